@@ -1,0 +1,102 @@
+"""Build every simulator/**/*.pyx in one of the modes below, SIM_BUILD=release|debug|coverage|sanitize."""
+import os
+import shutil
+from pathlib import Path
+from zlib import crc32
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
+
+ROOT = Path(__file__).resolve().parent
+MODE = os.environ.get("SIM_BUILD", "release")
+ONLY = os.environ.get("SIM_ONLY", "simulator/**/*.pyx")     # a glob: build these modules alone
+JOBS = os.cpu_count() or 1
+STRICT = MODE != "release" or "CI" in os.environ            # warnings are errors, but not on a user's unknown compiler
+FACTS = ("models", "hardware")                              # travel in the wheel as simulator/_facts/<name>
+
+DIRECTIVES = {
+    "language_level": 3,
+    "cdivision": True,
+    "wraparound": False,
+    "boundscheck": False,
+    "initializedcheck": False,
+    "nonecheck": False,
+    "linetrace": False,
+    "freethreading_compatible": True,
+    "embedsignature": True,
+}
+# Left out: nonecheck refuses `self.x += 1` without the GIL, wraparound lets a negative index pass, overflowcheck
+# refuses pointer differences and the defined wrap of unsigned hashes (UBSan finds the signed overflows).
+CHECKS = {"boundscheck": True, "initializedcheck": True}
+
+# -ffp-contract=off and no -march=native: the same doubles on every machine. Not warned of: Cython's helpers that go
+# unused; gcc's guess about variables that are filled in through a pointer; that clang has no such guess.
+QUIET = ["-Wno-unused-function", "-Wno-maybe-uninitialized", "-Wno-unknown-warning-option"]
+FLAGS = ["-ffp-contract=off", "-Wall", *QUIET, *["-Werror"] * STRICT]
+SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
+MODES = {  # changes to DIRECTIVES, macros, flags after FLAGS, linker flags
+    "release": ({}, [], ["-O3"], []),
+    "debug": (CHECKS, [("SIM_DEBUG", "1")], ["-O1", "-g", "-UNDEBUG"], []),
+    "coverage": ({"linetrace": True}, [("CYTHON_TRACE_NOGIL", "1")], ["-O1"], []),
+    "sanitize": ({}, [("SIM_DEBUG", "1")], ["-O1", "-g", "-UNDEBUG", "-fno-wrapv", *SANITIZERS], SANITIZERS),
+}
+
+
+class BuildExtensions(build_ext):
+    """Generate C when building starts, not before: metadata and source distributions need no compiler."""
+
+    def initialize_options(self):
+        super().initialize_options()
+        self.parallel = JOBS
+
+    def run(self):
+        from Cython.Build import cythonize
+        from Cython.Compiler import Options
+
+        Options.warning_errors = STRICT
+        changes, macros, flags, link_flags = MODES[MODE]
+        directives = DIRECTIVES | changes
+        stamp, key = self.stamp((MODE, directives, macros, FLAGS + flags, link_flags))
+        # Cython regenerates C when sources change, not when directives do: a folder for each set of them.
+        # Coverage reads the generated C beside its source.
+        folder = None if MODE == "coverage" else f"build/cython-{MODE}-{key}"
+        compiled = cythonize(self.extensions, compiler_directives=directives, build_dir=folder, nthreads=JOBS)
+        for extension, generated in zip(self.extensions, compiled, strict=True):
+            extension.sources, extension.depends = generated.sources, [stamp]
+            extension.define_macros, extension.extra_compile_args = macros, FLAGS + flags
+            extension.extra_link_args = link_flags
+        super().run()
+
+    @staticmethod
+    def stamp(recipe):
+        """Write how modules are built to a file, touched only when it changes: what is older is then rebuilt."""
+        text = repr((recipe, [(name, os.environ.get(name)) for name in ("CC", "CFLAGS", "LDFLAGS")])) + "\n"
+        path = Path("build", "recipe")
+        if not path.exists() or path.read_text() != text:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text)
+        return str(path), f"{crc32(text.encode()):08x}"
+
+
+class BuildPython(build_py):
+    """Ship the facts inside the package; a checkout reads them where they are."""
+
+    def run(self):
+        super().run()
+        for name in () if self.editable_mode else FACTS:
+            target = Path(self.build_lib, "simulator", "_facts", name)
+            shutil.rmtree(target, ignore_errors=True)
+            shutil.copytree(ROOT / name, target)
+
+
+def extensions():
+    """Return the modules to build: all of them, or those that match SIM_ONLY."""
+    if MODE not in MODES:
+        raise SystemExit(f'SIM_BUILD: no build mode "{MODE}"; choose one of {", ".join(MODES)}')
+    sources = sorted(path.relative_to(ROOT) for path in ROOT.glob(ONLY))
+    return [Extension(".".join(source.with_suffix("").parts), [str(source)]) for source in sources]
+
+
+if __name__ == "__main__":
+    setup(ext_modules=extensions(), cmdclass={"build_ext": BuildExtensions, "build_py": BuildPython})

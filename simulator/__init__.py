@@ -1,0 +1,26 @@
+"""A discrete-event simulator of LLM inference serving.
+
+`simulator.run("experiment.toml")` runs an experiment and returns its `Result`; `simulator.load_results("results/name")`
+reads one that was written. Both are imported when they are first used, since they bring NumPy.
+"""
+from importlib import import_module
+
+__version__ = "0.1.0"
+__all__ = ["InputErrors", "Result", "__version__", "load_results", "run"]
+
+_HOME = {
+    "InputErrors": "simulator.errors",
+    "Result": "simulator.results.result",
+    "load_results": "simulator.results.load",
+    "run": "simulator.api",
+}
+
+
+def __getattr__(name):
+    if name not in _HOME:
+        raise AttributeError(f"module 'simulator' has no attribute {name!r}")
+    return getattr(import_module(_HOME[name]), name)
+
+
+def __dir__():
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,6 @@
+from simulator.api import run as run
+from simulator.errors import InputErrors as InputErrors
+from simulator.results.load import load_results as load_results
+from simulator.results.result import Result as Result
+
+__version__: str

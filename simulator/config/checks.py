@@ -1,0 +1,77 @@
+"""What the tables of an experiment say together: faults that no single key shows."""
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from simulator.config.layers import Path
+
+Fault = tuple[Path, str]
+
+BACKENDS_THAT_NEED_A_MODEL = frozenset({"roofline"})
+NOT_SUPPORTED_YET = ("pipeline_parallel", "data_parallel")
+
+
+def check(sections: Mapping[str, Any], missing: object, fault: Callable[[Path, str], None]) -> None:
+    """Report every contradiction between the keys of an experiment.
+
+    Parameters
+    ----------
+    sections : the fields of an Experiment; what depends on one that could not be read, `missing`, is not checked.
+    fault : takes the path of a key and what is wrong with it.
+    """
+    for find_faults, names in CHECKS:
+        needed = [sections[name] for name in names]
+        if not any(section is missing for section in needed):
+            for path, message in find_faults(*needed):
+                fault(path, message)
+
+
+def _model_source(model) -> Iterator[Fault]:
+    if model is not None and (model.name is None) == (model.config is None):
+        yield ("model",), "give either name or config"
+
+
+def _presence(model, hardware, engine, latency) -> Iterator[Fault]:
+    by_both = []
+    if latency.backend in BACKENDS_THAT_NEED_A_MODEL:
+        by_both.append(f'latency.backend = "{latency.backend}"')
+    if engine.num_gpu_blocks is None:
+        by_both.append("engine.num_gpu_blocks, which is not given")
+    by_model = by_both + (["engine.max_model_len, which is not given"] if engine.max_model_len is None else [])
+    for name, section, reasons in (("model", model, by_model), ("hardware", hardware, by_both)):
+        if section is None and reasons:
+            yield (name,), f"missing table; it is needed by {' and by '.join(reasons)}"
+
+
+def _topology(topology) -> Iterator[Fault]:
+    for key in NOT_SUPPORTED_YET:
+        if getattr(topology, key) > 1:
+            yield ("topology", key), f"only 1 is supported yet, found {getattr(topology, key)}"
+
+
+def _batch_limits(engine) -> Iterator[Fault]:
+    """Refuse what vLLM refuses at start-up.
+
+    Source: vllm-project/vllm, vllm/config/scheduler.py, SchedulerConfig.verify_max_model_len; it compares the threshold
+    only where several prompts may be chunked at once, but one above max_model_len never does anything.
+    """
+    tokens = getattr(engine.parameters, "max_num_batched_tokens", None)
+    seqs = getattr(engine.parameters, "max_num_seqs", None)
+    is_chunked = getattr(engine.parameters, "enable_chunked_prefill", True)
+    threshold = getattr(engine.parameters, "long_prefill_token_threshold", 0)
+    longest = engine.max_model_len
+    key = ("engine", "max_num_batched_tokens")
+    if tokens is not None and seqs is not None and tokens < seqs:
+        yield key, f"expected at least max_num_seqs = {seqs}, found {tokens}"
+    if longest is not None and tokens is not None and not is_chunked and tokens < longest:
+        yield key, f"expected at least max_model_len = {longest}, since enable_chunked_prefill is false, found {tokens}"
+    if longest is not None and threshold > longest:
+        yield (("engine", "long_prefill_token_threshold"),
+               f"expected at most max_model_len = {longest}, found {threshold}")
+
+
+CHECKS = (
+    (_model_source, ("model",)),
+    (_presence, ("model", "hardware", "engine", "latency")),
+    (_topology, ("topology",)),
+    (_batch_limits, ("engine",)),
+)

@@ -1,0 +1,153 @@
+"""What can be chosen, and what a choice is made of, as text for people."""
+import inspect
+import textwrap
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from simulator import registry
+from simulator.config.experiment import Experiment
+from simulator.config.fields import Field, alternatives, bare, is_struct, table_of
+from simulator.config.words import allowed_in, show
+from simulator.domain import facts
+from simulator.errors import InputErrors, did_you_mean
+
+# Units stand in names; the longest ending counts.
+UNITS = {
+    "_flops_per_s": "FLOP/s", "_bytes_per_s": "B/s", "_per_s": "1/s", "_s": "s", "_ms": "ms", "_us": "us", "_ns": "ns",
+    "_bytes": "B", "_tokens": "tokens", "_watts": "W", "tokens": "tokens",
+}
+FACTS = {"model": facts.load_model, "hardware": facts.load_accelerator, "node": facts.load_node}
+TITLES = {"model": "model", "hardware": "hardware", "node": "node", "table": "table"} | {
+    kind: entry.title for kind, entry in registry.KINDS.items()}
+
+
+def list_text(kind: str | None = None) -> str:
+    """Return the names of one kind, one a line, or those of every kind."""
+    if kind is not None:
+        return "\n".join(names(kind_of(kind)))
+    return "\n\n".join(_paragraph(each) for each in TITLES)
+
+
+def describe_text(kind: str, name: str) -> str:
+    """Return what one entry is, its keys, and where it comes from.
+
+    Keys stand with what they allow, default, unit and meaning; facts with value and unit.
+
+    Raises
+    ------
+    InputErrors
+        No such kind or name.
+    """
+    kind = kind_of(kind)
+    if kind in FACTS:
+        return _facts(kind, name)
+    if kind == "table":
+        tables = dict(_tables(Experiment))
+        if name not in tables:
+            raise InputErrors([f"no table {show(name)}{did_you_mean(name, tables)}"])
+        return _entry(f"[{name}]" if name else "experiment", tables[name])
+    chosen = registry.load(kind, name, ("",))
+    target = registry.KINDS[kind].entries.get(name, name)
+    return _entry(f"{TITLES[kind]} {name} ({target})", registry.parameters_of(chosen), _doc(chosen))
+
+
+def names(kind: str) -> list[str]:
+    """Return the built-in names of a kind."""
+    if kind in FACTS:
+        return facts.names(kind)
+    return [name for name, _ in _tables(Experiment)] if kind == "table" else list(registry.KINDS[kind].entries)
+
+
+def kind_of(word: str) -> str:
+    """Return the kind that a word means: its name or title, one or many."""
+    known = {}
+    for kind, title in TITLES.items():
+        for each in (kind, title):
+            known |= {each.replace("_", " "): kind, plural(each.replace("_", " ")): kind}
+    asked = " ".join(word.lower().replace("_", " ").replace("-", " ").split())
+    if asked not in known:
+        raise InputErrors([f"no kind {show(word)}{did_you_mean(asked, TITLES)}"])
+    return known[asked]
+
+
+def plural(title: str) -> str:
+    """Return the plural of a kind's title."""
+    if title == "hardware":
+        return title
+    return title + ("es" if title.endswith("s") else "s")
+
+
+def _paragraph(kind: str) -> str:
+    entries = names(kind)
+    lines = textwrap.wrap(", ".join(entries), 98, break_on_hyphens=False, break_long_words=False)
+    return "\n  ".join([f"{plural(TITLES[kind])} ({len(entries)})", *lines])
+
+
+def _tables(struct: type[msgspec.Struct], prefix: str = "") -> Iterator[tuple[str, type[msgspec.Struct]]]:
+    """Yield the tables of the experiment file by name, in its order."""
+    yield prefix or "experiment", struct
+    for field in table_of(struct).fields:
+        for option in alternatives(field.hint):
+            if is_struct(option):
+                yield from _tables(bare(option), f"{prefix}.{field.name}" if prefix else field.name)
+
+
+def _entry(title: str, parameters: type[msgspec.Struct], text: str | None = None) -> str:
+    about = [inspect.cleandoc(part) for part in (text, parameters.__doc__) if part]
+    rows = [row for field in table_of(parameters).fields for row in _rows(field)]
+    keys = _columns([("key", "allowed", "default", "unit", "meaning"), *rows]) if rows else "It has no keys of its own."
+    return "\n\n".join([title, *dict.fromkeys(about), keys])
+
+
+def _doc(chosen: type) -> str:
+    """Return the docstring of a class without the signature that Cython puts before it."""
+    text = inspect.cleandoc(chosen.__doc__ or "")
+    return text.partition("\n")[2].lstrip() if text.startswith(f"{chosen.__name__}(") else text
+
+
+def _rows(field: Field, prefix: str = "") -> Iterator[tuple[str, ...]]:
+    """Yield the row of a key, and those of the tables it may hold."""
+    name = prefix + field.name
+    if field.required:
+        default = "" if is_struct(field.hint) else "required"
+    else:
+        default = "" if field.default is None else show(field.default)
+    yield name, allowed_in(field), default, unit_of(field.name), field.description
+    for option in alternatives(field.hint):
+        if is_struct(option):
+            for inner in table_of(bare(option)).fields:
+                yield from _rows(inner, f"{name}.")
+
+
+def _facts(kind: str, name: str) -> str:
+    entry = FACTS[kind](name)
+    rows = [row for row in _leaves(entry) if row[0] not in ("name", "source", "note")]
+    about = [part for part in (entry.note, entry.source and f"Source: {entry.source}") if part]
+    return "\n\n".join([f"{kind} {entry.name}", *about, _columns([("field", "value", "unit"), *rows])])
+
+
+def _leaves(struct: msgspec.Struct, prefix: str = "") -> Iterator[tuple[str, str, str]]:
+    for field in msgspec.structs.fields(struct):
+        value = getattr(struct, field.name)
+        if isinstance(value, msgspec.Struct):
+            yield from _leaves(value, f"{prefix}{field.name}.")
+        elif value is not None:
+            shown = f"{value:.10g}" if isinstance(value, float) else show(value)
+            yield prefix + field.name, shown, unit_of(prefix + field.name)
+
+
+def unit_of(name: str) -> str:
+    """Return the unit that a name says, or the empty text."""
+    for part in reversed(name.split(".")):
+        for ending in sorted(UNITS, key=len, reverse=True):
+            if part.endswith(ending):
+                return UNITS[ending]
+    return ""
+
+
+def _columns(rows: list[tuple[Any, ...]]) -> str:
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
+    return "\n".join(line.rstrip() for line in lines)

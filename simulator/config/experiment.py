@@ -1,0 +1,141 @@
+"""The experiment file, one Struct a table: its keys, their types, limits, defaults and meaning.
+
+A Struct with a field `parameters` lets one of its keys choose a class by name; the keys that the Struct does not know
+itself belong to that class and are found in `parameters` (see simulator.config.fields).
+"""
+import math
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from simulator.domain.dtypes import KvCacheDtype, WeightDtype
+from simulator.latency.base import HostParameters
+
+Count = Annotated[int, Meta(ge=1, le=2**20)]
+BoundMs = Annotated[float, Meta(gt=0)]
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One table of the experiment file."""
+
+
+class Model(Section, kw_only=True):
+    """The language model, [model]."""
+
+    name: Annotated[str | None, Meta(extra={"facts": "model"}, description="models/<name>.toml")] = None
+    config: Annotated[str | None, Meta(extra={"path": True}, description=(
+        "instead of a name: a Hugging Face config.json"))] = None
+    dtype: Annotated[WeightDtype | None, Meta(description=(
+        "format of the weights; default: as the checkpoint stores them"))] = None
+    kv_cache_dtype: Annotated[KvCacheDtype, Meta(description="format of the KV cache; auto: the model's")] = "auto"
+
+
+class Hardware(Section, kw_only=True):
+    """The accelerator, [hardware]."""
+
+    name: Annotated[str, Meta(extra={"facts": "hardware"}, description="hardware/<name>.toml")]
+
+
+class Topology(Section, kw_only=True):
+    """How many accelerators, and who holds what, [topology]."""
+
+    replicas: Annotated[Count, Meta(description="serving instances")] = 1
+    tensor_parallel: Annotated[Count, Meta(description="within a replica")] = 1
+    pipeline_parallel: Annotated[Count, Meta(description="within a replica")] = 1
+    expert_parallel: Annotated[Count, Meta(description="within a replica")] = 1
+    data_parallel: Annotated[Count, Meta(description="of attention, within a replica")] = 1
+    node: Annotated[str | None, Meta(extra={"facts": "node"}, description=(
+        "hardware/nodes/<name>.toml: GPUs per node, NVLink domain, NICs"))] = None
+
+
+class Engine(Section, kw_only=True):
+    """The serving engine, [engine], with the scheduler's own keys."""
+
+    scheduler: Annotated[str, Meta(description="which requests run next")] = "vllm"
+    max_model_len: Annotated[Annotated[int, Meta(ge=1, le=2**31 - 1)] | None, Meta(description=(
+        "tokens of a request, prompt and output; default: the model's"))] = None
+    block_size: Annotated[int, Meta(ge=1, le=2**20, description="tokens in a KV block")] = 16
+    num_gpu_blocks: Annotated[Annotated[int, Meta(ge=2, le=2**31 - 1)] | None, Meta(description=(
+        "KV blocks, the null block included; default: what gpu_memory_utilization leaves beside the weights"))] = None
+    gpu_memory_utilization: Annotated[float, Meta(gt=0, le=1, description="share of memory the engine may use")] = 0.9
+    enable_prefix_caching: Annotated[bool, Meta(description="requests share the KV blocks of equal prefixes")] = True
+    fast_forward: Annotated[bool, Meta(description=(
+        "advance runs of equal iterations at once; the results are the same"))] = True
+    parameters: Annotated[Any, Meta(extra={"kind": "scheduler"})]
+
+
+class Latency(Section, kw_only=True):
+    """How long an iteration takes, [latency], with the backend's own keys."""
+
+    backend: Annotated[str, Meta(description="what predicts the duration of an iteration")] = "roofline"
+    resolution_us: Annotated[float, Meta(ge=0, le=1e6, description=(
+        "0: nearest nanosecond; otherwise durations are truncated to multiples of it"))] = 0.0
+    host: Annotated[HostParameters, Meta(description="time outside the GPU")]
+    parameters: Annotated[Any, Meta(extra={"kind": "latency"})]
+
+
+class Admission(Section, kw_only=True):
+    """Whether a request is let in, [cluster.admission]."""
+
+    policy: Annotated[Literal["always"], Meta(description="always: every request is let in")] = "always"
+
+
+class Routing(Section, kw_only=True):
+    """Which replica gets a request, [cluster.routing], with the router's own keys."""
+
+    policy: Annotated[str, Meta(description="which replica gets a request")] = "round_robin"
+    snapshot_refresh_interval_s: Annotated[float, Meta(ge=0, le=1e6, description=(
+        "age up to which the router's view of the replicas is reused; 0: always live"))] = 0.0
+    parameters: Annotated[Any, Meta(extra={"kind": "router"})]
+
+
+class Cluster(Section, kw_only=True):
+    """What stands before the replicas, [cluster]."""
+
+    admission: Annotated[Admission, Meta(description="whether a request is let in")]
+    routing: Annotated[Routing, Meta(description="which replica gets a request, with the keys of its router")]
+
+
+class Workload(Section, kw_only=True):
+    """The requests, [workload], with the keys of their type."""
+
+    type: Annotated[str, Meta(description="where requests come from")]
+    parameters: Annotated[Any, Meta(extra={"kind": "workload"})]
+
+
+class Slo(Section, kw_only=True):
+    """Goodput counts the requests that keep every bound given here, [slo]."""
+
+    ttft_ms: Annotated[BoundMs | None, Meta(description="time to first token")] = None
+    tpot_ms: Annotated[BoundMs | None, Meta(description="time per output token after the first")] = None
+    e2el_ms: Annotated[BoundMs | None, Meta(description="end-to-end latency")] = None
+
+
+class Output(Section, kw_only=True):
+    """What is written, [output]."""
+
+    directory: Annotated[str | None, Meta(extra={"path": True}, description="default: results/<name>")] = None
+    requests: Annotated[bool, Meta(description="per-request table")] = True
+    iterations: Annotated[bool, Meta(description="per-iteration table")] = True
+    chrome_trace: Annotated[bool, Meta(description="trace.json for chrome://tracing and Perfetto")] = False
+    token_times: Annotated[bool, Meta(description="every token's time, per request")] = False
+
+
+class Experiment(Section, kw_only=True):
+    """One experiment, complete: equal experiments give equal results."""
+
+    name: Annotated[str, Meta(pattern=r"^\w[\w.+ -]{0,199}$", description=(
+        "names the results; letters, digits and . _ + - ; default: the file's name"))]
+    seed: Annotated[int, Meta(ge=0, le=2**63 - 1, description="of every random stream")] = 0
+    horizon_s: Annotated[float, Meta(gt=0, extra={"inf": True}, description=(
+        "stop the clock here; what is unfinished is counted, never lost"))] = math.inf
+    model: Annotated[Model | None, Meta(description="the language model")] = None
+    hardware: Annotated[Hardware | None, Meta(description="the accelerator")] = None
+    topology: Annotated[Topology, Meta(description="how many accelerators, and who holds what")]
+    engine: Annotated[Engine, Meta(description="the serving engine, with the keys of its scheduler")]
+    latency: Annotated[Latency, Meta(description="how long an iteration takes, with the keys of its backend")]
+    cluster: Annotated[Cluster, Meta(description="what stands before the replicas")]
+    workload: Annotated[Workload, Meta(description="the requests, with the keys of their type")]
+    slo: Annotated[Slo, Meta(description="bounds for goodput")]
+    output: Annotated[Output, Meta(description="what is written")]

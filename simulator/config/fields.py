@@ -1,0 +1,109 @@
+"""Read the declarations of parameter Structs: the one place behind validation, messages, `describe` and the schema.
+
+A parameter is `name: Annotated[type, Meta(ge=, le=, description=, extra=)] = default`. `extra` says more than
+msgspec knows:
+
+- `{"path": True}`: the name of a file, relative to the TOML file that mentions it;
+- `{"inf": True}`: infinity is a value too;
+- `{"facts": KIND}`: the name of a model, accelerator ("hardware") or node, or the path of a file of that form;
+- `{"kind": KIND}`, on the field `parameters`: the table chooses a class of that registry kind by name; what it holds
+  beside the fields of its own Struct is read by the `Parameters` of the chosen class.
+"""
+import types
+from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
+
+import msgspec
+from msgspec import NODEFAULT, inspect
+
+from simulator.registry import KINDS
+
+
+class Field(NamedTuple):
+    """One key of a table."""
+
+    name: str
+    hint: Any                   # the annotation, constraints included
+    required: bool
+    default: Any                # NODEFAULT where there is none
+    description: str
+    names_kind: str | None      # registry kind of which this key holds a name
+
+
+class Table(NamedTuple):
+    """The keys of one Struct, and what reads those it does not know itself."""
+
+    fields: tuple[Field, ...]
+    kind: str | None            # of the class that the table chooses
+    choice: str | None          # the attribute that holds the chosen class's Parameters
+
+
+def table_of(struct: type[msgspec.Struct]) -> Table:
+    """Return what a Struct declares."""
+    declared = msgspec.structs.fields(struct)
+    chooser = next((each for each in declared if "kind" in extra_of(each.type)), None)
+    kind = extra_of(chooser.type)["kind"] if chooser else None
+    key = KINDS[kind].key if kind else None
+    fields = tuple(
+        Field(each.encode_name, each.type, each.required, _default(each), description_of(each.type),
+              kind if each.encode_name == key else None)
+        for each in declared if each is not chooser
+    )
+    return Table(fields, kind, chooser.name if chooser else None)
+
+
+def bare(hint: Any) -> Any:
+    """Return the annotation without its constraints."""
+    while get_origin(hint) is Annotated:
+        hint = get_args(hint)[0]
+    return hint
+
+
+def extra_of(hint: Any) -> dict:
+    """Return what the `extra` of an annotation's Metas say, taken together."""
+    return {key: value for meta in _metas(hint) for key, value in (meta.extra or {}).items()}
+
+
+def description_of(hint: Any) -> str:
+    """Return the description in an annotation, or the empty text."""
+    return next((meta.description for meta in reversed(_metas(hint)) if meta.description), "")
+
+
+def alternatives(hint: Any) -> list:
+    """Return the types that an annotation allows, None left out: TOML has no null."""
+    inner = bare(hint)
+    if get_origin(inner) in (Union, types.UnionType):
+        return [each for part in get_args(inner) if part is not type(None) for each in alternatives(part)]
+    return [hint]
+
+
+def is_struct(hint: Any) -> bool:
+    """Say whether an annotation is a table with known keys."""
+    inner = bare(hint)
+    return isinstance(inner, type) and issubclass(inner, msgspec.Struct)
+
+
+def element_of(hint: Any) -> Any:
+    """Return the annotation of a list's elements; None if it is no list of any length."""
+    inner = bare(hint)
+    is_list = get_origin(inner) is list or (get_origin(inner) is tuple and get_args(inner)[-1] is Ellipsis)
+    return get_args(inner)[0] if is_list else None
+
+
+def node_of(hint: Any) -> inspect.Type:
+    """Return msgspec's description of an annotation, constraints included."""
+    node = inspect.type_info(hint)
+    while isinstance(node, inspect.Metadata):
+        node = node.type
+    return node
+
+
+def _metas(hint: Any) -> list[msgspec.Meta]:
+    metas = []
+    while get_origin(hint) is Annotated:
+        hint, *more = get_args(hint)
+        metas = [meta for meta in more if isinstance(meta, msgspec.Meta)] + metas
+    return metas
+
+
+def _default(field: msgspec.structs.FieldInfo) -> Any:
+    return field.default if field.default_factory is NODEFAULT else field.default_factory()

@@ -1,0 +1,187 @@
+"""Read TOML files and overrides into one plain table that remembers which file says what."""
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import tomli
+
+from simulator.config.words import show
+from simulator.errors import InputErrors
+
+Path = tuple[str | int, ...]
+
+MAX_DEPTH = 50      # of tables; an experiment has four levels
+
+
+class Source(NamedTuple):
+    """Where a value was written."""
+
+    label: str      # as messages call it: a file name, or --set
+    folder: str     # what its relative paths are relative to
+
+
+class Layers:
+    """One table merged from several sources, later ones winning key by key.
+
+    data : the merged table.
+    """
+
+    def __init__(self, main: Source):
+        self.data: dict = {}
+        self._main = main
+        self._sources: dict[Path, Source] = {}
+
+    def add(self, data: Mapping, source: Source) -> None:
+        """Lay a table over what is there; tables merge, everything else is replaced."""
+        self._merge(self.data, data, (), source)
+
+    def source_of(self, path: Path) -> Source:
+        """Return who wrote the value at `path`, or the nearest table around it."""
+        while path:
+            if path in self._sources:
+                return self._sources[path]
+            path = path[:-1]
+        return self._main
+
+    def _merge(self, below: dict, above: Mapping, path: Path, source: Source) -> None:
+        if len(path) > MAX_DEPTH:
+            raise InputErrors([f"{source.label}: nested too deeply"])
+        for key, value in above.items():
+            here = (*path, key)
+            if isinstance(value, Mapping):
+                if not isinstance(below.get(key), dict):
+                    below[key] = {}
+                    self._sources[here] = source
+                self._merge(below[key], value, here, source)
+            else:
+                below[key] = value
+                self._sources[here] = source
+
+
+def read_layers(file: str | os.PathLike, overrides: Mapping[str, Any] | Iterable[str] = ()) -> Layers:
+    """Read a TOML file, the files it extends, and overrides.
+
+    Parameters
+    ----------
+    overrides : `{"engine.max_num_seqs": 64}`, or texts `engine.max_num_seqs=64` as --set takes them. Paths in them are
+        relative to the current folder.
+
+    Raises
+    ------
+    InputErrors
+        A file that cannot be read or is no TOML; an override that is no assignment.
+    """
+    file = os.fspath(file)
+    chain = _chain(file)
+    layers = Layers(Source(file, os.path.dirname(file)))
+    for name, data in reversed(chain):
+        data.pop("extends", None)
+        layers.add(data, Source(name, os.path.dirname(name)))
+    command_line = Source("--set", "")
+    for data in _tables_of(overrides):
+        layers.add(data, command_line)
+    return layers
+
+
+def read_toml(file: str) -> dict:
+    """Read one TOML file; what is wrong with it is told with file, line and column."""
+    try:
+        with open(file, "rb") as stream:
+            text = stream.read().decode()
+        return tomli.loads(text)
+    except OSError as error:
+        raise InputErrors([f"{file}: {error.strerror or error}"]) from None
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise InputErrors([f"{file}:{line}: not UTF-8: byte 0x{error.object[error.start]:02x}"]) from None
+    except tomli.TOMLDecodeError as error:
+        raise InputErrors([f"{file}:{error.lineno}:{error.colno}: {error.msg}"]) from None
+    except RecursionError:
+        raise InputErrors([f"{file}: nested too deeply"]) from None
+    except ValueError as error:     # tomli passes on what int() says of numbers with thousands of digits
+        raise InputErrors([f"{file}: {error}"]) from None
+
+
+def _chain(file: str) -> list[tuple[str, dict]]:
+    """Return the file and those it extends, nearest first, with their data."""
+    chain, seen = [], []
+    while True:
+        seen.append(os.path.realpath(file))
+        data = read_toml(file)
+        chain.append((file, data))
+        if "extends" not in data:
+            return chain
+        base = data["extends"]
+        if not isinstance(base, str) or not base or "\0" in base:
+            raise InputErrors([f"{file}: extends: expected the path of a TOML file"])
+        below = os.path.normpath(os.path.join(os.path.dirname(file), os.path.expanduser(base)))
+        if os.path.realpath(below) in seen:
+            names = " -> ".join(name for name, _ in chain)
+            raise InputErrors([f"{file}: extends: a circle: {names} -> {below}"])
+        if not os.path.isfile(below):
+            raise InputErrors([f'{file}: extends: no file "{below}"'])
+        file = below
+
+
+def _tables_of(overrides: Mapping[str, Any] | Iterable[str]) -> list[dict]:
+    if isinstance(overrides, Mapping):
+        pairs, faults = list(overrides.items()), []
+    else:
+        pairs, faults = _pairs(overrides)
+    tables = []
+    for key, value in pairs:
+        path = _key_path(key)
+        if path is None:
+            faults.append(f"--set: {show(str(key))}: expected SECTION.KEY")
+            continue
+        if path == ["extends"]:
+            faults.append("--set: extends: cannot be overridden")
+            continue
+        for part in reversed(path):
+            value = {part: value}
+        tables.append(value)
+    if faults:
+        raise InputErrors(faults)
+    return tables
+
+
+def _pairs(assignments: Iterable[str]) -> tuple[list[tuple[str, Any]], list[str]]:
+    pairs, faults = [], []
+    for assignment in assignments:
+        key, equals, text = assignment.partition("=")
+        try:
+            text.encode()       # the command line may hold bytes that are no text
+            if not equals:
+                raise ValueError
+            pairs.append((key.strip(), _value_of(text.strip())))
+        except tomli.TOMLDecodeError as error:
+            faults.append(f"--set: {key}: {error.msg}")
+        except (ValueError, RecursionError):
+            faults.append(f"--set: {assignment!a}: expected SECTION.KEY=VALUE")
+    return pairs, faults
+
+
+def _value_of(text: str) -> Any:
+    """Read a TOML value; a bare word is text, so that names and paths need no quotes."""
+    try:
+        table = tomli.loads(f"value = {text}")
+        if len(table) == 1:
+            return table["value"]
+    except tomli.TOMLDecodeError:
+        if text[:1] in ("[", "{", '"', "'"):
+            raise
+    return text
+
+
+def _key_path(key: str) -> list[str] | None:
+    try:
+        table = tomli.loads(f"{key} = 0")
+    except (ValueError, RecursionError):
+        return None
+    path = []
+    while isinstance(table, dict):
+        if len(table) != 1:
+            return None
+        (part, table), = table.items()
+        path.append(part)
+    return path

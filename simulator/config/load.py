@@ -1,0 +1,62 @@
+"""From an experiment file to an `Experiment`, and back to text."""
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+import tomli_w
+
+from simulator.config.checks import check
+from simulator.config.experiment import Experiment
+from simulator.config.fields import table_of
+from simulator.config.layers import read_layers
+from simulator.config.reader import MISSING, Reader
+from simulator.errors import InputErrors
+
+
+def load_experiment(file: str | os.PathLike, overrides: Mapping[str, Any] | Iterable[str] = ()) -> Experiment:
+    """Read and check an experiment file.
+
+    Parameters
+    ----------
+    file : the TOML file.
+    overrides : values that win over the file: `{"engine.max_num_seqs": 64}`, or texts `engine.max_num_seqs=64`.
+
+    Raises
+    ------
+    InputErrors
+        Every fault of the file, one line each.
+    """
+    layers = read_layers(file, overrides)
+    layers.data.setdefault("name", os.path.basename(os.fspath(file)).removesuffix(".toml"))
+    reader = Reader(layers.source_of)
+    sections = reader.values(Experiment, layers.data)
+    check(sections, MISSING, reader.fault)
+    if reader.faults:
+        raise InputErrors(reader.faults)
+    return Experiment(**sections)
+
+
+def resolved_toml(experiment: Experiment) -> str:
+    """Write an experiment as TOML with every default filled in.
+
+    Reading it gives an equal experiment. A key without a value (no SLO, no speculation) is left out: TOML has no null.
+    """
+    return tomli_w.dumps(plain(experiment))
+
+
+def plain(struct: msgspec.Struct) -> dict[str, Any]:
+    """Return the TOML table of a Struct, the keys of a chosen class among them."""
+    table = table_of(type(struct))
+    values = {field.name: getattr(struct, field.name) for field in table.fields}
+    written = {name: plain_value(value) for name, value in values.items() if value is not None}
+    return written | plain(getattr(struct, table.choice)) if table.choice else written
+
+
+def plain_value(value: Any) -> Any:
+    """Return a value as TOML and JSON know it: Structs as tables, tuples as lists."""
+    if isinstance(value, msgspec.Struct):
+        return plain(value)
+    if isinstance(value, (list, tuple)):
+        return [plain_value(each) for each in value]
+    return value

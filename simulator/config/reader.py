@@ -1,0 +1,157 @@
+"""Turn the plain data of a TOML file into typed Structs, and find every fault on the way.
+
+msgspec stops at the first fault, so tables are walked here, key by key, and msgspec converts and checks the leaves.
+"""
+import math
+import os
+import re
+from collections.abc import Callable
+from typing import Any, get_origin
+
+import msgspec
+
+from simulator import registry
+from simulator.config.fields import Field, alternatives, bare, element_of, extra_of, is_struct, node_of, table_of
+from simulator.config.layers import Path, Source
+from simulator.config.words import allowed_in, show, words
+from simulator.domain import facts
+from simulator.errors import InputErrors, did_you_mean, nearest
+
+BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+MISSING = object()      # in place of a value that could not be read
+
+
+class Reader:
+    """Read data into Structs; faults are collected, nothing is raised.
+
+    Parameters
+    ----------
+    source_of : maps the path of a key to the file that says it.
+    """
+
+    def __init__(self, source_of: Callable[[Path], Source]):
+        self.faults: list[str] = []
+        self._source_of = source_of
+
+    def fault(self, path: Path, message: str) -> None:
+        """Note what is wrong with the key at `path`."""
+        where = f"{self._source_of(path).label}: {dotted(path)}: " if path else f"{self._source_of(path).label}: "
+        self.faults.append(where + message.replace("\n", " "))
+
+    def table(self, struct: type, data: dict, path: Path = (), outer_keys: tuple[str, ...] = ()) -> Any:
+        """Read a table into `struct`.
+
+        Parameters
+        ----------
+        outer_keys : keys of the same table that an enclosing Struct has taken, for the message about an unknown key.
+
+        Returns
+        -------
+        The Struct, or `MISSING` if anything in it is wrong.
+        """
+        values = self.values(struct, data, path, outer_keys)
+        if MISSING in values.values():
+            return MISSING
+        try:
+            return struct(**values)
+        except ValueError as error:     # from __post_init__: what its fields say together
+            self.fault(path, str(error))
+            return MISSING
+
+    def values(self, struct: type, data: dict, path: Path = (), outer_keys: tuple[str, ...] = ()) -> dict[str, Any]:
+        """Read a table as `table` does; return the fields, `MISSING` where wrong."""
+        table = table_of(struct)
+        keys = outer_keys + tuple(field.name for field in table.fields)
+        values = {field.name: self._field(field, data, path) for field in table.fields}
+        rest = {key: value for key, value in data.items() if key not in keys}
+        if table.kind is not None:
+            chosen = self._choose(table.kind, values, path)
+            values[table.choice] = MISSING if chosen is None else self.table(chosen, rest, path, keys)
+        else:
+            for key in rest:
+                self.fault((*path, key), f"unknown key{did_you_mean(key, keys)}")
+        return values
+
+    def _field(self, field: Field, data: dict, path: Path) -> Any:
+        here = (*path, field.name)
+        if field.name in data:
+            return self._value(field.hint, data[field.name], here)
+        if not field.required:
+            return field.default
+        if is_struct(field.hint):       # an absent table is an empty one
+            return self.table(bare(field.hint), {}, here)
+        meaning = f" ({field.description})" if field.description else ""
+        self.fault(here, f"missing; expected {allowed_in(field)}{meaning}")
+        return MISSING
+
+    def _choose(self, kind: str, values: dict, path: Path) -> type | None:
+        key = registry.KINDS[kind].key
+        name = values[key]
+        if name is MISSING:
+            return None
+        here = (*path, key)
+        try:
+            chosen = registry.load(kind, name, ("", str(self._source_of(here).folder)))
+        except InputErrors as errors:
+            self.fault(here, str(errors))
+            return None
+        return registry.parameters_of(chosen)
+
+    def _value(self, hint: Any, value: Any, path: Path) -> Any:
+        for option in alternatives(hint):
+            if isinstance(value, dict) and is_struct(option):
+                return self.table(bare(option), value, path)
+            if isinstance(value, list) and element_of(option) is not None:
+                return self._list(option, value, path)
+        return self._leaf(hint, value, path)
+
+    def _list(self, option: Any, value: list, path: Path) -> Any:
+        read = [self._value(element_of(option), each, (*path, i)) for i, each in enumerate(value)]
+        if any(each is MISSING for each in read):
+            return MISSING
+        if len(read) < (node_of(option).min_length or 0):
+            return self._unexpected(option, value, path)
+        return get_origin(bare(option))(read)
+
+    def _leaf(self, hint: Any, value: Any, path: Path) -> Any:
+        try:
+            read = msgspec.convert(value, hint)
+        except (msgspec.ValidationError, OverflowError):
+            return self._unexpected(hint, value, path)
+        extra = extra_of(hint)
+        if isinstance(read, float) and not math.isfinite(read) and not (math.isinf(read) and extra.get("inf")):
+            return self._unexpected(hint, value, path, "finite, ")
+        if isinstance(read, str) and "facts" in extra:
+            return self._name_of_facts(extra["facts"], read, path)
+        return self._absolute(read, path) if isinstance(read, str) and extra.get("path") else read
+
+    def _name_of_facts(self, kind: str, name: str, path: Path) -> Any:
+        if "/" in name or name.endswith(".toml"):
+            return self._absolute(name, path)
+        if name in facts.names(kind):
+            return name
+        self.fault(path, f"no {kind} {show(name)} in {facts.FOLDERS[kind]}/{did_you_mean(name, facts.names(kind))}")
+        return MISSING
+
+    def _absolute(self, name: str, path: Path) -> str:
+        """Return the absolute path of a file that the file which says `path` calls `name`; none stays none."""
+        return os.path.abspath(os.path.join(self._source_of(path).folder, os.path.expanduser(name))) if name else name
+
+    def _unexpected(self, hint: Any, value: Any, path: Path, also: str = "") -> Any:
+        message = f"expected {words(hint)}, {also}found {show(value)}"
+        choices = [each for option in alternatives(hint) for each in getattr(node_of(option), "values", ())]
+        is_near = choices and isinstance(value, str)
+        self.fault(path, message + (nearest(value, choices) if is_near else ""))
+        return MISSING
+
+
+def dotted(path: Path) -> str:
+    """Write the path of a key as TOML does: engine.max_num_seqs, slices[2], "odd key"."""
+    text = ""
+    for part in path:
+        if isinstance(part, int):
+            text += f"[{part}]"
+            continue
+        name = part if BARE_KEY.fullmatch(part) else msgspec.json.encode(part).decode()
+        text += f".{name}" if text else name
+    return text

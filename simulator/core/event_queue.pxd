@@ -1,0 +1,46 @@
+"""The global event queue: events leave in order of time, then priority, then insertion."""
+cimport cython
+from libc.stdint cimport int32_t, int64_t
+
+from simulator.core.arithmetic cimport pair_before
+
+
+cdef struct Event:
+    int64_t time_ns         # when it happens, >= 0
+    int64_t order           # priority << 48 | sequence: settles equal times, no two events share one
+    int32_t kind            # the owner's enum
+    int32_t replica         # whom it concerns; the owner says what it means
+    int64_t payload         # an index, never an object; the owner says into what
+
+
+cdef inline bint event_before(const Event* a, const Event* b) noexcept nogil:
+    return pair_before(a.time_ns, a.order, b.time_ns, b.order)
+
+
+@cython.final
+cdef class EventQueue:
+    cdef Event* _heap           # children of i: 4i + 1 .. 4i + 4; no event is before its parent
+    cdef readonly int64_t size  # events in it
+    cdef int64_t _room          # events that fit before it must grow
+    cdef int64_t _sequence      # events pushed so far
+
+    # Add an event. At equal times the lower `priority` (0 .. 32767) goes first. -1 without memory, and nothing changed.
+    cdef int push(self, int64_t time_ns, int priority, int32_t kind, int32_t replica, int64_t payload) except -1 nogil
+
+    # Remove and return the first event. The queue must not be empty.
+    cdef Event pop(self) noexcept nogil
+
+    # The first event, valid until the next push or pop; NULL if empty.
+    cdef const Event* top(self) noexcept nogil
+
+    # Its time; NEVER_NS if empty.
+    cdef int64_t next_time(self) noexcept nogil
+
+    # Forget every event and start the sequence again; keeps the memory.
+    cdef void clear(self) noexcept nogil
+
+    cdef void _sift_down(self, const Event* event) noexcept nogil
+    cdef int _grow(self) except -1 nogil
+
+    # Raise RuntimeError if an event stands before its parent.
+    cpdef int check(self) except -1 nogil

@@ -1,0 +1,117 @@
+"""A map from 64-bit hashes to indices."""
+cimport cython
+from libc.stdint cimport int32_t, int64_t, uint64_t
+from libc.stdlib cimport free, malloc
+
+from simulator.core.errors cimport broken, out_of_memory
+
+cdef enum:
+    FIRST_SLOTS = 64
+
+
+cdef class HashMap:
+    """Hashes (uint64) to indices (int32, >= 0)."""
+
+    def __cinit__(self):
+        self._resize(FIRST_SLOTS)
+
+    def __dealloc__(self):
+        free(self._slots)
+
+    @cython.overflowcheck(False)        # distances around the table are meant to wrap
+    cdef int32_t remove(self, uint64_t key) noexcept nogil:
+        cdef HashSlot* slots = self._slots
+        cdef uint64_t mask = self._mask, hole = key & mask, i
+        while slots[hole].value >= 0 and slots[hole].key != key:
+            hole = (hole + 1) & mask
+        cdef int32_t value = slots[hole].value
+        if value < 0:
+            return -1
+        # Close the gap: pull back each follower whose home is not after the hole, so that no probe stops short.
+        i = hole
+        while True:
+            i = (i + 1) & mask
+            if slots[i].value < 0:
+                break
+            if ((i - slots[i].key) & mask) >= ((i - hole) & mask):
+                slots[hole] = slots[i]
+                hole = i
+        slots[hole].value = -1
+        self.size -= 1
+        return value
+
+    cdef int reserve(self, int64_t num_keys) except -1 nogil:
+        cdef uint64_t num_slots = self._mask + 1
+        while num_slots < 2 * <uint64_t>num_keys:
+            num_slots *= 2
+        return self._resize(num_slots) if num_slots > self._mask + 1 else 0
+
+    cdef int _resize(self, uint64_t num_slots) except -1 nogil:
+        cdef HashSlot* slots = <HashSlot*>malloc(num_slots * sizeof(HashSlot))
+        if slots == NULL:
+            return out_of_memory()
+        cdef uint64_t i, k, mask = num_slots - 1
+        for i in range(num_slots):
+            slots[i].value = -1
+        if self._slots != NULL:
+            for k in range(self._mask + 1):
+                if self._slots[k].value >= 0:
+                    i = self._slots[k].key & mask
+                    while slots[i].value >= 0:
+                        i = (i + 1) & mask
+                    slots[i] = self._slots[k]
+        free(self._slots)
+        self._slots = slots
+        self._mask = mask
+        return 0
+
+    cdef void clear(self) noexcept nogil:
+        cdef uint64_t i
+        for i in range(self._mask + 1):
+            self._slots[i].value = -1
+        self.size = 0
+
+    cpdef int check(self) except -1 nogil:
+        cdef uint64_t i
+        cdef int64_t found = 0
+        for i in range(self._mask + 1):
+            if self._slots[i].value < 0:
+                continue
+            found += 1
+            if self.get(self._slots[i].key) != self._slots[i].value:
+                return broken("HashMap: a key cannot be reached from its home position")
+        if found != self.size:
+            return broken("HashMap: size is not the number of keys")
+        return 0
+
+    # The face for tests and exploration.
+
+    def __len__(self):
+        return self.size
+
+    @property
+    def num_slots(self):
+        """Return the size of the table: at least twice the number of keys."""
+        return self._mask + 1
+
+    def get_value(self, key):
+        """Return the value of a key, -1 if it is absent."""
+        return self.get(key)
+
+    def put_value(self, key, value):
+        """Give a key a value >= 0."""
+        if value < 0:
+            raise ValueError(f"value must be >= 0, found {value}")
+        self.put(key, value)
+
+    def remove_key(self, key):
+        """Remove a key and return the value it had, -1 if it is absent."""
+        return self.remove(key)
+
+    def reserve_keys(self, num_keys):
+        """Make room for that many keys."""
+        self.reserve(num_keys)
+
+    def empty(self):
+        """Forget every key."""
+        self.clear()

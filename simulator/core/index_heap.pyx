@@ -1,0 +1,123 @@
+"""The waiting queue under priority scheduling, a binary heap in one array."""
+from libc.stdint cimport int32_t, int64_t
+from libc.stdlib cimport free, realloc
+
+from simulator.core.errors cimport broken, out_of_memory
+
+cdef enum:
+    FIRST_ROOM = 64
+
+
+cdef class IndexHeap:
+    """Rows in order of priority, arrival, then rank."""
+
+    def __dealloc__(self):
+        free(self._heap)
+
+    cdef int push(self, int32_t row, int32_t priority, int64_t arrival_ns, int32_t tie_rank) except -1 nogil:
+        if self.size == self._room:
+            self._grow()
+        cdef Waiting entry
+        entry.arrival_ns = arrival_ns
+        entry.priority = priority
+        entry.tie_rank = tie_rank
+        entry.row = row
+        self.size += 1
+        self._sift(self.size - 1, &entry)
+        return 0
+
+    cdef int32_t top(self) noexcept nogil:
+        return self._heap[0].row if self.size > 0 else -1
+
+    cdef int32_t pop(self) noexcept nogil:
+        if self.size == 0:
+            return -1
+        cdef int32_t row = self._heap[0].row
+        self.size -= 1
+        cdef Waiting last = self._heap[self.size]
+        self._sift(0, &last)
+        return row
+
+    cdef int remove(self, int32_t row) noexcept nogil:
+        cdef int32_t hole
+        cdef Waiting last
+        for hole in range(self.size):
+            if self._heap[hole].row == row:
+                self.size -= 1
+                last = self._heap[self.size]
+                self._sift(hole, &last)
+                return 0
+        return -1
+
+    cdef void clear(self) noexcept nogil:
+        self.size = 0
+
+    cdef void _sift(self, int32_t hole, const Waiting* entry) noexcept nogil:
+        # Put `entry` where it belongs, from the hole upwards or downwards, whichever it needs.
+        cdef Waiting* heap = self._heap
+        cdef int32_t parent, child
+        while hole > 0:
+            parent = (hole - 1) >> 1
+            if not waits_before(entry, &heap[parent]):
+                break
+            heap[hole] = heap[parent]
+            hole = parent
+        child = 2 * hole + 1
+        while child < self.size:
+            if child + 1 < self.size and waits_before(&heap[child + 1], &heap[child]):
+                child += 1
+            if not waits_before(&heap[child], entry):
+                break
+            heap[hole] = heap[child]
+            hole = child
+            child = 2 * hole + 1
+        heap[hole] = entry[0]
+
+    cdef int _grow(self) except -1 nogil:
+        cdef int32_t room = max(<int32_t>FIRST_ROOM, 2 * self._room)
+        cdef Waiting* heap = <Waiting*>realloc(self._heap, room * sizeof(Waiting))
+        if heap == NULL:
+            return out_of_memory()
+        self._heap = heap
+        self._room = room
+        return 0
+
+    cpdef int check(self) except -1 nogil:
+        cdef int32_t i
+        for i in range(1, self.size):
+            if waits_before(&self._heap[i], &self._heap[(i - 1) >> 1]):
+                return broken("IndexHeap: a row stands before its parent")
+        return 0
+
+    # The face for tests and exploration.
+
+    def __len__(self):
+        return self.size
+
+    def push_row(self, row, priority, arrival_ns, tie_rank):
+        """Add a row that is not in it."""
+        self.push(row, priority, arrival_ns, tie_rank)
+
+    def top_row(self):
+        """Return the first row, -1 if there is none."""
+        return self.top()
+
+    def pop_row(self):
+        """Remove and return the first row, -1 if there is none."""
+        return self.pop()
+
+    def remove_row(self, row):
+        """Remove a row wherever it is."""
+        if self.remove(row) < 0:
+            raise KeyError(row)
+
+    def sorted_rows(self):
+        """Return the rows in the order in which they would be popped."""
+        cdef int32_t i
+        entries = [(self._heap[i].priority, self._heap[i].arrival_ns, self._heap[i].tie_rank, self._heap[i].row)
+                   for i in range(self.size)]
+        return [entry[3] for entry in sorted(entries)]
+
+    def empty(self):
+        """Forget every row."""
+        self.clear()

@@ -1,0 +1,127 @@
+"""Find and read the fact files: models/, hardware/ and hardware/nodes/, or a user's file of the same form."""
+import types
+from pathlib import Path
+from typing import Any, Union, get_args, get_origin
+
+import msgspec
+import tomli
+from msgspec.structs import replace
+
+from simulator.domain.hardware_spec import AcceleratorSpec, NodeSpec
+from simulator.domain.model_spec import ModelSpec
+from simulator.errors import InputErrors, did_you_mean
+
+_INSTALLED = Path(__file__).parents[1] / "_facts"       # in a wheel
+_CHECKOUT = Path(__file__).parents[2]
+FOLDERS = {"model": "models", "hardware": "hardware", "node": "hardware/nodes"}
+
+
+def folder(kind: str) -> Path:
+    """Return the folder of the built-in files of a kind: model, hardware or node."""
+    return (_INSTALLED if _INSTALLED.is_dir() else _CHECKOUT) / FOLDERS[kind]
+
+
+def names(kind: str) -> list[str]:
+    """Return the sorted names of all built-in facts: model, hardware or node."""
+    return sorted(path.stem for path in folder(kind).glob("*.toml"))
+
+
+def load_model(name_or_path: str | Path) -> ModelSpec:
+    """Return the facts of a model, by name in models/ or by path of a TOML file.
+
+    Raises
+    ------
+    InputErrors
+        No such model, or the file does not hold one; every fault, with file and key.
+    """
+    return _load("model", name_or_path, ModelSpec)
+
+
+def load_accelerator(name_or_path: str | Path) -> AcceleratorSpec:
+    """Return an accelerator, by name in hardware/ or by path; see `load_model`."""
+    return _load("hardware", name_or_path, AcceleratorSpec)
+
+
+def load_node(name_or_path: str | Path) -> NodeSpec:
+    """Return a node type, by name in hardware/nodes/ or path; see `load_model`."""
+    return _load("node", name_or_path, NodeSpec)
+
+
+def _load(kind: str, name_or_path: str | Path, struct: type):
+    path = _path(kind, str(name_or_path))
+    try:
+        table = tomli.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomli.TOMLDecodeError) as error:
+        raise InputErrors([f"{path}: {getattr(error, 'strerror', None) or error}"]) from error
+    facts = read_table(table, struct, path)
+    return facts if facts.name else replace(facts, name=path.stem)
+
+
+def _path(kind: str, name: str) -> Path:
+    if name.endswith(".toml") or "/" in name:
+        return Path(name)
+    known = names(kind)
+    if name not in known:
+        raise InputErrors([f'no {kind} "{name}" in {FOLDERS[kind]}/{did_you_mean(name, known)}'])
+    return folder(kind) / f"{name}.toml"
+
+
+def read_table(table: dict, struct: type, file: str | Path):
+    """Return `table` as a `struct`, or raise InputErrors with all its faults."""
+    faults = [f"{file}: {key}: {what}" for key, what in _faults(table, struct, "")]
+    if not faults:
+        try:
+            return msgspec.convert(table, struct)
+        except msgspec.ValidationError as error:
+            faults = [f"{file}: {_lower(error)}"]
+    raise InputErrors(faults)
+
+
+def _faults(table: dict, struct: type, prefix: str):
+    fields = {field.encode_name: field for field in msgspec.structs.fields(struct)}
+    tag = struct.__struct_config__.tag_field
+    for key in table:
+        if key not in fields and key != tag:
+            yield prefix + key, "unknown key" + did_you_mean(key, fields)
+    for key, field in fields.items():
+        if key not in table:
+            if field.required:
+                yield prefix + key, "required key is missing"
+        else:
+            yield from _value_faults(table[key], field.type, prefix + key)
+
+
+def _value_faults(value: Any, hint: Any, key: str):
+    structs = _structs(hint) if isinstance(value, dict) else []
+    if len(structs) == 1:
+        yield from _faults(value, structs[0], key + ".")
+    elif structs:
+        tag_field = structs[0].__struct_config__.tag_field
+        by_tag = {each.__struct_config__.tag: each for each in structs}
+        yield from _tagged_faults(value, by_tag, tag_field, key)
+    else:
+        try:
+            msgspec.convert(value, hint)
+        except msgspec.ValidationError as error:
+            yield key, _lower(error)
+
+
+def _tagged_faults(table: dict, by_tag: dict, tag_field: str, key: str):
+    tag = table.get(tag_field)
+    if not isinstance(tag, str):
+        yield f"{key}.{tag_field}", f"expected one of {', '.join(by_tag)}"
+    elif tag not in by_tag:
+        yield f"{key}.{tag_field}", f'unknown "{tag}"{did_you_mean(tag, by_tag)}'
+    else:
+        yield from _faults(table, by_tag[tag], key + ".")
+
+
+def _structs(hint: Any) -> list[type]:
+    """Return the Structs among the types that an annotation allows."""
+    options = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    return [each for each in options if isinstance(each, type) and issubclass(each, msgspec.Struct)]
+
+
+def _lower(error: Exception) -> str:
+    text = str(error)
+    return text[:1].lower() + text[1:]

@@ -1,0 +1,88 @@
+"""Accelerators and the nodes they sit in; also the schemas of hardware/*.toml and hardware/nodes/*.toml."""
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from simulator.domain.dtypes import DTYPE_BITS
+from simulator.domain.layer_spec import Count, Positive
+
+FASTEST = 1e18                                  # bound of every rate, which keeps infinity out
+Rate = Annotated[float, Meta(gt=0, le=FASTEST)]
+OptionalRate = Annotated[float, Meta(ge=0, le=FASTEST)]     # 0: not known or absent
+
+# Formats without a rate of their own run at that of the next one listed that the accelerator has: weights are unpacked
+# to it before the multiplication, as vLLM's weight-only kernels do.
+COMPUTE_FALLBACK = {
+    "fp4": ("fp4", "bfloat16", "float16"),
+    "fp8": ("fp8", "bfloat16", "float16"),
+    "int4": ("bfloat16", "float16"),
+    "int8": ("int8", "bfloat16", "float16"),
+    "bfloat16": ("bfloat16", "float16", "float32"),
+    "float16": ("float16", "bfloat16", "float32"),
+    "float32": ("float32",),
+}
+
+
+class DenseFlops(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Peak dense FLOP/s (integer OP/s) by operand format; 0: none published."""
+
+    float32: OptionalRate = 0.0
+    tf32: OptionalRate = 0.0
+    bfloat16: OptionalRate = 0.0
+    float16: OptionalRate = 0.0
+    fp8: OptionalRate = 0.0
+    fp4: OptionalRate = 0.0
+    int8: OptionalRate = 0.0
+    int4: OptionalRate = 0.0
+
+
+class AcceleratorSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One accelerator; links are per direction, all its links together."""
+
+    name: str = ""                              # default: the file's name
+    title: str = ""                             # the vendor's name
+    vendor: str = ""
+    architecture: str = ""
+    source: str = ""
+    confidence: Literal["datasheet", "secondary", "mixed", "unofficial", ""] = ""
+    note: str = ""
+
+    memory_bytes: Positive                      # as the driver reports it
+    memory_bandwidth_bytes_per_s: Rate
+    l2_cache_bytes: Count = 0
+    scaleup_link: str = ""                      # what joins accelerators: NVLink, Infinity Fabric, ICI, ...
+    scaleup_bytes_per_s: OptionalRate = 0.0     # 0: no such link
+    pcie_bytes_per_s: OptionalRate = 0.0
+    scaleout_bytes_per_s: OptionalRate = 0.0    # typical network card per accelerator
+    tdp_watts: OptionalRate = 0.0
+
+    dense_flops_per_s: DenseFlops
+
+    def flops_per_s(self, dtype: str) -> float:
+        """Return the peak dense rate of matrix products with weights stored in `dtype`."""
+        for candidate in COMPUTE_FALLBACK[dtype]:
+            rate = getattr(self.dense_flops_per_s, candidate)
+            if rate > 0.0:
+                return rate
+        known = ", ".join(format for format in DTYPE_BITS if getattr(self.dense_flops_per_s, format) > 0.0)
+        raise ValueError(f"accelerator {self.name} has no compute rate for {dtype}; it has {known or 'none'}")
+
+
+class NodeSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One node type; links are per direction and accelerator."""
+
+    name: str = ""                              # default: the file's name
+    title: str = ""
+    source: str = ""
+    note: str = ""
+
+    accelerator: str                            # name in hardware/
+    num_accelerators: Positive
+    host_cpu: str = ""
+    scaleup_fabric: str = ""
+    scaleup_domain_size: Positive               # accelerators on one scale-up fabric, which may span nodes
+    scaleup_bytes_per_s: Rate
+    num_nics: Count
+    nic_bytes_per_s: OptionalRate               # one card
+    scaleout_bytes_per_s: OptionalRate          # network bandwidth of one accelerator

@@ -1,0 +1,258 @@
+"""What the simulator knows of a language model: its shape, and the counts that follow from it.
+
+`ModelSpec` is also the schema of models/*.toml: one field is one key there.
+"""
+from collections import Counter
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+from msgspec.structs import replace
+
+from simulator.domain.dtypes import DTYPE_BITS, WeightDtype
+from simulator.domain.layer_spec import (
+    MAX_LAYERS,
+    Attention,
+    Count,
+    LatentAttention,
+    LinearAttention,
+    Mlp,
+    Moe,
+    Part,
+    Positive,
+)
+
+LAYER_LETTERS = {"F": "full_attention", "S": "sliding_attention", "L": "linear_attention", "-": "feed_forward"}
+
+
+class SlidingAttention(Part):
+    """How sliding layers differ from [attention]; 0 keeps its value."""
+
+    window: Positive
+    chunked: bool = False                       # Llama-4: the aligned chunk a token is in, not the last tokens
+    num_kv_heads: Count = 0
+    head_dim: Count = 0
+    key_is_value: bool = False
+    sinks: bool = False
+
+
+class Quantization(Part):
+    """How weight matrices are stored; embeddings, head, norms, router are not."""
+
+    method: str                                 # fp8, gptq, awq, mxfp4, compressed-tensors, bitsandbytes, ...
+    weight_dtype: WeightDtype
+    scope: Literal["linear", "experts"] = "linear"    # which matrices of the layers: all, or only the routed experts'
+    group_size: Count = 0                       # weights that share one scale; 0: scales are too few to count
+    scale_bits: Count = 0                       # bits of scale (and zero point) per group
+
+    @property
+    def bits_per_weight(self) -> float:
+        """Bits of one weight, its share of the scale included: 4.25 for MXFP4."""
+        return DTYPE_BITS[self.weight_dtype] + (self.scale_bits / self.group_size if self.group_size else 0.0)
+
+
+class Published(Part):
+    """A parameter count that the model's authors or its hub page print."""
+
+    parameters: Positive
+    kind: Literal["exact", "rounded", "name"]   # an integer of hub or report; rounded; only in the name
+    includes: tuple[Literal["vision", "mtp"], ...] = ()     # what it counts beside the decoder
+    active: Count = 0                           # parameters one token uses, as advertised; 0: not given
+    source: str = ""
+
+
+class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A decoder-only language model."""
+
+    name: str = ""                              # default: the file's name
+    hf_id: str = ""                             # repository on the Hugging Face hub
+    source: str = ""                            # where the facts come from
+    note: str = ""
+
+    num_layers: Annotated[int, Meta(ge=1, le=MAX_LAYERS)]
+    hidden_size: Positive
+    vocab_size: Positive
+    max_position_embeddings: Positive           # longest context, tokens
+    dtype: Literal["float32", "bfloat16", "float16"]    # of activations, and of weights that are not quantised
+    tie_word_embeddings: bool = False           # the output head is the input embedding
+    norms_per_layer: Annotated[int, Meta(ge=0, le=8)] = 2
+    norm_bias: bool = False                     # LayerNorm with bias; else one vector a norm
+    embedding_norm: bool = False                # a norm right after the embedding
+    lm_head_bias: bool = False
+    dense_mlp_beside_moe: bool = False          # MoE layers run the dense MLP too
+    first_dense_layers: Count = 0               # leading layers with the dense MLP instead of experts
+    moe_layer_interval: Positive = 1            # the last of every n layers has experts, the others the MLP
+    num_mtp_layers: Count = 0                   # multi-token prediction modules, for speculative decoding
+    vision_parameters: Count = 0                # vision tower and projector, loaded but not simulated
+
+    # One letter a layer, repeated to num_layers: F full, S sliding, L linear attention. With a "-" in it, every layer
+    # is one sublayer: the letter's attention, or for "-" a feed-forward network.
+    layer_pattern: Annotated[str, Meta(pattern="^[FSL-]+$")] = "F"
+
+    attention: Attention
+    sliding_attention: SlidingAttention | None = None
+    linear_attention: LinearAttention | None = None
+    mlp: Mlp | None = None
+    moe: Moe | None = None
+    quantization: Quantization | None = None
+    published: Published | None = None
+
+    def __post_init__(self):
+        no_mlp, no_moe = self.mlp is None, self.moe is None
+        no_sliding, no_linear = self.sliding_attention is None, self.linear_attention is None
+        num_dense = self.num_dense_layers
+        faults = {
+            "layer_pattern has S but [sliding_attention] is missing": "S" in self.layer_pattern and no_sliding,
+            "layer_pattern has L but [linear_attention] is missing": "L" in self.layer_pattern and no_linear,
+            "one of [mlp] and [moe] is needed": no_mlp and no_moe,
+            f"[mlp] is missing: {num_dense} layers are dense": no_mlp and not no_moe and num_dense,
+            "dense_mlp_beside_moe needs [mlp] and [moe]": self.dense_mlp_beside_moe and (no_mlp or no_moe),
+            "first_dense_layers is above num_layers": self.first_dense_layers > self.num_layers,
+        }
+        if any(faults.values()):
+            raise ValueError("; ".join(what for what, is_fault in faults.items() if is_fault))
+
+    @property
+    def layer_types(self) -> tuple[str, ...]:
+        """Kind of each layer: a value of LAYER_LETTERS."""
+        pattern = self.layer_pattern
+        return tuple(LAYER_LETTERS[pattern[i % len(pattern)]] for i in range(self.num_layers))
+
+    @property
+    def feed_forward_types(self) -> tuple[str, ...]:
+        """Feed-forward network of each layer: dense, moe, both, or none."""
+        return tuple(self._feed_forward_type(i, kind) for i, kind in enumerate(self.layer_types))
+
+    def _feed_forward_type(self, layer: int, layer_type: str) -> str:
+        if "-" in self.layer_pattern and layer_type != "feed_forward":
+            return "none"
+        if self.moe is None or layer < self.first_dense_layers:
+            return "dense"
+        if self.moe_layer_interval > 1 and (layer + 1) % self.moe_layer_interval:
+            return "dense"
+        return "both" if self.dense_mlp_beside_moe else "moe"
+
+    @property
+    def num_full_attention_layers(self) -> int:
+        """Layers whose KV cache grows with the whole context."""
+        return self.layer_types.count("full_attention")
+
+    @property
+    def num_sliding_attention_layers(self) -> int:
+        """Layers that need only the last `sliding_attention.window` tokens."""
+        return self.layer_types.count("sliding_attention")
+
+    @property
+    def num_linear_attention_layers(self) -> int:
+        """Layers with a fixed state per sequence in place of a KV cache."""
+        return self.layer_types.count("linear_attention")
+
+    @property
+    def num_moe_layers(self) -> int:
+        """Layers with routed experts."""
+        return sum(kind in ("moe", "both") for kind in self.feed_forward_types)
+
+    @property
+    def num_dense_layers(self) -> int:
+        """Layers with the dense MLP and no experts."""
+        return self.feed_forward_types.count("dense")
+
+    @property
+    def windowed_attention(self) -> Attention:
+        """The attention of sliding layers: [attention] as changed for them."""
+        change = self.sliding_attention
+        if change is None or isinstance(self.attention, LatentAttention):
+            return self.attention
+        return replace(
+            self.attention,
+            num_kv_heads=change.num_kv_heads or self.attention.num_kv_heads,
+            head_dim=change.head_dim or self.attention.head_dim,
+            key_is_value=change.key_is_value,
+            sinks=change.sinks or self.attention.sinks)
+
+    def mixer(self, layer_type: str):
+        """Return the part that mixes tokens in layers of this type, None for feed_forward."""
+        return {"full_attention": self.attention, "sliding_attention": self.windowed_attention,
+                "linear_attention": self.linear_attention, "feed_forward": None}[layer_type]
+
+    @property
+    def kv_elements_per_token(self) -> int:
+        """Elements a token adds to all layers' KV caches while windows cover it."""
+        full, sliding = self.num_full_attention_layers, self.num_sliding_attention_layers
+        return full * self.attention.kv_elements_per_token + sliding * self.windowed_attention.kv_elements_per_token
+
+    @property
+    def state_elements_per_sequence(self) -> int:
+        """Elements of recurrent state a sequence keeps in all linear-attention layers."""
+        return self.num_linear_attention_layers * self.linear_attention.state_elements if self.linear_attention else 0
+
+    @property
+    def norm_parameters(self) -> int:
+        """Weights of one norm over the hidden size."""
+        return self.hidden_size * (2 if self.norm_bias else 1)
+
+    @property
+    def embedding_parameters(self) -> int:
+        """Weights of the input embedding."""
+        return self.vocab_size * self.hidden_size
+
+    @property
+    def lm_head_parameters(self) -> int:
+        """Weights of the output head beyond the input embedding: 0 where tied."""
+        matrix = 0 if self.tie_word_embeddings else self.vocab_size * self.hidden_size
+        return matrix + self.vocab_size * self.lm_head_bias
+
+    def layer_parameters(self, layer: int) -> int:
+        """Count the weights of one layer."""
+        return self._layers([layer], "num_parameters") + self.norms_per_layer * self.norm_parameters
+
+    def _layers(self, layers, of_moe: str, of_part: str = "num_parameters") -> int:
+        # One layer of each kind is counted once: models have few kinds and many layers.
+        layer_types, feed_forward_types = self.layer_types, self.feed_forward_types
+        kinds = Counter((layer_types[i], feed_forward_types[i]) for i in layers)
+        total = 0
+        for (layer_type, feed_forward_type), count in kinds.items():
+            has_mlp, has_moe = feed_forward_type in ("dense", "both"), feed_forward_type in ("moe", "both")
+            parts = ((self.mixer(layer_type), of_part), (has_mlp and self.mlp, of_part), (has_moe and self.moe, of_moe))
+            total += count * sum(getattr(part, counter)(self.hidden_size) for part, counter in parts if part)
+        return total
+
+    @property
+    def _norms_and_vocabulary(self) -> int:
+        norms = self.norm_parameters * (self.num_layers * self.norms_per_layer + 1 + self.embedding_norm)
+        return self.embedding_parameters + self.lm_head_parameters + norms
+
+    @property
+    def num_parameters(self) -> int:
+        """Weights of the decoder, without vision tower and MTP modules."""
+        return self._norms_and_vocabulary + self._layers(range(self.num_layers), "num_parameters")
+
+    @property
+    def num_active_parameters(self) -> int:
+        """Weights that one token uses; the input embedding is counted whole."""
+        return self._norms_and_vocabulary + self._layers(range(self.num_layers), "active_parameters")
+
+    @property
+    def num_matrix_parameters(self) -> int:
+        """Weights of all projections in the layers: what quantisation shrinks."""
+        return self._layers(range(self.num_layers), "matrix_parameters", "matrix_parameters")
+
+    @property
+    def num_expert_parameters(self) -> int:
+        """Weights of the projections of all routed experts."""
+        if self.moe is None:
+            return 0
+        return self.num_moe_layers * self.moe.num_experts * self.moe.expert.matrix_parameters(self.hidden_size)
+
+    @property
+    def mtp_parameters(self) -> int:
+        """Weights of MTP modules: each a last layer, a 2-to-1 projection, 3 norms."""
+        return self.num_mtp_layers * (
+            self.layer_parameters(self.num_layers - 1) + 2 * self.hidden_size ** 2 + 3 * self.norm_parameters)
+
+    @property
+    def published_scope_parameters(self) -> int:
+        """Weights counted the way `published.parameters` counts them."""
+        extra = {"vision": self.vision_parameters, "mtp": self.mtp_parameters}
+        includes = self.published.includes if self.published else ()
+        return self.num_parameters + sum(extra[what] for what in includes)

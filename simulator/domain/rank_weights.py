@@ -1,0 +1,106 @@
+"""The weights that one accelerator holds: what a memory plan counts and an iteration reads."""
+from collections import Counter
+
+import msgspec
+
+from simulator.domain.deployment import Deployment
+from simulator.domain.layer_spec import Moe
+from simulator.domain.model_spec import ModelSpec
+
+# vLLM pads the rows of embedding and output head to a multiple of 64 before it splits them over ranks
+# (DEFAULT_VOCAB_PADDING_SIZE in vllm/model_executor/layers/vocab_parallel_embedding.py).
+VOCAB_PADDING = 64
+
+
+class RankWeights(msgspec.Struct, frozen=True, kw_only=True):
+    """Weights of one tensor-parallel rank in one stage: counts, and bytes of one."""
+
+    matrices: float         # projections of token mixers, dense MLPs and shared experts
+    experts: float          # projections of the routed experts it holds
+    unquantized: float      # norms, biases, routers and other small tensors
+    embedding: float        # input embedding
+    lm_head: float          # output head; also where it is tied to the embedding
+    is_head_shared: bool    # the head is the embedding on the same rank: stored once
+    vision: float           # vision tower and projector
+
+    matrix_bytes: float     # of one weight, its share of scales included; likewise below
+    expert_bytes: float
+    unquantized_bytes: float
+
+    @property
+    def num_bytes(self) -> float:
+        """Bytes stored."""
+        head = 0.0 if self.is_head_shared else self.lm_head
+        plain = self.unquantized + self.embedding + head + self.vision
+        return self.matrices * self.matrix_bytes + self.experts * self.expert_bytes + plain * self.unquantized_bytes
+
+
+def rank_weights(deployment: Deployment, layers: range | None = None) -> RankWeights:
+    """Count the weights of one rank.
+
+    Attention, dense MLPs and shared experts are split over tensor-parallel ranks and repeated over data-parallel ones;
+    routed experts are split over both, whether by expert or by width, as vLLM's FusedMoEParallelConfig does.
+
+    Parameters
+    ----------
+    deployment : Deployment
+    layers : range, optional
+        Layers of the stage (`Parallelism.layers_of_stage`); default: all.
+    """
+    model, ways = deployment.model, deployment.parallelism
+    layers = range(model.num_layers) if layers is None else layers
+    has_embedding, has_head = layers.start == 0, layers.stop == model.num_layers
+    rows = -(-model.vocab_size // VOCAB_PADDING) * VOCAB_PADDING / ways.tensor_parallel * model.hidden_size
+    counts = [[layers_alike * count for count in _layer(deployment, *kind)]
+              for kind, layers_alike in layer_kinds(model, layers).items()]
+    plain = sum(count[2] for count in counts)
+    if has_embedding:
+        plain += model.norm_parameters * model.embedding_norm
+    if has_head:
+        plain += model.norm_parameters + model.vocab_size * model.lm_head_bias / ways.tensor_parallel
+    return RankWeights(
+        matrices=sum(count[0] for count in counts),
+        experts=sum(count[1] for count in counts),
+        unquantized=plain,
+        embedding=rows * has_embedding,
+        lm_head=rows * has_head,
+        is_head_shared=model.tie_word_embeddings and has_embedding and has_head,
+        vision=model.vision_parameters / ways.tensor_parallel * has_embedding,
+        matrix_bytes=deployment.matrix_bytes,
+        expert_bytes=deployment.expert_bytes,
+        unquantized_bytes=deployment.activation_bytes)
+
+
+def _layer(deployment: Deployment, mixer: str, network: str) -> tuple[float, float, float]:
+    """Return (matrix, expert, unquantised) parameters that one rank holds of a layer of this kind."""
+    model, ways = deployment.model, deployment.parallelism
+    width, tensor = model.hidden_size, ways.tensor_parallel
+    parts = [part.shard(tensor) for part in dense_parts(model, mixer, network)]
+    matrices = sum(part.matrix_parameters(width) for part in parts)
+    plain = sum(part.num_parameters(width) for part in parts) - matrices + model.norms_per_layer * model.norm_parameters
+    moe = moe_of(model, network)
+    if moe is None:
+        return matrices, 0.0, plain
+    ranks = tensor * ways.data_parallel
+    experts = moe.num_experts * moe.expert.matrix_parameters(width) / ranks
+    biases = moe.num_experts * moe.expert.num_parameters(width) / ranks - experts
+    return matrices, experts, plain + biases + moe.router_parameters(width)
+
+
+def layer_kinds(model: ModelSpec, layers: range | None = None) -> Counter:
+    """Count layers, by default all, by (layer type, feed-forward type)."""
+    kinds = list(zip(model.layer_types, model.feed_forward_types, strict=True))
+    return Counter(kinds if layers is None else kinds[layers.start:layers.stop])
+
+
+def dense_parts(model: ModelSpec, mixer: str, network: str) -> list:
+    """Return what every token passes: token mixer, dense MLP, shared experts."""
+    moe = moe_of(model, network)
+    mlp = model.mlp if network in ("dense", "both") else None
+    parts = [model.mixer(mixer), mlp, moe.shared_expert if moe else None]
+    return [part for part in parts if part is not None]
+
+
+def moe_of(model: ModelSpec, network: str) -> Moe | None:
+    """Return the experts of layers with this feed-forward type, or None."""
+    return model.moe if network in ("moe", "both") else None

@@ -1,0 +1,45 @@
+"""NumPy dtypes of the records in request.pxd, batch.pxd and tables.pxd; a test holds the two definitions together."""
+import numpy as np
+
+STATUS_NAMES = ("pending", "waiting", "running", "completed", "rejected", "dropped", "timed_out")
+PENDING, WAITING, RUNNING, COMPLETED, REJECTED, DROPPED, TIMED_OUT = range(7)
+
+NEVER_NS = -1
+
+
+def _record(**fields):
+    return np.dtype(list(fields.items()), align=True)
+
+
+REQUEST = _record(
+    arrival_ns="i8", enqueued_ns="i8", scheduled_ns="i8", first_token_ns="i8", completed_ns="i8",
+    prompt_tokens="i4", output_tokens="i4", cached_tokens="i4", preemptions="i4", replica="i4",
+    status="i1", spare=("i1", 3))
+DEMAND = _record(
+    deadline_ns="i8", max_tokens="i4", priority="i4", tie_rank="i4", segments_begin="i4", num_segments="i4",
+    slo_class="i4", tenant="i4", session="i4", model="i4", adapter="i4")
+OUTCOME = _record(output_tokens="i4")
+SEGMENT = _record(stream="i8", num_tokens="i8")
+ITERATION = _record(
+    replica="i4", stage="i4", start_ns="i8", duration_ns="i8", sequences="i4", prefill_tokens="i4", decode_tokens="i4",
+    waiting="i4", context_tokens="i8", running="i4", used_blocks="i4", preempted="i4", spare="i4")
+REPLICA = _record(
+    replica="i4", num_blocks="i4", peak_used_blocks="i4", spare="i4", iterations="i8", preemptions="i8", requests="i8",
+    completed="i8", busy_ns="i8", used_block_ns="f8", prefix_query_tokens="i8", prefix_hit_tokens="i8",
+    prefill_tokens="i8", decode_tokens="i8")
+TOKEN = _record(time_ns="i8", request="i4", tokens="i4")
+
+
+def named_stream(code: int) -> int:
+    """Return the code of a shared, named token stream."""
+    return code << 2
+
+
+def own_stream(row: int) -> int:
+    """Return the code of the token stream that belongs to request `row` alone."""
+    return (row << 2) | 1
+
+
+def output_stream(row: int) -> int:
+    """Return the code of the stream of tokens that request `row` generates."""
+    return (row << 2) | 2

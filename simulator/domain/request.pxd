@@ -1,0 +1,64 @@
+"""The records of a request: what happened to it, what it declared, what only time will tell.
+
+One definition serves as C struct, as NumPy dtype (simulator.domain.records) and, field by field, as HDF5 compound type.
+"""
+from libc.stdint cimport int8_t, int32_t, int64_t
+
+
+cdef enum RequestStatus:        # the codes of results.h5 (attribute of /requests); written by the engine alone
+    PENDING = 0                 # not arrived yet
+    WAITING = 1                 # in a waiting queue, or on the way to one; preempted requests too
+    RUNNING = 2                 # holds a place in a replica's running list
+    COMPLETED = 3
+    REJECTED = 4                # refused at the door: the prompt leaves no room for a token (HTTP 400), or admission said no
+    DROPPED = 5                 # can never fit the KV cache
+    TIMED_OUT = 6               # its deadline passed first
+
+
+cdef struct Request:            # 64 bytes, one cache line; what the results show
+    int64_t arrival_ns
+    int64_t enqueued_ns         # entered the waiting queue of its replica; -1: never (so for all times below)
+    int64_t scheduled_ns        # first scheduled
+    int64_t first_token_ns      # first token observed
+    int64_t completed_ns        # last token observed
+    int32_t prompt_tokens
+    int32_t output_tokens       # tokens generated and kept so far
+    int32_t cached_tokens       # prompt tokens found in the prefix cache at first admission
+    int32_t preemptions
+    int32_t replica             # -1: not routed
+    int8_t status               # RequestStatus
+    int8_t spare[3]             # keeps the record at 64 bytes
+
+
+cdef struct Demand:             # what the client declared; policies may read it
+    int64_t deadline_ns         # instant (not duration) at which the client gives up; -1: never
+    int32_t max_tokens          # declared output limit, >= 1
+    int32_t priority            # lower is served first
+    int32_t tie_rank            # order among equal priority and arrival: rank of the request id
+    int32_t segments_begin      # first row of its prompt in the segment table
+    int32_t num_segments        # 0: the prompt is its own, nothing is shared
+    int32_t slo_class           # index into Workload.labels["slo_class"]; -1: none; likewise below
+    int32_t tenant
+    int32_t session
+    int32_t model
+    int32_t adapter
+
+
+cdef struct Outcome:            # the future; only engine and workload may import this
+    int32_t output_tokens       # tokens the model will generate before it stops by itself, >= 0
+
+
+cdef struct Segment:            # `num_tokens` first tokens of a token stream; a prompt is a sequence of these
+    int64_t stream              # see the stream codes below
+    int64_t num_tokens          # >= 1
+
+
+# Stream codes. A token's identity is (stream, offset); two prompts share a prefix as far as these agree.
+cdef inline int64_t named_stream(int64_t code) noexcept nogil:
+    return code << 2
+
+cdef inline int64_t own_stream(int64_t row) noexcept nogil:
+    return (row << 2) | 1
+
+cdef inline int64_t output_stream(int64_t row) noexcept nogil:
+    return (row << 2) | 2

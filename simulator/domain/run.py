@@ -1,0 +1,28 @@
+"""What a finished, or stopped, simulation hands to the results."""
+from dataclasses import dataclass, field
+
+import numpy as np
+
+
+@dataclass
+class Run:
+    """The tables of one simulation; every metric is a pure function of them.
+
+    workload : simulator.workload.base.Workload; the engine has filled in its `requests`. Those that had not arrived
+        when the clock stopped are PENDING and count nowhere.
+    complete : nothing was left to do, or the horizon was reached. False: the simulation was asked to stop, or could not
+        go on, which `diagnosis` explains.
+    clock_ns : simulated time reached.
+    replicas : structured array (replicas,), `records.REPLICA`, in order of `replica`.
+    itl_gap_ns, itl_count : integer arrays of one length, any order, gaps may repeat: `itl_count[i]` times, two
+        successive messages of a request were `itl_gap_ns[i]` apart.
+    diagnosis : what a reader of the results should know, one sentence each: a livelock, for instance.
+    """
+
+    workload: object
+    complete: bool
+    clock_ns: int
+    replicas: np.ndarray
+    itl_gap_ns: np.ndarray
+    itl_count: np.ndarray
+    diagnosis: list[str] = field(default_factory=list)

@@ -1,0 +1,41 @@
+"""Rows of the result tables that the engine writes while it runs."""
+from libc.stdint cimport int32_t, int64_t
+
+
+cdef struct IterationRow:       # /iterations in results.h5; the last four as they stand after scheduling
+    int32_t replica
+    int32_t stage
+    int64_t start_ns            # when it was scheduled
+    int64_t duration_ns
+    int32_t sequences
+    int32_t prefill_tokens
+    int32_t decode_tokens
+    int32_t waiting
+    int64_t context_tokens
+    int32_t running
+    int32_t used_blocks         # the null block not counted
+    int32_t preempted
+    int32_t spare
+
+
+cdef struct ReplicaRow:         # /replicas in results.h5
+    int32_t replica
+    int32_t num_blocks          # usable: the null block not counted
+    int32_t peak_used_blocks
+    int32_t spare
+    int64_t iterations          # that computed at least one token
+    int64_t preemptions
+    int64_t requests            # routed here
+    int64_t completed
+    int64_t busy_ns             # sum of iteration durations
+    double used_block_ns        # integral of used blocks over iterations, blocks x ns
+    int64_t prefix_query_tokens # prompt tokens looked up at admissions (resumed requests not counted)
+    int64_t prefix_hit_tokens   # of these, found
+    int64_t prefill_tokens
+    int64_t decode_tokens
+
+
+cdef struct TokenRow:           # one observed message of a request: `tokens` tokens at `time_ns`
+    int64_t time_ns
+    int32_t request
+    int32_t tokens

@@ -1,0 +1,265 @@
+"""The event loop: replicas on one clock, fed by arrivals.
+
+Between two arrivals at a replica nothing outside can change what it does, so it is advanced only when something reaches it. A router
+that looks at replicas couples them: then a heap of wake times brings those up to date that change before each event.
+"""
+from libc.math cimport llround
+from libc.stdint cimport int32_t, int64_t
+from libc.stdlib cimport free, malloc
+cimport cython
+
+from simulator.core.clock cimport NEVER_NS
+from simulator.core.event_queue cimport Event, EventQueue
+from simulator.core.wake_heap cimport WakeHeap
+from simulator.domain.request cimport COMPLETED, WAITING, Demand, Request
+from simulator.domain.tables cimport ReplicaRow
+from simulator.engine.recorder cimport Recorder
+from simulator.engine.replica cimport Replica
+from simulator.routing.base cimport Router
+
+import numpy as np
+
+from simulator.domain import records
+from simulator.domain.run import Run
+
+cdef enum:
+    POLL_ITERATIONS = 1 << 16           # a few milliseconds of work
+    FIRST_SLICE_NS = 1000000000         # of simulated time, while draining
+
+
+@cython.final
+cdef class Cluster:
+    """Replicas, a router and a workload.
+
+    replicas : list of Replica, numbered in order. router : Router. recorder : Recorder shared by the replicas.
+    workload : Workload; its `requests` are written to.
+    horizon_ns : stop the clock after this instant; None: never. queue_base_ns, queue_token_ns : from arrival to waiting queue.
+    monitor : called as `monitor(clock_ns, finished) -> bool` every few milliseconds; True stops the run.
+    coupled : keep all replicas up to date at every event even if the router is blind (results are the same).
+    """
+
+    def __init__(self, replicas, Router router, Recorder recorder, workload, *, horizon_ns=None, double queue_base_ns=0.0,
+                 double queue_token_ns=0.0, monitor=None, bint coupled=False):
+        cdef Request[::1] requests = workload.requests
+        cdef const Demand[::1] demands = workload.demands
+        cdef Replica replica
+        self.replicas = list(replicas)
+        self.workload = workload
+        self._num_replicas = len(self.replicas)
+        self._replicas = <void**>malloc(self._num_replicas * sizeof(void*))
+        if self._replicas == NULL:
+            raise MemoryError()
+        for i, replica in enumerate(self.replicas):
+            self._replicas[i] = <void*>replica
+        self._router = router
+        self._recorder = recorder
+        self._monitor = monitor
+        self._num_requests = len(requests)
+        if self._num_requests:
+            self._requests = &requests[0]
+            self._demands = &demands[0]
+        self._horizon_ns = NEVER_NS - 1 if horizon_ns is None else horizon_ns
+        self._queue_base_ns = queue_base_ns
+        self._queue_token_ns = queue_token_ns
+        self._events = EventQueue()
+        self._coupled = coupled or router.reads_state
+        self._wakes = WakeHeap(self._num_replicas)
+        self._next_poll = POLL_ITERATIONS
+
+    def __dealloc__(self):
+        free(self._replicas)
+
+    def run(self):
+        """Simulate until nothing is left to do, the horizon, or the monitor's stop; return the `Run`."""
+        with nogil:
+            self._loop()
+            if not self._stopped:
+                self._drain()
+        return self._conclude()
+
+    def stop(self):
+        """Return the `Run` as far as it came, after an exception ended `run`."""
+        self._stopped = True
+        return self._conclude()
+
+    def _conclude(self):
+        cdef Replica replica
+        for replica in self.replicas:
+            replica.settle()
+        if self._recorder.wants_iterations:
+            self._recorder.flush(NEVER_NS, self._num_replicas == 1)
+        self._recorder.close()
+        gaps, counts = self._recorder.samples()
+        diagnosis = self._diagnose()
+        livelocked = any((<Replica>each).is_livelocked for each in self.replicas)
+        return Run(workload=self.workload, complete=not (self._stopped or livelocked), clock_ns=self._end_of_time(),
+                   replicas=self._replica_table(), itl_gap_ns=gaps, itl_count=counts, diagnosis=diagnosis)
+
+    # ---- the loop
+
+    cdef int _loop(self) except -1 nogil:
+        cdef int64_t arrival_ns, event_ns, now_ns
+        cdef Event event
+        while not self._stopped:
+            arrival_ns = self._requests[self._next].arrival_ns if self._next < self._num_requests else NEVER_NS
+            event_ns = self._events.next_time()
+            now_ns = min(arrival_ns, event_ns)
+            if now_ns > self._horizon_ns:
+                break
+            if self._coupled:
+                self._catch_up(now_ns)
+            self.clock_ns = now_ns
+            if arrival_ns <= event_ns:
+                self._arrive(<int32_t>self._next, now_ns)
+                self._next += 1
+            else:
+                event = self._events.pop()
+                if event.kind == ENQUEUE:
+                    self._enqueue(<int32_t>event.payload, now_ns)
+                elif event.kind == TIME_OUT:
+                    self._time_out(<int32_t>event.payload, now_ns)
+            if self._recorder.iterations >= self._next_poll:
+                self._poll(now_ns)
+        return 0
+
+    cdef int _arrive(self, int32_t row, int64_t now_ns) except -1 nogil:
+        cdef Request* request = &self._requests[row]
+        cdef int64_t delay_ns = llround(self._queue_base_ns + self._queue_token_ns * request.prompt_tokens)
+        request.status = WAITING
+        request.replica = self._router.route(row, now_ns)
+        if delay_ns > 0:
+            self._events.push(now_ns + delay_ns, ENQUEUE, ENQUEUE, request.replica, row)
+        else:
+            self._enqueue(row, now_ns)
+        if self._demands[row].deadline_ns >= 0:
+            self._events.push(max(self._demands[row].deadline_ns, now_ns), TIME_OUT, TIME_OUT, request.replica, row)
+        return 0
+
+    cdef int _enqueue(self, int32_t row, int64_t now_ns) except -1 nogil:
+        cdef int32_t index = self._requests[row].replica
+        if self._requests[row].status >= COMPLETED:         # timed out on the way to the queue
+            return 0
+        (<Replica>self._replicas[index]).advance(now_ns, now_ns)
+        (<Replica>self._replicas[index]).enqueue(row, now_ns)
+        if self._coupled:
+            self._wakes.set(index, (<Replica>self._replicas[index]).wake_ns)
+        return 0
+
+    cdef int _time_out(self, int32_t row, int64_t now_ns) except -1 nogil:
+        cdef int32_t index = self._requests[row].replica
+        if self._requests[row].status >= COMPLETED:
+            return 0
+        (<Replica>self._replicas[index]).advance(now_ns + 1, now_ns + 1)
+        (<Replica>self._replicas[index]).time_out(row)
+        if self._coupled:
+            self._wakes.set(index, (<Replica>self._replicas[index]).wake_ns)
+        return 0
+
+    cdef int _catch_up(self, int64_t until_ns) except -1 nogil:
+        """Advance the replicas that change before `until_ns`; they plan as far ahead as they like, arrivals cut."""
+        cdef int32_t index
+        while self._wakes.top_time() < until_ns:
+            index = self._wakes.top_index()
+            (<Replica>self._replicas[index]).advance(until_ns, NEVER_NS)
+            self._wakes.set(index, (<Replica>self._replicas[index]).wake_ns)
+        return 0
+
+    cdef int _advance_all(self, int64_t until_ns) except -1 nogil:
+        cdef int32_t index
+        for index in range(self._num_replicas):
+            (<Replica>self._replicas[index]).advance(until_ns, until_ns)
+            if self._coupled:
+                self._wakes.set(index, (<Replica>self._replicas[index]).wake_ns)
+        return 0
+
+    cdef int _drain(self) except -1 nogil:
+        """After the last event, run the replicas side by side in slices of time until none has work, or to the horizon."""
+        cdef int64_t end_ns = self._horizon_ns + 1, slice_ns = FIRST_SLICE_NS, before, first_ns
+        cdef int32_t index
+        while not self._stopped:
+            first_ns = NEVER_NS
+            for index in range(self._num_replicas):
+                first_ns = min(first_ns, (<Replica>self._replicas[index]).wake_ns)
+            if first_ns >= end_ns or first_ns == NEVER_NS:
+                break
+            before = self._recorder.iterations
+            self.clock_ns = max(self.clock_ns, min(first_ns, end_ns - slice_ns) + slice_ns)
+            self._advance_all(min(self.clock_ns, end_ns))
+            if self._recorder.iterations - before < POLL_ITERATIONS // 4:
+                slice_ns = min(2 * slice_ns, NEVER_NS // 4)
+            elif self._recorder.iterations - before > POLL_ITERATIONS:
+                slice_ns = max(slice_ns // 2, 1)
+            if self._recorder.iterations >= self._next_poll:
+                self._poll(min(self.clock_ns, end_ns))
+        return 0
+
+    cdef int _poll(self, int64_t now_ns) except -1 nogil:
+        """Pass rows on, show progress, ask whether to stop."""
+        cdef int32_t index
+        cdef int64_t open_ns = now_ns
+        if self._recorder.wants_iterations:
+            self._advance_all(now_ns)
+            for index in range(self._num_replicas):
+                open_ns = min(open_ns, (<Replica>self._replicas[index]).first_open_ns())
+        with gil:
+            if self._recorder.wants_iterations:
+                self._recorder.flush(open_ns, self._num_replicas == 1)
+            if self._monitor is not None and self._monitor(now_ns, self._recorder.finished):
+                self._stopped = True
+        for index in range(self._num_replicas):
+            if (<Replica>self._replicas[index]).is_livelocked:
+                self._stopped = True
+        self._next_poll = self._recorder.iterations + POLL_ITERATIONS
+        return 0
+
+    # ---- what came of it
+
+    def _end_of_time(self):
+        """Return how far the clock came: the last thing that happened, or the instant at which it was stopped."""
+        cdef int64_t last = 0
+        requests = self.workload.requests
+        if self._stopped:
+            return int(self.clock_ns)
+        if self._horizon_ns < NEVER_NS - 1:
+            return int(self._horizon_ns)
+        if len(requests):
+            last = max(int(requests["arrival_ns"].max()), int(requests["completed_ns"].max()))
+        return int(last)
+
+    def _replica_table(self):
+        cdef ReplicaRow[::1] rows
+        cdef Replica replica
+        cdef int32_t i
+        table = np.zeros(self._num_replicas, records.REPLICA)
+        rows = table
+        for i in range(self._num_replicas):
+            replica = self.replicas[i]
+            rows[i] = replica.row
+            rows[i].preemptions = replica.scheduler.preemptions
+            rows[i].prefix_query_tokens = replica.scheduler.prefix_query_tokens
+            rows[i].prefix_hit_tokens = replica.scheduler.prefix_hit_tokens
+        return table
+
+    def _diagnose(self):
+        """Return what went wrong with replicas that cannot go on, one message each."""
+        cdef Replica replica
+        messages = []
+        for replica in self.replicas:
+            waiting = replica.scheduler.waiting.size
+            if replica.is_livelocked:
+                messages.append(
+                    f"replica {replica.index}: livelock: {waiting} waiting and {replica.scheduler._running.size} running requests "
+                    f"preempt each other for ever, and no token is sampled; {replica.scheduler.kv.num_blocks} KV blocks are too few. "
+                    "Give more blocks, lower max_num_seqs, or leave scheduler_reserve_full_isl on")
+            elif waiting and not self._stopped and replica.wake_ns == NEVER_NS:
+                messages.append(self._describe_stuck(replica))
+        return messages
+
+    def _describe_stuck(self, Replica replica):
+        cdef int32_t row = replica.scheduler.waiting.top()
+        kv = replica.scheduler.kv
+        text = int(self._requests[row].prompt_tokens) + int(self._requests[row].output_tokens)
+        request_id = self.workload.request_ids[row]
+        return (f"replica {replica.index}: stuck: request {request_id} at the head of the queue needs {-(-text // kv.block_size)} KV blocks "
+                f"for {text} tokens, the replica has {kv.num_blocks}; it and {replica.scheduler.waiting.size - 1} behind it wait for ever. "
+                "vLLM refuses to start with such a max_model_len; lower it or give more blocks")

@@ -1,0 +1,153 @@
+"""The debug face: every scheduling decision of a run, in the open, for tests and for the curious."""
+from libc.stdint cimport int32_t, int64_t
+
+from simulator.engine.replica cimport Replica
+from simulator.scheduling.base cimport Batch, Entry, Scheduler, Sequence
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from simulator.domain import records
+from simulator.engine.build import EngineSetup, build_cluster
+from simulator.engine.recorder import Recorder
+from simulator.kv.paged import PagedKV
+from simulator.latency.base import HostParameters
+from simulator.scheduling.vllm import Vllm
+
+
+class IterationLimit(Exception):
+    """The run reached `max_iterations`."""
+
+
+class StepLog:
+    """Observer of replicas that keeps one dict per scheduling decision that scheduled or preempted something."""
+
+    def __init__(self, limit=None):
+        self.steps = []
+        self._open = {}
+        self._limit = limit
+
+    def scheduled(self, Replica replica):
+        """Note the batch just formed; called by the replica."""
+        cdef const Batch* batch = replica._formed
+        if batch.shape.num_sequences == 0 and batch.num_preempted == 0:
+            return
+        if self._limit is not None and len(self.steps) >= self._limit:
+            raise IterationLimit()
+        step = {"replica": replica.index, "t_ns": batch.start_ns, "duration_ns": 0}
+        _describe_batch(replica, step)
+        _describe_state(replica, step)
+        self.steps.append(step)
+        if batch.shape.num_sequences > 0:
+            self._open.setdefault(replica.index, []).append(step)
+
+    def ended(self, Replica replica):
+        """Note what the first batch in flight brought; called by the replica."""
+        cdef const Batch* batch = &replica._batches[replica._first]
+        step = self._open[replica.index].pop(0)
+        kv = replica.scheduler.kv
+        step["duration_ns"] = batch.duration_ns
+        step["finished"] = [row for row, _ in step["scheduled"] if replica._requests[<int32_t>row].status == records.COMPLETED
+                            and replica._requests[<int32_t>row].completed_ns - replica._output_ns == batch.end_ns]
+        step["free_blocks_end"] = kv.free_blocks
+        step["free_queue_end"] = kv.free_queue() if isinstance(kv, PagedKV) else None
+
+
+cdef _describe_batch(Replica replica, dict step):
+    cdef const Batch* batch = replica._formed
+    cdef Scheduler scheduler = replica.scheduler
+    cdef int32_t i, slot
+    cdef const Entry* entry
+    tokens, hits, drafts = {}, {}, {}
+    for i in range(batch.num_entries):
+        entry = &batch.entries[i]
+        tokens[entry.slot] = entry.tokens
+        if entry.is_admission:
+            hits[entry.row] = scheduler._sequences[entry.slot].num_computed - entry.tokens
+        if entry.drafts:
+            drafts[entry.row] = entry.drafts
+    scheduled = []
+    for slot in scheduler._slots():
+        if scheduler._sequences[slot].is_member:
+            if batch.num_members and not scheduler._sequences[slot].is_starved:
+                scheduled.append((scheduler._sequences[slot].row, 1))
+        elif slot in tokens:
+            scheduled.append((scheduler._sequences[slot].row, tokens[slot]))
+    step["scheduled"] = scheduled
+    step["hits"] = hits
+    step["drafts"] = drafts
+    step["preempted"] = [batch.preempted[i].row for i in range(batch.num_preempted)]
+
+
+cdef _describe_state(Replica replica, dict step):
+    scheduler = replica.scheduler
+    kv = scheduler.kv
+    step["running"] = scheduler.running_rows()
+    step["waiting"] = scheduler.waiting.rows()
+    step["free_blocks"] = kv.free_blocks
+    paged = isinstance(kv, PagedKV)
+    step["evicted"] = kv.take_evictions() if paged else None
+    step["cached_hashes"] = kv.num_cached_hashes if paged else None
+    step["free_queue"] = kv.free_queue() if paged else None
+    step["blocks"] = {row: kv.block_table(slot) for row, slot in zip(step["running"], scheduler._slots())} if paged else None
+    if paged:
+        kv.check()
+
+
+class _Tables:
+    """Sink that keeps all rows."""
+
+    def __init__(self):
+        self.iteration_chunks, self.token_chunks = [], []
+
+    def iterations(self, rows):
+        self.iteration_chunks.append(rows.copy())
+
+    def tokens(self, rows):
+        self.token_chunks.append(rows.copy())
+
+
+@dataclass
+class Recording:
+    """Everything a run did; ids are rows of `requests`. See `record`."""
+
+    requests: np.ndarray
+    steps: list
+    token_times: dict
+    iterations: np.ndarray
+    replicas: np.ndarray
+    itl_gap_ns: np.ndarray
+    itl_count: np.ndarray
+    diagnosis: list
+    complete: bool
+
+
+def record(workload, parameters, *, num_gpu_blocks, block_size, enable_prefix_caching, max_model_len, latency, replicas=1, host=None,
+           fast_forward=True, horizon_ns=None, max_iterations=None, seed=0, details=True, coupled=False, tracks_identity=None):
+    """Run a workload under the vllm scheduler and return everything it did.
+
+    details : keep `steps`, a dict per scheduling decision, with block tables; runs of iterations are then taken one at a time.
+    max_iterations : stop after so many decisions.
+    """
+    tables, log = _Tables(), StepLog(max_iterations)
+    recorder = Recorder(tables, iterations=True, tokens=True)
+    setup = EngineSetup(
+        num_gpu_blocks=num_gpu_blocks, block_size=block_size, max_model_len=max_model_len, enable_prefix_caching=enable_prefix_caching,
+        replicas=replicas, host=host or HostParameters(), fast_forward=fast_forward, horizon_ns=horizon_ns, seed=seed,
+        tracks_identity=True if details else tracks_identity, coupled=coupled)
+    cluster = build_cluster(workload, Vllm, parameters, latency, setup, recorder=recorder, observer=log if details else None)
+    if details:
+        for replica in cluster.replicas:
+            replica.scheduler.kv.log_evictions()
+    try:
+        run = cluster.run()
+    except IterationLimit:
+        run = cluster.stop()
+    tokens = np.concatenate(tables.token_chunks) if tables.token_chunks else np.empty(0, records.TOKEN)
+    times = {}
+    for row, time_ns, count in zip(tokens["request"].tolist(), tokens["time_ns"].tolist(), tokens["tokens"].tolist()):
+        times.setdefault(row, []).extend([time_ns] * count)
+    iterations = np.concatenate(tables.iteration_chunks) if tables.iteration_chunks else np.empty(0, records.ITERATION)
+    return Recording(workload.requests, log.steps, times, iterations, run.replicas, run.itl_gap_ns, run.itl_count, run.diagnosis,
+                     run.complete)

@@ -1,0 +1,111 @@
+"""What is written down while the simulation runs: iterations, tokens, inter-token gaps."""
+from libc.stdint cimport int32_t, int64_t
+from libc.stdlib cimport free, realloc
+cimport cython
+from cython.view cimport array
+
+from simulator.core.errors cimport out_of_memory
+from simulator.domain.tables cimport IterationRow, TokenRow
+
+import numpy as np
+
+from simulator.domain import records
+
+CHUNK_ROWS = 1 << 16
+
+
+@cython.final
+cdef class Recorder:
+    """Collect rows in chunks and pass them on to `sink`.
+
+    sink : has `iterations(rows)` and `tokens(rows)`, called with arrays that are reused afterwards; None: nothing is wanted.
+    """
+
+    def __init__(self, sink=None, bint iterations=False, bint tokens=False):
+        self._sink = sink
+        self.wants_iterations = iterations
+        self.wants_tokens = tokens
+        if iterations:
+            self._hold_iterations(np.empty(2 * CHUNK_ROWS, records.ITERATION))
+        if tokens:
+            self._hold_tokens(np.empty(CHUNK_ROWS, records.TOKEN))
+
+    def __dealloc__(self):
+        free(self._gaps)
+        free(self._counts)
+
+    def _hold_iterations(self, rows):
+        cdef IterationRow[::1] view = rows
+        self._iteration_rows = rows
+        self._iterations = &view[0]
+        self._room_iterations = len(rows)
+
+    def _hold_tokens(self, rows):
+        cdef TokenRow[::1] view = rows
+        self._token_rows = rows
+        self._tokens = &view[0]
+        self._room_tokens = len(rows)
+
+    cdef int _grow_samples(self) except -1 nogil:
+        cdef int64_t room = max(<int64_t>4096, 2 * self._room_samples)
+        cdef void* gaps = realloc(self._gaps, room * sizeof(int64_t))
+        cdef void* counts
+        if gaps == NULL:
+            return out_of_memory()
+        self._gaps = <int64_t*>gaps
+        counts = realloc(self._counts, room * sizeof(int32_t))
+        if counts == NULL:
+            return out_of_memory()
+        self._counts = <int32_t*>counts
+        self._room_samples = room
+        return 0
+
+    cdef int _grow_iterations(self) except -1 nogil:
+        with gil:
+            self._hold_iterations(np.resize(self._iteration_rows, 2 * len(self._iteration_rows)))
+        return 0
+
+    cdef int _flush_tokens(self) except -1 nogil:
+        with gil:
+            self._sink.tokens(self._token_rows[:self.num_tokens])
+        self.num_tokens = 0
+        return 0
+
+    def flush(self, int64_t before_ns, bint in_order):
+        """Pass on iterations that start before `before_ns`: no earlier one will come. `in_order`: rows are sorted already."""
+        if not self.num_iterations:
+            return
+        rows = self._iteration_rows[:self.num_iterations]
+        if not in_order:
+            rows = rows[np.lexsort((rows["replica"], rows["start_ns"]))]
+        ready = int(np.searchsorted(rows["start_ns"], before_ns))
+        for begin in range(0, ready, CHUNK_ROWS):
+            self._sink.iterations(rows[begin:min(begin + CHUNK_ROWS, ready)])
+        kept = rows[ready:].copy()
+        self._iteration_rows[:len(kept)] = kept
+        self.num_iterations = len(kept)
+
+    def close(self):
+        """Pass on what is left of the token rows."""
+        if self.num_tokens:
+            self._flush_tokens()
+
+    def samples(self):
+        """Hand over inter-token gaps in ns (int64) and how many tokens had each (int32), one entry an observation."""
+        gaps = _own(self._gaps, self._num_samples, sizeof(int64_t), np.int64)
+        counts = _own(self._counts, self._num_samples, sizeof(int32_t), np.int32)
+        self._gaps, self._counts = NULL, NULL
+        self._num_samples = self._room_samples = 0
+        return gaps, counts
+
+
+cdef _own(void* data, int64_t length, size_t itemsize, dtype):
+    """Wrap `length` items of malloc'ed memory in an array that frees it."""
+    cdef array memory
+    if length == 0:
+        free(data)
+        return np.empty(0, dtype)
+    memory = array(shape=(length * itemsize,), itemsize=1, format="B", mode="c", allocate_buffer=False)
+    memory.data = <char*>data
+    memory.callback_free_data = free
+    return np.frombuffer(memory, dtype)

@@ -1,0 +1,470 @@
+"""One serving instance: the order of an iteration, and nothing of any policy."""
+from libc.stdint cimport int8_t, int32_t, int64_t
+from libc.stdlib cimport calloc, free, malloc, realloc
+cimport cython
+
+from simulator.core.clock cimport NEVER_NS
+from simulator.core.errors cimport out_of_memory
+from simulator.core.finish_heap cimport FinishHeap
+from simulator.domain.batch cimport BatchShape, Chunk
+from simulator.domain.request cimport COMPLETED, DROPPED, REJECTED, RUNNING, TIMED_OUT, Demand, Outcome, Request
+from simulator.domain.tables cimport IterationRow
+from simulator.kv.base cimport KVCache, blocks_for
+from simulator.latency.base cimport LatencyModel
+from simulator.scheduling.base cimport Batch, Entry, Preempted, Scheduler, Sequence
+
+cdef enum:
+    MAX_RUN = 1024              # iterations planned at once
+    FRUITLESS_LIMIT = 20000     # preemptions without a token between them that make a livelock; one step preempts max_running at most
+
+
+@cython.final
+cdef class Replica:
+    """One replica on the cluster's clock.
+
+    index : its number. scheduler, latency : its policies. setup : the cluster's `ReplicaSetup`.
+    """
+
+    def __init__(self, int32_t index, Scheduler scheduler, LatencyModel latency, setup):
+        cdef Request[::1] requests = setup.workload.requests
+        cdef const Demand[::1] demands = setup.workload.demands
+        cdef const Outcome[::1] outcomes = setup.workload.outcomes
+        cdef int64_t[::1] last_token_ns = setup.last_token_ns
+        self.index = self.row.replica = index
+        self.scheduler = scheduler
+        self.row.num_blocks = scheduler.kv.num_blocks
+        self._kv = scheduler.kv
+        self._latency = latency
+        self._recorder = setup.recorder
+        self._acceptance = setup.acceptance
+        self._owners = (setup.workload, setup.last_token_ns)
+        if len(requests):
+            self._requests = &requests[0]
+            self._demands = &demands[0]
+            self._outcomes = &outcomes[0]
+            self._last_token_ns = &last_token_ns[0]
+        self._max_model_len = setup.max_model_len
+        self._output_ns = setup.output_token_ns
+        self._observer = setup.observer
+        self._max_in_flight = 2 if setup.is_async else 1
+        self._finish = FinishHeap()
+        self.wake_ns = NEVER_NS
+        self._run_length = 1
+        self._reserve(scheduler.max_running)
+
+    def _reserve(self, size_t room):
+        cdef int32_t i
+        self._ends = <int64_t*>malloc(MAX_RUN * sizeof(int64_t))
+        self._used = <int32_t*>malloc(MAX_RUN * sizeof(int32_t))
+        self._finished = <int32_t*>malloc(room * sizeof(int32_t))
+        if self._ends == NULL or self._used == NULL or self._finished == NULL:
+            raise MemoryError()
+        for i in range(self._max_in_flight):
+            self._batches[i].room = room
+            self._batches[i].entries = <Entry*>malloc(room * sizeof(Entry))
+            self._batches[i].chunks = <Chunk*>malloc(room * sizeof(Chunk))
+            self._batches[i].preempted = <Preempted*>malloc(room * sizeof(Preempted))
+            if self._batches[i].entries == NULL or self._batches[i].chunks == NULL or self._batches[i].preempted == NULL:
+                raise MemoryError()
+
+    def __dealloc__(self):
+        cdef int32_t i
+        for i in range(MAX_IN_FLIGHT):
+            free(self._batches[i].entries)
+            free(self._batches[i].chunks)
+            free(self._batches[i].preempted)
+        free(self._ends)
+        free(self._used)
+        free(self._finished)
+        free(self._aborted)
+
+    # ---- what the cluster asks for
+
+    cdef int advance(self, int64_t until_ns, int64_t horizon_ns) except -1 nogil:
+        cdef int64_t now_ns
+        while self.wake_ns < until_ns:
+            now_ns = self.wake_ns
+            if self._num_in_flight > 0:
+                self._complete()
+            self._begin(now_ns, horizon_ns)
+        return 0
+
+    cdef int enqueue(self, int32_t row, int64_t now_ns) except -1 nogil:
+        cdef Request* request = &self._requests[row]
+        request.replica = self.index
+        self.row.requests += 1
+        if request.prompt_tokens > self.scheduler.longest_prompt:
+            self._leave(row, REJECTED, -1)
+            return 0
+        if blocks_for(request.prompt_tokens, self._kv.block_size) > self._kv.num_blocks:
+            self._leave(row, DROPPED, -1)
+            return 0
+        request.enqueued_ns = now_ns
+        self.scheduler.enqueue(row)
+        if self._run_length > 1:
+            self._cut(now_ns)
+        elif self._num_in_flight == 0 and self.wake_ns > now_ns:
+            self.wake_ns = now_ns
+        return 0
+
+    cdef int time_out(self, int32_t row) except -1 nogil:
+        cdef Request* request = &self._requests[row]
+        cdef void* aborted
+        if request.status >= COMPLETED:
+            return 0
+        if request.status != RUNNING:
+            self.scheduler.waiting.remove(row)
+            self._leave(row, TIMED_OUT, -1)
+            return 0
+        if self._num_aborted == self._room_aborted:
+            aborted = realloc(self._aborted, (2 * self._room_aborted + 16) * sizeof(int32_t))
+            if aborted == NULL:
+                return out_of_memory()
+            self._aborted = <int32_t*>aborted
+            self._room_aborted = 2 * self._room_aborted + 16
+        self._aborted[self._num_aborted] = row
+        self._num_aborted += 1
+        return 0
+
+    cdef int64_t first_open_ns(self) noexcept nogil:
+        return self._batches[self._first].start_ns if self._num_in_flight > 0 else NEVER_NS
+
+    cdef void settle(self) noexcept nogil:
+        cdef int32_t slot = self.scheduler._running.head
+        cdef Sequence* sequence
+        while slot >= 0:
+            sequence = &self.scheduler._sequences[slot]
+            if sequence.is_member:
+                self._requests[sequence.row].output_tokens = <int32_t>(
+                    self.scheduler.computed(slot) + 1 - sequence.prompt_tokens)
+            slot = self.scheduler._links.next(slot)
+
+    cdef int _observe_scheduled(self) except -1 nogil:
+        with gil:
+            self._observer.scheduled(self)
+        return 0
+
+    cdef int _observe_ended(self) except -1 nogil:
+        with gil:
+            self._observer.ended(self)
+        return 0
+
+    # ---- an iteration begins
+
+    cdef int _begin(self, int64_t now_ns, int64_t horizon_ns) except -1 nogil:
+        cdef Batch* batch
+        cdef int64_t free_ns = now_ns           # when the accelerator is free
+        while self._num_in_flight < self._max_in_flight:
+            batch = &self._batches[(self._first + self._num_in_flight) % self._max_in_flight]
+            if self._num_in_flight > 0:
+                free_ns = self._batches[self._first].end_ns
+            self.scheduler.schedule(batch, now_ns)
+            if batch.num_preempted > 0:
+                self._note_preemptions(batch, now_ns)
+            if self._observer is not None:
+                self._formed = batch
+                self._observe_scheduled()
+            if batch.shape.num_sequences == 0:
+                if batch.num_preempted == 0 or self._num_in_flight > 0 or self.is_livelocked:
+                    break
+                continue
+            batch.duration_ns = self._latency.iteration_ns(&batch.shape)
+            batch.end_ns = free_ns + batch.duration_ns
+            batch.waiting = self.scheduler.waiting.size
+            batch.running = self.scheduler._running.size
+            batch.used_blocks = self._kv.num_blocks - self._kv.free_blocks
+            self._num_in_flight += 1
+            if batch.num_starved > 0:
+                self._note_starvation(batch)
+        if self._num_in_flight == 0 or self.is_livelocked:
+            self.wake_ns = NEVER_NS
+            return 0
+        batch = &self._batches[self._first]
+        self.wake_ns = batch.end_ns
+        if (batch.num_entries == 0 and batch.num_preempted == 0 and batch.num_starved == 0 and self.wake_ns < horizon_ns
+                and self._observer is None):
+            self._plan_run(batch, horizon_ns)
+        return 0
+
+    cdef int _note_preemptions(self, Batch* batch, int64_t now_ns) except -1 nogil:
+        cdef int32_t i
+        cdef Preempted* preempted
+        for i in range(batch.num_preempted):
+            preempted = &batch.preempted[i]
+            if preempted.was_member:
+                self._finish.remove(preempted.slot)
+                self._last_token_ns[preempted.row] = now_ns - preempted.late_ns
+                self._num_late -= preempted.late_ns > 0
+        self._fruitless += batch.num_preempted
+        if self._fruitless > FRUITLESS_LIMIT + 4 * self.scheduler.max_running:
+            self.is_livelocked = True
+        return 0
+
+    cdef int _note_starvation(self, Batch* batch) except -1 nogil:
+        """Members without a turn end one iteration later, and their next token comes later."""
+        cdef int32_t slot = self.scheduler._running.head
+        cdef Sequence* sequence
+        while slot >= 0:
+            sequence = &self.scheduler._sequences[slot]
+            if sequence.is_member and sequence.is_starved:
+                self._finish.remove(slot)
+                self._finish.push(sequence.prompt_tokens + self._target(sequence.row) - 1 - sequence.offset, sequence.order, slot)
+                self._num_late += sequence.late_ns == 0
+                sequence.late_ns += batch.duration_ns
+            slot = self.scheduler._links.next(slot)
+        return 0
+
+    cdef int _plan_run(self, Batch* batch, int64_t horizon_ns) except -1 nogil:
+        """Foresee iterations with the same members up to the first that ends one of them, lacks blocks or passes the horizon."""
+        cdef BatchShape shape = batch.shape
+        cdef int64_t most = min(<int64_t>MAX_RUN, self._finish.top_iteration() - self.scheduler.iteration)
+        cdef int64_t end_ns = batch.end_ns
+        cdef int32_t phase = self.scheduler.phase, free_blocks = self._kv.free_blocks, i = 1
+        if most <= 1 or not self.scheduler.repeats():
+            return 0
+        self._ends[0] = end_ns
+        self._run_start_ns = batch.start_ns
+        self._used[0] = batch.used_blocks
+        while i < most and end_ns < horizon_ns:
+            phase = phase + 1 if phase + 1 < self._kv.block_size else 0
+            free_blocks -= self._kv._due[phase]
+            if free_blocks < 0:
+                break
+            shape.context_tokens += batch.num_members
+            end_ns += self._latency.iteration_ns(&shape)
+            self._ends[i] = end_ns
+            self._used[i] = self._kv.num_blocks - free_blocks
+            i += 1
+        self._run_length = i
+        self.wake_ns = end_ns
+        return 0
+
+    cdef void _cut(self, int64_t now_ns) noexcept nogil:
+        """End a run with the iteration in progress: the first that does not end before now."""
+        cdef int32_t low = 0, high = self._run_length - 1, middle
+        while low < high:
+            middle = (low + high) // 2
+            if self._ends[middle] >= now_ns:
+                high = middle
+            else:
+                low = middle + 1
+        self._run_length = low + 1
+        self.wake_ns = self._ends[low]
+
+    # ---- an iteration ends
+
+    cdef int _complete(self) except -1 nogil:
+        cdef Batch* batch = &self._batches[self._first]
+        if self._run_length > 1:
+            self._end_run(batch)
+        self._end_iteration(batch)
+        if self._observer is not None:
+            self._observe_ended()
+        self._first = self._first + 1 if self._first + 1 < self._max_in_flight else 0
+        self._num_in_flight -= 1
+        return 0
+
+    cdef int _end_run(self, Batch* batch) except -1 nogil:
+        """All iterations of a run but the last end; the batch becomes the last."""
+        cdef int32_t count = self._run_length - 1, i
+        for i in range(count):
+            if self._recorder.wants_iterations:
+                self._write_row(batch)
+            if i == 0 or self._recorder.wants_tokens:
+                self._sample_members(batch)
+            else:
+                self._recorder.sample(batch.duration_ns, batch.num_members)
+            self.row.used_block_ns += <double>batch.used_blocks * <double>batch.duration_ns
+            batch.start_ns = batch.end_ns
+            batch.end_ns = self._ends[i + 1]
+            batch.duration_ns = batch.end_ns - batch.start_ns
+            batch.used_blocks = self._used[i + 1]
+            batch.shape.context_tokens += batch.num_members
+        self.row.busy_ns += batch.start_ns - self._run_start_ns
+        self.row.decode_tokens += <int64_t>count * batch.num_members
+        self.row.iterations += count
+        self._recorder.iterations += count
+        self._run_length = 1
+        return self.scheduler.repeat(count)
+
+    cdef int _end_iteration(self, Batch* batch) except -1 nogil:
+        cdef int32_t i
+        self._num_finished = 0
+        self._record(batch)
+        if self.scheduler.grouping:
+            self._sample_members(batch)
+            self.scheduler.advance()
+        if self._num_aborted > 0:
+            self._collect_aborted()
+        while self._finish.size > 0 and self._finish.top_iteration() <= self.scheduler.iteration:
+            i = self._finish.pop()
+            self._finished[self._num_finished] = i
+            self._num_finished += 1
+            i = self.scheduler._sequences[i].row
+            self._requests[i].output_tokens = self._target(i)
+            self._leave(i, COMPLETED, batch.end_ns)
+        for i in range(batch.num_entries):
+            self._return(&batch.entries[i], batch.end_ns)
+        self._free_finished()
+        if batch.shape.num_samples > 0:
+            self._fruitless = 0
+        return 0
+
+    cdef int _record(self, const Batch* batch) except -1 nogil:
+        cdef const BatchShape* shape = &batch.shape
+        self._recorder.iterations += 1
+        self.row.iterations += 1
+        self.row.busy_ns += batch.duration_ns
+        self.row.used_block_ns += <double>batch.used_blocks * <double>batch.duration_ns
+        self.row.prefill_tokens += shape.prefill_tokens
+        self.row.decode_tokens += shape.decode_tokens
+        if batch.used_blocks > self.row.peak_used_blocks:
+            self.row.peak_used_blocks = batch.used_blocks
+        return self._write_row(batch) if self._recorder.wants_iterations else 0
+
+    cdef int _write_row(self, const Batch* batch) except -1 nogil:
+        cdef const BatchShape* shape = &batch.shape
+        cdef IterationRow* out = self._recorder.iteration()
+        out.replica = self.index
+        out.stage = 0
+        out.start_ns = batch.start_ns
+        out.duration_ns = batch.duration_ns
+        out.sequences = shape.num_sequences
+        out.prefill_tokens = <int32_t>shape.prefill_tokens
+        out.decode_tokens = <int32_t>shape.decode_tokens
+        out.context_tokens = shape.context_tokens
+        out.waiting = batch.waiting
+        out.running = batch.running
+        out.used_blocks = batch.used_blocks
+        out.preempted = batch.num_preempted
+        return 0
+
+    cdef int _sample_members(self, const Batch* batch) except -1 nogil:
+        """Each member got a token at the end of this iteration; the one before came at its start, or earlier if it was late."""
+        cdef int32_t slot, usual = batch.num_members
+        cdef Sequence* sequence
+        if self._num_late > 0 or self._recorder.wants_tokens or self._num_aborted > 0:
+            slot = self.scheduler._running.head
+            while slot >= 0:
+                sequence = &self.scheduler._sequences[slot]
+                if sequence.is_member and not sequence.is_starved:
+                    if self._is_aborted(sequence.row):
+                        usual -= 1
+                    else:
+                        if sequence.late_ns > 0:
+                            self._recorder.sample(batch.duration_ns + sequence.late_ns, 1)
+                            usual -= 1
+                        if self._recorder.wants_tokens:
+                            self._recorder.token(sequence.row, batch.end_ns + self._output_ns, 1)
+                    self._num_late -= sequence.late_ns > 0
+                    sequence.late_ns = 0
+                elif sequence.is_member:
+                    sequence.is_starved = False
+                slot = self.scheduler._links.next(slot)
+        if usual > 0:
+            self._recorder.sample(batch.duration_ns, usual)
+        return 0
+
+    cdef bint _is_aborted(self, int32_t row) noexcept nogil:
+        cdef int32_t i
+        for i in range(self._num_aborted):
+            if self._aborted[i] == row:
+                return True
+        return False
+
+    cdef int _collect_aborted(self) except -1 nogil:
+        """Requests whose clients gave up during this iteration leave without its token."""
+        cdef int32_t i, slot
+        cdef Sequence* sequence
+        for i in range(self._num_aborted):
+            slot = self.scheduler.slot_of(self._aborted[i])
+            if slot < 0:
+                continue
+            sequence = &self.scheduler._sequences[slot]
+            if sequence.is_member:
+                self._finish.remove(slot)
+                self._num_late -= sequence.late_ns > 0
+                self._requests[sequence.row].output_tokens = <int32_t>(
+                    self.scheduler.computed(slot) - sequence.prompt_tokens)
+            self._leave(sequence.row, TIMED_OUT, -1)
+            self.scheduler.finish(slot)
+        self._num_aborted = 0
+        return 0
+
+    cdef int _return(self, const Entry* entry, int64_t now_ns) except -1 nogil:
+        """The results of one entry: sampled tokens, if its chunk reached the end of the text."""
+        cdef Sequence* sequence = &self.scheduler._sequences[entry.slot]
+        cdef int32_t row = entry.row, accepted = 0, sampled = 0, left
+        cdef bint is_stale = self.scheduler.stale_tokens(row) > 0
+        if is_stale:
+            self.scheduler.settle_stale(row, entry.tokens)
+        elif sequence.row != row:
+            return 0
+        if self._requests[row].status >= COMPLETED:
+            return 0
+        if not entry.is_partial:
+            if entry.drafts > 0:
+                accepted = min(self._acceptance.next(row), entry.drafts)
+                if entry.is_admission:
+                    accepted = 0                        # padding, not drafts of a drafter
+            left = self._target(row) - self._requests[row].output_tokens
+            sampled = min(accepted + 1, left)
+            self._deliver(row, sampled, now_ns)
+        if is_stale:
+            if sampled > 0 and sampled == left:
+                self.scheduler.waiting.remove(row)
+                self._leave(row, COMPLETED, now_ns)
+            return 0
+        self.scheduler.update(entry, sampled, entry.drafts - accepted if sampled > 0 else 0, sampled > 0 and sampled < left)
+        if sampled == 0:
+            return 0
+        if sampled == left:
+            self._leave(row, COMPLETED, now_ns)
+            self._finished[self._num_finished] = entry.slot
+            self._num_finished += 1
+        elif self.scheduler.grouping:
+            self.scheduler.join(entry.slot)
+            self._finish.push(sequence.prompt_tokens + self._target(row) - 1 - sequence.offset, sequence.order, entry.slot)
+        return 0
+
+    cdef int _deliver(self, int32_t row, int32_t tokens, int64_t now_ns) except -1 nogil:
+        """`tokens` more tokens reach the client in one message."""
+        cdef Request* request = &self._requests[row]
+        if request.first_token_ns < 0:
+            request.first_token_ns = now_ns + self._output_ns
+        else:
+            self._recorder.sample(now_ns - self._last_token_ns[row], 1)
+        self._last_token_ns[row] = now_ns
+        if self._outcomes[row].output_tokens == 0:
+            return 0                                    # sampled, not kept
+        request.output_tokens += tokens
+        if self._recorder.wants_tokens:
+            self._recorder.token(row, now_ns + self._output_ns, tokens)
+        return 0
+
+    cdef int32_t _target(self, int32_t row) noexcept nogil:
+        """Tokens after which generation stops: by itself, at max_tokens, or at max_model_len; at least one is sampled."""
+        cdef int64_t most = min(<int64_t>self._demands[row].max_tokens, self._max_model_len - self._requests[row].prompt_tokens)
+        return <int32_t>max(min(most, self._outcomes[row].output_tokens), 1)
+
+    cdef void _free_finished(self) noexcept nogil:
+        """Free what the finished sequences hold, in scheduled order."""
+        cdef int32_t* slots = self._finished
+        cdef Sequence* sequences = self.scheduler._sequences
+        cdef int32_t i, j, slot
+        for i in range(1, self._num_finished):
+            slot = slots[i]
+            j = i
+            while j > 0 and sequences[slots[j - 1]].order > sequences[slot].order:
+                slots[j] = slots[j - 1]
+                j -= 1
+            slots[j] = slot
+        for i in range(self._num_finished):
+            self.scheduler.finish(slots[i])
+
+    cdef void _leave(self, int32_t row, int8_t status, int64_t now_ns) noexcept nogil:
+        self._requests[row].status = status
+        if status == COMPLETED:
+            self._requests[row].completed_ns = now_ns + self._output_ns
+            self.row.completed += 1
+        self._recorder.finished += 1

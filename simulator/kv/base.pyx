@@ -1,0 +1,68 @@
+"""Where the KV cache of a replica's tokens lives: the base of both implementations."""
+from libc.stdint cimport int32_t, int64_t
+from libc.stdlib cimport calloc, free, realloc
+from libc.string cimport memset
+
+from simulator.core.errors cimport out_of_memory
+
+
+cdef class KVCache:
+    """Blocks of one replica. `num_blocks` counts usable blocks: vLLM's num_gpu_blocks less the null block."""
+
+    def __cinit__(self, int32_t num_blocks, int32_t block_size, *_, **__):
+        if num_blocks < 1 or block_size < 1:
+            raise ValueError(f"num_blocks and block_size must be at least 1, found {num_blocks} and {block_size}")
+        self.num_blocks = num_blocks
+        self.free_blocks = num_blocks
+        self.block_size = block_size
+        self._due = <int32_t*>calloc(block_size, sizeof(int32_t))
+        if self._due == NULL:
+            raise MemoryError()
+
+    def __dealloc__(self):
+        free(self._due)
+        free(self._owned)
+
+    cdef int reserve_slots(self, int32_t num_slots) except -1 nogil:
+        cdef int32_t* owned
+        if num_slots <= self.num_slots:
+            return 0
+        owned = <int32_t*>realloc(self._owned, num_slots * sizeof(int32_t))
+        if owned == NULL:
+            out_of_memory()
+        memset(owned + self.num_slots, 0, (num_slots - self.num_slots) * sizeof(int32_t))
+        self._owned = owned
+        self.num_slots = num_slots
+        return 0
+
+    cdef int32_t lookup(self, int32_t row, int32_t num_tokens) except -1 nogil:
+        return 0
+
+    cdef int allocate(self, int32_t slot, int32_t row, int32_t hits, int64_t slots, int64_t full_tokens, int32_t watermark,
+                      int64_t known_tokens) except -1 nogil:
+        return 0
+
+    cdef int cache(self, int32_t slot, int64_t known_tokens) except -1 nogil:
+        return 0
+
+    cdef void release(self, int32_t slot) noexcept nogil:
+        pass
+
+    cdef int join(self, int32_t slot, int32_t phase, int64_t order) except -1 nogil:
+        self._due[phase] += 1
+        return 0
+
+    cdef void leave(self, int32_t slot, int32_t phase) noexcept nogil:
+        self._due[phase] -= 1
+
+    cdef void settle(self, int32_t slot, int64_t num_computed) noexcept nogil:
+        pass
+
+    cdef void step_begin(self, int32_t phase) noexcept nogil:
+        pass
+
+    cdef int step_before(self, int64_t order) except -1 nogil:
+        return 0
+
+    cdef int step_run(self, int32_t phase, int32_t count) except -1 nogil:
+        return 0

@@ -1,0 +1,28 @@
+"""What the blocks of a request's text contain, as a chain of 64-bit hashes.
+
+A text is the prompt's segments followed by the request's output stream. A block's hash covers its tokens and, through the hash of the
+block before it, all tokens in front: equal hashes mean an equal prefix. Chance collisions: n blocks collide with probability
+n**2 / 2**65, 3e-6 for ten million.
+"""
+from libc.stdint cimport int32_t, int64_t, uint64_t
+cimport cython
+
+from simulator.domain.request cimport Demand, Request, Segment
+
+
+cdef struct Cursor:             # a place in a text, at a block boundary
+    uint64_t hash               # of everything before it; 0 at the start
+    int64_t offset              # tokens of the current piece that lie before it
+    int32_t piece               # segments of the prompt passed; their number: in the output stream
+
+
+@cython.final
+cdef class Content:
+    cdef const Request* _requests
+    cdef const Demand* _demands
+    cdef const Segment* _segments
+    cdef readonly bint is_private       # no prompt shares a stream with another one
+    cdef object _owners                 # the arrays these pointers borrow from
+
+    # Move the cursor over the next `num_tokens` tokens of a request's text and return its hash, never 0.
+    cdef uint64_t advance(self, int32_t row, int32_t num_tokens, Cursor* cursor) noexcept nogil

@@ -1,0 +1,63 @@
+"""What the blocks of a request's text contain, as a chain of 64-bit hashes."""
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint64_t
+cimport cython
+
+from simulator.domain.request cimport Demand, Request, Segment, output_stream, own_stream
+
+cdef extern from *:
+    """
+    #include <stdint.h>
+    /* 64 x 64 -> 128 bit product folded to 64 bits: one multiplication mixes both words fully (the mixer of wyhash, Wang Yi 2019). */
+    static inline uint64_t sim_fold_product(uint64_t a, uint64_t b) {
+        unsigned __int128 product = (unsigned __int128)a * b;
+        return (uint64_t)product ^ (uint64_t)(product >> 64);
+    }
+    """
+    uint64_t fold_product "sim_fold_product"(uint64_t a, uint64_t b) noexcept nogil
+
+cdef enum:
+    OFFSET_SHIFT = 24           # a piece of a block is shorter than 2**24 tokens
+
+cdef uint64_t SALT_A = 0x9E3779B97F4A7C15       # 2**64 / golden ratio
+cdef uint64_t SALT_B = 0xD1B54A32D192ED03       # 2**64 / plastic number, odd
+
+
+@cython.final
+cdef class Content:
+    """The texts of all requests of a workload (borrowed from its `requests`, `demands` and `segments`)."""
+
+    def __init__(self, workload):
+        cdef const Request[::1] requests
+        cdef const Demand[::1] demands
+        cdef const Segment[::1] segments
+        self._owners = (workload.requests, workload.demands, workload.segments)
+        requests, demands, segments = workload.requests, workload.demands, workload.segments
+        self._requests = &requests[0] if len(requests) else NULL
+        self._demands = &demands[0] if len(demands) else NULL
+        self._segments = &segments[0] if len(segments) else NULL
+        self.is_private = len(segments) == 0
+
+    cdef uint64_t advance(self, int32_t row, int32_t num_tokens, Cursor* cursor) noexcept nogil:
+        cdef int64_t left = num_tokens, stream, length, taken
+        cdef int32_t num_pieces = 1 if self.is_private else max(self._demands[row].num_segments, 1)
+        cdef uint64_t hash = cursor.hash
+        cdef const Segment* segment
+        while left > 0:
+            if cursor.piece >= num_pieces:
+                stream, length = output_stream(row), INT64_MAX
+            elif self.is_private or self._demands[row].num_segments == 0:
+                stream, length = own_stream(row), self._requests[row].prompt_tokens
+            else:
+                segment = &self._segments[self._demands[row].segments_begin + cursor.piece]
+                stream, length = segment.stream, segment.num_tokens
+            taken = min(length - cursor.offset, left)
+            if taken > 0:
+                hash = fold_product(hash ^ (<uint64_t>stream * SALT_A) ^ SALT_B,
+                                    ((<uint64_t>cursor.offset << OFFSET_SHIFT) | <uint64_t>taken) * SALT_B ^ SALT_A)
+            left -= taken
+            cursor.offset += taken
+            if cursor.offset == length:
+                cursor.piece += 1
+                cursor.offset = 0
+        cursor.hash = hash if hash != 0 else 1
+        return cursor.hash

@@ -1,0 +1,5 @@
+from simulator.kv.base cimport KVCache
+
+
+cdef class CountingKV(KVCache):
+    pass

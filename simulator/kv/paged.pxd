@@ -1,0 +1,54 @@
+"""KV blocks with an identity: the free queue, reference counts, block tables and the prefix cache of vLLM V1."""
+from libc.stdint cimport int32_t, int64_t, uint64_t
+cimport cython
+
+from simulator.domain.request cimport Demand, Request, Segment
+from simulator.kv.base cimport KVCache
+from simulator.kv.content cimport Content, Cursor
+
+
+cdef struct Block:              # index 0 is the null block, head and tail of the free queue
+    uint64_t hash               # of the text it holds and all before it; 0: not in the prefix cache
+    int32_t prev, next          # neighbours in the free queue while it is free
+    int32_t references          # sequences that hold it; 0: free
+    int32_t chain               # next block in its bucket of the prefix cache, inserted later; 0: none
+
+
+cdef struct Table:              # the block table of one slot
+    int32_t* blocks
+    int32_t room                # entries that fit before it must grow
+    int32_t num_hashed          # leading blocks that are in the prefix cache (or were, when this sequence put them there)
+    int32_t row
+    Cursor cursor               # behind the last hashed block
+    int64_t order               # of group members, below too
+    int32_t before, after       # neighbours in the bucket of its phase, sorted by order; -1: none
+
+
+@cython.final
+cdef class PagedKV(KVCache):
+    cdef Block* _blocks         # [num_blocks + 1]
+    cdef Table* _tables         # [slot]
+    cdef int32_t* _cached       # prefix cache: bucket (low bits of the hash) -> first block of its chain; 0: none
+    cdef uint64_t _cached_mask  # number of buckets - 1; at least as many buckets as blocks
+    cdef readonly int32_t num_cached_hashes     # distinct prefixes in it
+    cdef Content _content
+    cdef bint _caching          # enable_prefix_caching
+    cdef bint _append_unhashed  # vLLM 0.10: blocks without a hash go to the back of the free queue too
+    cdef int32_t* _hits         # blocks found by the last lookup
+    cdef int32_t _room_hits
+    cdef int32_t _free_hits     # of these, blocks in the free queue
+    cdef Cursor _hits_cursor    # behind them
+    cdef int32_t* _bucket_head  # [phase] group members that need a block at that phase; -1: none
+    cdef int32_t* _bucket_tail
+    cdef int32_t _due_member, _full_member      # where step_before stands
+    cdef readonly int64_t evictions             # cached blocks that were reused
+    cdef object _evicted        # list of their indices, kept when not None (debug face)
+
+    cdef int _grow_table(self, Table* table, int32_t room) except -1 nogil
+    cdef int _note_eviction(self, int32_t block) except -1 nogil
+    cdef int _take(self, Table* table, int32_t owned, int32_t count) except -1 nogil
+    cdef void _unlink(self, int32_t block) noexcept nogil
+    cdef void _link_before(self, int32_t block, int32_t following) noexcept nogil
+    cdef void _forget(self, int32_t block) noexcept nogil
+    cdef void _remember(self, int32_t block, uint64_t hash) noexcept nogil
+    cdef int32_t _find(self, uint64_t hash) noexcept nogil

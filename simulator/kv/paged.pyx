@@ -1,0 +1,341 @@
+"""KV blocks with an identity: the free queue, reference counts, block tables and the prefix cache of vLLM V1.
+
+Source: the behaviour of vLLM 0.32.0, vllm/v1/core/{block_pool,kv_cache_manager,kv_cache_utils}.py, for one group of full-attention
+layers. Block 0 is the null block. Blocks are freed tail first; those without a hash go to the front of the free queue and are reused
+first, the others to the back, where they can be hit until they are reused. Full blocks are cached when they are allocated, before they
+are computed, so that a request admitted in the same iteration hits them.
+"""
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint64_t
+from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.string cimport memcpy, memset
+cimport cython
+
+from simulator.core.errors cimport out_of_memory
+from simulator.kv.base cimport KVCache, blocks_for
+from simulator.kv.content cimport Content, Cursor
+
+
+@cython.final
+cdef class PagedKV(KVCache):
+    """Blocks of one replica, each with its content; `content` gives the texts of the requests."""
+
+    def __cinit__(self, int32_t num_blocks, int32_t block_size, Content content, bint enable_prefix_caching=True,
+                  bint append_unhashed=False):
+        cdef int32_t block, phase
+        self.tracks_identity = True
+        self._content = content
+        self._caching = enable_prefix_caching
+        self._append_unhashed = append_unhashed
+        self._cached_mask = 1
+        while self._cached_mask < <uint64_t>num_blocks:
+            self._cached_mask *= 2
+        self._cached_mask -= 1
+        self._cached = <int32_t*>calloc(self._cached_mask + 1, sizeof(int32_t))
+        self._blocks = <Block*>calloc(<size_t>num_blocks + 1, sizeof(Block))
+        self._bucket_head = <int32_t*>malloc(block_size * sizeof(int32_t))
+        self._bucket_tail = <int32_t*>malloc(block_size * sizeof(int32_t))
+        if self._blocks == NULL or self._cached == NULL or self._bucket_head == NULL or self._bucket_tail == NULL:
+            raise MemoryError()
+        for block in range(num_blocks + 1):
+            self._blocks[block].prev = block - 1 if block > 0 else num_blocks
+            self._blocks[block].next = block + 1 if block < num_blocks else 0
+        for phase in range(block_size):
+            self._bucket_head[phase] = self._bucket_tail[phase] = -1
+
+    def __dealloc__(self):
+        cdef int32_t slot
+        for slot in range(self.num_slots if self._tables != NULL else 0):
+            free(self._tables[slot].blocks)
+        free(self._tables)
+        free(self._blocks)
+        free(self._cached)
+        free(self._hits)
+        free(self._bucket_head)
+        free(self._bucket_tail)
+
+    cdef int reserve_slots(self, int32_t num_slots) except -1 nogil:
+        cdef int32_t before = self.num_slots
+        cdef Table* tables
+        if num_slots <= before:
+            return 0
+        tables = <Table*>realloc(self._tables, num_slots * sizeof(Table))
+        if tables == NULL:
+            return out_of_memory()
+        memset(tables + before, 0, (num_slots - before) * sizeof(Table))
+        self._tables = tables
+        return KVCache.reserve_slots(self, num_slots)
+
+    # ---- prefix cache
+
+    cdef int32_t lookup(self, int32_t row, int32_t num_tokens) except -1 nogil:
+        cdef int32_t most = (num_tokens - 1) // self.block_size, found = 0, block
+        cdef int32_t* hits
+        cdef Cursor cursor
+        memset(&cursor, 0, sizeof(Cursor))
+        self._hits_cursor = cursor
+        self._free_hits = 0
+        if not self._caching or most <= 0:
+            return 0
+        if most > self._room_hits:
+            hits = <int32_t*>realloc(self._hits, 2 * most * sizeof(int32_t))
+            if hits == NULL:
+                return out_of_memory()
+            self._hits = hits
+            self._room_hits = 2 * most
+        while found < most:
+            block = self._find(self._content.advance(row, self.block_size, &cursor))
+            if block == 0:
+                break
+            self._hits[found] = block
+            self._free_hits += self._blocks[block].references == 0
+            self._hits_cursor = cursor
+            found += 1
+        return found
+
+    cdef int cache(self, int32_t slot, int64_t known_tokens) except -1 nogil:
+        cdef Table* table = &self._tables[slot]
+        cdef int32_t full, i
+        if not self._caching:
+            return 0
+        full = <int32_t>(known_tokens // self.block_size)
+        for i in range(table.num_hashed, full):
+            self._remember(table.blocks[i], self._content.advance(table.row, self.block_size, &table.cursor))
+        if full > table.num_hashed:
+            table.num_hashed = full
+        return 0
+
+    cdef int32_t _find(self, uint64_t hash) noexcept nogil:
+        """The block with this hash that was inserted first; 0 if there is none."""
+        cdef int32_t block = self._cached[hash & self._cached_mask]
+        while block != 0 and self._blocks[block].hash != hash:
+            block = self._blocks[block].chain
+        return block
+
+    cdef void _remember(self, int32_t block, uint64_t hash) noexcept nogil:
+        cdef int32_t* link = &self._cached[hash & self._cached_mask]
+        cdef bint is_known = False
+        while link[0] != 0:
+            is_known = is_known or self._blocks[link[0]].hash == hash
+            link = &self._blocks[link[0]].chain
+        link[0] = block
+        self._blocks[block].hash = hash
+        self._blocks[block].chain = 0
+        self.num_cached_hashes += not is_known
+
+    cdef void _forget(self, int32_t block) noexcept nogil:
+        cdef uint64_t hash = self._blocks[block].hash
+        cdef int32_t* link = &self._cached[hash & self._cached_mask]
+        cdef bint has_twin = False
+        while link[0] != block:
+            has_twin = has_twin or self._blocks[link[0]].hash == hash
+            link = &self._blocks[link[0]].chain
+        link[0] = self._blocks[block].chain
+        self._blocks[block].hash = 0
+        while link[0] != 0 and not has_twin:
+            has_twin = self._blocks[link[0]].hash == hash
+            link = &self._blocks[link[0]].chain
+        self.num_cached_hashes -= not has_twin
+
+    # ---- allocation
+
+    cdef int allocate(self, int32_t slot, int32_t row, int32_t hits, int64_t slots, int64_t full_tokens, int32_t watermark,
+                      int64_t known_tokens) except -1 nogil:
+        cdef Table* table = &self._tables[slot]
+        cdef int32_t owned = self._owned[slot]
+        cdef int32_t have = owned + hits
+        cdef int32_t revived = self._free_hits if hits > 0 else 0
+        cdef int32_t need = max(blocks_for(slots, self.block_size) - have, 0)
+        cdef int32_t whole = max(blocks_for(full_tokens, self.block_size) - have, need)
+        cdef int32_t i, block
+        if whole + revived + watermark > self.free_blocks:
+            return 0
+        if have + need > table.room:
+            self._grow_table(table, have + need)
+        if owned == 0:
+            table.row = row
+            table.num_hashed = hits
+            if hits > 0:
+                table.cursor = self._hits_cursor
+                memcpy(table.blocks, self._hits, hits * sizeof(int32_t))
+            else:
+                memset(&table.cursor, 0, sizeof(Cursor))
+        for i in range(hits):
+            block = self._hits[i]
+            if self._blocks[block].references == 0:
+                self._unlink(block)
+            self._blocks[block].references += 1
+        self.free_blocks -= revived
+        self._take(table, have, need)
+        self._owned[slot] = have + need
+        return 1 if self.cache(slot, known_tokens) == 0 else -1
+
+    cdef int _grow_table(self, Table* table, int32_t room) except -1 nogil:
+        cdef int32_t* blocks = <int32_t*>realloc(table.blocks, 2 * room * sizeof(int32_t))
+        if blocks == NULL:
+            return out_of_memory()
+        table.blocks = blocks
+        table.room = 2 * room
+        return 0
+
+    cdef int _take(self, Table* table, int32_t owned, int32_t count) except -1 nogil:
+        """Append `count` blocks from the front of the free queue to a table that has `owned` and room for them."""
+        cdef Block* blocks = self._blocks
+        cdef int32_t block = blocks[0].next, i
+        for i in range(owned, owned + count):
+            if blocks[block].hash != 0:
+                self.evictions += 1
+                if self._evicted is not None:
+                    self._note_eviction(block)
+                self._forget(block)
+            blocks[block].references = 1
+            table.blocks[i] = block
+            block = blocks[block].next
+        blocks[0].next = block
+        blocks[block].prev = 0
+        self.free_blocks -= count
+        return 0
+
+    cdef int _note_eviction(self, int32_t block) except -1 nogil:
+        with gil:
+            self._evicted.append(block)
+        return 0
+
+    cdef void release(self, int32_t slot) noexcept nogil:
+        cdef Table* table = &self._tables[slot]
+        cdef Block* blocks = self._blocks
+        cdef int32_t front = blocks[0].next, i, block       # unhashed blocks go before it: the first freed is the first reused
+        for i in range(self._owned[slot] - 1, -1, -1):
+            block = table.blocks[i]
+            blocks[block].references -= 1
+            if blocks[block].references == 0:
+                self._link_before(block, 0 if self._append_unhashed or blocks[block].hash != 0 else front)
+                self.free_blocks += 1
+                if front == 0 and not self._append_unhashed and blocks[block].hash != 0:
+                    front = block
+        self._owned[slot] = 0
+        table.num_hashed = 0
+
+    cdef void _unlink(self, int32_t block) noexcept nogil:
+        cdef Block* it = &self._blocks[block]
+        self._blocks[it.prev].next = it.next
+        self._blocks[it.next].prev = it.prev
+
+    cdef void _link_before(self, int32_t block, int32_t following) noexcept nogil:
+        cdef Block* it = &self._blocks[block]
+        it.next = following
+        it.prev = self._blocks[following].prev
+        self._blocks[it.prev].next = block
+        self._blocks[following].prev = block
+
+    # ---- the group of decoding sequences
+
+    cdef int join(self, int32_t slot, int32_t phase, int64_t order) except -1 nogil:
+        cdef Table* tables = self._tables
+        cdef int32_t before = self._bucket_tail[phase], after = -1
+        while before >= 0 and tables[before].order > order:
+            after = before
+            before = tables[before].before
+        tables[slot].order = order
+        tables[slot].before = before
+        tables[slot].after = after
+        if before >= 0:
+            tables[before].after = slot
+        else:
+            self._bucket_head[phase] = slot
+        if after >= 0:
+            tables[after].before = slot
+        else:
+            self._bucket_tail[phase] = slot
+        self._due[phase] += 1
+        return 0
+
+    cdef void leave(self, int32_t slot, int32_t phase) noexcept nogil:
+        cdef int32_t before = self._tables[slot].before, after = self._tables[slot].after
+        if before >= 0:
+            self._tables[before].after = after
+        else:
+            self._bucket_head[phase] = after
+        if after >= 0:
+            self._tables[after].before = before
+        else:
+            self._bucket_tail[phase] = before
+        self._due[phase] -= 1
+
+    cdef void step_begin(self, int32_t phase) noexcept nogil:
+        self._due_member = self._bucket_head[phase]
+        self._full_member = self._bucket_head[(phase + 1) % self.block_size] if self._caching else -1
+
+    cdef int step_before(self, int64_t order) except -1 nogil:
+        """Give due members their next block and cache the block that others fill, in order, as far as before `order`."""
+        cdef Table* tables = self._tables
+        cdef int32_t due = self._due_member, full = self._full_member
+        cdef int64_t due_order, full_order
+        while True:
+            due_order = tables[due].order if due >= 0 else order
+            full_order = tables[full].order if full >= 0 else order
+            if due_order < order and due_order <= full_order:
+                if self._owned[due] == tables[due].room:
+                    self._grow_table(&tables[due], self._owned[due] + 1)
+                self._take(&tables[due], self._owned[due], 1)
+                self._owned[due] += 1
+                due = tables[due].after
+            elif full_order < order:
+                self.cache(full, <int64_t>(tables[full].num_hashed + 1) * self.block_size)
+                full = tables[full].after
+            else:
+                break
+        self._due_member = due
+        self._full_member = full
+        return 0
+
+    cdef int step_run(self, int32_t phase, int32_t count) except -1 nogil:
+        cdef int32_t i
+        for i in range(count):
+            self.step_begin(phase)
+            self.step_before(INT64_MAX)
+            phase = phase + 1 if phase + 1 < self.block_size else 0
+        return 0
+
+    # ---- the debug face
+
+    def log_evictions(self):
+        """Keep the indices of evicted blocks from now on."""
+        self._evicted = []
+
+    def take_evictions(self):
+        """Return the blocks evicted since the last call, in order."""
+        evicted, self._evicted = self._evicted, []
+        return evicted
+
+    def free_queue(self):
+        """Return the free blocks in the order in which they will be reused."""
+        cdef int32_t block = self._blocks[0].next
+        queue = []
+        while block != 0:
+            queue.append(block)
+            block = self._blocks[block].next
+        return queue
+
+    def block_table(self, int32_t slot):
+        """Return the blocks of a slot."""
+        cdef int32_t i
+        return [self._tables[slot].blocks[i] for i in range(self._owned[slot])]
+
+    def check(self):
+        """Raise RuntimeError unless queue, reference counts, tables and prefix cache agree."""
+        cdef int32_t block, slot, i, free_count = 0
+        references = [0] * (self.num_blocks + 1)
+        for slot in range(self.num_slots):
+            for i in range(self._owned[slot]):
+                references[self._tables[slot].blocks[i]] += 1
+        queue = self.free_queue()
+        if len(queue) != self.free_blocks or len(set(queue)) != len(queue):
+            raise RuntimeError(f"free queue of {len(queue)} blocks, {self.free_blocks} counted")
+        in_queue = set(queue)
+        for block in range(1, self.num_blocks + 1):
+            if self._blocks[block].references != references[block]:
+                raise RuntimeError(f"block {block}: {references[block]} owners, {self._blocks[block].references} counted")
+            if (references[block] == 0) != (block in in_queue):
+                raise RuntimeError(f"block {block} with {references[block]} owners, in the free queue: {block in in_queue}")
+            if self._blocks[block].hash != 0 and self._find(self._blocks[block].hash) == 0:
+                raise RuntimeError(f"block {block} has a hash the prefix cache does not know")

@@ -1,0 +1,28 @@
+"""How long an iteration takes: the one question the engine asks."""
+cimport cython
+from libc.math cimport floor
+from libc.stdint cimport int64_t
+
+from simulator.core.arithmetic cimport round_half_up
+from simulator.domain.batch cimport BatchShape
+
+
+cdef class LatencyModel:
+    cdef readonly bint failed           # a model written in Python raised; the engine stops and calls raise_if_failed()
+    cdef double _host_iteration_ns      # added to every iteration, [latency.host] iteration_us
+    cdef int64_t _resolution_ns         # 0: nearest ns; else truncate to whole multiples of this, at least one
+
+    # Nanoseconds of accelerator time for a batch of at least one token: a pure function of the shape. Backends override
+    # this.
+    cdef double batch_ns(self, const BatchShape* shape) noexcept nogil
+
+    # What the engine calls: batch_ns plus host time, rounded once, at least 1 ns.
+    @cython.final
+    cdef inline int64_t iteration_ns(self, const BatchShape* shape) noexcept nogil:
+        cdef double ns = self.batch_ns(shape) + self._host_iteration_ns
+        cdef int64_t whole
+        if self._resolution_ns > 0:
+            whole = <int64_t>floor(ns / self._resolution_ns) * self._resolution_ns
+            return whole if whole > 0 else self._resolution_ns
+        whole = round_half_up(ns)
+        return whole if whole > 0 else 1

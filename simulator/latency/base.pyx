@@ -1,0 +1,71 @@
+"""How long an iteration takes: base class of every latency backend, and the host's share of the time."""
+from libc.math cimport llround
+from libc.stdint cimport int64_t
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from simulator.latency.batch_view cimport BatchView
+
+Microseconds = Annotated[float, Meta(ge=0)]
+
+
+class HostParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Time outside the accelerator, [latency.host]."""
+
+    queue_base_us: Annotated[Microseconds, Meta(description=(
+        "arrival to waiting queue, constant part; does not block the engine"))] = 0.0
+    queue_per_prompt_token_us: Annotated[Microseconds, Meta(description="the same, per prompt token")] = 0.0
+    output_token_us: Annotated[Microseconds, Meta(description=(
+        "added to each observed token time; does not block the engine"))] = 0.0
+    iteration_us: Annotated[Microseconds, Meta(description="added to every iteration; blocks the engine")] = 0.0
+
+
+cdef class LatencyModel:
+    """Predict the duration of an iteration from the sums of its batch.
+
+    A backend is a subclass that overrides `batch_ns`. It is built as `Backend(parameters, deployment)`, with its own
+    frozen `Parameters` and the `simulator.domain.deployment.Deployment` it runs on (None where it needs none).
+    """
+
+    cdef double batch_ns(self, const BatchShape* shape) noexcept nogil:
+        return 1.0
+
+    def set_host(self, double iteration_us, double resolution_us):
+        """Set the host time per iteration and the resolution to which iterations are truncated (0: nearest ns)."""
+        self._host_iteration_ns = iteration_us * 1e3
+        self._resolution_ns = llround(resolution_us * 1e3)
+
+    def predict(self, prefill=(), decode=(), int tokens_per_decode=1) -> float:
+        """Return the accelerator seconds of one iteration, unrounded.
+
+        Parameters
+        ----------
+        prefill : sequence of (tokens, context)
+            Prompt tokens computed now, tokens of that request in the KV cache before.
+        decode : sequence of int
+            For each decoding sequence, the tokens in the KV cache after this iteration.
+        tokens_per_decode : int
+            1, or 1 + drafts under speculative decoding.
+
+        Returns
+        -------
+        float
+            Seconds, without [latency.host] and rounding.
+        """
+        cdef BatchView batch = BatchView(prefill, decode, tokens_per_decode)
+        cdef double ns = self.batch_ns(&batch.shape)
+        self.raise_if_failed()
+        return ns * 1e-9
+
+    def predict_iteration_ns(self, prefill=(), decode=(), int tokens_per_decode=1) -> int:
+        """Return what the engine sees: the same with host time, rounded to whole nanoseconds or `resolution_us`."""
+        cdef BatchView batch = BatchView(prefill, decode, tokens_per_decode)
+        cdef int64_t ns = self.iteration_ns(&batch.shape)
+        self.raise_if_failed()
+        return ns
+
+    def raise_if_failed(self):
+        """Raise what a model written in Python raised inside the event loop, which cannot pass it on."""

@@ -1,0 +1,42 @@
+"""`linear`: an iteration is a constant plus a price for each sequence, token and token of context."""
+cimport cython
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from simulator.domain.batch cimport BatchShape
+from simulator.latency.base cimport LatencyModel
+
+Price = Annotated[float, Meta(ge=0)]
+
+
+class LinearParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Duration of one iteration = base + prices x counts; the user fits them."""
+
+    base_us: Annotated[Price, Meta(description="constant part")] = 5000.0
+    per_sequence_us: Annotated[Price, Meta(description="per scheduled sequence")] = 10.0
+    per_prefill_token_us: Annotated[Price, Meta(description="per prompt token computed")] = 20.0
+    per_decode_token_us: Annotated[Price, Meta(description="per decode token computed")] = 0.0
+    per_context_token_us: Annotated[Price, Meta(description=(
+        "per token in KV of a decoding sequence, after the step"))] = 0.05
+
+
+@cython.final
+cdef class Linear(LatencyModel):
+    """A constant and four prices; see `LinearParameters`."""
+
+    Parameters = LinearParameters
+
+    cdef double _base, _sequence, _prefill, _decode, _context     # ns
+
+    def __init__(self, parameters, deployment=None):
+        self._base = parameters.base_us * 1e3
+        self._sequence = parameters.per_sequence_us * 1e3
+        self._prefill = parameters.per_prefill_token_us * 1e3
+        self._decode = parameters.per_decode_token_us * 1e3
+        self._context = parameters.per_context_token_us * 1e3
+
+    cdef double batch_ns(self, const BatchShape* shape) noexcept nogil:
+        return (self._base + self._sequence * shape.num_sequences + self._prefill * <double>shape.prefill_tokens
+                + self._decode * <double>shape.decode_tokens + self._context * <double>shape.context_tokens)

@@ -1,0 +1,72 @@
+"""Write the tables of a run to files, while the simulation runs."""
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from simulator.domain.run import Run
+from simulator.results.chrome_trace import ChromeTrace
+from simulator.results.hdf5 import Writer
+from simulator.results.token_times import TokenTimes
+
+
+class FileRecorder:
+    """What the engine calls while it runs; its rows lie in memory that it uses again.
+
+    wants_iterations, wants_tokens : whether the engine need call at all.
+    spent_s : how long the calls took.
+
+    Parameters
+    ----------
+    output : object with booleans `requests`, `iterations`, `chrome_trace`, `token_times`, as the Struct of [output].
+    num_requests : rows of the request table.
+    attributes : of the root of results.h5.
+    """
+
+    def __init__(self, output, num_requests: int, attributes: dict):
+        self.wants_iterations = output.iterations or output.chrome_trace
+        self.wants_tokens = output.token_times
+        self.spent_s = 0.0
+        self._output = output
+        self._num_requests = num_requests
+        self._attributes = attributes
+        self._writer = self._trace = self._tokens = None
+
+    @contextmanager
+    def into(self, directory: Path) -> Iterator[None]:
+        """Open the files in `directory` for the length of the block.
+
+        Rows are taken, and `finish` called, inside it.
+        """
+        with ExitStack() as files:
+            writer = Writer(directory / "results.h5", self._attributes, self._output.iterations)
+            self._writer = files.enter_context(writer)
+            if self._output.chrome_trace:
+                self._trace = files.enter_context(ChromeTrace(directory / "trace.json"))
+            if self._output.token_times:
+                self._tokens = TokenTimes(self._num_requests, directory)
+                files.callback(self._tokens.close)
+            yield
+
+    def iterations(self, rows: np.ndarray) -> None:
+        """Take rows of `records.ITERATION`."""
+        began_s = time.perf_counter()
+        if self._output.iterations:
+            self._writer.iterations(rows)
+        if self._trace:
+            self._trace.iterations(rows)
+        self.spent_s += time.perf_counter() - began_s
+
+    def tokens(self, rows: np.ndarray) -> None:
+        """Take rows of `records.TOKEN`."""
+        began_s = time.perf_counter()
+        self._tokens.append(rows)
+        self.spent_s += time.perf_counter() - began_s
+
+    def finish(self, run: Run) -> None:
+        """Write what is known only at the end."""
+        self._writer.finish(run, self._output.requests, self._tokens)
+        if self._trace:
+            self._trace.finish(run.workload, len(run.replicas), run.clock_ns)

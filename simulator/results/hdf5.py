@@ -1,0 +1,137 @@
+"""results.h5: the tables of one run. The same rows give the same bytes: no time stamps, fixed chunks, one file version.
+
+Nothing is compressed: shuffle and LZF shrink the iterations to a quarter but cost four times as much as writing them.
+"""
+import json
+from pathlib import Path
+
+import h5py
+import numpy as np
+
+from simulator.domain import records
+from simulator.domain.run import Run
+from simulator.results import tables
+from simulator.results.token_times import TokenTimes
+
+FORMAT = ("v110", "v110")       # read by every HDF5 since 1.10 (2016); its chunk index grows without rebalancing
+CHUNK_ROWS = 4096               # 256 KiB of iterations
+
+
+class Writer:
+    """Write results.h5 while the simulation runs; use it as a context.
+
+    Parameters
+    ----------
+    path : the file, replaced if it exists.
+    attributes : of the root.
+    iterations : whether there is to be a table of them.
+    """
+
+    def __init__(self, path: Path, attributes: dict, iterations: bool):
+        self._file = h5py.File(path, "w", libver=FORMAT, track_order=True)
+        self._file.attrs.update(attributes)
+        self._blocks = None
+        if iterations:
+            self._iterations = self._file.create_dataset(
+                "iterations", (0,), tables.ITERATION, maxshape=(None,), chunks=(CHUNK_ROWS,), track_times=False)
+            self._blocks = tables.IterationBlocks(self._append)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self._file.close()
+
+    def iterations(self, rows: np.ndarray) -> None:
+        """Append rows of `records.ITERATION`."""
+        self._blocks.append(rows)
+
+    def finish(self, run: Run, requests: bool, token_times: TokenTimes | None) -> None:
+        """Write what is known only at the end.
+
+        Replicas and labels are always written, the rest where asked.
+        """
+        if self._blocks:
+            self._blocks.flush()
+        if requests:
+            self._write_requests(run.workload)
+        self._file.create_dataset("replicas", data=tables.replica_rows(run.replicas), track_times=False)
+        self._write_labels(run.workload.labels)
+        if token_times:
+            self._write_token_times(token_times)
+
+    def _append(self, rows: np.ndarray) -> None:
+        length = len(self._iterations)
+        self._iterations.resize((length + len(rows),))
+        self._iterations[length:] = rows
+
+    def _write_requests(self, workload) -> None:
+        dtype = tables.request_dtype(workload.request_ids)
+        table = self._file.create_dataset("requests", (len(workload),), _stored(dtype), track_times=False)
+        table.attrs["status"] = json.dumps(dict(enumerate(records.STATUS_NAMES)))
+        for first in range(0, len(workload), tables.BLOCK_ROWS):
+            last = min(first + tables.BLOCK_ROWS, len(workload))
+            table[first:last] = tables.request_rows(workload, dtype, first, last).view(table.dtype)
+
+    def _write_labels(self, labels: dict) -> None:
+        """Write the names behind the codes of /requests, one dataset for each column that has any."""
+        group = self._file.create_group("labels", track_order=True)
+        for column in tables.LABEL_COLUMNS:
+            if names := labels.get(column):
+                encoded = np.array([str(name).encode() for name in names])
+                stored = encoded.astype(h5py.string_dtype("utf-8", encoded.dtype.itemsize))
+                group.create_dataset(column, data=stored, track_times=False)
+
+    def _write_token_times(self, token_times: TokenTimes) -> None:
+        group = self._file.create_group("token_times", track_order=True)
+        offsets = token_times.offsets()
+        group.create_dataset("offsets", data=offsets, track_times=False)
+        table = group.create_dataset("times_ns", (offsets[-1],), np.int64, track_times=False)
+        first = 0
+        for times_ns in token_times.slices():
+            table[first:first + len(times_ns)] = times_ns
+            first += len(times_ns)
+
+
+class Reader:
+    """Read the tables of results.h5, each when it is asked for."""
+
+    def __init__(self, path: Path):
+        self._path = path
+
+    def attributes(self) -> dict:
+        """Return the attributes of the root."""
+        with h5py.File(self._path) as file:
+            return dict(file.attrs)
+
+    def requests(self) -> np.ndarray:
+        """Return /requests; ids that are text come as text."""
+        return tables.with_text_ids(self._table("requests"))
+
+    def iterations(self) -> np.ndarray:
+        """Return /iterations."""
+        return self._table("iterations")
+
+    def token_times(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return offsets and times_ns of /token_times."""
+        return self._table("token_times/offsets"), self._table("token_times/times_ns")
+
+    def labels(self) -> dict[str, list[str]]:
+        """Return the names behind the codes of /requests, by column."""
+        with h5py.File(self._path) as file:
+            return {column: names.asstr()[:].tolist() for column, names in file["labels"].items()}
+
+    def _table(self, name: str) -> np.ndarray:
+        with h5py.File(self._path) as file:
+            if name not in file:
+                key = name.partition("/")[0]
+                raise LookupError(f"{self._path}: there is no /{name}; [output] {key} was false")
+            return file[name][:]
+
+
+def _stored(dtype: np.dtype) -> np.dtype:
+    """Return the same layout with text marked as UTF-8, which is how h5py names it."""
+    fields = [(name, dtype[name]) for name in dtype.names]
+    if dtype["request_id"].kind == "S":
+        fields[0] = ("request_id", h5py.string_dtype("utf-8", dtype["request_id"].itemsize))
+    return np.dtype(fields)

@@ -1,0 +1,56 @@
+"""SIGINT and SIGTERM end a run early, with results; a second one ends it at once."""
+import signal
+import threading
+from collections.abc import Iterable
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Aborted(KeyboardInterrupt):
+    """A second signal came; nothing was written.
+
+    Parameters
+    ----------
+    signal_number : which one.
+    """
+
+    def __init__(self, signal_number: int):
+        super().__init__(f"aborted by {signal.Signals(signal_number).name}")
+        self.signal_number = signal_number
+
+
+class Interrupts:
+    """Handle signals inside a `with` block; put the former handlers back after it.
+
+    Outside the main thread, where Python cannot handle signals, and for signals that the process ignores, nothing
+    changes.
+
+    signal_number : the signal that asked to stop; None: none did.
+
+    Parameters
+    ----------
+    signals : which to handle; none: a signal does what it does anyway.
+    """
+
+    def __init__(self, signals: Iterable[signal.Signals] = SIGNALS):
+        self.signal_number: int | None = None
+        self._signals = tuple(signals)
+        self._previous = {}
+
+    def __enter__(self):
+        if threading.current_thread() is threading.main_thread():
+            for number in self._signals:
+                previous = signal.getsignal(number)
+                if previous not in (signal.SIG_IGN, None):      # None: a handler that Python cannot put back
+                    self._previous[number] = previous
+                    signal.signal(number, self._handle)
+        return self
+
+    def __exit__(self, *exception):
+        for number, previous in self._previous.items():
+            signal.signal(number, previous)
+
+    def _handle(self, number: int, frame) -> None:
+        if self.signal_number is not None:
+            raise Aborted(int(number))      # each time: Python drops what is raised while it runs a destructor
+        self.signal_number = int(number)

@@ -1,0 +1,203 @@
+"""The numbers of summary.json, as pure functions of the finished tables.
+
+Names and definitions are those of `vllm bench serve` (vLLM 0.32, vllm/benchmarks/serve.py, `calculate_metrics`): totals
+and throughputs count completed requests, deviations are those of the population, and goodput asks every given bound to
+hold. Queue time is vLLM's server-side one (vllm:request_queue_time_seconds): waiting queue to first scheduled.
+"""
+import numpy as np
+
+from simulator.domain import records
+from simulator.domain.run import Run
+from simulator.results.distributions import distribution, weighted_distribution_ms
+
+SCHEMA = 1
+COUNTED = ("completed", "rejected", "dropped", "timed_out", "waiting", "running")
+
+
+def summarise(run: Run, bounds) -> dict:
+    """Return the metrics of summary.json, from `complete` on.
+
+    Where a set is empty its statistics are None; no value is NaN or infinite.
+
+    Parameters
+    ----------
+    bounds : object with `ttft_ms`, `tpot_ms`, `e2el_ms`, each a float or None
+        Service level objectives; None: not asked for. The Struct of [slo] is one; so below.
+    """
+    requests = run.workload.requests
+    duration_s = duration_s_of(requests)
+    return {
+        "complete": bool(run.complete),
+        "requests": count_by_status(requests),
+        "duration_s": duration_s,
+        "clock_s": int(run.clock_ns) / 1e9,
+        **throughput(requests, duration_s, bounds),
+        **latencies(requests),
+        "itl_ms": weighted_distribution_ms(run.itl_gap_ns, run.itl_count),
+        "iterations": int(run.replicas["iterations"].sum()),
+        "preemptions": int(run.replicas["preemptions"].sum()),
+        "kv_cache": kv_cache(run.replicas),
+        "prefix_cache": prefix_cache(run.replicas),
+        "by_slo_class": breakdown(run, "slo_class", bounds),
+        "by_tenant": breakdown(run, "tenant", bounds),
+        "replicas": [_replica(run.replicas[row:row + 1]) for row in range(len(run.replicas))],
+        "diagnosis": list(run.diagnosis),
+    }
+
+
+def count_by_status(requests: np.ndarray) -> dict[str, int]:
+    """Count requests by what became of them.
+
+    Those that had not arrived are not injected.
+    """
+    counts = np.bincount(requests["status"], minlength=len(records.STATUS_NAMES)).tolist()
+    if len(counts) > len(records.STATUS_NAMES):
+        raise AssertionError(f"unknown request status {len(counts) - 1}")
+    by_name = dict(zip(records.STATUS_NAMES, counts, strict=True))
+    return {"injected": len(requests) - by_name["pending"], **{name: by_name[name] for name in COUNTED}}
+
+
+def completed_of(requests: np.ndarray) -> np.ndarray:
+    """Return the completed requests."""
+    return _only(requests, requests["status"] == records.COMPLETED)
+
+
+def duration_s_of(requests: np.ndarray) -> float:
+    """Return the time from 0 to the last completion; 0 if nothing completed."""
+    completed = completed_of(requests)["completed_ns"]
+    return int(completed.max()) / 1e9 if len(completed) else 0.0
+
+
+def throughput(requests: np.ndarray, duration_s: float, bounds) -> dict[str, float | int | None]:
+    """Return totals over completed requests, and the same per second of `duration_s`."""
+    completed = completed_of(requests)
+    input_tokens = int(completed["prompt_tokens"].sum(dtype=np.int64))
+    output_tokens = int(completed["output_tokens"].sum(dtype=np.int64))
+
+    def per_second(count):
+        return count / duration_s if duration_s else 0.0
+
+    return {
+        "total_input_tokens": input_tokens,
+        "total_output_tokens": output_tokens,
+        "request_throughput": per_second(len(completed)),
+        "output_throughput": per_second(output_tokens),
+        "total_token_throughput": per_second(input_tokens + output_tokens),
+        "request_goodput": per_second(int(meets(completed, bounds).sum())) if any_given(bounds) else None,
+    }
+
+
+def ttft_ms(requests: np.ndarray) -> np.ndarray:
+    """Return arrival to first observed token; all requests must have one."""
+    return (requests["first_token_ns"] - requests["arrival_ns"]) / 1e6
+
+
+def e2el_ms(completed: np.ndarray) -> np.ndarray:
+    """Return arrival to last observed token of completed requests."""
+    return (completed["completed_ns"] - completed["arrival_ns"]) / 1e6
+
+
+def tpot_ms(completed: np.ndarray) -> np.ndarray:
+    """Return (E2EL - TTFT) / (output tokens - 1) of completed requests.
+
+    It is 0 where there is one token or none.
+    """
+    decode_ms = (completed["completed_ns"] - completed["first_token_ns"]) / 1e6
+    later_tokens = completed["output_tokens"] - 1
+    return np.divide(decode_ms, later_tokens, out=np.zeros(len(completed)), where=later_tokens > 0)
+
+
+def any_given(bounds) -> bool:
+    """Say whether there is a service level objective at all."""
+    return any(bound is not None for bound in (bounds.ttft_ms, bounds.tpot_ms, bounds.e2el_ms))
+
+
+def meets(completed: np.ndarray, bounds) -> np.ndarray:
+    """Say for each completed request whether every given bound holds.
+
+    What equals its bound is still good.
+    """
+    good = np.ones(len(completed), bool)
+    for bound, measure in ((bounds.ttft_ms, ttft_ms), (bounds.tpot_ms, tpot_ms), (bounds.e2el_ms, e2el_ms)):
+        if bound is not None:
+            good &= measure(completed) <= bound
+    return good
+
+
+def latencies(requests: np.ndarray) -> dict[str, dict]:
+    """Describe TTFT, TPOT, E2EL and queue time.
+
+    TTFT and queue time take every request that got so far, E2EL the completed ones, TPOT the completed ones of more
+    than one token.
+    """
+    completed = completed_of(requests)
+    scheduled = _only(requests, requests["scheduled_ns"] >= 0)
+    return {
+        "ttft_ms": distribution(ttft_ms(_only(requests, requests["first_token_ns"] >= 0))),
+        "tpot_ms": distribution(tpot_ms(_only(completed, completed["output_tokens"] > 1))),
+        "e2el_ms": distribution(e2el_ms(completed)),
+        "queue_ms": distribution((scheduled["scheduled_ns"] - scheduled["enqueued_ns"]) / 1e6),
+    }
+
+
+def kv_cache(replicas: np.ndarray) -> dict[str, float | int]:
+    """Return blocks and their use, summed over replicas, null blocks not counted.
+
+    peak_used_blocks sums the peaks that each replica had on its own. mean_usage is the share of blocks in use, averaged
+    over the time during which iterations ran: sum of used blocks x duration over sum of blocks x duration.
+    """
+    capacity_block_ns = float((replicas["num_blocks"].astype(float) * replicas["busy_ns"]).sum())
+    return {
+        "num_blocks": int(replicas["num_blocks"].sum(dtype=np.int64)),
+        "peak_used_blocks": int(replicas["peak_used_blocks"].sum(dtype=np.int64)),
+        "mean_usage": float(replicas["used_block_ns"].sum()) / capacity_block_ns if capacity_block_ns else 0.0,
+    }
+
+
+def prefix_cache(replicas: np.ndarray) -> dict[str, float | int]:
+    """Return prompt tokens looked up at first admissions, and those found."""
+    query_tokens = int(replicas["prefix_query_tokens"].sum())
+    hit_tokens = int(replicas["prefix_hit_tokens"].sum())
+    return {"query_tokens": query_tokens, "hit_tokens": hit_tokens,
+            "hit_rate": hit_tokens / query_tokens if query_tokens else 0.0}
+
+
+def breakdown(run: Run, column: str, bounds) -> dict[str, dict]:
+    """Return counts, throughputs and latencies for each value of a label column.
+
+    `slo_attainment` is the share of injected requests that completed within the bounds, None without bounds.
+    """
+    names = run.workload.labels.get(column, ())
+    codes = run.workload.demands[column]
+    order = np.argsort(codes, kind="stable")
+    starts = np.searchsorted(codes[order], range(len(names) + 1))
+    duration_s = duration_s_of(run.workload.requests)
+    return {str(name): _part(run.workload.requests[order[starts[code]:starts[code + 1]]], duration_s, bounds)
+            for code, name in enumerate(names)}
+
+
+def _part(requests: np.ndarray, duration_s: float, bounds) -> dict:
+    counts = count_by_status(requests)
+    good = int(meets(completed_of(requests), bounds).sum())
+    return {
+        "requests": counts,
+        **throughput(requests, duration_s, bounds),
+        "slo_attainment": good / counts["injected"] if any_given(bounds) and counts["injected"] else None,
+        **latencies(requests),
+    }
+
+
+def _replica(row: np.ndarray) -> dict:
+    """Describe one replica; `row` is a table of length one."""
+    names = ("replica", "requests", "completed", "iterations", "preemptions", "prefill_tokens", "decode_tokens")
+    return {
+        **{name: int(row[name][0]) for name in names},
+        "busy_s": int(row["busy_ns"][0]) / 1e9,
+        "kv_cache": kv_cache(row),
+        "prefix_cache": prefix_cache(row),
+    }
+
+
+def _only(requests: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+    """Return the chosen requests, without a copy where that is all of them."""
+    return requests if chosen.all() else requests[chosen]

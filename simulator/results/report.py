@@ -1,0 +1,46 @@
+"""The summary table: what people want to see first, in one screen."""
+
+LATENCIES = (("TTFT", "ttft_ms"), ("TPOT", "tpot_ms"), ("ITL", "itl_ms"), ("E2EL", "e2el_ms"), ("queue", "queue_ms"))
+COLUMNS = ("mean", "p50", "p90", "p95", "p99", "max")
+UNFINISHED = ("rejected", "dropped", "timed_out", "waiting", "running")
+
+
+def summary_table(summary: dict) -> str:
+    """Return the most important numbers of summary.json as lines of text."""
+    lines = [f"{summary['name']}, seed {summary['seed']}" + ("" if summary["complete"] else ", INCOMPLETE"), ""]
+    lines += [f"{label:<13}{text}" for label, text in _facts(summary)]
+    lines += ["", f"{'ms':<9}" + "".join(f"{column:>12}" for column in COLUMNS)]
+    lines += [f"{label:<9}" + "".join(f"{_milliseconds(summary[key][column]):>12}" for column in COLUMNS)
+              for label, key in LATENCIES]
+    lines += [f"warning: {sentence}" for sentence in summary["diagnosis"]]
+    return "\n".join(lines)
+
+
+def _facts(summary: dict) -> list[tuple[str, str]]:
+    requests, cache, prefix = summary["requests"], summary["kv_cache"], summary["prefix_cache"]
+    counts = [f"{requests['completed']:,} of {requests['injected']:,} completed"]
+    counts += [f"{requests[name]:,} {name.replace('_', ' ')}" for name in UNFINISHED if requests[name]]
+    facts = [
+        ("requests", ", ".join(counts)),
+        ("duration", f"{summary['duration_s']:,.3f} s, {_plural(summary['iterations'], 'iteration')}, "
+                     f"{_plural(summary['preemptions'], 'preemption')}"),
+        ("throughput", f"{summary['request_throughput']:,.2f} requests/s, "
+                       f"{summary['output_throughput']:,.1f} output tokens/s, "
+                       f"{summary['total_token_throughput']:,.1f} tokens/s"),
+    ]
+    if summary["request_goodput"] is not None:
+        facts.append(("goodput", f"{summary['request_goodput']:,.2f} requests/s"))
+    peak = cache["peak_used_blocks"] / cache["num_blocks"] if cache["num_blocks"] else 0.0
+    facts.append(("KV cache", f"{_plural(cache['num_blocks'], 'block')}, {cache['mean_usage']:.1%} used on average, "
+                              f"{peak:.1%} at the peak"))
+    if prefix["query_tokens"]:
+        facts.append(("prefix cache", f"{prefix['hit_rate']:.1%} of {prefix['query_tokens']:,} prompt tokens found"))
+    return facts
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+def _milliseconds(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.2f}"

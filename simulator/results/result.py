@@ -1,0 +1,60 @@
+"""What a caller holds after a run, or after loading its results."""
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+
+class Result:
+    """Results of one experiment; a table is read, or made, when it is first asked for.
+
+    summary : dict, as in summary.json.
+    directory : where the results lie; None: they were not written.
+    interrupted_by : number of the signal that ended the run early; None: none did.
+
+    Parameters
+    ----------
+    tables : `hdf5.Reader` or `memory.MemoryTables`.
+    """
+
+    def __init__(self, summary: dict, tables, directory: Path | None = None):
+        self.summary = summary
+        self.directory = directory
+        self.interrupted_by: int | None = None
+        self._tables = tables
+
+    def __repr__(self):
+        state = "complete" if self.summary["complete"] else "incomplete"
+        return f"<Result {self.summary['name']!r}: {self.summary['requests']['completed']} requests completed, {state}>"
+
+    @cached_property
+    def requests(self) -> np.ndarray:
+        """Structured array (n,), one row a request in arrival order.
+
+        Fields are those of /requests in results.h5.
+        """
+        return self._tables.requests()
+
+    @cached_property
+    def iterations(self) -> np.ndarray:
+        """Structured array (m,), one row an iteration in order of start.
+
+        Fields are those of /iterations in results.h5. LookupError where [output] iterations was false.
+        """
+        return self._tables.iterations()
+
+    @cached_property
+    def token_times(self) -> tuple[np.ndarray, np.ndarray]:
+        """Offsets (n + 1,) and times in ns, both int64.
+
+        Token j of request i came at `times_ns[offsets[i] + j]`. LookupError where [output] token_times was false.
+        """
+        return self._tables.token_times()
+
+    @cached_property
+    def labels(self) -> dict[str, list[str]]:
+        """Names behind the codes in the label columns of `requests`.
+
+        Columns are slo_class, tenant, session, model, adapter; one that no request uses is absent.
+        """
+        return self._tables.labels()

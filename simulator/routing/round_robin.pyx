@@ -1,0 +1,25 @@
+"""`round_robin`: one replica after the other."""
+from libc.stdint cimport int32_t, int64_t
+cimport cython
+
+from simulator.routing.base cimport Router
+
+import msgspec
+
+
+class RoundRobinParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Request i goes to replica i mod n. Source: the definition."""
+
+
+@cython.final
+cdef class RoundRobin(Router):
+    """Blind to the state of replicas."""
+
+    Parameters = RoundRobinParameters
+
+    cdef int32_t _next
+
+    cdef int32_t route(self, int32_t row, int64_t now_ns) noexcept nogil:
+        cdef int32_t chosen = self._next
+        self._next = chosen + 1 if chosen + 1 < self.num_replicas else 0
+        return chosen

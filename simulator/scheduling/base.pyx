@@ -1,0 +1,231 @@
+"""What every scheduler shares: slots, the running list, the group of decoding sequences, preemption."""
+from libc.stdint cimport int32_t, int64_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memset
+cimport cython
+
+from simulator.core.errors cimport out_of_memory
+from simulator.core.index_list cimport IndexLinks, new_list
+from simulator.domain.request cimport RUNNING, WAITING, Demand, Request
+from simulator.kv.base cimport KVCache
+from simulator.scheduling.waiting_queue cimport WaitingQueue
+
+cdef enum:
+    FIRST_SLOTS = 16
+
+
+cdef class Scheduler:
+    """Base of all schedulers; see base.pxd for the contract.
+
+    A scheduler is built as `Policy(parameters, context)` with its own frozen `Parameters` and a `ReplicaContext`.
+    """
+
+    def __cinit__(self, parameters, context, *_, **__):
+        cdef Request[::1] requests = context.workload.requests
+        cdef const Demand[::1] demands = context.workload.demands
+        self._owners = (context.workload.requests, context.workload.demands)
+        self._requests = &requests[0] if len(requests) else NULL
+        self._demands = &demands[0] if len(demands) else NULL
+        self.kv = context.kv
+        self.grouping = context.fast_forward
+        self._counts_queries = context.enable_prefix_caching
+        self._links = IndexLinks()
+        self._running = new_list()
+
+    def __dealloc__(self):
+        free(self._sequences)
+        free(self._free_slots)
+        free(self._prefilling)
+
+    # ---- the policy; these defaults suit schedulers without async scheduling
+
+    cdef int schedule(self, Batch* batch, int64_t now_ns) except -1 nogil:
+        return 0
+
+    cdef bint repeats(self) noexcept nogil:
+        return False
+
+    cdef int enqueue(self, int32_t row) except -1 nogil:
+        self._requests[row].status = WAITING
+        return self.waiting.push(row)
+
+    cdef int update(self, const Entry* entry, int32_t sampled, int32_t rejected, bint goes_on) except -1 nogil:
+        self._sequences[entry.slot].num_tokens += sampled
+        self._sequences[entry.slot].num_computed -= rejected
+        return 0
+
+    cdef int32_t stale_tokens(self, int32_t row) noexcept nogil:
+        return 0
+
+    cdef void settle_stale(self, int32_t row, int32_t tokens) noexcept nogil:
+        pass
+
+    # ---- the running list
+
+    cdef int64_t computed(self, int32_t slot) noexcept nogil:
+        cdef Sequence* sequence = &self._sequences[slot]
+        return self.iteration + sequence.offset if sequence.is_member else sequence.num_computed
+
+    cdef int32_t top_slot(self) except -1 nogil:
+        if self._num_free_slots == 0:
+            self._grow()
+        return self._free_slots[self._num_free_slots - 1]
+
+    cdef int _grow(self) except -1 nogil:
+        cdef int32_t before = self.num_slots, i
+        cdef int32_t after = min(max(<int32_t>FIRST_SLOTS, 2 * before), max(self.max_running, before + 1))
+        cdef void* sequences = realloc(self._sequences, after * sizeof(Sequence))
+        cdef void* slots
+        cdef void* prefilling
+        if sequences == NULL:
+            return out_of_memory()
+        self._sequences = <Sequence*>sequences
+        slots = realloc(self._free_slots, after * sizeof(int32_t))
+        if slots == NULL:
+            return out_of_memory()
+        self._free_slots = <int32_t*>slots
+        prefilling = realloc(self._prefilling, after * sizeof(int32_t))
+        if prefilling == NULL:
+            return out_of_memory()
+        self._prefilling = <int32_t*>prefilling
+        self._links.grow(after)
+        self.kv.reserve_slots(after)
+        memset(self._sequences + before, 0, (after - before) * sizeof(Sequence))
+        for i in range(before, after):
+            self._sequences[i].row = -1
+        for i in range(after - before):
+            self._free_slots[self._num_free_slots + i] = after - 1 - i
+        self._num_free_slots += after - before
+        self.num_slots = after
+        return 0
+
+    cdef int admit(self, int32_t row, int32_t hits, Batch* batch) except -1 nogil:
+        cdef Request* request = &self._requests[row]
+        cdef int32_t slot
+        cdef Sequence* sequence
+        self._num_free_slots -= 1
+        slot = self._free_slots[self._num_free_slots]
+        sequence = &self._sequences[slot]
+        memset(sequence, 0, sizeof(Sequence))
+        sequence.row = row
+        sequence.order = self._next_order
+        sequence.prompt_tokens = request.prompt_tokens
+        sequence.num_tokens = request.prompt_tokens + request.output_tokens
+        sequence.num_computed = hits * self.kv.block_size
+        sequence.is_new = True
+        self._next_order += 1
+        self._links.push_back(&self._running, slot)
+        if self.grouping:
+            self._prefilling[self._num_prefilling] = slot
+            self._num_prefilling += 1
+        request.status = RUNNING
+        if request.scheduled_ns < 0:
+            request.scheduled_ns = batch.start_ns
+            request.cached_tokens = min(sequence.num_computed, request.prompt_tokens)
+            self.prefix_query_tokens += sequence.num_tokens if self._counts_queries else 0
+            self.prefix_hit_tokens += sequence.num_computed
+        return slot
+
+    cdef void finish(self, int32_t slot) noexcept nogil:
+        cdef Sequence* sequence = &self._sequences[slot]
+        if sequence.is_member:
+            self.leave(slot)
+        elif self.grouping:
+            self._drop_prefilling(slot)
+        self.kv.release(slot)
+        self._links.remove(&self._running, slot)
+        sequence.row = -1
+        self._free_slots[self._num_free_slots] = slot
+        self._num_free_slots += 1
+
+    cdef void _drop_prefilling(self, int32_t slot) noexcept nogil:
+        cdef int32_t i = 0
+        while self._prefilling[i] != slot:
+            i += 1
+        self._num_prefilling -= 1
+        while i < self._num_prefilling:
+            self._prefilling[i] = self._prefilling[i + 1]
+            i += 1
+
+    cdef void preempt(self, int32_t slot, Batch* batch) noexcept nogil:
+        cdef Sequence* sequence = &self._sequences[slot]
+        cdef Preempted* record = &batch.preempted[batch.num_preempted]
+        cdef int32_t row = sequence.row
+        record.slot = slot
+        record.row = row
+        record.late_ns = sequence.late_ns
+        record.was_member = sequence.is_member
+        batch.num_preempted += 1
+        self.preemptions += 1
+        self._requests[row].preemptions += 1
+        self._requests[row].status = WAITING
+        if sequence.is_member:
+            self._requests[row].output_tokens = <int32_t>(self.iteration + sequence.offset + 1) - sequence.prompt_tokens
+        self.finish(slot)
+
+    cdef int32_t slot_of(self, int32_t row) noexcept nogil:
+        cdef int32_t slot = self._running.head
+        while slot >= 0 and self._sequences[slot].row != row:
+            slot = self._links.next(slot)
+        return slot
+
+    # ---- the group
+
+    cdef int32_t _phase_of(self, int64_t offset) noexcept nogil:
+        cdef int64_t phase = -offset % self.kv.block_size
+        return <int32_t>(phase + self.kv.block_size if phase < 0 else phase)
+
+    cdef int join(self, int32_t slot) except -1 nogil:
+        cdef Sequence* sequence = &self._sequences[slot]
+        self._drop_prefilling(slot)
+        sequence.is_member = True
+        sequence.is_decoding = True
+        sequence.late_ns = 0
+        sequence.scheduled = 0
+        sequence.offset = sequence.num_computed - self.iteration
+        self.num_members += 1
+        self.member_tokens += sequence.num_computed + 1
+        if sequence.order > self._last_member_order:
+            self._last_member_order = sequence.order
+        return self.kv.join(slot, self._phase_of(sequence.offset), sequence.order)
+
+    cdef void leave(self, int32_t slot) noexcept nogil:
+        cdef Sequence* sequence = &self._sequences[slot]
+        cdef int64_t computed = self.iteration + sequence.offset
+        sequence.is_member = False
+        self.num_members -= 1
+        self.member_tokens -= computed + 1
+        self.kv.leave(slot, self._phase_of(sequence.offset))
+        if not sequence.scheduled:              # else its blocks were settled, and grown, when it was scheduled by itself
+            self.kv.settle(slot, computed)
+
+    cdef int starve(self, int32_t slot) except -1 nogil:
+        cdef Sequence* sequence = &self._sequences[slot]
+        self.kv.leave(slot, self._phase_of(sequence.offset))
+        sequence.offset -= 1
+        self.member_tokens -= 1
+        return self.kv.join(slot, self._phase_of(sequence.offset), sequence.order)
+
+    cdef void advance(self) noexcept nogil:
+        self.iteration += 1
+        self.phase = self.phase + 1 if self.phase + 1 < self.kv.block_size else 0
+        self.member_tokens += self.num_members
+
+    cdef int repeat(self, int32_t count) except -1 nogil:
+        cdef int32_t first = self.phase + 1 if self.phase + 1 < self.kv.block_size else 0
+        self.iteration += count
+        self.phase = <int32_t>(self.iteration % self.kv.block_size)
+        self.member_tokens += <int64_t>count * self.num_members
+        return self.kv.step_run(first, count)
+
+    # ---- the debug face
+
+    def running_rows(self):
+        """Return the rows of the running list, in order."""
+        return [self._sequences[slot].row for slot in self._slots()]
+
+    def _slots(self):
+        cdef int32_t slot = self._running.head
+        while slot >= 0:
+            yield slot
+            slot = self._links.next(slot)

@@ -1,0 +1,439 @@
+"""`vllm`: the scheduler of vLLM V1: continuous batching, chunked prefill, prefix caching, preemption by recompute.
+
+There is no prefill and no decode phase: every iteration brings each request's computed tokens up to its text, running requests first
+and in order of admission, then waiting ones, within a token budget. Source: the behaviour of vLLM 0.32.0 (and 0.10.1, where
+`vllm_version` says so), vllm/v1/core/sched/{scheduler,async_scheduler}.py.
+
+Notation in comments: C computed tokens, T tokens of the text (prompt and outputs), S drafts held, PH placeholders in flight.
+"""
+from libc.stdint cimport INT64_MAX, int32_t, int64_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memset
+cimport cython
+
+from simulator.domain.batch cimport BatchShape, Chunk
+from simulator.domain.request cimport Demand, Request
+from simulator.kv.base cimport blocks_for
+from simulator.scheduling.base cimport Batch, Entry, Scheduler, Sequence
+from simulator.scheduling.waiting_queue cimport WaitingQueue
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+Tokens = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+
+
+class AcceptanceTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How many drafts of a verify step are accepted, drawn per step from a distribution."""
+
+    distribution: Annotated[tuple[Annotated[float, Meta(ge=0)], ...], Meta(
+        min_length=1, description="weight of 0, 1, 2, ... accepted drafts in a verify step")]
+
+
+class SpeculativeParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Speculative decoding, [engine.speculative]."""
+
+    num_tokens: Annotated[int, Meta(ge=1, le=1024, description="drafts per step")]
+    num_lookahead_tokens: Annotated[int, Meta(ge=0, le=1024, description=(
+        "slots reserved ahead: 0 for n-gram, num_tokens for EAGLE, MTP or a draft model"))] = 0
+    acceptance: Annotated[tuple[Annotated[int, Meta(ge=0)], ...] | AcceptanceTable, Meta(description=(
+        "accepted drafts per verify step, cycled per request; or {distribution = [weights]}"))] = (0,)
+
+
+class VllmParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Scheduler arguments under vLLM's names. Source: vLLM 0.32.0 and 0.10.1, vllm/config/scheduler.py."""
+
+    max_num_seqs: Annotated[int, Meta(ge=1, le=2**20, description="sequences in a batch")] = 256
+    max_num_batched_tokens: Annotated[Tokens, Meta(description="tokens in a batch")] = 8192
+    max_num_scheduled_tokens: Annotated[Tokens | None, Meta(description=(
+        "token budget of an iteration; default max_num_batched_tokens"))] = None
+    max_num_active_seqs: Annotated[Annotated[int, Meta(ge=1, le=2**20)] | None, Meta(description=(
+        "running sequences above which nothing is admitted; default max_num_seqs"))] = None
+    enable_chunked_prefill: Annotated[bool, Meta(description="split prompts over iterations")] = True
+    long_prefill_token_threshold: Annotated[int, Meta(ge=0, le=2**31 - 1, description="longest prompt chunk; 0: no limit")] = 0
+    long_prefill_token_threshold_adaptive: Annotated[bool, Meta(description=(
+        "raise the threshold to budget // (running + waiting)"))] = False
+    policy: Annotated[Literal["fcfs", "priority"], Meta(description="order of the waiting queue, choice of victims")] = "fcfs"
+    scheduler_reserve_full_isl: Annotated[bool | None, Meta(description=(
+        "admit only what fits whole, not by its first chunk; default: true in 0.32, false in 0.10"))] = None
+    watermark: Annotated[float, Meta(ge=0, le=1, description="share of blocks kept free at admission")] = 0.0
+    async_scheduling: Annotated[bool, Meta(description="schedule an iteration while the one before it executes")] = False
+    vllm_version: Annotated[Literal["0.10", "0.32"], Meta(description="whose behaviour")] = "0.32"
+    speculative: Annotated[SpeculativeParameters | None, Meta(description="absent: no speculation")] = None
+
+
+cdef enum:                      # what becomes of the head of the queue
+    STOP                        # nothing more is admitted in this iteration
+    SKIP                        # it is passed over for this iteration
+    ADMITTED
+
+
+@cython.final
+cdef class Vllm(Scheduler):
+    Parameters = VllmParameters
+
+    cdef int64_t _token_budget          # tokens an iteration may schedule
+    cdef int64_t _max_model_len
+    cdef int64_t _threshold             # longest chunk of a prompt; 0: no limit
+    cdef int64_t _batched_tokens        # what the adaptive threshold shares out
+    cdef bint _threshold_adapts, _threshold_when_alone
+    cdef bint _chunked_prefill
+    cdef bint _skips_long_prompts       # 0.10, no chunked prefill: what does not fit the budget is overtaken
+    cdef bint _by_priority
+    cdef bint _mends_victims            # 0.32: a victim's tokens are given back and the next request keeps its turn
+    cdef bint _reserves_full_text
+    cdef int32_t _watermark_blocks
+    cdef bint _is_async, _avoids_extra_step
+    cdef int32_t _num_drafts            # per step
+    cdef int32_t _lookahead, _lookahead_at_admission
+    cdef bint _pads_admissions          # 0.32: a one-token admission is padded with dummy drafts
+    cdef bint _outputs_are_prompts      # some prompt contains what another request generates
+    cdef int32_t* _stale                # [row] async: tokens in flight from before a preemption
+    cdef int32_t* _skipped              # rows passed over in an admission pass
+    cdef int64_t _budget                # left in the iteration being formed
+    cdef bint _chunk_continues          # a chunk of a prompt was scheduled among the running
+
+    def __init__(self, parameters, context):
+        cdef bint modern = parameters.vllm_version == "0.32"
+        speculative = parameters.speculative
+        self.max_running = parameters.max_num_active_seqs or parameters.max_num_seqs
+        # A running prompt's last chunk may not reach max_model_len; vLLM's server refuses such prompts at the door. Unchunked, the
+        # scheduler computes them whole.
+        self.longest_prompt = context.max_model_len - parameters.enable_chunked_prefill
+        self._batched_tokens = parameters.max_num_batched_tokens
+        self._token_budget = min(parameters.max_num_scheduled_tokens or self._batched_tokens, self._batched_tokens)
+        self._max_model_len = context.max_model_len
+        self._threshold = parameters.long_prefill_token_threshold
+        self._threshold_adapts = parameters.long_prefill_token_threshold_adaptive and modern
+        self._threshold_when_alone = not modern
+        self._chunked_prefill = parameters.enable_chunked_prefill
+        self._skips_long_prompts = not modern
+        self._by_priority = parameters.policy == "priority"
+        self._mends_victims = modern
+        self._reserves_full_text = modern if parameters.scheduler_reserve_full_isl is None else parameters.scheduler_reserve_full_isl
+        self._watermark_blocks = int(parameters.watermark * (self.kv.num_blocks + 1))
+        self._is_async = parameters.async_scheduling
+        self._avoids_extra_step = modern
+        self._num_drafts = speculative.num_tokens if speculative else 0
+        self._lookahead = speculative.num_lookahead_tokens if speculative else 0
+        self._lookahead_at_admission = self._lookahead if modern else 0
+        self._pads_admissions = modern and self._num_drafts > 0
+        self._outputs_are_prompts = context.workload.prompts_use_outputs
+        self.grouping = self.grouping and not self._is_async and self._num_drafts == 0
+        self.waiting = WaitingQueue(context.workload.requests, context.workload.demands, self._by_priority)
+        if self._is_async:
+            self._stale = <int32_t*>calloc(len(context.workload) + 1, sizeof(int32_t))
+            self._skipped = <int32_t*>calloc(len(context.workload) + 1, sizeof(int32_t))
+            if self._stale == NULL or self._skipped == NULL:
+                raise MemoryError()
+        elif self._skips_long_prompts:
+            self._skipped = <int32_t*>calloc(len(context.workload) + 1, sizeof(int32_t))
+            if self._skipped == NULL:
+                raise MemoryError()
+
+    def __dealloc__(self):
+        free(self._stale)
+        free(self._skipped)
+
+    cdef bint repeats(self) noexcept nogil:
+        # Members alone cannot make room for the head of the queue, unless what they generate is its prompt.
+        return self.waiting.size == 0 or not self._outputs_are_prompts
+
+    cdef int schedule(self, Batch* batch, int64_t now_ns) except -1 nogil:
+        cdef int64_t threshold = self._chunk_limit()
+        batch.start_ns = now_ns
+        batch.num_entries = batch.num_preempted = batch.num_members = batch.num_starved = 0
+        memset(&batch.shape, 0, sizeof(BatchShape))
+        self._budget = self._token_budget
+        self._chunk_continues = False
+        if not (self.grouping and self._continue_at_once(batch, threshold)):
+            self._continue_one_by_one(batch, threshold)
+        if batch.num_preempted == 0 and self.waiting.size > 0 and self._budget > 0:
+            self._admit_waiting(batch, threshold)
+        self._close(batch)
+        return 0
+
+    cdef int64_t _chunk_limit(self) noexcept nogil:
+        cdef int64_t count = self._running.size + self.waiting.size
+        if self._threshold == 0 or (count <= 1 and not self._threshold_when_alone):
+            return INT64_MAX
+        return max(self._threshold, self._batched_tokens // count) if self._threshold_adapts else self._threshold
+
+    # ---- phase 1: running requests
+
+    cdef int _continue_at_once(self, Batch* batch, int64_t threshold) except -1 nogil:
+        """Schedule all members and every prefilling sequence in O(prefilling), or return 0 with nothing changed.
+
+        This is what visiting one by one would do, provided that there are blocks for all and that the budget runs out, if it does,
+        behind the last member.
+        """
+        cdef int64_t budget = self._budget - self.num_members, wanted, tokens
+        cdef int64_t need = self.kv._due[self.phase]
+        cdef int32_t i, slot
+        cdef Sequence* sequence
+        if budget < 0:
+            return 0
+        for i in range(self._num_prefilling):
+            slot = self._prefilling[i]
+            sequence = &self._sequences[slot]
+            wanted = min(sequence.num_tokens - sequence.num_computed, threshold)
+            wanted = min(wanted, self._max_model_len - sequence.num_computed - 1)
+            tokens = min(wanted, budget)
+            if tokens < wanted and self.num_members > 0 and sequence.order < self._last_member_order:
+                return 0
+            sequence.scheduled = <int32_t>tokens
+            budget -= tokens
+            if tokens > 0:
+                need += max(blocks_for(sequence.num_computed + tokens, self.kv.block_size) - self.kv._owned[slot], 0)
+        if need > self.kv.free_blocks:
+            return 0
+        self.kv.step_begin(self.phase)
+        for i in range(self._num_prefilling):
+            slot = self._prefilling[i]
+            sequence = &self._sequences[slot]
+            if sequence.scheduled > 0:
+                self.kv.step_before(sequence.order)
+                tokens = sequence.num_computed + sequence.scheduled
+                self.kv.allocate(slot, sequence.row, 0, tokens, 0, 0, min(tokens, sequence.num_tokens))
+                self._add_entry(batch, slot)
+        self.kv.step_before(self._next_order)
+        batch.num_members = self.num_members
+        batch.shape.context_tokens = self.member_tokens
+        self._budget = budget
+        return 1
+
+    cdef int _continue_one_by_one(self, Batch* batch, int64_t threshold) except -1 nogil:
+        """Visit the running list in order, preempting where blocks run out."""
+        cdef int32_t slot = self._running.head, following
+        cdef Sequence* sequence
+        cdef int64_t tokens
+        cdef bint skip_next = False
+        while slot >= 0:
+            self._sequences[slot].scheduled = self._sequences[slot].scheduled_drafts = 0
+            slot = self._links.next(slot)
+        slot = self._running.head
+        while slot >= 0 and self._budget > 0:
+            sequence = &self._sequences[slot]
+            tokens = 0 if skip_next else self._wanted(sequence, threshold)
+            skip_next = False
+            if tokens > 0:
+                if sequence.is_member:
+                    self.kv.settle(slot, self.iteration + sequence.offset)
+                if not self._make_room(batch, slot, tokens, &skip_next):
+                    break
+                sequence.scheduled = <int32_t>tokens
+                self._budget -= tokens
+                self._chunk_continues = self._chunk_continues or sequence.is_partial
+                if sequence.num_drafts > 0:
+                    sequence.scheduled_drafts = <int32_t>max(0, min(<int64_t>sequence.num_drafts, (
+                        tokens + sequence.num_computed - sequence.num_tokens - sequence.num_placeholders)))
+                    sequence.num_drafts = 0
+            slot = self._links.next(slot)
+        self._gather(batch)
+        return 0
+
+    cdef int64_t _wanted(self, Sequence* sequence, int64_t threshold) noexcept nogil:
+        """Tokens a running sequence gets from the budget that is left."""
+        cdef int64_t computed, tokens
+        if sequence.is_member:
+            return min(<int64_t>1, self._budget)
+        computed = sequence.num_computed
+        if (self._avoids_extra_step and sequence.num_placeholders > 0 and computed + 2 - sequence.num_placeholders
+                >= sequence.prompt_tokens + <int64_t>self._demands[sequence.row].max_tokens):
+            return 0                    # the iteration in flight is certain to end it
+        tokens = sequence.num_tokens + sequence.num_drafts + sequence.num_placeholders - computed
+        return min(min(tokens, threshold), min(self._budget, self._max_model_len - computed - 1))
+
+    cdef int _make_room(self, Batch* batch, int32_t slot, int64_t tokens, bint* skip_next) except -1 nogil:
+        """Allocate for a running sequence, preempting others; return 0 if it fell victim itself."""
+        cdef Sequence* sequence = &self._sequences[slot]
+        cdef int64_t computed = self.computed(slot)
+        cdef int64_t text = computed + 1 if sequence.is_member else sequence.num_tokens
+        cdef int64_t slots = min(computed + tokens + self._lookahead, self._max_model_len)
+        cdef int32_t victim
+        while not self.kv.allocate(slot, sequence.row, 0, slots, 0, 0, min(computed + tokens, text)):
+            victim = self._victim()
+            if victim != slot and self._by_priority:
+                if self._mends_victims:
+                    self._budget += self._sequences[victim].scheduled
+                elif self._sequences[victim].order < sequence.order:
+                    skip_next[0] = True
+            self._evict(batch, victim)
+            if victim == slot:
+                return 0
+        return 1
+
+    cdef int32_t _victim(self) noexcept nogil:
+        """The last admitted; by priority the worst (priority, arrival), the first of equals."""
+        cdef int32_t worst = self._running.head, slot
+        cdef int32_t row, worst_row
+        if not self._by_priority:
+            return self._running.tail
+        slot = self._links.next(worst)
+        while slot >= 0:
+            row = self._sequences[slot].row
+            worst_row = self._sequences[worst].row
+            if (self._demands[row].priority > self._demands[worst_row].priority
+                    or (self._demands[row].priority == self._demands[worst_row].priority
+                        and self._requests[row].arrival_ns > self._requests[worst_row].arrival_ns)):
+                worst = slot
+            slot = self._links.next(slot)
+        return worst
+
+    cdef int _evict(self, Batch* batch, int32_t slot) except -1 nogil:
+        cdef int32_t row = self._sequences[slot].row
+        if self._is_async:
+            self._stale[row] = self._sequences[slot].in_flight
+        self.preempt(slot, batch)
+        return self.waiting.push_front(row)
+
+    cdef int _gather(self, Batch* batch) except -1 nogil:
+        """Put what was scheduled one by one into the batch; members without a turn starve, if anything runs at all."""
+        cdef int32_t slot = self._running.head
+        cdef bint anything = False
+        cdef Sequence* sequence
+        while slot >= 0 and not anything:
+            anything = self._sequences[slot].scheduled > 0
+            slot = self._links.next(slot)
+        slot = self._running.head if anything else -1
+        while slot >= 0:
+            sequence = &self._sequences[slot]
+            if not sequence.is_member:
+                if sequence.scheduled > 0:
+                    self._add_entry(batch, slot)
+            elif sequence.scheduled > 0:
+                batch.num_members += 1
+                batch.shape.context_tokens += self.iteration + sequence.offset + 1
+                sequence.scheduled = 0
+                sequence.is_starved = False
+            else:
+                batch.num_starved += 1
+                sequence.is_starved = True
+                self.starve(slot)
+            slot = self._links.next(slot)
+        return 0
+
+    # ---- phase 2: waiting requests
+
+    cdef int _admit_waiting(self, Batch* batch, int64_t threshold) except -1 nogil:
+        cdef bint any_running = batch.num_members + batch.num_entries > 0
+        cdef int32_t num_skipped = 0, row
+        cdef int outcome
+        while self._budget > 0 and self.waiting.size > 0 and self._running.size < self.max_running:
+            row = self.waiting.top()
+            if self._is_async and self._stale[row] > 0:
+                outcome = SKIP
+            else:
+                outcome = self._try_admission(batch, row, threshold, any_running)
+            if outcome == STOP:
+                break
+            self.waiting.pop()
+            if outcome == SKIP:
+                self._skipped[num_skipped] = row
+                num_skipped += 1
+        while num_skipped > 0:
+            num_skipped -= 1
+            self.waiting.push_front(self._skipped[num_skipped])
+        return 0
+
+    cdef int _try_admission(self, Batch* batch, int32_t row, int64_t threshold, bint any_running) except -1 nogil:
+        cdef Request* request = &self._requests[row]
+        cdef int64_t text = request.prompt_tokens + request.output_tokens
+        cdef int32_t hits = self.kv.lookup(row, <int32_t>text), slot
+        cdef int64_t computed = <int64_t>hits * self.kv.block_size
+        cdef int64_t tokens = text - computed, slots
+        cdef bint is_padded = (self._pads_admissions and tokens == 1 and not self._chunk_continues and (any_running or computed > 0)
+                               and computed + self._num_drafts + 2 <= self._max_model_len)
+        if is_padded:
+            if 1 + self._num_drafts > self._budget:
+                return STOP
+            tokens = 1 + self._num_drafts
+        tokens = min(tokens, threshold)
+        if not self._chunked_prefill and tokens > self._budget:
+            return SKIP if self._skips_long_prompts else STOP
+        tokens = min(tokens, self._budget)
+        slots = min(computed + tokens + self._lookahead_at_admission, self._max_model_len)
+        slot = self.top_slot()
+        if not self.kv.allocate(slot, row, hits, slots, min(text, self._max_model_len) if self._reserves_full_text else 0,
+                                self._watermark_blocks if self._running.size > 0 else 0, min(computed + tokens, text)):
+            return STOP
+        self.admit(row, hits, batch)
+        self._sequences[slot].scheduled = <int32_t>tokens
+        self._sequences[slot].scheduled_drafts = self._num_drafts if is_padded else 0
+        self._add_entry(batch, slot)
+        self._budget -= tokens
+        return ADMITTED
+
+    # ---- the batch
+
+    cdef void _add_entry(self, Batch* batch, int32_t slot) noexcept nogil:
+        cdef Sequence* sequence = &self._sequences[slot]
+        cdef Entry* entry = &batch.entries[batch.num_entries]
+        entry.slot = slot
+        entry.row = sequence.row
+        entry.tokens = sequence.scheduled
+        entry.drafts = sequence.scheduled_drafts
+        entry.is_admission = sequence.is_new
+        batch.num_entries += 1
+
+    cdef void _close(self, Batch* batch) noexcept nogil:
+        """Count the scheduled tokens as computed and sum up the shape."""
+        cdef BatchShape* shape = &batch.shape
+        cdef Sequence* sequence
+        cdef Entry* entry
+        cdef Chunk* chunk
+        cdef int32_t i
+        shape.decode_tokens = shape.num_samples = shape.num_decodes = batch.num_members
+        for i in range(batch.num_entries):
+            entry = &batch.entries[i]
+            sequence = &self._sequences[entry.slot]
+            if sequence.is_decoding:
+                shape.num_decodes += 1
+                shape.decode_tokens += entry.tokens
+                shape.context_tokens += sequence.num_computed + entry.tokens
+            else:
+                chunk = &batch.chunks[shape.num_chunks]
+                chunk.tokens = entry.tokens
+                chunk.context_tokens = sequence.num_computed
+                chunk.prompt_tokens = sequence.num_tokens
+                shape.num_chunks += 1
+                shape.prefill_tokens += entry.tokens
+                shape.prefill_context_tokens += chunk.context_tokens
+                shape.prefill_token_pairs += <int64_t>chunk.tokens * (2 * <int64_t>chunk.context_tokens + chunk.tokens + 1)
+            sequence.num_computed += entry.tokens
+            sequence.in_flight += entry.tokens
+            sequence.is_new = False
+            sequence.is_partial = sequence.num_computed < sequence.num_tokens + sequence.num_placeholders
+            entry.is_partial = sequence.is_partial
+            if not sequence.is_partial:
+                shape.num_samples += 1
+                if self._is_async:
+                    sequence.num_placeholders += 1 + entry.drafts
+                    sequence.num_drafts = self._num_drafts
+        shape.num_sequences = batch.num_members + batch.num_entries
+        shape.chunks = batch.chunks
+
+    # ---- what came of it
+
+    cdef int update(self, const Entry* entry, int32_t sampled, int32_t rejected, bint goes_on) except -1 nogil:
+        cdef Sequence* sequence = &self._sequences[entry.slot]
+        sequence.in_flight -= entry.tokens
+        if sampled == 0:
+            return 0
+        sequence.is_decoding = True
+        sequence.num_tokens += sampled
+        sequence.num_computed -= rejected
+        if self._is_async:
+            sequence.num_placeholders -= rejected + sampled
+            self.kv.cache(entry.slot, sequence.num_computed - sequence.num_placeholders)
+        elif goes_on:
+            sequence.num_drafts = self._num_drafts
+        return 0
+
+    cdef int32_t stale_tokens(self, int32_t row) noexcept nogil:
+        return self._stale[row] if self._is_async else 0
+
+    cdef void settle_stale(self, int32_t row, int32_t tokens) noexcept nogil:
+        self._stale[row] -= tokens

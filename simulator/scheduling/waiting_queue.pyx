@@ -1,0 +1,93 @@
+"""The waiting queue of a replica: first come first served, or by priority."""
+from libc.stdint cimport int32_t, int64_t
+from libc.stdlib cimport free, malloc
+cimport cython
+
+from simulator.core.errors cimport out_of_memory
+from simulator.core.index_heap cimport IndexHeap
+from simulator.domain.request cimport Demand, Request
+
+
+@cython.final
+cdef class WaitingQueue:
+    """Rows that wait for a replica. A preempted request goes to the front; by priority its place follows from its key."""
+
+    def __init__(self, const Request[::1] requests, const Demand[::1] demands, bint by_priority):
+        self._requests = &requests[0] if len(requests) else NULL
+        self._demands = &demands[0] if len(demands) else NULL
+        self._by_priority = by_priority
+        self._heap = IndexHeap() if by_priority else None
+        self._mask = -1
+
+    def __dealloc__(self):
+        free(self._ring)
+
+    cdef int push(self, int32_t row) except -1 nogil:
+        if self._by_priority:
+            self._heap.push(row, self._demands[row].priority, self._requests[row].arrival_ns, self._demands[row].tie_rank)
+        else:
+            if self.size > self._mask:
+                self._grow()
+            self._ring[(self._head + self.size) & self._mask] = row
+        self.size += 1
+        return 0
+
+    cdef int push_front(self, int32_t row) except -1 nogil:
+        if self._by_priority:
+            return self.push(row)
+        if self.size > self._mask:
+            self._grow()
+        self._head = (self._head - 1) & self._mask
+        self._ring[self._head] = row
+        self.size += 1
+        return 0
+
+    cdef int32_t top(self) noexcept nogil:
+        return self._heap.top() if self._by_priority else self._ring[self._head]
+
+    cdef int32_t pop(self) noexcept nogil:
+        cdef int32_t row
+        self.size -= 1
+        if self._by_priority:
+            return self._heap.pop()
+        row = self._ring[self._head]
+        self._head = (self._head + 1) & self._mask
+        return row
+
+    cdef int remove(self, int32_t row) noexcept nogil:
+        cdef int32_t i = 0
+        if self._by_priority:
+            if self._heap.remove(row) != 0:
+                return -1
+            self.size -= 1
+            return 0
+        while i < self.size and self._ring[(self._head + i) & self._mask] != row:
+            i += 1
+        if i == self.size:
+            return -1
+        while i > 0:                            # time-outs strike near the head: move what is in front of it
+            self._ring[(self._head + i) & self._mask] = self._ring[(self._head + i - 1) & self._mask]
+            i -= 1
+        self._head = (self._head + 1) & self._mask
+        self.size -= 1
+        return 0
+
+    cdef int _grow(self) except -1 nogil:
+        cdef int32_t room = 16 if self._mask < 0 else 2 * (self._mask + 1), i
+        cdef int32_t* ring = <int32_t*>malloc(room * sizeof(int32_t))
+        if ring == NULL:
+            return out_of_memory()
+        for i in range(self.size):
+            ring[i] = self._ring[(self._head + i) & self._mask]
+        free(self._ring)
+        self._ring = ring
+        self._head = 0
+        self._mask = room - 1
+        return 0
+
+    def rows(self):
+        """Return the waiting rows in the order in which they would be taken (debug face)."""
+        cdef int32_t i
+        if self._by_priority:
+            return self._heap.sorted_rows()
+        return [self._ring[(self._head + i) & self._mask] for i in range(self.size)]

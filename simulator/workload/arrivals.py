@@ -1,0 +1,141 @@
+"""When requests arrive: processes that draw the gaps between arrivals.
+
+A process is built as `Process(parameters)` and has one method, `gaps_s(generator, first, count)`: the gaps in seconds
+before requests `first` to `first + count - 1`, counted from 0; the gap before request 0 starts at time 0.
+"""
+from math import exp, inf, lgamma
+from typing import Annotated
+
+import msgspec
+import numpy as np
+from msgspec import Meta
+
+Rate = Annotated[float, Meta(gt=0, extra={"inf": True}, description="mean requests per second; inf: all at once")]
+Variation = Annotated[float, Meta(ge=0.001, le=100, description=(
+    "coefficient of variation of the gaps: standard deviation / mean; 1 is poisson, above 1 is burstier"))]
+
+
+class RateParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Arrivals at a mean rate."""
+
+    rate_per_s: Rate
+
+
+class RateAndVariationParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Arrivals at a mean rate with a chosen burstiness."""
+
+    rate_per_s: Rate
+    cv: Variation = 1.0
+
+
+class BurstParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Batches at a fixed interval, the first at `interval_s`.
+
+    The requests of a batch arrive together.
+    """
+
+    size: Annotated[int, Meta(ge=1, le=2**31 - 1, description="requests in a batch")]
+    interval_s: Annotated[float, Meta(gt=0, description="from one batch to the next")]
+
+
+class Constant:
+    """`constant`: equal gaps."""
+
+    Parameters = RateParameters
+
+    def __init__(self, parameters):
+        self.rate_per_s = parameters.rate_per_s
+
+    def gaps_s(self, generator, first, count):
+        return np.full(count, 1 / self.rate_per_s)
+
+
+class Poisson:
+    """`poisson`: independent, exponentially distributed gaps."""
+
+    Parameters = RateParameters
+
+    def __init__(self, parameters):
+        self.rate_per_s = parameters.rate_per_s
+
+    def gaps_s(self, generator, first, count):
+        return generator.standard_exponential(count) / self.rate_per_s
+
+
+class Gamma:
+    """`gamma`: gaps of mean 1/rate and shape 1/cv**2.
+
+    The shape is what `vllm bench serve` calls burstiness.
+    """
+
+    Parameters = RateAndVariationParameters
+
+    def __init__(self, parameters):
+        self.rate_per_s = parameters.rate_per_s
+        self.shape = parameters.cv ** -2
+
+    def gaps_s(self, generator, first, count):
+        return generator.standard_gamma(self.shape, count) / (self.shape * self.rate_per_s)
+
+
+class Weibull:
+    """`weibull`: gaps of mean 1/rate; the shape follows from cv."""
+
+    Parameters = RateAndVariationParameters
+
+    def __init__(self, parameters):
+        self.rate_per_s = parameters.rate_per_s
+        self.shape = weibull_shape(parameters.cv)
+
+    def gaps_s(self, generator, first, count):
+        mean = exp(lgamma(1 + 1 / self.shape))
+        return generator.weibull(self.shape, count) / (mean * self.rate_per_s)
+
+
+class Burst:
+    """`burst`: batches at a fixed interval."""
+
+    Parameters = BurstParameters
+
+    def __init__(self, parameters):
+        self.size = parameters.size
+        self.interval_s = parameters.interval_s
+        self.rate_per_s = parameters.size / parameters.interval_s
+
+    def gaps_s(self, generator, first, count):
+        opens_batch = np.arange(first, first + count) % self.size == 0
+        return np.where(opens_batch, self.interval_s, 0.0)
+
+
+def weibull_shape(cv: float) -> float:
+    """Return the shape k of the Weibull distribution with variation `cv`.
+
+    cv**2 = Gamma(1 + 2/k) / Gamma(1 + 1/k)**2 - 1 falls with k; the root is found by bisection to the last bit.
+    """
+    low, high = 0.05, 5000.0        # cv 3.7e5 and 2.6e-4, outside the range of `Variation`
+    target = cv * cv + 1
+    while (middle := (low + high) / 2) not in (low, high):
+        if exp(lgamma(1 + 2 / middle) - 2 * lgamma(1 + 1 / middle)) > target:
+            low = middle
+        else:
+            high = middle
+    return middle
+
+
+def arrival_times_s(process, generator, num_requests: int | None, duration_s: float = inf) -> np.ndarray:
+    """Return the arrivals of a process in seconds.
+
+    They are the first `num_requests`, as far as they lie before `duration_s`; one limit may be absent (None, inf). The
+    process draws in blocks whose sizes follow from the parameters and the draws, so equal seeds give equal arrivals.
+    """
+    blocks, count, end_s = [], 0, 0.0
+    while (num_requests is None or count < num_requests) and end_s < duration_s:
+        missing = inf if num_requests is None else num_requests - count
+        block = int(min(1.1 * (duration_s - end_s) * process.rate_per_s + 100, missing))
+        gaps = process.gaps_s(generator, count, block)
+        gaps[0] += end_s            # one running sum over all blocks
+        blocks.append(np.cumsum(gaps))
+        count += block
+        end_s = float(blocks[-1][-1])
+    times = np.concatenate(blocks) if blocks else np.empty(0)
+    return times[:np.searchsorted(times, duration_s)]

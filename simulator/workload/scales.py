@@ -1,0 +1,58 @@
+"""Stretch a trace: the time between arrivals, the prompts, the outputs."""
+from dataclasses import replace
+
+import numpy as np
+
+from simulator.errors import InputErrors
+from simulator.workload.columns import Columns, Prompts, nearest
+from simulator.workload.limits import MAX_TIME_NS, MAX_TOKENS
+
+
+def scale(columns: Columns, time: float = 1.0, prefill: float = 1.0, decode: float = 1.0) -> Columns:
+    """Return requests in arrival order with gaps and lengths multiplied.
+
+    Lengths are rounded, and stay at least 1. The first arrival stays where it is. Segment boundaries are scaled as
+    positions in the prompt, so equal prefixes stay equal and the segments still add up to the prompt. An output of 0
+    tokens stays 0; a declared limit scales with the outputs.
+    """
+    if time != 1:
+        first_ns = columns.arrival_ns[0]
+        since_first_ns = columns.arrival_ns - first_ns
+        scaled_ns = _scaled(since_first_ns, time, MAX_TIME_NS - first_ns, "workload.time_scale", "ns of trace")
+        columns = replace(columns, arrival_ns=first_ns + scaled_ns)
+    if prefill != 1:
+        lengths = _scaled(columns.prompt_tokens, prefill, MAX_TOKENS, "workload.prefill_scale", "prompt tokens")
+        prompts = columns.prompts and _scale_prompts(columns.prompts, prefill)
+        columns = replace(columns, prompt_tokens=np.maximum(lengths, 1), prompts=prompts)
+    if decode != 1:
+        columns = replace(
+            columns, output_tokens=_scaled_outputs(columns.output_tokens, decode),
+            max_tokens=None if columns.max_tokens is None else _scaled_outputs(columns.max_tokens, decode))
+    return columns
+
+
+def _scale_prompts(prompts: Prompts, factor: float) -> Prompts:
+    """Scale the boundaries of segments, as positions in their prompt; segments that vanish are dropped."""
+    owner = np.repeat(np.arange(len(prompts.num_segments)), prompts.num_segments)
+    before_prompt = (np.cumsum(prompts.num_segments) - prompts.num_segments)[owner]
+    ends = np.cumsum(prompts.num_tokens)
+    starts = ends - prompts.num_tokens
+    is_last = np.arange(len(owner)) - before_prompt == prompts.num_segments[owner] - 1
+    ends, starts = ends - starts[before_prompt], starts - starts[before_prompt]
+    new_starts, new_ends = nearest(starts * factor), nearest(ends * factor)
+    new_ends[is_last] = np.maximum(new_ends[is_last], 1)
+    kept = new_ends > new_starts
+    counts = np.bincount(owner[kept], minlength=len(prompts.num_segments))
+    return Prompts(counts, prompts.streams[kept], (new_ends - new_starts)[kept])
+
+
+def _scaled_outputs(lengths: np.ndarray, factor: float) -> np.ndarray:
+    scaled = _scaled(np.maximum(lengths, 0), factor, MAX_TOKENS, "workload.decode_scale", "output tokens")
+    return np.where(lengths > 0, np.maximum(scaled, 1), lengths)
+
+
+def _scaled(values: np.ndarray, factor: float, limit: int, key: str, unit: str) -> np.ndarray:
+    scaled = values * factor
+    if len(scaled) and scaled.max() > limit:
+        raise InputErrors([f"{key}: {factor:g} makes {scaled.max():.6g} {unit}, at most {limit:.6g} are possible"])
+    return nearest(scaled)

@@ -1,0 +1,55 @@
+"""`trace`: requests read from a file."""
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from simulator import registry
+from simulator.core.random_streams import RandomStreams
+from simulator.workload.base import Workload
+from simulator.workload.build import build_workload
+from simulator.workload.columns import in_arrival_order
+from simulator.workload.files import read_bytes
+from simulator.workload.scales import scale
+
+Scale = Annotated[float, Meta(gt=0, le=1e9)]
+
+
+class TraceParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A trace, and how to stretch it; the keys of its format stand in the same table."""
+
+    path: Annotated[str, Meta(description="the file, plain or .gz", extra={"path": True})]
+    format: Annotated[str, Meta(description="how it is written")] = "csv"
+    max_requests: Annotated[int, Meta(ge=0, le=2**31 - 1, description="use the first ones only; 0: all")] = 0
+    time_scale: Annotated[Scale, Meta(description="multiplies the time between arrivals")] = 1.0
+    prefill_scale: Annotated[Scale, Meta(description="multiplies prompt lengths, at least 1 token remains")] = 1.0
+    decode_scale: Annotated[Scale, Meta(description=(
+        "multiplies output lengths and max_tokens; at least 1 token remains where there was one"))] = 1.0
+    parameters: Annotated[Any, Meta(extra={"kind": "trace_format"})]
+
+
+class Trace:
+    """A recorded workload.
+
+    The reader of a format is built as `Reader(parameters)` and has one method, `read(path, data) -> Columns`: `data` is
+    the uncompressed content of the file, and `path` is what messages call it.
+    """
+
+    Parameters = TraceParameters
+
+    def __init__(self, parameters: TraceParameters):
+        self.parameters = parameters
+        self.reader = registry.load("trace_format", parameters.format)(parameters.parameters)
+
+    def build(self, streams: RandomStreams) -> Workload:
+        """Return the requests; nothing in them is random.
+
+        Raises
+        ------
+        InputErrors
+            What is wrong with the file, by line; a scale that makes a number too large.
+        """
+        given = self.parameters
+        columns = in_arrival_order(self.reader.read(given.path, read_bytes(given.path)))
+        columns = scale(columns, given.time_scale, given.prefill_scale, given.decode_scale)
+        return build_workload(columns, given.max_requests)

@@ -1,0 +1,80 @@
+"""`list` and `describe` tell what can be chosen."""
+import pytest
+
+from simulator.config import describe
+
+
+def test_names_of_a_kind_stand_one_a_line():
+    assert describe.list_text("latency").splitlines()[:2] == ["linear", "roofline"]
+    assert "llama-3.1-8b" in describe.list_text("models").splitlines()
+
+
+@pytest.mark.parametrize(("word", "kind"), [
+    ("models", "model"), ("model", "model"), ("hardware", "hardware"), ("nodes", "node"), ("schedulers", "scheduler"),
+    ("latency backends", "latency"), ("latency-backend", "latency"), ("latency", "latency"), ("routers", "router"),
+    ("trace_formats", "trace_format"), ("Arrival Processes", "arrival"),
+    ("length distributions", "length_distribution"),
+    ("workloads", "workload"), ("tables", "table"),
+])
+def test_kind_is_known_by_its_name_and_title_one_or_many(word, kind):
+    assert describe.kind_of(word) == kind
+
+
+def test_unknown_kind_is_refused_with_the_nearest(faults):
+    assert faults(describe.kind_of, "shedulers") == ['no kind "shedulers"; did you mean scheduler?']
+
+
+def test_without_a_kind_every_kind_is_listed():
+    text = describe.list_text()
+    for title in ("models (", "hardware (", "nodes (", "schedulers (", "latency backends (", "arrival processes ("):
+        assert f"\n{title}" in f"\n{text}"
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_backend_is_described_with_keys_types_defaults_units_and_meaning():
+    lines = describe.describe_text("latency", "linear").splitlines()
+    assert lines[0] == "latency backend linear (simulator.latency.linear:Linear)"
+    (line,) = (line for line in lines if line.startswith("base_us"))
+    assert line.split() == ["base_us", "a", "number", ">=", "0", "5000.0", "us", "constant", "part"]
+
+
+def test_inner_tables_and_required_keys_are_described():
+    lines = describe.describe_text("scheduler", "vllm").splitlines()
+    (line,) = (line for line in lines if line.startswith("speculative.num_tokens"))
+    assert line.split(maxsplit=1)[1].split("  ")[0] == "an integer from 1 to 1024"
+    assert line.endswith("required  tokens  drafts per step")
+
+
+def test_table_of_the_experiment_is_described():
+    text = describe.describe_text("table", "engine")
+    assert "gpu_memory_utilization" in text
+    assert '"vllm" or "module:Class"' in text
+
+
+@pytest.mark.parametrize(("kind", "name", "part"), [
+    ("model", "llama-3.1-8b", "num_layers"),
+    ("hardware", "h100-sxm-80gb", "memory_bandwidth_bytes_per_s  3.35e+12"),
+    ("node", "dgx-h100", "num_accelerators"),
+])
+def test_facts_are_described_with_values_and_source(kind, name, part):
+    text = describe.describe_text(kind, name)
+    assert part in text
+    assert "\n\nSource: " in text
+
+
+@pytest.mark.parametrize(("kind", "name", "message"), [
+    ("scheduler", "vlm", 'no scheduler "vlm"; did you mean vllm?'),
+    ("table", "engin", 'no table "engin"; did you mean engine?'),
+    ("model", "llama-3.1-8", 'no model "llama-3.1-8" in models/; did you mean llama-3.1-8b?'),
+])
+def test_unknown_name_is_refused_with_the_nearest(faults, kind, name, message):
+    assert faults(describe.describe_text, kind, name) == [message]
+
+
+@pytest.mark.parametrize(("name", "unit"), [
+    ("base_us", "us"), ("per_context_token_us", "us"), ("rate_per_s", "1/s"), ("memory_bytes", "B"),
+    ("scaleup_bytes_per_s", "B/s"), ("dense_flops_per_s.fp8", "FLOP/s"), ("num_lookahead_tokens", "tokens"),
+    ("seed", ""),
+])
+def test_unit_is_read_off_the_name(name, unit):
+    assert describe.unit_of(name) == unit

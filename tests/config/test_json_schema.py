@@ -1,0 +1,58 @@
+"""The schema takes what the loader takes, as far as a schema can tell."""
+from pathlib import Path
+
+import pytest
+import tomli
+
+from simulator.config.json_schema import experiment_schema
+
+jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is in the test extra")
+
+CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.toml"))
+VALIDATOR = jsonschema.Draft7Validator(experiment_schema())
+
+
+def is_valid(text):
+    return VALIDATOR.is_valid(tomli.loads(text))
+
+
+def test_schema_is_a_schema():
+    jsonschema.Draft7Validator.check_schema(VALIDATOR.schema)
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda path: path.name)
+def test_shipped_configs_are_valid(config):
+    assert [error.message for error in VALIDATOR.iter_errors(tomli.loads(config.read_text()))] == []
+
+
+@pytest.mark.parametrize("text", [
+    'workload = {type = "trace", path = "t.csv", format = "mooncake", block_size = 16}',
+    'workload = {type = "my_lab:Mine", anything = 3}',
+    'extends = "base.toml"\nworkload.max_requests = 3',
+    'extends = "base.toml"\nhorizon_s = inf',
+    'extends = "x"\nengine.speculative = {num_tokens = 2, acceptance = {distribution = [1, 2]}}',
+    'extends = "x"\nengine = {scheduler = "vllm", max_num_seqs = 3}',
+    'extends = "x"\nmodel.name = "my/model.toml"',
+])
+def test_valid_table_is_accepted(text):
+    assert is_valid(text)
+
+
+@pytest.mark.parametrize("text", [
+    "seed = 3",
+    'extends = "x"\nnam = "x"',
+    'extends = "x"\nengine.max_num_seq = 3',
+    'extends = "x"\nengine = {scheduler = "vllm", max_num_seq = 3}',
+    'extends = "x"\nengine.max_num_seqs = 0',
+    'extends = "x"\nengine.policy = "lifo"',
+    'extends = "x"\nengine.scheduler = "vlm"',
+    'extends = "x"\nlatency = {backend = "roofline", base_us = 3}',
+    'extends = "x"\nlatency.host.iteration = 3',
+    'extends = "x"\nmodel.name = "lama-3.1-8b"',
+    'extends = "x"\nworkload = {type = "synthetic", path = "t.csv"}',
+    'extends = "x"\nworkload.arrival = {process = "poisson", cv = 3}',
+    'extends = "x"\nworkload = {type = "trace", path = "t.csv", format = "csv", block_size = 16}',
+    'extends = "x"\nengine.speculative.acceptance = [-1]',
+])
+def test_wrong_table_is_refused(text):
+    assert not is_valid(text)

@@ -1,0 +1,133 @@
+"""Each kind of fault has its exact message, and all of them come at once."""
+import pytest
+
+FAULTS = [
+    # unknown keys
+    ("engine.max_num_seq = 3", "engine.max_num_seq: unknown key; did you mean max_num_seqs?"),
+    ("engine.block_siz = 3", "engine.block_siz: unknown key; did you mean block_size?"),
+    ("latency.host.zzz = 3", "latency.host.zzz: unknown key; valid: iteration_us, output_token_us, queue_base_us, "
+                             "queue_per_prompt_token_us"),
+    ("nam = 'x'", "nam: unknown key; did you mean name?"),
+    ("workload.pth = 1", "workload.pth: unknown key; did you mean path?"),
+    ("engine.parameters = 1", "engine.parameters: unknown key; valid: async_scheduling, block_size"),
+    ('"odd key" = 1', '"odd key": unknown key; valid: cluster, engine'),
+    # wrong types
+    ("engine.max_num_seqs = '8'", 'engine.max_num_seqs: expected an integer from 1 to 1048576, found "8"'),
+    ("engine.max_num_seqs = 8.0", "engine.max_num_seqs: expected an integer from 1 to 1048576, found 8.0"),
+    ("engine.max_num_seqs = true", "engine.max_num_seqs: expected an integer from 1 to 1048576, found true"),
+    ("output.requests = 1", "output.requests: expected true or false, found 1"),
+    ("name = 3", r"name: expected text matching ^\w[\w.+ -]{0,199}$, found 3"),
+    ("seed = 2026-01-01", "seed: expected an integer from 0 to 9223372036854775807, found 2026-01-01"),
+    ("slo = 3", "slo: expected a table, found 3"),
+    ("seed = {a = 1}", "seed: expected an integer from 0 to 9223372036854775807, found a table"),
+    ("seed = [1, 2]", "seed: expected an integer from 0 to 9223372036854775807, found [1, 2]"),
+    # out of range
+    ("engine.block_size = 0", "engine.block_size: expected an integer from 1 to 1048576, found 0"),
+    ("engine.gpu_memory_utilization = 1.5", "engine.gpu_memory_utilization: expected a number > 0 and <= 1, found 1.5"),
+    ("slo.ttft_ms = -1", "slo.ttft_ms: expected a number > 0, found -1"),
+    ("horizon_s = 0", "horizon_s: expected a number > 0, found 0"),
+    ("horizon_s = nan", "horizon_s: expected a number > 0, found nan"),
+    ("latency.base_us = nan", "latency.base_us: expected a number >= 0, found nan"),
+    ("latency.base_us = inf", "latency.base_us: expected a number >= 0, finite, found inf"),
+    ("name = '../up'", r'name: expected text matching ^\w[\w.+ -]{0,199}$, found "../up"'),
+    (f"seed = 0x1{'0' * 20}", "seed: expected an integer from 0 to 9223372036854775807, found an integer of 81 bits"),
+    (f"latency.base_us = 0x1{'0' * 300}", "latency.base_us: expected a number >= 0, found an integer of 1201 bits"),
+    # names
+    ("engine.policy = 'fcsf'", 'engine.policy: expected one of "fcfs", "priority", found "fcsf"; did you mean fcfs?'),
+    ("engine.scheduler = 'vlm'", 'engine.scheduler: no scheduler "vlm"; did you mean vllm?'),
+    ("latency.backend = 'x'", 'latency.backend: no latency backend "x"; valid: linear, roofline'),
+    ("cluster.routing.policy = 'round'", 'cluster.routing.policy: no router "round"; did you mean round_robin?'),
+    ("cluster.admission.policy = 'never'", 'cluster.admission.policy: expected "always", found "never"'),
+    ("workload.format = 'azzure'", 'workload.format: no trace format "azzure"; did you mean azure?'),
+    ("model.name = 'lama-3.1-8b'", 'model.name: no model "lama-3.1-8b" in models/; did you mean llama-3.1-8b?'),
+    ("hardware.name = 'h100-smx-80gb'", 'hardware.name: no hardware "h100-smx-80gb" in hardware/; '
+                                        'did you mean h100-sxm-80gb?'),
+    ("topology.node = 'dgx-h10'", 'topology.node: no node "dgx-h10" in hardware/nodes/; did you mean dgx-h100?'),
+    # lists, and tables in tables
+    ("engine.speculative = {}",
+     "engine.speculative.num_tokens: missing; expected an integer from 1 to 1024 (drafts per step)"),
+    ("engine.speculative = {num_tokens = 3, acceptance = [1, -2, 'x']}",
+     "engine.speculative.acceptance[1]: expected an integer >= 0, found -2\n"
+     'a.toml: engine.speculative.acceptance[2]: expected an integer >= 0, found "x"'),
+    ("engine.speculative = {num_tokens = 3, acceptance = {distribution = []}}",
+     "engine.speculative.acceptance.distribution: expected a list of numbers >= 0, at least 1, found []"),
+    # several keys together
+    ("engine.max_num_batched_tokens = 100",
+     "engine.max_num_batched_tokens: expected at least max_num_seqs = 256, found 100"),
+    ("engine.enable_chunked_prefill = false\nengine.max_num_batched_tokens = 4096",
+     "engine.max_num_batched_tokens: expected at least max_model_len = 8192, since enable_chunked_prefill is false, "
+     "found 4096"),
+    ("engine.long_prefill_token_threshold = 8193",
+     "engine.long_prefill_token_threshold: expected at most max_model_len = 8192, found 8193"),
+    ("topology.pipeline_parallel = 2", "topology.pipeline_parallel: only 1 is supported yet, found 2"),
+    ("topology.data_parallel = 4", "topology.data_parallel: only 1 is supported yet, found 4"),
+    ("model.dtype = 'fp8'", "model: give either name or config"),
+    ("model = {name = 'llama-3.1-8b', config = 'c.json'}", "model: give either name or config"),
+]
+
+MINIMAL_KEYS = """
+engine.max_model_len = 8192
+engine.num_gpu_blocks = 1000
+latency.backend = "linear"
+workload.type = "trace"
+workload.path = "t.csv"
+"""
+
+
+@pytest.mark.parametrize(("line", "message"), FAULTS, ids=[line.splitlines()[0][:60] for line, _ in FAULTS])
+def test_fault_is_told_with_file_key_value_and_what_is_allowed(load, faults, line, message):
+    key = line.partition(" =")[0]
+    rest = "\n".join(each for each in MINIMAL_KEYS.splitlines() if not each.startswith(key + " "))
+    told = "\n".join(faults(load, text=f"{line}\n{rest}"))
+    assert told == f"a.toml: {message}" or (message.partition("valid: ")[1] and told.startswith(f"a.toml: {message}"))
+
+
+def test_all_faults_come_at_once_one_a_line(load, faults):
+    text = """
+        horizon_s = -1
+        [model]
+        name = "lama-3.1-8b"
+        [engine]
+        max_num_seq = 3
+        [latency]
+        backend = "linear"
+        base_us = "x"
+        [topology]
+        data_parallel = 2
+    """
+    assert faults(load, text=text) == [
+        "a.toml: horizon_s: expected a number > 0, found -1",
+        'a.toml: model.name: no model "lama-3.1-8b" in models/; did you mean llama-3.1-8b?',
+        "a.toml: engine.max_num_seq: unknown key; did you mean max_num_seqs?",
+        'a.toml: latency.base_us: expected a number >= 0, found "x"',
+        'a.toml: workload.type: missing; expected "synthetic", "trace" or "module:Class" (where requests come from)',
+        "a.toml: topology.data_parallel: only 1 is supported yet, found 2",
+    ]
+
+
+@pytest.mark.parametrize(("lines", "message"), [
+    ('latency.backend = "roofline"\nengine.max_model_len = 10\nengine.num_gpu_blocks = 10',
+     'model: missing table; it is needed by latency.backend = "roofline"\n'
+     'a.toml: hardware: missing table; it is needed by latency.backend = "roofline"'),
+    ('latency.backend = "linear"\nengine.max_model_len = 10',
+     "model: missing table; it is needed by engine.num_gpu_blocks, which is not given\n"
+     "a.toml: hardware: missing table; it is needed by engine.num_gpu_blocks, which is not given"),
+    ('latency.backend = "linear"\nengine.num_gpu_blocks = 10',
+     "model: missing table; it is needed by engine.max_model_len, which is not given"),
+])
+def test_absent_model_is_refused_with_the_key_that_needs_it(load, faults, lines, message):
+    text = f'{lines}\nworkload.type = "trace"\nworkload.path = "t.csv"'
+    assert "\n".join(faults(load, text=text)) == f"a.toml: {message}"
+
+
+def test_what_a_struct_says_of_its_fields_together_is_told_with_its_table(load, faults):
+    text = MINIMAL_KEYS.replace('"trace"', '"synthetic"').replace('workload.path = "t.csv"', """
+        workload.num_requests = 3
+        workload.arrival = {process = "poisson", rate_per_s = 1}
+        workload.prompt_tokens = {distribution = "uniform", min = 5, max = 3}
+        workload.output_tokens = {distribution = "uniform", min = 1, max = 3, tokens = 3}
+    """)
+    assert faults(load, text=text) == [
+        "a.toml: workload.prompt_tokens: min 5 is above max 3",
+        "a.toml: workload.output_tokens.tokens: unknown key; valid: distribution, max, min",
+    ]

@@ -1,0 +1,202 @@
+"""Random use of the KV caches against vLLM's rules in plain Python, whichever way blocks are taken."""
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from kv.pool_model import PoolModel
+from kv.texts import text_of, workload_of
+from simulator.domain import records
+from simulator.kv.content import Content
+from simulator.kv.counting import CountingKV
+from simulator.kv.paged import PagedKV
+
+NUM_SLOTS = 5
+BEHIND_ALL = 2**62
+STREAMS = [records.named_stream(0), records.named_stream(1), records.output_stream(0), records.own_stream(1)]
+CHUNKS = st.just(2**20) | st.integers(1, 12)           # often the whole rest
+LOOKAHEADS = st.just(0) | st.integers(0, 3)
+PROMPTS = st.lists(
+    st.integers(1, 12) | st.lists(st.tuples(st.sampled_from(STREAMS), st.integers(1, 8)), min_size=1, max_size=3),
+    min_size=3, max_size=6)
+
+
+@dataclass
+class Sequence:
+    row: int
+    order: int
+    computed: int               # tokens in KV
+    has_exact_blocks: bool      # none for lookahead
+    is_member: bool = False
+
+
+class KVMachine(RuleBasedStateMachine):
+    """Admit, continue, group, step and release sequences as a scheduler would."""
+
+    face = None                 # set by the test, like the options below
+    counting = False
+    caching = True
+    append_unhashed = False
+
+    @initialize(num_blocks=st.integers(2, 12) | st.integers(10, 30), block_size=st.integers(1, 4), prompts=PROMPTS)
+    def create(self, num_blocks, block_size, prompts):
+        self.prompts = prompts
+        workload = workload_of(prompts)
+        if self.counting:
+            kv = CountingKV(num_blocks, block_size)
+        else:
+            kv = PagedKV(num_blocks, block_size, Content(workload), enable_prefix_caching=self.caching,
+                         append_unhashed=self.append_unhashed)
+            kv.log_evictions()
+        self.kv, self.ours = kv, self.face(kv, NUM_SLOTS)
+        self.block_size = block_size
+        self.model = PoolModel(num_blocks, block_size, self.caching, self.append_unhashed)
+        self.text_length = workload.requests["prompt_tokens"].tolist()
+        self.sequences = {}     # slot -> Sequence, in order of admission
+        self.iteration = 0
+        self.admitted = 0
+
+    def text(self, row, num_tokens=None):
+        return text_of(self.prompts, row, self.text_length[row] if num_tokens is None else num_tokens)
+
+    def idle_rows(self):
+        return sorted(set(range(len(self.prompts))) - {sequence.row for sequence in self.sequences.values()})
+
+    def slots(self, *, members):
+        return [slot for slot, sequence in self.sequences.items() if sequence.is_member == members]
+
+    def phase(self, slot):
+        return (self.iteration - self.sequences[slot].computed) % self.block_size
+
+    @precondition(lambda self: len(self.sequences) < NUM_SLOTS and self.idle_rows())
+    @rule(data=st.data(), chunk=CHUNKS, lookahead=LOOKAHEADS, whole=st.booleans(), watermark=st.integers(0, 3))
+    def admit(self, data, chunk, lookahead, whole, watermark):
+        row = data.draw(st.sampled_from(self.idle_rows()))
+        slot = data.draw(st.sampled_from(sorted(set(range(NUM_SLOTS)) - set(self.sequences))))
+        length, text = self.text_length[row], self.text(row)
+        hits = self.model.lookup(text)
+        computed = len(hits) * self.block_size
+        assert self.ours.lookup(row, length) == len(hits)
+        computed += min(chunk, length - computed)
+        full_tokens = length if whole else 0
+        fits = self.model.allocate(slot, text[:computed], computed + lookahead, hits=hits, full_tokens=full_tokens,
+                                   watermark=watermark)
+        assert self.ours.allocate(slot, row, computed + lookahead, hits=len(hits), full_tokens=full_tokens, watermark=watermark,
+                                  known_tokens=computed) == fits
+        if fits:
+            self.sequences[slot] = Sequence(row, self.admitted, computed, lookahead == 0)
+            self.admitted += 1
+
+    def continue_by(self, slot, chunk, lookahead=0):
+        sequence = self.sequences[slot]
+        if sequence.computed == self.text_length[sequence.row]:         # it has sampled a token
+            self.text_length[sequence.row] += 1
+        computed = min(sequence.computed + chunk, self.text_length[sequence.row])
+        fits = self.model.allocate(slot, self.text(sequence.row, computed), computed + lookahead)
+        assert self.ours.allocate(slot, sequence.row, computed + lookahead, known_tokens=computed) == fits
+        if fits:
+            sequence.computed = computed
+            sequence.has_exact_blocks = len(self.model.tables[slot]) == self.model.blocks_for(computed)
+
+    @precondition(lambda self: self.slots(members=False))
+    @rule(data=st.data(), chunk=CHUNKS, lookahead=LOOKAHEADS)
+    def continue_alone(self, data, chunk, lookahead):
+        self.continue_by(data.draw(st.sampled_from(self.slots(members=False))), chunk, lookahead)
+
+    def joinable(self):
+        return [slot for slot in self.slots(members=False) if self.sequences[slot].has_exact_blocks
+                and self.sequences[slot].computed == self.text_length[self.sequences[slot].row]]
+
+    @precondition(joinable)
+    @rule(data=st.data())
+    def join(self, data):
+        slot = data.draw(st.sampled_from(self.joinable()))
+        sequence = self.sequences[slot]
+        self.text_length[sequence.row] += 1
+        sequence.is_member = True
+        self.ours.join(slot, self.phase(slot), sequence.order)
+
+    @precondition(lambda self: self.slots(members=True))
+    @rule(data=st.data())
+    def leave(self, data):
+        self.take_out(data.draw(st.sampled_from(self.slots(members=True))))
+
+    def take_out(self, slot):
+        self.ours.leave(slot, self.phase(slot))
+        self.ours.settle(slot, self.sequences[slot].computed)
+        self.sequences[slot].is_member = False
+
+    @precondition(lambda self: self.sequences)
+    @rule(data=st.data())
+    def release(self, data):
+        slot = data.draw(st.sampled_from(list(self.sequences)))
+        if self.sequences[slot].is_member:
+            self.take_out(slot)
+        self.ours.release(slot)
+        self.model.release(slot)
+        del self.sequences[slot]
+
+    @precondition(lambda self: self.slots(members=True))
+    @rule(data=st.data(), chunk=CHUNKS)
+    def step(self, data, chunk):
+        """Every member gains a token; one sequence that is not a member may be continued among them."""
+        due = sum(self.sequences[slot].computed % self.block_size == 0 for slot in self.slots(members=True))
+        assert self.ours.due(self.iteration % self.block_size) == due
+        alone = data.draw(st.none() | st.sampled_from(self.slots(members=False) or [None]))
+        if alone is not None:
+            end = min(self.sequences[alone].computed + chunk, self.text_length[self.sequences[alone].row] + 1)
+            due += max(self.model.blocks_for(end) - len(self.model.tables[alone]), 0)
+        if due > len(self.model.free):
+            return
+        self.ours.step_begin(self.iteration % self.block_size)
+        for slot, sequence in self.sequences.items():
+            if sequence.is_member:
+                assert self.model.allocate(slot, self.text(sequence.row, sequence.computed + 1), sequence.computed + 1)
+                sequence.computed += 1
+                self.text_length[sequence.row] += 1
+            elif slot == alone:
+                self.ours.step_before(sequence.order)
+                self.continue_by(slot, chunk)
+        self.ours.step_before(BEHIND_ALL)
+        self.iteration += 1
+
+    @invariant()
+    def agree(self):
+        assert self.kv.free_blocks == len(self.model.free)
+        if self.counting:
+            self.kv.check(sum(map(len, self.model.tables.values())))
+            return
+        self.kv.check()
+        assert self.kv.free_queue() == self.model.free
+        for slot in range(NUM_SLOTS):
+            assert self.kv.block_table(slot) == self.model.tables.get(slot, [])
+        assert self.kv.num_cached_hashes() == len(set(self.model.content.values()))
+        for row, length in enumerate(self.text_length):
+            assert self.ours.lookup(row, length) == len(self.model.lookup(self.text(row)))
+
+    def teardown(self):
+        if not self.counting and hasattr(self, "model"):
+            assert self.kv.take_evictions() == self.model.evicted
+            assert self.kv.evictions == len(self.model.evicted)
+
+
+@pytest.mark.parametrize("options", [
+    {"caching": True},
+    {"caching": True, "append_unhashed": True},
+    {"caching": False},
+    {"caching": False, "append_unhashed": True},
+    {"caching": False, "counting": True},
+], ids=["prefix-caching", "prefix-caching-0.10", "no-caching", "no-caching-0.10", "counting"])
+def test_the_cache_follows_the_rules(kv_face, options):
+    machine = type("Machine", (KVMachine,), {"face": kv_face.Face, **options})
+    run_state_machine_as_test(machine, settings=settings(
+        max_examples=100, stateful_step_count=50, deadline=None, derandomize=True))

@@ -1,0 +1,1 @@
+"""A readable twin of the vLLM scheduler in plain Python, and its comparison with the engine."""

@@ -1,0 +1,50 @@
+"""Engine and twin agree event by event on random scenarios: all options, both versions, deadlines, host times."""
+import pytest
+from oracle.twin import simulate
+from support import engine
+from support.random_scenarios import random_description
+from support.scenario import load
+
+STEP_FIELDS = ("t_ns", "scheduled", "hits", "drafts", "preempted", "running", "waiting", "free_blocks", "evicted",
+               "cached_hashes", "blocks", "free_queue")
+END_FIELDS = ("finished", "free_blocks_end", "free_queue_end", "duration_ns")       # of steps that scheduled something
+REQUEST_FIELDS = ("status", "enqueued_ns", "scheduled_ns", "first_token_ns", "completed_ns", "output_tokens", "cached_tokens",
+                  "preemptions")
+
+
+def first_difference(twin, engine):
+    """Return a readable account of the first difference between two recordings, or None."""
+    iteration = 0
+    for number, expected in enumerate(twin.steps):
+        if number >= len(engine.steps):
+            return f"step {number} is missing: {brief(expected)}"
+        for name in STEP_FIELDS + (END_FIELDS if expected["scheduled"] else ()):
+            if engine.steps[number][name] != expected[name]:
+                return (f"step {number}, t = {expected['t_ns']} ns, {name}: twin {expected[name]}, "
+                        f"engine {engine.steps[number][name]}")
+        if expected["scheduled"]:
+            found = {name: int(engine.iterations[iteration][name]) for name in expected["load"]}
+            if found != expected["load"]:
+                return f"step {number}, iteration {iteration}: twin {expected['load']}, engine {found}"
+            iteration += 1
+    if len(engine.steps) > len(twin.steps):
+        return f"step {len(twin.steps)} is one too many: {brief(engine.steps[len(twin.steps)])}"
+    for name in REQUEST_FIELDS:
+        if engine.requests[name].tolist() != twin.requests[name].tolist():
+            return f"requests, {name}: twin {twin.requests[name].tolist()}, engine {engine.requests[name].tolist()}"
+    if engine.token_times != twin.token_times:
+        return f"token times: twin {twin.token_times}, engine {engine.token_times}"
+    return None
+
+
+def brief(step):
+    return {name: step[name] for name in ("t_ns", "scheduled", "running", "waiting", "preempted")}
+
+
+@pytest.mark.parametrize("fast_forward", [True, False], ids=["fast_forward", "stepwise"])
+@pytest.mark.parametrize("seed", range(1000, 1250))
+def test_engine_and_twin_agree_event_by_event(seed, fast_forward):
+    scenario = load(random_description(seed, beyond_vllm=True))
+    twin = simulate(scenario.workload, scenario.parameters, scenario.prices, host=scenario.host, max_steps=3000, **scenario.cache)
+    difference = first_difference(twin, engine.run(scenario, fast_forward=fast_forward))
+    assert difference is None, difference

@@ -1,0 +1,185 @@
+"""The twin: one replica that serves a workload in virtual time, in plain Python, for comparing with the engine.
+
+`simulate` returns the recording that `simulator.engine.debug.record` returns, as far as the two have it in common.
+"""
+from collections import deque
+from dataclasses import dataclass, field
+from math import floor
+
+from oracle.scheduler import Request, Scheduler
+from simulator.domain import records
+from simulator.latency.base import HostParameters
+
+
+@dataclass
+class Recording:
+    requests: object
+    steps: list = field(default_factory=list)
+    token_times: dict = field(default_factory=dict)
+
+
+def simulate(workload, parameters, prices, *, host=None, rows=None, max_steps=None, **cache):
+    """Serve the requests `rows` (default: all) of a workload on one replica with the `linear` backend.
+
+    Parameters
+    ----------
+    prices : LinearParameters
+    host : HostParameters, optional
+    max_steps : int, optional
+        Stop after this many decisions, for runs that never end.
+    cache : num_gpu_blocks, block_size, enable_prefix_caching, max_model_len.
+    """
+    replica = Replica(workload, parameters, prices, host or HostParameters(), cache)
+    replica.expect(range(len(workload)) if rows is None else rows)
+    replica.run(float("inf") if max_steps is None else max_steps)
+    return replica.recording
+
+
+class Replica:
+    def __init__(self, workload, parameters, prices, host, cache):
+        self.workload, self.prices, self.host = workload, prices, host
+        self.scheduler = Scheduler(parameters, **cache)
+        self.depth = 2 if parameters.async_scheduling else 1        # iterations decided but not ended
+        self.recording = Recording(workload.requests.copy())
+        self.requests = self.recording.requests
+        # A running request computes at most max_model_len - 1 tokens; only one that prefills at once gets past that.
+        self.longest_prompt = cache["max_model_len"] - parameters.enable_chunked_prefill
+        self.future = deque()                                       # (enqueued_ns, row), in that order
+        self.now_ns = 0
+        self.free_at_ns = 0                                         # when the accelerator has done all decided iterations
+
+    def expect(self, rows):
+        self.future.extend(sorted((self._enqueued_ns(row), row) for row in rows))
+
+    def run(self, max_steps):
+        """At one instant requests enter the queue first, then the replica acts, then clients give up."""
+        in_flight = deque()
+        while True:
+            self._enqueue_arrived()
+            self._give_up(before_ns=self.now_ns)
+            step = self.scheduler.schedule()
+            if step.scheduled or step.preempted:
+                if len(self.recording.steps) >= max_steps:
+                    return
+                entry = self._record(step)
+                if step.scheduled:
+                    self.free_at_ns = max(self.now_ns, self.free_at_ns) + entry["duration_ns"]
+                    in_flight.append((step, entry, self.free_at_ns))
+                    if len(in_flight) < self.depth:
+                        continue
+                elif not in_flight:
+                    continue
+            if in_flight:
+                step, entry, self.now_ns = in_flight.popleft()
+                self._give_up(before_ns=self.now_ns)            # without the tokens that come now
+                self._finish(step, entry)
+            elif not self._skip_idle():
+                return
+
+    def _skip_idle(self):
+        """Move to the next thing that can change anything; False if there is none."""
+        deadlines = [request.deadline_ns for request in self.scheduler.waiting if request.deadline_ns >= 0]
+        if deadlines and min(deadlines) <= self.now_ns:
+            self._give_up(before_ns=self.now_ns + 1)
+            return True
+        instants = deadlines + ([self.future[0][0]] if self.future else [])
+        if instants:
+            self.now_ns = max(self.now_ns, min(instants))
+        return bool(instants)
+
+    def _enqueued_ns(self, row):
+        request = self.workload.requests[row]
+        delay_us = self.host.queue_base_us + self.host.queue_per_prompt_token_us * int(request["prompt_tokens"])
+        return int(request["arrival_ns"]) + nearest(delay_us * 1e3)
+
+    def _enqueue_arrived(self):
+        while self.future and self.future[0][0] <= self.now_ns:
+            enqueued_ns, row = self.future.popleft()
+            request = self._request(row)
+            if 0 <= request.deadline_ns < enqueued_ns:
+                status = records.TIMED_OUT
+            elif request.num_prompt > self.longest_prompt:
+                status = records.REJECTED
+            elif not self.scheduler.cache.can_ever_hold(request.num_prompt):
+                status = records.DROPPED
+            else:
+                status = records.WAITING
+                self.requests["enqueued_ns"][row] = enqueued_ns
+                self.scheduler.add(request)
+            self.requests["status"][row] = status
+
+    def _give_up(self, before_ns):
+        for request in sorted(self.scheduler.requests.values(), key=lambda request: (request.deadline_ns, request.row)):
+            if 0 <= request.deadline_ns < before_ns:
+                self.requests["status"][request.row] = records.TIMED_OUT
+                self.scheduler.abort(request)
+
+    def _request(self, row):
+        demand = self.workload.demands[row]
+        first, count = int(demand["segments_begin"]), int(demand["num_segments"])
+        segments = self.workload.segments[first:first + count].tolist()
+        num_prompt = int(self.workload.requests["prompt_tokens"][row])
+        tokens = [(stream, offset) for stream, length in segments or [(records.own_stream(row), num_prompt)]
+                  for offset in range(length)]
+        return Request(
+            row=row, tokens=tokens, num_prompt=num_prompt, max_tokens=int(demand["max_tokens"]),
+            stops_at=int(self.workload.outcomes["output_tokens"][row]), output_stream=records.output_stream(row),
+            arrival_ns=int(self.workload.requests["arrival_ns"][row]), priority=int(demand["priority"]),
+            tie_rank=int(demand["tie_rank"]), deadline_ns=int(demand["deadline_ns"]))
+
+    def _load(self, step):
+        """Return what an iteration computes: the sums its duration depends on."""
+        decode = sum(step.scheduled[row] for row in step.decoding)
+        return {"sequences": len(step.scheduled), "prefill_tokens": sum(step.scheduled.values()) - decode, "decode_tokens": decode,
+                "context_tokens": sum(step.before[row] + step.scheduled[row] for row in step.decoding)}
+
+    def _duration_ns(self, load):
+        prices = self.prices
+        ns = (prices.base_us * 1e3 + prices.per_sequence_us * 1e3 * load["sequences"]
+              + prices.per_prefill_token_us * 1e3 * load["prefill_tokens"]
+              + prices.per_decode_token_us * 1e3 * load["decode_tokens"]
+              + prices.per_context_token_us * 1e3 * load["context_tokens"])
+        return max(nearest(ns + self.host.iteration_us * 1e3), 1)
+
+    def _record(self, step):
+        scheduler, cache, requests = self.scheduler, self.scheduler.cache, self.requests
+        for row, num_hit in step.hits.items():
+            if requests["scheduled_ns"][row] < 0:
+                requests["scheduled_ns"][row] = self.now_ns
+                requests["cached_tokens"][row] = num_hit
+            requests["status"][row] = records.RUNNING
+        for row in step.preempted:
+            requests["preemptions"][row] += 1
+            requests["status"][row] = records.WAITING
+        load = self._load(step)
+        entry = {
+            "replica": 0, "t_ns": self.now_ns, "duration_ns": self._duration_ns(load) if step.scheduled else 0, "load": load,
+            "scheduled": list(step.scheduled.items()), "hits": step.hits, "drafts": step.drafts,
+            "preempted": step.preempted, "running": [request.row for request in scheduler.running],
+            "waiting": [request.row for request in scheduler.waiting], "free_blocks": len(cache.free),
+            "evicted": cache.evicted, "cached_hashes": len(cache.table), "free_queue": list(cache.free),
+            "blocks": {request.row: list(request.blocks) for request in scheduler.running}}
+        self.recording.steps.append(entry)
+        return entry
+
+    def _finish(self, step, entry):
+        brought, finished = self.scheduler.update(step)
+        observed_ns = self.now_ns + nearest(self.host.output_token_us * 1e3)
+        requests = self.requests
+        for row, num_tokens in brought.items():
+            if requests["first_token_ns"][row] < 0:
+                requests["first_token_ns"][row] = observed_ns
+            requests["output_tokens"][row] += num_tokens
+            if num_tokens:
+                self.recording.token_times.setdefault(row, []).extend([observed_ns] * num_tokens)
+        for row in finished:
+            requests["completed_ns"][row] = observed_ns
+            requests["status"][row] = records.COMPLETED
+        entry["finished"] = finished
+        entry["free_blocks_end"] = len(self.scheduler.cache.free)
+        entry["free_queue_end"] = list(self.scheduler.cache.free)
+
+
+def nearest(value):
+    """Round to the nearest integer, halves away from zero (C's llround), for value >= 0."""
+    return floor(value) + (value - floor(value) >= 0.5)

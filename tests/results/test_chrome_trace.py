@@ -1,0 +1,99 @@
+"""trace.json: valid, complete, in the terms of the Trace Event format."""
+import json
+from collections import Counter
+
+import pytest
+
+from results.fakes import iterations_of, replicas_of, requests_of, small_run, workload_of
+from simulator.domain import records
+from simulator.results.chrome_trace import ChromeTrace
+
+
+def trace_of(path, run, *parts):
+    """Write a trace; return its events."""
+    with ChromeTrace(path) as trace:
+        for rows in parts:
+            trace.iterations(rows)
+        trace.finish(run.workload, len(run.replicas), run.clock_ns)
+    return json.loads(path.read_text())["traceEvents"]
+
+
+@pytest.fixture
+def events(tmp_path):
+    return trace_of(tmp_path / "trace.json", small_run(), iterations_of(2), iterations_of(0), iterations_of(3)[2:])
+
+
+def test_each_iteration_is_a_complete_event_with_its_composition(events):
+    complete = [event for event in events if event["ph"] == "X"]
+
+    assert [event["name"] for event in complete] == ["prefill", "decode", "decode"]
+    assert [event["ts"] for event in complete] == [0.0, 10_000.0, 20_000.0]
+    assert [event["dur"] for event in complete] == [10_000.0, 10_000.001, 10_000.002]
+    assert {(event["pid"], event["tid"]) for event in complete} == {(0, 0)}
+    assert complete[0]["args"] == {
+        "sequences": 2, "prefill_tokens": 100, "decode_tokens": 0, "context_tokens": 100, "preempted": 0}
+
+
+def test_counters_show_blocks_and_requests(events):
+    counters = [event for event in events if event["ph"] == "C"]
+
+    assert [(event["name"], event["args"]) for event in counters[:2]] == [
+        ("KV blocks", {"used": 7}), ("requests", {"running": 2, "waiting": 1})]
+    assert len(counters) == 2 * 3
+
+
+def test_requests_are_spans_with_their_phases(events):
+    begins = {(event["id"], event["name"]): event["ts"] for event in events if event["ph"] == "b"}
+    ends = {(event["id"], event["name"]): event["ts"] for event in events if event["ph"] == "e"}
+
+    assert begins.keys() == ends.keys()
+    # request 0: arrives 0, queued 1, scheduled 2, first token 10, done 40 (ms)
+    assert [(begins[0, name], ends[0, name]) for name in ("request 0", "queue", "prefill", "decode")] == [
+        (0.0, 40_000.0), (1_000.0, 2_000.0), (2_000.0, 10_000.0), (10_000.0, 40_000.0)]
+    # request 3 waits in the queue when the clock stops at 60
+    assert (begins[3, "queue"], ends[3, "queue"], ends[3, "request 3"]) == (20_000.0, 60_000.0, 60_000.0)
+    assert (3, "prefill") not in begins
+    assert not [key for key in begins if key[0] == 5]       # had not arrived
+
+
+def test_requests_without_a_replica_are_instants(events):
+    instant, = [event for event in events if event["ph"] == "n"]
+
+    assert (instant["name"], instant["pid"], instant["args"]) == ("request 4", -1, {"status": "rejected"})
+
+
+def test_spans_are_balanced_and_processes_named(events):
+    kinds = Counter(event["ph"] for event in events)
+    names = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
+
+    assert kinds["b"] == kinds["e"]
+    assert names == {0: "replica 0", -1: "not routed"}
+    assert [event["args"]["name"] for event in events if event["name"] == "thread_name"] == ["stage 0"]
+
+
+def test_a_request_that_timed_out_ends_at_its_deadline(tmp_path):
+    workload = workload_of(requests_of([(0, 0, 5, None, None, 10, 0, records.TIMED_OUT)]))
+    workload.demands["deadline_ns"] = 7_000_500
+    run = small_run()
+    run.workload = workload
+
+    events = trace_of(tmp_path / "trace.json", run)
+
+    assert {event["name"]: event["ts"] for event in events if event["ph"] == "e"} == {
+        "request 0": 7_000.5, "queue": 5_000.0, "prefill": 7_000.5}
+
+
+def test_an_empty_run_is_valid(tmp_path):
+    run = small_run()
+    run.workload = workload_of(requests_of([]))
+    run.replicas = replicas_of()
+
+    assert trace_of(tmp_path / "trace.json", run) == []
+
+
+def test_ids_that_are_text_are_escaped(tmp_path):
+    run = small_run(['a"b', "c\\d", "é", "d", "e", "f"])
+
+    events = trace_of(tmp_path / "trace.json", run)
+
+    assert {'request a"b', "request c\\d", "request é"} <= {event["name"] for event in events}

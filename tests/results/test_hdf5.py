@@ -1,0 +1,147 @@
+"""results.h5: fields, bytes, and what comes back."""
+import json
+
+import h5py
+import pytest
+
+from results.fakes import MS, FakeCluster, iterations_of, output_of, small_run
+from simulator.domain import records
+from simulator.results import tables
+from simulator.results.files import FileRecorder
+from simulator.results.hdf5 import Reader, Writer
+
+ATTRIBUTES = {"schema": 1, "name": "small", "seed": 42, "version": "0", "resolved_toml": "seed = 42\n"}
+
+
+def write(directory, run=None, num_iterations=3, chunk_rows=2, **output):
+    """Write results.h5 as a run does; return its path."""
+    run = run or small_run()
+    recorder = FileRecorder(output_of(**output), len(run.workload), ATTRIBUTES)
+    directory.mkdir()
+    with recorder.into(directory):
+        FakeCluster(run, recorder, lambda *_: False, num_iterations, chunk_rows).run()
+        recorder.finish(run)
+    return directory / "results.h5"
+
+
+def test_requests_have_the_fields_of_the_contract(tmp_path):
+    with h5py.File(write(tmp_path / "a")) as file:
+        table = file["requests"][:]
+        status = json.loads(file["requests"].attrs["status"])
+
+    assert table.dtype.names[:13] == (
+        "request_id", "arrival_ns", "enqueued_ns", "scheduled_ns", "first_token_ns", "completed_ns", "prompt_tokens",
+        "output_tokens", "cached_tokens", "preemptions", "replica", "prefill_replica", "status")
+    assert [table.dtype[name].str for name in table.dtype.names[:13]] == ["<i8"] * 6 + ["<i4"] * 6 + ["|i1"]
+    assert table["request_id"].tolist() == [0, 1, 2, 3, 4, 5]
+    assert table["completed_ns"].tolist() == [40 * MS, 30 * MS, -1, -1, -1, -1]
+    assert table["replica"].tolist() == [0, 0, 0, 0, -1, -1]
+    assert set(table["prefill_replica"]) == {-1}
+    assert [status[str(code)] for code in table["status"]] == [
+        "completed", "completed", "running", "waiting", "rejected", "pending"]
+
+
+def test_iterations_have_the_fields_of_the_contract_in_order(tmp_path):
+    with h5py.File(write(tmp_path / "a")) as file:
+        table = file["iterations"][:]
+
+    assert table.dtype.names == (
+        "replica", "stage", "start_ns", "duration_ns", "sequences", "prefill_tokens", "decode_tokens", "context_tokens",
+        "waiting", "running", "used_blocks", "preempted")
+    expected = iterations_of(3)
+    for name in table.dtype.names:
+        assert table[name].tolist() == expected[name].tolist()
+
+
+def test_text_ids_come_back_as_text(tmp_path):
+    names = ["a", "b" * 40, "chaîne-☃", "d", "e", "f"]
+
+    path = write(tmp_path / "a", small_run(names))
+
+    assert Reader(path).requests()["request_id"].tolist() == names
+    with h5py.File(path) as file:
+        assert [name.decode() for name in file["requests"][:]["request_id"]] == names
+
+
+def test_pandas_reads_the_tables_as_they_are(tmp_path):
+    pandas = pytest.importorskip("pandas", reason="pandas is the reader's choice, not a dependency")
+    with h5py.File(write(tmp_path / "a")) as file:
+        requests = pandas.DataFrame(file["requests"][:])
+        iterations = pandas.DataFrame(file["iterations"][:])
+
+    assert requests.query("status == 3")["completed_ns"].tolist() == [40 * MS, 30 * MS]
+    assert iterations["context_tokens"].tolist() == [100, 101, 102]
+
+
+def test_labels_are_named(tmp_path):
+    run = small_run(slo_class=["fast", "slow", "fast", None, "slow", "fast"])
+
+    reader = Reader(write(tmp_path / "a", run))
+
+    assert reader.labels() == {"slo_class": ["fast", "slow"]}
+    assert reader.requests()["slo_class"].tolist() == [0, 1, 0, -1, 1, 0]
+
+
+def test_the_root_says_what_the_file_is(tmp_path):
+    assert Reader(write(tmp_path / "a")).attributes() == ATTRIBUTES
+
+
+def test_replicas_are_written(tmp_path):
+    with h5py.File(write(tmp_path / "a")) as file:
+        table = file["replicas"][:]
+
+    assert table.dtype.names == tuple(name for name in records.REPLICA.names if name != "spare")
+    assert (table["num_blocks"][0], table["used_block_ns"][0]) == (100, 1000.0 * MS)
+
+
+def test_what_was_not_asked_for_is_absent_and_named(tmp_path):
+    path = write(tmp_path / "a", requests=False, iterations=False)
+
+    with h5py.File(path) as file:
+        assert set(file) == {"replicas", "labels"}
+    with pytest.raises(LookupError, match=r"\[output\] iterations was false"):
+        Reader(path).iterations()
+    with pytest.raises(LookupError, match=r"\[output\] token_times was false"):
+        Reader(path).token_times()
+
+
+def test_token_times_are_grouped_by_request(tmp_path):
+    offsets, times_ns = Reader(write(tmp_path / "a", token_times=True)).token_times()
+
+    assert offsets.tolist() == [0, 4, 5, 7, 7, 7, 7]
+    assert (times_ns / MS).tolist() == [10, 30, 35, 40, 30, 50, 50]
+    assert [path.name for path in (tmp_path / "a").iterdir()] == ["results.h5"]
+
+
+@pytest.mark.parametrize("num_iterations", [0, 1, tables.BLOCK_ROWS, tables.BLOCK_ROWS + 5])
+def test_the_same_rows_give_the_same_bytes_however_they_come(tmp_path, num_iterations):
+    one = write(tmp_path / "one", num_iterations=num_iterations, chunk_rows=tables.BLOCK_ROWS, token_times=True)
+    other = write(tmp_path / "other", num_iterations=num_iterations, chunk_rows=7919, token_times=True)
+
+    assert one.read_bytes() == other.read_bytes()
+    assert len(Reader(one).iterations()) == num_iterations
+
+
+def test_unused_bytes_of_a_record_do_not_reach_the_file(tmp_path):
+    bytes_written = []
+    for spare in (0, -1):
+        path = tmp_path / f"{spare}.h5"
+        run = small_run()
+        run.replicas["spare"] = spare
+        with Writer(path, ATTRIBUTES, iterations=True) as writer:
+            writer.iterations(iterations_of(10, spare))
+            writer.finish(run, requests=True, token_times=None)
+        bytes_written.append(path.read_bytes())
+
+    assert bytes_written[0] == bytes_written[1]
+
+
+def test_an_empty_workload_is_written(tmp_path):
+    run = small_run()
+    run.workload.requests = run.workload.requests[:0]
+    run.workload.demands = run.workload.demands[:0]
+    run.workload.request_ids = []
+
+    reader = Reader(write(tmp_path / "a", run, num_iterations=0))
+
+    assert len(reader.requests()) == len(reader.iterations()) == 0

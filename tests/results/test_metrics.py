@@ -1,0 +1,157 @@
+"""The numbers of summary.json against a run worked by hand (the table in fakes.py)."""
+import json
+
+import numpy as np
+import pytest
+
+from results.fakes import MS, NEVER, bounds_of, replicas_of, requests_of, small_run, workload_of
+from simulator.domain import records
+from simulator.domain.run import Run
+from simulator.results import metrics
+from simulator.results.summary import json_text, summary_of
+
+
+@pytest.fixture
+def summary():
+    return summary_of(small_run(), "small", 42, bounds_of())
+
+
+def test_every_request_that_arrived_is_counted_once(summary):
+    assert summary["requests"] == {
+        "injected": 5, "completed": 2, "rejected": 1, "dropped": 0, "timed_out": 0, "waiting": 1, "running": 1}
+
+
+def test_throughput_counts_completed_requests_until_the_last_completion(summary):
+    # completions at 30 and 40 ms; prompts 100 + 50, outputs 4 + 1
+    assert summary["duration_s"] == 0.04
+    assert (summary["total_input_tokens"], summary["total_output_tokens"]) == (150, 5)
+    assert summary["request_throughput"] == 2 / 0.04
+    assert summary["output_throughput"] == 5 / 0.04
+    assert summary["total_token_throughput"] == 155 / 0.04
+
+
+def test_first_tokens_of_unfinished_requests_count(summary):
+    # 10 - 0, 30 - 5, 50 - 10
+    assert summary["ttft_ms"]["mean"] == pytest.approx(75 / 3)
+    assert (summary["ttft_ms"]["min"], summary["ttft_ms"]["p50"], summary["ttft_ms"]["max"]) == (10.0, 25.0, 40.0)
+
+
+def test_time_per_output_token_leaves_out_one_token_requests(summary):
+    # request 0 alone: (40 - 10) / 3
+    assert (summary["tpot_ms"]["min"], summary["tpot_ms"]["max"]) == (10.0, 10.0)
+
+
+def test_end_to_end_latency_takes_completed_requests(summary):
+    assert (summary["e2el_ms"]["min"], summary["e2el_ms"]["max"]) == (25.0, 40.0)
+
+
+def test_queue_time_runs_from_the_waiting_queue_to_first_scheduled(summary):
+    # 2 - 1, 12 - 5, 35 - 10
+    assert (summary["queue_ms"]["min"], summary["queue_ms"]["p50"], summary["queue_ms"]["max"]) == (1.0, 7.0, 25.0)
+
+
+def test_gaps_between_tokens_are_pooled_with_their_weights(summary):
+    # 20, 5, 5, 5
+    assert summary["itl_ms"]["mean"] == pytest.approx(35 / 4)
+    assert summary["itl_ms"]["p50"] == 5.0
+
+
+def test_cache_use_is_averaged_over_busy_time(summary):
+    # 1000 block ms over 100 blocks for 50 ms
+    assert summary["kv_cache"] == {"num_blocks": 100, "peak_used_blocks": 30, "mean_usage": 0.2}
+    assert summary["prefix_cache"] == {"query_tokens": 170, "hit_tokens": 34, "hit_rate": 0.2}
+
+
+def test_replicas_are_added_up():
+    replicas = replicas_of(
+        {"num_blocks": 100, "peak_used_blocks": 50, "busy_ns": 10, "used_block_ns": 500.0, "prefix_query_tokens": 30},
+        {"num_blocks": 300, "peak_used_blocks": 30, "busy_ns": 30, "used_block_ns": 500.0, "prefix_hit_tokens": 15})
+
+    assert metrics.kv_cache(replicas) == {"num_blocks": 400, "peak_used_blocks": 80, "mean_usage": 1000 / 10000}
+    assert metrics.prefix_cache(replicas) == {"query_tokens": 30, "hit_tokens": 15, "hit_rate": 0.5}
+
+
+@pytest.mark.parametrize(("bounds", "expected"), [
+    ({"ttft_ms": 25.0}, [True, True]),                          # a bound that is met exactly holds
+    ({"ttft_ms": 24.9}, [True, False]),
+    ({"e2el_ms": 30.0}, [False, True]),
+    ({"tpot_ms": 9.9}, [False, True]),                          # 0 for the request of one token
+    ({"ttft_ms": 25.0, "tpot_ms": 10.0, "e2el_ms": 40.0}, [True, True]),
+    ({"ttft_ms": 24.9, "e2el_ms": 30.0}, [False, False]),       # each misses one
+])
+def test_goodput_asks_every_bound_that_is_given(bounds, expected):
+    run = small_run()
+    completed = run.workload.requests[:2]
+
+    assert metrics.meets(completed, bounds_of(**bounds)).tolist() == expected
+    assert metrics.summarise(run, bounds_of(**bounds))["request_goodput"] == sum(expected) / 0.04
+
+
+def test_without_bounds_there_is_no_goodput(summary):
+    assert summary["request_goodput"] is None
+
+
+def test_classes_have_their_own_counts_and_latencies():
+    run = small_run(slo_class=["fast", "slow", "fast", None, "slow", "fast"], tenant=["a"] * 6)
+
+    parts = metrics.summarise(run, bounds_of(ttft_ms=10.0))
+
+    fast, slow = parts["by_slo_class"]["fast"], parts["by_slo_class"]["slow"]
+    assert list(parts["by_slo_class"]) == ["fast", "slow"]
+    assert (fast["requests"]["injected"], fast["requests"]["running"]) == (2, 1)     # the third has not arrived
+    assert fast["ttft_ms"]["max"] == 40.0
+    assert fast["slo_attainment"] == 0.5
+    assert fast["request_throughput"] == 1 / 0.04
+    assert (slow["requests"]["rejected"], slow["slo_attainment"], slow["e2el_ms"]["max"]) == (1, 0.0, 25.0)
+    assert parts["by_tenant"]["a"]["requests"] == parts["requests"]
+
+
+def test_zero_output_requests_have_a_first_token_and_an_end():
+    requests = requests_of([(0, 0, 0, 10, 10, 5, 0, records.COMPLETED)])
+    run = Run(workload_of(requests), True, 10 * MS, replicas_of({}), np.empty(0, np.int64), np.empty(0, np.int64))
+
+    found = metrics.summarise(run, bounds_of(tpot_ms=1.0))
+
+    assert (found["ttft_ms"]["mean"], found["e2el_ms"]["mean"], found["tpot_ms"]["mean"]) == (10.0, 10.0, None)
+    assert found["request_goodput"] == 100.0
+
+
+def test_a_run_without_requests_has_null_statistics_and_no_nan():
+    empty = np.empty(0, np.int64)
+    run = Run(workload_of(requests_of([])), False, 0, replicas_of({"num_blocks": 5}), empty, empty)
+
+    text = json_text(summary_of(run, "empty", 0, bounds_of(ttft_ms=1.0)))
+
+    found = json.loads(text)
+    assert "NaN" not in text
+    assert "Infinity" not in text
+    assert found["ttft_ms"]["mean"] is None
+    assert (found["duration_s"], found["request_throughput"], found["request_goodput"]) == (0.0, 0.0, 0.0)
+    assert (found["complete"], found["kv_cache"]["mean_usage"], found["prefix_cache"]["hit_rate"]) == (False, 0.0, 0.0)
+
+
+def test_an_unknown_status_is_refused():
+    requests = requests_of([(0, NEVER, None, None, None, 1, 1, 7)])
+
+    with pytest.raises(AssertionError, match="unknown request status 7"):
+        metrics.count_by_status(requests)
+
+
+def test_sums_of_tokens_do_not_overflow():
+    requests = requests_of([(0, 0, 0, 1, 2, 2**31 - 1, 2**31 - 1, records.COMPLETED)] * 4)
+
+    found = metrics.throughput(requests, 1.0, bounds_of())
+
+    assert found["total_input_tokens"] == found["total_output_tokens"] == 4 * (2**31 - 1)
+
+
+def test_summary_begins_with_its_identity_and_has_the_keys_of_the_contract(summary):
+    assert list(summary) == [
+        "schema", "name", "seed", "complete", "requests", "duration_s", "clock_s",
+        "total_input_tokens", "total_output_tokens",
+        "request_throughput", "output_throughput", "total_token_throughput", "request_goodput",
+        "ttft_ms", "tpot_ms", "e2el_ms", "queue_ms", "itl_ms", "iterations", "preemptions",
+        "kv_cache", "prefix_cache", "by_slo_class", "by_tenant", "replicas", "diagnosis"]
+    assert (summary["schema"], summary["name"], summary["seed"], summary["clock_s"]) == (1, "small", 42, 0.06)
+    assert summary["replicas"][0]["busy_s"] == 0.05
+    assert json_text(summary).endswith("}\n")

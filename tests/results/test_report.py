@@ -1,0 +1,37 @@
+"""The summary table."""
+import numpy as np
+
+from results.fakes import bounds_of, replicas_of, requests_of, small_run, workload_of
+from simulator.domain.run import Run
+from simulator.results import summary_table
+from simulator.results.summary import summary_of
+
+
+def test_the_table_fits_a_screen_and_shows_what_matters():
+    run = small_run(complete=False)
+    run.diagnosis.append("replica 0 stopped")
+
+    text = summary_table(summary_of(run, "small", 42, bounds_of(ttft_ms=25.0)))
+
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= 100
+    assert lines[0] == "small, seed 42, INCOMPLETE"
+    assert "2 of 5 completed, 1 rejected, 1 waiting, 1 running" in text
+    assert "0.040 s, 3 iterations, 1 preemption\n" in text
+    assert "50.00 requests/s, 125.0 output tokens/s, 3,875.0 tokens/s" in text
+    assert "goodput      50.00 requests/s" in text
+    assert "100 blocks, 20.0% used on average, 30.0% at the peak" in text
+    assert "20.0% of 170 prompt tokens found" in text
+    assert next(line for line in lines if line.startswith("E2EL")).split() == [
+        "E2EL", "32.50", "32.50", "38.50", "39.25", "39.85", "40.00"]
+    assert lines[-1] == "warning: replica 0 stopped"
+
+
+def test_an_empty_run_has_a_table():
+    empty = np.empty(0, np.int64)
+    run = Run(workload_of(requests_of([])), True, 0, replicas_of({}), empty, empty)
+
+    text = summary_table(summary_of(run, "empty", 0, bounds_of()))
+
+    assert "0 of 0 completed" in text
+    assert next(line for line in text.splitlines() if line.startswith("TTFT")).split() == ["TTFT", *"------"]

@@ -1,0 +1,84 @@
+"""Imports only point down, and policies cannot see the future."""
+import pytest
+
+from style.sources import CODE, ROOT, files, imports, name
+
+COMPILED_FLOORS = [{"core"}, {"domain"}, {"kv", "latency"}, {"scheduling", "routing"}, {"engine"}]
+PYTHON_FLOORS = [{"config", "workload"}, {"results"}, {"study"}]
+SEEN_BY_ALL = {"errors"}                                    # top-level modules that import nothing of the project
+SEEN_BY_PYTHON_FLOORS = {"core", "domain", "registry"} | SEEN_BY_ALL
+POLICY_ROOMS = {"latency", "scheduling", "routing"}         # the engine knows only their base
+FUTURE = {"Outcome", "OUTCOME"}                             # true output lengths
+MAY_KNOW_THE_FUTURE = {"domain", "engine", "workload", "assemble.py"}
+
+
+def may_import():
+    """Return the rooms that each room may import."""
+    allowed, below = {}, set(SEEN_BY_ALL)
+    for floor in COMPILED_FLOORS:
+        allowed |= {room: below | {room} for room in floor}
+        below = below | floor
+    below = set(SEEN_BY_PYTHON_FLOORS)
+    for floor in PYTHON_FLOORS:
+        allowed |= {room: below | {room} for room in floor}
+        below = below | floor
+    return allowed
+
+
+def room_of(path):
+    """Return the room of a file: its folder in simulator/, or its own name in the face of the house."""
+    return path.relative_to(ROOT / "simulator").parts[0]
+
+
+def house_imports():
+    """Return (room of the importer, room of the imported, import) for what the house imports of itself."""
+    found = []
+    for path in files(*CODE, under="simulator"):
+        for link in imports(path):
+            parts = (*link.module.split("."), *filter(None, [link.item]))
+            if parts[0] == "simulator" and len(parts) > 1:
+                found.append((room_of(path), parts[1], link))
+    return found
+
+
+def test_every_room_has_its_floor():
+    rooms = {path.name for path in (ROOT / "simulator").iterdir() if path.is_dir() and list(path.glob("*.py*"))}
+    assert rooms <= set(may_import())
+
+
+def test_the_import_reader_sees_the_house():
+    # latency/base.pxd cimports BatchShape
+    assert ("latency", "domain") in {(importer, imported) for importer, imported, _ in house_imports()}
+
+
+def test_imports_only_point_down():
+    allowed = may_import()
+    wrong = [f"{name(link.path, link.line)}: {importer} may not import {link.module}"
+             for importer, imported, link in house_imports()
+             if importer in allowed and imported not in allowed[importer]]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_engine_sees_policies_only_through_their_base():
+    wrong = [f"{name(link.path, link.line)}: imports {link.module}" for importer, imported, link in house_imports()
+             if importer == "engine" and imported in POLICY_ROOMS and link.module.split(".")[2:] != ["base"]]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_policy_can_see_true_output_lengths():
+    wrong = [f"{name(link.path, link.line)}: {importer} imports {link.item}"
+             for importer, _, link in house_imports()
+             if link.item in FUTURE and importer not in MAY_KNOW_THE_FUTURE]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_cycle_hides_in_a_function():
+    # The face imports late to start quickly; a room that does so hides a cycle.
+    wrong = [f"{name(link.path, link.line)}: imports {link.module} inside a function"
+             for importer, _, link in house_imports() if link.in_function and importer in may_import()]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("module", sorted(SEEN_BY_ALL))
+def test_what_all_may_see_imports_nothing_of_the_house(module):
+    assert not [link for importer, _, link in house_imports() if importer == f"{module}.py"]

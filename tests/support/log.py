@@ -1,0 +1,117 @@
+"""A recording in the format of the recorded logs, and the first difference between two of them.
+
+Times in logs are seconds rounded to 6 decimals, and every duration and arrival of the recorded scenarios is a whole number
+of microseconds. So a rounded time is the exact time: comparing round(t * 1e9) with our nanoseconds is exact.
+"""
+STEP_FIELDS = ("t", "scheduled", "dur", "preempted", "hits", "drafts", "running", "waiting", "free_blocks", "evicted",
+               "cached_hashes", "blocks", "free_queue", "finished", "free_blocks_end", "free_queue_end")
+REQUEST_FIELDS = ("prompt_len", "first_scheduled", "first_token", "finish", "n_out", "cached_tokens", "preemptions",
+                  "token_times")
+
+
+def to_log(recording, ids):
+    """Return `{"requests": [...], "steps": [...]}` with text ids; times are integers in ns."""
+    return {"requests": [_request_entry(recording, row, ids[row]) for row in range(len(ids))],
+            "steps": [_step_entry(step, ids, number) for number, step in enumerate(recording.steps)]}
+
+
+def _request_entry(recording, row, request_id):
+    record = recording.requests[row]
+
+    def when(name):
+        return int(record[name]) if record[name] >= 0 else None
+
+    return {"id": request_id, "prompt_len": int(record["prompt_tokens"]),
+            "first_scheduled": when("scheduled_ns"), "first_token": when("first_token_ns"), "finish": when("completed_ns"),
+            "n_out": int(record["output_tokens"]), "preemptions": int(record["preemptions"]),
+            "cached_tokens": int(record["cached_tokens"]) if record["scheduled_ns"] >= 0 else None,
+            "token_times": [int(time) for time in recording.token_times.get(row, ())]}
+
+
+def _step_entry(step, ids, number):
+    entry = {"step": number, "t": int(step["t_ns"]), "dur": int(step["duration_ns"]),
+             "scheduled": [[ids[row], tokens] for row, tokens in step["scheduled"]]}
+    for name in ("preempted", "running", "waiting", "finished"):
+        if step.get(name) is not None:
+            entry[name] = [ids[row] for row in step[name]]
+    for name in ("hits", "drafts", "blocks"):
+        if step.get(name) is not None:
+            entry[name] = {ids[row]: value for row, value in step[name].items()}
+    for name in ("free_blocks", "evicted", "cached_hashes", "free_queue", "free_blocks_end", "free_queue_end"):
+        if step.get(name) is not None:
+            entry[name] = step[name]
+    return entry
+
+
+def first_difference(recorded, ours, is_cut=False):
+    """Return a readable account of the first difference between a recorded log and `to_log` of ours, or None.
+
+    A field that the recorder did not log (or logged as a count) is not compared (or compared by count). Zero-token steps
+    of async runs are left out of logs. A log that was cut says nothing about what comes after.
+    """
+    theirs = recorded["steps"]
+    steps = ours["steps"]
+    if recorded["options"]["async_scheduling"]:
+        steps = [step for step in steps if step["scheduled"]]
+    for number, step in enumerate(theirs):
+        if number >= len(steps):
+            return f"step {number} of {len(theirs)} is missing; it is {_brief(step)}"
+        is_last = is_cut and number >= len(theirs) - 2      # the ends of iterations in flight at the cut
+        for name in STEP_FIELDS:
+            difference = _field_difference(name, step, steps[number], is_last)
+            if difference:
+                return f"step {number}, t = {step['t']} s, {name}: {difference}"
+    if len(steps) > len(theirs) and not is_cut:
+        return f"step {len(theirs)} is one too many: {_brief(steps[len(theirs)])}"
+    return _request_difference(recorded, ours, is_cut)
+
+
+def _field_difference(name, step, our_step, is_last):
+    if name not in step or (is_last and (name == "finished" or name.endswith("_end"))):
+        return None
+    if not step["scheduled"] and name == "finished":        # nothing ran, so nothing ended
+        return None
+    expected, found = step[name], our_step.get(name)
+    if name in ("t", "dur"):
+        expected = nanoseconds(expected)
+    elif isinstance(expected, int) and isinstance(found, list):
+        found = len(found)
+    if expected == found:
+        return None
+    return f"recorded {_changed(expected, found)}, ours {_changed(found, expected)}"
+
+
+def _request_difference(recorded, ours, is_cut):
+    by_id = {request["id"]: request for request in ours["requests"]}
+    for request in recorded["requests"]:
+        mine = by_id[request["id"]]
+        for name in REQUEST_FIELDS:
+            if name not in request or is_cut and (request[name] is None or name in ("n_out", "preemptions")):
+                continue
+            expected, found = request[name], mine[name]
+            if name in ("first_scheduled", "first_token", "finish") and expected is not None:
+                expected = nanoseconds(expected)
+            elif name == "token_times":
+                expected = [nanoseconds(time) for time in expected]
+                found = found[:len(expected)] if is_cut else found
+            if expected != found:
+                return f"request {request['id']}, {name}: recorded {_changed(expected, found)}, ours {_changed(found, expected)}"
+    return None
+
+
+def nanoseconds(seconds):
+    return round(seconds * 1e9)
+
+
+def _changed(value, other):
+    """Return `value`, or of a long collection only the neighbourhood of what differs from `other`."""
+    if isinstance(value, list) and isinstance(other, list) and len(value) > 12:
+        at = next((i for i, (a, b) in enumerate(zip(value, other)) if a != b), min(len(value), len(other)))
+        return f"[{len(value)} entries; from {at}: {value[at:at + 6]}]"
+    if isinstance(value, dict) and isinstance(other, dict):
+        return {key: item for key, item in value.items() if key not in other or other[key] != item}
+    return value
+
+
+def _brief(step):
+    return {name: step[name] for name in ("t", "scheduled", "preempted") if name in step}

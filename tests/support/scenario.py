@@ -1,0 +1,137 @@
+"""Scenarios: JSON descriptions of a run, as the recorded cases use them, turned into what the engine takes.
+
+The format is that of ../shared/specs/vllm.md (top of the page) with a few keys of our own: per request `deadline` (s), an
+`output_len` of 0, and the own stream of another request in `["own", id, n]`; per scenario `options.vllm_version`,
+`prices` (keys of `LinearParameters`, in place of `step_time`) and `host` (keys of `HostParameters`).
+"""
+from dataclasses import dataclass
+from decimal import Decimal
+
+import numpy as np
+
+from simulator.domain import records
+from simulator.latency.base import HostParameters
+from simulator.latency.linear import LinearParameters
+from simulator.scheduling.vllm import SpeculativeParameters, VllmParameters
+from simulator.workload.base import Workload
+
+# What the recorder of the cases assumed for options that a scenario leaves out (they stand in full in each log).
+DEFAULTS = {"max_num_batched_tokens": 2048, "max_num_seqs": 128, "block_size": 16, "num_blocks": 1000,
+            "enable_prefix_caching": True, "max_model_len": 8192, "scheduler_reserve_full_isl": True}
+CACHE_OPTIONS = {"num_blocks": "num_gpu_blocks", "block_size": "block_size", "max_model_len": "max_model_len",
+                 "enable_prefix_caching": "enable_prefix_caching"}
+NOT_SCHEDULING = {"num_speculative_tokens", "spec_lookahead", "kv_connector", *CACHE_OPTIONS}
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One run, in the engine's terms.
+
+    ids : request ids (text) by row.
+    cache : num_gpu_blocks, block_size, enable_prefix_caching and max_model_len, as `record` takes them.
+    """
+
+    name: str
+    ids: list
+    workload: Workload
+    parameters: VllmParameters
+    cache: dict
+    prices: LinearParameters
+    host: HostParameters
+
+
+def nanoseconds(seconds):
+    """Return decimal or float seconds as whole ns; floats that stand for decimals (0.8999999999999999) are healed."""
+    return round(Decimal(repr(seconds)) * 10**9)
+
+
+def load(description, late=()):
+    """Return the `Scenario` of a JSON description; requests in `late` (ids) arrive one nanosecond later than it says."""
+    options = DEFAULTS | description["options"]
+    requests = sorted(description["requests"], key=lambda request: nanoseconds(request["arrival"]))     # stable
+    return Scenario(
+        name=description.get("name", "unnamed"),
+        ids=[request["id"] for request in requests],
+        workload=_workload(requests, late),
+        parameters=_parameters(options, description.get("spec_accept") or [0]),
+        cache={ours: options[theirs] for theirs, ours in CACHE_OPTIONS.items()},
+        prices=_prices(description),
+        host=HostParameters(**description.get("host", {})),
+    )
+
+
+def _prices(description):
+    if "prices" in description:
+        return LinearParameters(**description["prices"])
+    price_us = {key: float(Decimal(repr(value)) * 10**6) for key, value in description["step_time"].items()}
+    return LinearParameters(base_us=price_us["base"], per_sequence_us=price_us["per_req"], per_context_token_us=0.0,
+                            per_prefill_token_us=price_us["per_token"], per_decode_token_us=price_us["per_token"])
+
+
+def _parameters(options, acceptance):
+    speculative = None
+    if options.get("num_speculative_tokens"):
+        speculative = SpeculativeParameters(
+            num_tokens=options["num_speculative_tokens"], num_lookahead_tokens=options.get("spec_lookahead", 0),
+            acceptance=tuple(acceptance))
+    scheduling = {key: value for key, value in options.items() if key not in NOT_SCHEDULING}
+    return VllmParameters(**scheduling, speculative=speculative)
+
+
+def _workload(requests, late):
+    rows = {request["id"]: row for row, request in enumerate(requests)}
+    prompts = _prompts(requests, rows)
+    count = len(requests)
+    table = np.zeros(count, records.REQUEST)
+    for field in ("enqueued_ns", "scheduled_ns", "first_token_ns", "completed_ns"):
+        table[field] = records.NEVER_NS
+    table["replica"] = -1
+    table["arrival_ns"] = [nanoseconds(request["arrival"]) + (request["id"] in late) for request in requests]
+    table["prompt_tokens"] = [sum(length for _, length in prompts[request["id"]]) for request in requests]
+    outcomes = np.zeros(count, records.OUTCOME)
+    outcomes["output_tokens"] = [min(request.get("stop_at") or request["output_len"], request["output_len"])
+                                 for request in requests]
+    segments = [segment for request in requests for segment in prompts[request["id"]]]
+    return Workload(requests=table, demands=_demands(requests, prompts), outcomes=outcomes,
+                    segments=np.array(segments, records.SEGMENT), request_ids=[request["id"] for request in requests],
+                    prompts_use_outputs=any(piece[0] == "output" for request in requests for piece in request["prompt"]))
+
+
+def _demands(requests, prompts):
+    demands = np.zeros(len(requests), records.DEMAND)
+    for field in ("slo_class", "tenant", "session", "model", "adapter"):
+        demands[field] = -1
+    demands["deadline_ns"] = [nanoseconds(request["deadline"]) if "deadline" in request else records.NEVER_NS
+                              for request in requests]
+    demands["max_tokens"] = [max(request.get("max_tokens", request["output_len"]), 1) for request in requests]
+    demands["priority"] = [request.get("priority", 0) for request in requests]
+    rank = {request_id: place for place, request_id in enumerate(sorted(prompts))}
+    demands["tie_rank"] = [rank[request["id"]] for request in requests]
+    lengths = [len(prompts[request["id"]]) for request in requests]
+    demands["num_segments"] = lengths
+    demands["segments_begin"] = np.cumsum([0, *lengths])[:-1]
+    return demands
+
+
+def _prompts(requests, rows):
+    """Return each request's prompt as [(stream code, tokens)], by id."""
+    names, pieces, prompts = {}, {request["id"]: request["prompt"] for request in requests}, {}
+
+    def prompt(request_id):
+        if request_id not in prompts:
+            prompts[request_id] = [segment for piece in pieces[request_id] for segment in segments(request_id, piece)]
+        return prompts[request_id]
+
+    def segments(request_id, piece):
+        kind, *rest = piece
+        if kind == "prompt":
+            return prompt(rest[0])
+        if kind == "group":
+            stream = records.named_stream(names.setdefault(rest[0], len(names)))
+        elif kind == "output":
+            stream = records.output_stream(rows[rest[0]])
+        else:
+            stream = records.own_stream(rows[rest[0] if kind == "own" else request_id])
+        return [(stream, rest[-1])] if rest[-1] else []
+
+    return {request_id: prompt(request_id) for request_id in rows}

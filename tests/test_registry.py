@@ -1,0 +1,127 @@
+"""What can be chosen by name is there, described, and loaded when it is asked for."""
+import subprocess
+import sys
+
+import msgspec
+import pytest
+
+from simulator import registry
+from simulator.config.experiment import Experiment
+from simulator.config.fields import alternatives, bare, is_struct, table_of
+from simulator.errors import InputErrors
+
+ENTRIES = [(kind, name) for kind, entry in registry.KINDS.items() for name in entry.entries]
+
+
+def structs_in(struct):
+    yield struct
+    for field in table_of(struct).fields:
+        for option in alternatives(field.hint):
+            if is_struct(option):
+                yield from structs_in(bare(option))
+
+
+def parameters(kind, name):
+    return registry.parameters_of(registry.load(kind, name))
+
+
+@pytest.mark.parametrize(("kind", "name"), ENTRIES)
+def test_every_name_leads_to_a_class_with_described_frozen_parameters(kind, name):
+    for struct in structs_in(parameters(kind, name)):
+        assert struct.__struct_config__.frozen
+        assert struct.__doc__
+        for field in table_of(struct).fields:
+            assert field.description, f"{struct.__name__}.{field.name}"
+
+
+def test_every_key_of_the_experiment_is_described():
+    for struct in structs_in(Experiment):
+        for field in table_of(struct).fields:
+            assert field.description, f"{struct.__name__}.{field.name}"
+
+
+def choosers():
+    """Return every Struct whose table chooses a class, with the names it chooses from."""
+    roots = [Experiment, *(parameters(kind, name) for kind, name in ENTRIES)]
+    found = {struct for root in roots for struct in structs_in(root) if table_of(struct).kind is not None}
+    return [(struct, table_of(struct).kind) for struct in found]
+
+
+def test_keys_of_a_chosen_class_do_not_hide_keys_of_the_table_that_chooses_it():
+    for struct, kind in choosers():
+        own = {field.name for field in table_of(struct).fields}
+        assert registry.KINDS[kind].key in own
+        for name in registry.KINDS[kind].entries:
+            chosen = {field.name for field in table_of(parameters(kind, name)).fields}
+            assert not own & chosen, f"{struct.__name__}, {kind} {name}"
+
+
+def test_unknown_name_is_refused_with_the_nearest():
+    with pytest.raises(InputErrors, match=r'^no latency backend "rofline"; did you mean roofline\?$'):
+        registry.load("latency", "rofline")
+
+
+def test_registry_imports_no_policy():
+    code = "import sys, simulator.registry; print([name for name in sys.modules if name.startswith('simulator.')])"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert shown.strip() == "['simulator.errors', 'simulator.registry']"
+
+
+@pytest.fixture
+def user_module(tmp_path, monkeypatch):
+    """Write a user's module; return its folder."""
+    monkeypatch.setattr(sys, "path", sys.path[:])
+
+    def write(text, name="my_policies"):
+        (tmp_path / f"{name}.py").write_text(text)
+        monkeypatch.delitem(sys.modules, name, raising=False)
+        return str(tmp_path)
+
+    return write
+
+
+def test_class_of_a_user_is_found_in_the_given_folder(user_module):
+    folder = user_module("class Greedy: pass")
+    chosen = registry.load("scheduler", "my_policies:Greedy", [folder])
+    assert chosen.__name__ == "Greedy"
+    assert registry.parameters_of(chosen) is registry.NoParameters
+    sys.modules.pop("my_policies")
+
+
+@pytest.mark.parametrize(("text", "name", "message"), [
+    ("", "no_such_module:X",
+     "cannot import \"no_such_module:X\": ModuleNotFoundError: No module named 'no_such_module'"),
+    ("1 / 0", "broken_a:X", 'cannot import "broken_a:X": ZeroDivisionError: division by zero'),
+    ("x = ", "broken_b:X", 'cannot import "broken_b:X": SyntaxError: invalid syntax (broken_b.py, line 1)'),
+    ("", "broken_c:X", "cannot import \"broken_c:X\": AttributeError: module 'broken_c' has no attribute 'X'"),
+    ("X = 3", "broken_d:X", '"broken_d:X" is not a class'),
+    ("class X:\n    Parameters = 3", "broken_e:X", '"broken_e:X": its Parameters is not a msgspec.Struct'),
+])
+def test_class_of_a_user_that_cannot_be_used_is_refused_in_one_line(user_module, text, name, message):
+    module = name.partition(":")[0]
+    folder = user_module(text, module if module.startswith("broken") else "unused")
+    with pytest.raises(InputErrors) as caught:
+        registry.load("scheduler", name, [folder])
+    assert caught.value.faults == (message,)
+
+
+def test_keys_of_a_users_class_are_read_by_its_parameters(user_module, tmp_path):
+    from simulator.config.load import load_experiment
+
+    user_module("""
+import msgspec
+class Fixed:
+    class Parameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+        duration_us: float = 3.0
+""", "my_latency")
+    file = tmp_path / "a.toml"
+    file.write_text("""
+        latency = {backend = "my_latency:Fixed", duration_us = 5}
+        engine = {max_model_len = 10, num_gpu_blocks = 10}
+        workload = {type = "trace", path = "t.csv"}
+    """)
+    experiment = load_experiment(file)
+    assert msgspec.structs.asdict(experiment.latency.parameters) == {"duration_us": 5.0}
+    with pytest.raises(InputErrors, match=r"latency.duration: unknown key; did you mean duration_us\?"):
+        load_experiment(file, ["latency.duration=3"])
+    sys.modules.pop("my_latency")
