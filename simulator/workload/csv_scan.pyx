@@ -82,11 +82,13 @@ cdef class Scanner:
     cdef bint _ids_are_text
 
     def __init__(self, bytes data, faults):
-        self._data = data.rstrip(b"\r\n")
+        self._data = data
         self._faults = faults
-        self._at = <bytes_t><const char*>self._data
-        self._stop = self._at + len(self._data)
-        self._at += 3 if self._data.startswith(b"\xef\xbb\xbf") else 0
+        self._at = <bytes_t><const char*>data
+        self._stop = self._at + len(data)
+        self._at += 3 if data.startswith(b"\xef\xbb\xbf") else 0
+        while self._stop > self._at and ((self._stop - 1)[0] == c'\n' or (self._stop - 1)[0] == c'\r'):
+            self._stop -= 1             # blank lines at the end are no rows
         self._line = 1
 
     def header(self):

@@ -141,6 +141,15 @@ def test_a_request_computes_each_token_but_the_last_once(run):
         assert computed[row] == record["prompt_tokens"] + outputs - 1 - record["cached_tokens"]
 
 
+def test_each_prompt_is_prefilled_once(run):
+    # All but the cached part; what is computed after a sampled token, or on its way to one (async), is decoding.
+    _, recording = run
+    if len(never_preempted(recording)) < len(recording.requests) or any(step["drafts"] for step in recording.steps):
+        return
+    requests = recording.requests
+    assert recording.iterations["prefill_tokens"].sum() == (requests["prompt_tokens"] - requests["cached_tokens"]).sum()
+
+
 def test_iteration_table_agrees_with_the_decisions(run):
     scenario, recording = run
     steps = steps_with_work(recording)

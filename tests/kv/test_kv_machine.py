@@ -199,4 +199,4 @@ class KVMachine(RuleBasedStateMachine):
 def test_the_cache_follows_the_rules(kv_face, options):
     machine = type("Machine", (KVMachine,), {"face": kv_face.Face, **options})
     run_state_machine_as_test(machine, settings=settings(
-        max_examples=100, stateful_step_count=50, deadline=None, derandomize=True))
+        max_examples=40, stateful_step_count=40, deadline=None, derandomize=True))

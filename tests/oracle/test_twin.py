@@ -1,9 +1,11 @@
 """Engine and twin agree event by event on random scenarios: all options, both versions, deadlines, host times."""
+import numpy as np
 import pytest
 from oracle.twin import simulate
 from support import engine
 from support.random_scenarios import random_description
 from support.scenario import load
+from support.traffic import random_traffic
 
 STEP_FIELDS = ("t_ns", "scheduled", "hits", "drafts", "preempted", "running", "waiting", "free_blocks", "evicted",
                "cached_hashes", "blocks", "free_queue")
@@ -48,3 +50,18 @@ def test_engine_and_twin_agree_event_by_event(seed, fast_forward):
     twin = simulate(scenario.workload, scenario.parameters, scenario.prices, host=scenario.host, max_steps=3000, **scenario.cache)
     difference = first_difference(twin, engine.run(scenario, fast_forward=fast_forward))
     assert difference is None, difference
+
+
+@pytest.mark.parametrize("seed", range(2000, 2030))
+def test_engine_and_twin_agree_on_longer_workloads(seed):
+    # Round robin: replica k of n serves requests k, k + n, ...
+    description, replicas = random_traffic(seed)
+    scenario = load(description)
+    recording = engine.run(scenario, replicas=replicas, details=False)
+    for replica in range(replicas):
+        rows = range(replica, len(scenario.workload), replicas)
+        twin = simulate(scenario.workload, scenario.parameters, scenario.prices, host=scenario.host, rows=rows, max_steps=20_000,
+                        **scenario.cache)
+        for name in REQUEST_FIELDS:
+            np.testing.assert_array_equal(recording.requests[name][rows], twin.requests[name][rows], err_msg=name)
+        assert {row: times for row, times in recording.token_times.items() if row in rows} == twin.token_times

@@ -36,7 +36,8 @@ def test_every_victim_before_the_current_request_costs_another_its_turn():
 
 def test_a_prompt_is_admitted_by_its_first_chunk():
     # a holds 4 of 8 blocks; b needs 6 for all of its prompt, 4 for a chunk of 16 tokens.
-    options = {"num_blocks": 9, "block_size": 4, "enable_prefix_caching": False, "max_num_batched_tokens": 16}
+    options = {"num_blocks": 9, "block_size": 4, "enable_prefix_caching": False, "max_num_batched_tokens": 16,
+               "scheduler_reserve_full_isl": None}
     requests = [request("a", 15, 5), request("b", 24, arrival=0.001)]
     for version, who, _, batches in both(options, requests):
         assert batches[1] == ({"a": 1, "b": 15} if version == "0.10" else {"a": 1}), who

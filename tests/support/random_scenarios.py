@@ -93,6 +93,8 @@ def _prompt_tokens(request, requests):
 def _go_beyond_vllm(rng, description):
     description["options"]["vllm_version"] = rng.choice(["0.10", "0.32", "0.32"])
     if rng.random() < 0.5:
+        description["options"]["scheduler_reserve_full_isl"] = None         # the default of the version
+    if rng.random() < 0.5:
         del description["step_time"]
         description["prices"] = {"base_us": rng.choice([2000.0, 5000.0]), "per_sequence_us": 10.0, "per_prefill_token_us": 21.3,
                                  "per_decode_token_us": rng.choice([0.0, 7.7]), "per_context_token_us": 0.05}

@@ -1,0 +1,86 @@
+"""From an experiment to a cluster that is ready to run: the one place that knows every concrete class."""
+import math
+from dataclasses import dataclass
+
+from simulator import registry
+from simulator.config.experiment import Experiment
+from simulator.config.huggingface import read_config
+from simulator.domain.deployment import Deployment
+from simulator.domain.facts import load_accelerator, load_model, load_node
+from simulator.domain.memory_plan import DoesNotFit, MemoryPlan, plan
+from simulator.domain.parallelism import Parallelism
+from simulator.engine.build import EngineSetup, build_cluster
+from simulator.engine.recorder import Recorder
+from simulator.errors import InputErrors
+
+
+@dataclass(frozen=True)
+class Site:
+    """What an experiment runs on, worked out.
+
+    deployment : model and accelerators; None where the experiment names none.
+    memory : MemoryPlan that gave num_gpu_blocks; None where the experiment gives it.
+    """
+
+    deployment: Deployment | None
+    max_model_len: int
+    num_gpu_blocks: int
+    memory: MemoryPlan | None
+
+
+def survey(experiment: Experiment) -> Site:
+    """Work out deployment, longest text and KV blocks of an experiment.
+
+    Raises
+    ------
+    InputErrors
+        Facts that cannot be read, a model that cannot be spread as asked or does not fit.
+    """
+    deployment = _deployment(experiment)
+    engine, parameters = experiment.engine, experiment.engine.parameters
+    max_model_len = engine.max_model_len or deployment.model.max_position_embeddings
+    if engine.num_gpu_blocks is not None:
+        return Site(deployment, max_model_len, engine.num_gpu_blocks, None)
+    try:
+        memory = plan(deployment, engine.block_size, max_model_len, parameters.max_num_batched_tokens, parameters.max_num_seqs)
+    except DoesNotFit as error:
+        raise InputErrors([f"{experiment.name}: engine.num_gpu_blocks: {error}"]) from None
+    return Site(deployment, max_model_len, memory.num_gpu_blocks, memory)
+
+
+def build(experiment: Experiment, workload, sink, monitor=None):
+    """Return the Cluster of an experiment.
+
+    sink : takes rows while the cluster runs; says with `wants_iterations` and `wants_tokens` which.
+    monitor : called as `monitor(clock_ns, finished) -> bool` every few milliseconds; True stops the run.
+    """
+    site = survey(experiment)
+    engine, latency, routing = experiment.engine, experiment.latency, experiment.cluster.routing
+    model = registry.load("latency", latency.backend)(latency.parameters, site.deployment)
+    model.set_host(latency.host.iteration_us, latency.resolution_us)
+    replicas = experiment.topology.replicas
+    setup = EngineSetup(
+        num_gpu_blocks=site.num_gpu_blocks, block_size=engine.block_size, max_model_len=site.max_model_len,
+        enable_prefix_caching=engine.enable_prefix_caching, replicas=replicas, host=latency.host, fast_forward=engine.fast_forward,
+        horizon_ns=None if math.isinf(experiment.horizon_s) else round(experiment.horizon_s * 1e9), seed=experiment.seed)
+    return build_cluster(
+        workload, registry.load("scheduler", engine.scheduler), engine.parameters, model, setup, monitor=monitor,
+        recorder=Recorder(sink, sink.wants_iterations, sink.wants_tokens),
+        router=registry.load("router", routing.policy)(routing.parameters, replicas))
+
+
+def _deployment(experiment: Experiment) -> Deployment | None:
+    model, hardware, topology = experiment.model, experiment.hardware, experiment.topology
+    if model is None or hardware is None:
+        return None
+    parallelism = Parallelism(
+        tensor_parallel=topology.tensor_parallel, pipeline_parallel=topology.pipeline_parallel,
+        expert_parallel=topology.expert_parallel, data_parallel=topology.data_parallel)
+    spec = read_config(model.config) if model.config else load_model(model.name)
+    faults = [f"{experiment.name}: topology: {fault}" for fault in parallelism.faults(spec)]
+    if faults:
+        raise InputErrors(faults)
+    return Deployment(
+        model=spec, accelerator=load_accelerator(hardware.name), node=load_node(topology.node) if topology.node else None,
+        parallelism=parallelism, weight_dtype=model.dtype, kv_cache_dtype=model.kv_cache_dtype,
+        gpu_memory_utilization=experiment.engine.gpu_memory_utilization)
