@@ -3,6 +3,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from simulator.core.weighted_samples import WeightedSamples
+
 
 @dataclass
 class Run:
@@ -14,8 +16,7 @@ class Run:
         go on, which `diagnosis` explains.
     clock_ns : simulated time reached.
     replicas : structured array (replicas,), `records.REPLICA`, in order of `replica`.
-    itl_gap_ns, itl_count : integer arrays of one length, any order, gaps may repeat: `itl_count[i]` times, two
-        successive messages of a request were `itl_gap_ns[i]` apart.
+    itl_ns : WeightedSamples: how far apart, in ns, two successive messages of a request were.
     diagnosis : what a reader of the results should know, one sentence each: a livelock, for instance.
     """
 
@@ -23,6 +24,5 @@ class Run:
     complete: bool
     clock_ns: int
     replicas: np.ndarray
-    itl_gap_ns: np.ndarray
-    itl_count: np.ndarray
+    itl_ns: WeightedSamples
     diagnosis: list[str] = field(default_factory=list)

@@ -89,11 +89,10 @@ cdef class Cluster:
         if self._recorder.wants_iterations:
             self._recorder.flush(NEVER_NS, self._num_replicas == 1)
         self._recorder.close()
-        gaps, counts = self._recorder.samples()
         diagnosis = self._diagnose()
         livelocked = any((<Replica>each).is_livelocked for each in self.replicas)
         return Run(workload=self.workload, complete=not (self._stopped or livelocked), clock_ns=self._end_of_time(),
-                   replicas=self._replica_table(), itl_gap_ns=gaps, itl_count=counts, diagnosis=diagnosis)
+                   replicas=self._replica_table(), itl_ns=self._recorder.gaps, diagnosis=diagnosis)
 
     # ---- the loop
 

@@ -149,5 +149,5 @@ def record(workload, parameters, *, num_gpu_blocks, block_size, enable_prefix_ca
     for row, time_ns, count in zip(tokens["request"].tolist(), tokens["time_ns"].tolist(), tokens["tokens"].tolist()):
         times.setdefault(row, []).extend([time_ns] * count)
     iterations = np.concatenate(tables.iteration_chunks) if tables.iteration_chunks else np.empty(0, records.ITERATION)
-    return Recording(workload.requests, log.steps, times, iterations, run.replicas, run.itl_gap_ns, run.itl_count, run.diagnosis,
+    return Recording(workload.requests, log.steps, times, iterations, run.replicas, *run.itl_ns.pairs(), run.diagnosis,
                      run.complete)

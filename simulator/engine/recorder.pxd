@@ -2,6 +2,7 @@
 from libc.stdint cimport int32_t, int64_t
 cimport cython
 
+from simulator.core.weighted_samples cimport WeightedSamples
 from simulator.domain.tables cimport IterationRow, TokenRow
 
 
@@ -18,18 +19,7 @@ cdef class Recorder:
     cdef TokenRow* _tokens
     cdef int64_t num_iterations, num_tokens     # rows held
     cdef int64_t _room_iterations, _room_tokens
-    cdef int64_t* _gaps                         # inter-token samples: gap in ns ...
-    cdef int32_t* _counts                       # ... and how many tokens had it
-    cdef int64_t _num_samples, _room_samples
-
-    # `count` tokens came `gap_ns` after the one before them in their request.
-    cdef inline int sample(self, int64_t gap_ns, int32_t count) except -1 nogil:
-        if self._num_samples == self._room_samples:
-            self._grow_samples()
-        self._gaps[self._num_samples] = gap_ns
-        self._counts[self._num_samples] = count
-        self._num_samples += 1
-        return 0
+    cdef readonly WeightedSamples gaps          # inter-token gaps in ns, weighted by tokens
 
     cdef inline int token(self, int32_t row, int64_t time_ns, int32_t tokens) except -1 nogil:
         if self.num_tokens == self._room_tokens:
@@ -47,6 +37,5 @@ cdef class Recorder:
         self.num_iterations += 1
         return &self._iterations[self.num_iterations - 1]
 
-    cdef int _grow_samples(self) except -1 nogil
     cdef int _grow_iterations(self) except -1 nogil
     cdef int _flush_tokens(self) except -1 nogil

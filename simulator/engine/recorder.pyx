@@ -1,10 +1,8 @@
 """What is written down while the simulation runs: iterations, tokens, inter-token gaps."""
 from libc.stdint cimport int32_t, int64_t
-from libc.stdlib cimport free, realloc
 cimport cython
-from cython.view cimport array
 
-from simulator.core.errors cimport out_of_memory
+from simulator.core.weighted_samples cimport WeightedSamples
 from simulator.domain.tables cimport IterationRow, TokenRow
 
 import numpy as np
@@ -23,16 +21,13 @@ cdef class Recorder:
 
     def __init__(self, sink=None, bint iterations=False, bint tokens=False):
         self._sink = sink
+        self.gaps = WeightedSamples()
         self.wants_iterations = iterations
         self.wants_tokens = tokens
         if iterations:
             self._hold_iterations(np.empty(2 * CHUNK_ROWS, records.ITERATION))
         if tokens:
             self._hold_tokens(np.empty(CHUNK_ROWS, records.TOKEN))
-
-    def __dealloc__(self):
-        free(self._gaps)
-        free(self._counts)
 
     def _hold_iterations(self, rows):
         cdef IterationRow[::1] view = rows
@@ -45,20 +40,6 @@ cdef class Recorder:
         self._token_rows = rows
         self._tokens = &view[0]
         self._room_tokens = len(rows)
-
-    cdef int _grow_samples(self) except -1 nogil:
-        cdef int64_t room = max(<int64_t>4096, 2 * self._room_samples)
-        cdef void* gaps = realloc(self._gaps, room * sizeof(int64_t))
-        cdef void* counts
-        if gaps == NULL:
-            return out_of_memory()
-        self._gaps = <int64_t*>gaps
-        counts = realloc(self._counts, room * sizeof(int32_t))
-        if counts == NULL:
-            return out_of_memory()
-        self._counts = <int32_t*>counts
-        self._room_samples = room
-        return 0
 
     cdef int _grow_iterations(self) except -1 nogil:
         with gil:
@@ -89,23 +70,3 @@ cdef class Recorder:
         """Pass on what is left of the token rows."""
         if self.num_tokens:
             self._flush_tokens()
-
-    def samples(self):
-        """Hand over inter-token gaps in ns (int64) and how many tokens had each (int32), one entry an observation."""
-        gaps = _own(self._gaps, self._num_samples, sizeof(int64_t), np.int64)
-        counts = _own(self._counts, self._num_samples, sizeof(int32_t), np.int32)
-        self._gaps, self._counts = NULL, NULL
-        self._num_samples = self._room_samples = 0
-        return gaps, counts
-
-
-cdef _own(void* data, int64_t length, size_t itemsize, dtype):
-    """Wrap `length` items of malloc'ed memory in an array that frees it."""
-    cdef array memory
-    if length == 0:
-        free(data)
-        return np.empty(0, dtype)
-    memory = array(shape=(length * itemsize,), itemsize=1, format="B", mode="c", allocate_buffer=False)
-    memory.data = <char*>data
-    memory.callback_free_data = free
-    return np.frombuffer(memory, dtype)

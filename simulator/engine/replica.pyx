@@ -273,7 +273,7 @@ cdef class Replica:
             if i == 0 or self._recorder.wants_tokens:
                 self._sample_members(batch)
             else:
-                self._recorder.sample(batch.duration_ns, batch.num_members)
+                self._recorder.gaps.add(batch.duration_ns, batch.num_members)
             self.row.used_block_ns += <double>batch.used_blocks * <double>batch.duration_ns
             batch.start_ns = batch.end_ns
             batch.end_ns = self._ends[i + 1]
@@ -352,7 +352,7 @@ cdef class Replica:
                         usual -= 1
                     else:
                         if sequence.late_ns > 0:
-                            self._recorder.sample(batch.duration_ns + sequence.late_ns, 1)
+                            self._recorder.gaps.add(batch.duration_ns + sequence.late_ns, 1)
                             usual -= 1
                         if self._recorder.wants_tokens:
                             self._recorder.token(sequence.row, batch.end_ns + self._output_ns, 1)
@@ -362,7 +362,7 @@ cdef class Replica:
                     sequence.is_starved = False
                 slot = self.scheduler._links.next(slot)
         if usual > 0:
-            self._recorder.sample(batch.duration_ns, usual)
+            self._recorder.gaps.add(batch.duration_ns, usual)
         return 0
 
     cdef bint _is_aborted(self, int32_t row) noexcept nogil:
@@ -433,7 +433,7 @@ cdef class Replica:
         if request.first_token_ns < 0:
             request.first_token_ns = now_ns + self._output_ns
         else:
-            self._recorder.sample(now_ns - self._last_token_ns[row], 1)
+            self._recorder.gaps.add(now_ns - self._last_token_ns[row], 1)
         self._last_token_ns[row] = now_ns
         if self._outcomes[row].output_tokens == 0:
             return 0                                    # sampled, not kept

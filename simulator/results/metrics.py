@@ -33,7 +33,7 @@ def summarise(run: Run, bounds) -> dict:
         "clock_s": int(run.clock_ns) / 1e9,
         **throughput(requests, duration_s, bounds),
         **latencies(requests),
-        "itl_ms": weighted_distribution_ms(run.itl_gap_ns, run.itl_count),
+        "itl_ms": weighted_distribution_ms(run.itl_ns),
         "iterations": int(run.replicas["iterations"].sum()),
         "preemptions": int(run.replicas["preemptions"].sum()),
         "kv_cache": kv_cache(run.replicas),

@@ -39,3 +39,6 @@ cdef class Face:
 
     def step_before(self, order):
         self.kv.step_before(order)
+
+    def step_run(self, phase, count):
+        self.kv.step_run(phase, count)

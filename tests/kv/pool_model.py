@@ -1,7 +1,7 @@
 """vLLM's block pool in plain Python: the rules and nothing else.
 
-Source: vLLM 0.32.0, vllm/v1/core/{block_pool,kv_cache_manager}.py, one group of full-attention layers. A block's content is the
-very text it ends, from the first token on, so that no two prefixes are ever taken for each other.
+Source: vLLM 0.32.0, vllm/v1/core/{block_pool,kv_cache_manager}.py, one group of full-attention layers. A block's
+content is the very text it ends, from the first token on, so that no two prefixes are ever taken for each other.
 """
 
 

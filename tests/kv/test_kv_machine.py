@@ -87,11 +87,10 @@ class KVMachine(RuleBasedStateMachine):
         computed = len(hits) * self.block_size
         assert self.ours.lookup(row, length) == len(hits)
         computed += min(chunk, length - computed)
-        full_tokens = length if whole else 0
-        fits = self.model.allocate(slot, text[:computed], computed + lookahead, hits=hits, full_tokens=full_tokens,
-                                   watermark=watermark)
-        assert self.ours.allocate(slot, row, computed + lookahead, hits=len(hits), full_tokens=full_tokens, watermark=watermark,
-                                  known_tokens=computed) == fits
+        limits = {"full_tokens": length if whole else 0, "watermark": watermark}
+        fits = self.model.allocate(slot, text[:computed], computed + lookahead, hits=hits, **limits)
+        assert fits == self.ours.allocate(slot, row, computed + lookahead, hits=len(hits), known_tokens=computed,
+                                          **limits)
         if fits:
             self.sequences[slot] = Sequence(row, self.admitted, computed, lookahead == 0)
             self.admitted += 1
@@ -146,28 +145,48 @@ class KVMachine(RuleBasedStateMachine):
         del self.sequences[slot]
 
     @precondition(lambda self: self.slots(members=True))
-    @rule(data=st.data(), chunk=CHUNKS)
-    def step(self, data, chunk):
-        """Every member gains a token; one sequence that is not a member may be continued among them."""
-        due = sum(self.sequences[slot].computed % self.block_size == 0 for slot in self.slots(members=True))
-        assert self.ours.due(self.iteration % self.block_size) == due
-        alone = data.draw(st.none() | st.sampled_from(self.slots(members=False) or [None]))
-        if alone is not None:
-            end = min(self.sequences[alone].computed + chunk, self.text_length[self.sequences[alone].row] + 1)
-            due += max(self.model.blocks_for(end) - len(self.model.tables[alone]), 0)
-        if due > len(self.model.free):
+    @rule(chunk=st.just(0) | CHUNKS)
+    def step(self, chunk):
+        """Every member gains a token; between them, in order, the others are continued by a chunk (0: they wait)."""
+        need = sum(self.sequences[slot].computed % self.block_size == 0 for slot in self.slots(members=True))
+        assert self.ours.due(self.iteration % self.block_size) == need
+        alone = self.slots(members=False) if chunk else []
+        for slot in alone:
+            sequence = self.sequences[slot]
+            end = min(sequence.computed + chunk, self.text_length[sequence.row] + 1)
+            need += max(self.model.blocks_for(end) - len(self.model.tables[slot]), 0)
+        if need > len(self.model.free):
             return
         self.ours.step_begin(self.iteration % self.block_size)
         for slot, sequence in self.sequences.items():
             if sequence.is_member:
-                assert self.model.allocate(slot, self.text(sequence.row, sequence.computed + 1), sequence.computed + 1)
-                sequence.computed += 1
-                self.text_length[sequence.row] += 1
-            elif slot == alone:
+                self.extend_member(slot)
+            elif slot in alone:
                 self.ours.step_before(sequence.order)
                 self.continue_by(slot, chunk)
         self.ours.step_before(BEHIND_ALL)
         self.iteration += 1
+
+    def extend_member(self, slot):
+        sequence = self.sequences[slot]
+        sequence.computed += 1
+        self.text_length[sequence.row] += 1
+        assert self.model.allocate(slot, self.text(sequence.row, sequence.computed), sequence.computed)
+
+    @precondition(lambda self: self.slots(members=True))
+    @rule(count=st.integers(1, 9))
+    def run(self, count):
+        """The same for several iterations at once, members only."""
+        members = self.slots(members=True)
+        need = sum(self.model.blocks_for(self.sequences[slot].computed + count) - len(self.model.tables[slot])
+                   for slot in members)
+        if need > len(self.model.free):
+            return
+        self.ours.step_run(self.iteration % self.block_size, count)
+        for _ in range(count):
+            for slot in members:
+                self.extend_member(slot)
+        self.iteration += count
 
     @invariant()
     def agree(self):
@@ -179,7 +198,7 @@ class KVMachine(RuleBasedStateMachine):
         assert self.kv.free_queue() == self.model.free
         for slot in range(NUM_SLOTS):
             assert self.kv.block_table(slot) == self.model.tables.get(slot, [])
-        assert self.kv.num_cached_hashes() == len(set(self.model.content.values()))
+        assert self.kv.num_cached_hashes == len(set(self.model.content.values()))
         for row, length in enumerate(self.text_length):
             assert self.ours.lookup(row, length) == len(self.model.lookup(self.text(row)))
 

@@ -52,7 +52,7 @@ def test_engine_and_twin_agree_event_by_event(seed, fast_forward):
     assert difference is None, difference
 
 
-@pytest.mark.parametrize("seed", range(2000, 2030))
+@pytest.mark.parametrize("seed", range(2000, 2020))
 def test_engine_and_twin_agree_on_longer_workloads(seed):
     # Round robin: replica k of n serves requests k, k + n, ...
     description, replicas = random_traffic(seed)
@@ -61,7 +61,7 @@ def test_engine_and_twin_agree_on_longer_workloads(seed):
     for replica in range(replicas):
         rows = range(replica, len(scenario.workload), replicas)
         twin = simulate(scenario.workload, scenario.parameters, scenario.prices, host=scenario.host, rows=rows, max_steps=20_000,
-                        **scenario.cache)
+                        details=False, **scenario.cache)
         for name in REQUEST_FIELDS:
             np.testing.assert_array_equal(recording.requests[name][rows], twin.requests[name][rows], err_msg=name)
         assert {row: times for row, times in recording.token_times.items() if row in rows} == twin.token_times

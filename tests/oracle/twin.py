@@ -18,7 +18,7 @@ class Recording:
     token_times: dict = field(default_factory=dict)
 
 
-def simulate(workload, parameters, prices, *, host=None, rows=None, max_steps=None, **cache):
+def simulate(workload, parameters, prices, *, host=None, rows=None, max_steps=None, details=True, **cache):
     """Serve the requests `rows` (default: all) of a workload on one replica with the `linear` backend.
 
     Parameters
@@ -27,9 +27,12 @@ def simulate(workload, parameters, prices, *, host=None, rows=None, max_steps=No
     host : HostParameters, optional
     max_steps : int, optional
         Stop after this many decisions, for runs that never end.
+    details : bool
+        Record block tables and free queues too.
     cache : num_gpu_blocks, block_size, enable_prefix_caching, max_model_len.
     """
     replica = Replica(workload, parameters, prices, host or HostParameters(), cache)
+    replica.details = details
     replica.expect(range(len(workload)) if rows is None else rows)
     replica.run(float("inf") if max_steps is None else max_steps)
     return replica.recording
@@ -44,6 +47,7 @@ class Replica:
         self.requests = self.recording.requests
         # A running request computes at most max_model_len - 1 tokens; only one that prefills at once gets past that.
         self.longest_prompt = cache["max_model_len"] - parameters.enable_chunked_prefill
+        self.details = True
         self.future = deque()                                       # (enqueued_ns, row), in that order
         self.now_ns = 0
         self.free_at_ns = 0                                         # when the accelerator has done all decided iterations
@@ -109,10 +113,10 @@ class Replica:
             self.requests["status"][row] = status
 
     def _give_up(self, before_ns):
-        for request in sorted(self.scheduler.requests.values(), key=lambda request: (request.deadline_ns, request.row)):
-            if 0 <= request.deadline_ns < before_ns:
-                self.requests["status"][request.row] = records.TIMED_OUT
-                self.scheduler.abort(request)
+        late = [request for request in self.scheduler.requests.values() if 0 <= request.deadline_ns < before_ns]
+        for request in sorted(late, key=lambda request: (request.deadline_ns, request.row)):
+            self.requests["status"][request.row] = records.TIMED_OUT
+            self.scheduler.abort(request)
 
     def _request(self, row):
         demand = self.workload.demands[row]
@@ -157,8 +161,10 @@ class Replica:
             "scheduled": list(step.scheduled.items()), "hits": step.hits, "drafts": step.drafts,
             "preempted": step.preempted, "running": [request.row for request in scheduler.running],
             "waiting": [request.row for request in scheduler.waiting], "free_blocks": len(cache.free),
-            "evicted": cache.evicted, "cached_hashes": len(cache.table), "free_queue": list(cache.free),
-            "blocks": {request.row: list(request.blocks) for request in scheduler.running}}
+            "evicted": cache.evicted, "cached_hashes": len(cache.table)}
+        if self.details:
+            entry["free_queue"] = list(cache.free)
+            entry["blocks"] = {request.row: list(request.blocks) for request in scheduler.running}
         self.recording.steps.append(entry)
         return entry
 
@@ -177,7 +183,8 @@ class Replica:
             requests["status"][row] = records.COMPLETED
         entry["finished"] = finished
         entry["free_blocks_end"] = len(self.scheduler.cache.free)
-        entry["free_queue_end"] = list(self.scheduler.cache.free)
+        if self.details:
+            entry["free_queue_end"] = list(self.scheduler.cache.free)
 
 
 def nearest(value):
