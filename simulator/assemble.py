@@ -56,7 +56,10 @@ def build(experiment: Experiment, workload, sink, monitor=None):
     """
     site = survey(experiment)
     engine, latency, routing = experiment.engine, experiment.latency, experiment.cluster.routing
-    model = registry.load("latency", latency.backend)(latency.parameters, site.deployment)
+    try:
+        model = registry.load("latency", latency.backend)(latency.parameters, site.deployment)
+    except ValueError as error:         # no FLOP/s for a number format, no link bandwidth, ...
+        raise InputErrors([f"{experiment.name}: latency: {error}"]) from None
     model.set_host(latency.host.iteration_us, latency.resolution_us)
     replicas = experiment.topology.replicas
     setup = EngineSetup(

@@ -2,7 +2,12 @@
 import sys
 from pathlib import Path
 
+from hypothesis import settings
+
 TESTS = Path(__file__).resolve().parent
 
 sys.path.insert(0, str(TESTS))              # for `support` and `oracle`
 sys.path.append(str(TESTS.parent))          # last: an installed simulator is preferred to the checkout
+
+settings.register_profile("repeatable", derandomize=True, deadline=None)
+settings.load_profile("repeatable")

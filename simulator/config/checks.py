@@ -51,22 +51,17 @@ def _topology(topology) -> Iterator[Fault]:
 def _batch_limits(engine) -> Iterator[Fault]:
     """Refuse what vLLM refuses at start-up.
 
-    Source: vllm-project/vllm, vllm/config/scheduler.py, SchedulerConfig.verify_max_model_len; it compares the threshold
-    only where several prompts may be chunked at once, but one above max_model_len never does anything.
+    Source: vllm-project/vllm, vllm/config/scheduler.py, SchedulerConfig.verify_max_model_len.
     """
     tokens = getattr(engine.parameters, "max_num_batched_tokens", None)
     seqs = getattr(engine.parameters, "max_num_seqs", None)
     is_chunked = getattr(engine.parameters, "enable_chunked_prefill", True)
-    threshold = getattr(engine.parameters, "long_prefill_token_threshold", 0)
     longest = engine.max_model_len
     key = ("engine", "max_num_batched_tokens")
     if tokens is not None and seqs is not None and tokens < seqs:
         yield key, f"expected at least max_num_seqs = {seqs}, found {tokens}"
     if longest is not None and tokens is not None and not is_chunked and tokens < longest:
         yield key, f"expected at least max_model_len = {longest}, since enable_chunked_prefill is false, found {tokens}"
-    if longest is not None and threshold > longest:
-        yield (("engine", "long_prefill_token_threshold"),
-               f"expected at most max_model_len = {longest}, found {threshold}")
 
 
 CHECKS = (

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from simulator.domain.dtypes import KvCacheDtype, WeightDtype
-from simulator.latency.base import HostParameters
+from simulator.domain.host import HostParameters
 
 Count = Annotated[int, Meta(ge=1, le=2**20)]
 BoundMs = Annotated[float, Meta(gt=0)]

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from simulator.core.random_streams import RandomStreams
+from simulator.domain.host import HostParameters
 from simulator.engine.acceptance import Acceptance
 from simulator.engine.cluster import Cluster
 from simulator.engine.recorder import Recorder
@@ -11,7 +12,6 @@ from simulator.engine.replica import Replica
 from simulator.kv.content import Content
 from simulator.kv.counting import CountingKV
 from simulator.kv.paged import PagedKV
-from simulator.latency.base import HostParameters
 from simulator.routing.round_robin import RoundRobin, RoundRobinParameters
 from simulator.scheduling.context import ReplicaContext
 

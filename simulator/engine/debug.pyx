@@ -12,7 +12,7 @@ from simulator.domain import records
 from simulator.engine.build import EngineSetup, build_cluster
 from simulator.engine.recorder import Recorder
 from simulator.kv.paged import PagedKV
-from simulator.latency.base import HostParameters
+from simulator.domain.host import HostParameters
 from simulator.scheduling.vllm import Vllm
 
 

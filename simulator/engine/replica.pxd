@@ -67,6 +67,7 @@ cdef class Replica:
     # Write the state of running requests back to the request table.
     cdef void settle(self) noexcept nogil
 
+    cdef int _raise_latency_fault(self) except -1 nogil
     cdef int _observe_scheduled(self) except -1 nogil
     cdef int _observe_ended(self) except -1 nogil
     cdef int _begin(self, int64_t now_ns, int64_t horizon_ns) except -1 nogil

@@ -139,6 +139,11 @@ cdef class Replica:
                     self.scheduler.computed(slot) + 1 - sequence.prompt_tokens)
             slot = self.scheduler._links.next(slot)
 
+    cdef int _raise_latency_fault(self) except -1 nogil:
+        with gil:
+            self._latency.raise_if_failed()
+        return 0
+
     cdef int _observe_scheduled(self) except -1 nogil:
         with gil:
             self._observer.scheduled(self)
@@ -169,6 +174,8 @@ cdef class Replica:
                     break
                 continue
             batch.duration_ns = self._latency.iteration_ns(&batch.shape)
+            if self._latency.failed:
+                return self._raise_latency_fault()
             batch.end_ns = free_ns + batch.duration_ns
             batch.waiting = self.scheduler.waiting.size
             batch.running = self.scheduler._running.size

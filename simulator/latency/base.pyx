@@ -2,26 +2,7 @@
 from libc.math cimport llround
 from libc.stdint cimport int64_t
 
-from typing import Annotated
-
-import msgspec
-from msgspec import Meta
-
 from simulator.latency.batch_view cimport BatchView
-
-Microseconds = Annotated[float, Meta(ge=0)]
-
-
-class HostParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Time outside the accelerator, [latency.host]."""
-
-    queue_base_us: Annotated[Microseconds, Meta(description=(
-        "arrival to waiting queue, constant part; does not block the engine"))] = 0.0
-    queue_per_prompt_token_us: Annotated[Microseconds, Meta(description="the same, per prompt token")] = 0.0
-    output_token_us: Annotated[Microseconds, Meta(description=(
-        "added to each observed token time; does not block the engine"))] = 0.0
-    iteration_us: Annotated[Microseconds, Meta(description="added to every iteration; blocks the engine")] = 0.0
-
 
 cdef class LatencyModel:
     """Predict the duration of an iteration from the sums of its batch.

@@ -57,8 +57,6 @@ FAULTS = [
     ("engine.enable_chunked_prefill = false\nengine.max_num_batched_tokens = 4096",
      "engine.max_num_batched_tokens: expected at least max_model_len = 8192, since enable_chunked_prefill is false, "
      "found 4096"),
-    ("engine.long_prefill_token_threshold = 8193",
-     "engine.long_prefill_token_threshold: expected at most max_model_len = 8192, found 8193"),
     ("topology.pipeline_parallel = 2", "topology.pipeline_parallel: only 1 is supported yet, found 2"),
     ("topology.data_parallel = 4", "topology.data_parallel: only 1 is supported yet, found 4"),
     ("model.dtype = 'fp8'", "model: give either name or config"),

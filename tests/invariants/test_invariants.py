@@ -3,12 +3,12 @@ from collections import Counter
 
 import numpy as np
 import pytest
+
+from simulator.domain import records
 from support import engine
 from support.random_scenarios import random_description
 from support.scenario import load
 from support.traffic import random_traffic
-
-from simulator.domain import records
 
 SEEDS = range(5000, 5060)
 

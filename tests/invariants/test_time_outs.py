@@ -1,9 +1,9 @@
 """Clients that give up: what they got stays, what they held is free, and nobody else waits longer for it."""
 import pytest
-from support import engine
-from support.scenario import load
 
 from simulator.domain import records
+from support import engine
+from support.scenario import load
 
 WAYS = [{"fast_forward": fast_forward, "coupled": coupled} for fast_forward in (True, False) for coupled in (False, True)]
 PRICES = {"base_us": 5000.0, "per_sequence_us": 0.0, "per_prefill_token_us": 0.0, "per_context_token_us": 0.0}   # 5 ms each

@@ -1,5 +1,6 @@
 """The twin does what the real scheduler did."""
 import pytest
+
 from oracle.twin import simulate
 from support import goldens
 from support.log import first_difference, to_log

@@ -8,7 +8,7 @@ from math import floor
 
 from oracle.scheduler import Request, Scheduler
 from simulator.domain import records
-from simulator.latency.base import HostParameters
+from simulator.domain.host import HostParameters
 
 
 @dataclass

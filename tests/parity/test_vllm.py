@@ -1,5 +1,6 @@
 """The engine does what the real vLLM 0.32 scheduler did, run by run, decision by decision; see README.md."""
 import pytest
+
 from support import engine, goldens
 from support.log import first_difference, to_log
 from support.scenario import load

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
+from simulator.core.weighted_samples import WeightedSamples
 from simulator.domain import records
 from simulator.domain.run import Run
 from simulator.workload.base import Workload
@@ -77,9 +78,11 @@ def small_run(request_ids=None, complete=True, **labels):
     replica = {"num_blocks": 100, "peak_used_blocks": 30, "iterations": 3, "preemptions": 1, "requests": 4,
                "completed": 2, "busy_ns": 50 * MS, "used_block_ns": 1000.0 * MS, "prefix_query_tokens": 170,
                "prefix_hit_tokens": 34, "prefill_tokens": 170, "decode_tokens": 4}
-    gaps_ns = np.array([20, 5, 5], np.int64) * MS
+    gaps_ns = WeightedSamples()
+    for gap_ms, count in ((20, 1), (5, 2), (5, 1)):
+        gaps_ns.observe(gap_ms * MS, count)
     return Run(workload_of(requests_of(SMALL_REQUESTS), request_ids, **labels), complete, 60 * MS, replicas_of(replica),
-               gaps_ns, np.array([1, 2, 1], np.int64))
+               gaps_ns)
 
 
 def iterations_of(num_rows, spare=0):

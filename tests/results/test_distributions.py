@@ -6,10 +6,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simulator.core.weighted_samples import WeightedSamples
 from simulator.results.distributions import KEYS, PERCENTILES, distribution, weighted_distribution_ms
 
-WEIGHTED = st.lists(st.tuples(st.integers(0, 2**62), st.integers(0, 40)), max_size=30)
+WEIGHTED = st.lists(st.tuples(st.integers(0, 2**62), st.integers(1, 40)), max_size=30)
 MS = 1_000_000
+
+
+def samples_of(*pairs):
+    """Collect (value in ns, weight) pairs."""
+    samples = WeightedSamples()
+    for value, weight in pairs:
+        samples.observe(value, weight)
+    return samples
 
 
 def test_percentiles_interpolate_linearly():
@@ -23,17 +32,13 @@ def test_percentiles_interpolate_linearly():
 
 def test_weighted_samples_count_as_often_as_they_occur():
     # 1, 1, 1, 3: mean 1.5, variance (3 * 0.25 + 2.25) / 4 = 0.75, p90 at rank 2.7: 1 + 0.7 * 2
-    found = weighted_distribution_ms(np.array([3, 1, 1]) * MS, np.array([1, 1, 2]))
+    found = weighted_distribution_ms(samples_of((3 * MS, 1), (MS, 1), (MS, 2)))
 
     assert found == pytest.approx({
         "mean": 1.5, "std": 0.75 ** 0.5, "min": 1.0, "p50": 1.0, "p90": 2.4, "p95": 2.7, "p99": 2.94, "max": 3.0})
 
 
-@pytest.mark.parametrize("found", [
-    distribution(np.empty(0)),
-    weighted_distribution_ms(np.empty(0, np.int64), np.empty(0, np.int64)),
-    weighted_distribution_ms(np.array([7]), np.array([0])),
-])
+@pytest.mark.parametrize("found", [distribution(np.empty(0)), weighted_distribution_ms(WeightedSamples())])
 def test_no_sample_gives_null(found):
     assert found == dict.fromkeys(KEYS)
     assert "NaN" not in json.dumps(found)
@@ -46,7 +51,7 @@ def test_weighted_percentiles_are_those_of_the_expanded_samples_to_the_last_bit(
     counts = np.array([count for _, count in samples], np.int32)
     expanded = np.repeat(samples_ns, counts) / 1e6
 
-    found = weighted_distribution_ms(samples_ns, counts)
+    found = weighted_distribution_ms(samples_of(*samples))
 
     if not len(expanded):
         assert set(found.values()) == {None}
@@ -58,15 +63,19 @@ def test_weighted_percentiles_are_those_of_the_expanded_samples_to_the_last_bit(
     assert found["std"] == pytest.approx(expanded.std(), abs=1e-6 * (1 + expanded.max()))
 
 
-def test_a_value_that_never_occurs_is_neither_least_nor_largest():
-    found = weighted_distribution_ms(np.array([1, 2, 3, 4]) * MS, np.array([0, 1, 1, 0]))
+def test_a_gap_of_five_hours_and_a_weight_of_two_million_are_kept():
+    # 2**44 ns, about 4.9 h, and 2**20 - 1 are the most that a packed entry holds: p50 at rank 1,000,000.5 of 2,000,002
+    hours = 5 * 3600 * 1000
 
-    assert (found["min"], found["p50"], found["max"]) == (2.0, 2.5, 3.0)
+    found = weighted_distribution_ms(samples_of((hours * MS, 2), (1 * MS, 2_000_000)))
+
+    assert (found["min"], found["p50"], found["max"]) == (1.0, 1.0, hours)
+    assert found["mean"] == pytest.approx((2_000_000 + 2 * hours) / 2_000_002)
 
 
-def test_ranks_beyond_any_memory_are_found():
-    # 10**15 samples: nine tenths of them 1, the rest 2; rank 0.9 (n - 1) lies just below the first 2
-    found = weighted_distribution_ms(np.array([1, 2]) * MS, np.array([9 * 10**14, 10**14]))
+@given(WEIGHTED, st.randoms())
+def test_neither_order_nor_grouping_of_observations_shows(samples, random):
+    single = [(value, 1) for value, weight in samples for _ in range(weight)]
+    random.shuffle(single)
 
-    assert (found["p50"], found["p95"]) == (1.0, 2.0)
-    assert 1.0 <= found["p90"] <= 2.0
+    assert weighted_distribution_ms(samples_of(*samples)) == weighted_distribution_ms(samples_of(*single))

@@ -1,10 +1,10 @@
 """The numbers of summary.json against a run worked by hand (the table in fakes.py)."""
 import json
 
-import numpy as np
 import pytest
 
 from results.fakes import MS, NEVER, bounds_of, replicas_of, requests_of, small_run, workload_of
+from simulator.core.weighted_samples import WeightedSamples
 from simulator.domain import records
 from simulator.domain.run import Run
 from simulator.results import metrics
@@ -108,7 +108,7 @@ def test_classes_have_their_own_counts_and_latencies():
 
 def test_zero_output_requests_have_a_first_token_and_an_end():
     requests = requests_of([(0, 0, 0, 10, 10, 5, 0, records.COMPLETED)])
-    run = Run(workload_of(requests), True, 10 * MS, replicas_of({}), np.empty(0, np.int64), np.empty(0, np.int64))
+    run = Run(workload_of(requests), True, 10 * MS, replicas_of({}), WeightedSamples())
 
     found = metrics.summarise(run, bounds_of(tpot_ms=1.0))
 
@@ -117,8 +117,7 @@ def test_zero_output_requests_have_a_first_token_and_an_end():
 
 
 def test_a_run_without_requests_has_null_statistics_and_no_nan():
-    empty = np.empty(0, np.int64)
-    run = Run(workload_of(requests_of([])), False, 0, replicas_of({"num_blocks": 5}), empty, empty)
+    run = Run(workload_of(requests_of([])), False, 0, replicas_of({"num_blocks": 5}), WeightedSamples())
 
     text = json_text(summary_of(run, "empty", 0, bounds_of(ttft_ms=1.0)))
 

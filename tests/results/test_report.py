@@ -1,7 +1,7 @@
 """The summary table."""
-import numpy as np
 
 from results.fakes import bounds_of, replicas_of, requests_of, small_run, workload_of
+from simulator.core.weighted_samples import WeightedSamples
 from simulator.domain.run import Run
 from simulator.results import summary_table
 from simulator.results.summary import summary_of
@@ -28,8 +28,7 @@ def test_the_table_fits_a_screen_and_shows_what_matters():
 
 
 def test_an_empty_run_has_a_table():
-    empty = np.empty(0, np.int64)
-    run = Run(workload_of(requests_of([])), True, 0, replicas_of({}), empty, empty)
+    run = Run(workload_of(requests_of([])), True, 0, replicas_of({}), WeightedSamples())
 
     text = summary_table(summary_of(run, "empty", 0, bounds_of()))
 

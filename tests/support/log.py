@@ -86,7 +86,7 @@ def _request_difference(recorded, ours, is_cut):
     for request in recorded["requests"]:
         mine = by_id[request["id"]]
         for name in REQUEST_FIELDS:
-            if name not in request or is_cut and (request[name] is None or name in ("n_out", "preemptions")):
+            if name not in request or (is_cut and (request[name] is None or name in ("n_out", "preemptions"))):
                 continue
             expected, found = request[name], mine[name]
             if name in ("first_scheduled", "first_token", "finish") and expected is not None:

@@ -10,7 +10,7 @@ from decimal import Decimal
 import numpy as np
 
 from simulator.domain import records
-from simulator.latency.base import HostParameters
+from simulator.domain.host import HostParameters
 from simulator.latency.linear import LinearParameters
 from simulator.scheduling.vllm import SpeculativeParameters, VllmParameters
 from simulator.workload.base import Workload

@@ -1,11 +1,11 @@
 """The engine against batches whose times can be worked out by hand."""
 import numpy as np
 import pytest
-from support.workloads import plain_workload
 
 from simulator.engine.debug import record
 from simulator.latency.linear import Linear, LinearParameters
 from simulator.scheduling.vllm import VllmParameters
+from support.workloads import plain_workload
 
 CACHE = {"num_gpu_blocks": 40_000, "block_size": 16, "enable_prefix_caching": False, "max_model_len": 8192}
 PRICES = LinearParameters(base_us=5000.0, per_sequence_us=10.0, per_prefill_token_us=20.0, per_decode_token_us=3.0,

@@ -1,11 +1,11 @@
 """The engine against queueing theory: one server with a constant service time, and Little's law."""
 import numpy as np
 import pytest
-from support.workloads import plain_workload
 
 from simulator.engine.debug import record
 from simulator.latency.linear import Linear, LinearParameters
 from simulator.scheduling.vllm import VllmParameters
+from support.workloads import plain_workload
 
 CACHE = {"num_gpu_blocks": 4096, "block_size": 16, "enable_prefix_caching": False, "max_model_len": 8192}
 SERVICE_NS = 10_000_000

@@ -1,0 +1,18 @@
+"""Time a request and an iteration spend outside the accelerator."""
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+Microseconds = Annotated[float, Meta(ge=0)]
+
+
+class HostParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Time outside the accelerator, [latency.host]."""
+
+    queue_base_us: Annotated[Microseconds, Meta(description=(
+        "arrival to waiting queue, constant part; does not block the engine"))] = 0.0
+    queue_per_prompt_token_us: Annotated[Microseconds, Meta(description="the same, per prompt token")] = 0.0
+    output_token_us: Annotated[Microseconds, Meta(description=(
+        "added to each observed token time; does not block the engine"))] = 0.0
+    iteration_us: Annotated[Microseconds, Meta(description="added to every iteration; blocks the engine")] = 0.0

@@ -1,0 +1,53 @@
+"""Runs that cannot go on end, say why, and lose nobody."""
+import pytest
+
+from simulator.domain import records
+from support import engine
+from support.scenario import load
+
+PRICES = {"base_us": 5000.0}
+every_way = pytest.mark.parametrize("fast_forward", [True, False], ids=["fast_forward", "stepwise"])
+
+
+def serve(fast_forward, options, *requests):
+    described = [{"id": request_id, "arrival": 0.0, "output_len": outputs, "prompt": [["uniq", prompt]]}
+                 for request_id, prompt, outputs in requests]
+    scenario = load({"options": options, "prices": PRICES, "requests": described})
+    return engine.run(scenario, details=False, fast_forward=fast_forward)
+
+
+# 4 usable blocks of 4 tokens: a request of 10 + 20 tokens grows past them, and has to let itself go.
+SMALL = {"num_blocks": 5, "block_size": 4, "max_num_batched_tokens": 8, "enable_prefix_caching": False}
+
+
+@every_way
+def test_a_request_that_outgrows_the_cache_is_diagnosed_as_livelock(fast_forward):
+    # Admitted by its first chunk, it computes 16 tokens, finds no block for the next and starts again, for ever.
+    recording = serve(fast_forward, SMALL | {"scheduler_reserve_full_isl": False}, ("a", 10, 20))
+    assert not recording.complete
+    assert len(recording.diagnosis) == 1 and "livelock" in recording.diagnosis[0]
+    assert recording.requests["output_tokens"].tolist() == [7]      # the 17th token is sampled, its slot is not there
+    assert recording.requests["status"][0] in (records.WAITING, records.RUNNING)
+
+
+@every_way
+def test_a_queue_behind_what_never_fits_is_diagnosed_as_stuck(fast_forward):
+    # It may come back only whole: 17 tokens need 5 blocks of 4. b waits behind it.
+    recording = serve(fast_forward, SMALL | {"max_num_seqs": 1}, ("a", 10, 20), ("b", 4, 1))
+    assert len(recording.diagnosis) == 1 and "stuck" in recording.diagnosis[0]
+    assert recording.requests["status"].tolist() == [records.WAITING, records.WAITING]
+    assert recording.requests["output_tokens"].tolist() == [7, 0]
+
+
+@every_way
+def test_a_prompt_larger_than_the_cache_is_dropped_and_the_others_go_on(fast_forward):
+    recording = serve(fast_forward, SMALL, ("a", 17, 1), ("b", 4, 1))
+    assert recording.requests["status"].tolist() == [records.DROPPED, records.COMPLETED]
+    assert not recording.diagnosis
+
+
+@every_way
+def test_a_prompt_that_leaves_no_room_for_a_token_is_rejected(fast_forward):
+    recording = serve(fast_forward, {"max_model_len": 64}, ("a", 64, 1), ("b", 63, 5))
+    assert recording.requests["status"].tolist() == [records.REJECTED, records.COMPLETED]
+    assert recording.requests["output_tokens"].tolist() == [0, 1]
