@@ -1,5 +1,4 @@
 """A map from 64-bit hashes to indices."""
-cimport cython
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.stdlib cimport free, malloc
 
@@ -18,7 +17,6 @@ cdef class HashMap:
     def __dealloc__(self):
         free(self._slots)
 
-    @cython.overflowcheck(False)        # distances around the table are meant to wrap
     cdef int32_t remove(self, uint64_t key) noexcept nogil:
         cdef HashSlot* slots = self._slots
         cdef uint64_t mask = self._mask, hole = key & mask, i

@@ -46,7 +46,7 @@ cdef class IndexLinks:
 
 
 cdef class IndexLists:
-    """Some lists over one universe: the face for tests and exploration, which checks its arguments."""
+    """Some lists over one universe, for tests: unlike IndexLinks it checks arguments."""
 
     cdef IndexLinks _links
     cdef IndexList* _lists

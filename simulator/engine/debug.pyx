@@ -16,6 +16,9 @@ from simulator.domain.host import HostParameters
 from simulator.scheduling.vllm import Vllm
 
 
+OFTEN_CHECKED = 512            # blocks; larger pools are checked now and then
+
+
 class IterationLimit(Exception):
     """The run reached `max_iterations`."""
 
@@ -91,7 +94,7 @@ cdef _describe_state(Replica replica, dict step):
     step["cached_hashes"] = kv.num_cached_hashes if paged else None
     step["free_queue"] = kv.free_queue() if paged else None
     step["blocks"] = {row: kv.block_table(slot) for row, slot in zip(step["running"], scheduler._slots())} if paged else None
-    if paged:
+    if paged and (kv.num_blocks <= OFTEN_CHECKED or replica.row.iterations % 64 == 0):
         kv.check()
 
 

@@ -86,5 +86,5 @@ cdef class Replica:
     cdef int _return(self, const Entry* entry, int64_t now_ns) except -1 nogil
     cdef int _deliver(self, int32_t row, int32_t tokens, int64_t now_ns) except -1 nogil
     cdef int32_t _target(self, int32_t row) noexcept nogil
-    cdef void _free_finished(self) noexcept nogil
+    cdef int _free_finished(self) except -1 nogil
     cdef void _leave(self, int32_t row, int8_t status, int64_t now_ns) noexcept nogil

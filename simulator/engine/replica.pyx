@@ -454,7 +454,7 @@ cdef class Replica:
         cdef int64_t most = min(<int64_t>self._demands[row].max_tokens, self._max_model_len - self._requests[row].prompt_tokens)
         return <int32_t>max(min(most, self._outcomes[row].output_tokens), 1)
 
-    cdef void _free_finished(self) noexcept nogil:
+    cdef int _free_finished(self) except -1 nogil:
         """Free what the finished sequences hold, in scheduled order."""
         cdef int32_t* slots = self._finished
         cdef Sequence* sequences = self.scheduler._sequences
@@ -468,6 +468,7 @@ cdef class Replica:
             slots[j] = slot
         for i in range(self._num_finished):
             self.scheduler.finish(slots[i])
+        return 0
 
     cdef void _leave(self, int32_t row, int8_t status, int64_t now_ns) noexcept nogil:
         self._requests[row].status = status

@@ -22,8 +22,8 @@ cdef class KVCache:
     # Make room for slots 0 .. num_slots - 1.
     cdef int reserve_slots(self, int32_t num_slots) except -1 nogil
 
-    # Blocks of the longest cached prefix of request `row` whose text is `num_tokens` long; the last token is never served from the
-    # cache. The blocks found are remembered until the next call and are what `allocate` then takes as hits.
+    # Blocks of the longest cached prefix of request `row`, which holds no blocks and whose text is `num_tokens` long; the last token
+    # is never served from the cache. The blocks found are remembered until the next call: `allocate` takes all of them, or none.
     cdef int32_t lookup(self, int32_t row, int32_t num_tokens) except -1 nogil
 
     # Give `slot` room for its first `slots` tokens, or change nothing. `hits`: blocks of the last lookup, for a sequence that owns
@@ -36,8 +36,8 @@ cdef class KVCache:
     # Put full blocks of the first `known_tokens` tokens of a sequence into the prefix cache.
     cdef int cache(self, int32_t slot, int64_t known_tokens) except -1 nogil
 
-    # Free everything `slot` owns.
-    cdef void release(self, int32_t slot) noexcept nogil
+    # Free everything `slot` owns. `returns`: its request will be back and may find some of it.
+    cdef int release(self, int32_t slot, bint returns) except -1 nogil
 
     # A sequence with `num_computed` tokens in KV and exactly the blocks these need joins the group; it needs its next block at
     # iterations == phase (mod block_size). `order` sorts members as their scheduler does.

@@ -45,8 +45,8 @@ cdef class KVCache:
     cdef int cache(self, int32_t slot, int64_t known_tokens) except -1 nogil:
         return 0
 
-    cdef void release(self, int32_t slot) noexcept nogil:
-        pass
+    cdef int release(self, int32_t slot, bint returns) except -1 nogil:
+        return 0
 
     cdef int join(self, int32_t slot, int32_t phase, int64_t order) except -1 nogil:
         self._due[phase] += 1

@@ -3,6 +3,8 @@
 A text is the prompt's segments followed by the request's output stream. A block's hash covers its tokens and, through the hash of the
 block before it, all tokens in front: equal hashes mean an equal prefix. Chance collisions: n blocks collide with probability
 n**2 / 2**65, 3e-6 for ten million.
+
+From the first token of a stream that only this request draws on, a text is private: nobody else can have the same prefix.
 """
 from libc.stdint cimport int32_t, int64_t, uint64_t
 cimport cython
@@ -21,8 +23,14 @@ cdef class Content:
     cdef const Request* _requests
     cdef const Demand* _demands
     cdef const Segment* _segments
-    cdef readonly bint is_private       # no prompt shares a stream with another one
+    cdef int32_t* _public_tokens        # [row] leading tokens of its text that others may share; NULL: none in any
     cdef object _owners                 # the arrays these pointers borrow from
+
+    # Leading tokens of a request's text that others may share; INT32_MAX: all of it, outputs too.
+    cdef inline int32_t public_tokens(self, int32_t row) noexcept nogil:
+        return self._public_tokens[row] if self._public_tokens != NULL else 0
 
     # Move the cursor over the next `num_tokens` tokens of a request's text and return its hash, never 0.
     cdef uint64_t advance(self, int32_t row, int32_t num_tokens, Cursor* cursor) noexcept nogil
+
+    cdef int _find_public_tokens(self, int32_t num_requests, int64_t num_segments) except -1

@@ -1,5 +1,6 @@
 """What the blocks of a request's text contain, as a chain of 64-bit hashes."""
-from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint64_t
+from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint64_t
+from libc.stdlib cimport calloc, free
 cimport cython
 
 from simulator.domain.request cimport Demand, Request, Segment, output_stream, own_stream
@@ -35,17 +36,47 @@ cdef class Content:
         self._requests = &requests[0] if len(requests) else NULL
         self._demands = &demands[0] if len(demands) else NULL
         self._segments = &segments[0] if len(segments) else NULL
-        self.is_private = len(segments) == 0
+        if len(segments):
+            self._find_public_tokens(len(requests), len(segments))
+
+    def __dealloc__(self):
+        free(self._public_tokens)
+
+    cdef int _find_public_tokens(self, int32_t num_requests, int64_t num_segments) except -1:
+        cdef int32_t row, i
+        cdef int64_t stream, owner
+        cdef int64_t tokens
+        cdef const Segment* segment
+        self._public_tokens = <int32_t*>calloc(num_requests + 1, sizeof(int32_t))
+        if self._public_tokens == NULL:
+            raise MemoryError()
+        for row in range(num_requests):                 # streams of a request that others draw on make all its text public
+            for i in range(self._demands[row].num_segments):
+                stream = self._segments[self._demands[row].segments_begin + i].stream
+                owner = stream >> 2
+                if stream & 3 and owner != row and 0 <= owner < num_requests:
+                    self._public_tokens[owner] = INT32_MAX
+        for row in range(num_requests):
+            tokens = 0
+            if self._public_tokens[row] == INT32_MAX:
+                continue
+            for i in range(self._demands[row].num_segments):
+                segment = &self._segments[self._demands[row].segments_begin + i]
+                if segment.stream & 3 and segment.stream >> 2 == row:
+                    break
+                tokens += segment.num_tokens
+            self._public_tokens[row] = <int32_t>min(tokens, <int64_t>INT32_MAX - 1)
+        return 0
 
     cdef uint64_t advance(self, int32_t row, int32_t num_tokens, Cursor* cursor) noexcept nogil:
         cdef int64_t left = num_tokens, stream, length, taken
-        cdef int32_t num_pieces = 1 if self.is_private else max(self._demands[row].num_segments, 1)
+        cdef int32_t num_pieces = max(self._demands[row].num_segments, 1)
         cdef uint64_t hash = cursor.hash
         cdef const Segment* segment
         while left > 0:
             if cursor.piece >= num_pieces:
                 stream, length = output_stream(row), INT64_MAX
-            elif self.is_private or self._demands[row].num_segments == 0:
+            elif self._demands[row].num_segments == 0:
                 stream, length = own_stream(row), self._requests[row].prompt_tokens
             else:
                 segment = &self._segments[self._demands[row].segments_begin + cursor.piece]

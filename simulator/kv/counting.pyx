@@ -24,9 +24,10 @@ cdef class CountingKV(KVCache):
         self.free_blocks -= need
         return 1
 
-    cdef void release(self, int32_t slot) noexcept nogil:
+    cdef int release(self, int32_t slot, bint returns) except -1 nogil:
         self.free_blocks += self._owned[slot]
         self._owned[slot] = 0
+        return 0
 
     cdef void settle(self, int32_t slot, int64_t num_computed) noexcept nogil:
         self._owned[slot] = blocks_for(num_computed, self.block_size)

@@ -2,24 +2,32 @@
 from libc.stdint cimport int32_t, int64_t, uint64_t
 cimport cython
 
-from simulator.domain.request cimport Demand, Request, Segment
 from simulator.kv.base cimport KVCache
 from simulator.kv.content cimport Content, Cursor
+from simulator.kv.returning cimport ReturningBlocks
 
 
 cdef struct Block:              # index 0 is the null block, head and tail of the free queue
     uint64_t hash               # of the text it holds and all before it; 0: not in the prefix cache
     int32_t prev, next          # neighbours in the free queue while it is free
     int32_t references          # sequences that hold it; 0: free
-    int32_t chain               # next block in its bucket of the prefix cache, inserted later; 0: none
+    int32_t chain               # next prefix in its bucket of the prefix cache, 0: none; PRIVATE; TWIN
+    int32_t twin_prev           # ring of blocks with the same hash, in order of insertion; the first stands in the bucket
+    int32_t twin_next
+
+
+cdef enum:
+    PRIVATE = -1                # in no bucket: private text, only its own request could ever hit it, if it is preempted
+    TWIN = -2                   # in no bucket: another block with the same hash is, and comes first
 
 
 cdef struct Table:              # the block table of one slot
     int32_t* blocks
     int32_t room                # entries that fit before it must grow
     int32_t num_hashed          # leading blocks that are in the prefix cache (or were, when this sequence put them there)
+    int32_t num_public          # leading blocks of text that others may share
     int32_t row
-    Cursor cursor               # behind the last hashed block
+    Cursor cursor               # behind the last hashed public block
     int64_t order               # of group members, below too
     int32_t before, after       # neighbours in the bucket of its phase, sorted by order; -1: none
 
@@ -30,14 +38,14 @@ cdef class PagedKV(KVCache):
     cdef Table* _tables         # [slot]
     cdef int32_t* _cached       # prefix cache: bucket (low bits of the hash) -> first block of its chain; 0: none
     cdef uint64_t _cached_mask  # number of buckets - 1; at least as many buckets as blocks
-    cdef readonly int32_t num_cached_hashes     # distinct prefixes in it
+    cdef ReturningBlocks _returning     # private blocks of preempted requests
     cdef Content _content
     cdef bint _caching          # enable_prefix_caching
     cdef bint _append_unhashed  # vLLM 0.10: blocks without a hash go to the back of the free queue too
     cdef int32_t* _hits         # blocks found by the last lookup
     cdef int32_t _room_hits
     cdef int32_t _free_hits     # of these, blocks in the free queue
-    cdef Cursor _hits_cursor    # behind them
+    cdef Cursor _hits_cursor    # behind the public ones
     cdef int32_t* _bucket_head  # [phase] group members that need a block at that phase; -1: none
     cdef int32_t* _bucket_tail
     cdef int32_t _due_member, _full_member      # where step_before stands
@@ -46,6 +54,8 @@ cdef class PagedKV(KVCache):
 
     cdef int _grow_table(self, Table* table, int32_t room) except -1 nogil
     cdef int _note_eviction(self, int32_t block) except -1 nogil
+    cdef int32_t _lookup_private(self, int32_t row, int32_t found, int32_t most) noexcept nogil
+    cdef int _grow_hits(self, int32_t room) except -1 nogil
     cdef int _take(self, Table* table, int32_t owned, int32_t count) except -1 nogil
     cdef void _unlink(self, int32_t block) noexcept nogil
     cdef void _link_before(self, int32_t block, int32_t following) noexcept nogil

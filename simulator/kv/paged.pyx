@@ -13,6 +13,11 @@ cimport cython
 from simulator.core.errors cimport out_of_memory
 from simulator.kv.base cimport KVCache, blocks_for
 from simulator.kv.content cimport Content, Cursor
+from simulator.kv.returning cimport Returning, ReturningBlocks
+
+
+cdef inline uint64_t private_hash(int32_t row, int32_t index) noexcept nogil:
+    return (<uint64_t>(row + 1) << 32) | <uint64_t>index
 
 
 @cython.final
@@ -26,6 +31,7 @@ cdef class PagedKV(KVCache):
         self._content = content
         self._caching = enable_prefix_caching
         self._append_unhashed = append_unhashed
+        self._returning = ReturningBlocks()
         self._cached_mask = 1
         while self._cached_mask < <uint64_t>num_blocks:
             self._cached_mask *= 2
@@ -68,29 +74,55 @@ cdef class PagedKV(KVCache):
     # ---- prefix cache
 
     cdef int32_t lookup(self, int32_t row, int32_t num_tokens) except -1 nogil:
-        cdef int32_t most = (num_tokens - 1) // self.block_size, found = 0, block
-        cdef int32_t* hits
+        cdef int32_t most = (num_tokens - 1) // self.block_size, found = 0, num_public, block
         cdef Cursor cursor
-        memset(&cursor, 0, sizeof(Cursor))
-        self._hits_cursor = cursor
         self._free_hits = 0
+        memset(&self._hits_cursor, 0, sizeof(Cursor))
         if not self._caching or most <= 0:
             return 0
+        num_public = min(self._content.public_tokens(row) // self.block_size, most)
         if most > self._room_hits:
-            hits = <int32_t*>realloc(self._hits, 2 * most * sizeof(int32_t))
-            if hits == NULL:
-                return out_of_memory()
-            self._hits = hits
-            self._room_hits = 2 * most
-        while found < most:
+            self._grow_hits(most)
+        cursor = self._hits_cursor
+        while found < num_public:
             block = self._find(self._content.advance(row, self.block_size, &cursor))
             if block == 0:
-                break
+                return found
             self._hits[found] = block
             self._free_hits += self._blocks[block].references == 0
             self._hits_cursor = cursor
             found += 1
+        return self._lookup_private(row, found, most) if self._returning.size > 0 else found
+
+    cdef int32_t _lookup_private(self, int32_t row, int32_t found, int32_t most) noexcept nogil:
+        """Go on from block `found` with what is left of this request from before a preemption."""
+        cdef int32_t count, i, block
+        cdef Returning* returning = self._returning.get(row)
+        if returning == NULL:
+            return found
+        count = 0
+        for i in range(found, most):
+            self._hits[i] = 0
+        for i in range(returning.count):                # oldest first: of two copies the one inserted first is hit
+            block = returning.blocks[i].block
+            if self._blocks[block].hash == private_hash(row, returning.blocks[i].index):
+                returning.blocks[count] = returning.blocks[i]
+                count += 1
+                if found <= returning.blocks[i].index < most and self._hits[returning.blocks[i].index] == 0:
+                    self._hits[returning.blocks[i].index] = block
+        returning.count = count                         # what was evicted since is gone for good
+        while found < most and self._hits[found] != 0:
+            self._free_hits += self._blocks[self._hits[found]].references == 0
+            found += 1
         return found
+
+    cdef int _grow_hits(self, int32_t room) except -1 nogil:
+        cdef int32_t* hits = <int32_t*>realloc(self._hits, 2 * room * sizeof(int32_t))
+        if hits == NULL:
+            return out_of_memory()
+        self._hits = hits
+        self._room_hits = 2 * room
+        return 0
 
     cdef int cache(self, int32_t slot, int64_t known_tokens) except -1 nogil:
         cdef Table* table = &self._tables[slot]
@@ -98,10 +130,14 @@ cdef class PagedKV(KVCache):
         if not self._caching:
             return 0
         full = <int32_t>(known_tokens // self.block_size)
-        for i in range(table.num_hashed, full):
+        if full <= table.num_hashed:
+            return 0
+        for i in range(table.num_hashed, min(full, table.num_public)):
             self._remember(table.blocks[i], self._content.advance(table.row, self.block_size, &table.cursor))
-        if full > table.num_hashed:
-            table.num_hashed = full
+        for i in range(max(table.num_hashed, table.num_public), full):
+            self._blocks[table.blocks[i]].hash = private_hash(table.row, i)
+            self._blocks[table.blocks[i]].chain = PRIVATE
+        table.num_hashed = full
         return 0
 
     cdef int32_t _find(self, uint64_t hash) noexcept nogil:
@@ -112,29 +148,36 @@ cdef class PagedKV(KVCache):
         return block
 
     cdef void _remember(self, int32_t block, uint64_t hash) noexcept nogil:
-        cdef int32_t* link = &self._cached[hash & self._cached_mask]
-        cdef bint is_known = False
-        while link[0] != 0:
-            is_known = is_known or self._blocks[link[0]].hash == hash
-            link = &self._blocks[link[0]].chain
-        link[0] = block
-        self._blocks[block].hash = hash
-        self._blocks[block].chain = 0
-        self.num_cached_hashes += not is_known
+        cdef Block* blocks = self._blocks
+        cdef int32_t first = self._find(hash), last
+        blocks[block].hash = hash
+        if first == 0:
+            blocks[block].twin_prev = blocks[block].twin_next = block
+            blocks[block].chain = self._cached[hash & self._cached_mask]
+            self._cached[hash & self._cached_mask] = block
+            return
+        last = blocks[first].twin_prev
+        blocks[block].chain = TWIN
+        blocks[block].twin_prev = last
+        blocks[block].twin_next = first
+        blocks[last].twin_next = blocks[first].twin_prev = block
 
     cdef void _forget(self, int32_t block) noexcept nogil:
-        cdef uint64_t hash = self._blocks[block].hash
-        cdef int32_t* link = &self._cached[hash & self._cached_mask]
-        cdef bint has_twin = False
-        while link[0] != block:
-            has_twin = has_twin or self._blocks[link[0]].hash == hash
-            link = &self._blocks[link[0]].chain
-        link[0] = self._blocks[block].chain
-        self._blocks[block].hash = 0
-        while link[0] != 0 and not has_twin:
-            has_twin = self._blocks[link[0]].hash == hash
-            link = &self._blocks[link[0]].chain
-        self.num_cached_hashes -= not has_twin
+        cdef Block* it = &self._blocks[block]
+        cdef int32_t* link
+        if it.chain >= 0:
+            link = &self._cached[it.hash & self._cached_mask]
+            while link[0] != block:
+                link = &self._blocks[link[0]].chain
+            if it.twin_next == block:
+                link[0] = it.chain
+            else:
+                link[0] = it.twin_next
+                self._blocks[it.twin_next].chain = it.chain
+        if it.chain != PRIVATE:
+            self._blocks[it.twin_prev].twin_next = it.twin_next
+            self._blocks[it.twin_next].twin_prev = it.twin_prev
+        it.hash = 0
 
     # ---- allocation
 
@@ -154,6 +197,7 @@ cdef class PagedKV(KVCache):
         if owned == 0:
             table.row = row
             table.num_hashed = hits
+            table.num_public = self._content.public_tokens(row) // self.block_size
             if hits > 0:
                 table.cursor = self._hits_cursor
                 memcpy(table.blocks, self._hits, hits * sizeof(int32_t))
@@ -200,10 +244,14 @@ cdef class PagedKV(KVCache):
             self._evicted.append(block)
         return 0
 
-    cdef void release(self, int32_t slot) noexcept nogil:
+    cdef int release(self, int32_t slot, bint returns) except -1 nogil:
         cdef Table* table = &self._tables[slot]
         cdef Block* blocks = self._blocks
         cdef int32_t front = blocks[0].next, i, block       # unhashed blocks go before it: the first freed is the first reused
+        if returns and table.num_hashed > table.num_public:
+            self._returning.keep(table.row, table.blocks, table.num_public, table.num_hashed)
+        elif not returns and self._returning.size > 0:
+            self._returning.drop(table.row)
         for i in range(self._owned[slot] - 1, -1, -1):
             block = table.blocks[i]
             blocks[block].references -= 1
@@ -214,6 +262,7 @@ cdef class PagedKV(KVCache):
                     front = block
         self._owned[slot] = 0
         table.num_hashed = 0
+        return 0
 
     cdef void _unlink(self, int32_t block) noexcept nogil:
         cdef Block* it = &self._blocks[block]
@@ -321,6 +370,18 @@ cdef class PagedKV(KVCache):
         cdef int32_t i
         return [self._tables[slot].blocks[i] for i in range(self._owned[slot])]
 
+    @property
+    def num_cached_hashes(self):
+        """Distinct prefixes in the prefix cache."""
+        cdef int32_t block, public = 0, private = 0
+        for block in range(1, self.num_blocks + 1):
+            public += self._blocks[block].hash != 0 and self._blocks[block].chain >= 0
+            private += self._blocks[block].hash != 0 and self._blocks[block].chain == PRIVATE
+        if self._returning.size == 0:               # nobody has computed anything twice
+            return public + private
+        return public + len({self._blocks[block].hash for block in range(1, self.num_blocks + 1)
+                             if self._blocks[block].hash != 0 and self._blocks[block].chain == PRIVATE})
+
     def check(self):
         """Raise RuntimeError unless queue, reference counts, tables and prefix cache agree."""
         cdef int32_t block, slot, i, free_count = 0
@@ -337,5 +398,6 @@ cdef class PagedKV(KVCache):
                 raise RuntimeError(f"block {block}: {references[block]} owners, {self._blocks[block].references} counted")
             if (references[block] == 0) != (block in in_queue):
                 raise RuntimeError(f"block {block} with {references[block]} owners, in the free queue: {block in in_queue}")
-            if self._blocks[block].hash != 0 and self._find(self._blocks[block].hash) == 0:
+            if (self._blocks[block].hash != 0 and self._blocks[block].chain != PRIVATE
+                    and self._find(self._blocks[block].hash) == 0):
                 raise RuntimeError(f"block {block} has a hash the prefix cache does not know")

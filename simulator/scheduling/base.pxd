@@ -126,11 +126,12 @@ cdef class Scheduler:
     cdef int join(self, int32_t slot) except -1 nogil               # a sequence that has just sampled becomes a member
     cdef void leave(self, int32_t slot) noexcept nogil              # a member is one no more
     cdef int starve(self, int32_t slot) except -1 nogil             # a member does not advance in the iteration being formed
-    cdef void finish(self, int32_t slot) noexcept nogil             # frees blocks and slot
-    cdef void preempt(self, int32_t slot, Batch* batch) noexcept nogil      # recompute: all of it again later
+    cdef int finish(self, int32_t slot) except -1 nogil             # frees blocks and slot
+    cdef int preempt(self, int32_t slot, Batch* batch) except -1 nogil      # recompute: all of it again later
     cdef void advance(self) noexcept nogil                          # the iteration scheduled last has ended
     cdef int repeat(self, int32_t count) except -1 nogil            # it ended, and the same members were scheduled, `count` times
     cdef int32_t slot_of(self, int32_t row) noexcept nogil          # -1: not running
+    cdef int _vacate(self, int32_t slot, bint returns) except -1 nogil
     cdef int32_t _phase_of(self, int64_t offset) noexcept nogil
     cdef void _drop_prefilling(self, int32_t slot) noexcept nogil
     cdef int _grow(self) except -1 nogil

@@ -126,17 +126,21 @@ cdef class Scheduler:
             self.prefix_hit_tokens += sequence.num_computed
         return slot
 
-    cdef void finish(self, int32_t slot) noexcept nogil:
+    cdef int finish(self, int32_t slot) except -1 nogil:
+        return self._vacate(slot, False)
+
+    cdef int _vacate(self, int32_t slot, bint returns) except -1 nogil:
         cdef Sequence* sequence = &self._sequences[slot]
         if sequence.is_member:
             self.leave(slot)
         elif self.grouping:
             self._drop_prefilling(slot)
-        self.kv.release(slot)
+        self.kv.release(slot, returns)
         self._links.remove(&self._running, slot)
         sequence.row = -1
         self._free_slots[self._num_free_slots] = slot
         self._num_free_slots += 1
+        return 0
 
     cdef void _drop_prefilling(self, int32_t slot) noexcept nogil:
         cdef int32_t i = 0
@@ -147,7 +151,7 @@ cdef class Scheduler:
             self._prefilling[i] = self._prefilling[i + 1]
             i += 1
 
-    cdef void preempt(self, int32_t slot, Batch* batch) noexcept nogil:
+    cdef int preempt(self, int32_t slot, Batch* batch) except -1 nogil:
         cdef Sequence* sequence = &self._sequences[slot]
         cdef Preempted* record = &batch.preempted[batch.num_preempted]
         cdef int32_t row = sequence.row
@@ -161,7 +165,7 @@ cdef class Scheduler:
         self._requests[row].status = WAITING
         if sequence.is_member:
             self._requests[row].output_tokens = <int32_t>(self.iteration + sequence.offset + 1) - sequence.prompt_tokens
-        self.finish(slot)
+        return self._vacate(slot, True)
 
     cdef int32_t slot_of(self, int32_t row) noexcept nogil:
         cdef int32_t slot = self._running.head

@@ -1,5 +1,6 @@
 """What holds in every run, whatever the scenario."""
 from collections import Counter
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from support.scenario import load
 from support.traffic import random_traffic
 
 SEEDS = range(5000, 5060)
+TIMES = ("arrival_ns", "enqueued_ns", "scheduled_ns", "first_token_ns", "completed_ns")
 
 
 @pytest.fixture(scope="module", params=SEEDS)
@@ -54,7 +56,7 @@ def test_times_of_a_request_are_in_causal_order(run):
     scenario, recording = run
     output_ns = round(scenario.host.output_token_us * 1e3)
     for row, record in enumerate(recording.requests):
-        times = [int(record[name]) for name in ("arrival_ns", "enqueued_ns", "scheduled_ns", "first_token_ns", "completed_ns")]
+        times = [int(record[name]) for name in TIMES]
         known = [time for time in times if time >= 0]
         assert known == sorted(known)
         assert times[:len(known)] == known, "a later event happened without an earlier one"
@@ -128,7 +130,7 @@ def test_batches_keep_their_limits(run):
 
 
 def test_a_request_computes_each_token_but_the_last_once(run):
-    # P + out - 1 - cached tokens, if it was never preempted, verified no drafts and (async) had no wasted step in flight.
+    # P + out - 1 - cached tokens, if never preempted, without drafts and without wasted steps in flight (async).
     scenario, recording = run
     if scenario.parameters.speculative or scenario.parameters.async_scheduling:
         return
@@ -176,15 +178,11 @@ def test_replica_table_sums_up_the_iterations(run):
 
 
 def test_inter_token_samples_are_the_gaps_between_messages(run):
-    scenario, recording = run
+    _, recording = run
     gaps = Counter()
-    for row, times in recording.token_times.items():
-        messages = sorted(set(times))
-        gaps.update(later - earlier for earlier, later in zip(messages, messages[1:]))
-    samples = Counter()
-    for gap, count in zip(recording.itl_gap_ns.tolist(), recording.itl_count.tolist()):
-        samples[gap] += count
-    assert samples == gaps
+    for times in recording.token_times.values():
+        gaps.update(later - earlier for earlier, later in pairwise(sorted(set(times))))
+    assert samples_of(recording) == gaps
 
 
 def test_the_engine_is_never_idle_while_someone_could_run(run):
@@ -198,7 +196,8 @@ def test_the_engine_is_never_idle_while_someone_could_run(run):
     for step in steps_with_work(recording):
         if step["t_ns"] > end_ns:
             for row, record in enumerate(requests):
-                left_ns = record["completed_ns"] - output_ns if record["status"] == records.COMPLETED else deadlines[row]
+                completed = record["status"] == records.COMPLETED
+                left_ns = record["completed_ns"] - output_ns if completed else deadlines[row]
                 if 0 <= record["enqueued_ns"] < step["t_ns"]:
                     assert 0 <= left_ns <= max(end_ns, record["enqueued_ns"]), f"request {row} waits while nothing runs"
         end_ns = max(step["t_ns"], end_ns) + step["duration_ns"]
@@ -236,7 +235,8 @@ def test_fast_forward_changes_nothing(seed):
 
 
 @pytest.mark.parametrize("seed", range(80, 100))
-@pytest.mark.parametrize("options", [{"tracks_identity": True}, {"coupled": True}, {"coupled": True, "fast_forward": False}], ids=str)
+@pytest.mark.parametrize("options", [
+    {"tracks_identity": True}, {"coupled": True}, {"coupled": True, "fast_forward": False}], ids=str)
 def test_how_the_engine_gets_there_changes_nothing(seed, options):
     # tracks_identity: block tables where counting would do. coupled: replicas are kept up to date at every event.
     description, replicas = random_traffic(seed)
@@ -272,7 +272,8 @@ def test_a_horizon_cuts_history_and_does_not_change_it(seed, fast_forward):
     description, replicas = random_traffic(seed)
     whole = engine.run(load(description), replicas=replicas, details=False)
     horizon_ns = int(whole.requests["completed_ns"].max()) // 3
-    cut = engine.run(load(description), replicas=replicas, details=False, fast_forward=fast_forward, horizon_ns=horizon_ns)
+    cut = engine.run(load(description), replicas=replicas, details=False, fast_forward=fast_forward,
+                     horizon_ns=horizon_ns)
     for name in ("enqueued_ns", "scheduled_ns", "first_token_ns", "completed_ns"):
         output_ns = 50_000 if name in ("first_token_ns", "completed_ns") and description.get("host") else 0
         expected = np.where(whole.requests[name] - output_ns <= horizon_ns, whole.requests[name], records.NEVER_NS)

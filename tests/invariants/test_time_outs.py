@@ -5,8 +5,9 @@ from simulator.domain import records
 from support import engine
 from support.scenario import load
 
-WAYS = [{"fast_forward": fast_forward, "coupled": coupled} for fast_forward in (True, False) for coupled in (False, True)]
-PRICES = {"base_us": 5000.0, "per_sequence_us": 0.0, "per_prefill_token_us": 0.0, "per_context_token_us": 0.0}   # 5 ms each
+WAYS = [{"fast_forward": fast, "coupled": coupled} for fast in (True, False) for coupled in (False, True)]
+# Every iteration takes 5 ms.
+PRICES = {"base_us": 5000.0, "per_sequence_us": 0.0, "per_prefill_token_us": 0.0, "per_context_token_us": 0.0}
 every_way = pytest.mark.parametrize("way", WAYS, ids=str)
 
 
@@ -18,7 +19,7 @@ def serve(way, options, *requests):
 
 @every_way
 def test_a_running_request_keeps_the_tokens_it_got_in_time(way):
-    # Tokens at 5, 10, ..., 100 ms; the deadline is at 98 ms, so the twentieth comes too late and the iteration is the last.
+    # Tokens at 5, 10, ..., 100 ms; the deadline is at 98 ms, so the twentieth comes too late, in the last iteration.
     recording = serve(way, {}, ("a", 10, 100, {"deadline": 0.098}))
     assert recording.requests["status"].tolist() == [records.TIMED_OUT]
     assert recording.requests["output_tokens"].tolist() == [19]
@@ -45,7 +46,7 @@ def test_a_request_that_gives_up_leaves_the_others_alone(way):
 
 @every_way
 def test_the_next_in_line_runs_when_the_blocked_head_gives_up(way):
-    # a holds 1 of 57 blocks and b needs all 57, so c waits behind b; b gives up at 98 ms, during the iteration to 100 ms.
+    # a holds 1 of 57 blocks and b needs them all, so c waits behind b; b gives up at 98 ms, in the iteration to 100.
     options = {"num_blocks": 58, "block_size": 16, "max_model_len": 1024}
     recording = serve(way, options, ("a", 10, 100, {}), ("b", 900, 1, {"arrival": 0.001, "deadline": 0.098}),
                       ("c", 10, 1, {"arrival": 0.001}))

@@ -23,7 +23,7 @@ cdef class Face:
         self.kv.cache(slot, known_tokens)
 
     def release(self, slot):
-        self.kv.release(slot)
+        self.kv.release(slot, True)
 
     def join(self, slot, phase, order):
         self.kv.join(slot, phase, order)

@@ -199,7 +199,8 @@ class KVMachine(RuleBasedStateMachine):
         for slot in range(NUM_SLOTS):
             assert self.kv.block_table(slot) == self.model.tables.get(slot, [])
         assert self.kv.num_cached_hashes == len(set(self.model.content.values()))
-        for row, length in enumerate(self.text_length):
+        for row in self.idle_rows():
+            length = self.text_length[row]
             assert self.ours.lookup(row, length) == len(self.model.lookup(self.text(row)))
 
     def teardown(self):

@@ -28,7 +28,7 @@ class KvCache:
         self.hash_of = {}
         self.table = {}
         self.evicted = []
-        self._codes = {}                            # (code of the parent, tokens of the block) -> code: hashes without collisions
+        self._codes = {}                            # (parent's code, tokens of the block) -> code: no collisions
 
     def can_ever_hold(self, num_tokens):
         return ceil_div(num_tokens, self.block_size) < len(self.holders)

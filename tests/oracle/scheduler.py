@@ -128,7 +128,8 @@ class Scheduler:
                 if not request.is_running:
                     break
                 step.add(request, num_tokens)
-                drafts = min(request.num_drafts, num_tokens + request.computed - request.num_tokens - request.placeholders)
+                known = request.num_tokens + request.placeholders
+                drafts = min(request.num_drafts, request.computed + num_tokens - known)
                 if drafts > 0:
                     step.drafts[request.row] = drafts
                 request.num_drafts = 0
@@ -183,7 +184,8 @@ class Scheduler:
                 continue
             hits = self.cache.lookup(request)
             num_hit = len(hits) * self.cache.block_size
-            may_pad = (decoding or num_hit > 0) and not prefilling and num_hit + self.num_drafts + 2 <= self.max_model_len
+            may_pad = ((decoding or num_hit > 0) and not prefilling
+                       and num_hit + self.num_drafts + 2 <= self.max_model_len)
             num_tokens, num_pad = self._first_chunk(request, num_hit, step, may_pad)
             if num_tokens > step.budget:
                 if not self.old:

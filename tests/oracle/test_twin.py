@@ -11,8 +11,8 @@ from support.traffic import random_traffic
 STEP_FIELDS = ("t_ns", "scheduled", "hits", "drafts", "preempted", "running", "waiting", "free_blocks", "evicted",
                "cached_hashes", "blocks", "free_queue")
 END_FIELDS = ("finished", "free_blocks_end", "free_queue_end", "duration_ns")       # of steps that scheduled something
-REQUEST_FIELDS = ("status", "enqueued_ns", "scheduled_ns", "first_token_ns", "completed_ns", "output_tokens", "cached_tokens",
-                  "preemptions")
+REQUEST_FIELDS = ("status", "enqueued_ns", "scheduled_ns", "first_token_ns", "completed_ns", "output_tokens",
+                  "cached_tokens", "preemptions")
 
 
 MAX_STEPS = 3000        # the scenarios take some 50; one that never ends is compared this far
@@ -70,8 +70,8 @@ def test_engine_and_twin_agree_on_longer_workloads(seed):
     recording = engine.run(scenario, replicas=replicas, details=False)
     for replica in range(replicas):
         rows = range(replica, len(scenario.workload), replicas)
-        twin = simulate(scenario.workload, scenario.parameters, scenario.prices, host=scenario.host, rows=rows, max_steps=20_000,
-                        details=False, **scenario.cache)
+        twin = simulate(scenario.workload, scenario.parameters, scenario.prices, host=scenario.host, rows=rows,
+                        max_steps=20_000, details=False, **scenario.cache)
         for name in REQUEST_FIELDS:
             np.testing.assert_array_equal(recording.requests[name][rows], twin.requests[name][rows], err_msg=name)
         assert {row: times for row, times in recording.token_times.items() if row in rows} == twin.token_times

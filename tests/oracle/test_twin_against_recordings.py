@@ -6,7 +6,7 @@ from support import goldens
 from support.log import first_difference, to_log
 from support.scenario import load
 
-# The large cases (2,000 requests) are for the engine; the twin has nothing to learn from them and takes seconds for each.
+# The large cases (2,000 requests) are for the engine: the twin takes seconds for each and learns nothing from them.
 CASES = [path for path in goldens.case_paths() if not goldens.case_name(path).startswith("3")]
 
 
@@ -18,6 +18,7 @@ def test_twin_reproduces_the_recorded_run(path):
         pytest.skip("KV connector")
     log = goldens.read_log(path)
     scenario = load(description, goldens.late_arrivals(log))
-    recording = simulate(scenario.workload, scenario.parameters, scenario.prices, max_steps=len(log["steps"]) + 2, **scenario.cache)
+    recording = simulate(scenario.workload, scenario.parameters, scenario.prices, max_steps=len(log["steps"]) + 2,
+                         **scenario.cache)
     difference = first_difference(log, to_log(recording, scenario.ids), is_cut=log["summary"]["cut"])
     assert difference is None, difference

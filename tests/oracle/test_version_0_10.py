@@ -1,4 +1,7 @@
-"""Where vLLM 0.10 differs from 0.32: examples worked by hand, for engine and twin. Source: ../shared/specs/vllm.md, D.12."""
+"""Where vLLM 0.10 differs from 0.32: examples worked by hand, for engine and twin.
+
+Source: ../shared/specs/vllm.md, D.12.
+"""
 from oracle.twin import simulate
 from support import engine
 from support.scenario import load
@@ -22,7 +25,7 @@ def request(request_id, prompt, outputs=1, arrival=0.0, **more):
 
 
 def test_every_victim_before_the_current_request_costs_another_its_turn():
-    # 6 usable blocks of 4: a, b, d, e hold one each and c two, when c wants two more. a and b go, the worst by priority.
+    # 6 usable blocks of 4: a, b, d, e hold one each and c two, when c wants two more. a and b go, worst by priority.
     # 0.10 does not move its index back by two, so the two requests behind c are passed over; 0.32 serves them.
     options = {"num_blocks": 7, "block_size": 4, "policy": "priority", "scheduler_reserve_full_isl": False,
                "enable_prefix_caching": False, "max_num_batched_tokens": 40, "long_prefill_token_threshold": 8}

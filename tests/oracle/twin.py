@@ -50,7 +50,7 @@ class Replica:
         self.details = True
         self.future = deque()                                       # (enqueued_ns, row), in that order
         self.now_ns = 0
-        self.free_at_ns = 0                                         # when the accelerator has done all decided iterations
+        self.free_at_ns = 0                                         # when all decided iterations have ended
 
     def expect(self, rows):
         self.future.extend(sorted((self._enqueued_ns(row), row) for row in rows))
@@ -134,7 +134,8 @@ class Replica:
     def _load(self, step):
         """Return what an iteration computes: the sums its duration depends on."""
         decode = sum(step.scheduled[row] for row in step.decoding)
-        return {"sequences": len(step.scheduled), "prefill_tokens": sum(step.scheduled.values()) - decode, "decode_tokens": decode,
+        return {"sequences": len(step.scheduled), "prefill_tokens": sum(step.scheduled.values()) - decode,
+                "decode_tokens": decode,
                 "context_tokens": sum(step.before[row] + step.scheduled[row] for row in step.decoding)}
 
     def _duration_ns(self, load):
@@ -157,7 +158,7 @@ class Replica:
             requests["status"][row] = records.WAITING
         load = self._load(step)
         entry = {
-            "replica": 0, "t_ns": self.now_ns, "duration_ns": self._duration_ns(load) if step.scheduled else 0, "load": load,
+            "t_ns": self.now_ns, "duration_ns": self._duration_ns(load) if step.scheduled else 0, "load": load,
             "scheduled": list(step.scheduled.items()), "hits": step.hits, "drafts": step.drafts,
             "preempted": step.preempted, "running": [request.row for request in scheduler.running],
             "waiting": [request.row for request in scheduler.waiting], "free_blocks": len(cache.free),

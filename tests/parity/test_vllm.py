@@ -6,6 +6,8 @@ from support.log import first_difference, to_log
 from support.scenario import load
 
 CASES = goldens.case_paths()
+PARAMETERS = [pytest.param(path, id=goldens.case_name(path), marks=[pytest.mark.slow] if "_large_" in path.name else [])
+              for path in CASES]
 
 # Cases that cannot agree, by name, with the reason. There are none.
 EXCEPTIONS = {}
@@ -13,7 +15,7 @@ EXCEPTIONS = {}
 
 @pytest.mark.skipif(not CASES, reason=f"no recorded runs under {goldens.GOLDENS}")
 @pytest.mark.parametrize("fast_forward", [True, False], ids=["fast_forward", "stepwise"])
-@pytest.mark.parametrize("path", CASES, ids=goldens.case_name)
+@pytest.mark.parametrize("path", PARAMETERS)
 def test_engine_reproduces_the_recorded_run(path, fast_forward):
     description = goldens.read_scenario(path)
     if description["options"].get("kv_connector"):

@@ -36,9 +36,9 @@ def read_log(path):
 def late_arrivals(log):
     """Return the ids of requests that arrived at the very instant of a decision which did not see them yet.
 
-    The recorder's clock is a sum of floats: where the exact sum meets an arrival, the float may fall short of it by one bit
-    (4 x 0.025 against 0.1), and the request waits for the next decision. An exact clock has to be told; this replays the
-    recorder's sums.
+    The recorder's clock is a sum of floats: where the exact sum meets an arrival, the float may fall short of it by one
+    bit (4 x 0.025 against 0.1), and the request waits for the next decision. An exact clock has to be told; this
+    replays the recorder's sums.
     """
     price, ends, busy_until, late = log["step_time"], {}, 0.0, set()
     arrivals = {}
@@ -47,7 +47,8 @@ def late_arrivals(log):
     for step in log["steps"]:
         arrived = arrivals.get(step["t"], ())
         now = ends.get(step["t"], step["t"])
-        late.update(request["id"] for request in arrived if request["arrival"] > now and request["id"] not in step["new"])
+        late.update(request["id"] for request in arrived
+                    if request["arrival"] > now and request["id"] not in step["new"])
         if step["scheduled"]:
             busy_until = max(now, busy_until) + (price["base"] + price["per_token"] * step["total_tokens"]
                                                  + price["per_req"] * len(step["scheduled"]))

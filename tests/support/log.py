@@ -1,7 +1,7 @@
 """A recording in the format of the recorded logs, and the first difference between two of them.
 
-Times in logs are seconds rounded to 6 decimals, and every duration and arrival of the recorded scenarios is a whole number
-of microseconds. So a rounded time is the exact time: comparing round(t * 1e9) with our nanoseconds is exact.
+Times in logs are seconds rounded to 6 decimals, and every duration and arrival of the recorded scenarios is a whole
+number of microseconds. So a rounded time is the exact time: comparing round(t * 1e9) with our nanoseconds is exact.
 """
 STEP_FIELDS = ("t", "scheduled", "dur", "preempted", "hits", "drafts", "running", "waiting", "free_blocks", "evicted",
                "cached_hashes", "blocks", "free_queue", "finished", "free_blocks_end", "free_queue_end")
@@ -22,8 +22,9 @@ def _request_entry(recording, row, request_id):
         return int(record[name]) if record[name] >= 0 else None
 
     return {"id": request_id, "prompt_len": int(record["prompt_tokens"]),
-            "first_scheduled": when("scheduled_ns"), "first_token": when("first_token_ns"), "finish": when("completed_ns"),
-            "n_out": int(record["output_tokens"]), "preemptions": int(record["preemptions"]),
+            "first_scheduled": when("scheduled_ns"), "first_token": when("first_token_ns"),
+            "finish": when("completed_ns"), "n_out": int(record["output_tokens"]),
+            "preemptions": int(record["preemptions"]),
             "cached_tokens": int(record["cached_tokens"]) if record["scheduled_ns"] >= 0 else None,
             "token_times": [int(time) for time in recording.token_times.get(row, ())]}
 
@@ -46,8 +47,8 @@ def _step_entry(step, ids, number):
 def first_difference(recorded, ours, is_cut=False):
     """Return a readable account of the first difference between a recorded log and `to_log` of ours, or None.
 
-    A field that the recorder did not log (or logged as a count) is not compared (or compared by count). Zero-token steps
-    of async runs are left out of logs. A log that was cut says nothing about what comes after.
+    A field that the recorder did not log (or logged as a count) is not compared (or compared by count). Zero-token
+    steps of async runs are left out of logs. A log that was cut says nothing about what comes after.
     """
     theirs = recorded["steps"]
     steps = ours["steps"]
@@ -95,7 +96,8 @@ def _request_difference(recorded, ours, is_cut):
                 expected = [nanoseconds(time) for time in expected]
                 found = found[:len(expected)] if is_cut else found
             if expected != found:
-                return f"request {request['id']}, {name}: recorded {_changed(expected, found)}, ours {_changed(found, expected)}"
+                return (f"request {request['id']}, {name}: recorded {_changed(expected, found)}, "
+                        f"ours {_changed(found, expected)}")
     return None
 
 

@@ -7,9 +7,9 @@ TOKENS_PER_GROUP = 40
 def random_description(seed, beyond_vllm=False):
     """Return the JSON description of a random scenario.
 
-    Step times are multiples of 100 us and each instant of arrival has a remainder of its own, so that no sum of floats can
-    fall on the wrong side of an arrival. `beyond_vllm` adds what the real scheduler has no word for (deadlines, requests
-    without output, host times, separate prices) and version 0.10, and lets arrivals meet the ends of iterations.
+    Step times are multiples of 100 us and each instant of arrival has a remainder of its own, so that no sum of floats
+    can fall on the wrong side of an arrival. `beyond_vllm` adds what the real scheduler has no word for (deadlines,
+    requests without output, host times, separate prices) and version 0.10, and lets arrivals meet ends of iterations.
     """
     rng = Random(seed)
     options = _options(rng)
@@ -54,8 +54,9 @@ def _options(rng):
 
 def _requests(rng, options, ties):
     # Without chunking a prompt must fit the budget, or it waits for ever (resumed: with its outputs).
-    room = min(options["max_model_len"], options["max_num_scheduled_tokens"] or 10**9, options["max_num_batched_tokens"])
-    room = options["max_model_len"] if options["enable_chunked_prefill"] else room
+    room = options["max_model_len"]
+    if not options["enable_chunked_prefill"]:
+        room = min(room, options["max_num_scheduled_tokens"] or room, options["max_num_batched_tokens"])
     requests, now = [], 0.0
     for number in range(rng.randint(3, 16)):
         if not number or rng.random() < 0.6:
@@ -96,8 +97,9 @@ def _go_beyond_vllm(rng, description):
         description["options"]["scheduler_reserve_full_isl"] = None         # the default of the version
     if rng.random() < 0.5:
         del description["step_time"]
-        description["prices"] = {"base_us": rng.choice([2000.0, 5000.0]), "per_sequence_us": 10.0, "per_prefill_token_us": 21.3,
-                                 "per_decode_token_us": rng.choice([0.0, 7.7]), "per_context_token_us": 0.05}
+        description["prices"] = {
+            "base_us": rng.choice([2000.0, 5000.0]), "per_sequence_us": 10.0, "per_prefill_token_us": 21.3,
+            "per_decode_token_us": rng.choice([0.0, 7.7]), "per_context_token_us": 0.05}
     if rng.random() < 0.3:
         description["host"] = {"queue_base_us": 250.0, "queue_per_prompt_token_us": 3.5, "output_token_us": 40.0,
                                "iteration_us": 100.0}

@@ -1,7 +1,7 @@
 """Scenarios: JSON descriptions of a run, as the recorded cases use them, turned into what the engine takes.
 
-The format is that of ../shared/specs/vllm.md (top of the page) with a few keys of our own: per request `deadline` (s), an
-`output_len` of 0, and the own stream of another request in `["own", id, n]`; per scenario `options.vllm_version`,
+The format is that of ../shared/specs/vllm.md (top of the page) with a few keys of our own: per request `deadline` (s),
+an `output_len` of 0, and the own stream of another request in `["own", id, n]`; per scenario `options.vllm_version`,
 `prices` (keys of `LinearParameters`, in place of `step_time`) and `host` (keys of `HostParameters`).
 """
 from dataclasses import dataclass
@@ -46,7 +46,7 @@ def nanoseconds(seconds):
 
 
 def load(description, late=()):
-    """Return the `Scenario` of a JSON description; requests in `late` (ids) arrive one nanosecond later than it says."""
+    """Return the `Scenario` of a JSON description; requests in `late` (ids) arrive one nanosecond later."""
     options = DEFAULTS | description["options"]
     requests = sorted(description["requests"], key=lambda request: nanoseconds(request["arrival"]))     # stable
     return Scenario(
@@ -94,7 +94,8 @@ def _workload(requests, late):
     segments = [segment for request in requests for segment in prompts[request["id"]]]
     return Workload(requests=table, demands=_demands(requests, prompts), outcomes=outcomes,
                     segments=np.array(segments, records.SEGMENT), request_ids=[request["id"] for request in requests],
-                    prompts_use_outputs=any(piece[0] == "output" for request in requests for piece in request["prompt"]))
+                    prompts_use_outputs=any(piece[0] == "output" for request in requests
+                                            for piece in request["prompt"]))
 
 
 def _demands(requests, prompts):

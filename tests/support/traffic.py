@@ -8,7 +8,8 @@ def random_traffic(seed):
     block_size, replicas = rng.choice([1, 8, 16]), rng.choice([1, 1, 2, 5])
     options = {
         "max_num_batched_tokens": rng.choice([64, 512, 4096]), "max_num_seqs": rng.choice([2, 16, 64]),
-        "block_size": block_size, "max_model_len": 1024, "num_blocks": 1 + rng.choice([1100, 2200, 20_000]) // block_size,
+        "block_size": block_size, "max_model_len": 1024,
+        "num_blocks": 1 + rng.choice([1100, 2200, 20_000]) // block_size,
         "enable_prefix_caching": rng.random() < 0.5, "policy": rng.choice(["fcfs", "fcfs", "priority"]),
         "enable_chunked_prefill": rng.random() < 0.9, "long_prefill_token_threshold": rng.choice([0, 0, 40]),
         "scheduler_reserve_full_isl": rng.random() < 0.8, "watermark": rng.choice([0.0, 0.0, 0.05]),
@@ -26,7 +27,8 @@ def random_traffic(seed):
             requests[-1]["deadline"] = round(now + rng.choice([0.02, 0.5, 3.0]), 6)
     description = {
         "name": f"traffic{seed}", "options": options, "requests": requests, "spec_accept": [1, 0, 2],
-        "prices": {"base_us": 5000.0, "per_sequence_us": 10.0, "per_prefill_token_us": 20.0, "per_context_token_us": 0.05}}
+        "prices": {"base_us": 5000.0, "per_sequence_us": 10.0, "per_prefill_token_us": 20.0,
+                   "per_context_token_us": 0.05}}
     if rng.random() < 0.3:
         description["host"] = {"queue_base_us": 300.0, "output_token_us": 50.0, "iteration_us": 150.0}
     return description, replicas

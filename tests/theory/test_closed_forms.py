@@ -14,8 +14,8 @@ BASE, SEQUENCE, PREFILL, DECODE, CONTEXT = 5_000_000, 10_000, 20_000, 3_000, 500
 
 
 def serve(workload, fast_forward=True, **parameters):
-    return record(workload, VllmParameters(**parameters), latency=Linear(PRICES), fast_forward=fast_forward, details=False,
-                  **CACHE)
+    return record(workload, VllmParameters(**parameters), latency=Linear(PRICES), fast_forward=fast_forward,
+                  details=False, **CACHE)
 
 
 def decode_ns(batch, prompt, outputs):
@@ -69,7 +69,7 @@ def test_throughput_at_saturation_approaches_that_of_a_full_batch():
     rng = np.random.default_rng(5)
     outputs = rng.integers(1, 400, 3_000)
     prices = LinearParameters(base_us=5000.0, per_sequence_us=10.0, per_prefill_token_us=0.0, per_context_token_us=0.0)
-    recording = record(plain_workload(np.zeros(3_000), 1, outputs), VllmParameters(max_num_seqs=32), latency=Linear(prices),
-                       details=False, **CACHE)
+    recording = record(plain_workload(np.zeros(3_000), 1, outputs), VllmParameters(max_num_seqs=32),
+                       latency=Linear(prices), details=False, **CACHE)
     tokens_per_s = outputs.sum() / (recording.requests["completed_ns"].max() / 1e9)
     assert tokens_per_s == pytest.approx(32 / (0.005 + 32 * 10e-6), rel=0.02)

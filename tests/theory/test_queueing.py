@@ -11,13 +11,16 @@ CACHE = {"num_gpu_blocks": 4096, "block_size": 16, "enable_prefix_caching": Fals
 SERVICE_NS = 10_000_000
 
 
+def serve(workload, prices, **parameters):
+    return record(workload, VllmParameters(**parameters), latency=Linear(prices), details=False, **CACHE)
+
+
 def single_server(utilisation, count, seed):
-    """Serve Poisson arrivals one at a time, one token each, 10 ms an iteration; return (arrivals, waiting times), ns."""
+    """Serve Poisson arrivals one at a time, 10 ms each; return (arrivals, waiting times) in ns."""
     gaps = np.random.default_rng(seed).exponential(SERVICE_NS / utilisation, count)
     arrivals = np.rint(np.cumsum(gaps)).astype(np.int64)
-    prices = LinearParameters(base_us=SERVICE_NS / 1e3, per_sequence_us=0.0, per_prefill_token_us=0.0, per_context_token_us=0.0)
-    requests = record(plain_workload(arrivals, 100, 1), VllmParameters(max_num_seqs=1), latency=Linear(prices), details=False,
-                      **CACHE).requests
+    prices = LinearParameters(base_us=SERVICE_NS / 1e3, per_sequence_us=0.0, per_prefill_token_us=0.0)
+    requests = serve(plain_workload(arrivals, 100, 1), prices, max_num_seqs=1).requests
     assert (requests["completed_ns"] == requests["scheduled_ns"] + SERVICE_NS).all()
     return arrivals, requests["scheduled_ns"] - arrivals
 
@@ -44,7 +47,7 @@ def test_littles_law_holds_for_the_batch():
     rng = np.random.default_rng(3)
     arrivals = np.sort(rng.integers(0, 10**10, 2_000))
     workload = plain_workload(arrivals, rng.integers(1, 300, 2_000), rng.integers(1, 200, 2_000))
-    recording = record(workload, VllmParameters(max_num_seqs=64), latency=Linear(LinearParameters()), details=False, **CACHE)
+    recording = serve(workload, LinearParameters(), max_num_seqs=64)
     requests, iterations = recording.requests, recording.iterations
     assert requests["preemptions"].sum() == 0
     in_batch = (iterations["running"].astype(np.int64) * iterations["duration_ns"]).sum()
@@ -57,7 +60,7 @@ def test_littles_law_holds_for_the_queue():
     rng = np.random.default_rng(4)
     arrivals = np.sort(rng.integers(0, 10**9, 1_000))
     workload = plain_workload(arrivals, rng.integers(1, 300, 1_000), rng.integers(1, 100, 1_000))
-    recording = record(workload, VllmParameters(max_num_seqs=16), latency=Linear(LinearParameters()), details=False, **CACHE)
+    recording = serve(workload, LinearParameters(), max_num_seqs=16)
     requests, iterations = recording.requests, recording.iterations
     starts = iterations["start_ns"]
     seen = starts[np.searchsorted(starts, arrivals)]

@@ -1,0 +1,92 @@
+"""Blocks that preempted requests left behind and may find again."""
+from libc.stdint cimport int32_t, int64_t, uint64_t
+from libc.stdlib cimport free, realloc
+cimport cython
+
+from simulator.core.errors cimport out_of_memory
+from simulator.core.hash_map cimport HashMap
+
+
+cdef inline uint64_t key_of(int32_t row) noexcept nogil:
+    return <uint64_t>(row + 1) * <uint64_t>0x9E3779B97F4A7C15 >> 17
+
+
+@cython.final
+cdef class ReturningBlocks:
+    """By request, where its private blocks were when it was preempted."""
+
+    def __cinit__(self):
+        self._entry_of = HashMap()
+        self._free = -1
+
+    def __dealloc__(self):
+        cdef int32_t i
+        for i in range(self._num_entries):
+            free(self._entries[i].blocks)
+        free(self._entries)
+
+    cdef Returning* get(self, int32_t row) noexcept nogil:
+        cdef int32_t entry = self._entry_of.get(key_of(row))
+        return &self._entries[entry] if entry >= 0 else NULL
+
+    cdef int keep(self, int32_t row, const int32_t* table, int32_t begin, int32_t end) except -1 nogil:
+        cdef Returning* entry = self._entry(row)
+        cdef int32_t old = entry.count, i, index
+        cdef LeftBlock* blocks
+        if old + end - begin > entry.room:
+            blocks = <LeftBlock*>realloc(entry.blocks, (old + end - begin) * sizeof(LeftBlock))
+            if blocks == NULL:
+                return out_of_memory()
+            entry.blocks = blocks
+            entry.room = old + end - begin
+        blocks = entry.blocks
+        for i in range(begin, end):
+            blocks[old + i - begin].index = i
+            blocks[old + i - begin].block = table[i]
+        for i in range(old):                            # a block that is known already keeps its place
+            index = blocks[i].index
+            if begin <= index < end and blocks[i].block == table[index]:
+                blocks[old + index - begin].block = 0
+        for i in range(old, old + end - begin):
+            if blocks[i].block != 0:
+                blocks[entry.count] = blocks[i]
+                entry.count += 1
+        return 0
+
+    cdef void drop(self, int32_t row) noexcept nogil:
+        cdef int32_t entry = self._entry_of.remove(key_of(row))
+        if entry < 0:
+            return
+        free(self._entries[entry].blocks)
+        self._entries[entry].blocks = NULL
+        self._entries[entry].row = self._free           # the free entries are a list
+        self._free = entry
+        self.size -= 1
+
+    cdef Returning* _entry(self, int32_t row) except NULL nogil:
+        """What this request left behind, an empty entry if nothing yet."""
+        cdef Returning* entry = self.get(row)
+        cdef Returning* entries
+        cdef int32_t i = self._free
+        if entry != NULL:
+            return entry
+        if i < 0 and self._num_entries == self._room:
+            entries = <Returning*>realloc(self._entries, (2 * self._room + 16) * sizeof(Returning))
+            if entries == NULL:
+                out_of_memory()
+                return NULL
+            self._entries = entries
+            self._room = 2 * self._room + 16
+        if i < 0:
+            i = self._num_entries
+            self._num_entries += 1
+            self._entries[i].row = -1
+        self._entry_of.put(key_of(row), i)
+        self._free = self._entries[i].row
+        entry = &self._entries[i]
+        entry.row = row
+        entry.count = 0
+        entry.room = 0
+        entry.blocks = NULL
+        self.size += 1
+        return entry
