@@ -149,7 +149,7 @@ cdef class Cluster:
         if self._requests[row].status >= COMPLETED:
             return 0
         (<Replica>self._replicas[index]).advance(now_ns + 1, now_ns + 1)
-        (<Replica>self._replicas[index]).time_out(row)
+        (<Replica>self._replicas[index]).time_out(row, now_ns)
         if self._coupled:
             self._wakes.set(index, (<Replica>self._replicas[index]).wake_ns)
         return 0

@@ -2,7 +2,8 @@
 from libc.stdint cimport int32_t, int64_t
 
 from simulator.engine.replica cimport Replica
-from simulator.scheduling.base cimport Batch, Entry, Scheduler, Sequence
+from simulator.scheduling.base cimport Scheduler, Sequence
+from simulator.scheduling.batch cimport Batch, Entry
 
 from dataclasses import dataclass
 

@@ -4,6 +4,7 @@ cimport cython
 
 from simulator.core.weighted_samples cimport WeightedSamples
 from simulator.domain.tables cimport IterationRow, TokenRow
+from simulator.scheduling.batch cimport Batch
 
 
 @cython.final
@@ -30,12 +31,8 @@ cdef class Recorder:
         self.num_tokens += 1
         return 0
 
-    # A row to fill in.
-    cdef inline IterationRow* iteration(self) except NULL nogil:
-        if self.num_iterations == self._room_iterations:
-            self._grow_iterations()
-        self.num_iterations += 1
-        return &self._iterations[self.num_iterations - 1]
+    # Replica `index` has ended this iteration.
+    cdef int iteration(self, int32_t index, const Batch* batch) except -1 nogil
 
     cdef int _grow_iterations(self) except -1 nogil
     cdef int _flush_tokens(self) except -1 nogil

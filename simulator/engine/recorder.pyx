@@ -3,7 +3,9 @@ from libc.stdint cimport int32_t, int64_t
 cimport cython
 
 from simulator.core.weighted_samples cimport WeightedSamples
+from simulator.domain.batch cimport BatchShape
 from simulator.domain.tables cimport IterationRow, TokenRow
+from simulator.scheduling.batch cimport Batch
 
 import numpy as np
 
@@ -40,6 +42,27 @@ cdef class Recorder:
         self._token_rows = rows
         self._tokens = &view[0]
         self._room_tokens = len(rows)
+
+    cdef int iteration(self, int32_t index, const Batch* batch) except -1 nogil:
+        cdef const BatchShape* shape = &batch.shape
+        cdef IterationRow* row
+        if self.num_iterations == self._room_iterations:
+            self._grow_iterations()
+        row = &self._iterations[self.num_iterations]
+        self.num_iterations += 1
+        row.replica = index
+        row.stage = 0
+        row.start_ns = batch.start_ns
+        row.duration_ns = batch.duration_ns
+        row.sequences = shape.num_sequences
+        row.prefill_tokens = <int32_t>shape.prefill_tokens
+        row.decode_tokens = <int32_t>shape.decode_tokens
+        row.context_tokens = shape.context_tokens
+        row.waiting = batch.waiting
+        row.running = batch.running
+        row.used_blocks = batch.used_blocks
+        row.preempted = batch.num_preempted
+        return 0
 
     cdef int _grow_iterations(self) except -1 nogil:
         with gil:

@@ -10,7 +10,8 @@ from simulator.engine.acceptance cimport Acceptance
 from simulator.engine.recorder cimport Recorder
 from simulator.kv.base cimport KVCache
 from simulator.latency.base cimport LatencyModel
-from simulator.scheduling.base cimport Batch, Entry, Scheduler
+from simulator.scheduling.base cimport Scheduler
+from simulator.scheduling.batch cimport Batch, Entry
 
 cdef enum:
     MAX_IN_FLIGHT = 2           # batches: 1, or 2 under async scheduling
@@ -59,7 +60,7 @@ cdef class Replica:
     cdef int enqueue(self, int32_t row, int64_t now_ns) except -1 nogil
 
     # The client of a request gave up; advance(now_ns + 1) came before.
-    cdef int time_out(self, int32_t row) except -1 nogil
+    cdef int time_out(self, int32_t row, int64_t now_ns) except -1 nogil
 
     # Start of the first iteration that is not recorded yet; NEVER_NS if there is none.
     cdef int64_t first_open_ns(self) noexcept nogil
@@ -78,9 +79,8 @@ cdef class Replica:
     cdef int _complete(self) except -1 nogil
     cdef int _end_iteration(self, Batch* batch) except -1 nogil
     cdef int _end_run(self, Batch* batch) except -1 nogil
-    cdef int _write_row(self, const Batch* batch) except -1 nogil
     cdef int _record(self, const Batch* batch) except -1 nogil
-    cdef int _sample_members(self, const Batch* batch) except -1 nogil
+    cdef int _sample_members(self, const Batch* batch, bint is_in_progress) except -1 nogil
     cdef bint _is_aborted(self, int32_t row) noexcept nogil
     cdef int _collect_aborted(self) except -1 nogil
     cdef int _return(self, const Entry* entry, int64_t now_ns) except -1 nogil

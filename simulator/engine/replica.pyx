@@ -1,17 +1,17 @@
 """One serving instance: the order of an iteration, and nothing of any policy."""
 from libc.stdint cimport int8_t, int32_t, int64_t
-from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.stdlib cimport free, malloc, realloc
 cimport cython
 
 from simulator.core.clock cimport NEVER_NS
 from simulator.core.errors cimport out_of_memory
 from simulator.core.finish_heap cimport FinishHeap
-from simulator.domain.batch cimport BatchShape, Chunk
+from simulator.domain.batch cimport BatchShape
 from simulator.domain.request cimport COMPLETED, DROPPED, REJECTED, RUNNING, TIMED_OUT, Demand, Outcome, Request
-from simulator.domain.tables cimport IterationRow
 from simulator.kv.base cimport KVCache, blocks_for
 from simulator.latency.base cimport LatencyModel
-from simulator.scheduling.base cimport Batch, Entry, Preempted, Scheduler, Sequence
+from simulator.scheduling.base cimport Scheduler, Sequence
+from simulator.scheduling.batch cimport Batch, Entry, Preempted, free_batch, reserve_batch
 
 cdef enum:
     MAX_RUN = 1024              # iterations planned at once
@@ -60,19 +60,12 @@ cdef class Replica:
         if self._ends == NULL or self._used == NULL or self._finished == NULL:
             raise MemoryError()
         for i in range(self._max_in_flight):
-            self._batches[i].room = room
-            self._batches[i].entries = <Entry*>malloc(room * sizeof(Entry))
-            self._batches[i].chunks = <Chunk*>malloc(room * sizeof(Chunk))
-            self._batches[i].preempted = <Preempted*>malloc(room * sizeof(Preempted))
-            if self._batches[i].entries == NULL or self._batches[i].chunks == NULL or self._batches[i].preempted == NULL:
-                raise MemoryError()
+            reserve_batch(&self._batches[i], room)
 
     def __dealloc__(self):
         cdef int32_t i
         for i in range(MAX_IN_FLIGHT):
-            free(self._batches[i].entries)
-            free(self._batches[i].chunks)
-            free(self._batches[i].preempted)
+            free_batch(&self._batches[i])
         free(self._ends)
         free(self._used)
         free(self._finished)
@@ -107,14 +100,18 @@ cdef class Replica:
             self.wake_ns = now_ns
         return 0
 
-    cdef int time_out(self, int32_t row) except -1 nogil:
+    cdef int time_out(self, int32_t row, int64_t now_ns) except -1 nogil:
         cdef Request* request = &self._requests[row]
         cdef void* aborted
         if request.status >= COMPLETED:
             return 0
+        if self._run_length > 1:
+            self._cut(now_ns + 1)
         if request.status != RUNNING:
             self.scheduler.waiting.remove(row)
             self._leave(row, TIMED_OUT, -1)
+            if self._num_in_flight == 0:
+                self.wake_ns = now_ns                   # it may have blocked the queue
             return 0
         if self._num_aborted == self._room_aborted:
             aborted = realloc(self._aborted, (2 * self._room_aborted + 16) * sizeof(int32_t))
@@ -276,9 +273,9 @@ cdef class Replica:
         cdef int32_t count = self._run_length - 1, i
         for i in range(count):
             if self._recorder.wants_iterations:
-                self._write_row(batch)
+                self._recorder.iteration(self.index, batch)
             if i == 0 or self._recorder.wants_tokens:
-                self._sample_members(batch)
+                self._sample_members(batch, False)
             else:
                 self._recorder.gaps.add(batch.duration_ns, batch.num_members)
             self.row.used_block_ns += <double>batch.used_blocks * <double>batch.duration_ns
@@ -299,7 +296,7 @@ cdef class Replica:
         self._num_finished = 0
         self._record(batch)
         if self.scheduler.grouping:
-            self._sample_members(batch)
+            self._sample_members(batch, True)
             self.scheduler.advance()
         if self._num_aborted > 0:
             self._collect_aborted()
@@ -327,26 +324,9 @@ cdef class Replica:
         self.row.decode_tokens += shape.decode_tokens
         if batch.used_blocks > self.row.peak_used_blocks:
             self.row.peak_used_blocks = batch.used_blocks
-        return self._write_row(batch) if self._recorder.wants_iterations else 0
+        return self._recorder.iteration(self.index, batch) if self._recorder.wants_iterations else 0
 
-    cdef int _write_row(self, const Batch* batch) except -1 nogil:
-        cdef const BatchShape* shape = &batch.shape
-        cdef IterationRow* out = self._recorder.iteration()
-        out.replica = self.index
-        out.stage = 0
-        out.start_ns = batch.start_ns
-        out.duration_ns = batch.duration_ns
-        out.sequences = shape.num_sequences
-        out.prefill_tokens = <int32_t>shape.prefill_tokens
-        out.decode_tokens = <int32_t>shape.decode_tokens
-        out.context_tokens = shape.context_tokens
-        out.waiting = batch.waiting
-        out.running = batch.running
-        out.used_blocks = batch.used_blocks
-        out.preempted = batch.num_preempted
-        return 0
-
-    cdef int _sample_members(self, const Batch* batch) except -1 nogil:
+    cdef int _sample_members(self, const Batch* batch, bint is_in_progress) except -1 nogil:
         """Each member got a token at the end of this iteration; the one before came at its start, or earlier if it was late."""
         cdef int32_t slot, usual = batch.num_members
         cdef Sequence* sequence
@@ -355,7 +335,7 @@ cdef class Replica:
             while slot >= 0:
                 sequence = &self.scheduler._sequences[slot]
                 if sequence.is_member and not sequence.is_starved:
-                    if self._is_aborted(sequence.row):
+                    if is_in_progress and self._is_aborted(sequence.row):
                         usual -= 1
                     else:
                         if sequence.late_ns > 0:

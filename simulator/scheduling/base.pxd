@@ -8,9 +8,9 @@ from libc.stdint cimport int8_t, int32_t, int64_t
 cimport cython
 
 from simulator.core.index_list cimport IndexLinks, IndexList
-from simulator.domain.batch cimport BatchShape, Chunk
 from simulator.domain.request cimport Demand, Request
 from simulator.kv.base cimport KVCache
+from simulator.scheduling.batch cimport Batch, Entry
 from simulator.scheduling.waiting_queue cimport WaitingQueue
 
 
@@ -32,40 +32,6 @@ cdef struct Sequence:
     int8_t is_partial           # the last scheduled chunk ends before the end of its text
     int8_t is_new               # admitted by the batch being formed
     int8_t is_starved           # of a member, where num_starved > 0: it has no turn in the batch scheduled last
-
-
-cdef struct Entry:              # a sequence in a batch that is not a member
-    int32_t slot
-    int32_t row
-    int32_t tokens
-    int32_t drafts              # of these, drafts
-    int8_t is_partial           # ends before the end of the text: samples nothing
-    int8_t is_admission
-
-
-cdef struct Preempted:
-    int32_t slot
-    int32_t row
-    int64_t late_ns
-    int8_t was_member
-
-
-cdef struct Batch:              # one iteration; owned by the engine, filled in by the scheduler
-    BatchShape shape
-    int64_t start_ns            # when it was scheduled
-    int64_t end_ns              # when its results are there; set by the engine, like the three below
-    int64_t duration_ns
-    int32_t waiting             # as they stood after scheduling
-    int32_t running
-    int32_t used_blocks
-    Entry* entries              # in scheduled order; room for every running sequence
-    Chunk* chunks               # likewise
-    Preempted* preempted        # in order
-    int32_t room                # of the three arrays
-    int32_t num_entries
-    int32_t num_preempted
-    int32_t num_members         # members that advance by one token
-    int32_t num_starved         # members that do not
 
 
 cdef class Scheduler:
@@ -123,6 +89,9 @@ cdef class Scheduler:
     cdef int64_t computed(self, int32_t slot) noexcept nogil        # tokens in KV, member or not
     cdef int admit(self, int32_t row, int32_t hits, Batch* batch) except -1 nogil   # to the end of the running list, in top_slot
     cdef int32_t top_slot(self) except -1 nogil                     # the slot the next admission gets
+    cdef void add_entry(self, Batch* batch, int32_t slot) noexcept nogil    # schedule sequence.scheduled tokens of it
+    # The batch is formed: count its tokens as computed, sum up its shape. `drafts`: async scheduling; drafts a step, or -1.
+    cdef void close(self, Batch* batch, int32_t drafts) noexcept nogil
     cdef int join(self, int32_t slot) except -1 nogil               # a sequence that has just sampled becomes a member
     cdef void leave(self, int32_t slot) noexcept nogil              # a member is one no more
     cdef int starve(self, int32_t slot) except -1 nogil             # a member does not advance in the iteration being formed

@@ -6,8 +6,10 @@ cimport cython
 
 from simulator.core.errors cimport out_of_memory
 from simulator.core.index_list cimport IndexLinks, new_list
+from simulator.domain.batch cimport BatchShape, Chunk
 from simulator.domain.request cimport RUNNING, WAITING, Demand, Request
 from simulator.kv.base cimport KVCache
+from simulator.scheduling.batch cimport Batch, Entry, Preempted
 from simulator.scheduling.waiting_queue cimport WaitingQueue
 
 cdef enum:
@@ -172,6 +174,56 @@ cdef class Scheduler:
         while slot >= 0 and self._sequences[slot].row != row:
             slot = self._links.next(slot)
         return slot
+
+    # ---- the batch
+
+    cdef void add_entry(self, Batch* batch, int32_t slot) noexcept nogil:
+        cdef Sequence* sequence = &self._sequences[slot]
+        cdef Entry* entry = &batch.entries[batch.num_entries]
+        entry.slot = slot
+        entry.row = sequence.row
+        entry.tokens = sequence.scheduled
+        entry.drafts = sequence.scheduled_drafts
+        entry.is_admission = sequence.is_new
+        batch.num_entries += 1
+
+    cdef void close(self, Batch* batch, int32_t drafts) noexcept nogil:
+        """Count the scheduled tokens as computed and sum up the shape."""
+        cdef BatchShape* shape = &batch.shape
+        cdef Sequence* sequence
+        cdef Entry* entry
+        cdef Chunk* chunk
+        cdef int32_t i
+        shape.decode_tokens = shape.num_samples = shape.num_decodes = batch.num_members
+        for i in range(batch.num_entries):
+            entry = &batch.entries[i]
+            sequence = &self._sequences[entry.slot]
+            if sequence.is_decoding:
+                shape.num_decodes += 1
+                shape.decode_tokens += entry.tokens
+                shape.context_tokens += sequence.num_computed + entry.tokens
+            else:
+                chunk = &batch.chunks[shape.num_chunks]
+                chunk.tokens = entry.tokens
+                chunk.context_tokens = sequence.num_computed
+                chunk.prompt_tokens = sequence.num_tokens
+                shape.num_chunks += 1
+                shape.prefill_tokens += entry.tokens
+                shape.prefill_context_tokens += chunk.context_tokens
+                shape.prefill_token_pairs += <int64_t>chunk.tokens * (2 * <int64_t>chunk.context_tokens + chunk.tokens + 1)
+            sequence.num_computed += entry.tokens
+            sequence.in_flight += entry.tokens
+            sequence.is_new = False
+            sequence.is_partial = sequence.num_computed < sequence.num_tokens + sequence.num_placeholders
+            entry.is_partial = sequence.is_partial
+            if not sequence.is_partial:
+                shape.num_samples += 1
+                sequence.is_decoding = True         # from the next batch on: its token is in, or in flight
+                if drafts >= 0:
+                    sequence.num_placeholders += 1 + entry.drafts
+                    sequence.num_drafts = drafts
+        shape.num_sequences = batch.num_members + batch.num_entries
+        shape.chunks = batch.chunks
 
     # ---- the group
 

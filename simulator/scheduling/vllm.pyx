@@ -11,10 +11,11 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 cimport cython
 
-from simulator.domain.batch cimport BatchShape, Chunk
+from simulator.domain.batch cimport BatchShape
 from simulator.domain.request cimport Demand, Request
 from simulator.kv.base cimport blocks_for
-from simulator.scheduling.base cimport Batch, Entry, Scheduler, Sequence
+from simulator.scheduling.base cimport Scheduler, Sequence
+from simulator.scheduling.batch cimport Batch, Entry
 from simulator.scheduling.waiting_queue cimport WaitingQueue
 
 from typing import Annotated, Literal
@@ -152,7 +153,7 @@ cdef class Vllm(Scheduler):
             self._continue_one_by_one(batch, threshold)
         if batch.num_preempted == 0 and self.waiting.size > 0 and self._budget > 0:
             self._admit_waiting(batch, threshold)
-        self._close(batch)
+        self.close(batch, self._num_drafts if self._is_async else -1)
         return 0
 
     cdef int64_t _chunk_limit(self) noexcept nogil:
@@ -197,7 +198,7 @@ cdef class Vllm(Scheduler):
                 self.kv.step_before(sequence.order)
                 tokens = sequence.num_computed + sequence.scheduled
                 self.kv.allocate(slot, sequence.row, 0, tokens, 0, 0, min(tokens, sequence.num_tokens))
-                self._add_entry(batch, slot)
+                self.add_entry(batch, slot)
         self.kv.step_before(self._next_order)
         batch.num_members = self.num_members
         batch.shape.context_tokens = self.member_tokens
@@ -206,22 +207,22 @@ cdef class Vllm(Scheduler):
 
     cdef int _continue_one_by_one(self, Batch* batch, int64_t threshold) except -1 nogil:
         """Visit the running list in order, preempting where blocks run out."""
-        cdef int32_t slot = self._running.head, following
+        cdef int32_t slot = self._running.head
         cdef Sequence* sequence
         cdef int64_t tokens
-        cdef bint skip_next = False
+        cdef int32_t passed_over = 0
         while slot >= 0:
             self._sequences[slot].scheduled = self._sequences[slot].scheduled_drafts = 0
             slot = self._links.next(slot)
         slot = self._running.head
         while slot >= 0 and self._budget > 0:
             sequence = &self._sequences[slot]
-            tokens = 0 if skip_next else self._wanted(sequence, threshold)
-            skip_next = False
+            tokens = 0 if passed_over > 0 else self._wanted(sequence, threshold)
+            passed_over -= passed_over > 0
             if tokens > 0:
                 if sequence.is_member:
                     self.kv.settle(slot, self.iteration + sequence.offset)
-                if not self._make_room(batch, slot, tokens, &skip_next):
+                if not self._make_room(batch, slot, tokens, &passed_over):
                     break
                 sequence.scheduled = <int32_t>tokens
                 self._budget -= tokens
@@ -246,7 +247,7 @@ cdef class Vllm(Scheduler):
         tokens = sequence.num_tokens + sequence.num_drafts + sequence.num_placeholders - computed
         return min(min(tokens, threshold), min(self._budget, self._max_model_len - computed - 1))
 
-    cdef int _make_room(self, Batch* batch, int32_t slot, int64_t tokens, bint* skip_next) except -1 nogil:
+    cdef int _make_room(self, Batch* batch, int32_t slot, int64_t tokens, int32_t* passed_over) except -1 nogil:
         """Allocate for a running sequence, preempting others; return 0 if it fell victim itself."""
         cdef Sequence* sequence = &self._sequences[slot]
         cdef int64_t computed = self.computed(slot)
@@ -259,7 +260,7 @@ cdef class Vllm(Scheduler):
                 if self._mends_victims:
                     self._budget += self._sequences[victim].scheduled
                 elif self._sequences[victim].order < sequence.order:
-                    skip_next[0] = True
+                    passed_over[0] += 1
             self._evict(batch, victim)
             if victim == slot:
                 return 0
@@ -302,7 +303,7 @@ cdef class Vllm(Scheduler):
             sequence = &self._sequences[slot]
             if not sequence.is_member:
                 if sequence.scheduled > 0:
-                    self._add_entry(batch, slot)
+                    self.add_entry(batch, slot)
             elif sequence.scheduled > 0:
                 batch.num_members += 1
                 batch.shape.context_tokens += self.iteration + sequence.offset + 1
@@ -362,58 +363,9 @@ cdef class Vllm(Scheduler):
         self.admit(row, hits, batch)
         self._sequences[slot].scheduled = <int32_t>tokens
         self._sequences[slot].scheduled_drafts = self._num_drafts if is_padded else 0
-        self._add_entry(batch, slot)
+        self.add_entry(batch, slot)
         self._budget -= tokens
         return ADMITTED
-
-    # ---- the batch
-
-    cdef void _add_entry(self, Batch* batch, int32_t slot) noexcept nogil:
-        cdef Sequence* sequence = &self._sequences[slot]
-        cdef Entry* entry = &batch.entries[batch.num_entries]
-        entry.slot = slot
-        entry.row = sequence.row
-        entry.tokens = sequence.scheduled
-        entry.drafts = sequence.scheduled_drafts
-        entry.is_admission = sequence.is_new
-        batch.num_entries += 1
-
-    cdef void _close(self, Batch* batch) noexcept nogil:
-        """Count the scheduled tokens as computed and sum up the shape."""
-        cdef BatchShape* shape = &batch.shape
-        cdef Sequence* sequence
-        cdef Entry* entry
-        cdef Chunk* chunk
-        cdef int32_t i
-        shape.decode_tokens = shape.num_samples = shape.num_decodes = batch.num_members
-        for i in range(batch.num_entries):
-            entry = &batch.entries[i]
-            sequence = &self._sequences[entry.slot]
-            if sequence.is_decoding:
-                shape.num_decodes += 1
-                shape.decode_tokens += entry.tokens
-                shape.context_tokens += sequence.num_computed + entry.tokens
-            else:
-                chunk = &batch.chunks[shape.num_chunks]
-                chunk.tokens = entry.tokens
-                chunk.context_tokens = sequence.num_computed
-                chunk.prompt_tokens = sequence.num_tokens
-                shape.num_chunks += 1
-                shape.prefill_tokens += entry.tokens
-                shape.prefill_context_tokens += chunk.context_tokens
-                shape.prefill_token_pairs += <int64_t>chunk.tokens * (2 * <int64_t>chunk.context_tokens + chunk.tokens + 1)
-            sequence.num_computed += entry.tokens
-            sequence.in_flight += entry.tokens
-            sequence.is_new = False
-            sequence.is_partial = sequence.num_computed < sequence.num_tokens + sequence.num_placeholders
-            entry.is_partial = sequence.is_partial
-            if not sequence.is_partial:
-                shape.num_samples += 1
-                if self._is_async:
-                    sequence.num_placeholders += 1 + entry.drafts
-                    sequence.num_drafts = self._num_drafts
-        shape.num_sequences = batch.num_members + batch.num_entries
-        shape.chunks = batch.chunks
 
     # ---- what came of it
 

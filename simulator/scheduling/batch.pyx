@@ -1,0 +1,19 @@
+"""One iteration: memory of a batch."""
+from libc.stdlib cimport free, malloc
+
+from simulator.domain.batch cimport Chunk
+
+
+cdef int reserve_batch(Batch* batch, size_t num_sequences) except -1:
+    batch.entries = <Entry*>malloc(num_sequences * sizeof(Entry))
+    batch.chunks = <Chunk*>malloc(num_sequences * sizeof(Chunk))
+    batch.preempted = <Preempted*>malloc(num_sequences * sizeof(Preempted))
+    if batch.entries == NULL or batch.chunks == NULL or batch.preempted == NULL:
+        raise MemoryError()
+    return 0
+
+
+cdef void free_batch(Batch* batch) noexcept nogil:
+    free(batch.entries)
+    free(batch.chunks)
+    free(batch.preempted)
