@@ -7,6 +7,7 @@ from simulator.core.random_streams import RandomStreams
 from simulator.domain.host import HostParameters
 from simulator.engine.acceptance import Acceptance
 from simulator.engine.cluster import Cluster
+from simulator.engine.delivery import Delivery
 from simulator.engine.recorder import Recorder
 from simulator.engine.replica import Replica
 from simulator.kv.content import Content
@@ -45,10 +46,8 @@ class ReplicaSetup:
 
     workload: object
     recorder: Recorder
-    acceptance: object
-    last_token_ns: np.ndarray
-    max_model_len: int
-    output_token_ns: int
+    delivery: Delivery
+    acceptance: Acceptance | None
     is_async: bool
     observer: object = None
 
@@ -61,10 +60,10 @@ def build_cluster(workload, scheduler_class, parameters, latency, setup, *, reco
     """
     recorder = recorder or Recorder()
     host = setup.host
+    delivery = Delivery(workload, recorder, setup.max_model_len, round(host.output_token_us * 1e3))
     shared = ReplicaSetup(
-        workload=workload, recorder=recorder, acceptance=_acceptance(parameters, len(workload), setup.seed),
-        last_token_ns=np.full(len(workload), -1, np.int64), max_model_len=setup.max_model_len,
-        output_token_ns=round(host.output_token_us * 1e3), is_async=getattr(parameters, "async_scheduling", False), observer=observer)
+        workload=workload, recorder=recorder, delivery=delivery, acceptance=_acceptance(parameters, len(workload), setup.seed),
+        is_async=getattr(parameters, "async_scheduling", False), observer=observer)
     content = Content(workload)
     with_identity = _needs_identity(workload, parameters, setup) if setup.tracks_identity is None else setup.tracks_identity
     replicas = []

@@ -53,7 +53,7 @@ class StepLog:
         kv = replica.scheduler.kv
         step["duration_ns"] = batch.duration_ns
         step["finished"] = [row for row, _ in step["scheduled"] if replica._requests[<int32_t>row].status == records.COMPLETED
-                            and replica._requests[<int32_t>row].completed_ns - replica._output_ns == batch.end_ns]
+                            and replica._requests[<int32_t>row].completed_ns - replica._delivery.output_ns == batch.end_ns]
         step["free_blocks_end"] = kv.free_blocks
         step["free_queue_end"] = kv.free_queue() if isinstance(kv, PagedKV) else None
 

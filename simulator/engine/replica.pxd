@@ -1,12 +1,13 @@
 """One serving instance: it forms a batch, times it, advances, completes; whole runs of equal iterations at once."""
-from libc.stdint cimport int8_t, int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t
 cimport cython
 
 from simulator.core.finish_heap cimport FinishHeap
 from simulator.domain.batch cimport BatchShape
-from simulator.domain.request cimport Demand, Outcome, Request
+from simulator.domain.request cimport Request
 from simulator.domain.tables cimport ReplicaRow
 from simulator.engine.acceptance cimport Acceptance
+from simulator.engine.delivery cimport Delivery
 from simulator.engine.recorder cimport Recorder
 from simulator.kv.base cimport KVCache
 from simulator.latency.base cimport LatencyModel
@@ -30,12 +31,8 @@ cdef class Replica:
     cdef Recorder _recorder
     cdef Acceptance _acceptance             # None: no speculation
     cdef Request* _requests
-    cdef const Demand* _demands
-    cdef const Outcome* _outcomes
-    cdef int64_t* _last_token_ns            # [row] time of the last token of a request that is not a member
-    cdef object _owners
-    cdef int64_t _max_model_len
-    cdef int64_t _output_ns                 # [latency.host] output_token_us
+    cdef object _owner                      # the workload, from which _requests borrows
+    cdef Delivery _delivery
 
     cdef Batch _batches[MAX_IN_FLIGHT]      # ring of batches that execute or wait to
     cdef Batch* _formed                     # the batch scheduled last
@@ -84,7 +81,5 @@ cdef class Replica:
     cdef bint _is_aborted(self, int32_t row) noexcept nogil
     cdef int _collect_aborted(self) except -1 nogil
     cdef int _return(self, const Entry* entry, int64_t now_ns) except -1 nogil
-    cdef int _deliver(self, int32_t row, int32_t tokens, int64_t now_ns) except -1 nogil
-    cdef int32_t _target(self, int32_t row) noexcept nogil
     cdef int _free_finished(self) except -1 nogil
-    cdef void _leave(self, int32_t row, int8_t status, int64_t now_ns) noexcept nogil
+    cdef void _complete_request(self, int32_t row, int64_t now_ns) noexcept nogil

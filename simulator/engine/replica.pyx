@@ -1,5 +1,5 @@
 """One serving instance: the order of an iteration, and nothing of any policy."""
-from libc.stdint cimport int8_t, int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free, malloc, realloc
 cimport cython
 
@@ -7,7 +7,7 @@ from simulator.core.clock cimport NEVER_NS
 from simulator.core.errors cimport out_of_memory
 from simulator.core.finish_heap cimport FinishHeap
 from simulator.domain.batch cimport BatchShape
-from simulator.domain.request cimport COMPLETED, DROPPED, REJECTED, RUNNING, TIMED_OUT, Demand, Outcome, Request
+from simulator.domain.request cimport COMPLETED, DROPPED, REJECTED, RUNNING, TIMED_OUT, Request
 from simulator.kv.base cimport KVCache, blocks_for
 from simulator.latency.base cimport LatencyModel
 from simulator.scheduling.base cimport Scheduler, Sequence
@@ -27,9 +27,6 @@ cdef class Replica:
 
     def __init__(self, int32_t index, Scheduler scheduler, LatencyModel latency, setup):
         cdef Request[::1] requests = setup.workload.requests
-        cdef const Demand[::1] demands = setup.workload.demands
-        cdef const Outcome[::1] outcomes = setup.workload.outcomes
-        cdef int64_t[::1] last_token_ns = setup.last_token_ns
         self.index = self.row.replica = index
         self.scheduler = scheduler
         self.row.num_blocks = scheduler.kv.num_blocks
@@ -37,14 +34,9 @@ cdef class Replica:
         self._latency = latency
         self._recorder = setup.recorder
         self._acceptance = setup.acceptance
-        self._owners = (setup.workload, setup.last_token_ns)
-        if len(requests):
-            self._requests = &requests[0]
-            self._demands = &demands[0]
-            self._outcomes = &outcomes[0]
-            self._last_token_ns = &last_token_ns[0]
-        self._max_model_len = setup.max_model_len
-        self._output_ns = setup.output_token_ns
+        self._delivery = setup.delivery
+        self._requests = &requests[0] if len(requests) else NULL
+        self._owner = setup.workload
         self._observer = setup.observer
         self._max_in_flight = 2 if setup.is_async else 1
         self._finish = FinishHeap()
@@ -87,10 +79,10 @@ cdef class Replica:
         request.replica = self.index
         self.row.requests += 1
         if request.prompt_tokens > self.scheduler.longest_prompt:
-            self._leave(row, REJECTED, -1)
+            self._delivery.leave(row, REJECTED, -1)
             return 0
         if blocks_for(request.prompt_tokens, self._kv.block_size) > self._kv.num_blocks:
-            self._leave(row, DROPPED, -1)
+            self._delivery.leave(row, DROPPED, -1)
             return 0
         request.enqueued_ns = now_ns
         self.scheduler.enqueue(row)
@@ -109,7 +101,7 @@ cdef class Replica:
             self._cut(now_ns + 1)
         if request.status != RUNNING:
             self.scheduler.waiting.remove(row)
-            self._leave(row, TIMED_OUT, -1)
+            self._delivery.leave(row, TIMED_OUT, -1)
             if self._num_in_flight == 0:
                 self.wake_ns = now_ns                   # it may have blocked the queue
             return 0
@@ -197,7 +189,7 @@ cdef class Replica:
             preempted = &batch.preempted[i]
             if preempted.was_member:
                 self._finish.remove(preempted.slot)
-                self._last_token_ns[preempted.row] = now_ns - preempted.late_ns
+                self._delivery.last_token_ns[preempted.row] = now_ns - preempted.late_ns
                 self._num_late -= preempted.late_ns > 0
         self._fruitless += batch.num_preempted
         if self._fruitless > FRUITLESS_LIMIT + 4 * self.scheduler.max_running:
@@ -212,7 +204,7 @@ cdef class Replica:
             sequence = &self.scheduler._sequences[slot]
             if sequence.is_member and sequence.is_starved:
                 self._finish.remove(slot)
-                self._finish.push(sequence.prompt_tokens + self._target(sequence.row) - 1 - sequence.offset, sequence.order, slot)
+                self._finish.push(sequence.prompt_tokens + self._delivery.target(sequence.row) - 1 - sequence.offset, sequence.order, slot)
                 self._num_late += sequence.late_ns == 0
                 sequence.late_ns += batch.duration_ns
             slot = self.scheduler._links.next(slot)
@@ -305,8 +297,8 @@ cdef class Replica:
             self._finished[self._num_finished] = i
             self._num_finished += 1
             i = self.scheduler._sequences[i].row
-            self._requests[i].output_tokens = self._target(i)
-            self._leave(i, COMPLETED, batch.end_ns)
+            self._requests[i].output_tokens = self._delivery.target(i)
+            self._complete_request(i, batch.end_ns)
         for i in range(batch.num_entries):
             self._return(&batch.entries[i], batch.end_ns)
         self._free_finished()
@@ -342,7 +334,7 @@ cdef class Replica:
                             self._recorder.gaps.add(batch.duration_ns + sequence.late_ns, 1)
                             usual -= 1
                         if self._recorder.wants_tokens:
-                            self._recorder.token(sequence.row, batch.end_ns + self._output_ns, 1)
+                            self._recorder.token(sequence.row, batch.end_ns + self._delivery.output_ns, 1)
                     self._num_late -= sequence.late_ns > 0
                     sequence.late_ns = 0
                 elif sequence.is_member:
@@ -373,7 +365,7 @@ cdef class Replica:
                 self._num_late -= sequence.late_ns > 0
                 self._requests[sequence.row].output_tokens = <int32_t>(
                     self.scheduler.computed(slot) - sequence.prompt_tokens)
-            self._leave(sequence.row, TIMED_OUT, -1)
+            self._delivery.leave(sequence.row, TIMED_OUT, -1)
             self.scheduler.finish(slot)
         self._num_aborted = 0
         return 0
@@ -394,45 +386,29 @@ cdef class Replica:
                 accepted = min(self._acceptance.next(row), entry.drafts)
                 if entry.is_admission:
                     accepted = 0                        # padding, not drafts of a drafter
-            left = self._target(row) - self._requests[row].output_tokens
+            left = self._delivery.target(row) - self._requests[row].output_tokens
             sampled = min(accepted + 1, left)
-            self._deliver(row, sampled, now_ns)
+            self._delivery.deliver(row, sampled, now_ns)
         if is_stale:
             if sampled > 0 and sampled == left:
                 self.scheduler.waiting.remove(row)
-                self._leave(row, COMPLETED, now_ns)
+                self._complete_request(row, now_ns)
             return 0
         self.scheduler.update(entry, sampled, entry.drafts - accepted if sampled > 0 else 0, sampled > 0 and sampled < left)
         if sampled == 0:
             return 0
         if sampled == left:
-            self._leave(row, COMPLETED, now_ns)
+            self._complete_request(row, now_ns)
             self._finished[self._num_finished] = entry.slot
             self._num_finished += 1
         elif self.scheduler.grouping:
             self.scheduler.join(entry.slot)
-            self._finish.push(sequence.prompt_tokens + self._target(row) - 1 - sequence.offset, sequence.order, entry.slot)
+            self._finish.push(sequence.prompt_tokens + self._delivery.target(row) - 1 - sequence.offset, sequence.order, entry.slot)
         return 0
 
-    cdef int _deliver(self, int32_t row, int32_t tokens, int64_t now_ns) except -1 nogil:
-        """`tokens` more tokens reach the client in one message."""
-        cdef Request* request = &self._requests[row]
-        if request.first_token_ns < 0:
-            request.first_token_ns = now_ns + self._output_ns
-        else:
-            self._recorder.gaps.add(now_ns - self._last_token_ns[row], 1)
-        self._last_token_ns[row] = now_ns
-        if self._outcomes[row].output_tokens == 0:
-            return 0                                    # sampled, not kept
-        request.output_tokens += tokens
-        if self._recorder.wants_tokens:
-            self._recorder.token(row, now_ns + self._output_ns, tokens)
-        return 0
-
-    cdef int32_t _target(self, int32_t row) noexcept nogil:
-        """Tokens after which generation stops: by itself, at max_tokens, or at max_model_len; at least one is sampled."""
-        cdef int64_t most = min(<int64_t>self._demands[row].max_tokens, self._max_model_len - self._requests[row].prompt_tokens)
-        return <int32_t>max(min(most, self._outcomes[row].output_tokens), 1)
+    cdef void _complete_request(self, int32_t row, int64_t now_ns) noexcept nogil:
+        self._delivery.leave(row, COMPLETED, now_ns)
+        self.row.completed += 1
 
     cdef int _free_finished(self) except -1 nogil:
         """Free what the finished sequences hold, in scheduled order."""
@@ -449,10 +425,3 @@ cdef class Replica:
         for i in range(self._num_finished):
             self.scheduler.finish(slots[i])
         return 0
-
-    cdef void _leave(self, int32_t row, int8_t status, int64_t now_ns) noexcept nogil:
-        self._requests[row].status = status
-        if status == COMPLETED:
-            self._requests[row].completed_ns = now_ns + self._output_ns
-            self.row.completed += 1
-        self._recorder.finished += 1

@@ -1,0 +1,53 @@
+"""What reaches the clients: tokens, and the end of each request."""
+from libc.stdint cimport int8_t, int32_t, int64_t
+cimport cython
+
+from simulator.domain.request cimport COMPLETED, Demand, Outcome, Request
+from simulator.engine.recorder cimport Recorder
+
+import numpy as np
+
+
+@cython.final
+cdef class Delivery:
+    """Clients of a cluster.
+
+    workload : its `requests` are written to. recorder : takes tokens and gaps. max_model_len : longest text, in tokens.
+    output_ns : added to each observed token time.
+    """
+
+    def __init__(self, workload, Recorder recorder, int64_t max_model_len, int64_t output_ns):
+        cdef Request[::1] requests = workload.requests
+        cdef const Demand[::1] demands = workload.demands
+        cdef const Outcome[::1] outcomes = workload.outcomes
+        last_token = np.full(len(requests), -1, np.int64)
+        cdef int64_t[::1] last_token_ns = last_token
+        self._owners = (workload.requests, workload.demands, workload.outcomes, last_token)
+        if len(requests):
+            self._requests = &requests[0]
+            self._demands = &demands[0]
+            self._outcomes = &outcomes[0]
+            self.last_token_ns = &last_token_ns[0]
+        self._recorder = recorder
+        self._max_model_len = max_model_len
+        self.output_ns = output_ns
+
+    cdef int deliver(self, int32_t row, int32_t tokens, int64_t now_ns) except -1 nogil:
+        cdef Request* request = &self._requests[row]
+        if request.first_token_ns < 0:
+            request.first_token_ns = now_ns + self.output_ns
+        else:
+            self._recorder.gaps.add(now_ns - self.last_token_ns[row], 1)
+        self.last_token_ns[row] = now_ns
+        if self._outcomes[row].output_tokens == 0:
+            return 0                                    # sampled, not kept
+        request.output_tokens += tokens
+        if self._recorder.wants_tokens:
+            self._recorder.token(row, now_ns + self.output_ns, tokens)
+        return 0
+
+    cdef void leave(self, int32_t row, int8_t status, int64_t now_ns) noexcept nogil:
+        self._requests[row].status = status
+        if status == COMPLETED:
+            self._requests[row].completed_ns = now_ns + self.output_ns
+        self._recorder.finished += 1
