@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from simulator import __version__, assemble
 from simulator.config.experiment import Experiment
 from simulator.config.load import load_experiment, resolved_toml
+from simulator.errors import faults_of
 from simulator.results.directory import check_free, staged
 from simulator.results.interrupts import Interrupts
 from simulator.results.metrics import SCHEMA
@@ -14,7 +15,6 @@ from simulator.results.progress import Progress
 from simulator.results.provenance import Timings, provenance
 from simulator.results.result import Result
 from simulator.results.summary import json_text, summary_of
-from simulator.workload.load import load as load_workload
 
 
 def run(experiment: str | os.PathLike | Experiment, overrides: Mapping[str, Any] | Iterable[str] = (), *,
@@ -37,11 +37,13 @@ def run(experiment: str | os.PathLike | Experiment, overrides: Mapping[str, Any]
         On Ctrl-C, as usual; nothing is written then.
     """
     timings = Timings()
+    file = getattr(experiment, "name", experiment)
     if not isinstance(experiment, Experiment):
         experiment = load_experiment(experiment, overrides)
     elif overrides:
         raise ValueError("overrides apply to a file; this experiment is already resolved")
-    return _run(_Order(experiment, out, overwrite, quiet), Interrupts(()), timings)
+    with faults_of(file):
+        return _run(_Order(experiment, out, overwrite, quiet), Interrupts(()), timings)
 
 
 def run_experiment(experiment: Experiment, out: str | os.PathLike | None = None, overwrite: bool = False,
@@ -85,7 +87,7 @@ def _run(order: _Order, interrupts: Interrupts, timings: Timings) -> Result:
     if order.out is not None:
         check_free(order.out, order.overwrite)      # before any work is done in vain
     with interrupts:
-        workload = load_workload(order.experiment.workload, order.experiment.seed)
+        workload = assemble.prepare(order.experiment)
         with Progress(len(workload), order.quiet) as progress:
 
             def monitor(clock_ns: int, finished_requests: int) -> bool:

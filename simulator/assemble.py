@@ -11,7 +11,9 @@ from simulator.domain.memory_plan import DoesNotFit, MemoryPlan, plan
 from simulator.domain.parallelism import Parallelism
 from simulator.engine.build import EngineSetup, build_cluster
 from simulator.engine.recorder import Recorder
-from simulator.errors import InputErrors
+from simulator.errors import InputErrors, KeyFault, collect_faults
+from simulator.workload.base import Workload
+from simulator.workload.load import load as load_workload
 
 
 @dataclass(frozen=True)
@@ -42,10 +44,25 @@ def survey(experiment: Experiment) -> Site:
     if engine.num_gpu_blocks is not None:
         return Site(deployment, max_model_len, engine.num_gpu_blocks, None)
     try:
-        memory = plan(deployment, engine.block_size, max_model_len, parameters.max_num_batched_tokens, parameters.max_num_seqs)
+        memory = plan(deployment, engine.block_size, max_model_len, parameters.max_num_batched_tokens,
+                      parameters.max_num_seqs)
     except DoesNotFit as error:
-        raise InputErrors([f"{experiment.name}: engine.num_gpu_blocks: {error}"]) from None
+        raise InputErrors([KeyFault(f"engine.num_gpu_blocks: {error}")]) from None
     return Site(deployment, max_model_len, memory.num_gpu_blocks, memory)
+
+
+def prepare(experiment: Experiment) -> Workload:
+    """Return the workload, and make sure that everything else an experiment needs is there and fits.
+
+    Raises
+    ------
+    InputErrors
+        What is wrong with facts, memory plan, latency model and workload.
+    """
+    workload, _ = collect_faults(
+        lambda: load_workload(experiment.workload, experiment.seed),
+        lambda: _latency(experiment, survey(experiment)))
+    return workload
 
 
 def build(experiment: Experiment, workload, sink, monitor=None):
@@ -56,20 +73,26 @@ def build(experiment: Experiment, workload, sink, monitor=None):
     """
     site = survey(experiment)
     engine, latency, routing = experiment.engine, experiment.latency, experiment.cluster.routing
-    try:
-        model = registry.load("latency", latency.backend)(latency.parameters, site.deployment)
-    except ValueError as error:         # no FLOP/s for a number format, no link bandwidth, ...
-        raise InputErrors([f"{experiment.name}: latency: {error}"]) from None
-    model.set_host(latency.host.iteration_us, latency.resolution_us)
     replicas = experiment.topology.replicas
     setup = EngineSetup(
         num_gpu_blocks=site.num_gpu_blocks, block_size=engine.block_size, max_model_len=site.max_model_len,
-        enable_prefix_caching=engine.enable_prefix_caching, replicas=replicas, host=latency.host, fast_forward=engine.fast_forward,
-        horizon_ns=None if math.isinf(experiment.horizon_s) else round(experiment.horizon_s * 1e9), seed=experiment.seed)
+        enable_prefix_caching=engine.enable_prefix_caching, replicas=replicas, host=latency.host,
+        fast_forward=engine.fast_forward, seed=experiment.seed,
+        horizon_ns=None if math.isinf(experiment.horizon_s) else round(experiment.horizon_s * 1e9))
     return build_cluster(
-        workload, registry.load("scheduler", engine.scheduler), engine.parameters, model, setup, monitor=monitor,
-        recorder=Recorder(sink, sink.wants_iterations, sink.wants_tokens),
+        workload, registry.load("scheduler", engine.scheduler), engine.parameters, _latency(experiment, site), setup,
+        recorder=Recorder(sink, sink.wants_iterations, sink.wants_tokens), monitor=monitor,
         router=registry.load("router", routing.policy)(routing.parameters, replicas))
+
+
+def _latency(experiment: Experiment, site: Site):
+    latency = experiment.latency
+    try:
+        model = registry.load("latency", latency.backend)(latency.parameters, site.deployment)
+    except ValueError as error:         # no FLOP/s for a number format, no link bandwidth, ...
+        raise InputErrors([KeyFault(f"latency: {error}")]) from None
+    model.set_host(latency.host.iteration_us, latency.resolution_us)
+    return model
 
 
 def _deployment(experiment: Experiment) -> Deployment | None:
@@ -80,10 +103,11 @@ def _deployment(experiment: Experiment) -> Deployment | None:
         tensor_parallel=topology.tensor_parallel, pipeline_parallel=topology.pipeline_parallel,
         expert_parallel=topology.expert_parallel, data_parallel=topology.data_parallel)
     spec = read_config(model.config) if model.config else load_model(model.name)
-    faults = [f"{experiment.name}: topology: {fault}" for fault in parallelism.faults(spec)]
+    faults = [f"topology: {fault}" for fault in parallelism.faults(spec)]
     if faults:
-        raise InputErrors(faults)
+        raise InputErrors(map(KeyFault, faults))
     return Deployment(
-        model=spec, accelerator=load_accelerator(hardware.name), node=load_node(topology.node) if topology.node else None,
-        parallelism=parallelism, weight_dtype=model.dtype, kv_cache_dtype=model.kv_cache_dtype,
+        model=spec, accelerator=load_accelerator(hardware.name), parallelism=parallelism,
+        node=load_node(topology.node) if topology.node else None,
+        weight_dtype=model.dtype, kv_cache_dtype=model.kv_cache_dtype,
         gpu_memory_utilization=experiment.engine.gpu_memory_utilization)

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from simulator.errors import InputErrors
+from simulator.errors import InputErrors, faults_of
 
 DONE, PROGRAM_FAULT, INPUT_FAULT = 0, 1, 2
 SIGNAL = 128                    # + its number
@@ -47,7 +47,8 @@ def _run(options: argparse.Namespace) -> int:
     from simulator.api import run_experiment  # NumPy and h5py: after the input is known to be good
     from simulator.results import summary_table
     out = options.out or experiment.output.directory or os.path.join("results", experiment.name)
-    result = run_experiment(experiment, out, options.overwrite, options.quiet, options.began_s)
+    with faults_of(options.experiment):
+        result = run_experiment(experiment, out, options.overwrite, options.quiet, options.began_s)
     if not options.quiet:
         print(f"{summary_table(result.summary)}\n\nresults in {out}")
     return DONE if result.interrupted_by is None else SIGNAL + result.interrupted_by
@@ -55,7 +56,11 @@ def _run(options: argparse.Namespace) -> int:
 
 def _validate(options: argparse.Namespace) -> int:
     from simulator.config.load import load_experiment, resolved_toml
-    print(resolved_toml(load_experiment(options.experiment, options.overrides)), end="")
+    experiment = load_experiment(options.experiment, options.overrides)
+    from simulator.assemble import prepare  # NumPy and the engine: after the file is known to be good
+    with faults_of(options.experiment):
+        prepare(experiment)
+    print(resolved_toml(experiment), end="")
     return DONE
 
 

@@ -1,5 +1,7 @@
 """What is wrong with the input, told to people: every fault at once, one per line."""
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 
 class InputErrors(ValueError):
@@ -17,6 +19,33 @@ class InputErrors(ValueError):
 
     def __reduce__(self):
         return InputErrors, (self.faults,)
+
+
+class KeyFault(str):
+    """A fault of a key of the experiment, told by one who does not know its file: `key.path: what is wrong`."""
+
+
+@contextmanager
+def faults_of(file: object) -> Iterator[None]:
+    """Name the experiment file in the KeyFaults that come out of the block."""
+    try:
+        yield
+    except InputErrors as errors:
+        named = [f"{file}: {fault}" if isinstance(fault, KeyFault) else fault for fault in errors.faults]
+        raise InputErrors(named) from None
+
+
+def collect_faults(*steps: Callable[[], Any]) -> list[Any]:
+    """Return what each step returns, or raise the InputErrors of all of them."""
+    results, faults = [], []
+    for step in steps:
+        try:
+            results.append(step())
+        except InputErrors as errors:
+            faults += errors.faults
+    if faults:
+        raise InputErrors(faults)
+    return results
 
 
 def nearest(name: str, valid: Iterable[str]) -> str:

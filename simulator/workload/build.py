@@ -2,7 +2,7 @@
 import numpy as np
 
 from simulator.domain import records
-from simulator.errors import InputErrors
+from simulator.errors import InputErrors, KeyFault
 from simulator.workload.base import Workload
 from simulator.workload.columns import LABELS, Columns, Prompts
 from simulator.workload.limits import MAX_TOKENS, MISSING
@@ -77,7 +77,7 @@ def _segments(prompts: Prompts | None, n: int) -> tuple:
     ends = np.cumsum(counts)
     total = int(ends[-1])
     if total > MAX_TOKENS:
-        raise InputErrors([f"workload: the prompts have {total} segments, at most {MAX_TOKENS} are possible"])
+        raise InputErrors([KeyFault(f"workload: the prompts have {total} segments, at most {MAX_TOKENS} are possible")])
     segments = np.empty(total, records.SEGMENT)
     segments["stream"] = prompts.streams[:total]
     segments["num_tokens"] = prompts.num_tokens[:total]

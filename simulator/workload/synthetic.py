@@ -9,7 +9,7 @@ from msgspec import Meta
 from simulator import registry
 from simulator.core.random_streams import RandomStreams
 from simulator.domain import records
-from simulator.errors import InputErrors
+from simulator.errors import InputErrors, KeyFault
 from simulator.workload.arrivals import arrival_times_s
 from simulator.workload.base import Workload
 from simulator.workload.build import build_workload
@@ -88,7 +88,7 @@ class Synthetic:
         n = len(arrival_ns)
         prompt_tokens = self.prompt_tokens.draw(streams.generator("prompt_lengths"), n)
         if prompt_tokens.min() < 1:
-            raise InputErrors(["workload.prompt_tokens: draws a prompt of 0 tokens; raise min to 1 or more"])
+            raise InputErrors([KeyFault("workload.prompt_tokens: draws a prompt of 0 tokens; raise min to 1 or more")])
         output_tokens = self.output_tokens.draw(streams.generator("output_lengths"), n)
         prompts = None
         if self.parameters.system_prompts is not None:
@@ -100,14 +100,14 @@ class Synthetic:
         given = self.parameters
         duration_s = math.inf if given.duration_s is None else given.duration_s
         if given.num_requests is None and not duration_s * self.arrival.rate_per_s <= MAX_REQUESTS:
-            raise InputErrors([(
+            raise InputErrors([KeyFault(
                 f"workload.duration_s: {duration_s:g} s at {self.arrival.rate_per_s:g} requests/s are more than "
                 f"{MAX_REQUESTS} requests; give num_requests or a lower rate")])
         times_s = arrival_times_s(self.arrival, generator, given.num_requests, duration_s)
         if not len(times_s):
-            raise InputErrors([f"workload.duration_s: no request arrives before {duration_s:g} s"])
+            raise InputErrors([KeyFault(f"workload.duration_s: no request arrives before {duration_s:g} s")])
         if times_s[-1] * 1e9 > MAX_TIME_NS:
-            raise InputErrors([f"workload.arrival: the last request arrives after {MAX_TIME_NS / 1e9:g} s"])
+            raise InputErrors([KeyFault(f"workload.arrival: the last request arrives after {MAX_TIME_NS / 1e9:g} s")])
         return nearest(times_s * 1e9)
 
 
@@ -122,7 +122,7 @@ def _with_system_prompts(given: SystemPrompts, generator, prompt_tokens: np.ndar
     chosen = zipf_ranks(generator, n, given.num_prompts, exponent)
     lengths = prompt_tokens + given.num_tokens * has_one
     if lengths.max() > MAX_TOKENS:
-        raise InputErrors([(
+        raise InputErrors([KeyFault(
             f"workload.system_prompts.num_tokens: {given.num_tokens} makes a prompt of {lengths.max()} tokens, "
             f"at most {MAX_TOKENS} are possible")])
     rows = np.flatnonzero(has_one)
