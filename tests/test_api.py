@@ -41,7 +41,7 @@ ttft_ms = 25.0
 @pytest.fixture
 def file(tmp_path, monkeypatch):
     """Write an experiment file and let it run on the fake cluster."""
-    monkeypatch.setattr(api, "load_workload", lambda section, seed: small_run().workload)
+    monkeypatch.setattr(api.assemble, "prepare", lambda experiment: small_run().workload)
     use_cluster(monkeypatch)
     path = tmp_path / "small.toml"
     path.write_text(EXPERIMENT)

@@ -28,6 +28,7 @@ cdef class Cluster:
     cdef object _monitor
     cdef Request* _requests
     cdef const Demand* _demands
+    cdef bint _has_deadlines            # of any request
     cdef int64_t _num_requests, _next   # rows; the next to arrive
     cdef int64_t _horizon_ns            # nothing after this instant happens
     cdef double _queue_base_ns, _queue_token_ns     # [latency.host] queue_*

@@ -3,11 +3,11 @@
 Between two arrivals at a replica nothing outside can change what it does, so it is advanced only when something reaches it. A router
 that looks at replicas couples them: then a heap of wake times brings those up to date that change before each event.
 """
-from libc.math cimport llround
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free, malloc
 cimport cython
 
+from simulator.core.arithmetic cimport round_half_up
 from simulator.core.clock cimport NEVER_NS
 from simulator.core.event_queue cimport Event, EventQueue
 from simulator.core.wake_heap cimport WakeHeap
@@ -58,6 +58,7 @@ cdef class Cluster:
         if self._num_requests:
             self._requests = &requests[0]
             self._demands = &demands[0]
+            self._has_deadlines = bool((workload.demands["deadline_ns"] >= 0).any())
         self._horizon_ns = NEVER_NS - 1 if horizon_ns is None else horizon_ns
         self._queue_base_ns = queue_base_ns
         self._queue_token_ns = queue_token_ns
@@ -123,14 +124,14 @@ cdef class Cluster:
 
     cdef int _arrive(self, int32_t row, int64_t now_ns) except -1 nogil:
         cdef Request* request = &self._requests[row]
-        cdef int64_t delay_ns = llround(self._queue_base_ns + self._queue_token_ns * request.prompt_tokens)
+        cdef int64_t delay_ns = round_half_up(self._queue_base_ns + self._queue_token_ns * request.prompt_tokens)
         request.status = WAITING
         request.replica = self._router.route(row, now_ns)
         if delay_ns > 0:
             self._events.push(now_ns + delay_ns, ENQUEUE, ENQUEUE, request.replica, row)
         else:
             self._enqueue(row, now_ns)
-        if self._demands[row].deadline_ns >= 0:
+        if self._has_deadlines and self._demands[row].deadline_ns >= 0:
             self._events.push(max(self._demands[row].deadline_ns, now_ns), TIME_OUT, TIME_OUT, request.replica, row)
         return 0
 

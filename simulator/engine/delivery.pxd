@@ -2,7 +2,7 @@
 from libc.stdint cimport int8_t, int32_t, int64_t
 cimport cython
 
-from simulator.domain.request cimport Demand, Outcome, Request
+from simulator.domain.request cimport Outcome, Request
 from simulator.engine.recorder cimport Recorder
 
 
@@ -11,16 +11,14 @@ cdef class Delivery:
     cdef readonly int64_t output_ns     # added to each observed token time, [latency.host] output_token_us
     cdef int64_t* last_token_ns         # [row] engine time of the last token of a request that is not a group member
     cdef Request* _requests
-    cdef const Demand* _demands
     cdef const Outcome* _outcomes
+    cdef const int32_t* _targets        # [row] tokens after which generation stops: by itself, at max_tokens, or at max_model_len;
+                                        # at least one is sampled
     cdef Recorder _recorder
-    cdef int64_t _max_model_len
     cdef object _owners                 # the arrays these pointers borrow from
 
-    # Tokens after which generation stops: by itself, at max_tokens, or at max_model_len; at least one is sampled.
     cdef inline int32_t target(self, int32_t row) noexcept nogil:
-        cdef int64_t most = min(<int64_t>self._demands[row].max_tokens, self._max_model_len - self._requests[row].prompt_tokens)
-        return <int32_t>max(min(most, self._outcomes[row].output_tokens), 1)
+        return self._targets[row]
 
     # `tokens` more tokens reach the client in one message.
     cdef int deliver(self, int32_t row, int32_t tokens, int64_t now_ns) except -1 nogil

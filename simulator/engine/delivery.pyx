@@ -2,7 +2,7 @@
 from libc.stdint cimport int8_t, int32_t, int64_t
 cimport cython
 
-from simulator.domain.request cimport COMPLETED, Demand, Outcome, Request
+from simulator.domain.request cimport COMPLETED, Outcome, Request
 from simulator.engine.recorder cimport Recorder
 
 import numpy as np
@@ -18,18 +18,19 @@ cdef class Delivery:
 
     def __init__(self, workload, Recorder recorder, int64_t max_model_len, int64_t output_ns):
         cdef Request[::1] requests = workload.requests
-        cdef const Demand[::1] demands = workload.demands
         cdef const Outcome[::1] outcomes = workload.outcomes
-        last_token = np.full(len(requests), -1, np.int64)
-        cdef int64_t[::1] last_token_ns = last_token
-        self._owners = (workload.requests, workload.demands, workload.outcomes, last_token)
+        most = np.minimum(workload.demands["max_tokens"], max_model_len - workload.requests["prompt_tokens"].astype(np.int64))
+        target_array = np.maximum(np.minimum(most, workload.outcomes["output_tokens"]), 1).astype(np.int32)
+        last_token_array = np.full(len(requests), -1, np.int64)
+        cdef const int32_t[::1] targets = target_array
+        cdef int64_t[::1] last_token_ns = last_token_array
+        self._owners = (workload.requests, workload.outcomes, target_array, last_token_array)
         if len(requests):
             self._requests = &requests[0]
-            self._demands = &demands[0]
             self._outcomes = &outcomes[0]
+            self._targets = &targets[0]
             self.last_token_ns = &last_token_ns[0]
         self._recorder = recorder
-        self._max_model_len = max_model_len
         self.output_ns = output_ns
 
     cdef int deliver(self, int32_t row, int32_t tokens, int64_t now_ns) except -1 nogil:

@@ -40,7 +40,8 @@ cdef class Replica:
     cdef FinishHeap _finish                 # members, by the iteration in which they end
     cdef int64_t* _ends                     # end times of a run of iterations with the same members; the batch is the first
     cdef int32_t* _used                     # used blocks in each
-    cdef int64_t _run_start_ns              # when the run began
+    cdef int64_t _run_start_ns              # of its first iteration; likewise
+    cdef int64_t _run_context_tokens
     cdef int32_t _run_length                # iterations in the run; 1: just the batch
     cdef int32_t* _finished                 # slots that end in the iteration at hand
     cdef int32_t _num_finished
@@ -76,6 +77,8 @@ cdef class Replica:
     cdef int _complete(self) except -1 nogil
     cdef int _end_iteration(self, Batch* batch) except -1 nogil
     cdef int _end_run(self, Batch* batch) except -1 nogil
+    cdef int _write_run(self, Batch* batch, int32_t count) except -1 nogil
+    cdef void _move_to(self, Batch* batch, int32_t i) noexcept nogil
     cdef int _record(self, const Batch* batch) except -1 nogil
     cdef int _sample_members(self, const Batch* batch, bint is_in_progress) except -1 nogil
     cdef bint _is_aborted(self, int32_t row) noexcept nogil

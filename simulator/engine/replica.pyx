@@ -124,8 +124,7 @@ cdef class Replica:
         while slot >= 0:
             sequence = &self.scheduler._sequences[slot]
             if sequence.is_member:
-                self._requests[sequence.row].output_tokens = <int32_t>(
-                    self.scheduler.computed(slot) + 1 - sequence.prompt_tokens)
+                self._requests[sequence.row].output_tokens = self.scheduler.outputs(slot)
             slot = self.scheduler._links.next(slot)
 
     cdef int _raise_latency_fault(self) except -1 nogil:
@@ -212,25 +211,26 @@ cdef class Replica:
 
     cdef int _plan_run(self, Batch* batch, int64_t horizon_ns) except -1 nogil:
         """Foresee iterations with the same members up to the first that ends one of them, lacks blocks or passes the horizon."""
-        cdef BatchShape shape = batch.shape
         cdef int64_t most = min(<int64_t>MAX_RUN, self._finish.top_iteration() - self.scheduler.iteration)
-        cdef int64_t end_ns = batch.end_ns
+        cdef int64_t end_ns = batch.end_ns, context_tokens = batch.shape.context_tokens
         cdef int32_t phase = self.scheduler.phase, free_blocks = self._kv.free_blocks, i = 1
         if most <= 1 or not self.scheduler.repeats():
             return 0
         self._ends[0] = end_ns
-        self._run_start_ns = batch.start_ns
         self._used[0] = batch.used_blocks
         while i < most and end_ns < horizon_ns:
             phase = phase + 1 if phase + 1 < self._kv.block_size else 0
             free_blocks -= self._kv._due[phase]
             if free_blocks < 0:
                 break
-            shape.context_tokens += batch.num_members
-            end_ns += self._latency.iteration_ns(&shape)
+            batch.shape.context_tokens += batch.num_members
+            end_ns += self._latency.iteration_ns(&batch.shape)
             self._ends[i] = end_ns
             self._used[i] = self._kv.num_blocks - free_blocks
             i += 1
+        batch.shape.context_tokens = context_tokens     # of the first iteration; a copy of the shape costs more
+        self._run_start_ns = batch.start_ns
+        self._run_context_tokens = context_tokens
         self._run_length = i
         self.wake_ns = end_ns
         return 0
@@ -263,28 +263,47 @@ cdef class Replica:
     cdef int _end_run(self, Batch* batch) except -1 nogil:
         """All iterations of a run but the last end; the batch becomes the last."""
         cdef int32_t count = self._run_length - 1, i
+        cdef int64_t start_ns = self._run_start_ns, duration_ns
+        cdef double used_block_ns = self.row.used_block_ns
+        if self._recorder.wants_iterations or self._recorder.wants_tokens:
+            self._write_run(batch, count)
+        else:
+            self._sample_members(batch, False)          # some may be late; from then on tokens come one iteration apart
+            for i in range(1, count):
+                self._recorder.gaps.add(self._ends[i] - self._ends[i - 1], batch.num_members)
         for i in range(count):
-            if self._recorder.wants_iterations:
-                self._recorder.iteration(self.index, batch)
-            if i == 0 or self._recorder.wants_tokens:
-                self._sample_members(batch, False)
-            else:
-                self._recorder.gaps.add(batch.duration_ns, batch.num_members)
-            self.row.used_block_ns += <double>batch.used_blocks * <double>batch.duration_ns
-            batch.start_ns = batch.end_ns
-            batch.end_ns = self._ends[i + 1]
-            batch.duration_ns = batch.end_ns - batch.start_ns
-            batch.used_blocks = self._used[i + 1]
-            batch.shape.context_tokens += batch.num_members
-        self.row.busy_ns += batch.start_ns - self._run_start_ns
+            duration_ns = self._ends[i] - start_ns
+            used_block_ns += <double>self._used[i] * <double>duration_ns
+            start_ns = self._ends[i]
+        self.row.used_block_ns = used_block_ns
+        self.row.busy_ns += start_ns - self._run_start_ns
         self.row.decode_tokens += <int64_t>count * batch.num_members
         self.row.iterations += count
         self._recorder.iterations += count
+        self._move_to(batch, count)
         self._run_length = 1
         return self.scheduler.repeat(count)
 
-    cdef int _end_iteration(self, Batch* batch) except -1 nogil:
+    cdef int _write_run(self, Batch* batch, int32_t count) except -1 nogil:
+        """Write the rows of the first iterations of a run."""
         cdef int32_t i
+        for i in range(count):
+            self._move_to(batch, i)
+            if self._recorder.wants_iterations:
+                self._recorder.iteration(self.index, batch)
+            self._sample_members(batch, False)
+        return 0
+
+    cdef void _move_to(self, Batch* batch, int32_t i) noexcept nogil:
+        """Make the batch of a run its iteration i."""
+        batch.start_ns = self._ends[i - 1] if i > 0 else self._run_start_ns
+        batch.end_ns = self._ends[i]
+        batch.duration_ns = batch.end_ns - batch.start_ns
+        batch.used_blocks = self._used[i]
+        batch.shape.context_tokens = self._run_context_tokens + <int64_t>i * batch.num_members
+
+    cdef int _end_iteration(self, Batch* batch) except -1 nogil:
+        cdef int32_t i, slot, row
         self._num_finished = 0
         self._record(batch)
         if self.scheduler.grouping:
@@ -293,12 +312,12 @@ cdef class Replica:
         if self._num_aborted > 0:
             self._collect_aborted()
         while self._finish.size > 0 and self._finish.top_iteration() <= self.scheduler.iteration:
-            i = self._finish.pop()
-            self._finished[self._num_finished] = i
+            slot = self._finish.pop()
+            self._finished[self._num_finished] = slot
             self._num_finished += 1
-            i = self.scheduler._sequences[i].row
-            self._requests[i].output_tokens = self._delivery.target(i)
-            self._complete_request(i, batch.end_ns)
+            row = self.scheduler._sequences[slot].row
+            self._requests[row].output_tokens = self.scheduler.outputs(slot)
+            self._complete_request(row, batch.end_ns)
         for i in range(batch.num_entries):
             self._return(&batch.entries[i], batch.end_ns)
         self._free_finished()
@@ -363,8 +382,7 @@ cdef class Replica:
             if sequence.is_member:
                 self._finish.remove(slot)
                 self._num_late -= sequence.late_ns > 0
-                self._requests[sequence.row].output_tokens = <int32_t>(
-                    self.scheduler.computed(slot) - sequence.prompt_tokens)
+                self._requests[sequence.row].output_tokens = self.scheduler.outputs(slot) - 1
             self._delivery.leave(sequence.row, TIMED_OUT, -1)
             self.scheduler.finish(slot)
         self._num_aborted = 0

@@ -87,6 +87,9 @@ cdef class Scheduler:
     # ---- shared by all
 
     cdef int64_t computed(self, int32_t slot) noexcept nogil        # tokens in KV, member or not
+    @cython.final
+    cdef inline int32_t outputs(self, int32_t slot) noexcept nogil: # of a member: tokens generated so far
+        return <int32_t>(self.iteration + self._sequences[slot].offset + 1) - self._sequences[slot].prompt_tokens
     cdef int admit(self, int32_t row, int32_t hits, Batch* batch) except -1 nogil   # to the end of the running list, in top_slot
     cdef int32_t top_slot(self) except -1 nogil                     # the slot the next admission gets
     cdef void add_entry(self, Batch* batch, int32_t slot) noexcept nogil    # schedule sequence.scheduled tokens of it

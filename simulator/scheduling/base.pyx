@@ -166,7 +166,7 @@ cdef class Scheduler:
         self._requests[row].preemptions += 1
         self._requests[row].status = WAITING
         if sequence.is_member:
-            self._requests[row].output_tokens = <int32_t>(self.iteration + sequence.offset + 1) - sequence.prompt_tokens
+            self._requests[row].output_tokens = self.outputs(slot)
         return self._vacate(slot, True)
 
     cdef int32_t slot_of(self, int32_t row) noexcept nogil:
