@@ -26,6 +26,9 @@ cdef class KVCache:
     # is never served from the cache. The blocks found are remembered until the next call: `allocate` takes all of them, or none.
     cdef int32_t lookup(self, int32_t row, int32_t num_tokens) except -1 nogil
 
+    # No lookup of this text can find more blocks than this.
+    cdef int32_t most_hits(self, int32_t row, int32_t num_tokens) noexcept nogil
+
     # Give `slot` room for its first `slots` tokens, or change nothing. `hits`: blocks of the last lookup, for a sequence that owns
     # none yet. `full_tokens` > 0: the whole text of that many tokens must fit. `watermark`: blocks that must stay free.
     # `known_tokens`: tokens whose text is known once this is computed; full blocks of these enter the prefix cache.

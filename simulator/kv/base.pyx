@@ -38,6 +38,9 @@ cdef class KVCache:
     cdef int32_t lookup(self, int32_t row, int32_t num_tokens) except -1 nogil:
         return 0
 
+    cdef int32_t most_hits(self, int32_t row, int32_t num_tokens) noexcept nogil:
+        return 0
+
     cdef int allocate(self, int32_t slot, int32_t row, int32_t hits, int64_t slots, int64_t full_tokens, int32_t watermark,
                       int64_t known_tokens) except -1 nogil:
         return 0

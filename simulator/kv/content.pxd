@@ -30,6 +30,9 @@ cdef class Content:
     cdef inline int32_t public_tokens(self, int32_t row) noexcept nogil:
         return self._public_tokens[row] if self._public_tokens != NULL else 0
 
+    cdef inline bint has_been_preempted(self, int32_t row) noexcept nogil:
+        return self._requests[row].preemptions > 0
+
     # Move the cursor over the next `num_tokens` tokens of a request's text and return its hash, never 0.
     cdef uint64_t advance(self, int32_t row, int32_t num_tokens, Cursor* cursor) noexcept nogil
 

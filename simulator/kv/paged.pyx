@@ -94,6 +94,14 @@ cdef class PagedKV(KVCache):
             found += 1
         return self._lookup_private(row, found, most) if self._returning.size > 0 else found
 
+    cdef int32_t most_hits(self, int32_t row, int32_t num_tokens) noexcept nogil:
+        cdef int32_t most = (num_tokens - 1) // self.block_size
+        if not self._caching:
+            return 0
+        if self._content.has_been_preempted(row):
+            return most
+        return min(most, self._content.public_tokens(row) // self.block_size)
+
     cdef int32_t _lookup_private(self, int32_t row, int32_t found, int32_t most) noexcept nogil:
         """Go on from block `found` with what is left of this request from before a preemption."""
         cdef int32_t count, i, block

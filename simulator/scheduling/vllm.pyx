@@ -342,11 +342,19 @@ cdef class Vllm(Scheduler):
     cdef int _try_admission(self, Batch* batch, int32_t row, int64_t threshold, bint any_running) except -1 nogil:
         cdef Request* request = &self._requests[row]
         cdef int64_t text = request.prompt_tokens + request.output_tokens
-        cdef int32_t hits = self.kv.lookup(row, <int32_t>text), slot
-        cdef int64_t computed = <int64_t>hits * self.kv.block_size
-        cdef int64_t tokens = text - computed, slots
-        cdef bint is_padded = (self._pads_admissions and tokens == 1 and not self._chunk_continues and (any_running or computed > 0)
-                               and computed + self._num_drafts + 2 <= self._max_model_len)
+        cdef int32_t watermark = self._watermark_blocks if self._running.size > 0 else 0
+        cdef int64_t full_text = min(text, self._max_model_len) if self._reserves_full_text else 0
+        cdef int64_t computed, tokens, slots
+        cdef int32_t hits, slot
+        cdef bint is_padded
+        if (full_text > 0 and not self._skips_long_prompts and blocks_for(full_text, self.kv.block_size)
+                - self.kv.most_hits(row, <int32_t>text) + watermark > self.kv.free_blocks):
+            return STOP                 # whatever the lookup finds; under pressure the head of the queue often fails so
+        hits = self.kv.lookup(row, <int32_t>text)
+        computed = <int64_t>hits * self.kv.block_size
+        tokens = text - computed
+        is_padded = (self._pads_admissions and tokens == 1 and not self._chunk_continues and (any_running or computed > 0)
+                     and computed + self._num_drafts + 2 <= self._max_model_len)
         if is_padded:
             if 1 + self._num_drafts > self._budget:
                 return STOP
@@ -357,8 +365,7 @@ cdef class Vllm(Scheduler):
         tokens = min(tokens, self._budget)
         slots = min(computed + tokens + self._lookahead_at_admission, self._max_model_len)
         slot = self.top_slot()
-        if not self.kv.allocate(slot, row, hits, slots, min(text, self._max_model_len) if self._reserves_full_text else 0,
-                                self._watermark_blocks if self._running.size > 0 else 0, min(computed + tokens, text)):
+        if not self.kv.allocate(slot, row, hits, slots, full_text, watermark, min(computed + tokens, text)):
             return STOP
         self.admit(row, hits, batch)
         self._sequences[slot].scheduled = <int32_t>tokens
