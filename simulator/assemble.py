@@ -9,7 +9,7 @@ from simulator.domain.deployment import Deployment
 from simulator.domain.facts import load_accelerator, load_model, load_node
 from simulator.domain.memory_plan import DoesNotFit, MemoryPlan, plan
 from simulator.domain.parallelism import Parallelism
-from simulator.engine.build import EngineSetup, build_cluster
+from simulator.engine.build import EngineSetup, Hooks, Policies, build_cluster
 from simulator.engine.recorder import Recorder
 from simulator.errors import InputErrors, KeyFault, collect_faults
 from simulator.workload.base import Workload
@@ -52,7 +52,7 @@ def survey(experiment: Experiment) -> Site:
 
 
 def prepare(experiment: Experiment) -> Workload:
-    """Return the workload, and make sure that everything else an experiment needs is there and fits.
+    """Return the workload; make sure that all else is there and fits.
 
     Raises
     ------
@@ -79,10 +79,12 @@ def build(experiment: Experiment, workload, sink, monitor=None):
         enable_prefix_caching=engine.enable_prefix_caching, replicas=replicas, host=latency.host,
         fast_forward=engine.fast_forward, seed=experiment.seed,
         horizon_ns=None if math.isinf(experiment.horizon_s) else round(experiment.horizon_s * 1e9))
-    return build_cluster(
-        workload, registry.load("scheduler", engine.scheduler), engine.parameters, _latency(experiment, site), setup,
-        recorder=Recorder(sink, sink.wants_iterations, sink.wants_tokens), monitor=monitor,
+    policies = Policies(
+        scheduler=registry.load("scheduler", engine.scheduler), parameters=engine.parameters,
+        latency=_latency(experiment, site),
         router=registry.load("router", routing.policy)(routing.parameters, replicas))
+    recorder = Recorder(sink, sink.wants_iterations, sink.wants_tokens)
+    return build_cluster(workload, policies, setup, Hooks(recorder, monitor))
 
 
 def _latency(experiment: Experiment, site: Site):

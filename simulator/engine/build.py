@@ -1,5 +1,7 @@
 """Build a cluster of equal replicas from its policies."""
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -13,8 +15,9 @@ from simulator.engine.replica import Replica
 from simulator.kv.content import Content
 from simulator.kv.counting import CountingKV
 from simulator.kv.paged import PagedKV
-from simulator.routing.round_robin import RoundRobin, RoundRobinParameters
-from simulator.scheduling.context import ReplicaContext
+from simulator.latency.base import LatencyModel
+from simulator.routing.base import Router
+from simulator.scheduling.base import ReplicaContext
 
 
 @dataclass(frozen=True)
@@ -40,43 +43,68 @@ class EngineSetup:
     coupled: bool = False
 
 
-@dataclass
+@dataclass(frozen=True)
+class Policies:
+    """The decisions of a cluster; all replicas take the same.
+
+    scheduler, parameters : a Scheduler subclass and its `Parameters`. latency : LatencyModel. router : Router.
+    """
+
+    scheduler: type
+    parameters: Any
+    latency: LatencyModel
+    router: Router
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """Who is told what happens.
+
+    monitor : called as `monitor(clock_ns, finished) -> bool` every few milliseconds; True stops the run.
+    observer : debug face, see debug.StepLog.
+    """
+
+    recorder: Recorder = field(default_factory=Recorder)
+    monitor: Callable[[int, int], bool] | None = None
+    observer: Any = None
+
+
+@dataclass(frozen=True)
 class ReplicaSetup:
     """What replicas of one cluster share."""
 
-    workload: object
+    workload: Any
     recorder: Recorder
     delivery: Delivery
     acceptance: Acceptance | None
     is_async: bool
-    observer: object = None
+    observer: Any
 
 
-def build_cluster(workload, scheduler_class, parameters, latency, setup, *, recorder=None, monitor=None, observer=None, router=None):
-    """Return a Cluster of `setup.replicas` replicas, ready to run.
-
-    scheduler_class, parameters : a Scheduler subclass and its `Parameters`. latency : LatencyModel, shared by the replicas.
-    setup : EngineSetup. recorder, monitor, observer, router : see Recorder, Cluster, debug.StepLog, Router.
-    """
-    recorder = recorder or Recorder()
-    host = setup.host
-    delivery = Delivery(workload, recorder, setup.max_model_len, round(host.output_token_us * 1e3))
+def build_cluster(workload, policies: Policies, setup: EngineSetup, hooks: Hooks) -> Cluster:
+    """Return a Cluster of `setup.replicas` equal replicas, ready to run `workload` once."""
+    parameters = policies.parameters
     shared = ReplicaSetup(
-        workload=workload, recorder=recorder, delivery=delivery, acceptance=_acceptance(parameters, len(workload), setup.seed),
-        is_async=getattr(parameters, "async_scheduling", False), observer=observer)
+        workload=workload, recorder=hooks.recorder, observer=hooks.observer,
+        delivery=Delivery(workload, hooks.recorder, setup.max_model_len, round(setup.host.output_token_us * 1e3)),
+        acceptance=_acceptance(parameters, len(workload), setup.seed),
+        is_async=getattr(parameters, "async_scheduling", False))
     content = Content(workload)
-    with_identity = _needs_identity(workload, parameters, setup) if setup.tracks_identity is None else setup.tracks_identity
+    with_identity = setup.tracks_identity
+    if with_identity is None:
+        with_identity = _needs_identity(workload, parameters, setup)
     replicas = []
     for index in range(setup.replicas):
-        kv = (PagedKV(setup.num_gpu_blocks - 1, setup.block_size, content, setup.enable_prefix_caching,
-                      append_unhashed=getattr(parameters, "vllm_version", "") == "0.10")
-              if with_identity else CountingKV(setup.num_gpu_blocks - 1, setup.block_size))
+        kv = _paged(content, parameters, setup) if with_identity else CountingKV(
+            setup.num_gpu_blocks - 1, setup.block_size)
         context = ReplicaContext(kv, workload, setup.max_model_len, setup.enable_prefix_caching, setup.fast_forward)
-        replicas.append(Replica(index, scheduler_class(parameters, context), latency, shared))
-    return Cluster(
-        replicas, router or RoundRobin(RoundRobinParameters(), setup.replicas), recorder, workload, horizon_ns=setup.horizon_ns,
-        queue_base_ns=host.queue_base_us * 1e3, queue_token_ns=host.queue_per_prompt_token_us * 1e3, monitor=monitor,
-        coupled=setup.coupled)
+        replicas.append(Replica(index, policies.scheduler(parameters, context), policies.latency, shared))
+    return Cluster(replicas, policies.router, workload, setup, hooks)
+
+
+def _paged(content, parameters, setup):
+    return PagedKV(setup.num_gpu_blocks - 1, setup.block_size, content, setup.enable_prefix_caching,
+                   append_unhashed=getattr(parameters, "vllm_version", "") == "0.10")
 
 
 def _acceptance(parameters, num_requests, seed):
@@ -96,8 +124,8 @@ def _needs_identity(workload, parameters, setup):
         return True
     speculative = getattr(parameters, "speculative", None)
     slack = 2 * (speculative.num_tokens + speculative.num_lookahead_tokens) if speculative else 0
-    most = np.maximum(workload.outcomes["output_tokens"].astype(np.int64), 1)
-    texts = np.minimum(workload.requests["prompt_tokens"] + np.minimum(most, workload.demands["max_tokens"]), setup.max_model_len)
+    outputs = np.minimum(np.maximum(workload.outcomes["output_tokens"], 1), workload.demands["max_tokens"])
+    texts = np.minimum(workload.requests["prompt_tokens"].astype(np.int64) + outputs, setup.max_model_len)
     longest = -(-(int(texts.max()) + slack + 2) // setup.block_size)
     running = getattr(parameters, "max_num_active_seqs", None) or parameters.max_num_seqs
     return min(running, len(workload)) * longest > setup.num_gpu_blocks - 1

@@ -29,17 +29,12 @@ cdef enum:
 
 @cython.final
 cdef class Cluster:
-    """Replicas, a router and a workload.
+    """Replicas, a router and a workload, whose `requests` are written to.
 
-    replicas : list of Replica, numbered in order. router : Router. recorder : Recorder shared by the replicas.
-    workload : Workload; its `requests` are written to.
-    horizon_ns : stop the clock after this instant; None: never. queue_base_ns, queue_token_ns : from arrival to waiting queue.
-    monitor : called as `monitor(clock_ns, finished) -> bool` every few milliseconds; True stops the run.
-    coupled : keep all replicas up to date at every event even if the router is blind (results are the same).
+    setup : build.EngineSetup, of which horizon and host times concern the cluster. hooks : build.Hooks.
     """
 
-    def __init__(self, replicas, Router router, Recorder recorder, workload, *, horizon_ns=None, double queue_base_ns=0.0,
-                 double queue_token_ns=0.0, monitor=None, bint coupled=False):
+    def __init__(self, replicas, Router router, workload, setup, hooks):
         cdef Request[::1] requests = workload.requests
         cdef const Demand[::1] demands = workload.demands
         cdef Replica replica
@@ -52,18 +47,18 @@ cdef class Cluster:
         for i, replica in enumerate(self.replicas):
             self._replicas[i] = <void*>replica
         self._router = router
-        self._recorder = recorder
-        self._monitor = monitor
+        self._recorder = hooks.recorder
+        self._monitor = hooks.monitor
         self._num_requests = len(requests)
         if self._num_requests:
             self._requests = &requests[0]
             self._demands = &demands[0]
             self._has_deadlines = bool((workload.demands["deadline_ns"] >= 0).any())
-        self._horizon_ns = NEVER_NS - 1 if horizon_ns is None else horizon_ns
-        self._queue_base_ns = queue_base_ns
-        self._queue_token_ns = queue_token_ns
+        self._horizon_ns = NEVER_NS - 1 if setup.horizon_ns is None else setup.horizon_ns
+        self._queue_base_ns = setup.host.queue_base_us * 1e3
+        self._queue_token_ns = setup.host.queue_per_prompt_token_us * 1e3
         self._events = EventQueue()
-        self._coupled = coupled or router.reads_state
+        self._coupled = setup.coupled or router.reads_state
         self._wakes = WakeHeap(self._num_replicas)
         self._next_poll = POLL_ITERATIONS
 

@@ -3,18 +3,10 @@ from libc.stdint cimport int32_t, int64_t
 
 from simulator.engine.replica cimport Replica
 from simulator.scheduling.base cimport Scheduler, Sequence
-from simulator.scheduling.batch cimport Batch, Entry
-
-from dataclasses import dataclass
-
-import numpy as np
+from simulator.domain.iteration cimport Batch, Entry
 
 from simulator.domain import records
-from simulator.engine.build import EngineSetup, build_cluster
-from simulator.engine.recorder import Recorder
 from simulator.kv.paged import PagedKV
-from simulator.domain.host import HostParameters
-from simulator.scheduling.vllm import Vllm
 
 
 OFTEN_CHECKED = 512            # blocks; larger pools are checked now and then
@@ -25,7 +17,10 @@ class IterationLimit(Exception):
 
 
 class StepLog:
-    """Observer of replicas that keeps one dict per scheduling decision that scheduled or preempted something."""
+    """Observer that keeps a dict per decision that scheduled or preempted something.
+
+    See `simulator.debug.record` for its keys.
+    """
 
     def __init__(self, limit=None):
         self.steps = []
@@ -58,7 +53,7 @@ class StepLog:
         step["free_queue_end"] = kv.free_queue() if isinstance(kv, PagedKV) else None
 
 
-cdef _describe_batch(Replica replica, dict step):
+cdef object _describe_batch(Replica replica, dict step):
     cdef const Batch* batch = replica._formed
     cdef Scheduler scheduler = replica.scheduler
     cdef int32_t i, slot
@@ -84,7 +79,7 @@ cdef _describe_batch(Replica replica, dict step):
     step["preempted"] = [batch.preempted[i].row for i in range(batch.num_preempted)]
 
 
-cdef _describe_state(Replica replica, dict step):
+cdef object _describe_state(Replica replica, dict step):
     scheduler = replica.scheduler
     kv = scheduler.kv
     step["running"] = scheduler.running_rows()
@@ -97,61 +92,3 @@ cdef _describe_state(Replica replica, dict step):
     step["blocks"] = {row: kv.block_table(slot) for row, slot in zip(step["running"], scheduler._slots())} if paged else None
     if paged and (kv.num_blocks <= OFTEN_CHECKED or replica.row.iterations % 64 == 0):
         kv.check()
-
-
-class _Tables:
-    """Sink that keeps all rows."""
-
-    def __init__(self):
-        self.iteration_chunks, self.token_chunks = [], []
-
-    def iterations(self, rows):
-        self.iteration_chunks.append(rows.copy())
-
-    def tokens(self, rows):
-        self.token_chunks.append(rows.copy())
-
-
-@dataclass
-class Recording:
-    """Everything a run did; ids are rows of `requests`. See `record`."""
-
-    requests: np.ndarray
-    steps: list
-    token_times: dict
-    iterations: np.ndarray
-    replicas: np.ndarray
-    itl_gap_ns: np.ndarray
-    itl_count: np.ndarray
-    diagnosis: list
-    complete: bool
-
-
-def record(workload, parameters, *, num_gpu_blocks, block_size, enable_prefix_caching, max_model_len, latency, replicas=1, host=None,
-           fast_forward=True, horizon_ns=None, max_iterations=None, seed=0, details=True, coupled=False, tracks_identity=None):
-    """Run a workload under the vllm scheduler and return everything it did.
-
-    details : keep `steps`, a dict per scheduling decision, with block tables; runs of iterations are then taken one at a time.
-    max_iterations : stop after so many decisions.
-    """
-    tables, log = _Tables(), StepLog(max_iterations)
-    recorder = Recorder(tables, iterations=True, tokens=True)
-    setup = EngineSetup(
-        num_gpu_blocks=num_gpu_blocks, block_size=block_size, max_model_len=max_model_len, enable_prefix_caching=enable_prefix_caching,
-        replicas=replicas, host=host or HostParameters(), fast_forward=fast_forward, horizon_ns=horizon_ns, seed=seed,
-        tracks_identity=True if details else tracks_identity, coupled=coupled)
-    cluster = build_cluster(workload, Vllm, parameters, latency, setup, recorder=recorder, observer=log if details else None)
-    if details:
-        for replica in cluster.replicas:
-            replica.scheduler.kv.log_evictions()
-    try:
-        run = cluster.run()
-    except IterationLimit:
-        run = cluster.stop()
-    tokens = np.concatenate(tables.token_chunks) if tables.token_chunks else np.empty(0, records.TOKEN)
-    times = {}
-    for row, time_ns, count in zip(tokens["request"].tolist(), tokens["time_ns"].tolist(), tokens["tokens"].tolist()):
-        times.setdefault(row, []).extend([time_ns] * count)
-    iterations = np.concatenate(tables.iteration_chunks) if tables.iteration_chunks else np.empty(0, records.ITERATION)
-    return Recording(workload.requests, log.steps, times, iterations, run.replicas, *run.itl_ns.pairs(), run.diagnosis,
-                     run.complete)

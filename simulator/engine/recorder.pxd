@@ -4,7 +4,7 @@ cimport cython
 
 from simulator.core.weighted_samples cimport WeightedSamples
 from simulator.domain.tables cimport IterationRow, TokenRow
-from simulator.scheduling.batch cimport Batch
+from simulator.domain.iteration cimport Batch
 
 
 @cython.final

@@ -5,7 +5,7 @@ cimport cython
 from simulator.core.weighted_samples cimport WeightedSamples
 from simulator.domain.batch cimport BatchShape
 from simulator.domain.tables cimport IterationRow, TokenRow
-from simulator.scheduling.batch cimport Batch
+from simulator.domain.iteration cimport Batch
 
 import numpy as np
 

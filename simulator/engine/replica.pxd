@@ -9,10 +9,11 @@ from simulator.domain.tables cimport ReplicaRow
 from simulator.engine.acceptance cimport Acceptance
 from simulator.engine.delivery cimport Delivery
 from simulator.engine.recorder cimport Recorder
+from simulator.engine.run_ahead cimport RunAhead
 from simulator.kv.base cimport KVCache
 from simulator.latency.base cimport LatencyModel
 from simulator.scheduling.base cimport Scheduler
-from simulator.scheduling.batch cimport Batch, Entry
+from simulator.domain.iteration cimport Batch, Entry
 
 cdef enum:
     MAX_IN_FLIGHT = 2           # batches: 1, or 2 under async scheduling
@@ -38,11 +39,7 @@ cdef class Replica:
     cdef Batch* _formed                     # the batch scheduled last
     cdef int32_t _first, _num_in_flight, _max_in_flight
     cdef FinishHeap _finish                 # members, by the iteration in which they end
-    cdef int64_t* _ends                     # end times of a run of iterations with the same members; the batch is the first
-    cdef int32_t* _used                     # used blocks in each
-    cdef int64_t _run_start_ns              # of its first iteration; likewise
-    cdef int64_t _run_context_tokens
-    cdef int32_t _run_length                # iterations in the run; 1: just the batch
+    cdef RunAhead _run                      # iterations with the members of the batch, which is their first
     cdef int32_t* _finished                 # slots that end in the iteration at hand
     cdef int32_t _num_finished
     cdef int32_t* _aborted                  # rows that timed out while running; they leave when the iteration in progress ends
@@ -73,12 +70,9 @@ cdef class Replica:
     cdef int _note_preemptions(self, Batch* batch, int64_t now_ns) except -1 nogil
     cdef int _note_starvation(self, Batch* batch) except -1 nogil
     cdef int _plan_run(self, Batch* batch, int64_t horizon_ns) except -1 nogil
-    cdef void _cut(self, int64_t now_ns) noexcept nogil
     cdef int _complete(self) except -1 nogil
     cdef int _end_iteration(self, Batch* batch) except -1 nogil
     cdef int _end_run(self, Batch* batch) except -1 nogil
-    cdef int _write_run(self, Batch* batch, int32_t count) except -1 nogil
-    cdef void _move_to(self, Batch* batch, int32_t i) noexcept nogil
     cdef int _record(self, const Batch* batch) except -1 nogil
     cdef int _sample_members(self, const Batch* batch, bint is_in_progress) except -1 nogil
     cdef bint _is_aborted(self, int32_t row) noexcept nogil

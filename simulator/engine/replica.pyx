@@ -8,13 +8,14 @@ from simulator.core.errors cimport out_of_memory
 from simulator.core.finish_heap cimport FinishHeap
 from simulator.domain.batch cimport BatchShape
 from simulator.domain.request cimport COMPLETED, DROPPED, REJECTED, RUNNING, TIMED_OUT, Request
-from simulator.kv.base cimport KVCache, blocks_for
+from simulator.engine.run_ahead cimport (
+    RunAhead, add_used_blocks, cut_run, free_run, move_to, plan_run, reserve_run)
+from simulator.kv.base cimport blocks_for
 from simulator.latency.base cimport LatencyModel
 from simulator.scheduling.base cimport Scheduler, Sequence
-from simulator.scheduling.batch cimport Batch, Entry, Preempted, free_batch, reserve_batch
+from simulator.domain.iteration cimport Batch, Entry, Preempted, free_batch, reserve_batch
 
 cdef enum:
-    MAX_RUN = 1024              # iterations planned at once
     FRUITLESS_LIMIT = 20000     # preemptions without a token between them that make a livelock; one step preempts max_running at most
 
 
@@ -41,15 +42,13 @@ cdef class Replica:
         self._max_in_flight = 2 if setup.is_async else 1
         self._finish = FinishHeap()
         self.wake_ns = NEVER_NS
-        self._run_length = 1
         self._reserve(scheduler.max_running)
 
     def _reserve(self, size_t room):
         cdef int32_t i
-        self._ends = <int64_t*>malloc(MAX_RUN * sizeof(int64_t))
-        self._used = <int32_t*>malloc(MAX_RUN * sizeof(int32_t))
+        reserve_run(&self._run)
         self._finished = <int32_t*>malloc(room * sizeof(int32_t))
-        if self._ends == NULL or self._used == NULL or self._finished == NULL:
+        if self._finished == NULL:
             raise MemoryError()
         for i in range(self._max_in_flight):
             reserve_batch(&self._batches[i], room)
@@ -58,8 +57,7 @@ cdef class Replica:
         cdef int32_t i
         for i in range(MAX_IN_FLIGHT):
             free_batch(&self._batches[i])
-        free(self._ends)
-        free(self._used)
+        free_run(&self._run)
         free(self._finished)
         free(self._aborted)
 
@@ -86,8 +84,8 @@ cdef class Replica:
             return 0
         request.enqueued_ns = now_ns
         self.scheduler.enqueue(row)
-        if self._run_length > 1:
-            self._cut(now_ns)
+        if self._run.length > 1:
+            self.wake_ns = cut_run(&self._run, now_ns)
         elif self._num_in_flight == 0 and self.wake_ns > now_ns:
             self.wake_ns = now_ns
         return 0
@@ -97,8 +95,8 @@ cdef class Replica:
         cdef void* aborted
         if request.status >= COMPLETED:
             return 0
-        if self._run_length > 1:
-            self._cut(now_ns + 1)
+        if self._run.length > 1:
+            self.wake_ns = cut_run(&self._run, now_ns + 1)
         if request.status != RUNNING:
             self.scheduler.waiting.remove(row)
             self._delivery.leave(row, TIMED_OUT, -1)
@@ -181,6 +179,13 @@ cdef class Replica:
             self._plan_run(batch, horizon_ns)
         return 0
 
+    cdef int _plan_run(self, Batch* batch, int64_t horizon_ns) except -1 nogil:
+        cdef int64_t most = self._finish.top_iteration() - self.scheduler.iteration
+        if most > 1 and self.scheduler.repeats():
+            plan_run(&self._run, batch, most, horizon_ns, self._latency, self._kv, self.scheduler.phase)
+            self.wake_ns = self._run.ends_ns[self._run.length - 1]
+        return 0
+
     cdef int _note_preemptions(self, Batch* batch, int64_t now_ns) except -1 nogil:
         cdef int32_t i
         cdef Preempted* preempted
@@ -209,49 +214,11 @@ cdef class Replica:
             slot = self.scheduler._links.next(slot)
         return 0
 
-    cdef int _plan_run(self, Batch* batch, int64_t horizon_ns) except -1 nogil:
-        """Foresee iterations with the same members up to the first that ends one of them, lacks blocks or passes the horizon."""
-        cdef int64_t most = min(<int64_t>MAX_RUN, self._finish.top_iteration() - self.scheduler.iteration)
-        cdef int64_t end_ns = batch.end_ns, context_tokens = batch.shape.context_tokens
-        cdef int32_t phase = self.scheduler.phase, free_blocks = self._kv.free_blocks, i = 1
-        if most <= 1 or not self.scheduler.repeats():
-            return 0
-        self._ends[0] = end_ns
-        self._used[0] = batch.used_blocks
-        while i < most and end_ns < horizon_ns:
-            phase = phase + 1 if phase + 1 < self._kv.block_size else 0
-            free_blocks -= self._kv._due[phase]
-            if free_blocks < 0:
-                break
-            batch.shape.context_tokens += batch.num_members
-            end_ns += self._latency.iteration_ns(&batch.shape)
-            self._ends[i] = end_ns
-            self._used[i] = self._kv.num_blocks - free_blocks
-            i += 1
-        batch.shape.context_tokens = context_tokens     # of the first iteration; a copy of the shape costs more
-        self._run_start_ns = batch.start_ns
-        self._run_context_tokens = context_tokens
-        self._run_length = i
-        self.wake_ns = end_ns
-        return 0
-
-    cdef void _cut(self, int64_t now_ns) noexcept nogil:
-        """End a run with the iteration in progress: the first that does not end before now."""
-        cdef int32_t low = 0, high = self._run_length - 1, middle
-        while low < high:
-            middle = (low + high) // 2
-            if self._ends[middle] >= now_ns:
-                high = middle
-            else:
-                low = middle + 1
-        self._run_length = low + 1
-        self.wake_ns = self._ends[low]
-
     # ---- an iteration ends
 
     cdef int _complete(self) except -1 nogil:
         cdef Batch* batch = &self._batches[self._first]
-        if self._run_length > 1:
+        if self._run.length > 1:
             self._end_run(batch)
         self._end_iteration(batch)
         if self._observer is not None:
@@ -262,45 +229,26 @@ cdef class Replica:
 
     cdef int _end_run(self, Batch* batch) except -1 nogil:
         """All iterations of a run but the last end; the batch becomes the last."""
-        cdef int32_t count = self._run_length - 1, i
-        cdef int64_t start_ns = self._run_start_ns, duration_ns
-        cdef double used_block_ns = self.row.used_block_ns
+        cdef RunAhead* run = &self._run
+        cdef int32_t count = run.length - 1, i
         if self._recorder.wants_iterations or self._recorder.wants_tokens:
-            self._write_run(batch, count)
+            for i in range(count):
+                move_to(run, batch, i)
+                if self._recorder.wants_iterations:
+                    self._recorder.iteration(self.index, batch)
+                self._sample_members(batch, False)
         else:
             self._sample_members(batch, False)          # some may be late; from then on tokens come one iteration apart
             for i in range(1, count):
-                self._recorder.gaps.add(self._ends[i] - self._ends[i - 1], batch.num_members)
-        for i in range(count):
-            duration_ns = self._ends[i] - start_ns
-            used_block_ns += <double>self._used[i] * <double>duration_ns
-            start_ns = self._ends[i]
-        self.row.used_block_ns = used_block_ns
-        self.row.busy_ns += start_ns - self._run_start_ns
+                self._recorder.gaps.add(run.ends_ns[i] - run.ends_ns[i - 1], batch.num_members)
+        add_used_blocks(run, count, &self.row.used_block_ns)
+        self.row.busy_ns += run.ends_ns[count - 1] - run.start_ns
         self.row.decode_tokens += <int64_t>count * batch.num_members
         self.row.iterations += count
         self._recorder.iterations += count
-        self._move_to(batch, count)
-        self._run_length = 1
+        move_to(run, batch, count)
+        run.length = 1
         return self.scheduler.repeat(count)
-
-    cdef int _write_run(self, Batch* batch, int32_t count) except -1 nogil:
-        """Write the rows of the first iterations of a run."""
-        cdef int32_t i
-        for i in range(count):
-            self._move_to(batch, i)
-            if self._recorder.wants_iterations:
-                self._recorder.iteration(self.index, batch)
-            self._sample_members(batch, False)
-        return 0
-
-    cdef void _move_to(self, Batch* batch, int32_t i) noexcept nogil:
-        """Make the batch of a run its iteration i."""
-        batch.start_ns = self._ends[i - 1] if i > 0 else self._run_start_ns
-        batch.end_ns = self._ends[i]
-        batch.duration_ns = batch.end_ns - batch.start_ns
-        batch.used_blocks = self._used[i]
-        batch.shape.context_tokens = self._run_context_tokens + <int64_t>i * batch.num_members
 
     cdef int _end_iteration(self, Batch* batch) except -1 nogil:
         cdef int32_t i, slot, row

@@ -4,21 +4,8 @@ cimport cython
 
 from simulator.kv.base cimport KVCache
 from simulator.kv.content cimport Content, Cursor
+from simulator.kv.prefix_cache cimport Block, PrefixCache
 from simulator.kv.returning cimport ReturningBlocks
-
-
-cdef struct Block:              # index 0 is the null block, head and tail of the free queue
-    uint64_t hash               # of the text it holds and all before it; 0: not in the prefix cache
-    int32_t prev, next          # neighbours in the free queue while it is free
-    int32_t references          # sequences that hold it; 0: free
-    int32_t chain               # next prefix in its bucket of the prefix cache, 0: none; PRIVATE; TWIN
-    int32_t twin_prev           # ring of blocks with the same hash, in order of insertion; the first stands in the bucket
-    int32_t twin_next
-
-
-cdef enum:
-    PRIVATE = -1                # in no bucket: private text, only its own request could ever hit it, if it is preempted
-    TWIN = -2                   # in no bucket: another block with the same hash is, and comes first
 
 
 cdef struct Table:              # the block table of one slot
@@ -36,8 +23,7 @@ cdef struct Table:              # the block table of one slot
 cdef class PagedKV(KVCache):
     cdef Block* _blocks         # [num_blocks + 1]
     cdef Table* _tables         # [slot]
-    cdef int32_t* _cached       # prefix cache: bucket (low bits of the hash) -> first block of its chain; 0: none
-    cdef uint64_t _cached_mask  # number of buckets - 1; at least as many buckets as blocks
+    cdef PrefixCache _prefixes  # of public text
     cdef ReturningBlocks _returning     # private blocks of preempted requests
     cdef Content _content
     cdef bint _caching          # enable_prefix_caching
@@ -59,6 +45,3 @@ cdef class PagedKV(KVCache):
     cdef int _take(self, Table* table, int32_t owned, int32_t count) except -1 nogil
     cdef void _unlink(self, int32_t block) noexcept nogil
     cdef void _link_before(self, int32_t block, int32_t following) noexcept nogil
-    cdef void _forget(self, int32_t block) noexcept nogil
-    cdef void _remember(self, int32_t block, uint64_t hash) noexcept nogil
-    cdef int32_t _find(self, uint64_t hash) noexcept nogil

@@ -13,6 +13,7 @@ cimport cython
 from simulator.core.errors cimport out_of_memory
 from simulator.kv.base cimport KVCache, blocks_for
 from simulator.kv.content cimport Content, Cursor
+from simulator.kv.prefix_cache cimport PRIVATE, Block, PrefixCache
 from simulator.kv.returning cimport Returning, ReturningBlocks
 
 
@@ -32,16 +33,13 @@ cdef class PagedKV(KVCache):
         self._caching = enable_prefix_caching
         self._append_unhashed = append_unhashed
         self._returning = ReturningBlocks()
-        self._cached_mask = 1
-        while self._cached_mask < <uint64_t>num_blocks:
-            self._cached_mask *= 2
-        self._cached_mask -= 1
-        self._cached = <int32_t*>calloc(self._cached_mask + 1, sizeof(int32_t))
         self._blocks = <Block*>calloc(<size_t>num_blocks + 1, sizeof(Block))
         self._bucket_head = <int32_t*>malloc(block_size * sizeof(int32_t))
         self._bucket_tail = <int32_t*>malloc(block_size * sizeof(int32_t))
-        if self._blocks == NULL or self._cached == NULL or self._bucket_head == NULL or self._bucket_tail == NULL:
+        if self._blocks == NULL or self._bucket_head == NULL or self._bucket_tail == NULL:
             raise MemoryError()
+        self._prefixes = PrefixCache(num_blocks)
+        self._prefixes.blocks = self._blocks
         for block in range(num_blocks + 1):
             self._blocks[block].prev = block - 1 if block > 0 else num_blocks
             self._blocks[block].next = block + 1 if block < num_blocks else 0
@@ -54,7 +52,6 @@ cdef class PagedKV(KVCache):
             free(self._tables[slot].blocks)
         free(self._tables)
         free(self._blocks)
-        free(self._cached)
         free(self._hits)
         free(self._bucket_head)
         free(self._bucket_tail)
@@ -85,7 +82,7 @@ cdef class PagedKV(KVCache):
             self._grow_hits(most)
         cursor = self._hits_cursor
         while found < num_public:
-            block = self._find(self._content.advance(row, self.block_size, &cursor))
+            block = self._prefixes.find(self._content.advance(row, self.block_size, &cursor))
             if block == 0:
                 return found
             self._hits[found] = block
@@ -141,51 +138,12 @@ cdef class PagedKV(KVCache):
         if full <= table.num_hashed:
             return 0
         for i in range(table.num_hashed, min(full, table.num_public)):
-            self._remember(table.blocks[i], self._content.advance(table.row, self.block_size, &table.cursor))
+            self._prefixes.insert(table.blocks[i], self._content.advance(table.row, self.block_size, &table.cursor))
         for i in range(max(table.num_hashed, table.num_public), full):
             self._blocks[table.blocks[i]].hash = private_hash(table.row, i)
             self._blocks[table.blocks[i]].chain = PRIVATE
         table.num_hashed = full
         return 0
-
-    cdef int32_t _find(self, uint64_t hash) noexcept nogil:
-        """The block with this hash that was inserted first; 0 if there is none."""
-        cdef int32_t block = self._cached[hash & self._cached_mask]
-        while block != 0 and self._blocks[block].hash != hash:
-            block = self._blocks[block].chain
-        return block
-
-    cdef void _remember(self, int32_t block, uint64_t hash) noexcept nogil:
-        cdef Block* blocks = self._blocks
-        cdef int32_t first = self._find(hash), last
-        blocks[block].hash = hash
-        if first == 0:
-            blocks[block].twin_prev = blocks[block].twin_next = block
-            blocks[block].chain = self._cached[hash & self._cached_mask]
-            self._cached[hash & self._cached_mask] = block
-            return
-        last = blocks[first].twin_prev
-        blocks[block].chain = TWIN
-        blocks[block].twin_prev = last
-        blocks[block].twin_next = first
-        blocks[last].twin_next = blocks[first].twin_prev = block
-
-    cdef void _forget(self, int32_t block) noexcept nogil:
-        cdef Block* it = &self._blocks[block]
-        cdef int32_t* link
-        if it.chain >= 0:
-            link = &self._cached[it.hash & self._cached_mask]
-            while link[0] != block:
-                link = &self._blocks[link[0]].chain
-            if it.twin_next == block:
-                link[0] = it.chain
-            else:
-                link[0] = it.twin_next
-                self._blocks[it.twin_next].chain = it.chain
-        if it.chain != PRIVATE:
-            self._blocks[it.twin_prev].twin_next = it.twin_next
-            self._blocks[it.twin_next].twin_prev = it.twin_prev
-        it.hash = 0
 
     # ---- allocation
 
@@ -238,7 +196,7 @@ cdef class PagedKV(KVCache):
                 self.evictions += 1
                 if self._evicted is not None:
                     self._note_eviction(block)
-                self._forget(block)
+                self._prefixes.remove(block)
             blocks[block].references = 1
             table.blocks[i] = block
             block = blocks[block].next
@@ -407,5 +365,5 @@ cdef class PagedKV(KVCache):
             if (references[block] == 0) != (block in in_queue):
                 raise RuntimeError(f"block {block} with {references[block]} owners, in the free queue: {block in in_queue}")
             if (self._blocks[block].hash != 0 and self._blocks[block].chain != PRIVATE
-                    and self._find(self._blocks[block].hash) == 0):
+                    and self._prefixes.find(self._blocks[block].hash) == 0):
                 raise RuntimeError(f"block {block} has a hash the prefix cache does not know")

@@ -10,7 +10,7 @@ cimport cython
 from simulator.core.index_list cimport IndexLinks, IndexList
 from simulator.domain.request cimport Demand, Request
 from simulator.kv.base cimport KVCache
-from simulator.scheduling.batch cimport Batch, Entry
+from simulator.domain.iteration cimport Batch, Entry
 from simulator.scheduling.waiting_queue cimport WaitingQueue
 
 

@@ -2,18 +2,36 @@
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memset
-cimport cython
 
 from simulator.core.errors cimport out_of_memory
 from simulator.core.index_list cimport IndexLinks, new_list
 from simulator.domain.batch cimport BatchShape, Chunk
 from simulator.domain.request cimport RUNNING, WAITING, Demand, Request
-from simulator.kv.base cimport KVCache
-from simulator.scheduling.batch cimport Batch, Entry, Preempted
-from simulator.scheduling.waiting_queue cimport WaitingQueue
+from simulator.domain.iteration cimport Batch, Entry, Preempted
+
+from dataclasses import dataclass
+from typing import Any
 
 cdef enum:
     FIRST_SLOTS = 16
+
+
+@dataclass(frozen=True)
+class ReplicaContext:
+    """One replica, as its scheduler sees it.
+
+    kv : the replica's KVCache.
+    workload : its `requests` and `demands` are the scheduler's to read; true output lengths are not its business.
+    max_model_len : longest text, prompt and output, in tokens.
+    enable_prefix_caching : prompts may find blocks that others left behind.
+    fast_forward : advance decoding sequences in bulk where that changes no result.
+    """
+
+    kv: Any
+    workload: Any
+    max_model_len: int
+    enable_prefix_caching: bool
+    fast_forward: bool = True
 
 
 cdef class Scheduler:

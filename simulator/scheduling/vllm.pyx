@@ -15,7 +15,7 @@ from simulator.domain.batch cimport BatchShape
 from simulator.domain.request cimport Demand, Request
 from simulator.kv.base cimport blocks_for
 from simulator.scheduling.base cimport Scheduler, Sequence
-from simulator.scheduling.batch cimport Batch, Entry
+from simulator.domain.iteration cimport Batch, Entry
 from simulator.scheduling.waiting_queue cimport WaitingQueue
 
 from typing import Annotated, Literal

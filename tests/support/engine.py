@@ -1,8 +1,18 @@
 """Run a scenario on the engine."""
 from dataclasses import replace
 
-from simulator.engine.debug import record
+from simulator import debug
+from simulator.engine.build import EngineSetup, Policies
 from simulator.latency.linear import Linear
+from simulator.routing.round_robin import RoundRobin, RoundRobinParameters
+from simulator.scheduling.vllm import Vllm
+
+
+def record(workload, parameters, latency, *, details=True, max_iterations=None, **setup):
+    """Run a workload under vLLM's scheduler and round robin; `setup`: fields of EngineSetup."""
+    setup = EngineSetup(**setup)
+    policies = Policies(Vllm, parameters, latency, RoundRobin(RoundRobinParameters(), setup.replicas))
+    return debug.record(workload, policies, setup, details=details, max_iterations=max_iterations)
 
 
 def run(scenario, **options):
@@ -10,4 +20,4 @@ def run(scenario, **options):
     latency = Linear(scenario.prices)
     latency.set_host(scenario.host.iteration_us, 0.0)
     workload = replace(scenario.workload, requests=scenario.workload.requests.copy())       # the engine writes to it
-    return record(workload, scenario.parameters, latency=latency, host=scenario.host, **(scenario.cache | options))
+    return record(workload, scenario.parameters, latency, host=scenario.host, **(scenario.cache | options))

@@ -2,9 +2,9 @@
 import numpy as np
 import pytest
 
-from simulator.engine.debug import record
 from simulator.latency.linear import Linear, LinearParameters
 from simulator.scheduling.vllm import VllmParameters
+from support.engine import record
 from support.workloads import plain_workload
 
 CACHE = {"num_gpu_blocks": 40_000, "block_size": 16, "enable_prefix_caching": False, "max_model_len": 8192}

@@ -1,0 +1,80 @@
+"""The debug face: run a workload and see everything that every replica decided."""
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from simulator.domain import records
+from simulator.engine.build import EngineSetup, Hooks, Policies, build_cluster
+from simulator.engine.debug import IterationLimit, StepLog
+from simulator.engine.recorder import Recorder
+
+
+@dataclass
+class Recording:
+    """Everything a run did; ids are rows of `requests`.
+
+    requests, iterations, replicas : structured arrays, `records.REQUEST`, `ITERATION`, `REPLICA`.
+    steps : a dict per scheduling decision, in order of time: replica, t_ns, duration_ns; scheduled [(row, tokens)],
+        hits {row: tokens} of admissions, drafts {row: n}, preempted [rows], running [rows], waiting [rows], free_blocks,
+        evicted [blocks], cached_hashes, blocks {row: [blocks]}, free_queue [blocks], all as they stand after it; finished
+        [rows], free_blocks_end, free_queue_end, as they stand when the iteration has ended.
+    token_times : {row: [ns]}.
+    itl_gap_ns, itl_count : int64 arrays, inter-token gaps and how many tokens had each.
+    """
+
+    requests: np.ndarray
+    iterations: np.ndarray
+    replicas: np.ndarray
+    steps: list
+    token_times: dict
+    itl_gap_ns: np.ndarray
+    itl_count: np.ndarray
+    diagnosis: list
+    complete: bool
+
+
+def record(workload, policies: Policies, setup: EngineSetup, *, details=True, max_iterations=None) -> Recording:
+    """Run a workload and return everything it did; `workload.requests` is written to.
+
+    details : keep `steps`, with block tables; iterations are then taken one at a time.
+    max_iterations : stop after so many decisions.
+    """
+    tables, log = _Tables(), StepLog(max_iterations) if details else None
+    hooks = Hooks(recorder=Recorder(tables, iterations=True, tokens=True), observer=log)
+    cluster = build_cluster(workload, policies, replace(setup, tracks_identity=True) if details else setup, hooks)
+    if details:
+        for replica in cluster.replicas:
+            replica.scheduler.kv.log_evictions()
+    try:
+        run = cluster.run()
+    except IterationLimit:
+        run = cluster.stop()
+    gap_ns, count = run.itl_ns.pairs()
+    return Recording(
+        requests=workload.requests, iterations=_joined(tables.iteration_chunks, records.ITERATION), replicas=run.replicas,
+        steps=log.steps if details else [], token_times=_token_times(_joined(tables.token_chunks, records.TOKEN)),
+        itl_gap_ns=gap_ns, itl_count=count, diagnosis=run.diagnosis, complete=run.complete)
+
+
+class _Tables:
+    """Sink that keeps all rows."""
+
+    def __init__(self):
+        self.iteration_chunks, self.token_chunks = [], []
+
+    def iterations(self, rows):
+        self.iteration_chunks.append(rows.copy())
+
+    def tokens(self, rows):
+        self.token_chunks.append(rows.copy())
+
+
+def _joined(chunks, dtype):
+    return np.concatenate(chunks) if chunks else np.empty(0, dtype)
+
+
+def _token_times(tokens):
+    times = {}
+    for row, time_ns, count in zip(*(tokens[name].tolist() for name in ("request", "time_ns", "tokens")), strict=True):
+        times.setdefault(row, []).extend([time_ns] * count)
+    return times

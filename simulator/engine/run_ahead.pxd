@@ -1,0 +1,35 @@
+"""A run: iterations of the same members, planned ahead up to the first change, and cut when something comes earlier."""
+from libc.stdint cimport int32_t, int64_t
+
+from simulator.domain.iteration cimport Batch
+from simulator.kv.base cimport KVCache
+from simulator.latency.base cimport LatencyModel
+
+cdef enum:
+    MAX_RUN = 1024              # iterations planned at once
+
+
+cdef struct RunAhead:
+    int32_t length              # iterations in the run; 1: just the batch, and nothing below is valid
+    int64_t start_ns            # of the first iteration
+    int64_t context_tokens      # of the first iteration
+    int64_t* ends_ns            # [MAX_RUN]
+    int32_t* used_blocks        # [MAX_RUN] as they stand after scheduling
+
+
+cdef int reserve_run(RunAhead* run) except -1
+cdef void free_run(RunAhead* run) noexcept nogil
+
+# Foresee at most `most` iterations, the first being the batch, as long as there are blocks for the next (`phase` is that of the
+# first) and the last does not end at or after `horizon_ns`.
+cdef void plan_run(RunAhead* run, Batch* batch, int64_t most, int64_t horizon_ns, LatencyModel latency, KVCache kv,
+                   int32_t phase) noexcept nogil
+
+# End the run with the iteration in progress, the first that does not end before now; return its end.
+cdef int64_t cut_run(RunAhead* run, int64_t now_ns) noexcept nogil
+
+# Make the batch iteration i of the run.
+cdef void move_to(const RunAhead* run, Batch* batch, int32_t i) noexcept nogil
+
+# Add used blocks x duration of the first `count` iterations.
+cdef void add_used_blocks(const RunAhead* run, int32_t count, double* block_ns) noexcept nogil

@@ -1,0 +1,75 @@
+"""A run: iterations of the same members, planned ahead."""
+from libc.stdint cimport int32_t, int64_t
+from libc.stdlib cimport free, malloc
+
+from simulator.domain.iteration cimport Batch
+from simulator.kv.base cimport KVCache
+from simulator.latency.base cimport LatencyModel
+
+
+cdef int reserve_run(RunAhead* run) except -1:
+    run.length = 1
+    run.ends_ns = <int64_t*>malloc(MAX_RUN * sizeof(int64_t))
+    run.used_blocks = <int32_t*>malloc(MAX_RUN * sizeof(int32_t))
+    if run.ends_ns == NULL or run.used_blocks == NULL:
+        raise MemoryError()
+    return 0
+
+
+cdef void free_run(RunAhead* run) noexcept nogil:
+    free(run.ends_ns)
+    free(run.used_blocks)
+
+
+cdef void plan_run(RunAhead* run, Batch* batch, int64_t most, int64_t horizon_ns, LatencyModel latency, KVCache kv,
+                   int32_t phase) noexcept nogil:
+    cdef int64_t end_ns = batch.end_ns
+    cdef int32_t free_blocks = kv.free_blocks, i = 1
+    if most > MAX_RUN:
+        most = MAX_RUN
+    run.start_ns = batch.start_ns
+    run.context_tokens = batch.shape.context_tokens
+    run.ends_ns[0] = end_ns
+    run.used_blocks[0] = batch.used_blocks
+    while i < most and end_ns < horizon_ns:
+        phase = phase + 1 if phase + 1 < kv.block_size else 0
+        free_blocks -= kv._due[phase]
+        if free_blocks < 0:
+            break
+        batch.shape.context_tokens += batch.num_members
+        end_ns += latency.iteration_ns(&batch.shape)
+        run.ends_ns[i] = end_ns
+        run.used_blocks[i] = kv.num_blocks - free_blocks
+        i += 1
+    batch.shape.context_tokens = run.context_tokens     # restored: planning in a copy of the shape costs more
+    run.length = i
+
+
+cdef int64_t cut_run(RunAhead* run, int64_t now_ns) noexcept nogil:
+    cdef int32_t low = 0, high = run.length - 1, middle
+    while low < high:
+        middle = (low + high) // 2
+        if run.ends_ns[middle] >= now_ns:
+            high = middle
+        else:
+            low = middle + 1
+    run.length = low + 1
+    return run.ends_ns[low]
+
+
+cdef void move_to(const RunAhead* run, Batch* batch, int32_t i) noexcept nogil:
+    batch.start_ns = run.ends_ns[i - 1] if i > 0 else run.start_ns
+    batch.end_ns = run.ends_ns[i]
+    batch.duration_ns = batch.end_ns - batch.start_ns
+    batch.used_blocks = run.used_blocks[i]
+    batch.shape.context_tokens = run.context_tokens + <int64_t>i * batch.num_members
+
+
+cdef void add_used_blocks(const RunAhead* run, int32_t count, double* block_ns) noexcept nogil:
+    cdef double total = block_ns[0]
+    cdef int64_t start_ns = run.start_ns
+    cdef int32_t i
+    for i in range(count):
+        total += <double>run.used_blocks[i] * <double>(run.ends_ns[i] - start_ns)
+        start_ns = run.ends_ns[i]
+    block_ns[0] = total

@@ -1,0 +1,37 @@
+"""The prefix cache: which block holds the text with a given hash."""
+from libc.stdint cimport int32_t, uint64_t
+cimport cython
+
+
+cdef enum:
+    PRIVATE = -1                # in no bucket: private text, only its own request could ever hit it, if it is preempted
+    TWIN = -2                   # in no bucket: another block with the same hash is, and comes first
+
+
+cdef struct Block:              # index 0 is the null block, head and tail of the free queue
+    uint64_t hash               # of the text it holds and all before it; 0: not cached
+    int32_t prev, next          # neighbours in the free queue while it is free
+    int32_t references          # sequences that hold it; 0: free
+    int32_t chain               # next prefix in its bucket, 0: none; or PRIVATE, TWIN
+    int32_t twin_prev           # ring of blocks with the same hash, in order of insertion; the first stands in the bucket
+    int32_t twin_next
+
+
+@cython.final
+cdef class PrefixCache:
+    cdef Block* blocks          # borrowed from the pool
+    cdef int32_t* _buckets      # low bits of the hash -> first block of a chain; 0: none
+    cdef uint64_t _mask         # number of buckets - 1; at least as many buckets as blocks
+
+    # The block with this hash that was inserted first and is still there; 0: there is none.
+    cdef inline int32_t find(self, uint64_t hash) noexcept nogil:
+        cdef int32_t block = self._buckets[hash & self._mask]
+        while block != 0 and self.blocks[block].hash != hash:
+            block = self.blocks[block].chain
+        return block
+
+    # A block now holds the text with this hash; others may hold it too.
+    cdef void insert(self, int32_t block, uint64_t hash) noexcept nogil
+
+    # A cached block, private or not, is about to be reused.
+    cdef void remove(self, int32_t block) noexcept nogil

@@ -1,0 +1,53 @@
+"""The prefix cache: chained hashing with the links inside the blocks, so that nothing is ever allocated."""
+from libc.stdint cimport int32_t, uint64_t
+from libc.stdlib cimport calloc, free
+cimport cython
+
+
+@cython.final
+cdef class PrefixCache:
+    """Index of the cached blocks of a pool of `num_blocks`; its owner sets `blocks`."""
+
+    def __cinit__(self, int32_t num_blocks):
+        cdef uint64_t size = 1
+        while size < <uint64_t>num_blocks:
+            size *= 2
+        self._mask = size - 1
+        self._buckets = <int32_t*>calloc(size, sizeof(int32_t))
+        if self._buckets == NULL:
+            raise MemoryError()
+
+    def __dealloc__(self):
+        free(self._buckets)
+
+    cdef void insert(self, int32_t block, uint64_t hash) noexcept nogil:
+        cdef Block* blocks = self.blocks
+        cdef int32_t first = self.find(hash), last
+        blocks[block].hash = hash
+        if first == 0:
+            blocks[block].twin_prev = blocks[block].twin_next = block
+            blocks[block].chain = self._buckets[hash & self._mask]
+            self._buckets[hash & self._mask] = block
+            return
+        last = blocks[first].twin_prev
+        blocks[block].chain = TWIN
+        blocks[block].twin_prev = last
+        blocks[block].twin_next = first
+        blocks[last].twin_next = blocks[first].twin_prev = block
+
+    cdef void remove(self, int32_t block) noexcept nogil:
+        cdef Block* it = &self.blocks[block]
+        cdef int32_t* link
+        if it.chain >= 0:
+            link = &self._buckets[it.hash & self._mask]
+            while link[0] != block:
+                link = &self.blocks[link[0]].chain
+            if it.twin_next == block:
+                link[0] = it.chain
+            else:
+                link[0] = it.twin_next
+                self.blocks[it.twin_next].chain = it.chain
+        if it.chain != PRIVATE:
+            self.blocks[it.twin_prev].twin_next = it.twin_next
+            self.blocks[it.twin_next].twin_prev = it.twin_prev
+        it.hash = 0
