@@ -1,0 +1,22 @@
+"""How long the accelerators of a replica take to exchange data."""
+from libc.stdint cimport int32_t
+
+
+cdef enum CollectiveKind:       # num_bytes of each, as nccl-tests count:
+    ALL_REDUCE                  # the buffer of one rank
+    ALL_GATHER                  # the gathered buffer
+    REDUCE_SCATTER              # the buffer of one rank before it
+    ALL_TO_ALL                  # all that one rank sends, its own part included
+    SEND_RECV                   # the message
+
+
+cdef enum CollectiveGroup:      # ranks are laid out with tensor parallelism fastest, then expert, data, pipeline
+    TENSOR
+    EXPERT
+    DATA
+    PIPELINE
+
+
+cdef class CollectiveModel:
+    # Nanoseconds of one collective over a group of the replica, launch included; 0 for a group of one. A pure function.
+    cdef double time_ns(self, CollectiveGroup group, CollectiveKind kind, double num_bytes) noexcept nogil
