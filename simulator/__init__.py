@@ -1,17 +1,19 @@
 """A discrete-event simulator of LLM inference serving.
 
 `simulator.run("experiment.toml")` runs an experiment and returns its `Result`; `simulator.load_results("results/name")`
-reads one that was written. Both are imported when they are first used, since they bring NumPy.
+reads one that was written; `simulator.predict("experiment.toml", prefill=[512])` tells how long one iteration
+takes. They are imported when they are first used, since they bring NumPy.
 """
 from importlib import import_module
 
 __version__ = "0.1.0"
-__all__ = ["InputErrors", "Result", "__version__", "load_results", "run"]
+__all__ = ["InputErrors", "Result", "__version__", "load_results", "predict", "run"]
 
 _HOME = {
     "InputErrors": "simulator.errors",
     "Result": "simulator.results.result",
     "load_results": "simulator.results.load",
+    "predict": "simulator.study.predict",
     "run": "simulator.api",
 }
 

@@ -2,5 +2,6 @@ from simulator.api import run as run
 from simulator.errors import InputErrors as InputErrors
 from simulator.results.load import load_results as load_results
 from simulator.results.result import Result as Result
+from simulator.study.predict import predict as predict
 
 __version__: str

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 from simulator import __version__, assemble
 from simulator.config.experiment import Experiment
 from simulator.config.load import load_experiment, resolved_toml
+from simulator.domain import records
+from simulator.domain.run import Run
 from simulator.errors import faults_of
 from simulator.results.directory import check_free, staged
 from simulator.results.interrupts import Interrupts
@@ -17,14 +19,14 @@ from simulator.results.result import Result
 from simulator.results.summary import json_text, summary_of
 
 
-def run(experiment: str | os.PathLike | Experiment, overrides: Mapping[str, Any] | Iterable[str] = (), *,
+def run(experiment: str | os.PathLike | Experiment, overrides: Mapping[str, Any] | Iterable[str] | str | None = None, *,
         out: str | os.PathLike | None = None, overwrite: bool = False, quiet: bool = True) -> Result:
     """Run an experiment.
 
     Parameters
     ----------
     experiment : a TOML file, or what `simulator.config.load.load_experiment` made of one.
-    overrides : values that win over the file, for instance `{"engine.max_num_seqs": 64}`.
+    overrides : values that win over the file, for instance `{"engine.max_num_seqs": 64}`, or texts as --set takes them.
     out : directory for the results; None: nothing is written.
     overwrite : replace complete results in `out`.
     quiet : show no progress bar.
@@ -33,6 +35,8 @@ def run(experiment: str | os.PathLike | Experiment, overrides: Mapping[str, Any]
     ------
     InputErrors
         Everything that is wrong with the experiment, one line each; `.faults` lists them.
+    OutputError
+        The results cannot be written: a full disk, for instance.
     KeyboardInterrupt
         On Ctrl-C, as usual; nothing is written then.
     """
@@ -61,7 +65,7 @@ def run_experiment(experiment: Experiment, out: str | os.PathLike | None = None,
     Returns
     -------
     Result
-        Its `interrupted_by` is the signal that came, or None.
+        Its `interrupted_by` is the signal that ended the simulation early, or None.
 
     Raises
     ------
@@ -84,33 +88,54 @@ class _Order(NamedTuple):
 
 
 def _run(order: _Order, interrupts: Interrupts, timings: Timings) -> Result:
-    if order.out is not None:
-        check_free(order.out, order.overwrite)      # before any work is done in vain
+    if order.out is not None:       # checked before any work is done in vain; absolute, since folders may be replaced
+        order = order._replace(out=check_free(order.out, order.overwrite))
     with interrupts:
         workload = assemble.prepare(order.experiment)
         with Progress(len(workload), order.quiet) as progress:
 
-            def monitor(clock_ns: int, finished_requests: int) -> bool:
-                progress.show(clock_ns, finished_requests)
-                return interrupts.signal_number is not None
-
+            watch = _Watch(progress, interrupts)
             if order.out is None:
-                result = _run_in_memory(order.experiment, workload, monitor)
+                result = _run_in_memory(order.experiment, workload, watch)
             else:
-                result = _run_into_files(order, workload, monitor, timings)
-    result.interrupted_by = interrupts.signal_number
+                result = _run_into_files(order, workload, watch, timings)
+    result.interrupted_by = watch.stopped_by if not result.summary["complete"] else None
     return result
 
 
-def _run_in_memory(experiment, workload, monitor) -> Result:
+class _Watch:
+    """What looks at the simulation while it runs, and may stop it.
+
+    stopped_by : the signal for which it was stopped; None: it was not. A signal that comes later changes nothing.
+    """
+
+    def __init__(self, progress: Progress, interrupts: Interrupts):
+        self.stopped_by: int | None = None
+        self._progress = progress
+        self._interrupts = interrupts
+
+    def monitor(self, clock_ns: int, finished_requests: int) -> bool:
+        """Show how far the simulation is; say whether it is to stop."""
+        self._progress.show(clock_ns, finished_requests)
+        self.stopped_by = self._interrupts.signal_number
+        return self.stopped_by is not None
+
+    def end(self, finished: Run) -> None:
+        """Show what was reached."""
+        has_ended = finished.workload.requests["status"] > records.RUNNING
+        self._progress.end(finished.clock_ns, int(has_ended.sum()))
+
+
+def _run_in_memory(experiment, workload, watch: _Watch) -> Result:
     from simulator.results.memory import MemoryRecorder  # either this or the files are needed
 
     recorder = MemoryRecorder(experiment.output, len(workload))
-    finished = assemble.build(experiment, workload, recorder, monitor).run()
+    finished = assemble.build(experiment, workload, recorder, watch.monitor).run()
+    watch.end(finished)
     return Result(_summary(experiment, finished), recorder.finish(finished))
 
 
-def _run_into_files(order: _Order, workload, monitor, timings: Timings) -> Result:
+def _run_into_files(order: _Order, workload, watch: _Watch, timings: Timings) -> Result:
     from simulator.results.files import FileRecorder  # brings h5py, 60 ms that a run in memory does without
     from simulator.results.load import load_results
 
@@ -118,13 +143,14 @@ def _run_into_files(order: _Order, workload, monitor, timings: Timings) -> Resul
     attributes = {"schema": SCHEMA, "name": experiment.name, "seed": experiment.seed, "version": __version__,
                   "resolved_toml": resolved}
     recorder = FileRecorder(experiment.output, len(workload), attributes)
-    cluster = assemble.build(experiment, workload, recorder, monitor)
+    cluster = assemble.build(experiment, workload, recorder, watch.monitor)
     timings.end("load")
     with staged(order.out, order.overwrite) as directory:
         with recorder.into(directory):
             timings.end("write")
             finished = cluster.run()
             timings.end("simulate")
+            watch.end(finished)
             timings.move(recorder.spent_s, "simulate", "write")
             recorder.finish(finished)
         _write(directory / "summary.json", json_text(_summary(experiment, finished)))

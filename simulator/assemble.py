@@ -1,4 +1,4 @@
-"""From an experiment to a cluster that is ready to run: the one place that knows every concrete class."""
+"""From an experiment to a cluster that is ready to run: here all rooms meet."""
 import math
 from dataclasses import dataclass
 
@@ -21,6 +21,8 @@ class Site:
     """What an experiment runs on, worked out.
 
     deployment : model and accelerators; None where the experiment names none.
+    max_model_len : longest text, prompt and output, in tokens.
+    num_gpu_blocks : KV blocks of each replica as vLLM counts them, null block included.
     memory : MemoryPlan that gave num_gpu_blocks; None where the experiment gives it.
     """
 
@@ -68,6 +70,7 @@ def prepare(experiment: Experiment) -> Workload:
 def build(experiment: Experiment, workload, sink, monitor=None):
     """Return the Cluster of an experiment.
 
+    workload : what `prepare` returned; its `requests` will be written to.
     sink : takes rows while the cluster runs; says with `wants_iterations` and `wants_tokens` which.
     monitor : called as `monitor(clock_ns, finished) -> bool` every few milliseconds; True stops the run.
     """

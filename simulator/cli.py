@@ -7,8 +7,10 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from importlib import import_module
 
-from simulator.errors import InputErrors, faults_of
+from simulator import __version__, registry
+from simulator.errors import InputErrors, OutputError, faults_of, nearest
 
 DONE, PROGRAM_FAULT, INPUT_FAULT = 0, 1, 2
 SIGNAL = 128                    # + its number
@@ -19,14 +21,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Do what the command line asks; return the exit status."""
     began_s = time.perf_counter()
     arguments = list(sys.argv[1:] if arguments is None else arguments)
+    _replace_closed_streams()
     if not arguments:
         _parser().print_usage(sys.stderr)
         return INPUT_FAULT
-    if arguments[0] not in (*COMMANDS, "-h", "--help"):
+    if arguments[0] not in (*COMMANDS, *STUDIES, "-h", "--help", "--version"):
+        if _is_mistyped(arguments[0]):
+            close = nearest(arguments[0], [*COMMANDS, *STUDIES]) or "; --help lists the commands"
+            print(f'simulator: no command and no file "{arguments[0]}"{close}', file=sys.stderr)
+            return INPUT_FAULT
         arguments.insert(0, "run")
-    options = _parser().parse_args(arguments, argparse.Namespace(began_s=began_s))
+    options = _parser(arguments[0]).parse_args(arguments, argparse.Namespace(began_s=began_s))
     try:
-        status = COMMANDS[options.command](options)
+        status = _study(options.command).run(options) if options.command in STUDIES else COMMANDS[options.command](options)
         sys.stdout.flush()
         return status
     except InputErrors as errors:
@@ -35,31 +42,54 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as interrupt:
         return SIGNAL + getattr(interrupt, "signal_number", SIGINT)
     except BrokenPipeError:     # the reader, `head` for instance, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
         return DONE
     except Exception as error:
         return _report(error)
 
 
+def _replace_closed_streams() -> None:
+    """Give `>&-` a place to write to; it also keeps the number of the stream from files of ours."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))     # noqa: SIM115 -- until the process ends
+
+
+def _discard_output() -> None:
+    """Let Python not stumble at exit over what it could not print."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _is_mistyped(word: str) -> bool:
+    """Say whether the first word can be neither an option nor an experiment."""
+    return not (word.startswith("-") or os.sep in word or word.endswith(".toml") or os.path.exists(word))
+
+
 def _run(options: argparse.Namespace) -> int:
     from simulator.config.load import load_experiment
-    experiment = load_experiment(options.experiment, options.overrides)
+    experiment = load_experiment(options.experiment, options.overrides, "--set")
     from simulator.api import run_experiment  # NumPy and h5py: after the input is known to be good
-    from simulator.results import summary_table
+    from simulator.results import notes, summary_table
     out = options.out or experiment.output.directory or os.path.join("results", experiment.name)
     with faults_of(options.experiment):
         result = run_experiment(experiment, out, options.overwrite, options.quiet, options.began_s)
     if not options.quiet:
         print(f"{summary_table(result.summary)}\n\nresults in {out}")
+    for note in notes(result.summary):
+        print(f"warning: {note}", file=sys.stderr)
     return DONE if result.interrupted_by is None else SIGNAL + result.interrupted_by
 
 
 def _validate(options: argparse.Namespace) -> int:
     from simulator.config.load import load_experiment, resolved_toml
-    experiment = load_experiment(options.experiment, options.overrides)
-    from simulator.assemble import prepare  # NumPy and the engine: after the file is known to be good
+    experiment = load_experiment(options.experiment, options.overrides, "--set")
+    from simulator.assemble import prepare, survey  # NumPy and the engine: after the file is known to be good
     with faults_of(options.experiment):
         prepare(experiment)
+        site = survey(experiment)
+    for key in ("max_model_len", "num_gpu_blocks"):     # comments: they are no part of the experiment
+        if getattr(experiment.engine, key) is None:
+            print(f"# derived: engine.{key} = {getattr(site, key)}")
     print(resolved_toml(experiment), end="")
     return DONE
 
@@ -85,11 +115,24 @@ def _schema(options: argparse.Namespace) -> int:
 
 
 COMMANDS = {"run": _run, "validate": _validate, "list": _list, "describe": _describe, "schema": _schema}
+# Each is a module simulator.study.<name>_command with `add_arguments(parser)` and `run(options) -> status`.
+STUDIES = {
+    "predict": "how long one iteration takes, operator by operator",
+    "train": "train and cache the tables of the latency backend `forest`",
+    "collective": "time the collectives of a training workload, layer by layer",
+    "profile-layers": "write a table of per-layer times for the latency backend `aicb`",
+}
 
 
-def _parser() -> argparse.ArgumentParser:
+def _study(command: str):
+    return import_module(f"simulator.study.{command.replace('-', '_')}_command")
+
+
+def _parser(chosen: str | None = None) -> argparse.ArgumentParser:
+    """Return the parser; the module of a study is imported only if it is `chosen`."""
     parser = argparse.ArgumentParser(
         prog="simulator", description="Simulate LLM inference serving. `simulator FILE` is `simulator run FILE`.")
+    parser.add_argument("--version", action="version", version=f"simulator {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
 
     run = commands.add_parser("run", help="run one experiment", allow_abbrev=False)
@@ -110,6 +153,11 @@ def _parser() -> argparse.ArgumentParser:
     describe.add_argument("name", metavar="NAME")
 
     commands.add_parser("schema", help="JSON Schema of the experiment file, for editors")
+
+    for name, purpose in STUDIES.items():
+        study = commands.add_parser(name, help=purpose, description=purpose, allow_abbrev=False)
+        if name == chosen:
+            _study(name).add_arguments(study)
     return parser
 
 
@@ -123,6 +171,13 @@ def _report(error: Exception) -> int:
     if os.environ.get("SIM_TRACEBACK") == "1":
         import traceback
         traceback.print_exception(error)
+    if isinstance(error, OSError) and error.errno in OutputError.ERRNOS:
+        _discard_output()
+        print(error if isinstance(error, OutputError) else OutputError("standard output", error), file=sys.stderr)
+        return PROGRAM_FAULT
+    if blamed := registry.blame(error):
+        print(f"simulator: {blamed}\nSIM_TRACEBACK=1 shows the way there.", file=sys.stderr)
+        return INPUT_FAULT
     message = " ".join(str(error).split())
     print(f"simulator: a fault of the program: {type(error).__name__}: {message}\n"
           "Please report it as CONTRIBUTING.md says, with the experiment file and what SIM_TRACEBACK=1 shows.",

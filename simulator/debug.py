@@ -11,15 +11,20 @@ from simulator.engine.recorder import Recorder
 
 @dataclass
 class Recording:
-    """Everything a run did; ids are rows of `requests`.
+    """Everything a run did; requests are known by their row.
 
     requests, iterations, replicas : structured arrays, `records.REQUEST`, `ITERATION`, `REPLICA`.
-    steps : a dict per scheduling decision, in order of time: replica, t_ns, duration_ns; scheduled [(row, tokens)],
-        hits {row: tokens} of admissions, drafts {row: n}, preempted [rows], running [rows], waiting [rows], free_blocks,
-        evicted [blocks], cached_hashes, blocks {row: [blocks]}, free_queue [blocks], all as they stand after it; finished
-        [rows], free_blocks_end, free_queue_end, as they stand when the iteration has ended.
-    token_times : {row: [ns]}.
+    steps : a dict per scheduling decision, in order of time within each replica; empty without `details`:
+        - replica, t_ns, duration_ns;
+        - scheduled [(row, tokens)], hits {row: tokens} of admissions, drafts {row: n}, preempted [rows];
+        - running [rows], waiting [rows], free_blocks, evicted [blocks], cached_hashes, blocks {row: [blocks]},
+          free_queue [blocks], all as they stand after the decision;
+        - finished [rows], free_blocks_end, free_queue_end, as they stand when its iteration has ended; absent if none
+          did.
+    token_times : {row: [ns]}, observed.
     itl_gap_ns, itl_count : int64 arrays, inter-token gaps and how many tokens had each.
+    diagnosis : what could not go on, one sentence each.
+    complete : nothing was left to do, or the horizon was reached.
     """
 
     requests: np.ndarray
@@ -37,7 +42,7 @@ def record(workload, policies: Policies, setup: EngineSetup, *, details=True, ma
     """Run a workload and return everything it did; `workload.requests` is written to.
 
     details : keep `steps`, with block tables; iterations are then taken one at a time.
-    max_iterations : stop after so many decisions.
+    max_iterations : stop after so many decisions; only with `details`.
     """
     tables, log = _Tables(), StepLog(max_iterations) if details else None
     hooks = Hooks(recorder=Recorder(tables, iterations=True, tokens=True), observer=log)
@@ -51,7 +56,8 @@ def record(workload, policies: Policies, setup: EngineSetup, *, details=True, ma
         run = cluster.stop()
     gap_ns, count = run.itl_ns.pairs()
     return Recording(
-        requests=workload.requests, iterations=_joined(tables.iteration_chunks, records.ITERATION), replicas=run.replicas,
+        requests=workload.requests, replicas=run.replicas,
+        iterations=_joined(tables.iteration_chunks, records.ITERATION),
         steps=log.steps if details else [], token_times=_token_times(_joined(tables.token_chunks, records.TOKEN)),
         itl_gap_ns=gap_ns, itl_count=count, diagnosis=run.diagnosis, complete=run.complete)
 

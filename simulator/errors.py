@@ -1,4 +1,6 @@
 """What is wrong with the input, told to people: every fault at once, one per line."""
+import errno
+import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -19,6 +21,29 @@ class InputErrors(ValueError):
 
     def __reduce__(self):
         return InputErrors, (self.faults,)
+
+
+class OutputError(OSError):
+    """Results cannot be written; neither the input nor the program is to blame.
+
+    Parameters
+    ----------
+    place : what cannot be written, as messages call it.
+    cause : what the system said.
+    """
+
+    ERRNOS = frozenset(getattr(errno, name) for name in ("ENOSPC", "EDQUOT", "EFBIG", "EIO", "EROFS")
+                       if hasattr(errno, name))     # not every system has quotas
+
+    def __init__(self, place: object, cause: OSError):
+        super().__init__(cause.errno, os.strerror(cause.errno))
+        self.place = place
+
+    def __str__(self):
+        return f"{self.place}: cannot be written: {self.strerror}"
+
+    def __reduce__(self):
+        return OutputError, (self.place, OSError(self.errno, self.strerror))
 
 
 class KeyFault(str):

@@ -19,19 +19,27 @@ class Kind(NamedTuple):
     title: str                  # what one is called in a message
     key: str                    # the key of its table that holds the name
     entries: dict[str, str]     # name -> "module:Class"
+    base: str | None = None     # "module:Class" that a user's class must inherit; None: methods are enough
 
 
 KINDS = {
     "scheduler": Kind("scheduler", "scheduler", {
         "vllm": "simulator.scheduling.vllm:Vllm",
-    }),
+    }, "simulator.scheduling.base:Scheduler"),
     "latency": Kind("latency backend", "backend", {
+        "aicb": "simulator.latency.aicb:Aicb",
+        "forest": "simulator.latency.forest:Forest",
         "linear": "simulator.latency.linear:Linear",
         "roofline": "simulator.latency.roofline:Roofline",
-    }),
+    }, "simulator.latency.base:LatencyModel"),
+    "collective": Kind("collective model", "backend", {
+        "busbw": "simulator.latency.collective_busbw:Busbw",
+        "external": "simulator.latency.collective_external:External",
+        "table": "simulator.latency.collective_table:Table",
+    }, "simulator.latency.collective:CollectiveModel"),
     "router": Kind("router", "policy", {
         "round_robin": "simulator.routing.round_robin:RoundRobin",
-    }),
+    }, "simulator.routing.base:Router"),
     "workload": Kind("workload", "type", {
         "synthetic": "simulator.workload.synthetic:Synthetic",
         "trace": "simulator.workload.trace:Trace",
@@ -60,6 +68,12 @@ KINDS = {
 }
 
 
+# A user's module -> the class in it that was loaded last, "module:Class".
+_user_classes: dict[str, str] = {}
+# Modules of ours that do nothing but ask a user's class, by the base of that class.
+_ASKING = ("simulator.latency.python_model",)
+
+
 class NoParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """No keys beside the name."""
 
@@ -81,11 +95,10 @@ def load(kind: str, name: str, search: Iterable[str] = ()) -> type:
     """
     target = KINDS[kind].entries.get(name)
     if target is not None:
-        module, _, attribute = target.partition(":")
-        return getattr(import_module(module), attribute)
+        return _import(target)
     if ":" not in name:
         raise InputErrors([f'no {KINDS[kind].title} "{name}"{did_you_mean(name, KINDS[kind].entries)}'])
-    return _load_from_user(name, search)
+    return _load_from_user(kind, name, search)
 
 
 def parameters_of(chosen: type) -> type[msgspec.Struct]:
@@ -93,7 +106,20 @@ def parameters_of(chosen: type) -> type[msgspec.Struct]:
     return getattr(chosen, "Parameters", None) or NoParameters
 
 
-def _load_from_user(name: str, search: Iterable[str]) -> type:
+def blame(error: BaseException) -> str | None:
+    """Tell an error that a user's class is to blame for: which class, what and where; None: no such class is."""
+    frame, place = error.__traceback__, None
+    while frame is not None:
+        module = frame.tb_frame.f_globals.get("__name__")
+        if module in _user_classes:
+            place = f'"{_user_classes[module]}", line {frame.tb_lineno} of {frame.tb_frame.f_code.co_filename}'
+        elif module in _ASKING and _user_classes and place is None:
+            place = f'"{[*_user_classes.values()][-1]}"'
+        frame = frame.tb_next
+    return place and f"{place}, raised {type(error).__name__}: {_one_line(error)}"
+
+
+def _load_from_user(kind: str, name: str, search: Iterable[str]) -> type:
     sys.path.extend(folder for folder in search if folder not in sys.path)
     module, _, attribute = name.partition(":")
     try:
@@ -102,10 +128,19 @@ def _load_from_user(name: str, search: Iterable[str]) -> type:
         raise InputErrors([f'cannot import "{name}": {type(error).__name__}: {_one_line(error)}']) from error
     if not isinstance(chosen, type):
         raise InputErrors([f'"{name}" is not a class'])
+    base = KINDS[kind].base
+    if base and not issubclass(chosen, _import(base)):
+        raise InputErrors([f'"{name}" is no {KINDS[kind].title}: expected a subclass of {base.replace(":", ".")}'])
     parameters = parameters_of(chosen)
     if not (isinstance(parameters, type) and issubclass(parameters, msgspec.Struct)):
         raise InputErrors([f'"{name}": its Parameters is not a msgspec.Struct'])
+    _user_classes[module] = name
     return chosen
+
+
+def _import(target: str) -> type:
+    module, _, attribute = target.partition(":")
+    return getattr(import_module(module), attribute)
 
 
 def _one_line(error: BaseException) -> str:

@@ -158,6 +158,22 @@ def test_the_first_signal_leaves_valid_results_marked_incomplete(experiment, tmp
     assert len(result.iterations) == 2      # one chunk of the fake cluster
 
 
+@pytest.mark.parametrize("step", ["summary_of", "provenance"])
+def test_a_signal_after_the_simulation_changes_nothing(experiment, tmp_path, monkeypatch, step):
+    do = getattr(api, step)
+
+    def interrupted(*arguments):
+        os.kill(os.getpid(), signal.SIGINT)
+        return do(*arguments)
+
+    monkeypatch.setattr(api, step, interrupted)
+
+    result = api.run_experiment(experiment, tmp_path / "out", quiet=True)
+
+    assert result.interrupted_by is None
+    assert result.summary["complete"] is True
+
+
 def test_a_second_signal_leaves_nothing(experiment, tmp_path, monkeypatch):
 
     def interrupt_twice():
@@ -207,6 +223,22 @@ def test_an_experiment_that_cannot_be_built_makes_no_folder(experiment, tmp_path
         api.run_experiment(experiment, tmp_path / "a" / "out", quiet=True)
 
     assert os.listdir(tmp_path) == ["small.toml"]
+
+
+def test_results_go_into_an_empty_current_folder(experiment, tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+
+    result = api.run_experiment(experiment, ".", quiet=True)
+
+    assert result.directory == tmp_path / "here"
+    assert "summary.json" in os.listdir()
+    assert len(result.requests) == 6
+
+
+def test_overrides_may_be_none_or_one_text(file):
+    assert simulator.run(file, None).summary["seed"] == 42
+    assert simulator.run(file, "seed=43").summary["seed"] == 43
 
 
 def test_a_resolved_experiment_takes_no_overrides(experiment):

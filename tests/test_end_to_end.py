@@ -1,11 +1,14 @@
 """Experiments from file to files with the real engine: what a new user does, and what goes wrong for them."""
+import fcntl
 import gzip
 import json
 import os
 import pty
 import re
+import struct
 import subprocess
 import sys
+import termios
 from pathlib import Path
 
 import h5py
@@ -168,8 +171,9 @@ def test_shipped_experiments_run(config, tmp_path):
 def test_line_ends_marks_and_compression_of_a_trace_do_not_matter(tmp_path):
     rows = "0,100,5\n0.01,200,10\n"
     text = f"{COLUMNS}\n{rows}".encode()
+    packed = gzip.compress(text)
     variants = {"plain.csv": text, "no_end.csv": text.rstrip(), "crlf.csv": text.replace(b"\n", b"\r\n"),
-                "bom.csv": b"\xef\xbb\xbf" + text, "packed.csv.gz": gzip.compress(text), "lies.csv": gzip.compress(text)}
+                "bom.csv": b"\xef\xbb\xbf" + text, "packed.csv.gz": packed, "not_named_so.csv": packed}
     experiment = write(tmp_path, PLAIN)
     tables = []
     for name, content in variants.items():
@@ -179,9 +183,9 @@ def test_line_ends_marks_and_compression_of_a_trace_do_not_matter(tmp_path):
 
 
 def test_ids_in_any_script_come_back(tmp_path):
-    rows = f"request_id,{COLUMNS},prompt\nжук,0,40,1,\n\"b, \"\"c\"\"\",1,40,1,жук.own:32/:8\n"
+    rows = f"request_id,{COLUMNS},prompt\nключ,0,40,1,\n\"b, \"\"c\"\"\",1,40,1,ключ.own:32/:8\n"
     result = simulator.run(write(tmp_path, PLAIN, trace=rows), out=tmp_path / "out")
-    assert result.requests["request_id"].tolist() == ["жук", 'b, "c"']
+    assert result.requests["request_id"].tolist() == ["ключ", 'b, "c"']
     assert result.requests["cached_tokens"].tolist() == [0, 32]
 
 
@@ -245,6 +249,7 @@ def test_what_can_never_go_on_is_explained(tmp_path):
 
 def test_progress_is_drawn_on_a_terminal(busy, tmp_path):
     ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     done = run_command(busy, "--out", tmp_path / "out", capture_output=False, stdout=subprocess.PIPE, stderr=theirs)
     shown = os.read(ours, 100_000).decode()
     os.close(theirs)

@@ -81,8 +81,8 @@ def user_module(tmp_path, monkeypatch):
 
 
 def test_class_of_a_user_is_found_in_the_given_folder(user_module):
-    folder = user_module("class Greedy: pass")
-    chosen = registry.load("scheduler", "my_policies:Greedy", [folder])
+    folder = user_module("from simulator.latency.base import LatencyModel\nclass Greedy(LatencyModel): pass")
+    chosen = registry.load("latency", "my_policies:Greedy", [folder])
     assert chosen.__name__ == "Greedy"
     assert registry.parameters_of(chosen) is registry.NoParameters
     sys.modules.pop("my_policies")
@@ -95,7 +95,9 @@ def test_class_of_a_user_is_found_in_the_given_folder(user_module):
     ("x = ", "broken_b:X", 'cannot import "broken_b:X": SyntaxError: invalid syntax (broken_b.py, line 1)'),
     ("", "broken_c:X", "cannot import \"broken_c:X\": AttributeError: module 'broken_c' has no attribute 'X'"),
     ("X = 3", "broken_d:X", '"broken_d:X" is not a class'),
-    ("class X:\n    Parameters = 3", "broken_e:X", '"broken_e:X": its Parameters is not a msgspec.Struct'),
+    ("class X: pass", "broken_f:X",
+     '"broken_f:X" is no scheduler: expected a subclass of simulator.scheduling.base.Scheduler'),
+    ("from simulator.scheduling.base import Scheduler\nclass X(Scheduler):\n    Parameters = 3", "broken_e:X", '"broken_e:X": its Parameters is not a msgspec.Struct'),
 ])
 def test_class_of_a_user_that_cannot_be_used_is_refused_in_one_line(user_module, text, name, message):
     module = name.partition(":")[0]
@@ -110,7 +112,8 @@ def test_keys_of_a_users_class_are_read_by_its_parameters(user_module, tmp_path)
 
     user_module("""
 import msgspec
-class Fixed:
+from simulator.latency.base import LatencyModel
+class Fixed(LatencyModel):
     class Parameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         duration_us: float = 3.0
 """, "my_latency")
@@ -125,3 +128,37 @@ class Fixed:
     with pytest.raises(InputErrors, match=r"latency.duration: unknown key; did you mean duration_us\?"):
         load_experiment(file, ["latency.duration=3"])
     sys.modules.pop("my_latency")
+
+
+@pytest.mark.parametrize("kind", [kind for kind, entry in registry.KINDS.items() if entry.base])
+def test_every_built_in_is_what_is_asked_of_users(kind):
+    base = registry._import(registry.KINDS[kind].base)
+    assert all(issubclass(registry.load(kind, name), base) for name in registry.KINDS[kind].entries)
+
+
+def test_error_of_a_users_class_names_it_and_the_line(user_module):
+    folder = user_module("""
+from simulator.latency.python_model import PythonLatencyModel
+class Divides(PythonLatencyModel):
+    def batch_us(self, shape):
+        return shape.num_chunks / 0
+class Forgets(PythonLatencyModel):
+    def batch_us(self, shape):
+        pass
+""", "my_faults")
+    told = []
+    for name in ("Divides", "Forgets"):
+        model = registry.load("latency", f"my_faults:{name}", [folder])()
+        with pytest.raises((ZeroDivisionError, TypeError)) as caught:
+            model.predict([(1, 0)])
+        told.append(registry.blame(caught.value))
+    assert told == [
+        f'"my_faults:Divides", line 5 of {folder}/my_faults.py, raised ZeroDivisionError: division by zero',
+        '"my_faults:Forgets", raised TypeError: must be real number, not NoneType']
+    sys.modules.pop("my_faults")
+
+
+def test_error_of_the_program_blames_nobody():
+    with pytest.raises(ZeroDivisionError) as caught:
+        _ = 1 / 0
+    assert registry.blame(caught.value) is None

@@ -8,7 +8,7 @@ import msgspec
 
 from simulator import registry
 from simulator.config.experiment import Experiment
-from simulator.config.fields import Field, alternatives, bare, is_struct, table_of
+from simulator.config.fields import Field, alternatives, bare, element_of, is_struct, table_of
 from simulator.config.words import allowed_in, show
 from simulator.domain import facts
 from simulator.errors import InputErrors, did_you_mean
@@ -116,9 +116,11 @@ def _rows(field: Field, prefix: str = "") -> Iterator[tuple[str, ...]]:
         default = "" if field.default is None else show(field.default)
     yield name, allowed_in(field), default, unit_of(field.name), field.description
     for option in alternatives(field.hint):
-        if is_struct(option):
-            for inner in table_of(bare(option)).fields:
-                yield from _rows(inner, f"{name}.")
+        element = element_of(option)
+        for struct, prefix in ((option, f"{name}."), (element, f"{name}[].")):
+            if is_struct(struct):
+                for inner in table_of(bare(struct)).fields:
+                    yield from _rows(inner, prefix)
 
 
 def _facts(kind: str, name: str) -> str:

@@ -12,6 +12,8 @@ from msgspec import Meta
 from simulator.domain.dtypes import KvCacheDtype, WeightDtype
 from simulator.domain.host import HostParameters
 
+LAST_SECOND = 9e9       # the clock, int64 nanoseconds, ends soon after
+
 Count = Annotated[int, Meta(ge=1, le=2**20)]
 BoundMs = Annotated[float, Meta(gt=0)]
 
@@ -65,6 +67,13 @@ class Engine(Section, kw_only=True):
     parameters: Annotated[Any, Meta(extra={"kind": "scheduler"})]
 
 
+class Collective(Section, kw_only=True):
+    """How long accelerators take to exchange data, [latency.collective], with the model's own keys."""
+
+    backend: Annotated[str, Meta(description="what predicts the duration of a collective")]
+    parameters: Annotated[Any, Meta(extra={"kind": "collective"})]
+
+
 class Latency(Section, kw_only=True):
     """How long an iteration takes, [latency], with the backend's own keys."""
 
@@ -72,6 +81,8 @@ class Latency(Section, kw_only=True):
     resolution_us: Annotated[float, Meta(ge=0, le=1e6, description=(
         "0: nearest nanosecond; otherwise durations are truncated to multiples of it"))] = 0.0
     host: Annotated[HostParameters, Meta(description="time outside the GPU")]
+    collective: Annotated[Collective | None, Meta(description=(
+        "how long accelerators take to exchange data; absent: as the backend has it"))] = None
     parameters: Annotated[Any, Meta(extra={"kind": "latency"})]
 
 
@@ -81,12 +92,21 @@ class Admission(Section, kw_only=True):
     policy: Annotated[Literal["always"], Meta(description="always: every request is let in")] = "always"
 
 
+class Scorer(Section, kw_only=True):
+    """One of the scores that a router adds up, [[cluster.routing.scorers]]."""
+
+    name: Annotated[str, Meta(description="what is scored")]
+    weight: Annotated[float, Meta(gt=0, description="the share of this score in the sum, in any unit")]
+
+
 class Routing(Section, kw_only=True):
     """Which replica gets a request, [cluster.routing], with the router's own keys."""
 
     policy: Annotated[str, Meta(description="which replica gets a request")] = "round_robin"
     snapshot_refresh_interval_s: Annotated[float, Meta(ge=0, le=1e6, description=(
         "age up to which the router's view of the replicas is reused; 0: always live"))] = 0.0
+    scorers: Annotated[tuple[Scorer, ...], Meta(description=(
+        "what a policy that scores replicas adds up; other policies ignore it"))] = ()
     parameters: Annotated[Any, Meta(extra={"kind": "router"})]
 
 
@@ -129,7 +149,7 @@ class Experiment(Section, kw_only=True):
         "names the results; letters, digits and . _ + - ; default: the file's name"))]
     seed: Annotated[int, Meta(ge=0, le=2**63 - 1, description="of every random stream")] = 0
     horizon_s: Annotated[float, Meta(gt=0, extra={"inf": True}, description=(
-        "stop the clock here; what is unfinished is counted, never lost"))] = math.inf
+        "stop the clock here; what is unfinished is counted, never lost; more than 9e9 is inf"))] = math.inf
     model: Annotated[Model | None, Meta(description="the language model")] = None
     hardware: Annotated[Hardware | None, Meta(description="the accelerator")] = None
     topology: Annotated[Topology, Meta(description="how many accelerators, and who holds what")]
@@ -139,3 +159,7 @@ class Experiment(Section, kw_only=True):
     workload: Annotated[Workload, Meta(description="the requests, with the keys of their type")]
     slo: Annotated[Slo, Meta(description="bounds for goodput")]
     output: Annotated[Output, Meta(description="what is written")]
+
+    def __post_init__(self):
+        if self.horizon_s > LAST_SECOND:
+            msgspec.structs.force_setattr(self, "horizon_s", math.inf)

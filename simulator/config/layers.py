@@ -1,10 +1,13 @@
 """Read TOML files and overrides into one plain table that remembers which file says what."""
 import os
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import tomli
 
+from simulator.config.choices import forget
+from simulator.config.experiment import Experiment
 from simulator.config.words import show
 from simulator.errors import InputErrors
 
@@ -16,7 +19,7 @@ MAX_DEPTH = 50      # of tables; an experiment has four levels
 class Source(NamedTuple):
     """Where a value was written."""
 
-    label: str      # as messages call it: a file name, or --set
+    label: str      # as messages call it: a file name, --set, or overrides
     folder: str     # what its relative paths are relative to
 
 
@@ -30,8 +33,15 @@ class Layers:
         self.data: dict = {}
         self._main = main
         self._sources: dict[Path, Source] = {}
+        self._folders = ("",)
 
     def add(self, data: Mapping, source: Source) -> None:
+        """Lay a table over what is there; where it chooses another class, the keys of the former one are forgotten."""
+        self._folders = ("", source.folder, *self._folders)
+        forget(Experiment, self.data, data, self._folders)
+        self.merge(data, source)
+
+    def merge(self, data: Mapping, source: Source) -> None:
         """Lay a table over what is there; tables merge, everything else is replaced."""
         self._merge(self.data, data, (), source)
 
@@ -58,13 +68,15 @@ class Layers:
                 self._sources[here] = source
 
 
-def read_layers(file: str | os.PathLike, overrides: Mapping[str, Any] | Iterable[str] = ()) -> Layers:
+def read_layers(file: str | os.PathLike, overrides: Mapping[str, Any] | Iterable[str] | str | None = None,
+                label: str = "overrides") -> Layers:
     """Read a TOML file, the files it extends, and overrides.
 
     Parameters
     ----------
-    overrides : `{"engine.max_num_seqs": 64}`, or texts `engine.max_num_seqs=64` as --set takes them. Paths in them are
-        relative to the current folder.
+    overrides : `{"engine.max_num_seqs": 64}`, or one or many texts `engine.max_num_seqs=64` as --set takes them. Paths
+        in them are relative to the current folder.
+    label : what messages call the overrides.
 
     Raises
     ------
@@ -77,9 +89,11 @@ def read_layers(file: str | os.PathLike, overrides: Mapping[str, Any] | Iterable
     for name, data in reversed(chain):
         data.pop("extends", None)
         layers.add(data, Source(name, os.path.dirname(name)))
-    command_line = Source("--set", "")
-    for data in _tables_of(overrides):
-        layers.add(data, command_line)
+    source = Source(label, "")
+    together = Layers(source)       # one layer: their order says nothing about classes that are chosen
+    for data in _tables_of(overrides, label):
+        together.merge(data, source)
+    layers.add(together.data, source)
     return layers
 
 
@@ -87,7 +101,7 @@ def read_toml(file: str) -> dict:
     """Read one TOML file; what is wrong with it is told with file, line and column."""
     try:
         with open(file, "rb") as stream:
-            text = stream.read().decode()
+            text = stream.read().decode("utf-8-sig")
         return tomli.loads(text)
     except OSError as error:
         raise InputErrors([f"{file}: {error.strerror or error}"]) from None
@@ -123,19 +137,19 @@ def _chain(file: str) -> list[tuple[str, dict]]:
         file = below
 
 
-def _tables_of(overrides: Mapping[str, Any] | Iterable[str]) -> list[dict]:
+def _tables_of(overrides: Mapping[str, Any] | Iterable[str] | str | None, label: str) -> list[dict]:
     if isinstance(overrides, Mapping):
-        pairs, faults = list(overrides.items()), []
+        pairs, faults = [(key, _plain(value)) for key, value in overrides.items()], []
     else:
-        pairs, faults = _pairs(overrides)
+        pairs, faults = _pairs([overrides] if isinstance(overrides, str) else overrides or (), label)
     tables = []
     for key, value in pairs:
         path = _key_path(key)
         if path is None:
-            faults.append(f"--set: {show(str(key))}: expected SECTION.KEY")
+            faults.append(f"{label}: {show(str(key))}: expected SECTION.KEY")
             continue
         if path == ["extends"]:
-            faults.append("--set: extends: cannot be overridden")
+            faults.append(f"{label}: extends: cannot be overridden")
             continue
         for part in reversed(path):
             value = {part: value}
@@ -145,7 +159,19 @@ def _tables_of(overrides: Mapping[str, Any] | Iterable[str]) -> list[dict]:
     return tables
 
 
-def _pairs(assignments: Iterable[str]) -> tuple[list[tuple[str, Any]], list[str]]:
+def _plain(value: Any) -> Any:
+    """Return what TOML would hold: NumPy's numbers and arrays, paths and tuples as plain values."""
+    if isinstance(value, Mapping):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    numpy = sys.modules.get("numpy")        # who passes its values has imported it
+    if numpy and isinstance(value, (numpy.generic, numpy.ndarray)):
+        return value.tolist()
+    return [_plain(each) for each in value] if isinstance(value, (list, tuple)) else value
+
+
+def _pairs(assignments: Iterable[str], label: str) -> tuple[list[tuple[str, Any]], list[str]]:
     pairs, faults = [], []
     for assignment in assignments:
         key, equals, text = assignment.partition("=")
@@ -155,9 +181,9 @@ def _pairs(assignments: Iterable[str]) -> tuple[list[tuple[str, Any]], list[str]
                 raise ValueError
             pairs.append((key.strip(), _value_of(text.strip())))
         except tomli.TOMLDecodeError as error:
-            faults.append(f"--set: {key}: {error.msg}")
+            faults.append(f"{label}: {key}: {error.msg}")
         except (ValueError, RecursionError):
-            faults.append(f"--set: {assignment!a}: expected SECTION.KEY=VALUE")
+            faults.append(f"{label}: {assignment!a}: expected SECTION.KEY=VALUE")
     return pairs, faults
 
 

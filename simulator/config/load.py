@@ -14,20 +14,22 @@ from simulator.config.reader import MISSING, Reader
 from simulator.errors import InputErrors
 
 
-def load_experiment(file: str | os.PathLike, overrides: Mapping[str, Any] | Iterable[str] = ()) -> Experiment:
+def load_experiment(file: str | os.PathLike, overrides: Mapping[str, Any] | Iterable[str] | str | None = None,
+                    label: str = "overrides") -> Experiment:
     """Read and check an experiment file.
 
     Parameters
     ----------
     file : the TOML file.
     overrides : values that win over the file: `{"engine.max_num_seqs": 64}`, or texts `engine.max_num_seqs=64`.
+    label : what messages call the overrides.
 
     Raises
     ------
     InputErrors
         Every fault of the file, one line each.
     """
-    layers = read_layers(file, overrides)
+    layers = read_layers(file, overrides, label)
     layers.data.setdefault("name", os.path.basename(os.fspath(file)).removesuffix(".toml"))
     reader = Reader(layers.source_of)
     sections = reader.values(Experiment, layers.data)

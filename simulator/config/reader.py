@@ -75,6 +75,8 @@ class Reader:
     def _field(self, field: Field, data: dict, path: Path) -> Any:
         here = (*path, field.name)
         if field.name in data:
+            if data[field.name] == field.default == "":     # no path, as in the resolved file
+                return ""
             return self._value(field.hint, data[field.name], here)
         if not field.required:
             return field.default
@@ -118,12 +120,16 @@ class Reader:
             read = msgspec.convert(value, hint)
         except (msgspec.ValidationError, OverflowError):
             return self._unexpected(hint, value, path)
+        if isinstance(read, str) and not _matches(hint, read):
+            return self._unexpected(hint, value, path)
         extra = extra_of(hint)
         if isinstance(read, float) and not math.isfinite(read) and not (math.isinf(read) and extra.get("inf")):
             return self._unexpected(hint, value, path, "finite, ")
         if isinstance(read, str) and "facts" in extra:
             return self._name_of_facts(extra["facts"], read, path)
-        return self._absolute(read, path) if isinstance(read, str) and extra.get("path") else read
+        if isinstance(read, str) and extra.get("path"):
+            return self._path(read, path)
+        return read
 
     def _name_of_facts(self, kind: str, name: str, path: Path) -> Any:
         if "/" in name or name.endswith(".toml"):
@@ -133,9 +139,15 @@ class Reader:
         self.fault(path, f"no {kind} {show(name)} in {facts.FOLDERS[kind]}/{did_you_mean(name, facts.names(kind))}")
         return MISSING
 
+    def _path(self, name: str, path: Path) -> Any:
+        if not name:
+            self.fault(path, 'expected the path of a file, found ""')
+            return MISSING
+        return self._absolute(name, path)
+
     def _absolute(self, name: str, path: Path) -> str:
-        """Return the absolute path of a file that the file which says `path` calls `name`; none stays none."""
-        return os.path.abspath(os.path.join(self._source_of(path).folder, os.path.expanduser(name))) if name else name
+        """Return the absolute path of a file that the file which says `path` calls `name`."""
+        return os.path.abspath(os.path.join(self._source_of(path).folder, os.path.expanduser(name)))
 
     def _unexpected(self, hint: Any, value: Any, path: Path, also: str = "") -> Any:
         message = f"expected {words(hint)}, {also}found {show(value)}"
@@ -143,6 +155,12 @@ class Reader:
         is_near = choices and isinstance(value, str)
         self.fault(path, message + (nearest(value, choices) if is_near else ""))
         return MISSING
+
+
+def _matches(hint: Any, text: str) -> bool:
+    """Say whether a text matches as a whole; where msgspec searches, `$` also matches before a final line end."""
+    patterns = [getattr(node_of(option), "pattern", None) for option in alternatives(hint)]
+    return not any(patterns) or any(re.fullmatch(pattern, text) for pattern in patterns if pattern)
 
 
 def dotted(path: Path) -> str:

@@ -1,26 +1,31 @@
-"""A sample of non-negative integers with weights, kept whole: 8 bytes an entry, exact sums, exact ranks."""
+"""A weighted sample of non-negative integers, kept whole.
+
+8 bytes an entry, exact sums, exact ranks. An entry packs value and weight into one word, so that sorting the words
+sorts the values; the rare value that is too large for that has a place of its own.
+"""
 cimport cython
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
 
 cdef enum:
-    WEIGHT_BITS = 20                            # of a packed entry; the rest is the value
+    WEIGHT_BITS = 20                            # of a packed entry; the other 44 are the value: 4.9 hours in ns
 
 
-cdef struct LargeSample:                        # what does not fit into a packed entry
+cdef struct LargeSample:                        # a value that does not fit into a packed entry
     int64_t value
-    int64_t weight
+    int64_t weight                              # >= 1
 
 
 @cython.final
 cdef class WeightedSamples:
-    cdef uint64_t* _packed                      # value << WEIGHT_BITS | weight; sorted: by value
+    cdef uint64_t* _packed                      # [size] value << WEIGHT_BITS | weight; sorted when ranks are asked for
     cdef readonly int64_t size                  # packed entries
-    cdef int64_t _room
-    cdef LargeSample* _large                    # values of 2**44 and more
-    cdef int64_t _num_large, _room_large
+    cdef int64_t _room                          # packed entries that fit before it must grow
+    cdef LargeSample* _large                    # [_num_large] values of 2**44 and more
+    cdef int64_t _num_large
+    cdef int64_t _room_large                    # likewise
 
-    # Add `weight` (>= 1) observations of `value` (>= 0).
+    # Add `weight` (>= 1) observations of `value` (>= 0). -1 without memory.
     cdef inline int add(self, int64_t value, int32_t weight) except -1 nogil:
         if self.size == self._room or value >> (64 - WEIGHT_BITS) != 0 or weight >> WEIGHT_BITS != 0:
             return self._add_slowly(value, weight)

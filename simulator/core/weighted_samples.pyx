@@ -1,4 +1,4 @@
-"""A sample of non-negative integers with weights, kept whole: exact mean, deviation and order statistics."""
+"""A weighted sample of integers, kept whole: exact mean, deviation and ranks."""
 cimport cython
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.stdlib cimport free, realloc
@@ -12,6 +12,7 @@ import numpy as np
 cdef extern from *:
     """
     #include <stdint.h>
+    /* 128 bits hold the squares of 2**40 observations below 2**44. */
     typedef struct { unsigned __int128 sum, squares; } sim_sums;
     static inline void sim_clear(sim_sums *sums) { sums->sum = sums->squares = 0; }
     static inline void sim_add(sim_sums *sums, uint64_t value, uint64_t weight) {
@@ -36,7 +37,10 @@ cdef enum:
 
 @cython.final
 cdef class WeightedSamples:
-    """Weighted observations. Sums are integers: neither the order nor the grouping of observations shows in any result."""
+    """Weighted observations of integers >= 0.
+
+    Sums are integers: neither the order nor the grouping of observations shows in any result but `pairs`.
+    """
 
     def __dealloc__(self):
         free(self._packed)
@@ -72,7 +76,7 @@ cdef class WeightedSamples:
         return 0
 
     def observe(self, int64_t value, int32_t weight=1):
-        """Add `weight` observations of `value`."""
+        """Add `weight` (>= 1) observations of `value` (>= 0)."""
         if value < 0 or weight < 1:
             raise ValueError(f"expected a value >= 0 and a weight >= 1, found {value} and {weight}")
         self.add(value, weight)
@@ -88,7 +92,10 @@ cdef class WeightedSamples:
         return total
 
     def mean_and_deviation(self):
-        """Return mean and population deviation, rounded once each; (None, None) without observations."""
+        """Return mean and population standard deviation; None, None without observations.
+
+        Worked out in integers, so that only the division and the root round.
+        """
         cdef Sums sums
         cdef int64_t i
         weight = self.total_weight()
@@ -106,8 +113,11 @@ cdef class WeightedSamples:
         return total / weight, math.sqrt((weight * squares - total * total) / (weight * weight))
 
     def at_ranks(self, ranks):
-        """Return the observations of the given ranks, counted from 0 in ascending order; ranks ascend."""
-        cdef int64_t i = 0, below = 0, rank, weight
+        """Return the observations of the given ranks.
+
+        ranks : ascending integers, from 0 for the smallest observation to total_weight() - 1.
+        """
+        cdef int64_t i = 0, below = 0, rank
         self._sort()
         large = self._large_pairs()
         found = []
@@ -126,7 +136,7 @@ cdef class WeightedSamples:
         return found
 
     def pairs(self):
-        """Return values and weights as int64 arrays, by value; a value may come more than once."""
+        """Return values and weights as int64 arrays, by value; a value may come again."""
         self._sort()
         packed = self._view()
         large = np.array(self._large_pairs(), np.int64).reshape(-1, 2)

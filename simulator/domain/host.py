@@ -4,7 +4,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-Microseconds = Annotated[float, Meta(ge=0)]
+MAX_US = 1e12       # 11 days; the clock, int64 nanoseconds, counts 292 years
+Microseconds = Annotated[float, Meta(ge=0, le=MAX_US)]
 
 
 class HostParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -4,33 +4,35 @@ from libc.stdint cimport int8_t, int32_t, int64_t
 from simulator.domain.batch cimport BatchShape, Chunk
 
 
-cdef struct Entry:              # a sequence in a batch that is not a member
+# Members are decoding sequences that a scheduler advances in bulk, one token an iteration; see scheduling/base.pxd.
+
+cdef struct Entry:              # a scheduled sequence that is not a member
     int32_t slot
-    int32_t row
-    int32_t tokens
-    int32_t drafts              # of these, drafts
+    int32_t row                 # the request
+    int32_t tokens              # computed by this iteration, >= 1
+    int32_t drafts              # of these, drafts to be verified
     int8_t is_partial           # ends before the end of the text: samples nothing
-    int8_t is_admission
+    int8_t is_admission         # this is its first iteration since it was admitted
 
 
-cdef struct Preempted:
-    int32_t slot
-    int32_t row
-    int64_t late_ns
+cdef struct Preempted:          # a sequence that lost its place and its blocks
+    int32_t slot                # that it had
+    int32_t row                 # the request
+    int64_t late_ns             # time since its last token spent in iterations without a turn; 0: no member
     int8_t was_member
 
 
 cdef struct Batch:              # one iteration; owned by the engine, filled in by the scheduler
     BatchShape shape
     int64_t start_ns            # when it was scheduled
-    int64_t end_ns              # when its results are there; set by the engine, like the three below
-    int64_t duration_ns
-    int32_t waiting             # as they stood after scheduling
+    int64_t end_ns              # when its results are there; set by the engine, like all down to used_blocks
+    int64_t duration_ns         # of its execution, which may begin after start_ns (async scheduling)
+    int32_t waiting             # requests, as they stood after scheduling; likewise the two below
     int32_t running
-    int32_t used_blocks
-    Entry* entries              # in scheduled order; room for every running sequence
-    Chunk* chunks               # likewise
-    Preempted* preempted        # in order
+    int32_t used_blocks         # the null block not counted
+    Entry* entries              # [num_entries] in scheduled order; room for every running sequence
+    Chunk* chunks               # [shape.num_chunks] likewise
+    Preempted* preempted        # [num_preempted] in order; room likewise
     int32_t num_entries
     int32_t num_preempted
     int32_t num_members         # members that advance by one token
@@ -40,4 +42,5 @@ cdef struct Batch:              # one iteration; owned by the engine, filled in 
 # Give an empty batch room for `num_sequences` running sequences.
 cdef int reserve_batch(Batch* batch, size_t num_sequences) except -1
 
+# Give its memory back.
 cdef void free_batch(Batch* batch) noexcept nogil

@@ -1,4 +1,4 @@
-"""One iteration: memory of a batch."""
+"""One iteration: the memory of a batch."""
 from libc.stdlib cimport free, malloc
 
 from simulator.domain.batch cimport Chunk

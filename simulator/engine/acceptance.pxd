@@ -1,13 +1,13 @@
 """How many drafts of a verify step are accepted."""
-from libc.stdint cimport int32_t, int64_t, uint64_t
+from libc.stdint cimport int32_t, uint64_t
 cimport cython
 
 
 @cython.final
 cdef class Acceptance:
-    cdef int32_t* _cycle            # accepted drafts of verify step i: _cycle[i % _length]; or
-    cdef int32_t _length
-    cdef double* _cumulative        # P(accepted <= i), i < _length
+    cdef int32_t* _cycle            # [_length] accepted drafts of verify step i: _cycle[i % _length]; NULL: drawn
+    cdef int32_t _length            # entries of the cycle, or of the distribution
+    cdef double* _cumulative        # [_length] P(accepted <= i); NULL: a cycle
     cdef uint64_t _key              # of the random stream
     cdef int32_t* _steps            # [row] verify steps so far
 

@@ -1,14 +1,15 @@
-"""How many drafts of a verify step are accepted: a given cycle, or drawn from a distribution.
+"""Accepted drafts of a verify step: from a cycle, or drawn from a distribution.
 
-Draws depend on seed, request and step alone, so that neither the order of replicas nor a change of scheduler disturbs them.
+A draw depends on seed, request and step alone, so that neither the order of replicas nor a change of scheduler disturbs
+it.
 """
-from libc.stdint cimport int32_t, int64_t, uint64_t
+from libc.stdint cimport int32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 cimport cython
 
 
 cdef inline uint64_t mix(uint64_t x) noexcept nogil:
-    """Finalizer of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014)."""
+    """Mix all bits: the finalizer of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014)."""
     x = (x ^ (x >> 30)) * <uint64_t>0xBF58476D1CE4E5B9
     x = (x ^ (x >> 27)) * <uint64_t>0x94D049BB133111EB
     return x ^ (x >> 31)
@@ -18,9 +19,10 @@ cdef inline uint64_t mix(uint64_t x) noexcept nogil:
 cdef class Acceptance:
     """Accepted drafts per verify step, by request.
 
-    cycle : sequence of int, cycled per request, or None.
-    weights : weight of 0, 1, 2, ... accepted drafts, or None.
-    num_requests, key : size of the workload; 64-bit key of the random stream.
+    cycle : accepted drafts of each verify step, cycled per request, not empty; not read if `weights` are given.
+    weights : weight of 0, 1, 2, ... accepted drafts, any sum > 0; None: the cycle decides.
+    num_requests : rows of the workload.
+    key : 64-bit key of the random stream.
     """
 
     def __init__(self, cycle, weights, int32_t num_requests, uint64_t key):
@@ -53,11 +55,13 @@ cdef class Acceptance:
 
     cdef int32_t next(self, int32_t row) noexcept nogil:
         cdef int32_t step = self._steps[row], accepted = 0
-        cdef double uniform
+        cdef uint64_t bits
+        cdef double uniform                                     # in [0, 1), from the upper 53 bits
         self._steps[row] = step + 1
         if self._cycle != NULL:
             return self._cycle[step % self._length]
-        uniform = (mix(mix(self._key + <uint64_t>row * <uint64_t>0x9E3779B97F4A7C15) + <uint64_t>step) >> 11) * 1.1102230246251565e-16
+        bits = mix(mix(self._key + <uint64_t>row * <uint64_t>0x9E3779B97F4A7C15) + <uint64_t>step)
+        uniform = (bits >> 11) * 1.1102230246251565e-16         # 2**-53
         while accepted < self._length - 1 and uniform >= self._cumulative[accepted]:
             accepted += 1
         return accepted

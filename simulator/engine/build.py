@@ -24,10 +24,17 @@ from simulator.scheduling.base import ReplicaContext
 class EngineSetup:
     """What the engine needs to know beside its policies.
 
-    num_gpu_blocks : KV blocks as vLLM counts them, null block included.
+    num_gpu_blocks : KV blocks of each replica as vLLM counts them, null block included.
+    block_size : tokens per block.
     max_model_len : longest text, prompt and output, in tokens.
-    tracks_identity : True: block tables even where identity cannot be observed; None: only where it can.
-    coupled : see Cluster.
+    enable_prefix_caching : prompts may find blocks that others left behind.
+    replicas : serving instances.
+    host : time outside the accelerator.
+    fast_forward : take runs of equal iterations at once; changes no result.
+    horizon_ns : instant after which nothing happens; None: until nothing is left to do.
+    seed : of the experiment; acceptance draws from a stream of it.
+    tracks_identity : True, False: block tables or counts of blocks; None: tables only where identity can be observed.
+    coupled : keep all replicas up to date with every event, as for a router that reads their state.
     """
 
     num_gpu_blocks: int
@@ -45,9 +52,11 @@ class EngineSetup:
 
 @dataclass(frozen=True)
 class Policies:
-    """The decisions of a cluster; all replicas take the same.
+    """Who decides in a cluster; all replicas decide alike.
 
-    scheduler, parameters : a Scheduler subclass and its `Parameters`. latency : LatencyModel. router : Router.
+    scheduler, parameters : a Scheduler subclass and its `Parameters`.
+    latency : how long an iteration takes; shared by the replicas.
+    router : which replica gets a request.
     """
 
     scheduler: type
@@ -60,8 +69,9 @@ class Policies:
 class Hooks:
     """Who is told what happens.
 
+    recorder : takes iterations, tokens and gaps.
     monitor : called as `monitor(clock_ns, finished) -> bool` every few milliseconds; True stops the run.
-    observer : debug face, see debug.StepLog.
+    observer : sees every batch, see `debug.StepLog`; None: nobody does, and replicas may run ahead.
     """
 
     recorder: Recorder = field(default_factory=Recorder)
@@ -71,7 +81,14 @@ class Hooks:
 
 @dataclass(frozen=True)
 class ReplicaSetup:
-    """What replicas of one cluster share."""
+    """What the replicas of one cluster share.
+
+    workload : its `requests` are written to.
+    recorder, observer : see `Hooks`.
+    delivery : what reaches the clients.
+    acceptance : None: no speculation.
+    is_async : schedule an iteration while the one before it executes.
+    """
 
     workload: Any
     recorder: Recorder
@@ -82,7 +99,10 @@ class ReplicaSetup:
 
 
 def build_cluster(workload, policies: Policies, setup: EngineSetup, hooks: Hooks) -> Cluster:
-    """Return a Cluster of `setup.replicas` equal replicas, ready to run `workload` once."""
+    """Return a cluster of equal replicas, ready to run the workload once.
+
+    workload : simulator.workload.base.Workload; its `requests` are written to.
+    """
     parameters = policies.parameters
     shared = ReplicaSetup(
         workload=workload, recorder=hooks.recorder, observer=hooks.observer,
@@ -97,12 +117,16 @@ def build_cluster(workload, policies: Policies, setup: EngineSetup, hooks: Hooks
     for index in range(setup.replicas):
         kv = _paged(content, parameters, setup) if with_identity else CountingKV(
             setup.num_gpu_blocks - 1, setup.block_size)
-        context = ReplicaContext(kv, workload, setup.max_model_len, setup.enable_prefix_caching, setup.fast_forward)
+        context = ReplicaContext(
+            kv=kv, requests=workload.requests, demands=workload.demands, max_model_len=setup.max_model_len,
+            prompts_use_outputs=workload.prompts_use_outputs, enable_prefix_caching=setup.enable_prefix_caching,
+            fast_forward=setup.fast_forward)
         replicas.append(Replica(index, policies.scheduler(parameters, context), policies.latency, shared))
     return Cluster(replicas, policies.router, workload, setup, hooks)
 
 
 def _paged(content, parameters, setup):
+    # vLLM 0.10 frees blocks in another order
     return PagedKV(setup.num_gpu_blocks - 1, setup.block_size, content, setup.enable_prefix_caching,
                    append_unhashed=getattr(parameters, "vllm_version", "") == "0.10")
 
@@ -117,7 +141,11 @@ def _acceptance(parameters, num_requests, seed):
 
 
 def _needs_identity(workload, parameters, setup):
-    """Return whether some request could find blocks that another one, or itself before a preemption, left behind."""
+    """Return whether a request could find blocks that somebody left behind.
+
+    Somebody is another request, or itself before a preemption. Nobody shares text where no prompt has segments; nobody
+    is preempted where as many of the longest text as may run at once fit the pool together.
+    """
     if not setup.enable_prefix_caching or len(workload) == 0:
         return False
     if len(workload.segments):

@@ -1,7 +1,8 @@
 """The event loop: replicas on one clock, fed by arrivals.
 
-Between two arrivals at a replica nothing outside can change what it does, so it is advanced only when something reaches it. A router
-that looks at replicas couples them: then a heap of wake times brings those up to date that change before each event.
+Between two arrivals at a replica nothing outside can change what it does, so it is advanced only when something reaches
+it. A router that looks at replicas couples them: then a heap of wake times tells which ones change before each event,
+and those are brought up to date.
 """
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free, malloc
@@ -13,7 +14,6 @@ from simulator.core.event_queue cimport Event, EventQueue
 from simulator.core.wake_heap cimport WakeHeap
 from simulator.domain.request cimport COMPLETED, WAITING, Demand, Request
 from simulator.domain.tables cimport ReplicaRow
-from simulator.engine.recorder cimport Recorder
 from simulator.engine.replica cimport Replica
 from simulator.routing.base cimport Router
 
@@ -24,14 +24,17 @@ from simulator.domain.run import Run
 
 cdef enum:
     POLL_ITERATIONS = 1 << 16           # a few milliseconds of work
-    FIRST_SLICE_NS = 1000000000         # of simulated time, while draining
+    FIRST_SLICE_NS = 1000000000         # of simulated time while draining; then fitted to POLL_ITERATIONS
 
 
 @cython.final
 cdef class Cluster:
-    """Replicas, a router and a workload, whose `requests` are written to.
+    """Replicas on one clock, a router in front of them, and the requests that come.
 
-    setup : build.EngineSetup, of which horizon and host times concern the cluster. hooks : build.Hooks.
+    replicas : list of Replica, in order of their index.
+    workload : simulator.workload.base.Workload; its `requests` are written to.
+    setup : build.EngineSetup, of which horizon, host times and coupling concern the cluster.
+    hooks : build.Hooks.
     """
 
     def __init__(self, replicas, Router router, workload, setup, hooks):
@@ -57,6 +60,7 @@ cdef class Cluster:
         self._horizon_ns = NEVER_NS - 1 if setup.horizon_ns is None else setup.horizon_ns
         self._queue_base_ns = setup.host.queue_base_us * 1e3
         self._queue_token_ns = setup.host.queue_per_prompt_token_us * 1e3
+        self._output_ns = round(setup.host.output_token_us * 1e3)
         self._events = EventQueue()
         self._coupled = setup.coupled or router.reads_state
         self._wakes = WakeHeap(self._num_replicas)
@@ -66,11 +70,16 @@ cdef class Cluster:
         free(self._replicas)
 
     def run(self):
-        """Simulate until nothing is left to do, the horizon, or the monitor's stop; return the `Run`."""
+        """Simulate until nothing is left to do, the horizon, or a stop; return the `Run`.
+
+        May be called once. Stopped by the monitor or by a livelock, the run is not complete.
+        """
         with nogil:
             self._loop()
             if not self._stopped:
                 self._drain()
+            if self._stopped:
+                self._advance_all(self.clock_ns)        # some may lag behind the clock
         return self._conclude()
 
     def stop(self):
@@ -81,13 +90,13 @@ cdef class Cluster:
     def _conclude(self):
         cdef Replica replica
         for replica in self.replicas:
-            replica.settle()
+            replica.settle(self.clock_ns if self._stopped else self._horizon_ns + 1)
         if self._recorder.wants_iterations:
             self._recorder.flush(NEVER_NS, self._num_replicas == 1)
         self._recorder.close()
         diagnosis = self._diagnose()
-        livelocked = any((<Replica>each).is_livelocked for each in self.replicas)
-        return Run(workload=self.workload, complete=not (self._stopped or livelocked), clock_ns=self._end_of_time(),
+        cannot_go_on = any(replica.is_livelocked or replica.is_out_of_time for replica in self.replicas)
+        return Run(workload=self.workload, complete=not (self._stopped or cannot_go_on), clock_ns=self._end_of_time(),
                    replicas=self._replica_table(), itl_ns=self._recorder.gaps, diagnosis=diagnosis)
 
     # ---- the loop
@@ -120,6 +129,7 @@ cdef class Cluster:
     cdef int _arrive(self, int32_t row, int64_t now_ns) except -1 nogil:
         cdef Request* request = &self._requests[row]
         cdef int64_t delay_ns = round_half_up(self._queue_base_ns + self._queue_token_ns * request.prompt_tokens)
+        self._last_event_ns = now_ns
         request.status = WAITING
         request.replica = self._router.route(row, now_ns)
         if delay_ns > 0:
@@ -127,7 +137,8 @@ cdef class Cluster:
         else:
             self._enqueue(row, now_ns)
         if self._has_deadlines and self._demands[row].deadline_ns >= 0:
-            self._events.push(max(self._demands[row].deadline_ns, now_ns), TIME_OUT, TIME_OUT, request.replica, row)
+            self._events.push(max(self._demands[row].deadline_ns - self._output_ns, now_ns), TIME_OUT, TIME_OUT,
+                              request.replica, row)
         return 0
 
     cdef int _enqueue(self, int32_t row, int64_t now_ns) except -1 nogil:
@@ -146,16 +157,16 @@ cdef class Cluster:
             return 0
         (<Replica>self._replicas[index]).advance(now_ns + 1, now_ns + 1)
         (<Replica>self._replicas[index]).time_out(row, now_ns)
+        self._last_event_ns = now_ns
         if self._coupled:
             self._wakes.set(index, (<Replica>self._replicas[index]).wake_ns)
         return 0
 
     cdef int _catch_up(self, int64_t until_ns) except -1 nogil:
-        """Advance the replicas that change before `until_ns`; they plan as far ahead as they like, arrivals cut."""
         cdef int32_t index
         while self._wakes.top_time() < until_ns:
             index = self._wakes.top_index()
-            (<Replica>self._replicas[index]).advance(until_ns, NEVER_NS)
+            (<Replica>self._replicas[index]).advance(until_ns, NEVER_NS)        # runs may be long: arrivals cut them
             self._wakes.set(index, (<Replica>self._replicas[index]).wake_ns)
         return 0
 
@@ -168,7 +179,7 @@ cdef class Cluster:
         return 0
 
     cdef int _drain(self) except -1 nogil:
-        """After the last event, run the replicas side by side in slices of time until none has work, or to the horizon."""
+        """Run the replicas side by side, in slices of time, until none has work."""
         cdef int64_t end_ns = self._horizon_ns + 1, slice_ns = FIRST_SLICE_NS, before, first_ns
         cdef int32_t index
         while not self._stopped:
@@ -189,9 +200,8 @@ cdef class Cluster:
         return 0
 
     cdef int _poll(self, int64_t now_ns) except -1 nogil:
-        """Pass rows on, show progress, ask whether to stop."""
         cdef int32_t index
-        cdef int64_t open_ns = now_ns
+        cdef int64_t open_ns = now_ns           # every iteration that starts before it has been recorded
         if self._recorder.wants_iterations:
             self._advance_all(now_ns)
             for index in range(self._num_replicas):
@@ -210,16 +220,15 @@ cdef class Cluster:
     # ---- what came of it
 
     def _end_of_time(self):
-        """Return how far the clock came: the last thing that happened, or the instant at which it was stopped."""
-        cdef int64_t last = 0
+        """Return how far the clock came: to a stop, the horizon, or the last request."""
         requests = self.workload.requests
         if self._stopped:
-            return int(self.clock_ns)
+            return self.clock_ns
         if self._horizon_ns < NEVER_NS - 1:
-            return int(self._horizon_ns)
-        if len(requests):
-            last = max(int(requests["arrival_ns"].max()), int(requests["completed_ns"].max()))
-        return int(last)
+            return self._horizon_ns
+        if not len(requests):
+            return 0
+        return max(self._last_event_ns, int(requests["completed_ns"].max()))
 
     def _replica_table(self):
         cdef ReplicaRow[::1] rows
@@ -227,8 +236,7 @@ cdef class Cluster:
         cdef int32_t i
         table = np.zeros(self._num_replicas, records.REPLICA)
         rows = table
-        for i in range(self._num_replicas):
-            replica = self.replicas[i]
+        for i, replica in enumerate(self.replicas):
             rows[i] = replica.row
             rows[i].preemptions = replica.scheduler.preemptions
             rows[i].prefix_query_tokens = replica.scheduler.prefix_query_tokens
@@ -236,16 +244,21 @@ cdef class Cluster:
         return table
 
     def _diagnose(self):
-        """Return what went wrong with replicas that cannot go on, one message each."""
+        """Return a message for each replica that cannot go on."""
         cdef Replica replica
         messages = []
         for replica in self.replicas:
             waiting = replica.scheduler.waiting.size
             if replica.is_livelocked:
+                running = replica.scheduler._running.size
                 messages.append(
-                    f"replica {replica.index}: livelock: {waiting} waiting and {replica.scheduler._running.size} running requests "
-                    f"preempt each other for ever, and no token is sampled; {replica.scheduler.kv.num_blocks} KV blocks are too few. "
+                    f"replica {replica.index}: livelock: {waiting} waiting and {running} running requests preempt each "
+                    "other for ever, and no token is sampled; "
+                    f"{replica.scheduler.kv.num_blocks} KV blocks are too few. "
                     "Give more blocks, lower max_num_seqs, or leave scheduler_reserve_full_isl on")
+            elif replica.is_out_of_time:
+                messages.append(f"replica {replica.index}: an iteration would end after the last instant of the clock, "
+                                "253 years; lower the prices of [latency]")
             elif waiting and not self._stopped and replica.wake_ns == NEVER_NS:
                 messages.append(self._describe_stuck(replica))
         return messages
@@ -254,7 +267,9 @@ cdef class Cluster:
         cdef int32_t row = replica.scheduler.waiting.top()
         kv = replica.scheduler.kv
         text = int(self._requests[row].prompt_tokens) + int(self._requests[row].output_tokens)
-        request_id = self.workload.request_ids[row]
-        return (f"replica {replica.index}: stuck: request {request_id} at the head of the queue needs {-(-text // kv.block_size)} KV blocks "
-                f"for {text} tokens, the replica has {kv.num_blocks}; it and {replica.scheduler.waiting.size - 1} behind it wait for ever. "
-                "vLLM refuses to start with such a max_model_len; lower it or give more blocks")
+        blocks = -(-text // kv.block_size)
+        reason = (f"needs {blocks} KV blocks for {text} tokens, the replica has {kv.num_blocks}; vLLM refuses to start with "
+                  "such a max_model_len: lower it or give more blocks" if blocks > kv.num_blocks else
+                  "needs more tokens in one iteration than the budget allows: raise max_num_batched_tokens")
+        return (f"replica {replica.index}: stuck: request {self.workload.request_ids[row]} and "
+                f"{replica.scheduler.waiting.size - 1} behind it wait for ever: it {reason}")

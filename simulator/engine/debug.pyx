@@ -1,15 +1,15 @@
-"""The debug face: every scheduling decision of a run, in the open, for tests and for the curious."""
-from libc.stdint cimport int32_t, int64_t
+"""The debug face: every decision of a run, for tests and for the curious."""
+from libc.stdint cimport int32_t
 
 from simulator.engine.replica cimport Replica
-from simulator.scheduling.base cimport Scheduler, Sequence
+from simulator.scheduling.base cimport Scheduler
 from simulator.domain.iteration cimport Batch, Entry
 
 from simulator.domain import records
 from simulator.kv.paged import PagedKV
 
 
-OFTEN_CHECKED = 512            # blocks; larger pools are checked now and then
+OFTEN_CHECKED = 512            # blocks; larger pools are checked every 64 iterations, for check() visits each block
 
 
 class IterationLimit(Exception):
@@ -19,7 +19,9 @@ class IterationLimit(Exception):
 class StepLog:
     """Observer that keeps a dict per decision that scheduled or preempted something.
 
-    See `simulator.debug.record` for its keys.
+    limit : raise IterationLimit instead of keeping more decisions than this; None: keep all.
+
+    `simulator.debug.Recording` says what the dicts hold.
     """
 
     def __init__(self, limit=None):
@@ -47,13 +49,16 @@ class StepLog:
         step = self._open[replica.index].pop(0)
         kv = replica.scheduler.kv
         step["duration_ns"] = batch.duration_ns
-        step["finished"] = [row for row, _ in step["scheduled"] if replica._requests[<int32_t>row].status == records.COMPLETED
-                            and replica._requests[<int32_t>row].completed_ns - replica._delivery.output_ns == batch.end_ns]
+        completed_ns = batch.end_ns + replica._delivery.output_ns
+        step["finished"] = [row for row, _ in step["scheduled"]
+                            if replica._requests[<int32_t>row].status == records.COMPLETED
+                            and replica._requests[<int32_t>row].completed_ns == completed_ns]
         step["free_blocks_end"] = kv.free_blocks
         step["free_queue_end"] = kv.free_queue() if isinstance(kv, PagedKV) else None
 
 
 cdef object _describe_batch(Replica replica, dict step):
+    """Add what the batch does to a step; `scheduled` follows the running list."""
     cdef const Batch* batch = replica._formed
     cdef Scheduler scheduler = replica.scheduler
     cdef int32_t i, slot
@@ -80,6 +85,7 @@ cdef object _describe_batch(Replica replica, dict step):
 
 
 cdef object _describe_state(Replica replica, dict step):
+    """Add how scheduler and KV cache stand after the decision, and check the latter."""
     scheduler = replica.scheduler
     kv = scheduler.kv
     step["running"] = scheduler.running_rows()
@@ -89,6 +95,7 @@ cdef object _describe_state(Replica replica, dict step):
     step["evicted"] = kv.take_evictions() if paged else None
     step["cached_hashes"] = kv.num_cached_hashes if paged else None
     step["free_queue"] = kv.free_queue() if paged else None
-    step["blocks"] = {row: kv.block_table(slot) for row, slot in zip(step["running"], scheduler._slots())} if paged else None
+    running = zip(step["running"], scheduler._slots())
+    step["blocks"] = {row: kv.block_table(slot) for row, slot in running} if paged else None
     if paged and (kv.num_blocks <= OFTEN_CHECKED or replica.row.iterations % 64 == 0):
         kv.check()

@@ -1,4 +1,7 @@
-"""What reaches the clients: tokens, and the end of each request. The one place that knows how long answers will be."""
+"""What reaches the clients: tokens, and the end of each request.
+
+The one place that knows how long answers will be.
+"""
 from libc.stdint cimport int8_t, int32_t, int64_t
 cimport cython
 
@@ -9,19 +12,20 @@ from simulator.engine.recorder cimport Recorder
 @cython.final
 cdef class Delivery:
     cdef readonly int64_t output_ns     # added to each observed token time, [latency.host] output_token_us
-    cdef int64_t* last_token_ns         # [row] engine time of the last token of a request that is not a group member
+    cdef int64_t* last_token_ns         # [row] engine time of the last token; -1: none yet; of a group member: not kept
     cdef Request* _requests
     cdef const Outcome* _outcomes
-    cdef const int32_t* _targets        # [row] tokens after which generation stops: by itself, at max_tokens, or at max_model_len;
-                                        # at least one is sampled
+    cdef const int32_t* _targets        # [row] tokens after which generation stops: by itself, at max_tokens, or at
+                                        # max_model_len; >= 1, for one is always sampled
     cdef Recorder _recorder
     cdef object _owners                 # the arrays these pointers borrow from
 
+    # Tokens after which the generation of `row` stops. The engine asks; no policy may.
     cdef inline int32_t target(self, int32_t row) noexcept nogil:
         return self._targets[row]
 
-    # `tokens` more tokens reach the client in one message.
+    # `tokens` more tokens (>= 1) leave the engine in one message; not used for group members, whose tokens are counted.
     cdef int deliver(self, int32_t row, int32_t tokens, int64_t now_ns) except -1 nogil
 
-    # A request leaves for good; `now_ns` counts if it is completed.
+    # A request leaves for good with this RequestStatus; `now_ns`, engine time, counts only if it is completed.
     cdef void leave(self, int32_t row, int8_t status, int64_t now_ns) noexcept nogil

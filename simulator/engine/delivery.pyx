@@ -10,16 +10,19 @@ import numpy as np
 
 @cython.final
 cdef class Delivery:
-    """Clients of a cluster.
+    """The clients of a cluster.
 
-    workload : its `requests` are written to. recorder : takes tokens and gaps. max_model_len : longest text, in tokens.
+    workload : its `requests` are written to.
+    recorder : takes tokens and gaps.
+    max_model_len : longest text, prompt and output, in tokens.
     output_ns : added to each observed token time.
     """
 
     def __init__(self, workload, Recorder recorder, int64_t max_model_len, int64_t output_ns):
         cdef Request[::1] requests = workload.requests
         cdef const Outcome[::1] outcomes = workload.outcomes
-        most = np.minimum(workload.demands["max_tokens"], max_model_len - workload.requests["prompt_tokens"].astype(np.int64))
+        room = max_model_len - workload.requests["prompt_tokens"].astype(np.int64)
+        most = np.minimum(workload.demands["max_tokens"], room)
         target_array = np.maximum(np.minimum(most, workload.outcomes["output_tokens"]), 1).astype(np.int32)
         last_token_array = np.full(len(requests), -1, np.int64)
         cdef const int32_t[::1] targets = target_array

@@ -1,4 +1,4 @@
-"""What is written down while the simulation runs, because it could not be recovered afterwards."""
+"""What is written down while running, for it could not be recovered afterwards."""
 from libc.stdint cimport int32_t, int64_t
 cimport cython
 
@@ -13,15 +13,17 @@ cdef class Recorder:
     cdef readonly bint wants_tokens             # rows of /token_times
     cdef readonly int64_t iterations            # ended so far, over all replicas
     cdef readonly int64_t finished              # requests that left, one way or another
-    cdef object _sink                           # .iterations(rows), .tokens(rows)
-    cdef object _iteration_rows                 # arrays these pointers borrow from
-    cdef object _token_rows
-    cdef IterationRow* _iterations
-    cdef TokenRow* _tokens
+    cdef object _sink                           # has .iterations(rows) and .tokens(rows); None: nothing is wanted
+    cdef object _iteration_rows                 # array that _iterations borrows from; None: not wanted
+    cdef object _token_rows                     # likewise
+    cdef IterationRow* _iterations              # [_room_iterations] rows not passed on yet, as they came
+    cdef TokenRow* _tokens                      # [_room_tokens]
     cdef int64_t num_iterations, num_tokens     # rows held
-    cdef int64_t _room_iterations, _room_tokens
-    cdef readonly WeightedSamples gaps          # inter-token gaps in ns, weighted by tokens
+    cdef int64_t _room_iterations               # rows that fit before the array grows
+    cdef int64_t _room_tokens                   # rows that fit before the array is passed on
+    cdef readonly WeightedSamples gaps          # ns between two messages of a request, by number of messages
 
+    # A message with `tokens` tokens of request `row` was observed at `time_ns`.
     cdef inline int token(self, int32_t row, int64_t time_ns, int32_t tokens) except -1 nogil:
         if self.num_tokens == self._room_tokens:
             self._flush_tokens()
@@ -31,7 +33,7 @@ cdef class Recorder:
         self.num_tokens += 1
         return 0
 
-    # Replica `index` has ended this iteration.
+    # Replica `index` has ended this iteration; only where wants_iterations.
     cdef int iteration(self, int32_t index, const Batch* batch) except -1 nogil
 
     cdef int _grow_iterations(self) except -1 nogil

@@ -1,4 +1,4 @@
-"""What is written down while the simulation runs: iterations, tokens, inter-token gaps."""
+"""What is written down while running: iterations, tokens, inter-token gaps."""
 from libc.stdint cimport int32_t, int64_t
 cimport cython
 
@@ -11,14 +11,15 @@ import numpy as np
 
 from simulator.domain import records
 
-CHUNK_ROWS = 1 << 16
+CHUNK_ROWS = 1 << 16            # rows passed on at once, at most
 
 
 @cython.final
 cdef class Recorder:
     """Collect rows in chunks and pass them on to `sink`.
 
-    sink : has `iterations(rows)` and `tokens(rows)`, called with arrays that are reused afterwards; None: nothing is wanted.
+    sink : has `iterations(rows)` and `tokens(rows)`; the arrays are reused afterwards. None: nothing is wanted.
+    iterations, tokens : which of the two tables are wanted.
     """
 
     def __init__(self, sink=None, bint iterations=False, bint tokens=False):
@@ -76,7 +77,11 @@ cdef class Recorder:
         return 0
 
     def flush(self, int64_t before_ns, bint in_order):
-        """Pass on iterations that start before `before_ns`: no earlier one will come. `in_order`: rows are sorted already."""
+        """Pass on iterations that start before an instant, sorted by start and replica.
+
+        before_ns : no iteration that starts earlier is still to come.
+        in_order : rows are sorted already.
+        """
         if not self.num_iterations:
             return
         rows = self._iteration_rows[:self.num_iterations]

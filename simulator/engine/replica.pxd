@@ -1,9 +1,11 @@
-"""One serving instance: it forms a batch, times it, advances, completes; whole runs of equal iterations at once."""
+"""One serving instance: it forms a batch, times it, advances and completes it.
+
+Runs of iterations with the same members are taken at once.
+"""
 from libc.stdint cimport int32_t, int64_t
 cimport cython
 
 from simulator.core.finish_heap cimport FinishHeap
-from simulator.domain.batch cimport BatchShape
 from simulator.domain.request cimport Request
 from simulator.domain.tables cimport ReplicaRow
 from simulator.engine.acceptance cimport Acceptance
@@ -24,8 +26,9 @@ cdef class Replica:
     cdef readonly Scheduler scheduler
     cdef readonly int32_t index
     cdef readonly int64_t wake_ns           # when it must act next: an iteration ends, or work has come; NEVER_NS: idle
-    cdef ReplicaRow row                     # statistics
-    cdef readonly bint is_livelocked
+    cdef ReplicaRow row                     # statistics; the cluster adds those that the scheduler keeps
+    cdef readonly bint is_livelocked        # preempts for ever without sampling; it does not act any more
+    cdef readonly bint is_out_of_time       # an iteration would end after the last instant of the clock
 
     cdef KVCache _kv                        # the scheduler's
     cdef LatencyModel _latency
@@ -36,44 +39,57 @@ cdef class Replica:
     cdef Delivery _delivery
 
     cdef Batch _batches[MAX_IN_FLIGHT]      # ring of batches that execute or wait to
-    cdef Batch* _formed                     # the batch scheduled last
-    cdef int32_t _first, _num_in_flight, _max_in_flight
-    cdef FinishHeap _finish                 # members, by the iteration in which they end
+    cdef Batch* _formed                     # the batch scheduled last, for the observer
+    cdef int32_t _first                     # place in the ring of the batch that ends first
+    cdef int32_t _num_in_flight             # batches in the ring; 0: idle
+    cdef int32_t _max_in_flight             # 1, or MAX_IN_FLIGHT
+    cdef FinishHeap _finish                 # members, by the value of scheduler.iteration at which they are complete
     cdef RunAhead _run                      # iterations with the members of the batch, which is their first
     cdef int32_t* _finished                 # slots that end in the iteration at hand
     cdef int32_t _num_finished
-    cdef int32_t* _aborted                  # rows that timed out while running; they leave when the iteration in progress ends
+    cdef int32_t* _aborted                  # rows that timed out while running; they leave when the iteration ends
     cdef int32_t _num_aborted, _room_aborted
-    cdef object _observer                   # debug face: .scheduled(replica) and .ended(replica), called around every iteration; or None
+    cdef object _observer                   # .scheduled(replica) and .ended(replica) are called around every iteration;
+                                            # None: nobody watches
     cdef int32_t _num_late                  # members with late_ns > 0
     cdef int64_t _fruitless                 # preemptions since a token was sampled
 
-    # Run every iteration that starts before `until_ns`; nothing will come before. A run may be planned as far as `horizon_ns`.
+    # Do what is due before `until_ns`, end iterations and begin the next; nothing comes from outside until then. A run
+    # may be planned as far as `horizon_ns`.
     cdef int advance(self, int64_t until_ns, int64_t horizon_ns) except -1 nogil
 
-    # A request enters the waiting queue; advance(now_ns) came before. Cuts a run at the iteration in progress.
+    # A request enters the waiting queue, or is refused; advance(now_ns) came before. Cuts a run at the iteration in
+    # progress.
     cdef int enqueue(self, int32_t row, int64_t now_ns) except -1 nogil
 
-    # The client of a request gave up; advance(now_ns + 1) came before.
+    # The client of a request gave up; advance(now_ns + 1) came before. What waits leaves at once, what runs with the
+    # iteration in progress.
     cdef int time_out(self, int32_t row, int64_t now_ns) except -1 nogil
 
     # Start of the first iteration that is not recorded yet; NEVER_NS if there is none.
     cdef int64_t first_open_ns(self) noexcept nogil
 
     # Write the state of running requests back to the request table.
-    cdef void settle(self) noexcept nogil
+    cdef int settle(self, int64_t now_ns) except -1 nogil
 
+    # What needs the GIL.
     cdef int _raise_latency_fault(self) except -1 nogil
     cdef int _observe_scheduled(self) except -1 nogil
     cdef int _observe_ended(self) except -1 nogil
+
+    # An iteration begins.
     cdef int _begin(self, int64_t now_ns, int64_t horizon_ns) except -1 nogil
     cdef int _note_preemptions(self, Batch* batch, int64_t now_ns) except -1 nogil
     cdef int _note_starvation(self, Batch* batch) except -1 nogil
     cdef int _plan_run(self, Batch* batch, int64_t horizon_ns) except -1 nogil
+    cdef int _await_end(self, int32_t slot) except -1 nogil
+
+    # An iteration ends.
     cdef int _complete(self) except -1 nogil
     cdef int _end_iteration(self, Batch* batch) except -1 nogil
     cdef int _end_run(self, Batch* batch) except -1 nogil
     cdef int _record(self, const Batch* batch) except -1 nogil
+    # `is_in_progress`: clients may have given up while it ran; they get no token.
     cdef int _sample_members(self, const Batch* batch, bint is_in_progress) except -1 nogil
     cdef bint _is_aborted(self, int32_t row) noexcept nogil
     cdef int _collect_aborted(self) except -1 nogil

@@ -9,21 +9,23 @@ from simulator.core.finish_heap cimport FinishHeap
 from simulator.domain.batch cimport BatchShape
 from simulator.domain.request cimport COMPLETED, DROPPED, REJECTED, RUNNING, TIMED_OUT, Request
 from simulator.engine.run_ahead cimport (
-    RunAhead, add_used_blocks, cut_run, free_run, move_to, plan_run, reserve_run)
+    END_OF_CLOCK_NS, RunAhead, add_used_blocks, cut_run, free_run, move_to, plan_run, reserve_run)
 from simulator.kv.base cimport blocks_for
 from simulator.latency.base cimport LatencyModel
 from simulator.scheduling.base cimport Scheduler, Sequence
 from simulator.domain.iteration cimport Batch, Entry, Preempted, free_batch, reserve_batch
 
 cdef enum:
-    FRUITLESS_LIMIT = 20000     # preemptions without a token between them that make a livelock; one step preempts max_running at most
+    FRUITLESS_LIMIT = 20000     # preemptions without a token that make a livelock; a step preempts max_running at most
 
 
 @cython.final
 cdef class Replica:
     """One replica on the cluster's clock.
 
-    index : its number. scheduler, latency : its policies. setup : the cluster's `ReplicaSetup`.
+    index : its number, from 0.
+    scheduler, latency : its policies; the scheduler is its own, the latency model may be shared.
+    setup : build.ReplicaSetup, what it shares with the others.
     """
 
     def __init__(self, int32_t index, Scheduler scheduler, LatencyModel latency, setup):
@@ -60,8 +62,6 @@ cdef class Replica:
         free_run(&self._run)
         free(self._finished)
         free(self._aborted)
-
-    # ---- what the cluster asks for
 
     cdef int advance(self, int64_t until_ns, int64_t horizon_ns) except -1 nogil:
         cdef int64_t now_ns
@@ -116,14 +116,20 @@ cdef class Replica:
     cdef int64_t first_open_ns(self) noexcept nogil:
         return self._batches[self._first].start_ns if self._num_in_flight > 0 else NEVER_NS
 
-    cdef void settle(self) noexcept nogil:
-        cdef int32_t slot = self.scheduler._running.head
+    cdef int settle(self, int64_t now_ns) except -1 nogil:
+        cdef int32_t slot
         cdef Sequence* sequence
+        if self._run.length > 1:
+            self.wake_ns = cut_run(&self._run, now_ns)
+        if self._run.length > 1:
+            self._end_run(&self._batches[self._first])
+        slot = self.scheduler._running.head
         while slot >= 0:
             sequence = &self.scheduler._sequences[slot]
             if sequence.is_member:
                 self._requests[sequence.row].output_tokens = self.scheduler.outputs(slot)
             slot = self.scheduler._links.next(slot)
+        return 0
 
     cdef int _raise_latency_fault(self) except -1 nogil:
         with gil:
@@ -163,13 +169,16 @@ cdef class Replica:
             if self._latency.failed:
                 return self._raise_latency_fault()
             batch.end_ns = free_ns + batch.duration_ns
+            if batch.end_ns > END_OF_CLOCK_NS:
+                self.is_out_of_time = True
+                break
             batch.waiting = self.scheduler.waiting.size
             batch.running = self.scheduler._running.size
             batch.used_blocks = self._kv.num_blocks - self._kv.free_blocks
             self._num_in_flight += 1
             if batch.num_starved > 0:
                 self._note_starvation(batch)
-        if self._num_in_flight == 0 or self.is_livelocked:
+        if self._num_in_flight == 0 or self.is_livelocked or self.is_out_of_time:
             self.wake_ns = NEVER_NS
             return 0
         batch = &self._batches[self._first]
@@ -200,15 +209,21 @@ cdef class Replica:
             self.is_livelocked = True
         return 0
 
+    cdef int _await_end(self, int32_t slot) except -1 nogil:
+        """Note when a member is complete: with all but its last token in KV."""
+        cdef Sequence* sequence = &self.scheduler._sequences[slot]
+        cdef int64_t computed = sequence.prompt_tokens + self._delivery.target(sequence.row) - 1
+        return self._finish.push(computed - sequence.offset, sequence.order, slot)
+
     cdef int _note_starvation(self, Batch* batch) except -1 nogil:
-        """Members without a turn end one iteration later, and their next token comes later."""
+        """Put off the end and the next token of members without a turn."""
         cdef int32_t slot = self.scheduler._running.head
         cdef Sequence* sequence
         while slot >= 0:
             sequence = &self.scheduler._sequences[slot]
             if sequence.is_member and sequence.is_starved:
                 self._finish.remove(slot)
-                self._finish.push(sequence.prompt_tokens + self._delivery.target(sequence.row) - 1 - sequence.offset, sequence.order, slot)
+                self._await_end(slot)
                 self._num_late += sequence.late_ns == 0
                 sequence.late_ns += batch.duration_ns
             slot = self.scheduler._links.next(slot)
@@ -228,7 +243,7 @@ cdef class Replica:
         return 0
 
     cdef int _end_run(self, Batch* batch) except -1 nogil:
-        """All iterations of a run but the last end; the batch becomes the last."""
+        """End all iterations of a run but the last; the batch becomes the last."""
         cdef RunAhead* run = &self._run
         cdef int32_t count = run.length - 1, i
         if self._recorder.wants_iterations or self._recorder.wants_tokens:
@@ -242,6 +257,7 @@ cdef class Replica:
             for i in range(1, count):
                 self._recorder.gaps.add(run.ends_ns[i] - run.ends_ns[i - 1], batch.num_members)
         add_used_blocks(run, count, &self.row.used_block_ns)
+        self.row.peak_used_blocks = max(self.row.peak_used_blocks, run.used_blocks[count - 1])
         self.row.busy_ns += run.ends_ns[count - 1] - run.start_ns
         self.row.decode_tokens += <int64_t>count * batch.num_members
         self.row.iterations += count
@@ -286,7 +302,7 @@ cdef class Replica:
         return self._recorder.iteration(self.index, batch) if self._recorder.wants_iterations else 0
 
     cdef int _sample_members(self, const Batch* batch, bint is_in_progress) except -1 nogil:
-        """Each member got a token at the end of this iteration; the one before came at its start, or earlier if it was late."""
+        """Count a token, and the gap before it, for each member with a turn."""
         cdef int32_t slot, usual = batch.num_members
         cdef Sequence* sequence
         if self._num_late > 0 or self._recorder.wants_tokens or self._num_aborted > 0:
@@ -319,7 +335,7 @@ cdef class Replica:
         return False
 
     cdef int _collect_aborted(self) except -1 nogil:
-        """Requests whose clients gave up during this iteration leave without its token."""
+        """Let requests whose clients gave up meanwhile leave without a token."""
         cdef int32_t i, slot
         cdef Sequence* sequence
         for i in range(self._num_aborted):
@@ -337,7 +353,7 @@ cdef class Replica:
         return 0
 
     cdef int _return(self, const Entry* entry, int64_t now_ns) except -1 nogil:
-        """The results of one entry: sampled tokens, if its chunk reached the end of the text."""
+        """Take in what an entry brought: tokens, if it reached the end of its text."""
         cdef Sequence* sequence = &self.scheduler._sequences[entry.slot]
         cdef int32_t row = entry.row, accepted = 0, sampled = 0, left
         cdef bint is_stale = self.scheduler.stale_tokens(row) > 0
@@ -360,7 +376,8 @@ cdef class Replica:
                 self.scheduler.waiting.remove(row)
                 self._complete_request(row, now_ns)
             return 0
-        self.scheduler.update(entry, sampled, entry.drafts - accepted if sampled > 0 else 0, sampled > 0 and sampled < left)
+        self.scheduler.update(
+            entry, sampled, entry.drafts - accepted if sampled > 0 else 0, sampled > 0 and sampled < left)
         if sampled == 0:
             return 0
         if sampled == left:
@@ -369,7 +386,7 @@ cdef class Replica:
             self._num_finished += 1
         elif self.scheduler.grouping:
             self.scheduler.join(entry.slot)
-            self._finish.push(sequence.prompt_tokens + self._delivery.target(row) - 1 - sequence.offset, sequence.order, entry.slot)
+            self._await_end(entry.slot)
         return 0
 
     cdef void _complete_request(self, int32_t row, int64_t now_ns) noexcept nogil:

@@ -1,35 +1,42 @@
-"""A run: iterations of the same members, planned ahead up to the first change, and cut when something comes earlier."""
+"""A run: iterations of the same members, planned up to the next change.
+
+Cut when one comes earlier: an arrival, a time-out.
+"""
 from libc.stdint cimport int32_t, int64_t
 
 from simulator.domain.iteration cimport Batch
 from simulator.kv.base cimport KVCache
 from simulator.latency.base cimport LatencyModel
 
+cdef extern from *:
+    const int64_t END_OF_CLOCK_NS "INT64_C(8000000000000000000)"    # 253 years; one more iteration still fits an int64
+
 cdef enum:
-    MAX_RUN = 1024              # iterations planned at once
+    MAX_RUN = 1024              # iterations planned at once: a cut wastes at most the planning of so many
 
 
 cdef struct RunAhead:
     int32_t length              # iterations in the run; 1: just the batch, and nothing below is valid
     int64_t start_ns            # of the first iteration
-    int64_t context_tokens      # of the first iteration
-    int64_t* ends_ns            # [MAX_RUN]
+    int64_t context_tokens      # of the first iteration, as BatchShape counts them
+    int64_t* ends_ns            # [MAX_RUN] end of iteration i, start of iteration i + 1
     int32_t* used_blocks        # [MAX_RUN] as they stand after scheduling
 
 
+# Memory of a run.
 cdef int reserve_run(RunAhead* run) except -1
 cdef void free_run(RunAhead* run) noexcept nogil
 
-# Foresee at most `most` iterations, the first being the batch, as long as there are blocks for the next (`phase` is that of the
-# first) and the last does not end at or after `horizon_ns`.
+# Foresee at most `most` iterations, the first of which is the batch, with this phase; stop where the next would not get
+# its blocks, and behind the first that ends at or after `horizon_ns`.
 cdef void plan_run(RunAhead* run, Batch* batch, int64_t most, int64_t horizon_ns, LatencyModel latency, KVCache kv,
                    int32_t phase) noexcept nogil
 
-# End the run with the iteration in progress, the first that does not end before now; return its end.
+# End the run with the iteration in progress, the first that does not end before `now_ns`; return its end.
 cdef int64_t cut_run(RunAhead* run, int64_t now_ns) noexcept nogil
 
-# Make the batch iteration i of the run.
+# Make the batch iteration i of the run, all but what the whole run has in common.
 cdef void move_to(const RunAhead* run, Batch* batch, int32_t i) noexcept nogil
 
-# Add used blocks x duration of the first `count` iterations.
+# Add used blocks x duration (ns) of the first `count` iterations.
 cdef void add_used_blocks(const RunAhead* run, int32_t count, double* block_ns) noexcept nogil

@@ -4,7 +4,7 @@ from libc.stdlib cimport free, malloc
 
 from simulator.domain.iteration cimport Batch
 from simulator.kv.base cimport KVCache
-from simulator.latency.base cimport LatencyModel
+from simulator.latency.base cimport LONGEST_ITERATION_NS, LatencyModel
 
 
 cdef int reserve_run(RunAhead* run) except -1:
@@ -34,7 +34,7 @@ cdef void plan_run(RunAhead* run, Batch* batch, int64_t most, int64_t horizon_ns
     while i < most and end_ns < horizon_ns:
         phase = phase + 1 if phase + 1 < kv.block_size else 0
         free_blocks -= kv._due[phase]
-        if free_blocks < 0:
+        if free_blocks < 0 or end_ns > END_OF_CLOCK_NS - LONGEST_ITERATION_NS:
             break
         batch.shape.context_tokens += batch.num_members
         end_ns += latency.iteration_ns(&batch.shape)

@@ -1,4 +1,4 @@
-"""Where the KV cache of a replica's tokens lives: the base of both implementations."""
+"""The KV cache of a replica: the base of both implementations."""
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memset
@@ -7,7 +7,11 @@ from simulator.core.errors cimport out_of_memory
 
 
 cdef class KVCache:
-    """Blocks of one replica. `num_blocks` counts usable blocks: vLLM's num_gpu_blocks less the null block."""
+    """KV blocks of one replica; see base.pxd for the contract.
+
+    num_blocks : usable blocks: vLLM's num_gpu_blocks less the null block.
+    block_size : tokens per block.
+    """
 
     def __cinit__(self, int32_t num_blocks, int32_t block_size, *_, **__):
         if num_blocks < 1 or block_size < 1:
@@ -41,8 +45,8 @@ cdef class KVCache:
     cdef int32_t most_hits(self, int32_t row, int32_t num_tokens) noexcept nogil:
         return 0
 
-    cdef int allocate(self, int32_t slot, int32_t row, int32_t hits, int64_t slots, int64_t full_tokens, int32_t watermark,
-                      int64_t known_tokens) except -1 nogil:
+    cdef int allocate(self, int32_t slot, int32_t row, int32_t hits, int64_t slots, int64_t full_tokens,
+                      int32_t watermark, int64_t known_tokens) except -1 nogil:
         return 0
 
     cdef int cache(self, int32_t slot, int64_t known_tokens) except -1 nogil:

@@ -1,10 +1,11 @@
 """What the blocks of a request's text contain, as a chain of 64-bit hashes.
 
-A text is the prompt's segments followed by the request's output stream. A block's hash covers its tokens and, through the hash of the
-block before it, all tokens in front: equal hashes mean an equal prefix. Chance collisions: n blocks collide with probability
-n**2 / 2**65, 3e-6 for ten million.
+A text is the prompt's segments followed by the request's output stream. A block's hash covers its tokens and, through
+the hash of the block before it, all tokens in front: equal hashes mean an equal prefix. Chance collisions: among n
+blocks there is one with probability n**2 / 2**65, 3e-6 for ten million.
 
-From the first token of a stream that only this request draws on, a text is private: nobody else can have the same prefix.
+From the first token of a stream that only this request draws on, a text is private: nobody else can have the same
+prefix.
 """
 from libc.stdint cimport int32_t, int64_t, uint64_t
 cimport cython
@@ -15,7 +16,7 @@ from simulator.domain.request cimport Demand, Request, Segment
 cdef struct Cursor:             # a place in a text, at a block boundary
     uint64_t hash               # of everything before it; 0 at the start
     int64_t offset              # tokens of the current piece that lie before it
-    int32_t piece               # segments of the prompt passed; their number: in the output stream
+    int32_t piece               # segments of the prompt that lie before it; all of them: it is in the output stream
 
 
 @cython.final
@@ -30,6 +31,7 @@ cdef class Content:
     cdef inline int32_t public_tokens(self, int32_t row) noexcept nogil:
         return self._public_tokens[row] if self._public_tokens != NULL else 0
 
+    # Has the request left blocks behind on the way?
     cdef inline bint has_been_preempted(self, int32_t row) noexcept nogil:
         return self._requests[row].preemptions > 0
 

@@ -8,7 +8,7 @@ from simulator.domain.request cimport Demand, Request, Segment, output_stream, o
 cdef extern from *:
     """
     #include <stdint.h>
-    /* 64 x 64 -> 128 bit product folded to 64 bits: one multiplication mixes both words fully (the mixer of wyhash, Wang Yi 2019). */
+    /* 64 x 64 -> 128 bit product folded to 64 bits: one multiplication mixes both words (wyhash, Wang Yi 2019). */
     static inline uint64_t sim_fold_product(uint64_t a, uint64_t b) {
         unsigned __int128 product = (unsigned __int128)a * b;
         return (uint64_t)product ^ (uint64_t)(product >> 64);
@@ -19,13 +19,17 @@ cdef extern from *:
 cdef enum:
     OFFSET_SHIFT = 24           # a piece of a block is shorter than 2**24 tokens
 
-cdef uint64_t SALT_A = 0x9E3779B97F4A7C15       # 2**64 / golden ratio
-cdef uint64_t SALT_B = 0xD1B54A32D192ED03       # 2**64 / plastic number, odd
+# Odd, and without a pattern in their bits: 2**64 / x for the positive roots of x**2 = x + 1 and x**4 = x + 1.
+cdef uint64_t SALT_A = 0x9E3779B97F4A7C15
+cdef uint64_t SALT_B = 0xD1B54A32D192ED03
 
 
 @cython.final
 cdef class Content:
-    """The texts of all requests of a workload (borrowed from its `requests`, `demands` and `segments`)."""
+    """The texts of all requests of a workload.
+
+    workload : lends its `requests`, `demands` and `segments`.
+    """
 
     def __init__(self, workload):
         cdef const Request[::1] requests
@@ -44,13 +48,12 @@ cdef class Content:
 
     cdef int _find_public_tokens(self, int32_t num_requests, int64_t num_segments) except -1:
         cdef int32_t row, i
-        cdef int64_t stream, owner
-        cdef int64_t tokens
+        cdef int64_t stream, owner, tokens
         cdef const Segment* segment
         self._public_tokens = <int32_t*>calloc(num_requests + 1, sizeof(int32_t))
         if self._public_tokens == NULL:
             raise MemoryError()
-        for row in range(num_requests):                 # streams of a request that others draw on make all its text public
+        for row in range(num_requests):         # others draw on a stream of the owner: all of its text is public
             for i in range(self._demands[row].num_segments):
                 stream = self._segments[self._demands[row].segments_begin + i].stream
                 owner = stream >> 2

@@ -1,7 +1,8 @@
-"""KV blocks by number only: exact, and O(1) per request, where nobody can tell one block from another.
+"""KV blocks by number only: exact where nobody can tell one block from another.
 
-That is so without prefix caching, where only the number of free blocks enters a decision; and with it as long as no request can find
-blocks another one (or itself, before a preemption) left behind: no shared prompts, and a pool in which nothing is ever preempted.
+That is so without prefix caching, where only the number of free blocks enters a decision; and with it as long as no
+request can find blocks that another one, or itself before a preemption, left behind: no shared prompts, and a pool in
+which nothing is ever preempted.
 """
 from libc.stdint cimport int32_t, int64_t
 cimport cython
@@ -11,10 +12,10 @@ from simulator.kv.base cimport KVCache, blocks_for
 
 @cython.final
 cdef class CountingKV(KVCache):
-    """How many blocks each sequence owns."""
+    """How many blocks each sequence owns; parameters as those of KVCache."""
 
-    cdef int allocate(self, int32_t slot, int32_t row, int32_t hits, int64_t slots, int64_t full_tokens, int32_t watermark,
-                      int64_t known_tokens) except -1 nogil:
+    cdef int allocate(self, int32_t slot, int32_t row, int32_t hits, int64_t slots, int64_t full_tokens,
+                      int32_t watermark, int64_t known_tokens) except -1 nogil:
         cdef int32_t have = self._owned[slot]
         cdef int32_t need = max(blocks_for(slots, self.block_size) - have, 0)
         cdef int32_t whole = max(blocks_for(full_tokens, self.block_size) - have, need)
@@ -36,13 +37,16 @@ cdef class CountingKV(KVCache):
         self.free_blocks -= self._due[phase]
 
     cdef int step_run(self, int32_t phase, int32_t count) except -1 nogil:
-        cdef int32_t i
-        for i in range(count):
+        cdef int32_t _
+        for _ in range(count):
             self.free_blocks -= self._due[phase]
             phase = phase + 1 if phase + 1 < self.block_size else 0
         return 0
 
     def check(self, owned_total):
-        """Raise RuntimeError unless free and owned blocks (`owned_total`, told by the owner) make up the pool."""
+        """Raise RuntimeError unless free and owned blocks make up the pool.
+
+        owned_total : blocks that all sequences own, as their owner knows it.
+        """
         if self.free_blocks < 0 or self.free_blocks + owned_total != self.num_blocks:
             raise RuntimeError(f"{self.free_blocks} free + {owned_total} owned != {self.num_blocks} blocks")

@@ -1,9 +1,12 @@
-"""KV blocks with an identity: the free queue, reference counts, block tables and the prefix cache of vLLM V1.
+"""KV blocks with an identity: free queue, owners, block tables, prefix cache.
 
-Source: the behaviour of vLLM 0.32.0, vllm/v1/core/{block_pool,kv_cache_manager,kv_cache_utils}.py, for one group of full-attention
-layers. Block 0 is the null block. Blocks are freed tail first; those without a hash go to the front of the free queue and are reused
-first, the others to the back, where they can be hit until they are reused. Full blocks are cached when they are allocated, before they
-are computed, so that a request admitted in the same iteration hits them.
+Source: the behaviour of vLLM 0.32.0, vllm/v1/core/{block_pool,kv_cache_manager,kv_cache_utils}.py, for one group of
+full-attention layers. Block 0 is the null block. Blocks are freed tail first; those without a hash go to the front of
+the free queue and are reused first, the others to the back, where they can be hit until they are reused. Full blocks
+are cached when they are allocated, before they are computed: a request admitted in the same iteration hits them.
+
+Text that only its own request could ever hit again (see content.pxd) is not hashed and not listed in the prefix cache:
+its blocks carry a hash that names request and place, and `ReturningBlocks` finds them after a preemption.
 """
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
@@ -17,13 +20,20 @@ from simulator.kv.prefix_cache cimport PRIVATE, Block, PrefixCache
 from simulator.kv.returning cimport Returning, ReturningBlocks
 
 
+# The hash of block `index` of a request's private text; never 0, which says: not cached.
 cdef inline uint64_t private_hash(int32_t row, int32_t index) noexcept nogil:
     return (<uint64_t>(row + 1) << 32) | <uint64_t>index
 
 
 @cython.final
 cdef class PagedKV(KVCache):
-    """Blocks of one replica, each with its content; `content` gives the texts of the requests."""
+    """Blocks of one replica, each with its content.
+
+    num_blocks, block_size : as for KVCache.
+    content : the texts of the requests.
+    enable_prefix_caching : full blocks are cached.
+    append_unhashed : vLLM 0.10: freed blocks without a hash go to the back of the free queue like the others.
+    """
 
     def __cinit__(self, int32_t num_blocks, int32_t block_size, Content content, bint enable_prefix_caching=True,
                   bint append_unhashed=False):
@@ -100,7 +110,6 @@ cdef class PagedKV(KVCache):
         return min(most, self._content.public_tokens(row) // self.block_size)
 
     cdef int32_t _lookup_private(self, int32_t row, int32_t found, int32_t most) noexcept nogil:
-        """Go on from block `found` with what is left of this request from before a preemption."""
         cdef int32_t count, i, block
         cdef Returning* returning = self._returning.get(row)
         if returning == NULL:
@@ -147,8 +156,8 @@ cdef class PagedKV(KVCache):
 
     # ---- allocation
 
-    cdef int allocate(self, int32_t slot, int32_t row, int32_t hits, int64_t slots, int64_t full_tokens, int32_t watermark,
-                      int64_t known_tokens) except -1 nogil:
+    cdef int allocate(self, int32_t slot, int32_t row, int32_t hits, int64_t slots, int64_t full_tokens,
+                      int32_t watermark, int64_t known_tokens) except -1 nogil:
         cdef Table* table = &self._tables[slot]
         cdef int32_t owned = self._owned[slot]
         cdef int32_t have = owned + hits
@@ -188,7 +197,6 @@ cdef class PagedKV(KVCache):
         return 0
 
     cdef int _take(self, Table* table, int32_t owned, int32_t count) except -1 nogil:
-        """Append `count` blocks from the front of the free queue to a table that has `owned` and room for them."""
         cdef Block* blocks = self._blocks
         cdef int32_t block = blocks[0].next, i
         for i in range(owned, owned + count):
@@ -213,7 +221,7 @@ cdef class PagedKV(KVCache):
     cdef int release(self, int32_t slot, bint returns) except -1 nogil:
         cdef Table* table = &self._tables[slot]
         cdef Block* blocks = self._blocks
-        cdef int32_t front = blocks[0].next, i, block       # unhashed blocks go before it: the first freed is the first reused
+        cdef int32_t front = blocks[0].next, i, block       # unhashed blocks go before it, in the order they are freed
         if returns and table.num_hashed > table.num_public:
             self._returning.keep(table.row, table.blocks, table.num_public, table.num_hashed)
         elif not returns and self._returning.size > 0:
@@ -281,7 +289,7 @@ cdef class PagedKV(KVCache):
         self._full_member = self._bucket_head[(phase + 1) % self.block_size] if self._caching else -1
 
     cdef int step_before(self, int64_t order) except -1 nogil:
-        """Give due members their next block and cache the block that others fill, in order, as far as before `order`."""
+        """Give due members their next block, cache the one that others fill, by order."""
         cdef Table* tables = self._tables
         cdef int32_t due = self._due_member, full = self._full_member
         cdef int64_t due_order, full_order
@@ -304,8 +312,8 @@ cdef class PagedKV(KVCache):
         return 0
 
     cdef int step_run(self, int32_t phase, int32_t count) except -1 nogil:
-        cdef int32_t i
-        for i in range(count):
+        cdef int32_t _
+        for _ in range(count):
             self.step_begin(phase)
             self.step_before(INT64_MAX)
             phase = phase + 1 if phase + 1 < self.block_size else 0
@@ -338,19 +346,19 @@ cdef class PagedKV(KVCache):
 
     @property
     def num_cached_hashes(self):
-        """Distinct prefixes in the prefix cache."""
+        """Distinct texts that cached blocks hold; vLLM's table has an entry for each."""
         cdef int32_t block, public = 0, private = 0
         for block in range(1, self.num_blocks + 1):
             public += self._blocks[block].hash != 0 and self._blocks[block].chain >= 0
             private += self._blocks[block].hash != 0 and self._blocks[block].chain == PRIVATE
-        if self._returning.size == 0:               # nobody has computed anything twice
+        if self._returning.size == 0:                       # nobody has computed private text twice
             return public + private
         return public + len({self._blocks[block].hash for block in range(1, self.num_blocks + 1)
                              if self._blocks[block].hash != 0 and self._blocks[block].chain == PRIVATE})
 
     def check(self):
-        """Raise RuntimeError unless queue, reference counts, tables and prefix cache agree."""
-        cdef int32_t block, slot, i, free_count = 0
+        """Raise RuntimeError unless queue, references, tables and prefix cache agree."""
+        cdef int32_t block, slot, i
         references = [0] * (self.num_blocks + 1)
         for slot in range(self.num_slots):
             for i in range(self._owned[slot]):
@@ -361,9 +369,11 @@ cdef class PagedKV(KVCache):
         in_queue = set(queue)
         for block in range(1, self.num_blocks + 1):
             if self._blocks[block].references != references[block]:
-                raise RuntimeError(f"block {block}: {references[block]} owners, {self._blocks[block].references} counted")
+                raise RuntimeError(
+                    f"block {block}: {references[block]} owners, {self._blocks[block].references} counted")
             if (references[block] == 0) != (block in in_queue):
-                raise RuntimeError(f"block {block} with {references[block]} owners, in the free queue: {block in in_queue}")
+                raise RuntimeError(
+                    f"block {block} with {references[block]} owners, in the free queue: {block in in_queue}")
             if (self._blocks[block].hash != 0 and self._blocks[block].chain != PRIVATE
                     and self._prefixes.find(self._blocks[block].hash) == 0):
                 raise RuntimeError(f"block {block} has a hash the prefix cache does not know")

@@ -10,11 +10,11 @@ cdef enum:
 
 cdef struct Block:              # index 0 is the null block, head and tail of the free queue
     uint64_t hash               # of the text it holds and all before it; 0: not cached
-    int32_t prev, next          # neighbours in the free queue while it is free
+    int32_t prev, next          # neighbours in the free queue; valid while it is free
     int32_t references          # sequences that hold it; 0: free
-    int32_t chain               # next prefix in its bucket, 0: none; or PRIVATE, TWIN
-    int32_t twin_prev           # ring of blocks with the same hash, in order of insertion; the first stands in the bucket
-    int32_t twin_next
+    int32_t chain               # next block in its bucket, 0: none; or PRIVATE, TWIN; valid while it is cached
+    int32_t twin_prev           # ring of blocks with the same hash, in order of insertion, the first in the bucket;
+    int32_t twin_next           # valid while it is cached and not private
 
 
 @cython.final

@@ -1,4 +1,4 @@
-"""The prefix cache: chained hashing with the links inside the blocks, so that nothing is ever allocated."""
+"""The prefix cache: chained hashing, with the links inside the blocks."""
 from libc.stdint cimport int32_t, uint64_t
 from libc.stdlib cimport calloc, free
 cimport cython
@@ -6,7 +6,7 @@ cimport cython
 
 @cython.final
 cdef class PrefixCache:
-    """Index of the cached blocks of a pool of `num_blocks`; its owner sets `blocks`."""
+    """Index of the cached blocks of a pool of `num_blocks`; the pool sets `blocks`."""
 
     def __cinit__(self, int32_t num_blocks):
         cdef uint64_t size = 1

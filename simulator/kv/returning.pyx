@@ -1,5 +1,5 @@
 """Blocks that preempted requests left behind and may find again."""
-from libc.stdint cimport int32_t, int64_t, uint64_t
+from libc.stdint cimport int32_t, uint64_t
 from libc.stdlib cimport free, realloc
 cimport cython
 
@@ -7,6 +7,8 @@ from simulator.core.errors cimport out_of_memory
 from simulator.core.hash_map cimport HashMap
 
 
+# A row mixed as HashMap wants its keys: times 2**64 / golden ratio (Knuth, TAOCP 3, 6.4), without the lowest bits,
+# which mix least.
 cdef inline uint64_t key_of(int32_t row) noexcept nogil:
     return <uint64_t>(row + 1) * <uint64_t>0x9E3779B97F4A7C15 >> 17
 
@@ -64,7 +66,6 @@ cdef class ReturningBlocks:
         self.size -= 1
 
     cdef Returning* _entry(self, int32_t row) except NULL nogil:
-        """What this request left behind, an empty entry if nothing yet."""
         cdef Returning* entry = self.get(row)
         cdef Returning* entries
         cdef int32_t i = self._free

@@ -6,6 +6,9 @@ from libc.stdint cimport int64_t
 from simulator.core.arithmetic cimport round_half_up
 from simulator.domain.batch cimport BatchShape
 
+cdef extern from *:
+    const int64_t LONGEST_ITERATION_NS "INT64_C(1000000000000000000)"    # 31 years; what is longer is cut to it
+
 
 cdef class LatencyModel:
     cdef readonly bint failed           # a model written in Python raised; the engine stops and calls raise_if_failed()
@@ -21,6 +24,8 @@ cdef class LatencyModel:
     cdef inline int64_t iteration_ns(self, const BatchShape* shape) noexcept nogil:
         cdef double ns = self.batch_ns(shape) + self._host_iteration_ns
         cdef int64_t whole
+        if not ns <= LONGEST_ITERATION_NS:       # not a number neither
+            ns = LONGEST_ITERATION_NS
         if self._resolution_ns > 0:
             whole = <int64_t>floor(ns / self._resolution_ns) * self._resolution_ns
             return whole if whole > 0 else self._resolution_ns

@@ -6,9 +6,10 @@ import msgspec
 from msgspec import Meta
 
 from simulator.domain.batch cimport BatchShape
+from simulator.domain.host import MAX_US
 from simulator.latency.base cimport LatencyModel
 
-Price = Annotated[float, Meta(ge=0)]
+Price = Annotated[float, Meta(ge=0, le=MAX_US)]
 
 
 class LinearParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

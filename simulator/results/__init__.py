@@ -1,4 +1,4 @@
 """Metrics, files and the summary table, made from the finished tables of a run."""
-from simulator.results.report import summary_table
+from simulator.results.report import notes, summary_table
 
-__all__ = ["summary_table"]
+__all__ = ["notes", "summary_table"]

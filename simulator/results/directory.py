@@ -1,16 +1,21 @@
 """A results directory is complete or absent: it is written beside its place and renamed.
 
-Complete results are replaced only when that is asked for, and the old ones are there until the new ones are. A
-directory that holds anything a run does not write is left alone.
+Results are replaced only when that is asked for, and the old ones are there until the new ones are. A directory that
+holds anything a run does not write is left alone. In the current folder, in which somebody stands, the files are
+replaced and the folder stays.
 """
 import ctypes
+import json
 import os
+import re
 import shutil
+import socket
+import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from simulator.errors import InputErrors
+from simulator.errors import InputErrors, OutputError
 
 FILES = frozenset(("summary.json", "results.h5", "trace.json", "resolved.toml", "provenance.json"))
 REQUIRED = FILES - {"trace.json"}
@@ -27,7 +32,7 @@ def check_free(directory: str | Path, overwrite: bool = False) -> Path:
     Raises
     ------
     InputErrors
-        Complete results are there and `overwrite` is false; or something else is there.
+        Results are there and `overwrite` is false; or something else is there.
     """
     directory = Path(directory).resolve()
     if not directory.exists():
@@ -42,7 +47,7 @@ def check_free(directory: str | Path, overwrite: bool = False) -> Path:
     if not found >= REQUIRED:
         raise InputErrors([f"{directory}: holds something else than complete results and is left alone; {_ELSEWHERE}"])
     if not overwrite:
-        raise InputErrors([f"{directory}: complete results exist; --overwrite replaces them, {_ELSEWHERE}"])
+        raise InputErrors([f"{directory}: {_state(directory)}; --overwrite replaces them, {_ELSEWHERE}"])
     return directory
 
 
@@ -50,10 +55,18 @@ def check_free(directory: str | Path, overwrite: bool = False) -> Path:
 def staged(directory: Path, overwrite: bool = False) -> Iterator[Path]:
     """Give a temporary directory, which becomes `directory` if the block ends well.
 
-    If it does not, nothing is left behind.
+    If it does not, nothing is left behind; what a process that was killed has left there is removed too.
+
+    Raises
+    ------
+    InputErrors
+        As `check_free`; the place cannot be written.
+    OutputError
+        The disk is full, or fails.
     """
     directory = check_free(directory, overwrite)
-    temporary = directory.with_name(f".{directory.name}.{os.urandom(4).hex()}.partial")
+    _remove_leftovers(directory)
+    temporary = directory.with_name(f".{directory.name}.{_process(os.getpid())}.{os.urandom(4).hex()}.partial")
     try:
         temporary.mkdir(parents=True)
     except OSError as error:
@@ -62,12 +75,53 @@ def staged(directory: Path, overwrite: bool = False) -> Iterator[Path]:
         yield temporary
         check_free(directory, overwrite)
         _put_in_place(temporary, directory)
+    except OSError as error:
+        if error.errno in OutputError.ERRNOS:
+            raise OutputError(directory, error) from error
+        raise
     finally:    # what is left there: the new results after a failure, the old ones after an exchange
         _remove(temporary)
 
 
+def _state(directory: Path) -> str:
+    try:
+        is_complete = json.loads((directory / "summary.json").read_bytes())["complete"]
+    except (OSError, ValueError, LookupError, TypeError):
+        is_complete = True      # written, if not by this version: then all is there
+    return "complete results exist" if is_complete else "results of an interrupted run exist (incomplete)"
+
+
+def _process(number: int | str) -> str:
+    """Return the name of a process of this machine among those of all that share the disk."""
+    return f"{zlib.crc32(socket.gethostname().encode()):08x}-{number}"
+
+
+def _remove_leftovers(directory: Path) -> None:
+    """Remove the temporary directories of dead processes of this user and machine."""
+    if os.name != "posix":      # elsewhere nothing tells without harm whether a process lives
+        return
+    name = re.compile(rf"\.{re.escape(directory.name)}\.{_process('([0-9]+)')}\.[0-9a-f]{{8}}\.partial")
+    with suppress(OSError):     # no such folder yet; what cannot be removed is in nobody's way
+        for entry in os.scandir(directory.parent):
+            found = name.fullmatch(entry.name)
+            if found and entry.stat(follow_symlinks=False).st_uid == os.getuid() and _is_dead(int(found[1])):
+                shutil.rmtree(entry.path, ignore_errors=True)
+
+
+def _is_dead(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, OverflowError):
+        return False
+    return False
+
+
 def _put_in_place(temporary: Path, directory: Path) -> None:
-    if not directory.exists() or not os.listdir(directory):
+    if directory == Path.cwd():
+        _replace_files(temporary, directory)
+    elif not directory.exists() or not os.listdir(directory):
         os.rename(temporary, directory)
     elif not _exchange(temporary, directory):
         old = temporary.with_suffix(".old")
@@ -78,6 +132,14 @@ def _put_in_place(temporary: Path, directory: Path) -> None:
             os.rename(old, directory)
             raise
         _remove(old)
+
+
+def _replace_files(temporary: Path, directory: Path) -> None:
+    """Move results file by file; until the last one, summary.json, there are no results."""
+    for name in sorted(os.listdir(directory), key="summary.json".__ne__):
+        os.unlink(directory / name)
+    for name in sorted(os.listdir(temporary), key="summary.json".__eq__):
+        os.rename(temporary / name, directory / name)
 
 
 def _remove(directory: Path) -> None:

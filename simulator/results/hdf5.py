@@ -28,19 +28,22 @@ class Writer:
     """
 
     def __init__(self, path: Path, attributes: dict, iterations: bool):
-        self._file = h5py.File(path, "w", libver=FORMAT, track_order=True)
-        self._file.attrs.update(attributes)
-        self._blocks = None
-        if iterations:
-            self._iterations = self._file.create_dataset(
-                "iterations", (0,), tables.ITERATION, maxshape=(None,), chunks=(CHUNK_ROWS,), track_times=False)
-            self._blocks = tables.IterationBlocks(self._append)
+        self._target = Target(path)
+        self._file = h5py.File(self._target, "w", libver=FORMAT, track_order=True)
+        self._attributes = attributes
+        self._blocks = tables.IterationBlocks(self._append) if iterations else None
 
     def __enter__(self):
+        self._file.attrs.update(self._attributes)
+        if self._blocks:
+            self._iterations = self._file.create_dataset(
+                "iterations", (0,), tables.ITERATION, maxshape=(None,), chunks=(CHUNK_ROWS,), track_times=False)
         return self
 
-    def __exit__(self, *exception):
+    def __exit__(self, kind, *_):
+        self._target.end(is_in_vain=kind is not None)
         self._file.close()
+        self._target.close()
 
     def iterations(self, rows: np.ndarray) -> None:
         """Append rows of `records.ITERATION`."""
@@ -91,6 +94,61 @@ class Writer:
         for times_ns in token_times.slices():
             table[first:first + len(times_ns)] = times_ns
             first += len(times_ns)
+
+
+class Target:
+    """The file below HDF5, which itself cannot even close, and crashes at exit, once a write has failed.
+
+    A failed write is raised; while HDF5 closes, failures are kept until `close`.
+
+    Parameters
+    ----------
+    path : the file, replaced if it exists.
+    """
+
+    def __init__(self, path: Path):
+        self._file = open(path, "w+b", buffering=0)     # noqa: SIM115 -- until close()
+        self.seek, self.tell = self._file.seek, self._file.tell
+        self.read, self.readinto = self._file.read, self._file.readinto
+        self._is_ending = self._is_in_vain = False
+        self._error = None
+
+    def write(self, data) -> int:
+        """Write all of `data`, which the system may take in parts."""
+        data, done = memoryview(data), 0
+        while done < len(data) and not self._is_in_vain:
+            try:
+                done += self._file.write(data[done:])
+            except OSError as error:
+                self._fail(error)
+        return len(data)
+
+    def truncate(self, size: int) -> int:
+        """Set the size of the file."""
+        if not self._is_in_vain:
+            try:
+                self._file.truncate(size)
+            except OSError as error:
+                self._fail(error)
+        return size
+
+    def flush(self) -> None:
+        """Do nothing: what is written is handed to the system at once."""
+
+    def end(self, is_in_vain: bool) -> None:
+        """Keep failures to itself from now on; `is_in_vain`: what is still to come is not even written."""
+        self._is_ending, self._is_in_vain = True, is_in_vain
+
+    def close(self) -> None:
+        """Close the file; raise what was kept."""
+        self._file.close()
+        if self._error is not None:
+            raise self._error
+
+    def _fail(self, error: OSError) -> None:
+        if not self._is_ending:
+            raise error
+        self._error, self._is_in_vain = error, True
 
 
 class Reader:

@@ -1,8 +1,10 @@
 """A bar on stderr while the simulation runs: requests done, simulated time, speed."""
+import os
 import sys
 import time
 
 REFRESH_S = 0.1
+USUAL_SIZE = {"ncols": 80, "nrows": 24}     # of a terminal that does not tell: `script`, docker -t, CI
 
 
 class Progress:
@@ -18,10 +20,11 @@ class Progress:
 
     def __init__(self, num_requests: int, quiet: bool = False):
         self._bar = None
-        if not quiet and sys.stderr.isatty():
+        if not quiet and sys.stderr is not None and sys.stderr.isatty():
             from tqdm import tqdm  # 20 ms that only a terminal pays for
 
-            self._bar = tqdm(total=num_requests, file=sys.stderr, leave=False, unit=" requests", dynamic_ncols=True,
+            size = {"dynamic_ncols": True} if _tells_its_size() else USUAL_SIZE
+            self._bar = tqdm(total=num_requests, file=sys.stderr, leave=False, unit=" requests", **size,
                              bar_format="{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} requests{postfix}")
         self._began_s = self._shown_s = time.perf_counter()
 
@@ -35,10 +38,25 @@ class Progress:
     def show(self, clock_ns: int, finished_requests: int) -> None:
         """Show the simulated time reached and the requests that are finished by now."""
         now_s = time.perf_counter()
-        if self._bar is None or now_s - self._shown_s < REFRESH_S:
-            return
+        if self._bar is not None and now_s - self._shown_s >= REFRESH_S:
+            self._draw(clock_ns, finished_requests, now_s)
+
+    def end(self, clock_ns: int, finished_requests: int) -> None:
+        """Leave a line with what was reached in the end."""
+        if self._bar is not None:
+            self._draw(clock_ns, finished_requests, time.perf_counter())
+            self._bar.leave = True
+
+    def _draw(self, clock_ns: int, finished_requests: int, now_s: float) -> None:
         self._shown_s = now_s
         simulated_s = clock_ns / 1e9
         speed = simulated_s / (now_s - self._began_s)
         self._bar.n = finished_requests
         self._bar.set_postfix_str(f"{simulated_s:,.1f} s simulated, {speed:,.0f}x real time")
+
+
+def _tells_its_size() -> bool:
+    try:
+        return min(os.get_terminal_size(sys.stderr.fileno())) > 0
+    except (OSError, ValueError):       # no descriptor behind it
+        return True                     # tqdm finds another way

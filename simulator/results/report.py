@@ -9,11 +9,15 @@ def summary_table(summary: dict) -> str:
     """Return the most important numbers of summary.json as lines of text."""
     lines = [f"{summary['name']}, seed {summary['seed']}" + ("" if summary["complete"] else ", INCOMPLETE"), ""]
     lines += [f"{label:<13}{text}" for label, text in _facts(summary)]
-    lines += ["", f"{'ms':<9}" + "".join(f"{column:>12}" for column in COLUMNS)]
-    lines += [f"{label:<9}" + "".join(f"{_milliseconds(summary[key][column]):>12}" for column in COLUMNS)
+    lines += ["", f"{'ms':<9}" + "".join(f" {column:>11}" for column in COLUMNS)]
+    lines += [f"{label:<9}" + "".join(f" {_milliseconds(summary[key][column]):>11}" for column in COLUMNS)
               for label, key in LATENCIES]
-    lines += [f"warning: {sentence}" for sentence in summary["diagnosis"]]
     return "\n".join(lines)
+
+
+def notes(summary: dict) -> list[str]:
+    """Return what a reader of the results should know, one sentence each."""
+    return list(summary["diagnosis"])
 
 
 def _facts(summary: dict) -> list[tuple[str, str]]:

@@ -4,6 +4,7 @@ Tokens come in the order of the simulation, in which requests interleave. They a
 the run is over each goes to its place among those of its request. Requests that run together are neighbours in both
 files, so the system's page cache serves what looks like random access.
 """
+import os
 import tempfile
 from collections.abc import Iterator
 
@@ -46,6 +47,8 @@ class TokenTimes:
         if not offsets[-1]:
             return
         with tempfile.TemporaryFile(dir=self._directory) as file:
+            if hasattr(os, "posix_fallocate"):      # a full disk is an error here; in mapped memory it would be a crash
+                os.posix_fallocate(file.fileno(), 0, int(offsets[-1]) * 8)
             times_ns = np.memmap(file, np.int64, "w+", shape=(int(offsets[-1]),))
             self._scatter(times_ns, offsets[:-1].copy())
             first = 0

@@ -1,9 +1,13 @@
-"""Which replica gets a request: base of all routers."""
+"""Which replica gets a request: the base of all routers."""
 from libc.stdint cimport int32_t, int64_t
 
 
 cdef class Router:
-    """Choose among `num_replicas` replicas, numbered from 0. A policy overrides `route`."""
+    """Base of all routers; a policy overrides `route`.
+
+    A router is built as `Policy(parameters, num_replicas)`, with its own frozen `Parameters` and the number of replicas
+    to choose from.
+    """
 
     def __cinit__(self, parameters, int32_t num_replicas, *_, **__):
         self.num_replicas = num_replicas

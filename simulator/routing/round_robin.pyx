@@ -8,16 +8,16 @@ import msgspec
 
 
 class RoundRobinParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Request i goes to replica i mod n. Source: the definition."""
+    """Request i, in order of arrival, goes to replica i mod n. Source: the definition."""
 
 
 @cython.final
 cdef class RoundRobin(Router):
-    """Blind to the state of replicas."""
+    """One replica after the other, blind to their state."""
 
     Parameters = RoundRobinParameters
 
-    cdef int32_t _next
+    cdef int32_t _next          # the replica that gets the next request
 
     cdef int32_t route(self, int32_t row, int64_t now_ns) noexcept nogil:
         cdef int32_t chosen = self._next

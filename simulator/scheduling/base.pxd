@@ -1,8 +1,9 @@
-"""Which requests run next inside a replica: what every scheduler shares, and the one question it answers.
+"""Which requests run next inside a replica: what schedulers share and are asked.
 
-A scheduler owns its waiting queue, its running list and the state of each running request (a Sequence, known by its slot). The engine
-asks `schedule` for the next batch, times it, and tells what came of it. Sequences that decode one token an iteration can be *members*
-of the group: they advance together by counting iterations, so that an iteration costs nothing per member.
+A scheduler owns its waiting queue, its running list and the state of each running request (a Sequence, known by its
+slot). The engine asks `schedule` for the next batch, times it, and tells what came of it. Sequences that decode one
+token an iteration can be *members* of the group: they advance together by counting iterations, so that an iteration
+costs nothing per member.
 """
 from libc.stdint cimport int8_t, int32_t, int64_t
 cimport cython
@@ -25,10 +26,10 @@ cdef struct Sequence:
     int32_t num_drafts          # draft tokens held, to be verified in the next iteration
     int32_t num_placeholders    # async scheduling: output tokens still in flight
     int32_t in_flight           # async scheduling: tokens scheduled and not returned
-    int32_t scheduled           # tokens in the batch being formed (kept where sequences are visited one by one)
+    int32_t scheduled           # tokens in the batch being formed; of a member: 0 unless visited by itself
     int32_t scheduled_drafts    # of these, drafts
     int8_t is_member
-    int8_t is_decoding          # has sampled a token since it was admitted
+    int8_t is_decoding          # was computed to the end of its text since it was admitted: has sampled, or will
     int8_t is_partial           # the last scheduled chunk ends before the end of its text
     int8_t is_new               # admitted by the batch being formed
     int8_t is_starved           # of a member, where num_starved > 0: it has no turn in the batch scheduled last
@@ -36,27 +37,27 @@ cdef struct Sequence:
 
 cdef class Scheduler:
     cdef readonly KVCache kv
-    cdef readonly WaitingQueue waiting
-    cdef Request* _requests             # borrowed, like _demands
+    cdef readonly WaitingQueue waiting  # created by the policy
+    cdef Request* _requests             # borrowed from the workload, like _demands
     cdef const Demand* _demands
     cdef object _owners                 # the arrays these pointers borrow from
     cdef Sequence* _sequences           # [slot]
-    cdef int32_t* _free_slots           # stack; slots num_slots - 1 .. 0 at first
+    cdef int32_t* _free_slots           # [_num_free_slots] a stack; num_slots - 1 .. 0 at first, so that 0 goes first
     cdef int32_t _num_free_slots
-    cdef readonly int32_t num_slots
-    cdef readonly int32_t max_running   # sequences in the running list, at most
-    cdef readonly int64_t longest_prompt        # in tokens; of a longer one no token could ever be sampled
+    cdef readonly int32_t num_slots     # slots there are; grows with need
+    cdef readonly int32_t max_running   # sequences in the running list, at most; set by the policy
+    cdef readonly int64_t longest_prompt        # in tokens, set by the policy; a longer one could never sample a token
     cdef IndexLinks _links              # of slots, in
     cdef IndexList _running             # the running list, in order of admission
-    cdef int64_t _next_order
+    cdef int64_t _next_order            # that the next admission gets
 
-    cdef bint grouping                  # decoding sequences become members
-    cdef int64_t iteration              # number of the iteration to be scheduled next
+    cdef bint grouping                  # decoding sequences become members; a policy may turn it off
+    cdef int64_t iteration              # with grouping: number of the iteration at hand, to be scheduled or executing
     cdef int32_t phase                  # iteration % block_size
     cdef int32_t num_members
     cdef int64_t member_tokens          # sum over members of tokens in KV after the next iteration
     cdef int64_t _last_member_order     # no member has a larger one
-    cdef int32_t* _prefilling           # with grouping: running sequences that are not members, in order
+    cdef int32_t* _prefilling           # [_num_prefilling] with grouping: slots that run and are no members, in order
     cdef int32_t _num_prefilling
 
     cdef bint _counts_queries           # prefix caching is on
@@ -66,44 +67,78 @@ cdef class Scheduler:
 
     # ---- the policy: subclasses override these
 
-    # Form the next batch at `now_ns`. An empty batch that preempted something is asked for again at once; an empty one that did not
-    # means that nothing can run until something changes.
+    # Form the next batch at `now_ns`. An empty batch that preempted something is asked for again at once; an empty one
+    # that did not means that nothing can run until something changes.
     cdef int schedule(self, Batch* batch, int64_t now_ns) except -1 nogil
 
-    # After a batch of members only: would the next iterations, free blocks permitting, be the same again for as long as nobody
-    # arrives, finishes or leaves?
+    # After a batch of members only: would the next iterations, free blocks permitting, be the same again for as long as
+    # nobody arrives, finishes or leaves?
     cdef bint repeats(self) noexcept nogil
 
     # A request arrives in the waiting queue.
     cdef int enqueue(self, int32_t row) except -1 nogil
 
-    # Tokens came back for an entry: `sampled` appended to the text, `rejected` drafts of the scheduled ones taken back.
+    # An entry came back: `sampled` tokens are appended to the text, `rejected` of the scheduled drafts taken back.
+    # `goes_on`: it sampled, and will go on.
     cdef int update(self, const Entry* entry, int32_t sampled, int32_t rejected, bint goes_on) except -1 nogil
 
-    # Tokens of `row` still in flight from before a preemption (async scheduling); `settle_stale` takes off what came back.
+    # Tokens of `row` still in flight from before a preemption (async scheduling); `settle_stale` takes off what came
+    # back.
     cdef int32_t stale_tokens(self, int32_t row) noexcept nogil
     cdef void settle_stale(self, int32_t row, int32_t tokens) noexcept nogil
 
-    # ---- shared by all
+    # ---- shared by all: while a batch is formed
 
-    cdef int64_t computed(self, int32_t slot) noexcept nogil        # tokens in KV, member or not
-    @cython.final
-    cdef inline int32_t outputs(self, int32_t slot) noexcept nogil: # of a member: tokens generated so far
-        return <int32_t>(self.iteration + self._sequences[slot].offset + 1) - self._sequences[slot].prompt_tokens
-    cdef int admit(self, int32_t row, int32_t hits, Batch* batch) except -1 nogil   # to the end of the running list, in top_slot
-    cdef int32_t top_slot(self) except -1 nogil                     # the slot the next admission gets
-    cdef void add_entry(self, Batch* batch, int32_t slot) noexcept nogil    # schedule sequence.scheduled tokens of it
-    # The batch is formed: count its tokens as computed, sum up its shape. `drafts`: async scheduling; drafts a step, or -1.
+    # The slot that the next admission gets.
+    cdef int32_t top_slot(self) except -1 nogil
+
+    # Put a request whose first `hits` blocks were found at the end of the running list, in top_slot(); return the slot.
+    cdef int admit(self, int32_t row, int32_t hits, Batch* batch) except -1 nogil
+
+    # Take a sequence off the running list, to be recomputed later; the policy puts it back into its waiting queue.
+    cdef int preempt(self, int32_t slot, Batch* batch) except -1 nogil
+
+    # A member gets no token in this iteration: all its later ones come an iteration later.
+    cdef int starve(self, int32_t slot) except -1 nogil
+
+    # Schedule `scheduled` tokens of a sequence that is no member.
+    cdef void add_entry(self, Batch* batch, int32_t slot) noexcept nogil
+
+    # All is scheduled: count the tokens as computed and sum up the shape. `drafts`: drafts that the next iteration
+    # verifies (async scheduling, where it is formed before this one ends); -1: not async.
     cdef void close(self, Batch* batch, int32_t drafts) noexcept nogil
-    cdef int join(self, int32_t slot) except -1 nogil               # a sequence that has just sampled becomes a member
-    cdef void leave(self, int32_t slot) noexcept nogil              # a member is one no more
-    cdef int starve(self, int32_t slot) except -1 nogil             # a member does not advance in the iteration being formed
-    cdef int finish(self, int32_t slot) except -1 nogil             # frees blocks and slot
-    cdef int preempt(self, int32_t slot, Batch* batch) except -1 nogil      # recompute: all of it again later
-    cdef void advance(self) noexcept nogil                          # the iteration scheduled last has ended
-    cdef int repeat(self, int32_t count) except -1 nogil            # it ended, and the same members were scheduled, `count` times
-    cdef int32_t slot_of(self, int32_t row) noexcept nogil          # -1: not running
-    cdef int _vacate(self, int32_t slot, bint returns) except -1 nogil
+
+    # ---- shared by all: when an iteration has ended
+
+    # The iteration at hand has ended.
+    cdef void advance(self) noexcept nogil
+
+    # It has ended and the same members were scheduled again, `count` times over.
+    cdef int repeat(self, int32_t count) except -1 nogil
+
+    # A sequence that has just sampled becomes a member; a member is one no more.
+    cdef int join(self, int32_t slot) except -1 nogil
+    cdef void leave(self, int32_t slot) noexcept nogil
+
+    # A sequence is done: free its blocks and its slot.
+    cdef int finish(self, int32_t slot) except -1 nogil
+
+    # ---- shared by all: questions
+
+    # Tokens in KV, of a member or not.
+    cdef int64_t computed(self, int32_t slot) noexcept nogil
+
+    # Tokens that a member has generated so far.
+    @cython.final
+    cdef inline int32_t outputs(self, int32_t slot) noexcept nogil:
+        return <int32_t>(self.iteration + self._sequences[slot].offset + 1) - self._sequences[slot].prompt_tokens
+
+    # The slot of a request; -1: it is not running. O(running).
+    cdef int32_t slot_of(self, int32_t row) noexcept nogil
+
+    # The phase (see kv/base.pxd) of a member with this offset.
     cdef int32_t _phase_of(self, int64_t offset) noexcept nogil
+
+    cdef int _vacate(self, int32_t slot, bint returns) except -1 nogil
     cdef void _drop_prefilling(self, int32_t slot) noexcept nogil
     cdef int _grow(self) except -1 nogil

@@ -1,4 +1,4 @@
-"""What every scheduler shares: slots, the running list, the group of decoding sequences, preemption."""
+"""What schedulers share: slots, running list, group of decoding sequences."""
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memset
@@ -12,8 +12,10 @@ from simulator.domain.iteration cimport Batch, Entry, Preempted
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 cdef enum:
-    FIRST_SLOTS = 16
+    FIRST_SLOTS = 16            # doubled until max_running fit: most replicas never run so many
 
 
 @dataclass(frozen=True)
@@ -21,15 +23,18 @@ class ReplicaContext:
     """One replica, as its scheduler sees it.
 
     kv : the replica's KVCache.
-    workload : its `requests` and `demands` are the scheduler's to read; true output lengths are not its business.
+    requests, demands : structured arrays, `records.REQUEST` and `DEMAND`; true output lengths are not a scheduler's business.
     max_model_len : longest text, prompt and output, in tokens.
+    prompts_use_outputs : some prompt contains what another request generates.
     enable_prefix_caching : prompts may find blocks that others left behind.
     fast_forward : advance decoding sequences in bulk where that changes no result.
     """
 
     kv: Any
-    workload: Any
+    requests: np.ndarray
+    demands: np.ndarray
     max_model_len: int
+    prompts_use_outputs: bool
     enable_prefix_caching: bool
     fast_forward: bool = True
 
@@ -37,13 +42,14 @@ class ReplicaContext:
 cdef class Scheduler:
     """Base of all schedulers; see base.pxd for the contract.
 
-    A scheduler is built as `Policy(parameters, context)` with its own frozen `Parameters` and a `ReplicaContext`.
+    A scheduler is built as `Policy(parameters, context)`, with its own frozen `Parameters` and a `ReplicaContext`. Its
+    `__init__` sets `waiting`, `max_running` and `longest_prompt`.
     """
 
     def __cinit__(self, parameters, context, *_, **__):
-        cdef Request[::1] requests = context.workload.requests
-        cdef const Demand[::1] demands = context.workload.demands
-        self._owners = (context.workload.requests, context.workload.demands)
+        cdef Request[::1] requests = context.requests
+        cdef const Demand[::1] demands = context.demands
+        self._owners = (context.requests, context.demands)
         self._requests = &requests[0] if len(requests) else NULL
         self._demands = &demands[0] if len(demands) else NULL
         self.kv = context.kv
@@ -206,7 +212,6 @@ cdef class Scheduler:
         batch.num_entries += 1
 
     cdef void close(self, Batch* batch, int32_t drafts) noexcept nogil:
-        """Count the scheduled tokens as computed and sum up the shape."""
         cdef BatchShape* shape = &batch.shape
         cdef Sequence* sequence
         cdef Entry* entry
@@ -228,7 +233,7 @@ cdef class Scheduler:
                 shape.num_chunks += 1
                 shape.prefill_tokens += entry.tokens
                 shape.prefill_context_tokens += chunk.context_tokens
-                shape.prefill_token_pairs += <int64_t>chunk.tokens * (2 * <int64_t>chunk.context_tokens + chunk.tokens + 1)
+                shape.prefill_token_pairs += chunk.tokens * (2 * <int64_t>chunk.context_tokens + chunk.tokens + 1)
             sequence.num_computed += entry.tokens
             sequence.in_flight += entry.tokens
             sequence.is_new = False
@@ -236,7 +241,7 @@ cdef class Scheduler:
             entry.is_partial = sequence.is_partial
             if not sequence.is_partial:
                 shape.num_samples += 1
-                sequence.is_decoding = True         # from the next batch on: its token is in, or in flight
+                sequence.is_decoding = True         # in the next batch: its token is then in, or in flight
                 if drafts >= 0:
                     sequence.num_placeholders += 1 + entry.drafts
                     sequence.num_drafts = drafts
@@ -253,7 +258,6 @@ cdef class Scheduler:
         cdef Sequence* sequence = &self._sequences[slot]
         self._drop_prefilling(slot)
         sequence.is_member = True
-        sequence.is_decoding = True
         sequence.late_ns = 0
         sequence.scheduled = 0
         sequence.offset = sequence.num_computed - self.iteration
@@ -270,7 +274,7 @@ cdef class Scheduler:
         self.num_members -= 1
         self.member_tokens -= computed + 1
         self.kv.leave(slot, self._phase_of(sequence.offset))
-        if not sequence.scheduled:              # else its blocks were settled, and grown, when it was scheduled by itself
+        if not sequence.scheduled:              # else its blocks were settled, and grown, when it was visited by itself
             self.kv.settle(slot, computed)
 
     cdef int starve(self, int32_t slot) except -1 nogil:

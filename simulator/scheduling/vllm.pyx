@@ -1,10 +1,9 @@
-"""`vllm`: the scheduler of vLLM V1: continuous batching, chunked prefill, prefix caching, preemption by recompute.
+"""`vllm`: continuous batching as vLLM V1 does it.
 
-There is no prefill and no decode phase: every iteration brings each request's computed tokens up to its text, running requests first
-and in order of admission, then waiting ones, within a token budget. Source: the behaviour of vLLM 0.32.0 (and 0.10.1, where
-`vllm_version` says so), vllm/v1/core/sched/{scheduler,async_scheduler}.py.
-
-Notation in comments: C computed tokens, T tokens of the text (prompt and outputs), S drafts held, PH placeholders in flight.
+There is no prefill and no decode phase: every iteration brings each request's computed tokens up to its text (prompt
+and outputs), running requests first and in order of admission, then waiting ones, within a token budget. Where blocks
+run out, running requests are preempted, to be recomputed later. Source: the behaviour of vLLM 0.32.0, and of 0.10.1
+where `vllm_version` says so, vllm/v1/core/sched/{scheduler,async_scheduler}.py.
 """
 from libc.stdint cimport INT64_MAX, int32_t, int64_t
 from libc.stdlib cimport calloc, free
@@ -12,7 +11,7 @@ from libc.string cimport memset
 cimport cython
 
 from simulator.domain.batch cimport BatchShape
-from simulator.domain.request cimport Demand, Request
+from simulator.domain.request cimport Request
 from simulator.kv.base cimport blocks_for
 from simulator.scheduling.base cimport Scheduler, Sequence
 from simulator.domain.iteration cimport Batch, Entry
@@ -26,11 +25,18 @@ from msgspec import Meta
 Tokens = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 
 
+AcceptanceCycle = Annotated[tuple[Annotated[int, Meta(ge=0)], ...], Meta(min_length=1)]
+
+
 class AcceptanceTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How many drafts of a verify step are accepted, drawn per step from a distribution."""
+    """How many drafts are accepted, drawn for each verify step from a distribution."""
 
     distribution: Annotated[tuple[Annotated[float, Meta(ge=0)], ...], Meta(
         min_length=1, description="weight of 0, 1, 2, ... accepted drafts in a verify step")]
+
+    def __post_init__(self):
+        if sum(self.distribution) <= 0:
+            raise ValueError("distribution: expected a weight above 0, found none")
 
 
 class SpeculativeParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -39,12 +45,12 @@ class SpeculativeParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_un
     num_tokens: Annotated[int, Meta(ge=1, le=1024, description="drafts per step")]
     num_lookahead_tokens: Annotated[int, Meta(ge=0, le=1024, description=(
         "slots reserved ahead: 0 for n-gram, num_tokens for EAGLE, MTP or a draft model"))] = 0
-    acceptance: Annotated[tuple[Annotated[int, Meta(ge=0)], ...] | AcceptanceTable, Meta(description=(
+    acceptance: Annotated[AcceptanceCycle | AcceptanceTable, Meta(description=(
         "accepted drafts per verify step, cycled per request; or {distribution = [weights]}"))] = (0,)
 
 
 class VllmParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Scheduler arguments under vLLM's names. Source: vLLM 0.32.0 and 0.10.1, vllm/config/scheduler.py."""
+    """vLLM's arguments. Source: vLLM 0.32.0 and 0.10.1, vllm/config/scheduler.py."""
 
     max_num_seqs: Annotated[int, Meta(ge=1, le=2**20, description="sequences in a batch")] = 256
     max_num_batched_tokens: Annotated[Tokens, Meta(description="tokens in a batch")] = 8192
@@ -53,14 +59,17 @@ class VllmParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     max_num_active_seqs: Annotated[Annotated[int, Meta(ge=1, le=2**20)] | None, Meta(description=(
         "running sequences above which nothing is admitted; default max_num_seqs"))] = None
     enable_chunked_prefill: Annotated[bool, Meta(description="split prompts over iterations")] = True
-    long_prefill_token_threshold: Annotated[int, Meta(ge=0, le=2**31 - 1, description="longest prompt chunk; 0: no limit")] = 0
+    long_prefill_token_threshold: Annotated[int, Meta(ge=0, le=2**31 - 1, description=(
+        "longest prompt chunk; 0: no limit"))] = 0
     long_prefill_token_threshold_adaptive: Annotated[bool, Meta(description=(
         "raise the threshold to budget // (running + waiting)"))] = False
-    policy: Annotated[Literal["fcfs", "priority"], Meta(description="order of the waiting queue, choice of victims")] = "fcfs"
+    policy: Annotated[Literal["fcfs", "priority"], Meta(description=(
+        "order of the waiting queue, choice of victims"))] = "fcfs"
     scheduler_reserve_full_isl: Annotated[bool | None, Meta(description=(
         "admit only what fits whole, not by its first chunk; default: true in 0.32, false in 0.10"))] = None
     watermark: Annotated[float, Meta(ge=0, le=1, description="share of blocks kept free at admission")] = 0.0
-    async_scheduling: Annotated[bool, Meta(description="schedule an iteration while the one before it executes")] = False
+    async_scheduling: Annotated[bool, Meta(description=(
+        "schedule an iteration while the one before it executes"))] = False
     vllm_version: Annotated[Literal["0.10", "0.32"], Meta(description="whose behaviour")] = "0.32"
     speculative: Annotated[SpeculativeParameters | None, Meta(description="absent: no speculation")] = None
 
@@ -73,35 +82,40 @@ cdef enum:                      # what becomes of the head of the queue
 
 @cython.final
 cdef class Vllm(Scheduler):
+    """Iterations of a token budget; see `VllmParameters`."""
+
     Parameters = VllmParameters
 
     cdef int64_t _token_budget          # tokens an iteration may schedule
-    cdef int64_t _max_model_len
-    cdef int64_t _threshold             # longest chunk of a prompt; 0: no limit
-    cdef int64_t _batched_tokens        # what the adaptive threshold shares out
-    cdef bint _threshold_adapts, _threshold_when_alone
-    cdef bint _chunked_prefill
+    cdef int64_t _max_model_len         # longest text, in tokens
+    cdef int64_t _threshold             # longest chunk of a prompt, in tokens; 0: no limit
+    cdef int64_t _batched_tokens        # max_num_batched_tokens: what the adaptive threshold shares out
+    cdef bint _threshold_adapts         # long_prefill_token_threshold_adaptive
+    cdef bint _threshold_when_alone     # 0.10: the threshold holds for a request that is alone, too
+    cdef bint _chunked_prefill          # a prompt may be computed over several iterations
     cdef bint _skips_long_prompts       # 0.10, no chunked prefill: what does not fit the budget is overtaken
-    cdef bint _by_priority
+    cdef bint _by_priority              # policy: the worst of (priority, arrival) is the victim, not the last admitted
     cdef bint _mends_victims            # 0.32: a victim's tokens are given back and the next request keeps its turn
-    cdef bint _reserves_full_text
-    cdef int32_t _watermark_blocks
-    cdef bint _is_async, _avoids_extra_step
-    cdef int32_t _num_drafts            # per step
-    cdef int32_t _lookahead, _lookahead_at_admission
+    cdef bint _reserves_full_text       # a text is admitted only if all its blocks are free
+    cdef int32_t _watermark_blocks      # kept free at admission while anything runs
+    cdef bint _is_async                 # async_scheduling
+    cdef bint _avoids_extra_step        # 0.32: async schedules nothing for what the step in flight is certain to end
+    cdef int32_t _num_drafts            # per step; 0: no speculation
+    cdef int32_t _lookahead             # slots reserved ahead of a running sequence
+    cdef int32_t _lookahead_at_admission        # the same at admission; 0.10: none
     cdef bint _pads_admissions          # 0.32: a one-token admission is padded with dummy drafts
     cdef bint _outputs_are_prompts      # some prompt contains what another request generates
     cdef int32_t* _stale                # [row] async: tokens in flight from before a preemption
-    cdef int32_t* _skipped              # rows passed over in an admission pass
-    cdef int64_t _budget                # left in the iteration being formed
+    cdef int32_t* _skipped              # [n] rows passed over in an admission pass; NULL: none ever is
+    cdef int64_t _budget                # tokens left in the iteration being formed
     cdef bint _chunk_continues          # a chunk of a prompt was scheduled among the running
 
     def __init__(self, parameters, context):
         cdef bint modern = parameters.vllm_version == "0.32"
         speculative = parameters.speculative
         self.max_running = parameters.max_num_active_seqs or parameters.max_num_seqs
-        # A running prompt's last chunk may not reach max_model_len; vLLM's server refuses such prompts at the door. Unchunked, the
-        # scheduler computes them whole.
+        # A running prompt's last chunk may not reach max_model_len; vLLM's server refuses such prompts at the door.
+        # Unchunked, the scheduler computes them whole.
         self.longest_prompt = context.max_model_len - parameters.enable_chunked_prefill
         self._batched_tokens = parameters.max_num_batched_tokens
         self._token_budget = min(parameters.max_num_scheduled_tokens or self._batched_tokens, self._batched_tokens)
@@ -113,7 +127,8 @@ cdef class Vllm(Scheduler):
         self._skips_long_prompts = not modern
         self._by_priority = parameters.policy == "priority"
         self._mends_victims = modern
-        self._reserves_full_text = modern if parameters.scheduler_reserve_full_isl is None else parameters.scheduler_reserve_full_isl
+        reserves = parameters.scheduler_reserve_full_isl
+        self._reserves_full_text = modern if reserves is None else reserves
         self._watermark_blocks = int(parameters.watermark * (self.kv.num_blocks + 1))
         self._is_async = parameters.async_scheduling
         self._avoids_extra_step = modern
@@ -121,17 +136,13 @@ cdef class Vllm(Scheduler):
         self._lookahead = speculative.num_lookahead_tokens if speculative else 0
         self._lookahead_at_admission = self._lookahead if modern else 0
         self._pads_admissions = modern and self._num_drafts > 0
-        self._outputs_are_prompts = context.workload.prompts_use_outputs
+        self._outputs_are_prompts = context.prompts_use_outputs
         self.grouping = self.grouping and not self._is_async and self._num_drafts == 0
-        self.waiting = WaitingQueue(context.workload.requests, context.workload.demands, self._by_priority)
-        if self._is_async:
-            self._stale = <int32_t*>calloc(len(context.workload) + 1, sizeof(int32_t))
-            self._skipped = <int32_t*>calloc(len(context.workload) + 1, sizeof(int32_t))
+        self.waiting = WaitingQueue(context.requests, context.demands, self._by_priority)
+        if self._is_async or self._skips_long_prompts:
+            self._stale = <int32_t*>calloc(len(context.requests) + 1, sizeof(int32_t))
+            self._skipped = <int32_t*>calloc(len(context.requests) + 1, sizeof(int32_t))
             if self._stale == NULL or self._skipped == NULL:
-                raise MemoryError()
-        elif self._skips_long_prompts:
-            self._skipped = <int32_t*>calloc(len(context.workload) + 1, sizeof(int32_t))
-            if self._skipped == NULL:
                 raise MemoryError()
 
     def __dealloc__(self):
@@ -165,10 +176,10 @@ cdef class Vllm(Scheduler):
     # ---- phase 1: running requests
 
     cdef int _continue_at_once(self, Batch* batch, int64_t threshold) except -1 nogil:
-        """Schedule all members and every prefilling sequence in O(prefilling), or return 0 with nothing changed.
+        """Schedule all that runs in O(prefilling), or return 0 with nothing scheduled.
 
-        This is what visiting one by one would do, provided that there are blocks for all and that the budget runs out, if it does,
-        behind the last member.
+        This is what visiting one by one would do, provided that there are blocks for all and that the budget runs out,
+        if it does, behind the last member.
         """
         cdef int64_t budget = self._budget - self.num_members, wanted, tokens
         cdef int64_t need = self.kv._due[self.phase]
@@ -207,10 +218,9 @@ cdef class Vllm(Scheduler):
 
     cdef int _continue_one_by_one(self, Batch* batch, int64_t threshold) except -1 nogil:
         """Visit the running list in order, preempting where blocks run out."""
-        cdef int32_t slot = self._running.head
+        cdef int32_t slot = self._running.head, passed_over = 0     # sequences that lose their turn, 0.10
         cdef Sequence* sequence
         cdef int64_t tokens
-        cdef int32_t passed_over = 0
         while slot >= 0:
             self._sequences[slot].scheduled = self._sequences[slot].scheduled_drafts = 0
             slot = self._links.next(slot)
@@ -236,7 +246,7 @@ cdef class Vllm(Scheduler):
         return 0
 
     cdef int64_t _wanted(self, Sequence* sequence, int64_t threshold) noexcept nogil:
-        """Tokens a running sequence gets from the budget that is left."""
+        """Return the tokens that a running sequence gets of the budget left."""
         cdef int64_t computed, tokens
         if sequence.is_member:
             return min(<int64_t>1, self._budget)
@@ -267,7 +277,7 @@ cdef class Vllm(Scheduler):
         return 1
 
     cdef int32_t _victim(self) noexcept nogil:
-        """The last admitted; by priority the worst (priority, arrival), the first of equals."""
+        """Choose the last admitted; by priority the first of worst priority, arrival."""
         cdef int32_t worst = self._running.head, slot
         cdef int32_t row, worst_row
         if not self._by_priority:
@@ -291,14 +301,14 @@ cdef class Vllm(Scheduler):
         return self.waiting.push_front(row)
 
     cdef int _gather(self, Batch* batch) except -1 nogil:
-        """Put what was scheduled one by one into the batch; members without a turn starve, if anything runs at all."""
+        """Put what was scheduled one by one into the batch; other members starve."""
         cdef int32_t slot = self._running.head
         cdef bint anything = False
         cdef Sequence* sequence
         while slot >= 0 and not anything:
             anything = self._sequences[slot].scheduled > 0
             slot = self._links.next(slot)
-        slot = self._running.head if anything else -1
+        slot = self._running.head if anything else -1       # an iteration of nothing is none, nobody misses a turn
         while slot >= 0:
             sequence = &self._sequences[slot]
             if not sequence.is_member:
@@ -349,12 +359,12 @@ cdef class Vllm(Scheduler):
         cdef bint is_padded
         if (full_text > 0 and not self._skips_long_prompts and blocks_for(full_text, self.kv.block_size)
                 - self.kv.most_hits(row, <int32_t>text) + watermark > self.kv.free_blocks):
-            return STOP                 # whatever the lookup finds; under pressure the head of the queue often fails so
+            return STOP                 # whatever the lookup finds; under pressure the head often fails so
         hits = self.kv.lookup(row, <int32_t>text)
         computed = <int64_t>hits * self.kv.block_size
         tokens = text - computed
-        is_padded = (self._pads_admissions and tokens == 1 and not self._chunk_continues and (any_running or computed > 0)
-                     and computed + self._num_drafts + 2 <= self._max_model_len)
+        is_padded = (self._pads_admissions and tokens == 1 and not self._chunk_continues
+                     and (any_running or computed > 0) and computed + self._num_drafts + 2 <= self._max_model_len)
         if is_padded:
             if 1 + self._num_drafts > self._budget:
                 return STOP
@@ -374,14 +384,11 @@ cdef class Vllm(Scheduler):
         self._budget -= tokens
         return ADMITTED
 
-    # ---- what came of it
-
     cdef int update(self, const Entry* entry, int32_t sampled, int32_t rejected, bint goes_on) except -1 nogil:
         cdef Sequence* sequence = &self._sequences[entry.slot]
         sequence.in_flight -= entry.tokens
         if sampled == 0:
             return 0
-        sequence.is_decoding = True
         sequence.num_tokens += sampled
         sequence.num_computed -= rejected
         if self._is_async:

@@ -1,5 +1,5 @@
 """The waiting queue of a replica: first come first served, or by priority."""
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t
 cimport cython
 
 from simulator.core.index_heap cimport IndexHeap
@@ -8,19 +8,21 @@ from simulator.domain.request cimport Demand, Request
 
 @cython.final
 cdef class WaitingQueue:
-    cdef readonly int32_t size
+    cdef readonly int32_t size      # rows that wait
     cdef bint _by_priority
-    cdef const Request* _requests
+    cdef const Request* _requests   # borrowed, as _demands; whoever made the queue keeps the arrays alive
     cdef const Demand* _demands
-    cdef int32_t* _ring             # first come first served: rows from _head on, wrapping around
-    cdef int32_t _head, _mask
-    cdef IndexHeap _heap            # by priority, then arrival, then rank of the request id
+    cdef int32_t* _ring             # [_mask + 1] first come first served: rows from _head on, wrapping around
+    cdef int32_t _head              # place of the first row in the ring
+    cdef int32_t _mask              # size of the ring - 1, a power of two less one; -1: no ring yet
+    cdef IndexHeap _heap            # by priority, arrival, rank of the request id; None: first come first served
 
-    # Add a row at the back; `push_front` where a row goes back in front of the others (by priority there is no front).
+    # Add a row at the back, or in front of the others; by priority its key says where. -1 without memory, and nothing
+    # changed.
     cdef int push(self, int32_t row) except -1 nogil
     cdef int push_front(self, int32_t row) except -1 nogil
 
-    # The next row, still in the queue, or taken out of it; the queue must not be empty.
+    # The next row, left in the queue or taken out of it; the queue must not be empty.
     cdef int32_t top(self) noexcept nogil
     cdef int32_t pop(self) noexcept nogil
 

@@ -1,5 +1,5 @@
 """The waiting queue of a replica: first come first served, or by priority."""
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t
 from libc.stdlib cimport free, malloc
 cimport cython
 
@@ -10,7 +10,11 @@ from simulator.domain.request cimport Demand, Request
 
 @cython.final
 cdef class WaitingQueue:
-    """Rows that wait for a replica. A preempted request goes to the front; by priority its place follows from its key."""
+    """Rows that wait for a place in a replica's running list.
+
+    requests, demands : (n,) records of the workload, which must outlive the queue.
+    by_priority : lowest priority first, then arrival, then rank of the request id; else first come first served.
+    """
 
     def __init__(self, const Request[::1] requests, const Demand[::1] demands, bint by_priority):
         self._requests = &requests[0] if len(requests) else NULL
@@ -24,7 +28,8 @@ cdef class WaitingQueue:
 
     cdef int push(self, int32_t row) except -1 nogil:
         if self._by_priority:
-            self._heap.push(row, self._demands[row].priority, self._requests[row].arrival_ns, self._demands[row].tie_rank)
+            self._heap.push(
+                row, self._demands[row].priority, self._requests[row].arrival_ns, self._demands[row].tie_rank)
         else:
             if self.size > self._mask:
                 self._grow()

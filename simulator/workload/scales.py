@@ -54,5 +54,6 @@ def _scaled_outputs(lengths: np.ndarray, factor: float) -> np.ndarray:
 def _scaled(values: np.ndarray, factor: float, limit: int, key: str, unit: str) -> np.ndarray:
     scaled = values * factor
     if len(scaled) and scaled.max() > limit:
-        raise InputErrors([KeyFault(f"{key}: {factor:g} makes {scaled.max():.6g} {unit}, at most {limit:.6g} are possible")])
+        raise InputErrors([KeyFault(
+            f"{key}: {factor:g} makes {scaled.max():.6g} {unit}, at most {limit:.6g} are possible")])
     return nearest(scaled)

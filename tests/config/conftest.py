@@ -35,7 +35,7 @@ def write(tmp_path, monkeypatch):
 @pytest.fixture
 def load(write):
     """Load the minimal experiment with overrides, or a text."""
-    return lambda *overrides, text=MINIMAL: load_experiment(write(text), overrides)
+    return lambda *overrides, text=MINIMAL: load_experiment(write(text), overrides, "--set")
 
 
 @pytest.fixture

@@ -5,7 +5,8 @@ from simulator.config import describe
 
 
 def test_names_of_a_kind_stand_one_a_line():
-    assert describe.list_text("latency").splitlines()[:2] == ["linear", "roofline"]
+    assert describe.list_text("workloads").splitlines() == ["synthetic", "trace"]
+    assert {"linear", "roofline"} <= set(describe.list_text("latency").splitlines())
     assert "llama-3.1-8b" in describe.list_text("models").splitlines()
 
 
@@ -35,7 +36,7 @@ def test_backend_is_described_with_keys_types_defaults_units_and_meaning():
     lines = describe.describe_text("latency", "linear").splitlines()
     assert lines[0] == "latency backend linear (simulator.latency.linear:Linear)"
     (line,) = (line for line in lines if line.startswith("base_us"))
-    assert line.split() == ["base_us", "a", "number", ">=", "0", "5000.0", "us", "constant", "part"]
+    assert line.split() == ["base_us", "a", "number", "from", "0", "to", "1000000000000", "5000.0", "us", "constant", "part"]
 
 
 def test_inner_tables_and_required_keys_are_described():
@@ -43,6 +44,12 @@ def test_inner_tables_and_required_keys_are_described():
     (line,) = (line for line in lines if line.startswith("speculative.num_tokens"))
     assert line.split(maxsplit=1)[1].split("  ")[0] == "an integer from 1 to 1024"
     assert line.endswith("required  tokens  drafts per step")
+
+
+def test_tables_in_a_list_are_described():
+    lines = describe.describe_text("table", "cluster.routing").splitlines()
+    (line,) = (line for line in lines if line.startswith("scorers[].weight"))
+    assert line.split(maxsplit=1)[1].split("  ")[0] == "a number > 0"
 
 
 def test_table_of_the_experiment_is_described():

@@ -1,6 +1,8 @@
 """Files, the files they extend, and overrides."""
 import os
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from simulator.config.layers import read_layers
@@ -9,6 +11,84 @@ from simulator.config.load import load_experiment
 
 def data_of(*arguments):
     return read_layers(*arguments).data
+
+
+BASE = """
+engine = {num_gpu_blocks = 9, max_model_len = 9}
+latency = {backend = "linear", base_us = 3.0, resolution_us = 1.0, host = {iteration_us = 5.0}}
+[workload]
+type = "synthetic"
+num_requests = 3
+arrival = {process = "gamma", rate_per_s = 2.0, cv = 3.0}
+prompt_tokens = {distribution = "uniform", min = 3, max = 5}
+output_tokens = {distribution = "constant", tokens = 5}
+"""
+
+
+def test_choice_of_a_higher_layer_drops_keys_that_only_the_former_class_knows(write):
+    write(BASE, "base.toml")
+    name = write('extends = "base.toml"\nlatency.backend = "roofline"')
+    assert data_of(name)["latency"] == {"backend": "roofline", "resolution_us": 1.0, "host": {"iteration_us": 5.0}}
+    assert data_of("base.toml", {"latency.backend": "roofline"})["latency"] == data_of(name)["latency"]
+
+
+def test_choice_in_a_table_of_a_chosen_class_drops_keys_too(write):
+    workload = data_of(write(BASE), ["workload.arrival.process=poisson", "workload.prompt_tokens.distribution=lognormal",
+                                     "workload.prompt_tokens.mean=4"])["workload"]
+    assert workload["arrival"] == {"process": "poisson", "rate_per_s": 2.0}
+    assert workload["prompt_tokens"] == {"distribution": "lognormal", "min": 3, "max": 5, "mean": 4}
+    assert workload["output_tokens"] == {"distribution": "constant", "tokens": 5}
+
+
+def test_another_type_of_workload_drops_the_tables_of_the_former(write):
+    name = write(BASE + "max_requests = 3\n")      # a key of no synthetic workload: a slip, which is to be told
+    assert data_of(name, {"workload": {"type": "trace", "path": "t.csv"}})["workload"] == {
+        "type": "trace", "path": "t.csv", "max_requests": 3}
+
+
+def test_key_that_no_class_knows_is_refused_also_after_another_choice(write, faults):
+    name = write(BASE.replace("base_us", "bas_us"))
+    (told,) = faults(load_experiment, name, ["latency.backend=roofline", "model.name=llama-3.1-8b",
+                                             "hardware.name=h100-sxm-80gb"])
+    assert told.startswith("a.toml: latency.bas_us: unknown key")
+
+
+def test_overrides_are_one_layer_in_which_a_choice_drops_nothing(write, faults):
+    told = faults(load_experiment, write(BASE), ["latency.per_sequence_us=1", "latency.backend=roofline"], "--set")
+    assert told[0].startswith("--set: latency.per_sequence_us: unknown key")
+
+
+def test_same_choice_keeps_everything(write):
+    assert data_of(write(BASE), {"latency.backend": "linear"})["latency"]["base_us"] == 3.0
+
+
+def test_class_that_was_chosen_by_default_is_a_former_class_too(write):
+    name = write("latency = {mtp = 3}\nworkload.arrival = {rate_per_s = 1}")
+    assert data_of(name, ["latency.backend=linear"])["latency"]["mtp"] == 3
+
+
+def test_bytes_that_mark_the_order_of_bytes_are_ignored(write):
+    assert data_of(write(b"\xef\xbb\xbfseed = 3\n")) == {"seed": 3}
+
+
+@pytest.mark.parametrize(("value", "plain"), [
+    (np.int64(4), 4), (np.float64(0.5), 0.5), (np.bool_(False), False), (np.str_("x"), "x"), (Path("a/b.csv"), "a/b.csv"),
+    ((1, np.int32(2)), [1, 2]), (np.array([1.5, 2.5]), [1.5, 2.5]), ({"a": {"b": Path("c")}}, {"a": {"b": "c"}})])
+def test_overrides_from_python_become_what_toml_holds(write, value, plain):
+    read = data_of(write(""), {"x": value})["x"]
+    assert read == plain
+    assert type(read) is type(plain)
+
+
+def test_no_overrides_and_one_text_are_overrides(write):
+    name = write("seed = 1")
+    assert data_of(name, None) == {"seed": 1}
+    assert data_of(name, "seed=2") == {"seed": 2}
+
+
+def test_fault_of_an_override_from_python_does_not_speak_of_the_command_line(write, faults):
+    assert faults(read_layers, write(""), {"a..b": 1}) == ['overrides: "a..b": expected SECTION.KEY']
+    assert faults(read_layers, write(""), ["seed"]) == ["overrides: 'seed': expected SECTION.KEY=VALUE"]
 
 
 def test_extended_file_gives_defaults_key_by_key(write):
@@ -110,7 +190,7 @@ def test_override_that_is_no_assignment_is_refused(write, faults, override, mess
     if message is None:     # a value cannot smuggle in a second key
         assert data_of(write(""), [override]) == {"a": "1\nb=2"}
     else:
-        assert faults(read_layers, write(""), [override]) == [message]
+        assert faults(read_layers, write(""), [override], "--set") == [message]
 
 
 def test_fault_names_the_layer_that_says_it(load, write, faults):

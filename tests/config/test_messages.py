@@ -27,15 +27,30 @@ FAULTS = [
     ("slo.ttft_ms = -1", "slo.ttft_ms: expected a number > 0, found -1"),
     ("horizon_s = 0", "horizon_s: expected a number > 0, found 0"),
     ("horizon_s = nan", "horizon_s: expected a number > 0, found nan"),
-    ("latency.base_us = nan", "latency.base_us: expected a number >= 0, found nan"),
-    ("latency.base_us = inf", "latency.base_us: expected a number >= 0, finite, found inf"),
+    ("latency.base_us = nan", "latency.base_us: expected a number from 0 to 1000000000000, found nan"),
+    ("latency.base_us = inf", "latency.base_us: expected a number from 0 to 1000000000000, found inf"),
     ("name = '../up'", r'name: expected text matching ^\w[\w.+ -]{0,199}$, found "../up"'),
     (f"seed = 0x1{'0' * 20}", "seed: expected an integer from 0 to 9223372036854775807, found an integer of 81 bits"),
-    (f"latency.base_us = 0x1{'0' * 300}", "latency.base_us: expected a number >= 0, found an integer of 1201 bits"),
+    (f"latency.base_us = 0x1{'0' * 300}",
+     "latency.base_us: expected a number from 0 to 1000000000000, found an integer of 1201 bits"),
+    ("latency.base_us = 9e14", "latency.base_us: expected a number from 0 to 1000000000000, found 900000000000000.0"),
+    ("latency.host.iteration_us = 1e300",
+     "latency.host.iteration_us: expected a number from 0 to 1000000000000, found 1e+300"),
+    ("slo.ttft_ms = inf", "slo.ttft_ms: expected a number > 0, finite, found inf"),
+    # texts
+    ('name = "a\\n"', r'name: expected text matching ^\w[\w.+ -]{0,199}$, found "a\n"'),
+    ("workload.path = ''", 'workload.path: expected the path of a file, found ""'),
+    # lists of tables
+    ("cluster.routing.scorers = [{name = 'a', weight = 0}, {weight = 1}, 3]",
+     "cluster.routing.scorers[0].weight: expected a number > 0, found 0\n"
+     "a.toml: cluster.routing.scorers[1].name: missing; expected text (what is scored)\n"
+     "a.toml: cluster.routing.scorers[2]: expected a table, found 3"),
     # names
     ("engine.policy = 'fcsf'", 'engine.policy: expected one of "fcfs", "priority", found "fcsf"; did you mean fcfs?'),
     ("engine.scheduler = 'vlm'", 'engine.scheduler: no scheduler "vlm"; did you mean vllm?'),
-    ("latency.backend = 'x'", 'latency.backend: no latency backend "x"; valid: linear, roofline'),
+    ("latency.backend = 'x'", 'latency.backend: no latency backend "x"; valid: '),
+    ("latency.collective.backend = 'x'", 'latency.collective.backend: no collective model "x"; valid: '),
+    ("workload.type = 'x'", 'workload.type: no workload "x"; valid: synthetic, trace'),
     ("cluster.routing.policy = 'round'", 'cluster.routing.policy: no router "round"; did you mean round_robin?'),
     ("cluster.admission.policy = 'never'", 'cluster.admission.policy: expected "always", found "never"'),
     ("workload.format = 'azzure'", 'workload.format: no trace format "azzure"; did you mean azure?'),
@@ -97,7 +112,7 @@ def test_all_faults_come_at_once_one_a_line(load, faults):
         "a.toml: horizon_s: expected a number > 0, found -1",
         'a.toml: model.name: no model "lama-3.1-8b" in models/; did you mean llama-3.1-8b?',
         "a.toml: engine.max_num_seq: unknown key; did you mean max_num_seqs?",
-        'a.toml: latency.base_us: expected a number >= 0, found "x"',
+        'a.toml: latency.base_us: expected a number from 0 to 1000000000000, found "x"',
         'a.toml: workload.type: missing; expected "synthetic", "trace" or "module:Class" (where requests come from)',
         "a.toml: topology.data_parallel: only 1 is supported yet, found 2",
     ]

@@ -41,7 +41,8 @@ def value_of(hint, extra):
         case inspect.LiteralType(values):
             return st.sampled_from(values)
         case inspect.StrType():
-            return st.from_regex(node.pattern, fullmatch=True) if node.pattern else TEXTS
+            texts = st.from_regex(rf"\A(?:{node.pattern})\Z", fullmatch=True) if node.pattern else TEXTS
+            return texts.filter(bool) if extra.get("path") else texts     # the path of nothing is refused
 
 
 @st.composite
@@ -90,12 +91,25 @@ def test_resolved_toml_reads_back_as_an_equal_experiment(table, tmp_path_factory
     assert resolved_toml(again) == text
 
 
+def test_time_after_the_end_of_the_clock_is_no_horizon(load):
+    assert load("horizon_s=1e10").horizon_s == math.inf
+    assert load("horizon_s=9e9").horizon_s == 9e9
+
+
+def test_scorers_are_read_whatever_the_policy(load):
+    experiment = load('cluster.routing.scorers=[{name = "prefix-affinity", weight = 3}]')
+    assert [(scorer.name, scorer.weight) for scorer in experiment.cluster.routing.scorers] == [("prefix-affinity", 3.0)]
+    assert tomli.loads(resolved_toml(experiment))["cluster"]["routing"]["scorers"] == [
+        {"name": "prefix-affinity", "weight": 3.0}]
+
+
 def test_every_default_stands_in_the_resolved_toml(load):
     table = tomli.loads(resolved_toml(load()))
     assert table["engine"]["max_num_seqs"] == 256
     assert table["latency"]["host"]["iteration_us"] == 0.0
     assert table["cluster"] == {
-        "admission": {"policy": "always"}, "routing": {"policy": "round_robin", "snapshot_refresh_interval_s": 0.0}}
+        "admission": {"policy": "always"}, "routing": {
+            "policy": "round_robin", "snapshot_refresh_interval_s": 0.0, "scorers": []}}
     assert math.isinf(table["horizon_s"])
     assert table["slo"] == {}
 

@@ -129,7 +129,14 @@ class Replica:
             row=row, tokens=tokens, num_prompt=num_prompt, max_tokens=int(demand["max_tokens"]),
             stops_at=int(self.workload.outcomes["output_tokens"][row]), output_stream=records.output_stream(row),
             arrival_ns=int(self.workload.requests["arrival_ns"][row]), priority=int(demand["priority"]),
-            tie_rank=int(demand["tie_rank"]), deadline_ns=int(demand["deadline_ns"]))
+            tie_rank=int(demand["tie_rank"]), deadline_ns=self._deadline_ns(row))
+
+    def _deadline_ns(self, row):
+        """Return when a token must come back for the client to see it in time."""
+        deadline_ns = int(self.workload.demands["deadline_ns"][row])
+        if deadline_ns < 0:
+            return deadline_ns
+        return max(deadline_ns - nearest(self.host.output_token_us * 1e3), int(self.workload.requests["arrival_ns"][row]))
 
     def _load(self, step):
         """Return what an iteration computes: the sums its duration depends on."""

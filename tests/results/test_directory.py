@@ -1,11 +1,16 @@
 """A results directory is complete or absent."""
+import errno
 import os
+import pickle
 import shutil
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import pytest
 
-from simulator.errors import InputErrors
+from simulator.errors import InputErrors, OutputError
 from simulator.results import directory as rules
 from simulator.results.directory import FILES, check_free, staged
 
@@ -162,6 +167,63 @@ def test_a_place_that_cannot_be_written_is_a_fault_of_the_input(tmp_path):
 
     with pytest.raises(InputErrors, match="cannot be written"), staged(tmp_path / "file" / "a"):
         pytest.fail("the block ran")
+
+
+def test_results_of_an_interrupted_run_are_not_called_complete(tmp_path):
+    fill(tmp_path / "a", '{"complete": false}')
+
+    with pytest.raises(InputErrors, match=r"results of an interrupted run exist \(incomplete\); --overwrite replaces"):
+        check_free(tmp_path / "a")
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_the_current_folder_stays_and_gets_the_files(tmp_path, monkeypatch, overwrite):
+    monkeypatch.chdir(tmp_path)
+    if overwrite:
+        fill(tmp_path, "old")
+    before = tmp_path.stat().st_ino
+
+    with staged(Path("."), overwrite) as temporary:
+        fill(temporary, "new", FILES - {"trace.json"})
+
+    assert contents(tmp_path) == dict.fromkeys(FILES - {"trace.json"}, "new")
+    assert tmp_path.stat().st_ino == before
+    assert sorted(os.listdir()) == sorted(FILES - {"trace.json"})
+
+
+def test_a_full_disk_is_told_in_words_and_leaves_nothing(tmp_path):
+    def run():
+        with staged(tmp_path / "a") as temporary:
+            fill(temporary, "new")
+            raise OSError(errno.ENOSPC, "h5py: unable to extend")
+
+    with pytest.raises(OutputError) as caught:
+        run()
+
+    assert str(caught.value) == f"{tmp_path / 'a'}: cannot be written: No space left on device"
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+    assert os.listdir(tmp_path) == []
+
+
+def test_another_fault_of_the_system_stays_what_it_is(tmp_path):
+    with pytest.raises(FileNotFoundError), staged(tmp_path / "a"):
+        open(tmp_path / "nothing")      # noqa: SIM115 -- it is not there
+
+
+def test_leftovers_of_dead_processes_are_removed(tmp_path):
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    names = {who: f".a.{rules._process(number)}.0123abcd.partial" for who, number in (
+        ("dead", dead.pid), ("alive", os.getppid()))}
+    names["elsewhere"] = f".a.00000000-{dead.pid}.0123abcd.partial"     # a machine that shares the disk
+    names["other"] = f".b.{rules._process(dead.pid)}.0123abcd.partial"
+    for name in names.values():
+        fill(tmp_path / name, "half")
+
+    with staged(tmp_path / "a") as temporary:
+        fill(temporary, "new")
+
+    assert set(os.listdir(tmp_path)) == {"a", names["alive"], names["elsewhere"], names["other"]}
 
 
 def test_a_link_is_followed(tmp_path):

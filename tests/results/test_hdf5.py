@@ -1,5 +1,9 @@
 """results.h5: fields, bytes, and what comes back."""
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import h5py
 import pytest
@@ -145,3 +149,34 @@ def test_an_empty_workload_is_written(tmp_path):
     reader = Reader(write(tmp_path / "a", run, num_iterations=0))
 
     assert len(reader.requests()) == len(reader.iterations()) == 0
+
+
+FILL_THE_DISK = """
+import resource, sys
+from pathlib import Path
+from results.test_hdf5 import write
+from simulator.errors import OutputError
+from simulator.results.directory import staged
+from simulator.results.tables import BLOCK_ROWS
+
+_, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+for limit in (0, 100, 3_000, 70_000, 5_000_000):    # bytes of a file; all is about 9 MB
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+    try:
+        with staged(Path(sys.argv[1]) / "a") as folder:
+            write(folder / "inner", num_iterations=2 * BLOCK_ROWS, chunk_rows=5000, chrome_trace=TRACE, token_times=True)
+    except OutputError as error:
+        print(error.strerror, flush=True)
+"""
+
+
+@pytest.mark.parametrize("trace", [True, False])
+def test_a_full_disk_is_an_error_and_no_crash(tmp_path, trace):
+    # In its own process: HDF5 may crash at exit.
+    tests = Path(__file__).parents[1]
+    done = subprocess.run([sys.executable, "-c", FILL_THE_DISK.replace("TRACE", str(trace)), tmp_path], text=True,
+                          capture_output=True, env={**os.environ, "PYTHONPATH": f"{tests}{os.pathsep}{tests.parent}"})
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == ["File too large"] * 5
+    assert os.listdir(tmp_path) == []

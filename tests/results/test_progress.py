@@ -1,5 +1,7 @@
 """The bar on stderr."""
 import io
+import os
+import pty
 import sys
 
 import pytest
@@ -27,3 +29,36 @@ def test_a_bar_is_shown_only_on_a_terminal_that_wants_it(monkeypatch, stream, qu
         assert "50/200 requests" in stream.getvalue()
         assert "3.0 s simulated" in stream.getvalue()
         assert "x real time" in stream.getvalue()
+
+
+def test_the_last_line_stays_also_after_a_short_run(monkeypatch):
+    stream = Terminal()
+    monkeypatch.setattr(sys, "stderr", stream)
+
+    with Progress(200) as bar:
+        bar.end(3_000_000_000, 200)
+
+    assert "100%" in stream.getvalue()
+    assert "200/200 requests, 3.0 s simulated" in stream.getvalue()
+    assert stream.getvalue().endswith("\n")
+
+
+def test_a_terminal_that_does_not_tell_its_size_gets_a_bar_of_80_columns(monkeypatch):
+    reading, writing = pty.openpty()            # 0 x 0, as under `script`
+    with open(writing, "w") as stream:
+        monkeypatch.setattr(sys, "stderr", stream)
+        with Progress(200) as bar:
+            bar.end(3_000_000_000, 200)
+        shown = os.read(reading, 9999).decode()
+    os.close(reading)
+
+    lines = [line for line in shown.replace("\n", "\r").split("\r") if "200/200 requests" in line]
+    assert 60 < len(lines[-1]) <= 80
+
+
+def test_no_stream_at_all_is_no_terminal(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", None)
+
+    with Progress(200) as bar:
+        bar.show(1, 1)
+        bar.end(2, 2)

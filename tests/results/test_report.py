@@ -3,7 +3,7 @@
 from results.fakes import bounds_of, replicas_of, requests_of, small_run, workload_of
 from simulator.core.weighted_samples import WeightedSamples
 from simulator.domain.run import Run
-from simulator.results import summary_table
+from simulator.results import notes, summary_table
 from simulator.results.summary import summary_of
 
 
@@ -11,7 +11,8 @@ def test_the_table_fits_a_screen_and_shows_what_matters():
     run = small_run(complete=False)
     run.diagnosis.append("replica 0 stopped")
 
-    text = summary_table(summary_of(run, "small", 42, bounds_of(ttft_ms=25.0)))
+    summary = summary_of(run, "small", 42, bounds_of(ttft_ms=25.0))
+    text = summary_table(summary)
 
     lines = text.splitlines()
     assert max(map(len, lines)) <= 100
@@ -24,7 +25,17 @@ def test_the_table_fits_a_screen_and_shows_what_matters():
     assert "20.0% of 170 prompt tokens found" in text
     assert next(line for line in lines if line.startswith("E2EL")).split() == [
         "E2EL", "32.50", "32.50", "38.50", "39.25", "39.85", "40.00"]
-    assert lines[-1] == "warning: replica 0 stopped"
+    assert "stopped" not in text       # such sentences go where diagnostics go, stderr
+    assert notes(summary) == ["replica 0 stopped"]
+
+
+def test_columns_stay_apart_however_long_the_numbers_are():
+    summary = summary_of(small_run(), "small", 42, bounds_of())
+    summary["e2el_ms"] = dict.fromkeys(summary["e2el_ms"], 123_456_789_012.0)
+
+    line = next(line for line in summary_table(summary).splitlines() if line.startswith("E2EL"))
+
+    assert line.split() == ["E2EL", *["123,456,789,012.00"] * 6]
 
 
 def test_an_empty_run_has_a_table():

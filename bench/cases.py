@@ -1,0 +1,110 @@
+"""What is measured: an engine, its policies and its traffic, ready to run as often as wanted."""
+from dataclasses import dataclass, field
+
+import numpy as np
+from traffic import chat
+
+from simulator.domain import records
+from simulator.domain.deployment import Deployment
+from simulator.domain.facts import load_accelerator, load_model
+from simulator.domain.parallelism import Parallelism
+from simulator.engine.build import EngineSetup, Hooks, Policies, build_cluster
+from simulator.engine.recorder import Recorder
+from simulator.latency.linear import Linear, LinearParameters
+from simulator.latency.roofline import Roofline, RooflineParameters
+from simulator.routing.round_robin import RoundRobin, RoundRobinParameters
+from simulator.scheduling.vllm import Vllm, VllmParameters
+
+UNLIMITED_BLOCKS = 10_000_000
+
+
+class NoSink:
+    """Takes the rows that are wanted and forgets them: what remains is the cost of producing them."""
+
+    def __init__(self, wants_iterations=False, wants_tokens=False):
+        self.wants_iterations = wants_iterations
+        self.wants_tokens = wants_tokens
+
+    def iterations(self, rows):
+        pass
+
+    def tokens(self, rows):
+        pass
+
+
+@dataclass(frozen=True)
+class Case:
+    """One measurement; the defaults are those of the lower bound.
+
+    rate_per_s : requests a second at each replica. 25 are 0.8 of what a replica can sustain with these lengths.
+    num_gpu_blocks : of each replica. system_prompts : see `traffic.chat`. engine : further fields of EngineSetup.
+    backend : "linear" or "roofline" (Llama-3.1-8B on one H100; the linear prices are close to it).
+    """
+
+    num_requests: int = 100_000
+    replicas: int = 1
+    rate_per_s: float = 25.0
+    system_prompts: tuple = (0, 0)
+    num_gpu_blocks: int = UNLIMITED_BLOCKS
+    backend: str = "linear"
+    engine: dict = field(default_factory=dict)
+
+    def traffic(self):
+        """Draw the requests."""
+        return chat(self.num_requests, self.rate_per_s * self.replicas, self.system_prompts)
+
+
+class Prepared:
+    """A case with its requests drawn, to be run any number of times.
+
+    finished : the last `Run`.
+    """
+
+    def __init__(self, case):
+        self.case = case
+        self.traffic = case.traffic()
+        self.workload = self.traffic.workload()
+        self.finished = None
+        self._untouched = self.workload.requests.copy()
+
+    def ready(self, sink=None):
+        """Return a function that runs the event loop once, and nothing else; `sink` takes rows."""
+        cluster = self.cluster(sink)
+
+        def run():
+            self.finished = cluster.run()
+
+        return run
+
+    def cluster(self, sink=None):
+        """Return a new cluster with all requests still to come."""
+        case = self.case
+        self.workload.requests[:] = self._untouched
+        setup = EngineSetup(num_gpu_blocks=case.num_gpu_blocks, block_size=16, max_model_len=16384,
+                            replicas=case.replicas, **case.engine)
+        policies = Policies(Vllm, VllmParameters(), _latency(case.backend),
+                            RoundRobin(RoundRobinParameters(), case.replicas))
+        sink = sink or NoSink()
+        recorder = Recorder(sink, sink.wants_iterations, sink.wants_tokens)
+        return build_cluster(self.workload, policies, setup, Hooks(recorder))
+
+    def total(self, name):
+        """Return a field of the replicas' statistics of the last run, summed."""
+        return int(self.finished.replicas[name].sum())
+
+    def means_ms(self):
+        """Return mean TTFT and E2EL of the last run; all requests must have completed."""
+        requests = self.workload.requests
+        assert np.all(requests["status"] == records.COMPLETED)
+        first_token_ns = requests["first_token_ns"] - requests["arrival_ns"]
+        end_to_end_ns = requests["completed_ns"] - requests["arrival_ns"]
+        return first_token_ns.mean() / 1e6, end_to_end_ns.mean() / 1e6
+
+
+def _latency(backend):
+    if backend == "linear":
+        return Linear(LinearParameters())
+    deployment = Deployment(
+        model=load_model("llama-3.1-8b"), accelerator=load_accelerator("h100-sxm-80gb"), node=None,
+        parallelism=Parallelism(), weight_dtype=None, kv_cache_dtype="auto", gpu_memory_utilization=0.9)
+    return Roofline(RooflineParameters(), deployment)

@@ -1,0 +1,51 @@
+"""Peak memory of whole processes; SIM_BENCH_LARGE=1 adds ten million requests."""
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import tomli_w
+
+import simulator
+
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(simulator.__file__).parents[1])}
+pytestmark = pytest.mark.benchmark(group="memory")
+
+
+def experiment(num_requests):
+    """Return drawn requests to 64 replicas that are never short of blocks; only /requests is written."""
+    return {
+        "name": "large", "engine": {"num_gpu_blocks": 200_000, "max_model_len": 16_384},
+        "topology": {"replicas": 64}, "latency": {"backend": "linear"}, "output": {"iterations": False},
+        "workload": {
+            "type": "synthetic", "num_requests": num_requests, "arrival": {"process": "poisson", "rate_per_s": 1600.0},
+            "prompt_tokens": {"distribution": "lognormal", "mean": 660.0, "std": 820.0, "min": 1, "max": 8192},
+            "output_tokens": {"distribution": "lognormal", "mean": 240.0, "std": 280.0, "min": 1, "max": 2048}}}
+
+
+def provenance_of_run(num_requests, folder):
+    path = folder / f"{num_requests}.toml"
+    path.write_text(tomli_w.dumps(experiment(num_requests)), encoding="utf-8")
+    subprocess.run([sys.executable, "-m", "simulator", path, "--out", folder / "out", "--quiet", "--overwrite"],
+                   check=True, env=ENVIRONMENT)
+    return json.loads((folder / "out" / "provenance.json").read_text(encoding="utf-8"))
+
+
+def test_memory_of_a_million_requests(benchmark, report, tmp_path):
+    small = provenance_of_run(100_000, tmp_path)["peak_memory_bytes"]
+
+    large = benchmark.pedantic(provenance_of_run, (1_000_000, tmp_path))["peak_memory_bytes"]
+
+    per_request = (large - small) / 900_000
+    report.add("memory of a request", f"{per_request:.0f} bytes", "<= 250 bytes",
+               f"peak of the process: {large / 1e6:.0f} MB with 1M requests, {small / 1e6:.0f} MB with 100k")
+
+
+@pytest.mark.skipif(os.environ.get("SIM_BENCH_LARGE") != "1", reason="SIM_BENCH_LARGE=1 runs ten million requests")
+def test_memory_of_ten_million_requests(benchmark, report, tmp_path):
+    found = benchmark.pedantic(provenance_of_run, (10_000_000, tmp_path))
+
+    timings = ", ".join(f"{phase} {seconds:.1f} s" for phase, seconds in found["timings_s"].items())
+    report.add("10M requests", f"{found['peak_memory_bytes'] / 1e9:.2f} GB", "< 4 GB", timings)

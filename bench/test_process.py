@@ -1,0 +1,80 @@
+"""Whole processes, from start to written results, as a user meets them: wall-clock time."""
+import gzip
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from statistics import median
+
+import pytest
+import tomli_w
+from traffic import chat
+
+import simulator
+
+CONFIGS = Path(__file__).resolve().parents[1] / "configs"
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(simulator.__file__).parents[1])}
+IMPORTS = ("simulator.cli", "simulator.config.load", "simulator.api", "simulator.results.files",
+           "simulator.workload.synthetic", "simulator.scheduling.vllm", "simulator.latency.linear",
+           "simulator.routing.round_robin")         # what a run of configs/linear.toml loads
+ROUNDS = 7
+pytestmark = pytest.mark.benchmark(group="process")
+
+
+def median_s(benchmark, *arguments):
+    """Run Python with these arguments; return the median of its wall-clock times."""
+    times_s = []
+
+    def run():
+        began_s = time.perf_counter()
+        subprocess.run([sys.executable, *map(str, arguments)], check=True, stdout=subprocess.DEVNULL, env=ENVIRONMENT)
+        times_s.append(time.perf_counter() - began_s)
+
+    benchmark.pedantic(run, rounds=ROUNDS, warmup_rounds=1)
+    return median(times_s)
+
+
+def timings(folder):
+    """Return what provenance.json says about the last run, as text."""
+    found = json.loads((folder / "provenance.json").read_text(encoding="utf-8"))["timings_s"]
+    return ", ".join(f"{phase} {1e3 * seconds:.0f} ms" for phase, seconds in found.items())
+
+
+def test_imports(benchmark, report):
+    found_s = median_s(benchmark, "-c", f"import {', '.join(IMPORTS)}")
+    report.add("imports of a run", f"{found_s:.2f} s", "<= 0.2 s", "bare Python included")
+
+
+def test_validate(benchmark, report):
+    found_s = median_s(benchmark, "-m", "simulator", "validate", CONFIGS / "linear.toml")
+    report.add("validate, 1,000 requests", f"{found_s:.2f} s")
+
+
+def test_small_experiment(benchmark, report, tmp_path):
+    found_s = median_s(benchmark, "-m", "simulator", CONFIGS / "linear.toml", "--out", tmp_path / "out", "--overwrite")
+    report.add("run and write, 1,000 requests", f"{found_s:.2f} s", "<= 0.5 s", timings(tmp_path / "out"))
+
+
+def test_trace_like_azure_from_start_to_results(benchmark, report, tmp_path):
+    write_azure(tmp_path / "trace.csv.gz", chat(20_000, 5.5))
+    experiment = {
+        "extends": str(CONFIGS / "azure_conv.toml"), "name": "like_azure", "workload": {"path": "trace.csv.gz"}}
+    (tmp_path / "experiment.toml").write_text(tomli_w.dumps(experiment), encoding="utf-8")
+
+    found_s = median_s(benchmark, "-m", "simulator", tmp_path / "experiment.toml", "--out", tmp_path / "out",
+                       "--overwrite")
+
+    report.add("azure-like trace, 20k requests, roofline", f"{found_s:.2f} s", "", timings(tmp_path / "out"))
+
+
+def write_azure(path, traffic):
+    """Write requests in the format of the Azure LLM inference trace of 2023."""
+    lines = ["TIMESTAMP,ContextTokens,GeneratedTokens\n"]
+    columns = (traffic.arrival_ns, traffic.prompt_tokens, traffic.output_tokens)
+    for ns, prompt, output in zip(*(column.tolist() for column in columns), strict=True):
+        minutes, seconds = divmod(ns // 10**9, 60)
+        lines.append(f"2023-11-16 {18 + minutes // 60:02d}:{minutes % 60:02d}:{seconds:02d}.{ns % 10**9 // 100:07d},"
+                     f"{prompt},{output}\n")
+    path.write_bytes(gzip.compress("".join(lines).encode("ascii")))

@@ -1,0 +1,68 @@
+"""What becomes of a class's keys when a later layer of the experiment chooses another class."""
+from collections.abc import Mapping
+
+import msgspec
+
+from simulator import registry
+from simulator.config.fields import Field, alternatives, bare, is_struct, table_of
+from simulator.errors import InputErrors
+
+
+def forget(struct: type[msgspec.Struct], below: dict, above: Mapping, search: tuple[str, ...]) -> None:
+    """Take out of `below` the keys that only a class knows which `above` no longer chooses.
+
+    So `latency.backend` alone can be overridden, or given in a file that extends another. Keys that nobody knows stay,
+    to be refused.
+
+    Parameters
+    ----------
+    struct : what reads the table.
+    below, above : the same table in earlier layers, and in the next one.
+    search : folders in which a user's module may lie.
+    """
+    if not below:
+        return
+    table = table_of(struct)
+    for field in table.fields:
+        inner = _struct_of(field)
+        if inner and isinstance(below.get(field.name), dict) and isinstance(above.get(field.name), Mapping):
+            forget(inner, below[field.name], above[field.name], search)
+    if table.kind is None:
+        return
+    after = {**below, **above}
+    new = _chosen(struct, after, search)
+    old = _chosen(struct, below, search) if _name(struct, below) != _name(struct, after) else new
+    if old is None or new is None:      # refused when it is read
+        return
+    if old is not new:
+        own = {field.name for field in table.fields}
+        for key in _keys(old, below, search) - _keys(new, after, search) - own:
+            below.pop(key, None)
+    forget(new, below, above, search)
+
+
+def _struct_of(field: Field) -> type[msgspec.Struct] | None:
+    return next((bare(option) for option in alternatives(field.hint) if is_struct(option)), None)
+
+
+def _chosen(struct: type[msgspec.Struct], data: Mapping, search: tuple[str, ...]) -> type[msgspec.Struct] | None:
+    """Return the Parameters of the class that a table chooses; None where it names none that can be had."""
+    name = _name(struct, data)
+    if not isinstance(name, str):
+        return None
+    try:
+        return registry.parameters_of(registry.load(table_of(struct).kind, name, search))
+    except InputErrors:
+        return None
+
+
+def _name(struct: type[msgspec.Struct], data: Mapping) -> object:
+    field = next(field for field in table_of(struct).fields if field.names_kind)
+    return data.get(field.name, field.default)
+
+
+def _keys(struct: type[msgspec.Struct], data: Mapping, search: tuple[str, ...]) -> set[str]:
+    """Return the keys that a Struct knows, with those of the class it chooses in turn."""
+    keys = {field.name for field in table_of(struct).fields}
+    chosen = _chosen(struct, data, search) if table_of(struct).kind else None
+    return keys | (_keys(chosen, data, search) if chosen else set())

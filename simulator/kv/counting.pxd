@@ -1,5 +1,0 @@
-from simulator.kv.base cimport KVCache
-
-
-cdef class CountingKV(KVCache):
-    pass

@@ -1,0 +1,94 @@
+"""Learned coefficients of the latency models of BLIS: published sets, the user's own, and how far each may be trusted.
+
+beta prices an iteration; alpha, in microseconds, prices what happens outside it and does not block the engine. The sets
+are facts of inference-sim/inference-sim (Apache-2.0), restated digit by digit.
+"""
+import msgspec
+
+from simulator.domain.deployment import Deployment
+from simulator.errors import InputErrors, KeyFault, did_you_mean
+
+
+class Coefficients(msgspec.Struct, frozen=True, kw_only=True):
+    """One fit; `beta` and `alpha` in the order of the model they belong to.
+
+    The rest says what was measured for it: accelerators and models by their names here, tensor-parallel degrees; empty
+    where it does not matter or is not known.
+    """
+
+    beta: tuple[float, ...]
+    alpha: tuple[float, ...]
+    source: str = ""
+    accelerators: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+    tensor_parallel: tuple[int, ...] = ()
+    remark: str = ""            # known error outside of that
+
+    def warnings(self, name: str, deployment: Deployment | None) -> list[str]:
+        """Return in what respects `deployment` lies outside of what the set was fitted on."""
+        if deployment is None:
+            return []
+        ways = deployment.parallelism
+        respects = (
+            ("accelerator", deployment.accelerator.name, self.accelerators),
+            ("model", deployment.model.name, self.models),
+            ("tensor_parallel", ways.tensor_parallel, self.tensor_parallel),
+            ("pipeline_parallel", ways.pipeline_parallel, (1,)),
+            ("data_parallel", ways.data_parallel, (1,)))
+        return [_warning(name, what, found, fitted, self.remark)
+                for what, found, fitted in respects if fitted and found not in fitted]
+
+
+class Choice(msgspec.Struct, frozen=True, kw_only=True):
+    """The coefficients an experiment asked for: a published set, or its own numbers in place of it."""
+
+    name: str                   # of the set; "" where beta is the user's own
+    fit: Coefficients
+
+    def provenance(self) -> dict:
+        """Return where the numbers come from."""
+        return {"coefficients": self.name or "given", "source": self.fit.source,
+                "beta": list(self.fit.beta), "alpha": list(self.fit.alpha)}
+
+    def warnings(self, deployment: Deployment | None) -> list[str]:
+        """Return what a reader of the results should know; nothing for the user's own numbers."""
+        return self.fit.warnings(self.name, deployment) if self.name else []
+
+
+def choose(sets: dict[str, Coefficients], parameters, default: str | None) -> Choice:
+    """Return the coefficients that `parameters` ask for.
+
+    Parameters
+    ----------
+    sets : the published ones, by name.
+    parameters : has `coefficients`, `beta` and `alpha`, each None where the experiment does not give it.
+    default : name of the set to take where it gives neither set nor beta; None: there is none.
+
+    Raises
+    ------
+    InputErrors
+        An unknown set; neither set nor beta.
+    """
+    if parameters.coefficients is not None and parameters.beta is not None:
+        raise InputErrors([KeyFault("latency.coefficients: give a set or beta, not both")])
+    if parameters.beta is not None:
+        return Choice(name="", fit=Coefficients(beta=parameters.beta, alpha=parameters.alpha or (0.0, 0.0, 0.0)))
+    name = parameters.coefficients or default
+    if name not in sets:
+        problem = "no published set fits the deployment; name one or give beta" if name is None else f'no set "{name}"'
+        raise InputErrors([KeyFault(f"latency.coefficients: {problem}{did_you_mean(name or '', sets)}")])
+    fit = sets[name]
+    return Choice(name=name, fit=msgspec.structs.replace(fit, alpha=parameters.alpha) if parameters.alpha else fit)
+
+
+def linear_host_terms(alpha: tuple[float, ...]) -> dict[str, float]:
+    """Return alpha as keys of [latency.host]: constant, per prompt token, per output token.
+
+    Source: inference-sim, sim/latency, QueueingTime and OutputTokenProcessingTime of blackbox and crossmodel.
+    """
+    return {"queue_base_us": alpha[0], "queue_per_prompt_token_us": alpha[1], "output_token_us": alpha[2]}
+
+
+def _warning(name: str, what: str, found: object, fitted: tuple, remark: str) -> str:
+    listed = ", ".join(map(str, fitted))
+    return f'coefficients "{name}" were fitted on {what} {listed}, not {found}{f"; {remark}" if remark else ""}'

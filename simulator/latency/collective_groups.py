@@ -1,0 +1,44 @@
+"""Which accelerators of a replica talk to each other, and how a group lies over nodes."""
+from typing import NamedTuple
+
+from simulator.domain.deployment import Deployment
+from simulator.domain.parallelism import Parallelism
+
+GROUPS = ("tensor", "expert", "data", "pipeline")                                   # order of CollectiveGroup
+KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv")   # order of CollectiveKind
+ACCELERATORS_PER_NODE = 8       # where no node type is given: that of every HGX and DGX board
+
+
+class Group(NamedTuple):
+    """Ranks first, first + stride, ..., `size` of them."""
+
+    size: int
+    stride: int
+
+    def per_node(self, node_size: int) -> int:
+        """Return how many ranks of the group sit in one node of `node_size` accelerators."""
+        if self.size * self.stride <= node_size:
+            return self.size
+        return min(max(node_size // self.stride, 1), self.size)
+
+
+def groups_of(ways: Parallelism) -> dict[str, Group]:
+    """Return the groups of a replica by name, as in `GROUPS`.
+
+    Ranks are numbered within a stage first, tensor parallelism fastest. Experts regroup the ranks of a stage: those
+    that share an expert lie side by side.
+    """
+    tensor, data = ways.tensor_parallel, ways.data_parallel
+    stage = tensor * data
+    return {
+        "tensor": Group(tensor, 1),
+        "expert": Group(ways.expert_parallel, max(stage // ways.expert_parallel, 1)),
+        "data": Group(data, tensor),
+        "pipeline": Group(ways.pipeline_parallel, stage),
+    }
+
+
+def node_size(deployment: Deployment | None) -> int:
+    """Return the number of accelerators that one scale-up fabric joins."""
+    node = deployment.node if deployment else None
+    return node.scaleup_domain_size if node else ACCELERATORS_PER_NODE

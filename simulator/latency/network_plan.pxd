@@ -1,0 +1,29 @@
+"""What is sent, by whom, and after what: a collective as lanes of messages."""
+cimport cython
+from libc.stdint cimport int32_t, uint32_t
+
+
+cdef packed struct Lane:        # messages of one size from one node to another, one for each step
+    int32_t source, target      # nodes
+    double share                # of the collective's bytes, one message
+    uint32_t port               # UDP source port of step 0; another one, another choice among equal paths
+    uint32_t port_stride        # of further steps
+    int32_t num_steps
+    int32_t join                # of step 0 among the counters of joins; -1: each message waits for one other at most
+    int32_t first_edge          # what waits for it
+    int32_t num_edges
+
+
+cdef packed struct Edge:        # step s + lag of a lane waits for step s of the edge's owner
+    int32_t lane
+    int32_t lag                 # 0 or 1
+
+
+@cython.final
+cdef class Plan:
+    cdef readonly object lane_table, edge_table     # NumPy arrays that own what follows
+    cdef const Lane[::1] lanes
+    cdef const Edge[::1] edges
+    cdef const int32_t[::1] first                   # lanes whose step 0 waits for nothing
+    cdef const int32_t[::1] joins                   # messages that each step of a lane with a join waits for
+    cdef readonly long long num_messages

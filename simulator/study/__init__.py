@@ -1,0 +1,1 @@
+"""Questions asked of models rather than of one experiment: sweeps, searches, comparisons, whole training workloads."""

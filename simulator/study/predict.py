@@ -1,0 +1,67 @@
+"""How long one iteration takes under the latency model of an experiment, operator by operator."""
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from simulator import assemble
+from simulator.config.experiment import Experiment
+from simulator.config.load import load_experiment
+from simulator.errors import faults_of
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The duration of one iteration.
+
+    seconds : on the accelerator, unrounded.
+    iteration_seconds : as the engine sees it: with [latency.host], rounded to nanoseconds or [latency] resolution_us.
+    breakdown : seconds of each operator, of which `seconds` is the sum; empty where the backend has no parts to tell.
+    """
+
+    seconds: float
+    iteration_seconds: float
+    breakdown: dict[str, float] = field(default_factory=dict)
+
+
+def predict(experiment: str | os.PathLike | Experiment, prefill: Iterable[int | tuple[int, int]] = (),
+            decode: Iterable[int] = (), *,
+            overrides: Mapping[str, Any] | Iterable[str] | str | None = None) -> Prediction:
+    """Predict how long the iteration of one batch takes.
+
+    Parameters
+    ----------
+    experiment : a TOML file, or what `simulator.config.load.load_experiment` made of one; no workload is read.
+    prefill : prompt chunks: tokens computed, or (tokens computed, tokens of that prompt in the KV cache before).
+    decode : for each decoding sequence its context: tokens in the KV cache after the iteration.
+    overrides : as in `simulator.run`.
+
+    Raises
+    ------
+    InputErrors
+        What is wrong with the experiment.
+    ValueError
+        No sequence at all, or one that no engine could schedule.
+    """
+    file = getattr(experiment, "name", experiment)
+    if not isinstance(experiment, Experiment):
+        experiment = load_experiment(experiment, overrides)
+    elif overrides:
+        raise ValueError("overrides apply to a file; this experiment is already resolved")
+    chunks = [(each, 0) if hasattr(each, "__index__") else tuple(each) for each in prefill]
+    with faults_of(file):
+        return predict_batch(experiment, chunks, list(decode))
+
+
+def predict_batch(experiment: Experiment, chunks: list[tuple[int, int]], contexts: list[int]) -> Prediction:
+    """Predict as `predict` does; faults are told without the experiment's file, which the caller knows."""
+    model = assemble._latency(experiment, assemble.survey(experiment))
+    batch = (chunks, contexts, 1 + _drafts(experiment))
+    breakdown = model.breakdown(*batch) if hasattr(model, "breakdown") else {}
+    return Prediction(model.predict(*batch), model.predict_iteration_ns(*batch) / 1e9, breakdown)
+
+
+def _drafts(experiment: Experiment) -> int:
+    """Return the drafts that a decoding sequence verifies in an iteration."""
+    speculative = getattr(experiment.engine.parameters, "speculative", None)
+    return speculative.num_tokens if speculative else 0

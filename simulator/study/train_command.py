@@ -1,0 +1,47 @@
+"""`python -m simulator train EXPERIMENT.toml`: train the forests of an experiment ahead of its runs."""
+import argparse
+import sys
+from collections.abc import Callable
+
+from simulator import registry
+from simulator.config.experiment import Experiment
+from simulator.config.load import load_experiment
+from simulator.domain.deployment import Deployment
+from simulator.errors import InputErrors, KeyFault, faults_of
+
+TRAINED = "forest"              # the backend that learns from profiles
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    parser.add_argument("experiment", metavar="EXPERIMENT.toml")
+    parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="SECTION.KEY=VALUE",
+                        help="override one value of the file; VALUE is TOML; repeatable")
+    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+
+
+def run(options: argparse.Namespace, deployment_of: Callable[[Experiment], Deployment | None]) -> str:
+    """Train what an experiment needs; return the path of the tables.
+
+    deployment_of : works out the deployment of an experiment.
+
+    Raises
+    ------
+    InputErrors
+        The experiment or its profiles are wrong, or another backend is chosen.
+    """
+    from tqdm import tqdm  # only this command draws one bar for its sub-models
+
+    experiment = load_experiment(options.experiment, options.overrides)
+    latency = experiment.latency
+    with faults_of(options.experiment):
+        if latency.backend != TRAINED:
+            raise InputErrors([KeyFault(f'latency.backend: "{latency.backend}" is not trained; '
+                                        f'expected "{TRAINED}"')])
+        deployment = deployment_of(experiment)
+        if deployment is None:
+            raise InputErrors([KeyFault(f'latency.backend: "{TRAINED}" needs [model] and [hardware]')])
+        backend = registry.load("latency", TRAINED)
+        with tqdm(desc="training", unit=" sub-models", disable=options.quiet or not sys.stderr.isatty()) as bar:
+            return backend.train(latency.parameters, deployment, latency.collective is None,
+                                 lambda name: (bar.set_postfix_str(name), bar.update()))
