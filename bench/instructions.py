@@ -13,8 +13,8 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))       # last: an installed simulator is preferred
 
-from cases import Case, NoSink, Prepared  # noqa: E402 -- needs the path
-from limit import Limit, Unavailable  # noqa: E402
+from cases import Case, NoSink, Prepared
+from limit import Limit, Unavailable
 
 TIMED = "__pyx_pw_9simulator_6engine_7cluster_7Cluster_?run"    # Cluster.run in C; ?: its place among the methods
 SHARED = {"rate_per_s": 16.0, "system_prompts": (8, 512)}

@@ -12,6 +12,7 @@ from simulator.results.files import FileRecorder
 pytestmark = pytest.mark.benchmark(group="options", timer=time.process_time)
 
 PLAIN = Case()
+SMALL = Case(num_requests=20_000)
 LIGHT = Case(num_requests=20_000, rate_per_s=2.0)
 TABLES = ("requests", "iterations", "chrome_trace", "token_times")
 
@@ -27,8 +28,8 @@ SINKS = {       # name: case, rows that are produced, target
 FILES = {       # name: case, what is written, target
     "iteration table, written": (PLAIN, {"iterations": True}, "<= 2 x"),
     "iteration table, light load, written": (LIGHT, {"iterations": True}, "<= 2 x"),
-    "token times, written": (PLAIN, {"token_times": True}, ""),
-    "Chrome trace, written": (PLAIN, {"chrome_trace": True}, ""),
+    "token times, written": (SMALL, {"token_times": True}, ""),
+    "Chrome trace, written": (SMALL, {"chrome_trace": True}, ""),
 }
 
 

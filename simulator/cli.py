@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 
 from simulator import __version__, registry
@@ -33,7 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments.insert(0, "run")
     options = _parser(arguments[0]).parse_args(arguments, argparse.Namespace(began_s=began_s))
     try:
-        status = _study(options.command).run(options) if options.command in STUDIES else COMMANDS[options.command](options)
+        run = COMMANDS.get(options.command) or _study(options.command).run
+        status = run(options)
         sys.stdout.flush()
         return status
     except InputErrors as errors:
@@ -57,7 +59,8 @@ def _replace_closed_streams() -> None:
 
 def _discard_output() -> None:
     """Let Python not stumble at exit over what it could not print."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    with suppress(OSError):     # a stream of Python's own, without a descriptor
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _is_mistyped(word: str) -> bool:
@@ -115,17 +118,17 @@ def _schema(options: argparse.Namespace) -> int:
 
 
 COMMANDS = {"run": _run, "validate": _validate, "list": _list, "describe": _describe, "schema": _schema}
-# Each is a module simulator.study.<name>_command with `add_arguments(parser)` and `run(options) -> status`.
+# Command -> module of simulator.study, with `add_arguments(parser)` and `run(options) -> status`, and what it does.
 STUDIES = {
-    "predict": "how long one iteration takes, operator by operator",
-    "train": "train and cache the tables of the latency backend `forest`",
-    "collective": "time the collectives of a training workload, layer by layer",
-    "profile-layers": "write a table of per-layer times for the latency backend `aicb`",
+    "predict": ("predict_command", "how long one iteration takes, operator by operator"),
+    "train": ("train_command", "train and cache the tables of the latency backend `forest`"),
+    "collective": ("collective_command", "time the collectives of a training workload, layer by layer"),
+    "profile-layers": ("profile_layers", "write tables of per-layer times for the latency backend `aicb`"),
 }
 
 
 def _study(command: str):
-    return import_module(f"simulator.study.{command.replace('-', '_')}_command")
+    return import_module(f"simulator.study.{STUDIES[command][0]}")
 
 
 def _parser(chosen: str | None = None) -> argparse.ArgumentParser:
@@ -154,7 +157,7 @@ def _parser(chosen: str | None = None) -> argparse.ArgumentParser:
 
     commands.add_parser("schema", help="JSON Schema of the experiment file, for editors")
 
-    for name, purpose in STUDIES.items():
+    for name, (_, purpose) in STUDIES.items():
         study = commands.add_parser(name, help=purpose, description=purpose, allow_abbrev=False)
         if name == chosen:
             _study(name).add_arguments(study)
@@ -173,7 +176,8 @@ def _report(error: Exception) -> int:
         traceback.print_exception(error)
     if isinstance(error, OSError) and error.errno in OutputError.ERRNOS:
         _discard_output()
-        print(error if isinstance(error, OutputError) else OutputError("standard output", error), file=sys.stderr)
+        told = error if isinstance(error, OutputError) else OutputError(error.filename or "output", error)
+        print(told, file=sys.stderr)
         return PROGRAM_FAULT
     if blamed := registry.blame(error):
         print(f"simulator: {blamed}\nSIM_TRACEBACK=1 shows the way there.", file=sys.stderr)

@@ -47,7 +47,7 @@ class OutputError(OSError):
 
 
 class KeyFault(str):
-    """A fault of a key of the experiment, told by one who does not know its file: `key.path: what is wrong`."""
+    """A fault of a key, `key.path: what is wrong`, told by who does not know its file."""
 
 
 @contextmanager

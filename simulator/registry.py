@@ -28,9 +28,13 @@ KINDS = {
     }, "simulator.scheduling.base:Scheduler"),
     "latency": Kind("latency backend", "backend", {
         "aicb": "simulator.latency.aicb:Aicb",
+        "blackbox": "simulator.latency.blackbox:Blackbox",
+        "crossmodel": "simulator.latency.crossmodel:Crossmodel",
         "forest": "simulator.latency.forest:Forest",
         "linear": "simulator.latency.linear:Linear",
         "roofline": "simulator.latency.roofline:Roofline",
+        "step_roofline": "simulator.latency.step_roofline:StepRoofline",
+        "trained_physics": "simulator.latency.trained_physics:TrainedPhysics",
     }, "simulator.latency.base:LatencyModel"),
     "collective": Kind("collective model", "backend", {
         "busbw": "simulator.latency.collective_busbw:Busbw",
@@ -107,7 +111,7 @@ def parameters_of(chosen: type) -> type[msgspec.Struct]:
 
 
 def blame(error: BaseException) -> str | None:
-    """Tell an error that a user's class is to blame for: which class, what and where; None: no such class is."""
+    """Say which class of a user raised an error, what and where; None: none did."""
     frame, place = error.__traceback__, None
     while frame is not None:
         module = frame.tb_frame.f_globals.get("__name__")

@@ -1,4 +1,5 @@
 """What people type, what they read, and the exit status."""
+import errno
 import os
 import subprocess
 import sys
@@ -8,8 +9,9 @@ from pathlib import Path
 import pytest
 import tomli
 
+import simulator
 from simulator import cli
-from simulator.errors import InputErrors
+from simulator.errors import InputErrors, OutputError
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 LINEAR = str(CONFIGS / "linear.toml")
@@ -31,6 +33,7 @@ def run_experiment(monkeypatch):
     stand_in.run_experiment = run
     results = types.ModuleType("simulator.results")
     results.summary_table = lambda summary: "THE TABLE"
+    results.notes = lambda summary: ["it stood still"]
     monkeypatch.setitem(sys.modules, "simulator.api", stand_in)
     monkeypatch.setitem(sys.modules, "simulator.results", results)
     return stand_in
@@ -46,7 +49,7 @@ def test_options_of_run_reach_the_run(run_experiment, capsys):
     status = cli.main(["--quiet", "--out", "there", LINEAR, "--set", "seed=7", "--overwrite", "--set=name=other"])
     assert status == 0
     assert run_experiment.calls == [("other", 7, "there", True, True)]
-    assert capsys.readouterr().out == ""
+    assert capsys.readouterr() == ("", "warning: it stood still\n")      # what must be known comes quietly too
 
 
 def test_results_go_where_the_experiment_says(run_experiment, tmp_path):
@@ -113,13 +116,101 @@ def test_shipped_config_opens_with_what_it_shows_and_is_valid(config, capsys, tm
 
 def test_list_and_describe_and_schema_print(capsys):
     assert cli.main(["list", "latency", "backends"]) == 0
-    assert capsys.readouterr().out == "linear\nroofline\n"
+    assert {"linear", "roofline"} <= set(capsys.readouterr().out.splitlines())
     assert cli.main(["describe", "latency", "backend", "linear"]) == 0
     assert "base_us" in capsys.readouterr().out
     assert cli.main(["schema"]) == 0
     assert capsys.readouterr().out.startswith('{\n  "$schema"')
     assert cli.main(["describe", "router", "nearest"]) == 2
     assert capsys.readouterr().err == 'no router "nearest"; valid: round_robin\n'
+
+
+def test_other_backend_can_be_tried_from_the_command_line(capsys):
+    model = ["--set", "model.name=llama-3.1-8b", "--set", "hardware.name=h100-sxm-80gb"]
+    assert cli.main(["validate", LINEAR, "--set", "latency.backend=roofline", *model]) == 0
+    assert tomli.loads(capsys.readouterr().out)["latency"]["backend"] == "roofline"
+    assert cli.main(["validate", str(CONFIGS / "quickstart.toml"), "--set", "latency.backend=linear"]) == 0
+
+
+def test_validate_tells_what_is_derived_beside_the_experiment(capsys):
+    assert cli.main(["validate", str(CONFIGS / "quickstart.toml")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "# derived: engine.max_model_len = 131072"
+    assert lines[1].startswith("# derived: engine.num_gpu_blocks = ")
+    assert cli.main(["validate", LINEAR]) == 0          # says both itself
+    assert "derived" not in capsys.readouterr().out
+
+
+def test_version_is_told(capsys):
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["--version"])
+    assert caught.value.code == 0
+    assert capsys.readouterr().out == f"simulator {simulator.__version__}\n"
+
+
+@pytest.mark.parametrize(("word", "ending"), [
+    ("rum", "; did you mean run?"), ("profile-layer", "; did you mean profile-layers?"),
+    ("experiment", "; --help lists the commands")])
+def test_mistyped_command_is_refused_with_the_nearest(word, ending, capsys):
+    assert cli.main([word, "x.toml"]) == 2
+    assert capsys.readouterr() == ("", f'simulator: no command and no file "{word}"{ending}\n')
+
+
+def test_file_of_any_name_is_an_experiment(run_experiment, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine").write_text(f"extends = '{LINEAR}'")
+    assert cli.main(["mine"]) == 0
+
+
+def test_results_that_cannot_be_written_are_told_in_one_line(run_experiment, capsys):
+    run_experiment.interrupted_by = OutputError("results/linear", OSError(errno.ENOSPC, "?"))
+    assert cli.main([LINEAR]) == 1
+    assert capsys.readouterr().err == "results/linear: cannot be written: No space left on device\n"
+
+
+def test_error_of_a_users_class_is_no_fault_of_the_program(run_experiment, capsys, monkeypatch):
+    monkeypatch.setattr(cli.registry, "blame", lambda error: f'"my:Class", raised {error}')
+    run_experiment.interrupted_by = ZeroDivisionError("division by zero")
+    assert cli.main([LINEAR]) == 2
+    assert capsys.readouterr().err.splitlines()[0] == 'simulator: "my:Class", raised division by zero'
+
+
+def test_class_of_a_user_that_is_no_latency_backend_is_a_fault_of_the_input(capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    (tmp_path / "not_a_backend.py").write_text("class Nothing: pass")
+    assert cli.main(["validate", LINEAR, "--set", "latency.backend=not_a_backend:Nothing"]) == 2
+    assert capsys.readouterr().err == (
+        '--set: latency.backend: "not_a_backend:Nothing" is no latency backend: expected a subclass of '
+        "simulator.latency.base.LatencyModel\n")
+
+
+@pytest.mark.parametrize("closing", ["1>&-", "2>&-", "1>&- 2>&-"])
+def test_closed_streams_are_no_fault(closing):
+    line = f"{sys.executable} -m simulator validate configs/linear.toml {closing}"
+    done = subprocess.run(["bash", "-c", line], cwd=CONFIGS.parent, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
+def test_full_disk_under_the_output_is_told_in_one_line():
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([sys.executable, "-m", "simulator", "validate", LINEAR], stdout=full,
+                              stderr=subprocess.PIPE, text=True, cwd=CONFIGS.parent)
+    assert (done.returncode, done.stderr) == (1, "output: cannot be written: No space left on device\n")
+
+
+@pytest.mark.parametrize("command", cli.STUDIES)
+def test_every_study_has_its_options_and_its_run(command, capsys):
+    with pytest.raises(SystemExit) as caught:
+        cli.main([command, "--help"])
+    assert caught.value.code == 0
+    assert "usage: simulator" in capsys.readouterr().out
+    assert callable(cli._study(command).run)
+
+
+def test_studies_are_imported_only_when_asked_for():
+    done = python("-X", "importtime", "-m", "simulator", "validate", "configs/linear.toml")
+    assert "simulator.study" not in done.stderr
 
 
 def python(*arguments, **options):

@@ -9,10 +9,10 @@ from simulator.errors import InputErrors
 
 
 def forget(struct: type[msgspec.Struct], below: dict, above: Mapping, search: tuple[str, ...]) -> None:
-    """Take out of `below` the keys that only a class knows which `above` no longer chooses.
+    """Drop the keys of a class that the next layer no longer chooses.
 
-    So `latency.backend` alone can be overridden, or given in a file that extends another. Keys that nobody knows stay,
-    to be refused.
+    Those that its successor knows too stay. So `latency.backend` alone can be overridden, or given in a file that
+    extends another. Keys that nobody knows stay as well, to be refused.
 
     Parameters
     ----------

@@ -68,7 +68,7 @@ class Engine(Section, kw_only=True):
 
 
 class Collective(Section, kw_only=True):
-    """How long accelerators take to exchange data, [latency.collective], with the model's own keys."""
+    """How accelerators exchange data, [latency.collective], with the model's keys."""
 
     backend: Annotated[str, Meta(description="what predicts the duration of a collective")]
     parameters: Annotated[Any, Meta(extra={"kind": "collective"})]

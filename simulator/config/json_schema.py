@@ -77,8 +77,10 @@ def _option(option: Any, definitions: dict) -> dict[str, Any]:
     if is_struct(option):
         return _table(bare(option), (), definitions)
     if (element := element_of(option)) is not None:
-        size = node_of(option).min_length
-        return {"type": "array", "items": _value(element, definitions)} | ({"minItems": size} if size else {})
+        node = node_of(option)
+        sizes = {"minItems": node.min_length or None, "maxItems": node.max_length}
+        return {"type": "array", "items": _value(element, definitions)} | {
+            key: size for key, size in sizes.items() if size is not None}
     return msgspec.json.schema(option)
 
 

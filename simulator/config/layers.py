@@ -36,7 +36,7 @@ class Layers:
         self._folders = ("",)
 
     def add(self, data: Mapping, source: Source) -> None:
-        """Lay a table over what is there; where it chooses another class, the keys of the former one are forgotten."""
+        """Lay a table over what is there; a new choice drops keys of the former one."""
         self._folders = ("", source.folder, *self._folders)
         forget(Experiment, self.data, data, self._folders)
         self.merge(data, source)

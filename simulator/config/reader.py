@@ -111,7 +111,8 @@ class Reader:
         read = [self._value(element_of(option), each, (*path, i)) for i, each in enumerate(value)]
         if any(each is MISSING for each in read):
             return MISSING
-        if len(read) < (node_of(option).min_length or 0):
+        node = node_of(option)
+        if len(read) < (node.min_length or 0) or (node.max_length is not None and len(read) > node.max_length):
             return self._unexpected(option, value, path)
         return get_origin(bare(option))(read)
 

@@ -38,12 +38,19 @@ def _words(hint: Any, is_plural: bool = False) -> str:
             shown = ", ".join(show(value) for value in sorted(values, key=str))
             return f"one of {shown}" if len(values) > 1 else shown
         case inspect.VarTupleType() | inspect.ListType():
-            size = f", at least {node.min_length}" if node.min_length else ""
-            return ("lists of " if is_plural else "a list of ") + _words(element_of(hint), is_plural=True) + size
+            lists = "lists of " if is_plural else "a list of "
+            return lists + _words(element_of(hint), is_plural=True) + _size(node.min_length, node.max_length)
         case inspect.StructType() | inspect.DictType():
             return "tables" if is_plural else "a table"
         case _:
             return "any value"
+
+
+def _size(least: int | None, most: int | None) -> str:
+    if least is not None and least == most:
+        return f", exactly {least}"
+    bounds = [f"at least {least}"] * bool(least) + [f"at most {most}"] * (most is not None)
+    return "".join(f", {bound}" for bound in bounds)
 
 
 def _bounds(node: inspect.IntType | inspect.FloatType) -> str:

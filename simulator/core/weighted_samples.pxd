@@ -35,3 +35,4 @@ cdef class WeightedSamples:
 
     cdef int _add_slowly(self, int64_t value, int32_t weight) except -1 nogil
     cdef int _grow(self) except -1 nogil
+    cdef void _merge(self) noexcept nogil

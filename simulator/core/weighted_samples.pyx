@@ -33,6 +33,7 @@ cdef extern from *:
 
 cdef enum:
     WEIGHT_MASK = (1 << WEIGHT_BITS) - 1
+    MERGED_FROM = 1 << 23       # entries: below, memory is cheaper than sorting; above, most values come again
 
 
 @cython.final
@@ -68,18 +69,47 @@ cdef class WeightedSamples:
 
     cdef int _grow(self) except -1 nogil:
         cdef int64_t room = max(<int64_t>4096, 2 * self._room)
-        cdef void* packed = realloc(self._packed, room * sizeof(uint64_t))
+        cdef void* packed
+        if self.size >= MERGED_FROM:
+            with gil:
+                self._sort()
+            self._merge()
+            if self.size <= self._room // 2:
+                return 0
+        packed = realloc(self._packed, room * sizeof(uint64_t))
         if packed == NULL:
             return out_of_memory()
         self._packed = <uint64_t*>packed
         self._room = room
         return 0
 
+    cdef void _merge(self) noexcept nogil:
+        """Make one entry of neighbours with the same value, as far as its weight fits."""
+        cdef int64_t i, last = 0
+        cdef uint64_t weight
+        for i in range(1, self.size):
+            weight = (self._packed[last] & WEIGHT_MASK) + (self._packed[i] & WEIGHT_MASK)
+            if self._packed[i] >> WEIGHT_BITS == self._packed[last] >> WEIGHT_BITS and weight <= WEIGHT_MASK:
+                self._packed[last] = (self._packed[last] & ~<uint64_t>WEIGHT_MASK) | weight
+            else:
+                last += 1
+                self._packed[last] = self._packed[i]
+        self.size = last + 1
+
     def observe(self, int64_t value, int32_t weight=1):
         """Add `weight` (>= 1) observations of `value` (>= 0)."""
         if value < 0 or weight < 1:
             raise ValueError(f"expected a value >= 0 and a weight >= 1, found {value} and {weight}")
         self.add(value, weight)
+
+    def observe_all(self, const int64_t[::1] values, const int32_t[::1] weights):
+        """Add many: `weights[i]` (>= 1) observations of `values[i]` (>= 0)."""
+        cdef int64_t i
+        if len(values) != len(weights) or np.less(values, 0).any() or np.less(weights, 1).any():
+            raise ValueError("expected as many weights >= 1 as values >= 0")
+        with nogil:
+            for i in range(values.shape[0]):
+                self.add(values[i], weights[i])
 
     def total_weight(self):
         """Return the number of observations."""

@@ -268,8 +268,9 @@ cdef class Cluster:
         kv = replica.scheduler.kv
         text = int(self._requests[row].prompt_tokens) + int(self._requests[row].output_tokens)
         blocks = -(-text // kv.block_size)
-        reason = (f"needs {blocks} KV blocks for {text} tokens, the replica has {kv.num_blocks}; vLLM refuses to start with "
-                  "such a max_model_len: lower it or give more blocks" if blocks > kv.num_blocks else
-                  "needs more tokens in one iteration than the budget allows: raise max_num_batched_tokens")
+        reason = "needs more tokens in one iteration than the budget allows: raise max_num_batched_tokens"
+        if blocks > kv.num_blocks:
+            reason = (f"needs {blocks} KV blocks for {text} tokens, the replica has {kv.num_blocks}; vLLM refuses to "
+                      "start with such a max_model_len: lower it or give more blocks")
         return (f"replica {replica.index}: stuck: request {self.workload.request_ids[row]} and "
                 f"{replica.scheduler.waiting.size - 1} behind it wait for ever: it {reason}")

@@ -11,6 +11,7 @@ from simulator.domain.tables cimport ReplicaRow
 from simulator.engine.acceptance cimport Acceptance
 from simulator.engine.delivery cimport Delivery
 from simulator.engine.recorder cimport Recorder
+from simulator.engine.row_list cimport RowList
 from simulator.engine.run_ahead cimport RunAhead
 from simulator.kv.base cimport KVCache
 from simulator.latency.base cimport LatencyModel
@@ -47,8 +48,7 @@ cdef class Replica:
     cdef RunAhead _run                      # iterations with the members of the batch, which is their first
     cdef int32_t* _finished                 # slots that end in the iteration at hand
     cdef int32_t _num_finished
-    cdef int32_t* _aborted                  # rows that timed out while running; they leave when the iteration ends
-    cdef int32_t _num_aborted, _room_aborted
+    cdef RowList _aborted                   # rows that timed out while running; they leave when the iteration ends
     cdef object _observer                   # .scheduled(replica) and .ended(replica) are called around every iteration;
                                             # None: nobody watches
     cdef int32_t _num_late                  # members with late_ns > 0
@@ -74,6 +74,7 @@ cdef class Replica:
 
     # What needs the GIL.
     cdef int _raise_latency_fault(self) except -1 nogil
+    cdef int _check(self) except -1 nogil
     cdef int _observe_scheduled(self) except -1 nogil
     cdef int _observe_ended(self) except -1 nogil
 
@@ -91,7 +92,6 @@ cdef class Replica:
     cdef int _record(self, const Batch* batch) except -1 nogil
     # `is_in_progress`: clients may have given up while it ran; they get no token.
     cdef int _sample_members(self, const Batch* batch, bint is_in_progress) except -1 nogil
-    cdef bint _is_aborted(self, int32_t row) noexcept nogil
     cdef int _collect_aborted(self) except -1 nogil
     cdef int _return(self, const Entry* entry, int64_t now_ns) except -1 nogil
     cdef int _free_finished(self) except -1 nogil

@@ -1,21 +1,22 @@
 """One serving instance: the order of an iteration, and nothing of any policy."""
 from libc.stdint cimport int32_t, int64_t
-from libc.stdlib cimport free, malloc, realloc
+from libc.stdlib cimport free, malloc
 cimport cython
 
 from simulator.core.clock cimport NEVER_NS
-from simulator.core.errors cimport out_of_memory
+from simulator.core.debug cimport SIM_DEBUG
 from simulator.core.finish_heap cimport FinishHeap
-from simulator.domain.batch cimport BatchShape
 from simulator.domain.request cimport COMPLETED, DROPPED, REJECTED, RUNNING, TIMED_OUT, Request
 from simulator.engine.run_ahead cimport (
     END_OF_CLOCK_NS, RunAhead, add_used_blocks, cut_run, free_run, move_to, plan_run, reserve_run)
+from simulator.engine.row_list cimport add_row, has_row
 from simulator.kv.base cimport blocks_for
 from simulator.latency.base cimport LatencyModel
 from simulator.scheduling.base cimport Scheduler, Sequence
 from simulator.domain.iteration cimport Batch, Entry, Preempted, free_batch, reserve_batch
 
 cdef enum:
+    OFTEN_CHECKED = 100         # iterations: a debug build checks the first ones, then every so many
     FRUITLESS_LIMIT = 20000     # preemptions without a token that make a livelock; a step preempts max_running at most
 
 
@@ -30,6 +31,7 @@ cdef class Replica:
 
     def __init__(self, int32_t index, Scheduler scheduler, LatencyModel latency, setup):
         cdef Request[::1] requests = setup.workload.requests
+        cdef int32_t i
         self.index = self.row.replica = index
         self.scheduler = scheduler
         self.row.num_blocks = scheduler.kv.num_blocks
@@ -44,16 +46,12 @@ cdef class Replica:
         self._max_in_flight = 2 if setup.is_async else 1
         self._finish = FinishHeap()
         self.wake_ns = NEVER_NS
-        self._reserve(scheduler.max_running)
-
-    def _reserve(self, size_t room):
-        cdef int32_t i
         reserve_run(&self._run)
-        self._finished = <int32_t*>malloc(room * sizeof(int32_t))
+        self._finished = <int32_t*>malloc(scheduler.max_running * sizeof(int32_t))
         if self._finished == NULL:
             raise MemoryError()
         for i in range(self._max_in_flight):
-            reserve_batch(&self._batches[i], room)
+            reserve_batch(&self._batches[i], scheduler.max_running)
 
     def __dealloc__(self):
         cdef int32_t i
@@ -61,7 +59,7 @@ cdef class Replica:
             free_batch(&self._batches[i])
         free_run(&self._run)
         free(self._finished)
-        free(self._aborted)
+        free(self._aborted.rows)
 
     cdef int advance(self, int64_t until_ns, int64_t horizon_ns) except -1 nogil:
         cdef int64_t now_ns
@@ -92,7 +90,6 @@ cdef class Replica:
 
     cdef int time_out(self, int32_t row, int64_t now_ns) except -1 nogil:
         cdef Request* request = &self._requests[row]
-        cdef void* aborted
         if request.status >= COMPLETED:
             return 0
         if self._run.length > 1:
@@ -103,15 +100,7 @@ cdef class Replica:
             if self._num_in_flight == 0:
                 self.wake_ns = now_ns                   # it may have blocked the queue
             return 0
-        if self._num_aborted == self._room_aborted:
-            aborted = realloc(self._aborted, (2 * self._room_aborted + 16) * sizeof(int32_t))
-            if aborted == NULL:
-                return out_of_memory()
-            self._aborted = <int32_t*>aborted
-            self._room_aborted = 2 * self._room_aborted + 16
-        self._aborted[self._num_aborted] = row
-        self._num_aborted += 1
-        return 0
+        return add_row(&self._aborted, row)
 
     cdef int64_t first_open_ns(self) noexcept nogil:
         return self._batches[self._first].start_ns if self._num_in_flight > 0 else NEVER_NS
@@ -136,6 +125,18 @@ cdef class Replica:
             self._latency.raise_if_failed()
         return 0
 
+    cdef int _check(self) except -1 nogil:
+        with gil:
+            self.check()
+        return 0
+
+    def check(self):
+        """Raise RuntimeError unless blocks, members, queues and heaps agree; between iterations."""
+        self.scheduler.check()
+        self._finish.check()
+        if self.scheduler.grouping and self._finish.size != self.scheduler.num_members:
+            raise RuntimeError(f"{self._finish.size} members end some time, {self.scheduler.num_members} run")
+
     cdef int _observe_scheduled(self) except -1 nogil:
         with gil:
             self._observer.scheduled(self)
@@ -145,8 +146,6 @@ cdef class Replica:
         with gil:
             self._observer.ended(self)
         return 0
-
-    # ---- an iteration begins
 
     cdef int _begin(self, int64_t now_ns, int64_t horizon_ns) except -1 nogil:
         cdef Batch* batch
@@ -229,13 +228,13 @@ cdef class Replica:
             slot = self.scheduler._links.next(slot)
         return 0
 
-    # ---- an iteration ends
-
     cdef int _complete(self) except -1 nogil:
         cdef Batch* batch = &self._batches[self._first]
         if self._run.length > 1:
             self._end_run(batch)
         self._end_iteration(batch)
+        if SIM_DEBUG and (self.row.iterations < OFTEN_CHECKED or self.row.iterations % OFTEN_CHECKED == 0):
+            self._check()
         if self._observer is not None:
             self._observe_ended()
         self._first = self._first + 1 if self._first + 1 < self._max_in_flight else 0
@@ -273,7 +272,7 @@ cdef class Replica:
         if self.scheduler.grouping:
             self._sample_members(batch, True)
             self.scheduler.advance()
-        if self._num_aborted > 0:
+        if self._aborted.size > 0:
             self._collect_aborted()
         while self._finish.size > 0 and self._finish.top_iteration() <= self.scheduler.iteration:
             slot = self._finish.pop()
@@ -290,27 +289,25 @@ cdef class Replica:
         return 0
 
     cdef int _record(self, const Batch* batch) except -1 nogil:
-        cdef const BatchShape* shape = &batch.shape
         self._recorder.iterations += 1
         self.row.iterations += 1
         self.row.busy_ns += batch.duration_ns
         self.row.used_block_ns += <double>batch.used_blocks * <double>batch.duration_ns
-        self.row.prefill_tokens += shape.prefill_tokens
-        self.row.decode_tokens += shape.decode_tokens
-        if batch.used_blocks > self.row.peak_used_blocks:
-            self.row.peak_used_blocks = batch.used_blocks
+        self.row.prefill_tokens += batch.shape.prefill_tokens
+        self.row.decode_tokens += batch.shape.decode_tokens
+        self.row.peak_used_blocks = max(self.row.peak_used_blocks, batch.used_blocks)
         return self._recorder.iteration(self.index, batch) if self._recorder.wants_iterations else 0
 
     cdef int _sample_members(self, const Batch* batch, bint is_in_progress) except -1 nogil:
         """Count a token, and the gap before it, for each member with a turn."""
         cdef int32_t slot, usual = batch.num_members
         cdef Sequence* sequence
-        if self._num_late > 0 or self._recorder.wants_tokens or self._num_aborted > 0:
+        if self._num_late > 0 or self._recorder.wants_tokens or self._aborted.size > 0:
             slot = self.scheduler._running.head
             while slot >= 0:
                 sequence = &self.scheduler._sequences[slot]
                 if sequence.is_member and not sequence.is_starved:
-                    if is_in_progress and self._is_aborted(sequence.row):
+                    if is_in_progress and has_row(&self._aborted, sequence.row):
                         usual -= 1
                     else:
                         if sequence.late_ns > 0:
@@ -327,19 +324,12 @@ cdef class Replica:
             self._recorder.gaps.add(batch.duration_ns, usual)
         return 0
 
-    cdef bint _is_aborted(self, int32_t row) noexcept nogil:
-        cdef int32_t i
-        for i in range(self._num_aborted):
-            if self._aborted[i] == row:
-                return True
-        return False
-
     cdef int _collect_aborted(self) except -1 nogil:
         """Let requests whose clients gave up meanwhile leave without a token."""
         cdef int32_t i, slot
         cdef Sequence* sequence
-        for i in range(self._num_aborted):
-            slot = self.scheduler.slot_of(self._aborted[i])
+        for i in range(self._aborted.size):
+            slot = self.scheduler.slot_of(self._aborted.rows[i])
             if slot < 0:
                 continue
             sequence = &self.scheduler._sequences[slot]
@@ -349,7 +339,7 @@ cdef class Replica:
                 self._requests[sequence.row].output_tokens = self.scheduler.outputs(slot) - 1
             self._delivery.leave(sequence.row, TIMED_OUT, -1)
             self.scheduler.finish(slot)
-        self._num_aborted = 0
+        self._aborted.size = 0
         return 0
 
     cdef int _return(self, const Entry* entry, int64_t now_ns) except -1 nogil:

@@ -54,6 +54,9 @@ cdef class KVCache:
     # is asked of it (release, allocate).
     cdef void settle(self, int32_t slot, int64_t num_computed) noexcept nogil
 
+    # Blocks that a sequence owns; of a member, between iterations, with `num_computed` tokens in KV. For check().
+    cdef int32_t owned_blocks(self, int32_t slot, bint is_member, int64_t num_computed) noexcept nogil
+
     # Give members their blocks for an iteration of this phase: begin, then serve those with order < `order`, in order;
     # again with larger orders. The caller has checked that free_blocks >= _due[phase].
     cdef void step_begin(self, int32_t phase) noexcept nogil

@@ -65,6 +65,9 @@ cdef class KVCache:
     cdef void settle(self, int32_t slot, int64_t num_computed) noexcept nogil:
         pass
 
+    cdef int32_t owned_blocks(self, int32_t slot, bint is_member, int64_t num_computed) noexcept nogil:
+        return self._owned[slot]
+
     cdef void step_begin(self, int32_t phase) noexcept nogil:
         pass
 

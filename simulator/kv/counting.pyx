@@ -33,6 +33,9 @@ cdef class CountingKV(KVCache):
     cdef void settle(self, int32_t slot, int64_t num_computed) noexcept nogil:
         self._owned[slot] = blocks_for(num_computed, self.block_size)
 
+    cdef int32_t owned_blocks(self, int32_t slot, bint is_member, int64_t num_computed) noexcept nogil:
+        return blocks_for(num_computed, self.block_size) if is_member else self._owned[slot]
+
     cdef void step_begin(self, int32_t phase) noexcept nogil:
         self.free_blocks -= self._due[phase]
 

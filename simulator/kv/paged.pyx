@@ -356,7 +356,7 @@ cdef class PagedKV(KVCache):
         return public + len({self._blocks[block].hash for block in range(1, self.num_blocks + 1)
                              if self._blocks[block].hash != 0 and self._blocks[block].chain == PRIVATE})
 
-    def check(self):
+    def check(self, _owned_total=None):
         """Raise RuntimeError unless queue, references, tables and prefix cache agree."""
         cdef int32_t block, slot, i
         references = [0] * (self.num_blocks + 1)

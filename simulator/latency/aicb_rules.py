@@ -7,6 +7,7 @@ from msgspec import Meta
 from simulator.domain.deployment import Deployment
 from simulator.domain.host import Microseconds
 from simulator.errors import InputErrors, KeyFault
+from simulator.latency.aicb_profile import DISPATCH_SHARE
 from simulator.latency.aicb_rows import Row, Rules, decode_rows, prefill_row
 from simulator.latency.aicb_tables import Layout, Table, model_in, read_layout
 from simulator.latency.efficiency import COLLECTIVE_LATENCY_US
@@ -14,9 +15,6 @@ from simulator.latency.efficiency import COLLECTIVE_LATENCY_US
 Count = Annotated[int, Meta(ge=1)]
 Gbps = Annotated[float, Meta(ge=1e-3, le=1e9)]
 
-# An expert exchange is two all-to-alls: combine sends 2 bytes an element, dispatch fp8 with a float32 scale for every
-# 128 elements, 2 x 0.515625 (FP8_FACTOR in aliyun/aicb at 23eec3c, mocked_model/inference/MockedDeepSeek.py).
-DISPATCH_BYTES, COMBINE_BYTES = 1 + 4 / 128, 2
 # What vidur-alibabacloud (aliyun/SimAI at cef83f9d) does: "Gbps" of 2**30 bits, and 1 us for a component that a layer
 # does not have.
 UPSTREAM_GIGA, UPSTREAM_ABSENT_NS = 2.0 ** 30, 1000.0
@@ -131,7 +129,7 @@ def _rules(parameters: AicbParameters, deployment: Deployment, collective, phase
 def _exchange(parameters: AicbParameters, collective, chosen: str, phase: str):
     """Return the price of one expert exchange, dispatch and combine, by its bytes."""
     if chosen == "collective":
-        shares = [each / (DISPATCH_BYTES + COMBINE_BYTES) for each in (DISPATCH_BYTES, COMBINE_BYTES)]
+        shares = [each / (DISPATCH_SHARE + 1) for each in (DISPATCH_SHARE, 1)]
         return lambda num_bytes: sum(
             collective.predict("expert", "all_to_all", num_bytes * share) * 1e9 for share in shares)
     link = {"prefill": "rdma", "decode": "nvlink"}[phase] if chosen == "by_phase" else chosen

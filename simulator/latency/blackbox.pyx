@@ -13,12 +13,10 @@ from msgspec import Meta
 
 from simulator.domain.batch cimport BatchShape
 from simulator.latency.base cimport LatencyModel
+from simulator.latency.batch_view cimport BatchView
 
 from simulator.latency.blackbox_sets import SETS
-from simulator.latency.coefficients import choose, linear_host_terms
-
-Coefficient = Annotated[float, Meta(ge=0, le=1e12)]
-Three = Meta(min_length=3, max_length=3)
+from simulator.latency.coefficients import Alpha, Coefficient, choose, linear_host_terms
 
 
 class BlackboxParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -26,9 +24,9 @@ class BlackboxParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
 
     coefficients: Annotated[str | None, Meta(description=(
         "published set, model/accelerator/tpN; default: that of the deployment, unless beta is given"))] = None
-    beta: Annotated[Annotated[tuple[Coefficient, ...], Three] | None, Meta(description=(
+    beta: Annotated[Annotated[tuple[Coefficient, ...], Meta(min_length=3, max_length=3)] | None, Meta(description=(
         "us an iteration, us a prompt token, us a decode token"))] = None
-    alpha: Annotated[Annotated[tuple[Coefficient, ...], Three] | None, Meta(description=(
+    alpha: Annotated[Alpha | None, Meta(description=(
         "us a request and us a prompt token before it queues, us an output token; default: of the set, or 0"))] = None
 
 
@@ -50,6 +48,12 @@ cdef class Blackbox(LatencyModel):
     cdef double batch_ns(self, const BatchShape* shape) noexcept nogil:
         return 1e3 * (self._iteration + self._prefill * <double>shape.prefill_tokens
                       + self._decode * <double>shape.decode_tokens)
+
+    def breakdown(self, prefill=(), decode=(), int tokens_per_decode=1) -> dict:
+        """Return the seconds of each term; arguments as `predict`, whose result is their sum."""
+        cdef BatchView batch = BatchView(prefill, decode, tokens_per_decode)
+        return {"iteration": 1e-6 * self._iteration, "prefill": 1e-6 * self._prefill * batch.shape.prefill_tokens,
+                "decode": 1e-6 * self._decode * batch.shape.decode_tokens}
 
     def host_terms(self) -> dict:
         """Return what the coefficients say of [latency.host]: its keys, in microseconds."""

@@ -5,7 +5,7 @@ measurements of vLLM 0.8.4 (gpt-oss: 0.10.1.1). Left out: models that are not in
 afterwards. Among so few measurements the optimiser shifted cost between the three terms: several sets price a decode
 token at hundreds of microseconds beside a low constant, so that they hold near the load they were fitted at only.
 """
-from simulator.latency.coefficients import Coefficients
+from simulator.latency.coefficients import Fit
 
 SOURCE = "inference-sim/inference-sim@1a6eb353 defaults.yaml, models[]; vLLM 0.8.4, gpt-oss 0.10.1.1"
 ACCELERATORS = {"a100": ("a100-sxm-80gb", "a100-pcie-80gb"), "h100": ("h100-sxm-80gb",)}
@@ -106,7 +106,7 @@ FITS = {
 }
 
 SETS = {
-    f"{model}/{accelerator}/tp{tensor}": Coefficients(
+    f"{model}/{accelerator}/tp{tensor}": Fit(
         beta=beta, alpha=alpha, source=SOURCE, models=(model,), accelerators=ACCELERATORS[accelerator],
         tensor_parallel=(tensor,))
     for model, fits in FITS.items() for (accelerator, tensor), (beta, alpha) in fits.items()

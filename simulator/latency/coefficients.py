@@ -3,13 +3,20 @@
 beta prices an iteration; alpha, in microseconds, prices what happens outside it and does not block the engine. The sets
 are facts of inference-sim/inference-sim (Apache-2.0), restated digit by digit.
 """
+from typing import Annotated
+
 import msgspec
+from msgspec import Meta
 
 from simulator.domain.deployment import Deployment
+from simulator.domain.host import MAX_US
 from simulator.errors import InputErrors, KeyFault, did_you_mean
 
+Coefficient = Annotated[float, Meta(ge=0, le=MAX_US)]
+Alpha = Annotated[tuple[Coefficient, ...], Meta(min_length=3, max_length=3)]
 
-class Coefficients(msgspec.Struct, frozen=True, kw_only=True):
+
+class Fit(msgspec.Struct, frozen=True, kw_only=True):
     """One fit; `beta` and `alpha` in the order of the model they belong to.
 
     The rest says what was measured for it: accelerators and models by their names here, tensor-parallel degrees; empty
@@ -43,7 +50,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     """The coefficients an experiment asked for: a published set, or its own numbers in place of it."""
 
     name: str                   # of the set; "" where beta is the user's own
-    fit: Coefficients
+    fit: Fit
 
     def provenance(self) -> dict:
         """Return where the numbers come from."""
@@ -55,7 +62,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
         return self.fit.warnings(self.name, deployment) if self.name else []
 
 
-def choose(sets: dict[str, Coefficients], parameters, default: str | None) -> Choice:
+def choose(sets: dict[str, Fit], parameters, default: str | None) -> Choice:
     """Return the coefficients that `parameters` ask for.
 
     Parameters
@@ -72,7 +79,7 @@ def choose(sets: dict[str, Coefficients], parameters, default: str | None) -> Ch
     if parameters.coefficients is not None and parameters.beta is not None:
         raise InputErrors([KeyFault("latency.coefficients: give a set or beta, not both")])
     if parameters.beta is not None:
-        return Choice(name="", fit=Coefficients(beta=parameters.beta, alpha=parameters.alpha or (0.0, 0.0, 0.0)))
+        return Choice(name="", fit=Fit(beta=parameters.beta, alpha=parameters.alpha or (0.0, 0.0, 0.0)))
     name = parameters.coefficients or default
     if name not in sets:
         problem = "no published set fits the deployment; name one or give beta" if name is None else f'no set "{name}"'

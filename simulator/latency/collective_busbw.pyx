@@ -55,6 +55,8 @@ cdef class Busbw(RememberingCollective):
     cdef bint _is_simai
 
     def __init__(self, parameters, deployment):
+        if deployment is None:
+            raise ValueError("collective busbw needs a deployment")
         ways = deployment.parallelism
         self._set(parameters, links_of(parameters, deployment), groups_of(ways), ways.num_accelerators)
 

@@ -16,13 +16,12 @@ from msgspec import Meta
 
 from simulator.domain.batch cimport BatchShape
 from simulator.latency.base cimport LatencyModel
+from simulator.latency.batch_view cimport BatchView
 
-from simulator.latency.coefficients import Coefficients, choose, linear_host_terms
-
-Coefficient = Annotated[float, Meta(ge=0, le=1e12)]
+from simulator.latency.coefficients import Alpha, Coefficient, Fit, choose, linear_host_terms
 
 SETS = {
-    "blis": Coefficients(
+    "blis": Fit(
         beta=(116.110, 1226.868, 19.943, 9445.157), alpha=(13732.0, 0.0, 860.6),
         source="inference-sim/inference-sim, training/ledger.md, iteration 3 (commit 126b98d5); vLLM on H100",
         accelerators=("h100-sxm-80gb",), models=("llama-2-7b", "llama-2-70b", "codellama-34b", "mixtral-8x7b"),
@@ -37,7 +36,7 @@ class CrossmodelParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
     beta: Annotated[Annotated[tuple[Coefficient, ...], Meta(min_length=4, max_length=4)] | None, Meta(description=(
         "us a layer, us a decode token and million KV elements, us a token of a model with experts, us of tensor "
         "parallelism"))] = None
-    alpha: Annotated[Annotated[tuple[Coefficient, ...], Meta(min_length=3, max_length=3)] | None, Meta(description=(
+    alpha: Annotated[Alpha | None, Meta(description=(
         "us a request and us a prompt token before it queues, us an output token; default: of the set, or 0"))] = None
 
 
@@ -68,6 +67,14 @@ cdef class Crossmodel(LatencyModel):
         cdef double decodes = <double>shape.decode_tokens
         return 1e3 * (self._layers + self._decode * decodes * self._kv_width
                       + self._expert_token * (<double>shape.prefill_tokens + decodes) + self._barrier)
+
+    def breakdown(self, prefill=(), decode=(), int tokens_per_decode=1) -> dict:
+        """Return the seconds of each term; arguments as `predict`, whose result is their sum."""
+        cdef BatchView batch = BatchView(prefill, decode, tokens_per_decode)
+        cdef double decodes = <double>batch.shape.decode_tokens
+        return {"layers": 1e-6 * self._layers, "decode": 1e-6 * self._decode * decodes * self._kv_width,
+                "experts": 1e-6 * self._expert_token * (batch.shape.prefill_tokens + decodes),
+                "barrier": 1e-6 * self._barrier}
 
     def host_terms(self) -> dict:
         """Return what the coefficients say of [latency.host]: its keys, in microseconds."""

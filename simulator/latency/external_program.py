@@ -28,6 +28,7 @@ INPUTS = "astra-sim-alibabacloud"       # of a checkout; what the program reads 
 LAYER = "collective"
 SHOWN = 400                             # characters of the program's messages
 COLUMNS = {False: 5, True: 6}           # exposed communication in us: forward; weight gradient
+LONGEST_US = 1e12                       # eleven days
 _SECTION = "latency.collective"
 
 
@@ -79,14 +80,13 @@ class ExternalProgram:
         arguments = self._arguments(num_gpus)
         key = _digest([self._depends_on, workload, json.dumps(arguments), str(is_weight_gradient)])
         entry = self._cache / f"collective-{key}.json"
-        try:
-            us = json.loads(entry.read_bytes())["us"]
-        except (OSError, ValueError, KeyError, TypeError):
-            us = self._run(arguments, workload, is_weight_gradient)
-            self.num_runs += 1
-            _store(entry, {"us": us, "arguments": arguments, "workload": workload})
-        else:
+        us = _stored(entry)
+        if us is not None:
             self.num_cached += 1
+            return us
+        us = self._run(arguments, workload, is_weight_gradient)
+        self.num_runs += 1
+        _store(entry, {"us": us, "arguments": arguments, "workload": workload})
         return us
 
     def _file_faults(self) -> Iterable[str]:
@@ -146,28 +146,32 @@ class ExternalProgram:
 
 
 def _call(command: list[str], folder: Path, environment: dict[str, str], time_limit_s: float) -> str:
-    """Run a program to its end, with all its children within the limit; return the end of what it printed."""
-    try:
-        process = subprocess.Popen(command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, text=True,
-                                   errors="replace", stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                   start_new_session=True)
-    except OSError as error:
-        raise InputErrors([f"{_shown(command)}: cannot be started: {error.strerror}"]) from error
-    with process:
+    """Run a program to its end, children included; return the end of what it printed."""
+    with open(folder / "printed", "w+b") as printed:        # a file: NS-3 may print gigabytes
         try:
-            printed, _ = process.communicate(timeout=time_limit_s)
-        except BaseException as error:
+            process = subprocess.Popen(command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=printed,
+                                       stderr=subprocess.STDOUT, start_new_session=True)
+        except OSError as error:
+            raise InputErrors([f"{_shown(command)}: cannot be started: {error.strerror}"]) from error
+        try:
+            status = process.wait(time_limit_s)
+        except subprocess.TimeoutExpired:
+            raise InputErrors([f"{_shown(command)}: did not end within time_limit_s = {time_limit_s:g}"]) from None
+        finally:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)      # its session: children that it started as well
-            if isinstance(error, subprocess.TimeoutExpired):
-                raise InputErrors([f"{_shown(command)}: did not end within time_limit_s = {time_limit_s:g}"]) from None
-            raise
-    end = " ".join(printed.split())[-SHOWN:] or "it printed nothing"
-    if process.returncode < 0:
-        raise InputErrors([f"{_shown(command)}: died of signal {-process.returncode}: {end}"])
-    if process.returncode > 0:
-        raise InputErrors([f"{_shown(command)}: exit status {process.returncode}: {end}"])
+                os.killpg(process.pid, signal.SIGKILL)      # its session: what it started and left behind too
+            process.wait()
+        end = _end_of(printed)
+    if status != 0:
+        what = f"exit status {status}" if status > 0 else f"died of signal {-status}"
+        raise InputErrors([f"{_shown(command)}: {what}: {end}"])
     return end
+
+
+def _end_of(printed) -> str:
+    size = printed.seek(0, os.SEEK_END)
+    printed.seek(max(size - SHOWN, 0))
+    return " ".join(printed.read().decode(errors="replace").split()) or "it printed nothing"
 
 
 def _exposed_us(table: Path, column: int, command: str) -> float:
@@ -180,10 +184,19 @@ def _exposed_us(table: Path, column: int, command: str) -> float:
         us = float(row[column])
     except ValueError:
         us = math.nan
-    if not 0.0 <= us < 1e12:        # SimAI prints -1, nan, or 1.8e16 where it has no bandwidth
+    if not 0.0 <= us < LONGEST_US:  # SimAI prints -1, nan, or 1.8e16 where it has no bandwidth
         raise InputErrors([f'{command}: {table.name}: column {column + 1}: expected microseconds >= 0, '
                            f'found "{row[column][:40]}"'])
     return us
+
+
+def _stored(entry: Path) -> float | None:
+    """Return the result in a cache entry; None if there is none that can be read."""
+    try:
+        us = json.loads(entry.read_bytes())["us"]
+        return us if 0.0 <= us < LONGEST_US else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def _store(entry: Path, content: dict) -> None:

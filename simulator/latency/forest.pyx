@@ -32,7 +32,7 @@ from msgspec import Meta
 from simulator.errors import InputErrors, KeyFault
 from simulator.latency.forest_cache import tables_of
 from simulator.latency.forest_composition import compose
-from simulator.latency.forest_profiles import subject_of
+from simulator.latency.forest_profiles import FILES, subject_of
 
 Profile = Annotated[str | None, Meta(extra={"path": True})]
 Count = Annotated[int, Meta(ge=1, le=2**20)]
@@ -41,7 +41,7 @@ Microseconds = Annotated[float, Meta(ge=0)]
 
 
 class ForestParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Profiles in Vidur's format, how to learn from them, and how far the tables reach; defaults are Vidur's."""
+    """Profiles in Vidur's format, and what to make of them; defaults are Vidur's."""
 
     compute_file: Annotated[Profile, Meta(description="mlp.csv, plain or .gz")] = None
     attention_file: Annotated[Profile, Meta(description="attention.csv")] = None
@@ -121,7 +121,7 @@ cdef inline double pairs(double context, double tokens) noexcept nogil:
 
 @cython.final
 cdef class Forest(LatencyModel):
-    """What Vidur's forests predict, trained on profiles of operators and kept as tables."""
+    """What Vidur's forests say, trained on profiles of operators, kept as tables."""
 
     Parameters = ForestParameters
 
@@ -129,6 +129,7 @@ cdef class Forest(LatencyModel):
     cdef readonly object terms              # IterationTables: the same for whole iterations, by operator
     cdef readonly str cache_file            # where the tables are kept; None where they were given
     cdef object _deployment
+    cdef object _sources                    # paths of the profiles
     cdef bint _refuses                      # what lies outside the profiles
     cdef Py_ssize_t _granularity
     cdef double _prefill_batching
@@ -164,6 +165,7 @@ cdef class Forest(LatencyModel):
         self.terms = compose(tables, parameters, deployment, collective)
         self._refuses = parameters.outside == "error"
         self._granularity = tables.kv_granularity
+        self._sources = [path for path in (getattr(parameters, key) for key in FILES) if path is not None]
         self._share_tables()
 
     @staticmethod
@@ -313,20 +315,20 @@ cdef class Forest(LatencyModel):
                 for stage in range(stages)]
 
     def provenance(self) -> dict:
-        """Return how many predictions rest on measured points, on points between them, and on points outside.
+        """Return how many predictions lie at measured points, between, and outside; and the profiles.
 
-        A prediction counts as its worst read does.
+        A prediction counts as its worst read does. Exact is the point: a forest gives its neighbourhood.
         """
-        return {"measured": self._counts[<int>MEASURED], "interpolated": self._counts[<int>INTERPOLATED],
-                "extrapolated": self._counts[<int>EXTRAPOLATED]}
+        return {"exact": self._counts[<int>MEASURED], "interpolated": self._counts[<int>INTERPOLATED],
+                "extrapolated": self._counts[<int>EXTRAPOLATED], "sources": list(self._sources)}
 
     def warnings(self) -> list:
         """Return what the user should know about the predictions made so far, a sentence each."""
         told = []
         if self._deployment.matrix_bytes != 2:
             told.append(f"forest: profiles are of 16-bit weights, the model's are {self._deployment.matrix_dtype}")
-        made = sum(self.provenance().values())
-        if made and self._counts[<int>EXTRAPOLATED]:
+        made = self._counts[0] + self._counts[1] + self._counts[2]
+        if self._counts[<int>EXTRAPOLATED]:
             share = self._counts[<int>EXTRAPOLATED] / made
             told.append(f"forest: {share:.1%} of {made} predictions lie outside the profiles: {self._outsiders()}")
         return told

@@ -31,7 +31,9 @@ GRIDS = {
 
 def tables_of(parameters, deployment: Deployment, with_network: bool = True,
               progress: Callable[[str], None] | None = None) -> tuple[ForestTables, Path]:
-    """Return the tables of a deployment and the file that keeps them; train when there is none, or a damaged one.
+    """Return the tables of a deployment and the file that keeps them.
+
+    They are trained where there is no such file, or a damaged one.
 
     Parameters
     ----------
@@ -69,7 +71,7 @@ def tables_of(parameters, deployment: Deployment, with_network: bool = True,
 
 
 def read_tables(path: Path, key: str) -> ForestTables | None:
-    """Return the tables in a file, None if there is none, or it is damaged or under another key."""
+    """Return the tables in a file; None: no file, a damaged one, or another key."""
     import h5py  # half of the start-up time, where another backend needs none of it
 
     try:
@@ -87,7 +89,7 @@ def read_tables(path: Path, key: str) -> ForestTables | None:
 
 
 def write_tables(path: Path, tables: ForestTables, key: str) -> None:
-    """Write tables to a file, whole or not at all; the same tables give the same bytes."""
+    """Write a file, whole or not at all; the same tables give the same bytes."""
     import h5py
 
     arrays = tables.arrays()

@@ -19,7 +19,9 @@ SKEW_EXPONENT = 1.25            # ranks start a collective the later the more of
 
 @dataclass(frozen=True)
 class IterationTables:
-    """Nanoseconds of an iteration, all layers and stages together; coverage as in ForestTables.
+    """Nanoseconds of an iteration, all layers and stages together.
+
+    Coverage is told as in ForestTables.
 
     tokens_ns : by operator, (tokens + 1,), by tokens of the iteration.
     host_ns : by step, (sequences + 1,).

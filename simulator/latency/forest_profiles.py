@@ -28,7 +28,7 @@ BYTES_PER_ELEMENT = 2           # network profiles count bytes; activations are 
 
 @dataclass(frozen=True)
 class Samples:
-    """Measurements of one sub-model: features float64 (n, k), times float64 (n,) in ms."""
+    """Measurements of one sub-model: features (n, k) and times (n,), float64."""
 
     features: np.ndarray
     times_ms: np.ndarray

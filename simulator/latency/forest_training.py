@@ -54,8 +54,9 @@ def _axes(samples: dict[str, Samples], settings) -> dict[str, tuple[np.ndarray, 
     """Return the feature values at which each sub-model is tabulated; index 0 of a count stands for none."""
     prefill, decode = samples["attn_prefill"].features, samples["attn_decode"].features
     batch = np.arange(1 + (settings.max_batch_size or int(decode[:, 0].max())), dtype=float)
-    kv = settings.max_kv_tokens or int(max(prefill[:, 0].max(), decode[:, 1].max()))
-    context = np.arange(0, 1 + math.ceil(kv / settings.kv_granularity_tokens), dtype=float) * settings.kv_granularity_tokens
+    granularity = settings.kv_granularity_tokens
+    most_context = settings.max_kv_tokens or int(max(prefill[:, 0].max(), decode[:, 1].max()))
+    context = np.arange(1 + math.ceil(most_context / granularity), dtype=float) * granularity
     chunk = np.arange(1 + (settings.max_chunk_tokens or round(math.sqrt(prefill[:, 1].max()))), dtype=float)
     most_tokens = settings.max_tokens or int(samples["attn_pre_proj"].features.max())
     tokens = np.arange(1 + math.ceil(most_tokens / ROUNDING) * ROUNDING, dtype=float)

@@ -48,19 +48,18 @@ def ring(groups, gpus_per_server, num_steps_of, relays=False) -> Plan:
     return Plan(*_relayed(table, edges, gpus_per_server)) if relays else Plan(table, edges)
 
 
-def nvls(groups, switch_of) -> Plan:
-    """Return the plan of all-reduces in the NVSwitches of servers; `switch_of` gives the NVSwitch of a GPU."""
+def nvls(groups, switches) -> Plan:
+    """Return the plan of all-reduces in NVSwitches; `switches` names that of each group."""
     lanes, edges = [], []
-    for group in groups:
+    for group, number in zip(groups, switches, strict=True):
         group = np.asarray(group)
         size = len(group)
         if size < 2:
             continue
-        switch = np.full(size, switch_of(int(group[0])))
+        switch = np.full(size, number)
         up = sum(map(len, lanes)) + np.arange(size)
         down = up + size
-        lanes += [_lanes(group, switch, 1.0 / NVLS_PARTS, NVLS_PARTS), _lanes(switch, group, 1.0 / NVLS_PARTS, NVLS_PARTS)]
-        edges.append(np.stack([up, up, np.ones(size, int)], axis=1))
+        lanes += [_lanes(*ends, 1.0 / NVLS_PARTS, NVLS_PARTS) for ends in ((group, switch), (switch, group))]
         edges.append(np.stack([np.repeat(up, size), np.tile(down, size), np.zeros(size * size, int)], axis=1))
     return Plan(_joined(lanes, LANE), _joined(edges, np.int64, (0, 3)))
 

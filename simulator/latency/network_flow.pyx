@@ -1,6 +1,6 @@
 """The time that messages take on a network where flows share links max-min fairly.
 
-A message waits for those it depends on, then for the send latency; it then flows at its fair rate until its last byte
+A message waits for those it depends on and until its connection is free, then for the send latency; it then flows at its fair rate until its last byte
 has left, and is done when its sender has the acknowledgement: propagation there and back, and one packet time at each
 further hop, as switches store and forward. With m bytes in packets of p with headers of h, alone on its route of links
 with rates b and latencies l:
@@ -8,7 +8,8 @@ with rates b and latencies l:
     send latency + (m + ceil(m / p) h) / min b + (min(m, p) + h) (sum of 1 / b - 1 / min b) + 2 (sum of l)
 
 That a receiver learns of a message when the sender's acknowledgement is in, is how SimAI's NS-3 front end works
-(aliyun/SimAI, network_frontend/ns3/entry.h, qp_finish); packets of 9000 bytes with 48 of headers are its settings.
+(aliyun/SimAI, network_frontend/ns3/entry.h, qp_finish), and that a connection is free when the last byte has left
+(astra-sim/system/collective/NcclTreeFlowModel.cc); packets of 9000 bytes with 48 of headers are its settings.
 Congestion control, queues and loss are not simulated: rates are fair at every instant.
 """
 cimport cython
@@ -181,6 +182,8 @@ cdef class FlowNetwork:
         self._overdue_ns = min(self._overdue_ns, now_ns + self._tolerance * (now_ns - sending.began_ns))
         if self._records:
             self._write(&sending, now_ns)
+        if sending.step + 1 < lane.num_steps:
+            self._arrive(sending.lane, sending.step + 1, now_ns)
         for i in range(lane.first_edge, lane.first_edge + lane.num_edges):
             edge = &self._plan.edges[i]
             if sending.step + edge.lag < self._plan.lanes[edge.lane].num_steps:

@@ -3,13 +3,14 @@ cimport cython
 from libc.stdint cimport int32_t, uint32_t
 
 
-cdef packed struct Lane:        # messages of one size from one node to another, one for each step
+# A lane is a connection: it carries its messages, one for each step, one after the other.
+cdef packed struct Lane:
     int32_t source, target      # nodes
-    double share                # of the collective's bytes, one message
+    double share                # of the collective's bytes that one message has
     uint32_t port               # UDP source port of step 0; another one, another choice among equal paths
     uint32_t port_stride        # of further steps
     int32_t num_steps
-    int32_t join                # of step 0 among the counters of joins; -1: each message waits for one other at most
+    int32_t join                # of step 0 among the counters of joins; -1: its message waits for one other at most
     int32_t first_edge          # what waits for it
     int32_t num_edges
 

@@ -17,12 +17,8 @@ cdef class Plan:
     lanes : array of LANE
         `join`, `first_edge` and `num_edges` are filled in here.
     edges : int array (n, 3)
-        Owner, lane, lag: step s + lag of `lane` waits for step s of the owner.
-
-    Raises
-    ------
-    ValueError
-        A lane of several steps that nothing paces, or an edge that leads nowhere.
+        Owner, lane, lag: step s + lag of `lane` waits until step s of the owner is done. Besides, a step waits until
+        the last byte of the step before on its own lane has left.
     """
 
     def __init__(self, lanes, edges=()):
@@ -38,13 +34,13 @@ cdef class Plan:
         table["first_edge"] = np.cumsum(table["num_edges"]) - table["num_edges"]
         at_once = np.bincount(lane[lag == 0], minlength=len(table))         # waits of every step
         later = np.bincount(lane[lag == 1], minlength=len(table))           # of every step but the first
-        if np.any((table["num_steps"] < 1) | ((table["num_steps"] > 1) & (at_once + later == 0))):
-            raise ValueError("a lane of several steps must wait for something")
-        has_join = (at_once + later > 1)
+        if np.any(table["num_steps"] < 1):
+            raise ValueError("a lane has one step or more")
+        has_join = (table["num_steps"] > 1) | (at_once > 1)
         lengths = np.where(has_join, table["num_steps"], 0)
         offsets = np.cumsum(lengths) - lengths
         table["join"] = np.where(has_join, offsets, -1)
-        joins = np.repeat((at_once + later)[has_join], lengths[has_join]).astype(np.int32)
+        joins = np.repeat((at_once + later + 1)[has_join], lengths[has_join]).astype(np.int32)
         joins[offsets[has_join]] = at_once[has_join]
         self.joins, self.first = joins, np.flatnonzero(at_once == 0).astype(np.int32)
         self.num_messages = int(table["num_steps"].sum())

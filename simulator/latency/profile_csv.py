@@ -48,7 +48,9 @@ class ProfileCsv:
         return column in self.header
 
     def numbers(self, column: str, may_be_empty: bool = False) -> np.ndarray:
-        """Return a column, float64 (rows,), finite and >= 0; empty cells and nan as NaN where they are allowed.
+        """Return a column, float64 (rows,): finite numbers >= 0.
+
+        may_be_empty : cells that are empty or hold nan are no faults, but NaN.
 
         Raises
         ------

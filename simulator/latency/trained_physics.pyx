@@ -26,13 +26,11 @@ from simulator.domain.batch cimport BatchShape
 from simulator.latency.base cimport LatencyModel
 from simulator.latency.batch_view cimport BatchView
 
-from simulator.latency.coefficients import Coefficients, choose
+from simulator.latency.coefficients import Alpha, Coefficient, Fit, choose
 from simulator.latency.trained_prices import prices
 
-Coefficient = Annotated[float, Meta(ge=0, le=1e12)]
-
 SETS = {
-    "blis": Coefficients(
+    "blis": Fit(
         beta=(0.152128, 0.0, 1.36252915, 0.752037, 32.09546717, 4.41684444, 126.024825, 481.8613888, 0.0, 1.94710771,
               0.752037),
         alpha=(15563.199579, 777.3455, 45.907545),
@@ -50,7 +48,7 @@ class TrainedPhysicsParameters(msgspec.Struct, frozen=True, kw_only=True, forbid
     beta: Annotated[Annotated[tuple[Coefficient, ...], Meta(min_length=7, max_length=11)] | None, Meta(description=(
         "7 to 11 numbers: prompt arithmetic, decode arithmetic, weights, all-reduces, us a layer, us a sequence, "
         "us an iteration, us a layer with experts, prompt KV, decode KV, expert exchange"))] = None
-    alpha: Annotated[Annotated[tuple[Coefficient, ...], Meta(min_length=3, max_length=3)] | None, Meta(description=(
+    alpha: Annotated[Alpha | None, Meta(description=(
         "us a request before it queues, us a request after its last token, us an output token; default: of the set, "
         "or 0"))] = None
     conventions: Annotated[Literal["blis", "model"] | None, Meta(description=(

@@ -97,9 +97,10 @@ class Writer:
 
 
 class Target:
-    """The file below HDF5, which itself cannot even close, and crashes at exit, once a write has failed.
+    """The file below HDF5, which takes no failed write.
 
-    A failed write is raised; while HDF5 closes, failures are kept until `close`.
+    HDF5 itself cannot close a file after one, and crashes at exit. Here a failed write is raised; while HDF5 closes,
+    failures are kept until `close`.
 
     Parameters
     ----------
@@ -136,7 +137,7 @@ class Target:
         """Do nothing: what is written is handed to the system at once."""
 
     def end(self, is_in_vain: bool) -> None:
-        """Keep failures to itself from now on; `is_in_vain`: what is still to come is not even written."""
+        """Keep failures for `close`; `is_in_vain`: do not even write from now on."""
         self._is_ending, self._is_in_vain = True, is_in_vain
 
     def close(self) -> None:

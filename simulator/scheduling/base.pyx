@@ -23,7 +23,7 @@ class ReplicaContext:
     """One replica, as its scheduler sees it.
 
     kv : the replica's KVCache.
-    requests, demands : structured arrays, `records.REQUEST` and `DEMAND`; true output lengths are not a scheduler's business.
+    requests, demands : structured arrays (n,), `records.REQUEST` and `DEMAND`. True output lengths are not here.
     max_model_len : longest text, prompt and output, in tokens.
     prompts_use_outputs : some prompt contains what another request generates.
     enable_prefix_caching : prompts may find blocks that others left behind.
@@ -297,6 +297,25 @@ cdef class Scheduler:
         return self.kv.step_run(first, count)
 
     # ---- the debug face
+
+    def check(self):
+        """Raise RuntimeError unless the running list, its slots and the group agree, and the blocks they hold."""
+        cdef int32_t slot, members = 0
+        cdef int64_t tokens = 0, owned = 0
+        slots = list(self._slots())
+        self._links.check_list(&self._running)
+        if len(slots) + self._num_free_slots != self.num_slots:
+            raise RuntimeError(f"{len(slots)} running + {self._num_free_slots} free != {self.num_slots} slots")
+        for slot in slots:
+            if self._sequences[slot].row < 0:
+                raise RuntimeError(f"slot {slot} runs without a request")
+            if self._sequences[slot].is_member:
+                members += 1
+                tokens += self.computed(slot) + 1
+            owned += self.kv.owned_blocks(slot, self._sequences[slot].is_member, self.computed(slot))
+        if (members, tokens) != (self.num_members, self.member_tokens):
+            raise RuntimeError(f"{members} members hold {tokens} tokens, {self.num_members} and {self.member_tokens} counted")
+        self.kv.check(owned)
 
     def running_rows(self):
         """Return the rows of the running list, in order."""

@@ -23,8 +23,6 @@ import msgspec
 from msgspec import Meta
 
 Tokens = Annotated[int, Meta(ge=1, le=2**31 - 1)]
-
-
 AcceptanceCycle = Annotated[tuple[Annotated[int, Meta(ge=0)], ...], Meta(min_length=1)]
 
 
@@ -178,8 +176,7 @@ cdef class Vllm(Scheduler):
     cdef int _continue_at_once(self, Batch* batch, int64_t threshold) except -1 nogil:
         """Schedule all that runs in O(prefilling), or return 0 with nothing scheduled.
 
-        This is what visiting one by one would do, provided that there are blocks for all and that the budget runs out,
-        if it does, behind the last member.
+        As visiting one by one would, provided there are blocks for all and the budget lasts to the last member.
         """
         cdef int64_t budget = self._budget - self.num_members, wanted, tokens
         cdef int64_t need = self.kv._due[self.phase]
@@ -247,10 +244,9 @@ cdef class Vllm(Scheduler):
 
     cdef int64_t _wanted(self, Sequence* sequence, int64_t threshold) noexcept nogil:
         """Return the tokens that a running sequence gets of the budget left."""
-        cdef int64_t computed, tokens
+        cdef int64_t computed = sequence.num_computed, tokens
         if sequence.is_member:
             return min(<int64_t>1, self._budget)
-        computed = sequence.num_computed
         if (self._avoids_extra_step and sequence.num_placeholders > 0 and computed + 2 - sequence.num_placeholders
                 >= sequence.prompt_tokens + <int64_t>self._demands[sequence.row].max_tokens):
             return 0                    # the iteration in flight is certain to end it
@@ -278,8 +274,7 @@ cdef class Vllm(Scheduler):
 
     cdef int32_t _victim(self) noexcept nogil:
         """Choose the last admitted; by priority the first of worst priority, arrival."""
-        cdef int32_t worst = self._running.head, slot
-        cdef int32_t row, worst_row
+        cdef int32_t worst = self._running.head, slot, row, worst_row
         if not self._by_priority:
             return self._running.tail
         slot = self._links.next(worst)
@@ -330,8 +325,7 @@ cdef class Vllm(Scheduler):
 
     cdef int _admit_waiting(self, Batch* batch, int64_t threshold) except -1 nogil:
         cdef bint any_running = batch.num_members + batch.num_entries > 0
-        cdef int32_t num_skipped = 0, row
-        cdef int outcome
+        cdef int32_t num_skipped = 0, row, outcome
         while self._budget > 0 and self.waiting.size > 0 and self._running.size < self.max_running:
             row = self.waiting.top()
             if self._is_async and self._stale[row] > 0:

@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="SECTION.KEY=VALUE",
                         help="override one value of the file; VALUE is TOML; repeatable")
     parser.add_argument("--prefill", default="", metavar="TOKENS,...", help=(
-        "prompt chunks of so many tokens; 4x512: four of them; 512+1024: with 1024 tokens of it in the KV cache before"))
+        "prompt chunks of so many tokens; 4x512: four of them; 512+1024: with 1024 tokens of it in the KV cache"))
     parser.add_argument("--decode", default="", metavar="CONTEXT,...", help=(
         "decoding sequences with so many tokens in the KV cache; 64x1024: 64 of them"))
 
@@ -52,7 +52,7 @@ def table(prediction: Prediction, title: str, chunks: list, contexts: list) -> s
     rows = [(name, seconds) for name, seconds in prediction.breakdown.items() if seconds]
     width = max(map(len, ("accelerator", *(name for name, _ in rows)))) + 2
     lines += [f"{'':{width}}{'us':>16} {'share':>8}"]
-    lines += [f"{name:{width}}{seconds * 1e6:16,.3f} {seconds / whole if whole else 0.0:8.1%}" for name, seconds in rows]
+    lines += [f"{name:{width}}{seconds * 1e6:16,.3f} {seconds / whole:8.1%}" for name, seconds in rows]
     lines += [f"{'accelerator':{width}}{whole * 1e6:16,.3f} {1:8.1%}",
               f"{'iteration':{width}}{prediction.iteration_seconds * 1e6:16,.3f}"]
     return "\n".join(lines)

@@ -33,6 +33,8 @@ def test_shipped_configs_are_valid(config):
     'extends = "x"\nengine.speculative = {num_tokens = 2, acceptance = {distribution = [1, 2]}}',
     'extends = "x"\nengine = {scheduler = "vllm", max_num_seqs = 3}',
     'extends = "x"\nmodel.name = "my/model.toml"',
+    'extends = "x"\ncluster.routing.scorers = [{name = "prefix-affinity", weight = 3.0}]',
+    'extends = "x"\nlatency = {backend = "linear", base_us = 3, collective = {backend = "busbw"}}',
 ])
 def test_valid_table_is_accepted(text):
     assert is_valid(text)
@@ -53,6 +55,8 @@ def test_valid_table_is_accepted(text):
     'extends = "x"\nworkload.arrival = {process = "poisson", cv = 3}',
     'extends = "x"\nworkload = {type = "trace", path = "t.csv", format = "csv", block_size = 16}',
     'extends = "x"\nengine.speculative.acceptance = [-1]',
+    'extends = "x"\ncluster.routing.scorers = [{name = "prefix-affinity", weight = 0}]',
+    'extends = "x"\nlatency.collective = {backend = "busbws"}',
 ])
 def test_wrong_table_is_refused(text):
     assert not is_valid(text)

@@ -33,8 +33,9 @@ def test_choice_of_a_higher_layer_drops_keys_that_only_the_former_class_knows(wr
 
 
 def test_choice_in_a_table_of_a_chosen_class_drops_keys_too(write):
-    workload = data_of(write(BASE), ["workload.arrival.process=poisson", "workload.prompt_tokens.distribution=lognormal",
-                                     "workload.prompt_tokens.mean=4"])["workload"]
+    name = write(BASE)
+    workload = data_of(name, {"workload.arrival.process": "poisson", "workload.prompt_tokens.distribution": "lognormal",
+                              "workload.prompt_tokens.mean": 4})["workload"]
     assert workload["arrival"] == {"process": "poisson", "rate_per_s": 2.0}
     assert workload["prompt_tokens"] == {"distribution": "lognormal", "min": 3, "max": 5, "mean": 4}
     assert workload["output_tokens"] == {"distribution": "constant", "tokens": 5}
@@ -72,8 +73,9 @@ def test_bytes_that_mark_the_order_of_bytes_are_ignored(write):
 
 
 @pytest.mark.parametrize(("value", "plain"), [
-    (np.int64(4), 4), (np.float64(0.5), 0.5), (np.bool_(False), False), (np.str_("x"), "x"), (Path("a/b.csv"), "a/b.csv"),
-    ((1, np.int32(2)), [1, 2]), (np.array([1.5, 2.5]), [1.5, 2.5]), ({"a": {"b": Path("c")}}, {"a": {"b": "c"}})])
+    (np.int64(4), 4), (np.float64(0.5), 0.5), (np.bool_(False), False), (np.str_("x"), "x"),
+    (Path("a/b.csv"), "a/b.csv"), ((1, np.int32(2)), [1, 2]), (np.array([1.5, 2.5]), [1.5, 2.5]),
+    ({"a": {"b": Path("c")}}, {"a": {"b": "c"}})])
 def test_overrides_from_python_become_what_toml_holds(write, value, plain):
     read = data_of(write(""), {"x": value})["x"]
     assert read == plain

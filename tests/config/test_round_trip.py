@@ -28,7 +28,8 @@ def value_of(hint, extra):
         return tables(bare(hint))
     node = node_of(hint)
     if (element := element_of(hint)) is not None:
-        return st.lists(values_of(element), min_size=node.min_length or 0, max_size=4)
+        least = node.min_length or 0
+        return st.lists(values_of(element), min_size=least, max_size=node.max_length or least + 4)
     match node:
         case inspect.BoolType():
             return st.booleans()

@@ -172,3 +172,17 @@ def test_neither_order_nor_grouping_shows(pairs, random):
     random.shuffle(split)
 
     assert samples_of(*split).mean_and_deviation() == samples_of(*pairs).mean_and_deviation()
+
+
+@pytest.mark.slow
+def test_a_large_sample_of_few_values_keeps_few_entries():
+    # 20 million observations of 1000 values: 2**23 entries fill up and merge, again and again, and nothing is lost.
+    values = np.tile(np.arange(1000, dtype=np.int64), 20_000)
+    samples = WeightedSamples()
+
+    samples.observe_all(values, np.ones(len(values), np.int32))
+
+    assert samples.size <= 2**23
+    assert samples.total_weight() == 20_000_000
+    assert samples.mean_and_deviation() == pytest.approx((499.5, ((1000**2 - 1) / 12) ** 0.5))
+    assert samples.at_ranks([0, 19_999, 20_000, 19_999_999]) == [0, 0, 1, 999]

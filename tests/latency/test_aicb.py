@@ -1,4 +1,6 @@
 """Iterations looked up in small tables by hand: models of two layers (tests/support/small_models.py)."""
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,7 +10,7 @@ from simulator.errors import InputErrors
 from simulator.latency.aicb import Aicb
 from simulator.latency.aicb_tables import Layout, file_name
 from simulator.latency.collective_busbw import Busbw
-from support.small_models import DENSE, MIXTURE, deploy
+from support.small_models import DENSE, MIXTURE, NODE, deploy
 
 NS = 1e-9
 NO_LATENCY = {"collective_latency_us": 0.0}
@@ -129,19 +131,38 @@ def test_between_batch_sizes_only_the_lengths_of_both_are_covered(tmp_path):
     assert model.provenance()["nearest"] == 1
 
 
-@given(first=st.integers(2, 301), second=st.integers(2, 301), count=st.integers(1, 6))
-def test_longer_contexts_never_take_less_where_tables_say_so(tmp_path_factory, first, second, count):
-    folder = tmp_path_factory.mktemp("tables")
-    for size in (1, 3, 5):
-        for length, ns in ((20, 7), (90, 8), (200, 30)):
-            write(folder, "decode", size, length, layers(ns * size))
-    write(folder, "prefill", 1, 100, layers(1))
-    model, (short, long) = aicb(folder), sorted((first, second))
+GRID = {(size, length): 1000 + 37 * size + 3 * length + size * length % 11
+        for size, lengths in {2: (50, 90, 300), 5: (60, 90), 6: (10, 400), 9: (100,)}.items() for length in lengths}
 
-    # the order of the questions does not matter either: the segment that a lookup ended in is kept
-    times = {context: model.predict(decode=[context] * count) for context in (long, short, first, second)}
-    assert times[short] <= times[long] * (1 + 1e-12)
-    assert times[first] == model.predict(decode=[first] * count)
+
+@pytest.fixture(scope="module")
+def grid(tmp_path_factory):
+    """Return a backend whose decodes are twice GRID."""
+    folder = tmp_path_factory.mktemp("tables")
+    for (size, length), ns in GRID.items():
+        write(folder, "decode", size, length, layers(ns))
+    write(folder, "prefill", 1, 100, layers(1))
+    return aicb(folder)
+
+
+def straight(points, x):
+    """Return the value at `x` on lines between (position, value) pairs, that of the nearest beyond them."""
+    points = sorted(points)
+    x = min(max(x, points[0][0]), points[-1][0])
+    for (left, low), (right, high) in pairwise(points):
+        if left <= x <= right:
+            return low + (high - low) * (x - left) / (right - left)
+    return points[0][1]
+
+
+@given(queries=st.lists(st.tuples(st.integers(1, 12), st.integers(2, 500)), min_size=1, max_size=5))
+def test_lookups_agree_with_a_plain_interpolation(grid, queries):
+    for count, context in queries:
+        sizes = {size for size, _ in GRID}
+        rows = [(size, straight([(length, ns) for (each, length), ns in GRID.items() if each == size], context - 1))
+                for size in sizes]
+        expected = 2 * straight(rows, count)
+        assert grid.predict(decode=[context] * count) == pytest.approx(expected * NS, rel=1e-12)
 
 
 # ---- what an iteration is made of
@@ -290,12 +311,18 @@ def test_an_iteration_passes_all_stages_and_hands_over_between_them(pipeline):
     assert model.breakdown(decode=[101])["pipeline"] == pytest.approx(1.28 * NS)
 
 
+def test_stages_in_one_scale_up_domain_hand_over_by_nvlink(pipeline):
+    model = Aicb(Aicb.Parameters(tables=str(pipeline), **NO_LATENCY), deploy(node=NODE, pipeline_parallel=2))
+
+    assert model.breakdown(decode=[101])["pipeline"] == pytest.approx(0.64 * NS)     # 200 bytes/ns
+
+
 def test_with_all_stages_busy_the_slowest_one_sets_the_pace(pipeline):
     model = aicb(pipeline, ways={"pipeline_parallel": 2}, pipeline="slowest_stage", **NO_LATENCY)
 
     assert model.stage_seconds(decode=[101]) == pytest.approx([100 * NS, 300 * NS])
     assert model.predict(decode=[101]) == pytest.approx(300 * NS)       # the last stage hands nothing over
-    # 10,000 bytes/ns is no help to a first stage whose hand-over takes 1 ms
+    # unless its hand-over takes 1 ms
     slow = aicb(pipeline, ways={"pipeline_parallel": 2}, pipeline="slowest_stage", collective_latency_us=1000.0)
     assert slow.predict(decode=[101]) == pytest.approx(1_000_101.28 * NS)
 

@@ -24,6 +24,12 @@ def test_each_price_is_paid_for_what_it_names():
     assert model.predict(prefill=[(100, 0), (30, 900)], decode=[40, 60]) == pytest.approx(7630e-6, rel=1e-14)
 
 
+def test_breakdown_adds_up_to_the_prediction():
+    found = blackbox(beta=(5000.0, 20.0, 15.0)).breakdown(prefill=[(100, 0)], decode=[40, 60])
+
+    assert found == pytest.approx({"iteration": 5000e-6, "prefill": 2000e-6, "decode": 30e-6})
+
+
 def test_drafts_are_decode_tokens():
     assert blackbox(beta=(0.0, 0.0, 3.0)).predict(decode=[10], tokens_per_decode=4) == pytest.approx(12e-6)
 

@@ -193,11 +193,12 @@ def test_whatever_changes_the_result_runs_the_program_again(folder, tmp_path, ch
     assert runs(folder) == num_runs
 
 
-def test_damaged_cache_entry_is_made_again(folder):
+@pytest.mark.parametrize("damage", ["{", "[]", '{"us": "fast"}', '{"us": -1}', '{"us": NaN}', "\x00"])
+def test_damaged_cache_entry_is_made_again(folder, damage):
     binary = program(folder)
     in_us(external(folder, binary), 64000)
     for entry in (folder / "cache").iterdir():
-        entry.write_text("{")
+        entry.write_text(damage)
 
     assert in_us(external(folder, binary), 64000) == pytest.approx(64.0)
     assert runs(folder) == 2
@@ -245,6 +246,14 @@ def test_program_and_its_children_end_at_the_time_limit(folder):
 
     with pytest.raises(InputErrors, match=r"did not end within time_limit_s = 0\.2"):
         in_us(model, 64000)
+    assert time.monotonic() - began_s < 20.0
+
+
+def test_children_left_behind_hold_nothing_up(folder):
+    model = external(folder, program(folder, "sleep 60 &\n" + HONEST), time_limit_s=30.0)
+    began_s = time.monotonic()
+
+    assert in_us(model, 64000) == pytest.approx(64.0)
     assert time.monotonic() - began_s < 20.0
 
 

@@ -24,6 +24,12 @@ def test_tokens_of_a_model_with_experts_pay_for_routing():
     assert us(MIXTURE) == pytest.approx(200 + 128 + 20 * 102)
 
 
+def test_breakdown_adds_up_to_the_prediction():
+    found = Crossmodel(Crossmodel.Parameters(beta=BETA), deploy(MIXTURE, tensor_parallel=2)).breakdown(**BATCH)
+
+    assert found == pytest.approx({"layers": 200e-6, "decode": 64e-6, "experts": 2040e-6, "barrier": 9000e-6})
+
+
 def test_tensor_parallel_ranks_share_the_kv_cache_and_wait():
     assert us(tensor_parallel=2) == pytest.approx(200 + 128 / 2 + 9000)
 

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import convert
+from msgspec.structs import replace
 
 from simulator.errors import InputErrors
 from simulator.latency.forest import Forest
@@ -88,6 +89,20 @@ def test_tensor_parallelism_adds_two_all_reduces_a_layer_with_launch_and_skew():
     assert found * 1e6 == pytest.approx((23 + 2 ** 1.25) * 4)
 
 
+def test_a_collective_model_takes_the_place_of_the_tables():
+    class NanosecondAByte:
+        def predict(self, group, kind, num_bytes):
+            return {("tensor", "all_reduce"): 1e-9, ("pipeline", "send_recv"): 2e-9}[group, kind] * num_bytes
+
+    deployment = deploy(tensor_parallel=2, pipeline_parallel=2)
+    model = Forest(Forest.Parameters(), deployment, NanosecondAByte(), tables())
+
+    found = in_ns(model.breakdown(decode=[5]))
+
+    # 8 tokens x 64 x 2 bytes: 2 layers x 2 all-reduces, its launch included; one message
+    assert found["all_reduce"] == pytest.approx(4 * 1024) and found["send_recv"] == pytest.approx(2 * 1024)
+
+
 def test_stages_share_layers_and_all_but_the_last_send():
     model = forest(tables_=network(send_recv=0.007), ways={"pipeline_parallel": 2})
 
@@ -109,7 +124,6 @@ def test_host_times_go_by_sequences_and_count_once_a_stage():
 
 
 def test_a_model_of_one_norm_a_layer_has_no_second_norm():
-    from msgspec.structs import replace
     assert "post_attention_layernorm" not in forest(replace(DENSE, norms_per_layer=1)).breakdown(decode=[1])
 
 
@@ -144,7 +158,7 @@ def test_what_lies_outside_is_counted_and_told():
     model.predict(prefill=[(100, 0)])
     model.predict(decode=[16])
 
-    assert model.provenance() == {"measured": 0, "interpolated": 2, "extrapolated": 1}
+    assert model.provenance() == {"exact": 0, "interpolated": 2, "extrapolated": 1, "sources": []}
     assert model.warnings() == [
         "forest: 33.3% of 3 predictions lie outside the profiles: 1 x up to iterations of 100 tokens; "
         "1 x up to prefill attention over contexts of 0 tokens, chunks of 100"]
@@ -160,7 +174,7 @@ def test_nothing_outside_is_nothing_to_tell():
 def test_what_lies_outside_is_an_error_if_asked():
     model = forest(outside="error")
 
-    with pytest.raises(InputErrors, match="latency.outside.*decode attention of 5 sequences, mean context 16"):
+    with pytest.raises(InputErrors, match=r"latency\.outside.*decode attention of 5 sequences, mean context 16"):
         model.predict(decode=[16] * 5)
 
     assert model.predict(decode=[16]) > 0
@@ -176,7 +190,7 @@ def test_entries_between_and_beside_measurements_are_told_apart():
     model.predict(decode=[16])
     model.predict(decode=[17])
 
-    assert model.provenance() == {"measured": 1, "interpolated": 0, "extrapolated": 1}
+    assert model.provenance() == {"exact": 1, "interpolated": 0, "extrapolated": 1, "sources": []}
 
 
 def test_weights_that_were_not_profiled_are_told():
@@ -224,4 +238,5 @@ def test_what_was_asked_before_changes_nothing(batches):
     used = forest()
 
     assert [used.predict(decode=batch) for batch in batches] == [forest().predict(decode=batch) for batch in batches]
-    assert sum(used.provenance().values()) == len(batches)
+    counts = used.provenance()
+    assert counts["exact"] + counts["interpolated"] + counts["extrapolated"] == len(batches)

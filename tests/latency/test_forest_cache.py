@@ -107,7 +107,7 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path):
     (tmp_path / "file").write_text("")
     parameters = parameters_for(write_profiles(tmp_path), cache_directory=str(tmp_path / "file"))
 
-    with pytest.raises(InputErrors, match="latency.cache_directory: .*file cannot be written"):
+    with pytest.raises(InputErrors, match=r"latency\.cache_directory: .*file cannot be written"):
         tables_of(parameters, deploy())
 
 

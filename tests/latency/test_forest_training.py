@@ -1,6 +1,7 @@
 """Training: what each sub-model learns from, that it repeats, and how far its tables are covered."""
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from simulator.errors import InputErrors
 from simulator.latency import forest_training
@@ -14,7 +15,7 @@ from support.forest_profiles import (
     write,
     write_profiles,
 )
-from support.small_models import deploy
+from support.small_models import DENSE, deploy
 
 pytest.importorskip("sklearn", reason="needs scikit-learn")
 
@@ -102,9 +103,6 @@ def test_all_reduces_learn_from_16_bit_tokens_of_their_own_number_of_ranks(tmp_p
 
 @pytest.mark.parametrize(("stages", "devices"), [(2, 2), (8, 1)])
 def test_stages_that_fit_a_node_send_within_it(tmp_path, stages, devices):
-    from msgspec.structs import replace
-
-    from support.small_models import DENSE
     write_profiles(tmp_path)
     rows = [row | {"time_stats.send_recv.median": count} for count in (1, 2)
             for row in network_rows("send_recv", count)]

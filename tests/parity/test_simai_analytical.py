@@ -1,4 +1,4 @@
-"""SimAI_analytical, both its builds, to the microsecond: every row it prints, under `convention = "simai"`.
+"""SimAI_analytical, both its builds, to its last printed digit: every row, under `convention = "simai"`.
 
 Left out, as the program itself prints garbage there. It divides by zero or wraps a negative time around where
   - the tensor group has one rank (automatic bandwidth);
@@ -29,7 +29,8 @@ OPTIONS = {
     "-pp_o": ("pipeline_overlap", float),
 }
 PHASES = ("forward", "weight_gradient", "input_gradient")       # in the order of the program's columns
-ROUNDED_US = 1.0        # the program prints whole microseconds
+ROUNDED_US = 0.51       # the program prints whole microseconds
+TOTAL_US = 1.0          # and adds thousands of layers up in another order
 LARGEST_US = 1e15       # beyond: a negative time that wrapped around
 
 pytestmark = pytest.mark.skipif(not CASES, reason=f"no recorded runs in {FOLDER}")
@@ -92,7 +93,7 @@ def shares_us(cell):
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_every_row_agrees_to_the_microsecond(case):
+def test_every_row_agrees_to_the_last_digit(case):
     found = run(case)
     num_compared = num_left_out = 0
     for row, operation, layer in zip(found.rows[3:], found.workload.operations, found.took.layers, strict=True):
@@ -121,7 +122,7 @@ def test_totals_agree_to_the_microsecond(case):
     ours = [took.exposed_us["data"], took.exposed_us["data_expert"], took.exposed_us["tensor"],
             took.exposed_us["expert"], took.pipeline_us, took.bubble_us, took.compute_us, took.communication_us,
             took.total_us]
-    assert ours == pytest.approx(summary, abs=ROUNDED_US)
+    assert ours == pytest.approx(summary, abs=TOTAL_US)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

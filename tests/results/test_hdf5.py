@@ -164,7 +164,7 @@ for limit in (0, 100, 3_000, 70_000, 5_000_000):    # bytes of a file; all is ab
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
     try:
         with staged(Path(sys.argv[1]) / "a") as folder:
-            write(folder / "inner", num_iterations=2 * BLOCK_ROWS, chunk_rows=5000, chrome_trace=TRACE, token_times=True)
+            write(folder / "inner", None, 2 * BLOCK_ROWS, 5000, chrome_trace=TRACE, token_times=True)
     except OutputError as error:
         print(error.strerror, flush=True)
 """

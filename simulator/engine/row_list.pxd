@@ -1,0 +1,35 @@
+"""A few rows in a growing array: those whose clients gave up during an iteration."""
+from libc.stdint cimport int32_t
+from libc.stdlib cimport realloc
+
+from simulator.core.errors cimport out_of_memory
+
+
+cdef struct RowList:            # all zero at first; whoever has it frees `rows`
+    int32_t* rows               # [size]
+    int32_t size
+    int32_t room                # rows that fit before it must grow
+
+
+# Add a row at the end. -1 without memory, and nothing changed.
+cdef inline int add_row(RowList* listed, int32_t row) except -1 nogil:
+    cdef int32_t room = 2 * listed.room + 16
+    cdef void* rows
+    if listed.size == listed.room:
+        rows = realloc(listed.rows, room * sizeof(int32_t))
+        if rows == NULL:
+            return out_of_memory()
+        listed.rows = <int32_t*>rows
+        listed.room = room
+    listed.rows[listed.size] = row
+    listed.size += 1
+    return 0
+
+
+# Is the row in the list? O(size).
+cdef inline bint has_row(const RowList* listed, int32_t row) noexcept nogil:
+    cdef int32_t i
+    for i in range(listed.size):
+        if listed.rows[i] == row:
+            return True
+    return False

@@ -1,0 +1,91 @@
+"""How long one iteration takes, from Python and from the command line."""
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import simulator
+from simulator import cli
+from simulator.config.load import load_experiment
+from simulator.errors import InputErrors
+from simulator.study.predict_command import read_chunks, read_contexts
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+LINEAR = str(CONFIGS / "linear.toml")
+QUICKSTART = str(CONFIGS / "quickstart.toml")
+
+
+def test_prediction_is_that_of_the_backend():
+    # linear.toml: 6000 + 10 x 3 sequences + 20 x 600 prompt tokens + 0.05 x 1500 tokens of context = 18105 us
+    prediction = simulator.predict(LINEAR, prefill=[500, (100, 50)], decode=[1500])
+    assert prediction.seconds == pytest.approx(18105e-6, rel=1e-12)
+
+
+def test_iteration_has_the_time_of_the_host_and_is_truncated():
+    # 6000 + 10 + 0.05 x 30 + 7 of the host = 6018.5 us
+    prediction = simulator.predict(LINEAR, decode=[30],
+                                   overrides={"latency.host.iteration_us": 7, "latency.resolution_us": 1})
+    assert prediction.seconds == pytest.approx(6011.5e-6, rel=1e-12)
+    assert prediction.iteration_seconds == 6018e-6
+
+
+def test_breakdown_adds_up_to_the_prediction():
+    prediction = simulator.predict(QUICKSTART, [512, np.int64(2048)], [1024] * 64)
+    assert sum(prediction.breakdown.values()) == pytest.approx(prediction.seconds, rel=1e-12)
+    assert min(prediction.breakdown.values()) >= 0
+
+
+def test_speculation_verifies_drafts_with_each_decoding_sequence():
+    overrides = {"latency.per_decode_token_us": 100.0}
+    plain = simulator.predict(LINEAR, decode=[30, 40], overrides=overrides)
+    verifying = simulator.predict(LINEAR, decode=[30, 40], overrides=overrides | {"engine.speculative.num_tokens": 3})
+    assert verifying.seconds - plain.seconds == pytest.approx(2 * 3 * 100e-6, rel=1e-9)
+
+
+def test_resolved_experiment_can_be_asked_too():
+    experiment = load_experiment(LINEAR)
+    assert simulator.predict(experiment, [5]) == simulator.predict(LINEAR, [5])
+    with pytest.raises(ValueError, match="overrides apply to a file"):
+        simulator.predict(experiment, [5], overrides={"seed": 3})
+
+
+def test_what_is_wrong_with_the_deployment_names_the_file():
+    with pytest.raises(InputErrors, match=r"quickstart\.toml: engine\.num_gpu_blocks"):
+        simulator.predict(QUICKSTART, [5], overrides={"model.name": "llama-3.1-405b"})
+
+
+@pytest.mark.parametrize(("text", "chunks"), [
+    ("", []), ("512", [(512, 0)]), ("512,2x2048", [(512, 0), (2048, 0), (2048, 0)]),
+    (" 3x8+1024 , 1", [(8, 1024)] * 3 + [(1, 0)])])
+def test_chunks_are_read(text, chunks):
+    assert read_chunks(text) == chunks
+
+
+def test_contexts_are_read():
+    assert read_contexts("2x1024,7") == [1024, 1024, 7]
+
+
+@pytest.mark.parametrize("text", ["0", "a", "3x", "x3", "-1", "0x5", "5+3", "2097153x1", "99999999999", "1.5", "٣"])
+def test_what_is_no_context_is_refused(text):
+    with pytest.raises(InputErrors, match=r"--decode: expected tokens >= 1 or COUNTxTOKENS, found"):
+        read_contexts(text)
+
+
+def test_the_table_shows_operators_with_their_share(capsys):
+    assert cli.main(["predict", QUICKSTART, "--prefill", "512,2048", "--decode", "64x1024"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == ["quickstart, roofline",
+                         "2 prompt chunks, 2,560 tokens; 64 decoding sequences, 65,536 tokens of context"]
+    rows = {line.split()[0]: line.split()[1:] for line in lines[4:]}
+    assert {"dense", "decode_attention", "accelerator", "iteration"} <= set(rows)
+    assert rows["accelerator"][1] == "100.0%"
+    shares = [float(share.rstrip("%")) for name, (_, *share) in rows.items() if name not in ("accelerator", "iteration")
+              for share in share]
+    assert sum(shares) == pytest.approx(100, abs=0.5)
+
+
+def test_faults_come_at_once_with_status_2(capsys):
+    assert cli.main(["predict", LINEAR, "--prefill", "0,a", "--decode", "b"]) == 2
+    assert capsys.readouterr().err.count("\n") == 3
+    assert cli.main(["predict", LINEAR]) == 2
+    assert "give --prefill, --decode or both" in capsys.readouterr().err

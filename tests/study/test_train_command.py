@@ -1,0 +1,60 @@
+"""`train`: the tables of an experiment, ahead of its runs."""
+import argparse
+
+import pytest
+
+from simulator.errors import InputErrors
+from simulator.study import train_command
+from support.forest_profiles import write_profiles
+from support.small_models import deploy
+
+EXPERIMENT = """
+[model]
+name = "llama-2-7b"
+[hardware]
+name = "a100-sxm-80gb"
+[latency]
+backend = "forest"
+compute_file = "mlp.csv"
+attention_file = "attention.csv"
+cache_directory = "cache"
+num_estimators = [3]
+max_depth = [8]
+min_samples_split = [2]
+[workload]
+type = "synthetic"
+num_requests = 1
+arrival = {process = "constant", rate_per_s = 1.0}
+prompt_tokens = {distribution = "constant", tokens = 8}
+output_tokens = {distribution = "constant", tokens = 8}
+"""
+
+
+def options(folder, *arguments):
+    """Parse a command line for the experiment in a folder, which is written there."""
+    path = folder / "experiment.toml"
+    path.write_text(EXPERIMENT)
+    parser = argparse.ArgumentParser()
+    train_command.add_arguments(parser)
+    return parser.parse_args([str(path), "--quiet", *arguments])
+
+
+def test_train_keeps_tables_where_the_experiment_looks_for_them(tmp_path):
+    pytest.importorskip("sklearn", reason="needs scikit-learn")
+    write_profiles(tmp_path)
+
+    path = train_command.run(options(tmp_path), lambda experiment: deploy())
+
+    assert [str(found) for found in (tmp_path / "cache").iterdir()] == [path]
+
+
+def test_other_backends_are_not_trained(tmp_path):
+    asked = options(tmp_path, "--set", 'latency={backend = "linear"}')
+
+    with pytest.raises(InputErrors, match=r'experiment\.toml: latency\.backend: "linear" is not trained'):
+        train_command.run(asked, lambda experiment: deploy())
+
+
+def test_faults_of_profiles_are_told(tmp_path):
+    with pytest.raises(InputErrors, match=r"mlp\.csv: cannot be read"):
+        train_command.run(options(tmp_path), lambda experiment: deploy())
