@@ -39,6 +39,7 @@ KINDS = {
     "collective": Kind("collective model", "backend", {
         "busbw": "simulator.latency.collective_busbw:Busbw",
         "external": "simulator.latency.collective_external:External",
+        "flow": "simulator.latency.collective_flow:Flow",
         "table": "simulator.latency.collective_table:Table",
     }, "simulator.latency.collective:CollectiveModel"),
     "router": Kind("router", "policy", {

@@ -69,7 +69,7 @@ cdef class Blackbox(LatencyModel):
 
 
 def published_for(deployment) -> str | None:
-    """Return the name of the set fitted on this very deployment, weights as stored; None if there is none."""
+    """Return the set fitted on this very deployment, weights as stored, or None."""
     if deployment is None or deployment.weight_dtype not in (None, deployment.model.dtype):
         return None
     return next((name for name, fit in SETS.items() if not fit.warnings(name, deployment)), None)

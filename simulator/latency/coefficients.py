@@ -47,7 +47,7 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
-    """The coefficients an experiment asked for: a published set, or its own numbers in place of it."""
+    """The coefficients an experiment asked for: a published set, or its own."""
 
     name: str                   # of the set; "" where beta is the user's own
     fit: Fit
@@ -58,7 +58,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
                 "beta": list(self.fit.beta), "alpha": list(self.fit.alpha)}
 
     def warnings(self, deployment: Deployment | None) -> list[str]:
-        """Return what a reader of the results should know; nothing for the user's own numbers."""
+        """Return how far outside its fit a published set is used."""
         return self.fit.warnings(self.name, deployment) if self.name else []
 
 
@@ -89,7 +89,9 @@ def choose(sets: dict[str, Fit], parameters, default: str | None) -> Choice:
 
 
 def linear_host_terms(alpha: tuple[float, ...]) -> dict[str, float]:
-    """Return alpha as keys of [latency.host]: constant, per prompt token, per output token.
+    """Return alpha, constant and per prompt and output token, as host time.
+
+    Its keys are those of [latency.host].
 
     Source: inference-sim, sim/latency, QueueingTime and OutputTokenProcessingTime of blackbox and crossmodel.
     """

@@ -50,7 +50,7 @@ cdef inline double larger(double a, double b) noexcept nogil:
 
 @cython.final
 cdef class StepRoofline(LatencyModel):
-    """The roofline of BLIS: any model on H100, A100 or L40S, on others with your own shares of peak."""
+    """The roofline of BLIS: one maximum over the whole iteration."""
 
     Parameters = StepRooflineParameters
 

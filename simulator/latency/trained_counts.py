@@ -97,7 +97,7 @@ def datasheet_rates(deployment: Deployment) -> PeakRates:
 
 
 def blis_rates(deployment: Deployment) -> PeakRates:
-    """Return the peak rates that BLIS has for the accelerator; those it has not are the datasheet's."""
+    """Return the peak rates that BLIS has for the accelerator, or the datasheet's."""
     if deployment.accelerator.name not in BLIS_RATES:
         return datasheet_rates(deployment)
     tera_flops, fp8_tera_flops, tera_bytes = BLIS_RATES[deployment.accelerator.name]

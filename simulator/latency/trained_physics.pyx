@@ -82,7 +82,7 @@ cdef inline double larger(double a, double b) noexcept nogil:
 
 @cython.final
 cdef class TrainedPhysics(LatencyModel):
-    """Roofline terms, each weighed by a learned coefficient: any model, fitted on H100."""
+    """Roofline terms, each weighed by a learned coefficient; fitted on H100."""
 
     Parameters = TrainedPhysicsParameters
 

@@ -20,7 +20,10 @@ ACTIVATION_BYTES = 2            # of an element of what is reduced
 
 
 class Prices(msgspec.Struct, frozen=True, kw_only=True):
-    """Microseconds; those of prompts and decodes at peak rates, before their coefficients, the rest after."""
+    """Microseconds.
+
+    Those of prompts and decodes are at peak rates, before their coefficients; the rest is after them.
+    """
 
     prefill_token: float        # products with weights
     prefill_pair: float         # attention, per token of a chunk and token it is charged for

@@ -12,10 +12,13 @@ from simulator.latency.busbw_facts import TABLES, ratios
 from simulator.latency.busbw_links import links_of
 from simulator.latency.collective_busbw import Busbw
 from simulator.latency.collective_groups import KINDS, Group, groups_of
+from simulator.latency.network_curves import Place, read_curves
+from support.goldens import GOLDENS
 from support.small_models import DENSE, deploy
 
 MIB, GIB = 1 << 20, 1 << 30
 DGX = {"node": load_node("dgx-h100"), "accelerator": load_accelerator("h100-sxm-80gb")}
+MEASURED = GOLDENS.parent / "data/profiles/aiconfigurator/h100_sxm/nccl_perf.csv.gz"
 BARE = {"size_ratios": False, "small_messages": False}
 
 
@@ -151,6 +154,19 @@ def test_missing_link_is_named():
 
     with pytest.raises(InputErrors, match=r"latency\.collective\.nvlink_gb_per_s: missing, and lonely has no rate"):
         busbw({"accelerator": accelerator})
+
+
+@pytest.mark.skipif(not MEASURED.exists(), reason=f"no {MEASURED}")
+@pytest.mark.parametrize(("from_bytes", "below_bytes", "lowest", "highest"), [
+    (64 * MIB, 2 * GIB, -0.17, 0.20), (MIB, 64 * MIB, -0.62, 0.06), (0, MIB, -0.24, 1.09)])
+def test_distance_from_measured_nccl_is_what_the_page_says(from_bytes, below_bytes, lowest, highest):
+    curves = read_curves(MEASURED)
+    misses = [
+        model.predict("tensor", kind, size) * 1e9 / ns - 1
+        for ranks in (4, 8) for model in [busbw(ways={"tensor_parallel": ranks})] for kind in KINDS[:4]
+        for size, ns in zip(*curves[Place(kind, ranks, ranks)], strict=True) if from_bytes <= size < below_bytes]
+
+    assert (min(misses), max(misses)) == pytest.approx((lowest, highest), abs=0.02)
 
 
 # ---- tables, groups, memory

@@ -47,7 +47,7 @@ def test_two_trainings_write_the_same_bytes(tmp_path):
 
 @pytest.mark.parametrize("change", [
     {"training_seed": 7}, {"num_estimators": [4]}, {"max_tokens": 32}, {"kv_granularity_tokens": 32},
-    {"estimator": "linear_regression", "polynomial_degree": [1]}, {"k_fold_cv_splits": 3}])
+    {"max_depth": [4]}, {"k_fold_cv_splits": 3}])
 def test_what_changes_tables_changes_the_key(tmp_path, trainings, change):
     write_profiles(tmp_path)
 
@@ -135,7 +135,7 @@ def test_a_long_training_is_announced(tmp_path, caplog):
     Forest(parameters_for(tmp_path), deploy())
     assert not caplog.records
 
-    Forest(parameters_for(tmp_path, num_estimators=[2, 3]), deploy())
+    Forest(parameters_for(tmp_path, num_estimators=[2, 3], k_fold_cv_splits=2), deploy())
     assert "training 12 sub-models from 2 candidates each" in caplog.text
 
 

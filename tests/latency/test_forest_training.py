@@ -136,7 +136,7 @@ def trained(folder, **changes):
 
 def test_two_trainings_give_the_same_bytes(tmp_path):
     write_profiles(tmp_path)
-    grid = {"num_estimators": [2, 4], "max_depth": [2, 8]}
+    grid = {"num_estimators": [2, 4], "max_depth": [2, 8], "k_fold_cv_splits": 2}
 
     first, second = trained(tmp_path, **grid), trained(tmp_path, **grid)
 
@@ -173,7 +173,8 @@ def test_tables_reach_as_far_as_the_profiles_unless_told(tmp_path):
 def test_a_polynomial_finds_the_formula_behind_the_profile(tmp_path):
     write_profiles(tmp_path)
 
-    found = trained(tmp_path, estimator="linear_regression", polynomial_degree=[1, 2])
+    found = trained(tmp_path, estimator="linear_regression", polynomial_degree=[1, 2],
+                    polynomial_interaction_only=[True], k_fold_cv_splits=3)
 
     # batch x context ns; tokens x 9 us
     assert found.decode[3, 2] == pytest.approx(3 * 32 / 1e6)
