@@ -2,11 +2,14 @@
 import math
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from simulator import registry
 from simulator.config.experiment import Experiment
 from simulator.config.huggingface import read_config
 from simulator.domain.deployment import Deployment
 from simulator.domain.facts import load_accelerator, load_model, load_node
+from simulator.domain.host import HostParameters
 from simulator.domain.memory_plan import DoesNotFit, MemoryPlan, plan
 from simulator.domain.parallelism import Parallelism
 from simulator.engine.build import EngineSetup, Hooks, Policies, build_cluster
@@ -40,7 +43,7 @@ def survey(experiment: Experiment) -> Site:
     InputErrors
         Facts that cannot be read, a model that cannot be spread as asked or does not fit.
     """
-    deployment = _deployment(experiment)
+    deployment = deployment_of(experiment)
     engine, parameters = experiment.engine, experiment.engine.parameters
     max_model_len = engine.max_model_len or deployment.model.max_position_embeddings
     if engine.num_gpu_blocks is not None:
@@ -63,7 +66,7 @@ def prepare(experiment: Experiment) -> Workload:
     """
     workload, _ = collect_faults(
         lambda: load_workload(experiment.workload, experiment.seed),
-        lambda: _latency(experiment, survey(experiment)))
+        lambda: latency_model(experiment, survey(experiment)))
     return workload
 
 
@@ -75,32 +78,67 @@ def build(experiment: Experiment, workload, sink, monitor=None):
     monitor : called as `monitor(clock_ns, finished) -> bool` every few milliseconds; True stops the run.
     """
     site = survey(experiment)
-    engine, latency, routing = experiment.engine, experiment.latency, experiment.cluster.routing
+    engine, routing = experiment.engine, experiment.cluster.routing
     replicas = experiment.topology.replicas
+    model = latency_model(experiment, site)
     setup = EngineSetup(
         num_gpu_blocks=site.num_gpu_blocks, block_size=engine.block_size, max_model_len=site.max_model_len,
-        enable_prefix_caching=engine.enable_prefix_caching, replicas=replicas, host=latency.host,
+        enable_prefix_caching=engine.enable_prefix_caching, replicas=replicas, host=host_times(experiment, model),
         fast_forward=engine.fast_forward, seed=experiment.seed,
         horizon_ns=None if math.isinf(experiment.horizon_s) else round(experiment.horizon_s * 1e9))
     policies = Policies(
         scheduler=registry.load("scheduler", engine.scheduler), parameters=engine.parameters,
-        latency=_latency(experiment, site),
+        latency=model,
         router=registry.load("router", routing.policy)(routing.parameters, replicas))
     recorder = Recorder(sink, sink.wants_iterations, sink.wants_tokens)
     return build_cluster(workload, policies, setup, Hooks(recorder, monitor))
 
 
-def _latency(experiment: Experiment, site: Site):
+def latency_model(experiment: Experiment, site: Site):
+    """Return the latency backend of an experiment, with its collective model.
+
+    Raises
+    ------
+    InputErrors
+        Profiles or facts that it needs are missing or wrong.
+    """
     latency = experiment.latency
-    try:
-        model = registry.load("latency", latency.backend)(latency.parameters, site.deployment)
-    except ValueError as error:         # no FLOP/s for a number format, no link bandwidth, ...
-        raise InputErrors([KeyFault(f"latency: {error}")]) from None
+    backend = registry.load("latency", latency.backend)
+    collective = {}
+    if latency.collective is not None:
+        if not getattr(backend, "takes_collective", False):
+            raise InputErrors([KeyFault(f"latency.collective: {latency.backend} has no collectives to replace")])
+        model = registry.load("collective", latency.collective.backend)
+        collective["collective"] = _built(model, "latency.collective", latency.collective.parameters, site.deployment)
+    model = _built(backend, "latency", latency.parameters, site.deployment, **collective)
     model.set_host(latency.host.iteration_us, latency.resolution_us)
     return model
 
 
-def _deployment(experiment: Experiment) -> Deployment | None:
+def host_times(experiment: Experiment, model) -> HostParameters:
+    """Return [latency.host], zeros filled in by a backend that was fitted with them."""
+    given = experiment.latency.host
+    learned = model.host_terms() if hasattr(model, "host_terms") else {}
+    return replace(given, **{name: value for name, value in learned.items() if not getattr(given, name)})
+
+
+def _built(model: type, key: str, *arguments, **named):
+    try:
+        return model(*arguments, **named)
+    except InputErrors:
+        raise
+    except ValueError as error:         # no FLOP/s for a number format, no link bandwidth, ...
+        raise InputErrors([KeyFault(f"{key}: {error}")]) from None
+
+
+def deployment_of(experiment: Experiment) -> Deployment | None:
+    """Return the model laid out on its accelerators; None where the experiment names none.
+
+    Raises
+    ------
+    InputErrors
+        Facts that cannot be read, a model that cannot be spread as asked.
+    """
     model, hardware, topology = experiment.model, experiment.hardware, experiment.topology
     if model is None or hardware is None:
         return None

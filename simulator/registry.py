@@ -32,6 +32,7 @@ KINDS = {
         "crossmodel": "simulator.latency.crossmodel:Crossmodel",
         "forest": "simulator.latency.forest:Forest",
         "linear": "simulator.latency.linear:Linear",
+        "operators": "simulator.latency.operators:Operators",
         "roofline": "simulator.latency.roofline:Roofline",
         "step_roofline": "simulator.latency.step_roofline:StepRoofline",
         "trained_physics": "simulator.latency.trained_physics:TrainedPhysics",

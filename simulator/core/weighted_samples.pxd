@@ -35,4 +35,6 @@ cdef class WeightedSamples:
 
     cdef int _add_slowly(self, int64_t value, int32_t weight) except -1 nogil
     cdef int _grow(self) except -1 nogil
+
+    # Make one entry of equal values, as far as its weight goes; the entries are sorted.
     cdef void _merge(self) noexcept nogil

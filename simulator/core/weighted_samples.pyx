@@ -84,7 +84,6 @@ cdef class WeightedSamples:
         return 0
 
     cdef void _merge(self) noexcept nogil:
-        """Make one entry of neighbours with the same value, as far as its weight fits."""
         cdef int64_t i, last = 0
         cdef uint64_t weight
         for i in range(1, self.size):

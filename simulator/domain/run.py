@@ -17,6 +17,7 @@ class Run:
     clock_ns : simulated time reached.
     replicas : structured array (replicas,), `records.REPLICA`, in order of `replica`.
     itl_ns : WeightedSamples: how far apart, in ns, two successive messages of a request were.
+    latency : where the durations of iterations came from, as the latency backend says; {} if it says nothing.
     diagnosis : what a reader of the results should know, one sentence each: a livelock, for instance.
     """
 
@@ -25,4 +26,5 @@ class Run:
     clock_ns: int
     replicas: np.ndarray
     itl_ns: WeightedSamples
+    latency: dict = field(default_factory=dict)
     diagnosis: list[str] = field(default_factory=list)

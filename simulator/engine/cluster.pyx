@@ -94,10 +94,12 @@ cdef class Cluster:
         if self._recorder.wants_iterations:
             self._recorder.flush(NEVER_NS, self._num_replicas == 1)
         self._recorder.close()
-        diagnosis = self._diagnose()
+        model = (<Replica>self.replicas[0])._latency
+        diagnosis = self._diagnose() + model.warnings()
         cannot_go_on = any(replica.is_livelocked or replica.is_out_of_time for replica in self.replicas)
         return Run(workload=self.workload, complete=not (self._stopped or cannot_go_on), clock_ns=self._end_of_time(),
-                   replicas=self._replica_table(), itl_ns=self._recorder.gaps, diagnosis=diagnosis)
+                   replicas=self._replica_table(), itl_ns=self._recorder.gaps, latency=model.provenance(),
+                   diagnosis=diagnosis)
 
     # ---- the loop
 

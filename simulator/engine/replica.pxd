@@ -69,7 +69,7 @@ cdef class Replica:
     # Start of the first iteration that is not recorded yet; NEVER_NS if there is none.
     cdef int64_t first_open_ns(self) noexcept nogil
 
-    # Write the state of running requests back to the request table.
+    # Nothing more will come: write the state of running requests, as of `now_ns`, back to the request table.
     cdef int settle(self, int64_t now_ns) except -1 nogil
 
     # What needs the GIL.

@@ -131,7 +131,7 @@ cdef class Replica:
         return 0
 
     def check(self):
-        """Raise RuntimeError unless blocks, members, queues and heaps agree; between iterations."""
+        """Raise RuntimeError unless scheduler and heap agree; between iterations only."""
         self.scheduler.check()
         self._finish.check()
         if self.scheduler.grouping and self._finish.size != self.scheduler.num_members:
@@ -165,7 +165,7 @@ cdef class Replica:
                     break
                 continue
             batch.duration_ns = self._latency.iteration_ns(&batch.shape)
-            if self._latency.failed:
+            if self._latency.has_failed():
                 return self._raise_latency_fault()
             batch.end_ns = free_ns + batch.duration_ns
             if batch.end_ns > END_OF_CLOCK_NS:

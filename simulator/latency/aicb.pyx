@@ -166,11 +166,11 @@ cdef class Aicb(LatencyModel):
     """Times of layers, from tables that AICB measured or `profile-layers` wrote."""
 
     Parameters = AicbParameters
+    takes_collective = True
     Profile = Profile           # writes tables
 
     cdef readonly tuple sources                 # what the tables say of where their numbers come from
     cdef _Grid _prefill, _decode
-    cdef CollectiveModel _collective
     cdef Py_ssize_t _num_slices, _stride
     cdef int _hops                              # hand-overs between stages in a pass
     cdef int64_t _data_ranks
@@ -333,14 +333,19 @@ cdef class Aicb(LatencyModel):
         return [self._slice_ns(&batch.shape, &places, i) * 1e-9 for i in range(self._num_slices)]
 
     def provenance(self) -> dict:
-        """Return how many predictions were exact, interpolated, and the nearest table's; and what the tables are."""
+        """Return how many predictions were exact, interpolated, and the nearest table's; and what the tables are.
+
+        Those of a collective model are of the sizes in the tables, priced once, and of hand-overs between stages.
+        """
         counts = [sum(self._counts[phase][trust] for phase in range(NUM_PHASES)) for trust in range(NUM_TRUSTS)]
-        return dict(zip(("exact", "interpolated", "nearest"), counts)) | {"sources": list(self.sources)}
+        return (dict(zip(("exact", "interpolated", "nearest"), counts)) | {"sources": list(self.sources)}
+                | LatencyModel.provenance(self))
 
     def warnings(self) -> list:
         """Return what a reader of the results has to know."""
         synthetic = [f"aicb: tables are {source}" for source in self.sources if source.startswith("synthetic")]
-        return synthetic + [self._outside_text(phase) for phase in range(NUM_PHASES) if self._counts[phase][NEAREST]]
+        outside = [self._outside_text(phase) for phase in range(NUM_PHASES) if self._counts[phase][NEAREST]]
+        return synthetic + outside + LatencyModel.warnings(self)
 
     def _outside_text(self, int phase) -> str:
         cdef Row* row = &self._decode.rows[self._decode.num_rows - 1] if phase == DECODE else self._prefill.rows
@@ -361,3 +366,4 @@ cdef class Aicb(LatencyModel):
             raise InputErrors([
                 KeyFault(f"latency.outside: {self._outside_text(phase)}") for phase in range(NUM_PHASES)
                 if self._counts[phase][NEAREST]])
+        LatencyModel.raise_if_failed(self)

@@ -9,7 +9,10 @@ cdef class LatencyModel:
 
     A backend is a subclass that overrides `batch_ns`. It is built as `Backend(parameters, deployment)`, with its own
     frozen `Parameters` and the `simulator.domain.deployment.Deployment` it runs on (None where it needs none).
+    One that sets `takes_collective` also takes `collective=None`, a CollectiveModel, and keeps it in `_collective`.
     """
+
+    takes_collective = False
 
     cdef double batch_ns(self, const BatchShape* shape) noexcept nogil:
         return 1.0
@@ -25,7 +28,8 @@ cdef class LatencyModel:
         Parameters
         ----------
         prefill : sequence of (tokens, context)
-            Prompt tokens computed now, tokens of that request in the KV cache before.
+            Prompt tokens computed now, tokens of that request in the KV cache before. A third number, the tokens of its
+            prompt, is needed only where this chunk does not end it.
         decode : sequence of int
             For each decoding sequence, the tokens in the KV cache after this iteration.
         tokens_per_decode : int
@@ -48,5 +52,24 @@ cdef class LatencyModel:
         self.raise_if_failed()
         return ns
 
+    def breakdown(self, prefill=(), decode=(), int tokens_per_decode=1) -> dict:
+        """Return the seconds of each part; arguments as `predict`, whose result is their sum. {}: there are none."""
+        return {}
+
+    def host_terms(self) -> dict:
+        """Return what the backend knows of [latency.host]: its keys, in microseconds."""
+        return {}
+
+    def provenance(self) -> dict:
+        """Return where the predictions made so far come from, as it is to stand in the results."""
+        found = self._collective.provenance() if self._collective is not None else {}
+        return {"collective": found} if found else {}
+
+    def warnings(self) -> list:
+        """Return what a reader of the results has to know, a sentence each."""
+        return self._collective.warnings() if self._collective is not None else []
+
     def raise_if_failed(self):
-        """Raise what a model written in Python raised inside the event loop, which cannot pass it on."""
+        """Raise, once, why no time could be given: inside the event loop nothing can be raised."""
+        if self._collective is not None:
+            self._collective.raise_if_failed()

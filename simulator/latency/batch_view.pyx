@@ -9,9 +9,9 @@ cdef class BatchView:
 
     Parameters
     ----------
-    prefill : sequence of (tokens, context)
-        Prompt tokens computed now, and tokens of the same request that are in the KV cache before. Each chunk is taken
-        to end its prompt, so it samples a token.
+    prefill : sequence of (tokens, context) or (tokens, context, prompt_tokens)
+        Prompt tokens computed now, tokens of the same request that are in the KV cache before, and tokens of its whole
+        prompt. A chunk that ends its prompt samples a token; without the third number it does.
     decode : sequence of int
         For each decoding sequence, the tokens in the KV cache after this iteration.
     tokens_per_decode : int
@@ -19,19 +19,21 @@ cdef class BatchView:
     """
 
     def __init__(self, prefill=(), decode=(), int tokens_per_decode=1):
-        prefill, decode = list(prefill), list(decode)
+        prefill, decode = [_whole(chunk) for chunk in prefill], list(decode)
         _check(prefill, decode, tokens_per_decode)
         self.shape.num_chunks = len(prefill)
         self.shape.num_decodes = len(decode)
-        self.shape.num_sequences = self.shape.num_samples = len(prefill) + len(decode)
+        self.shape.num_sequences = len(prefill) + len(decode)
+        self.shape.num_samples = len(decode)
         self.shape.decode_tokens = len(decode) * tokens_per_decode
         self.shape.context_tokens = sum(decode)
         self._chunks = <Chunk*>PyMem_Calloc(max(1, len(prefill)), sizeof(Chunk))
         if self._chunks == NULL:
             raise MemoryError()
         self.shape.chunks = self._chunks
-        for i, (tokens, context) in enumerate(prefill):
-            self._chunks[<Py_ssize_t>i] = Chunk(tokens, context, tokens + context)
+        for i, (tokens, context, prompt) in enumerate(prefill):
+            self._chunks[<Py_ssize_t>i] = Chunk(tokens, context, prompt)
+            self.shape.num_samples += tokens + context == prompt
             self.shape.prefill_tokens += tokens
             self.shape.prefill_context_tokens += context
             self.shape.prefill_token_pairs += tokens * (2 * context + tokens + 1)
@@ -101,13 +103,23 @@ cdef class BatchView:
         ]
 
 
+def _whole(chunk):
+    """Return (tokens, context, prompt_tokens) of a chunk."""
+    chunk = tuple(chunk)
+    if len(chunk) not in (2, 3):
+        raise ValueError(f"prefill: expected (tokens, context) or (tokens, context, prompt_tokens), found {chunk}")
+    return chunk if len(chunk) == 3 else (*chunk, sum(chunk))
+
+
 def _check(list prefill, list decode, int tokens_per_decode):
     """Raise ValueError for a batch that no engine could schedule."""
     if tokens_per_decode < 1:
         raise ValueError(f"tokens_per_decode: expected an integer >= 1, found {tokens_per_decode}")
-    for tokens, context in prefill:
+    for tokens, context, prompt in prefill:
         if tokens < 1 or context < 0:
             raise ValueError(f"prefill: expected (tokens >= 1, context >= 0), found ({tokens}, {context})")
+        if prompt < tokens + context:
+            raise ValueError(f"prefill: expected prompt_tokens >= {tokens} + {context}, found {prompt}")
     for context in decode:
         if context < 1:
             raise ValueError(f"decode: expected context >= 1, found {context}")

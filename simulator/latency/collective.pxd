@@ -18,5 +18,11 @@ cdef enum CollectiveGroup:      # ranks are laid out with tensor parallelism fas
 
 
 cdef class CollectiveModel:
+    cdef readonly bint failed   # a time could not be given; the caller stops and calls raise_if_failed()
+    cdef object _error          # why, the first one
+
     # Nanoseconds of one collective over a group of the replica, launch included; 0 for a group of one. A pure function.
     cdef double time_ns(self, CollectiveGroup group, CollectiveKind kind, double num_bytes) noexcept nogil
+
+    # Remember why no time can be given.
+    cdef int fail(self, object error) except -1

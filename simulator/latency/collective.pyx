@@ -11,9 +11,37 @@ cdef class CollectiveModel:
     cdef double time_ns(self, CollectiveGroup group, CollectiveKind kind, double num_bytes) noexcept nogil:
         return 0.0
 
+    cdef int fail(self, object error) except -1:
+        if self._error is None:
+            self._error = error
+        self.failed = True
+        return 0
+
     def predict(self, str group, str kind, double num_bytes) -> float:
-        """Return the seconds of one collective; `group` and `kind` as in collective.pxd, in lower case."""
+        """Return the seconds of one collective; `group` and `kind` as in collective.pxd, in lower case.
+
+        Raises
+        ------
+        InputErrors
+            The model has no time for such a collective.
+        """
         groups = {"tensor": TENSOR, "expert": EXPERT, "data": DATA, "pipeline": PIPELINE}
         kinds = {"all_reduce": ALL_REDUCE, "all_gather": ALL_GATHER, "reduce_scatter": REDUCE_SCATTER,
                  "all_to_all": ALL_TO_ALL, "send_recv": SEND_RECV}
-        return self.time_ns(groups[group], kinds[kind], num_bytes) * 1e-9
+        cdef double ns = self.time_ns(groups[group], kinds[kind], num_bytes)
+        self.raise_if_failed()
+        return ns * 1e-9
+
+    def provenance(self) -> dict:
+        """Return where the predictions made so far come from, as it is to stand in the results."""
+        return {}
+
+    def warnings(self) -> list:
+        """Return what a reader of the results has to know, a sentence each."""
+        return []
+
+    def raise_if_failed(self):
+        """Raise the first reason why no time could be given, once."""
+        if self.failed:
+            error, self._error, self.failed = self._error, None, False
+            raise error

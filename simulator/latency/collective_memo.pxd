@@ -23,8 +23,6 @@ cdef struct Remembered:         # 24 bytes
 
 
 cdef class RememberingCollective(CollectiveModel):
-    cdef readonly bint failed   # a time could not be given; the caller stops and calls raise_if_failed()
-    cdef object _error          # why, the first one
     cdef Remembered _memo[MEMO_SLOTS]
     cdef int64_t _num_predictions[NUM_ORIGINS]
 
@@ -35,6 +33,3 @@ cdef class RememberingCollective(CollectiveModel):
                            Origin* origin) noexcept nogil
 
     cdef void _forget(self) noexcept nogil
-
-    # Remember why no time can be given.
-    cdef int fail(self, object error) except -1

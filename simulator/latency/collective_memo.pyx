@@ -43,35 +43,12 @@ cdef class RememberingCollective(CollectiveModel):
         self._num_predictions[slot.origin] += 1
         return slot.ns
 
-    cdef int fail(self, object error) except -1:
-        if self._error is None:
-            self._error = error
-        self.failed = True
-        return 0
-
-    def predict(self, str group, str kind, double num_bytes) -> float:
-        """Return the seconds of one collective; `group` and `kind` as in collective.pxd, in lower case.
-
-        Raises
-        ------
-        InputErrors
-            The model has no time for such a collective.
-        """
-        seconds = CollectiveModel.predict(self, group, kind, num_bytes)
-        self.raise_if_failed()
-        return seconds
-
     def raise_if_failed(self):
         """Raise the first reason why no time could be given, once."""
-        if self._error is not None:
-            error, self._error, self.failed = self._error, None, False
+        if self.failed:
             self._forget()      # what could not be computed is remembered as 0
-            raise error
+        CollectiveModel.raise_if_failed(self)
 
     def provenance(self) -> dict:
         """Return how many predictions were exact, interpolated and extrapolated."""
         return {name: self._num_predictions[i] for i, name in enumerate(ORIGINS)}
-
-    def warnings(self) -> list:
-        """Return what a reader of the results should know."""
-        return []

@@ -13,7 +13,8 @@ pipeline stages, and host times by number of sequences, once a stage. Models wit
 attention over more than one sequence. Source: microsoft/vidur @ 7d47513 and arXiv 2405.05465, section 4.
 
 Beyond the last entry of a table, times grow with the work: with tokens, with b x a, with pairs of query and key. A
-forest alone would be flat there. Embedding, output head and sampling are not in the profiles, nor in Vidur.
+forest alone would be flat there. [latency.collective] replaces all_reduce, with launch and skew, and send_recv, for any
+number of tokens. Embedding, output head and sampling are not in the profiles, nor in Vidur.
 """
 cimport cython
 from libc.math cimport rint, sqrt
@@ -22,6 +23,8 @@ from libc.stdint cimport int64_t, uint8_t
 from simulator.domain.batch cimport BatchShape
 from simulator.latency.base cimport LatencyModel
 from simulator.latency.batch_view cimport BatchView
+from simulator.latency.collective cimport CollectiveModel
+from simulator.latency.iteration_collectives cimport IterationCollectives
 
 from typing import Annotated, Literal
 
@@ -30,9 +33,11 @@ import numpy as np
 from msgspec import Meta
 
 from simulator.errors import InputErrors, KeyFault
+from simulator.latency.collective_exchanges import exchanges
 from simulator.latency.forest_cache import tables_of
 from simulator.latency.forest_composition import compose
 from simulator.latency.forest_profiles import FILES, subject_of
+from simulator.latency.forest_tables import ROUNDING
 
 Profile = Annotated[str | None, Meta(extra={"path": True})]
 Count = Annotated[int, Meta(ge=1, le=2**20)]
@@ -124,14 +129,17 @@ cdef class Forest(LatencyModel):
     """What Vidur's forests say, trained on profiles of operators, kept as tables."""
 
     Parameters = ForestParameters
+    takes_collective = True
 
     cdef readonly object tables             # ForestTables
     cdef readonly object terms              # IterationTables: the same for whole iterations, by operator
     cdef readonly str cache_file            # where the tables are kept; None where they were given
     cdef object _deployment
     cdef object _sources                    # paths of the profiles
+    cdef list _exchanges                    # what a collective model prices, and its prices; None: the tables do
+    cdef IterationCollectives _collectives
     cdef bint _refuses                      # what lies outside the profiles
-    cdef Py_ssize_t _granularity
+    cdef Py_ssize_t _granularity, _rounding
     cdef double _prefill_batching
     cdef const double[::1] _tokens_ns, _host_ns
     cdef const double[:, ::1] _decode_ns, _prefill_ns
@@ -142,7 +150,7 @@ cdef class Forest(LatencyModel):
     cdef int64_t _outside[4]                # reads outside the measurements, by Table
     cdef int64_t _largest[4][2]             # of these: tokens; sequences and context; context and tokens; sequences
 
-    def __init__(self, parameters, deployment, collective=None, tables=None):
+    def __init__(self, parameters, deployment, CollectiveModel collective=None, tables=None):
         """Train the tables unless they are kept already.
 
         Parameters
@@ -162,9 +170,12 @@ cdef class Forest(LatencyModel):
         else:
             subject_of(parameters, deployment)
         self.tables, self._deployment = tables, deployment
-        self.terms = compose(tables, parameters, deployment, collective)
+        self.terms = compose(tables, parameters, deployment, with_network=collective is None)
+        if collective is not None:
+            self._collective, self._exchanges = collective, exchanges(deployment)
+            self._collectives = IterationCollectives(collective, self._exchanges)
         self._refuses = parameters.outside == "error"
-        self._granularity = tables.kv_granularity
+        self._granularity, self._rounding = tables.kv_granularity, ROUNDING
         self._sources = [path for path in (getattr(parameters, key) for key in FILES) if path is not None]
         self._share_tables()
 
@@ -244,6 +255,10 @@ cdef class Forest(LatencyModel):
             self._note(HOST, sequences, 0)
         return at
 
+    cdef inline int64_t _rounded_tokens(self, const BatchShape* shape) noexcept nogil:
+        cdef int64_t tokens = shape.prefill_tokens + shape.decode_tokens
+        return (tokens + self._rounding - 1) // self._rounding * self._rounding
+
     cdef void _note(self, Table table, int64_t first, int64_t second) noexcept nogil:
         self._outside[<int>table] += 1
         self._largest[<int>table][0] = max(self._largest[<int>table][0], first)
@@ -276,8 +291,10 @@ cdef class Forest(LatencyModel):
             at = self._host_place(shape)
             ns += self._host_ns[at.row] * at.factor
             worst = max(worst, at.covered)
+        if self._collectives is not None:
+            ns += self._collectives.ns(self._rounded_tokens(shape))
         self._counts[<int>worst] += 1
-        if shape.num_chunks == 0 and worst != EXTRAPOLATED:     # what lies outside is noted each time
+        if shape.num_chunks == 0 and worst != EXTRAPOLATED and not self.has_failed():   # outsiders: noted each time
             self._remember(shape, context, ns, worst)
         return ns
 
@@ -300,6 +317,9 @@ cdef class Forest(LatencyModel):
         if self.terms.host_ns:
             at = self._host_place(&batch.shape)
             terms_ns |= {name: table[at.row] * at.factor for name, table in self.terms.host_ns.items()}
+        if self._collectives is not None:
+            seconds = self._collectives.seconds(self._rounded_tokens(&batch.shape))
+            terms_ns |= {each.kind: 1e9 * taken for each, taken in zip(self._exchanges, seconds)}
         self.raise_if_failed()
         return {name: float(ns) * 1e-9 for name, ns in terms_ns.items()}
 
@@ -320,7 +340,8 @@ cdef class Forest(LatencyModel):
         A prediction counts as its worst read does. Exact is the point: a forest gives its neighbourhood.
         """
         return {"exact": self._counts[<int>MEASURED], "interpolated": self._counts[<int>INTERPOLATED],
-                "extrapolated": self._counts[<int>EXTRAPOLATED], "sources": list(self._sources)}
+                "extrapolated": self._counts[<int>EXTRAPOLATED], "sources": list(self._sources),
+                **LatencyModel.provenance(self)}
 
     def warnings(self) -> list:
         """Return what the user should know about the predictions made so far, a sentence each."""
@@ -331,7 +352,7 @@ cdef class Forest(LatencyModel):
         if self._counts[<int>EXTRAPOLATED]:
             share = self._counts[<int>EXTRAPOLATED] / made
             told.append(f"forest: {share:.1%} of {made} predictions lie outside the profiles: {self._outsiders()}")
-        return told
+        return told + LatencyModel.warnings(self)
 
     def raise_if_failed(self):
         """Raise what was asked that lies outside the profiles, where that is refused."""
@@ -339,6 +360,7 @@ cdef class Forest(LatencyModel):
             self.failed = False
             raise InputErrors([KeyFault(f'latency.outside: "error", and an iteration lies outside the profiles: '
                                         f"{self._outsiders()}")])
+        LatencyModel.raise_if_failed(self)
 
     def _outsiders(self):
         shapes = {TOKENS: "iterations of {} tokens", DECODE: "decode attention of {} sequences, mean context {}",

@@ -41,14 +41,14 @@ class IterationTables:
     prefill_batching: float
 
 
-def compose(tables: ForestTables, parameters, deployment: Deployment, collective=None) -> IterationTables:
+def compose(tables: ForestTables, parameters, deployment: Deployment, with_network: bool = True) -> IterationTables:
     """Return the times of whole iterations.
 
     Parameters
     ----------
     parameters : ForestParameters
-    collective : simulator.latency.collective.CollectiveModel
-        Times all-reduces and send-recvs; None: the tables do.
+    with_network : bool
+        False where a collective model times all-reduces and send-recvs.
     """
     attention = deployment.model.attention
     layers, stages = deployment.model.num_layers, deployment.parallelism.pipeline_parallel
@@ -56,8 +56,9 @@ def compose(tables: ForestTables, parameters, deployment: Deployment, collective
     decode_ns = tables.decode * (layers * NS_PER_MS)
     decode_ns[2:] *= 1 + parameters.attention_decode_batching_overhead_fraction * is_grouped
     rounded, known = _rounded(tables), tables.coverage_of
+    network_ns = _communication(tables, parameters, deployment) if with_network else {}
     return IterationTables(
-        tokens_ns=_layer_terms(tables, deployment) | _communication(tables, parameters, deployment, collective),
+        tokens_ns=_layer_terms(tables, deployment) | network_ns,
         host_ns={name: tables.host[name] * (stages * NS_PER_MS) for name in tables.host},
         decode_ns=decode_ns,
         prefill_ns=tables.prefill * (layers * NS_PER_MS),
@@ -77,28 +78,19 @@ def _layer_terms(tables: ForestTables, deployment: Deployment) -> dict[str, np.n
             | {name: tables.tokens[name] * layers_ns for name in EXACT})
 
 
-def _communication(tables: ForestTables, parameters, deployment: Deployment, collective) -> dict[str, np.ndarray]:
+def _communication(tables: ForestTables, parameters, deployment: Deployment) -> dict[str, np.ndarray]:
     """Return what all collectives of an iteration take, by its tokens."""
     ways, rounded = deployment.parallelism, _rounded(tables)
     ranks, hops = ways.tensor_parallel, ways.pipeline_parallel - 1
-    num_bytes = rounded * (deployment.model.hidden_size * deployment.activation_bytes)
     terms = {}
     if ranks > 1:
         launch_us = (parameters.nccl_cpu_launch_overhead_us
                      + parameters.nccl_cpu_skew_overhead_us * ranks ** SKEW_EXPONENT)
         terms["all_reduce"] = deployment.model.num_layers * ALL_REDUCES_PER_LAYER * (
-            _collective_ns(collective, "tensor", "all_reduce", num_bytes) if collective is not None
-            else tables.tokens["all_reduce"][rounded] * NS_PER_MS + launch_us * 1e3)
+            tables.tokens["all_reduce"][rounded] * NS_PER_MS + launch_us * 1e3)
     if hops:
-        terms["send_recv"] = hops * (
-            _collective_ns(collective, "pipeline", "send_recv", num_bytes) if collective is not None
-            else tables.tokens["send_recv"][rounded] * NS_PER_MS)
+        terms["send_recv"] = hops * tables.tokens["send_recv"][rounded] * NS_PER_MS
     return terms
-
-
-def _collective_ns(collective, group: str, kind: str, num_bytes: np.ndarray) -> np.ndarray:
-    sizes, index = np.unique(num_bytes, return_inverse=True)
-    return np.array([collective.predict(group, kind, size) * 1e9 for size in sizes])[index]
 
 
 def _rounded(tables: ForestTables) -> np.ndarray:

@@ -8,6 +8,7 @@ from msgspec import Meta
 from simulator.domain.batch cimport BatchShape
 from simulator.domain.host import MAX_US
 from simulator.latency.base cimport LatencyModel
+from simulator.latency.batch_view cimport BatchView
 
 Price = Annotated[float, Meta(ge=0, le=MAX_US)]
 
@@ -41,3 +42,11 @@ cdef class Linear(LatencyModel):
     cdef double batch_ns(self, const BatchShape* shape) noexcept nogil:
         return (self._base + self._sequence * shape.num_sequences + self._prefill * <double>shape.prefill_tokens
                 + self._decode * <double>shape.decode_tokens + self._context * <double>shape.context_tokens)
+
+    def breakdown(self, prefill=(), decode=(), int tokens_per_decode=1) -> dict:
+        """Return the seconds of each term; arguments as `predict`, whose result is their sum."""
+        cdef BatchView batch = BatchView(prefill, decode, tokens_per_decode)
+        return {"base": 1e-9 * self._base, "sequences": 1e-9 * self._sequence * batch.shape.num_sequences,
+                "prefill": 1e-9 * self._prefill * batch.shape.prefill_tokens,
+                "decode": 1e-9 * self._decode * batch.shape.decode_tokens,
+                "context": 1e-9 * self._context * batch.shape.context_tokens}

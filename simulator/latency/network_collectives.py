@@ -49,7 +49,7 @@ def ring(groups, gpus_per_server, num_steps_of, relays=False) -> Plan:
 
 
 def nvls(groups, switches) -> Plan:
-    """Return the plan of all-reduces in NVSwitches; `switches` names that of each group."""
+    """Return the plan of all-reduces in NVSwitches, one for each group."""
     lanes, edges = [], []
     for group, number in zip(groups, switches, strict=True):
         group = np.asarray(group)
@@ -75,7 +75,7 @@ def all_to_all(groups) -> Plan:
 
 
 def send_receive(groups) -> Plan:
-    """Return the plan in which every GPU of a group but the last sends the next one everything."""
+    """Return the plan in which each GPU of a group sends the next one everything."""
     return Plan(_joined([_lanes(np.asarray(group)[:-1], np.asarray(group)[1:], 1.0, 1) for group in groups], LANE))
 
 

@@ -1,8 +1,8 @@
 """Networks by their design: Spectrum-X, AlibabaHPN, DCN+, rail-optimised.
 
-Two layers of switches above the servers' NVSwitches, ASW below PSW. `single` top of rack: every NIC has one port; `dual`:
+Two layers of switches above the servers' NVSwitches, ASW below PSW. Single top of rack: every NIC has one port; dual:
 two ports to two ASWs. Rails: the i-th GPUs of the servers of a segment share their i-th ASW; without rails a segment's
-GPUs share one ASW (two with dual ports). Dual plane: the ASWs of second ports reach the second half of the PSWs only.
+GPUs share one ASW, or two. Dual plane: the ASWs of second ports reach the second half of the PSWs only.
 Sizes and defaults of the templates: aliyun/SimAI, astra-sim-alibabacloud/inputs/topo/gen_Topo_Template.py.
 """
 from typing import Annotated, Literal
@@ -17,6 +17,8 @@ from simulator.latency.network_topology import LINK, Topology
 Count = Annotated[int, Meta(ge=1, le=1_000_000)]
 Gbps = Annotated[float, Meta(gt=0, le=1e9)]
 Nanoseconds = Annotated[float, Meta(ge=0, le=1e9)]
+Design = Literal["spectrum_x", "rail_optimized", "alibaba_hpn_single_plane", "alibaba_hpn_dual_plane",
+                 "dcn_single_tor", "dcn_dual_tor"]
 _GBPS = 0.125                   # bytes per ns
 
 
@@ -44,23 +46,22 @@ TEMPLATES = {
 class Fabric(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A network to generate; a key that is absent is the design's own."""
 
-    design: Literal["spectrum_x", "rail_optimized", "alibaba_hpn_single_plane", "alibaba_hpn_dual_plane",
-                    "dcn_single_tor", "dcn_dual_tor"] = "spectrum_x"
+    design: Annotated[Design, Meta(description="how switches are joined")] = "spectrum_x"
     num_gpus: Annotated[Count | None, Meta(description="default: those of the replica, in whole servers")] = None
     gpus_per_server: Annotated[Count, Meta(description="GPUs that share NVSwitches")] = 8
     nv_switches_per_server: Annotated[Count, Meta(description="every GPU has a link to each")] = 1
-    gpu_type: str = "H100"
+    gpu_type: Annotated[str, Meta(description="for the record")] = "H100"
     nvlink_gbps: Annotated[Gbps, Meta(description="one GPU to one NVSwitch, each direction")] = 2880.0
-    nvlink_latency_ns: Nanoseconds = 25.0
-    nic_gbps: Annotated[Gbps | None, Meta(description="one port of a NIC")] = None
+    nvlink_latency_ns: Annotated[Nanoseconds, Meta(description="of links inside servers")] = 25.0
+    nic_gbps: Annotated[Gbps | None, Meta(description="one port of a NIC; default: the design's")] = None
     spine_gbps: Annotated[Gbps, Meta(description="one ASW to one PSW")] = 400.0
     latency_ns: Annotated[Nanoseconds, Meta(description="of links outside servers")] = 500.0
-    nics_per_switch: Annotated[Count | None, Meta(description="NICs of an ASW")] = None
-    num_spine_switches: Annotated[Count | None, Meta(description="PSWs")] = None
+    nics_per_switch: Annotated[Count | None, Meta(description="NICs of an ASW; default: the design's")] = None
+    num_spine_switches: Annotated[Count | None, Meta(description="PSWs; default: the design's")] = None
 
 
 def build_fabric(fabric: Fabric, num_gpus: int = 8) -> Topology:
-    """Return the network of a design, for `num_gpus` at least where it does not say how many."""
+    """Return the network of a design; `num_gpus` are needed where it does not say."""
     template = TEMPLATES[fabric.design]
     per_server = fabric.gpus_per_server
     num_gpus = fabric.num_gpus or -(-num_gpus // per_server) * per_server
@@ -82,7 +83,8 @@ def build_fabric(fabric: Fabric, num_gpus: int = 8) -> Topology:
     leaf = gpu // segment_gpus * rails + gpu % rails
     parts = [_links(gpu, num_gpus + gpu // per_server * fabric.nv_switches_per_server + i,
                     fabric.nvlink_gbps, fabric.nvlink_latency_ns) for i in range(fabric.nv_switches_per_server)]
-    parts += [_links(gpu, switch + port * set_size + leaf, nic, fabric.latency_ns) for port in range(template.num_ports)]
+    parts += [_links(gpu, switch + port * set_size + leaf, nic, fabric.latency_ns)
+              for port in range(template.num_ports)]
     asw, psw = np.meshgrid(np.arange(num_leaves), np.arange(num_spines), indexing="ij")
     meets = (asw // set_size) == (psw // (num_spines // 2)) if template.num_planes == 2 else np.full(asw.shape, True)
     parts.append(_links(switch + asw[meets], switch + num_leaves + psw[meets], fabric.spine_gbps, fabric.latency_ns))

@@ -34,11 +34,10 @@ cdef class FlowNetwork:
     cdef int32_t* _free                 # stack of free slots
     cdef int32_t _num_free, _room
     cdef int32_t _max_hops
-    cdef double _send_latency_ns, _packet_bytes, _header_bytes, _tolerance
-    cdef double _overdue_ns             # when flows must be shared out again; infinity: nothing ended since
+    cdef double _send_latency_ns, _packet_bytes, _header_bytes
     cdef double _end_ns                 # of the messages so far
     cdef readonly int64_t num_solves, num_rates         # of the last run: times shared out, rates set by that
-    cdef public bint checks             # check every sharing, for tests
+    cdef public bint checks             # check everything at every instant; debug builds always do
     cdef Plan _plan
     cdef int32_t[::1] _waiting          # messages that each join still waits for
     cdef double[::1] _joined_ns         # the latest of those that came
@@ -47,7 +46,8 @@ cdef class FlowNetwork:
     cdef bint _records
     cdef double _num_bytes
 
-    # Nanoseconds from the start of a collective of so many bytes to its end. -1 with an exception set.
+    # Nanoseconds from the start of a collective of so many bytes, in 0 .. 1e18, to its end; the plan has passed
+    # check_routes. -1 with an exception set.
     cdef double run(self, Plan plan, double num_bytes) except -1 nogil
 
     cdef int _reset(self, Plan plan, double num_bytes) except -1

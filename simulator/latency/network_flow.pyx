@@ -1,9 +1,9 @@
 """The time that messages take on a network where flows share links max-min fairly.
 
-A message waits for those it depends on and until its connection is free, then for the send latency; it then flows at its fair rate until its last byte
-has left, and is done when its sender has the acknowledgement: propagation there and back, and one packet time at each
-further hop, as switches store and forward. With m bytes in packets of p with headers of h, alone on its route of links
-with rates b and latencies l:
+A message waits for those it depends on and until its connection is free, then for the send latency; it then flows at
+its fair rate until its last byte has left, and is done when its sender has the acknowledgement: propagation there and
+back, and one packet time at each further hop, as switches store and forward. With m bytes in packets of p with headers
+of h, alone on its route of links with rates b and latencies l:
 
     send latency + (m + ceil(m / p) h) / min b + (min(m, p) + h) (sum of 1 / b - 1 / min b) + 2 (sum of l)
 
@@ -14,11 +14,12 @@ Congestion control, queues and loss are not simulated: rates are fair at every i
 """
 cimport cython
 from libc.math cimport INFINITY, ceil, floor
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, uint32_t
 from libc.stdlib cimport free, realloc
 
 import numpy as np
 
+from simulator.core.debug cimport SIM_DEBUG
 from simulator.core.errors cimport broken, out_of_memory
 from simulator.latency.network_heap cimport TimeHeap
 from simulator.latency.network_plan cimport Edge, Lane, Plan
@@ -28,6 +29,7 @@ from simulator.latency.network_share cimport FairShare
 RECORD = np.dtype([("lane", "i4"), ("step", "i4"), ("began_ns", "f8"), ("left_ns", "f8"), ("done_ns", "f8"),
                    ("wire_bytes", "f8")])
 
+MAX_BYTES = 1e18
 cdef double INSTANT_NS = 1e-3       # events that are closer are one: they would be so but for rounding
 
 
@@ -44,13 +46,10 @@ cdef class FlowNetwork:
         Payload of a packet, and what is sent with it.
     seed : int
         Of the choice among equal paths; 0: as NS-3 chooses.
-    tolerance : float
-        Bandwidth of a flow that ended is shared out again after this part of its duration, or when a flow starts,
-        whichever is first; 0: at once. Ends that are close together then cost one sharing.
     """
 
-    def __init__(self, topology, *, double send_latency_ns=6000.0, double packet_bytes=9000.0,
-                 double header_bytes=48.0, object seed=0, double tolerance=0.0):
+    def __cinit__(self, topology, *, double send_latency_ns=6000.0, double packet_bytes=9000.0,
+                  double header_bytes=48.0, object seed=0):
         self.routes = Routes(topology, seed)
         self._max_hops = min(MAX_HOPS, 2 + 2 * topology.num_switches)
         if topology.num_switches:
@@ -58,7 +57,6 @@ cdef class FlowNetwork:
         self.share = FairShare(self.routes.bytes_per_ns, self._max_hops)
         self._starts, self._ends = TimeHeap(), TimeHeap()
         self._send_latency_ns, self._packet_bytes, self._header_bytes = send_latency_ns, packet_bytes, header_bytes
-        self._tolerance = tolerance
 
     def __dealloc__(self):
         free(self._sendings)
@@ -66,11 +64,12 @@ cdef class FlowNetwork:
 
     def simulate(self, Plan plan, double num_bytes) -> float:
         """Return the nanoseconds of a collective of `num_bytes`."""
-        self._records = False
+        self._check_input(plan, num_bytes)
         return self.run(plan, num_bytes)
 
     def record(self, Plan plan, double num_bytes):
         """Return what happened to every message, an array of RECORD in order of their ends."""
+        self._check_input(plan, num_bytes)
         rows = np.empty(plan.num_messages, RECORD)
         self._record, self._records = rows, True
         try:
@@ -78,6 +77,11 @@ cdef class FlowNetwork:
         finally:
             self._records = False
         return rows
+
+    def _check_input(self, plan, num_bytes):
+        self.check_routes(plan)
+        if not 0.0 <= num_bytes < MAX_BYTES:
+            raise ValueError(f"expected 0 to {MAX_BYTES:g} bytes, found {num_bytes}")
 
     def check_routes(self, Plan plan) -> None:
         """Raise ValueError unless there is a way for every lane."""
@@ -103,7 +107,7 @@ cdef class FlowNetwork:
         self._num_free = self._room
         for i in range(self._room):
             self._free[i] = self._room - 1 - i
-        self._overdue_ns, self._end_ns = INFINITY, 0.0
+        self._end_ns = 0.0
         self.num_solves = self.num_rates = self._num_recorded = 0
         return 0
 
@@ -115,25 +119,21 @@ cdef class FlowNetwork:
         for i in range(plan.first.shape[0]):
             self._pend(plan.first[i], 0, self._send_latency_ns)
         while True:
-            now_ns = min(self._starts.next_time(), self._ends.next_time(), self._overdue_ns)
+            now_ns = min(self._starts.next_time(), self._ends.next_time())
             if now_ns == INFINITY:
                 break
             self._advance(now_ns)
-        if self.share.num_affected or self._starts.size or self._ends.size:
+        if self._num_free != self._room:
             return broken("network: messages are left over")
         return self._end_ns
 
     cdef int _advance(self, double now_ns) except -1 nogil:
         """Let happen what happens at one instant."""
-        cdef bint begins = False
         while self._ends.next_time() <= now_ns + INSTANT_NS:
             self._finish(self._ends.pop(), now_ns)
         while self._starts.next_time() <= now_ns + INSTANT_NS:
             self._begin(self._starts.pop(), now_ns)
-            begins = True
-        if begins or self._overdue_ns <= now_ns + INSTANT_NS:
-            self._share_out(now_ns)
-        return 0
+        return self._share_out(now_ns)
 
     cdef int _pend(self, int32_t lane, int32_t step, double time_ns) except -1 nogil:
         """Let a message begin at a time."""
@@ -179,7 +179,6 @@ cdef class FlowNetwork:
         self._free[self._num_free] = slot
         self._num_free += 1
         self._end_ns = max(self._end_ns, done_ns)
-        self._overdue_ns = min(self._overdue_ns, now_ns + self._tolerance * (now_ns - sending.began_ns))
         if self._records:
             self._write(&sending, now_ns)
         if sending.step + 1 < lane.num_steps:
@@ -207,7 +206,6 @@ cdef class FlowNetwork:
         cdef Sending* sending
         cdef double rate
         self.share.solve()
-        self._overdue_ns = INFINITY
         self.num_solves += 1
         self.num_rates += self.share.num_affected
         for i in range(self.share.num_affected):
@@ -218,8 +216,10 @@ cdef class FlowNetwork:
                 sending.since_ns, sending.rate = now_ns, rate
                 self._ends.put(slot, now_ns + sending.left_bytes / rate)
         self.share.num_affected = 0
-        if self.checks:
+        if self.checks or SIM_DEBUG:
             self.share.check()
+            self._starts.check()
+            self._ends.check()
         return 0
 
     cdef void _write(self, const Sending* sending, double now_ns) noexcept nogil:

@@ -30,5 +30,8 @@ cdef class TimeHeap:
     # Forget every slot; keeps the memory.
     cdef void clear(self) noexcept nogil
 
+    # Raise RuntimeError if a slot stands before its parent, or not where its position says.
+    cpdef int check(self) except -1 nogil
+
     cdef void _sift_up(self, int32_t hole, Timed entry) noexcept nogil
     cdef void _sift_down(self, int32_t hole, Timed entry) noexcept nogil

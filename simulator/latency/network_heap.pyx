@@ -4,7 +4,7 @@ from libc.math cimport INFINITY
 from libc.stdint cimport int32_t
 from libc.stdlib cimport free, realloc
 
-from simulator.core.errors cimport out_of_memory
+from simulator.core.errors cimport broken, out_of_memory
 
 
 @cython.final
@@ -61,6 +61,15 @@ cdef class TimeHeap:
         for i in range(self.size):
             self._position[self._heap[i].slot] = -1
         self.size = 0
+
+    cpdef int check(self) except -1 nogil:
+        cdef int32_t i
+        for i in range(self.size):
+            if self._heap[i].time_ns < self._heap[(i - 1) // 2 if i else 0].time_ns:
+                return broken("network: a slot stands after a later one")
+            if self._position[self._heap[i].slot] != i:
+                return broken("network: a slot is not where it should be")
+        return 0
 
     cdef void _sift_up(self, int32_t hole, Timed entry) noexcept nogil:
         cdef int32_t parent

@@ -12,7 +12,7 @@ _GBPS_OF_BYTES_PER_S = 8e-9
 
 
 def members_of(parallelism: Parallelism, first_gpu: int = 0) -> dict[str, list[np.ndarray]]:
-    """Return by kind of group the GPUs of each group; groups of a kind run their collectives at the same time."""
+    """Return the GPUs of each group by kind; groups of a kind run at the same time."""
     ranks = first_gpu + np.arange(parallelism.num_accelerators)
     return {name: list(np.swapaxes(ranks.reshape(-1, group.size, group.stride), 1, 2).reshape(-1, group.size))
             for name, group in groups_of(parallelism).items()}

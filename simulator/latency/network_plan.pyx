@@ -21,7 +21,7 @@ cdef class Plan:
         the last byte of the step before on its own lane has left.
     """
 
-    def __init__(self, lanes, edges=()):
+    def __cinit__(self, lanes, edges=()):
         table = np.array(lanes, LANE)
         owner, lane, lag = np.array(edges, np.int64).reshape(-1, 3).T
         if len(owner) and not (0 <= min(owner.min(), lane.min()) and max(owner.max(), lane.max()) < len(table)
@@ -45,4 +45,5 @@ cdef class Plan:
         self.joins, self.first = joins, np.flatnonzero(at_once == 0).astype(np.int32)
         self.num_messages = int(table["num_steps"].sum())
         self.lane_table = table
+        table.flags.writeable = self.edge_table.flags.writeable = False     # checked once, borrowed by C
         self.lanes, self.edges = table, self.edge_table

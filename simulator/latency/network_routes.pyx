@@ -45,7 +45,7 @@ cdef class Routes:
         Of the choice among equal paths; 0: as NS-3 chooses.
     """
 
-    def __init__(self, topology, seed=0):
+    def __cinit__(self, topology, seed=0):
         self.topology = topology
         self.num_gpus, self.first_switch = topology.num_gpus, topology.first_switch
         self.num_switches, self.num_links = topology.num_switches, 2 * len(topology.links)
@@ -75,11 +75,13 @@ cdef class Routes:
 
     cdef int _inside(self, Message message, int32_t* links) noexcept nogil:
         """Write the route over one NVSwitch, or the half of it that begins or ends there."""
-        cdef int32_t i, j, num_common = 0, port
+        cdef int32_t i, num_common = 0, port
         cdef uint32_t wanted
         cdef bint is_up = message.target >= self.num_gpus, is_down = message.source >= self.num_gpus
         cdef int32_t gpu = message.target if is_down else message.source
         cdef int32_t switch = message.source if is_down else message.target
+        if is_up and is_down:
+            return 0
         if is_up or is_down:
             for i in range(self._nv_offsets[gpu], self._nv_offsets[gpu + 1]):
                 if self._ends[self._nv_ports[i]] == switch:
@@ -155,7 +157,9 @@ cdef class Routes:
         return -1
 
     def path(self, int32_t source, int32_t target, uint32_t port=10_000) -> list[int]:
-        """Return the nodes that a message passes, both ends included; empty where there is no way."""
+        """Return the nodes that a message passes, ends included; none where there is no way."""
+        if not (0 <= source < self.first_switch and 0 <= target < self.first_switch):
+            raise ValueError(f"no nodes {source} and {target} among {self.first_switch} GPUs and NVSwitches")
         cdef int32_t links[MAX_HOPS]
         cdef int i, num_hops = self.route(Message(source, target, port), links)
         return [source] * (num_hops > 0) + [self._ends[links[i]] for i in range(num_hops)]

@@ -15,6 +15,7 @@ cdef struct Link:
     double share                # rate of the flows that it held back in the last filling; -1: none
     int32_t first               # hop of a flow that passes here; -1: none
     int32_t num_flows
+    int32_t num_held            # flows whose bottleneck it is
     int32_t num_open            # while filling: flows without a rate yet
     int32_t num_affected        # while filling: flows that are shared out again
     int64_t round               # in which its fields for filling were set
@@ -72,6 +73,7 @@ cdef class FairShare:
     cdef void clear(self) noexcept nogil
 
     cdef void _affect(self, int32_t slot) noexcept nogil
+    cdef void _collect(self) noexcept nogil
     cdef void _touch(self) noexcept nogil
     cdef void _open(self, int32_t link) noexcept nogil
     cdef void _fill(self) noexcept nogil

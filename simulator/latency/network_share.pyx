@@ -1,6 +1,6 @@
 """How flows share links: max-min fair rates, kept up to date as flows come and go; see network_share.pxd."""
 cimport cython
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 
 from simulator.core.errors cimport broken, out_of_memory
@@ -101,12 +101,16 @@ cdef class FairShare:
                 link.is_changed = True
                 self._changed[self._num_changed] = hop.link
                 self._num_changed += 1
+        if flow.bottleneck >= 0:
+            self._links[flow.bottleneck].num_held -= 1
         flow.num_hops = 0
 
     cdef void clear(self) noexcept nogil:
         cdef int32_t i
+        cdef Link* link
         for i in range(self.num_links):
-            self._links[i].first, self._links[i].num_flows, self._links[i].is_changed = -1, 0, False
+            link = &self._links[i]
+            link.first, link.num_flows, link.num_held, link.is_changed = -1, 0, 0, False
         for i in range(self.room):
             self.flows[i].num_hops = 0
         self._num_changed = self.num_affected = 0
@@ -118,23 +122,8 @@ cdef class FairShare:
         self.num_affected += 1
 
     cdef void solve(self) noexcept nogil:
-        cdef int32_t i, hop, slot, rounds = 0
-        # Attached flows stand in `affected` already, unless they have ended again.
-        cdef int32_t num_attached = self.num_affected
-        self.num_affected = 0
-        for i in range(num_attached):
-            if self.flows[self.affected[i]].num_hops:
-                self.affected[self.num_affected] = self.affected[i]
-                self.num_affected += 1
-        for i in range(self._num_changed):
-            self._links[self._changed[i]].is_changed = False
-            hop = self._links[self._changed[i]].first
-            while hop >= 0:
-                slot = hop // self._max_hops
-                if self.flows[slot].bottleneck == self._changed[i] and self.flows[slot].solve <= self._solve:
-                    self._affect(slot)
-                hop = self._hops[hop].next
-        self._num_changed = 0
+        cdef int32_t slot, rounds = 0
+        self._collect()
         while self.num_affected:
             self._touch()
             self._fill()
@@ -146,6 +135,26 @@ cdef class FairShare:
                     if self.flows[slot].num_hops and self.flows[slot].solve <= self._solve:
                         self._affect(slot)
         self._solve += 1
+
+    cdef void _collect(self) noexcept nogil:
+        """Affect the flows whose bottleneck a flow left; those that were attached are affected already."""
+        cdef int32_t i, hop, slot, num_attached = self.num_affected
+        cdef Link* link
+        self.num_affected = 0
+        for i in range(num_attached):
+            if self.flows[self.affected[i]].num_hops:       # it has not ended again
+                self.affected[self.num_affected] = self.affected[i]
+                self.num_affected += 1
+        for i in range(self._num_changed):
+            link = &self._links[self._changed[i]]
+            link.is_changed = False
+            hop = link.first if link.num_held else -1
+            while hop >= 0:
+                slot = hop // self._max_hops
+                if self.flows[slot].bottleneck == self._changed[i] and self.flows[slot].solve <= self._solve:
+                    self._affect(slot)
+                hop = self._hops[hop].next
+        self._num_changed = 0
 
     cdef void _touch(self) noexcept nogil:
         """Set up the links that affected flows pass."""
@@ -210,6 +219,9 @@ cdef class FairShare:
         while hop >= 0:
             flow = &self.flows[hop // self._max_hops]
             if flow.solve > self._solve and flow.is_open:
+                if flow.bottleneck >= 0:
+                    self._links[flow.bottleneck].num_held -= 1
+                self._links[number].num_held += 1
                 flow.is_open, flow.rate, flow.bottleneck = False, share, number
                 first = hop - hop % self._max_hops
                 for k in range(first, first + flow.num_hops):
@@ -285,7 +297,8 @@ cdef class FairShare:
                 flow = &self.flows[hop // self._max_hops]
                 if flow.bottleneck == i:
                     num_full += 1
-                    if load < self._links[i].capacity * (1.0 - 2.0 * SLACK) or flow.rate < fastest * (1.0 - 2.0 * SLACK):
+                    if (load < self._links[i].capacity * (1.0 - 2.0 * SLACK)
+                            or flow.rate < fastest * (1.0 - 2.0 * SLACK)):
                         return broken("network: a flow could be faster at no slower flow's expense")
                 hop = self._hops[hop].next
         if num_full != num_flows:

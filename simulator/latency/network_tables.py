@@ -10,14 +10,14 @@ from simulator.latency.network_topology import Topology
 
 
 def directed(topology: Topology):
-    """Return source, target, bytes per ns and latency of both directions of each link, at 2i and 2i + 1."""
+    """Return sources, targets, bytes per ns and latencies of directed links."""
     links = topology.links
     ends = np.stack([links["source"], links["target"]], axis=1)
     return (ends.ravel(), ends[:, ::-1].ravel(), np.repeat(links["bytes_per_ns"], 2), np.repeat(links["latency_ns"], 2))
 
 
 def ports(topology: Topology, first: int, end: int):
-    """Return offsets and numbers of the links from each GPU to nodes `first` .. `end` - 1, by node."""
+    """Return offsets and numbers of links from each GPU to nodes `first` .. `end` - 1."""
     source, target, _, _ = directed(topology)
     chosen = np.flatnonzero((source < topology.num_gpus) & (target >= first) & (target < end))
     chosen = chosen[np.lexsort((target[chosen], source[chosen]))]
@@ -26,7 +26,7 @@ def ports(topology: Topology, first: int, end: int):
 
 
 def edges(topology: Topology, offsets, numbers):
-    """Return the edge of each GPU, and the switches of each edge as rows of a boolean matrix."""
+    """Return the edge of each GPU, and as rows of booleans the switches of each edge."""
     target = directed(topology)[1]
     switches = [tuple(target[numbers[offsets[gpu]:offsets[gpu + 1]]].tolist()) for gpu in range(topology.num_gpus)]
     index = {ends: i for i, ends in enumerate(dict.fromkeys(switches))}

@@ -52,9 +52,13 @@ class Topology:
         counts = (self.num_nodes, self.gpus_per_server, self.num_nv_switches, self.num_switches, len(self.links))
         lines = [" ".join(map(str, (*counts, self.gpu_type))),
                  " ".join(map(str, range(self.num_gpus, self.num_nodes)))]
-        lines += [f"{source} {target} {rate / 0.125!r}Gbps {latency / 1e6!r}ms 0"
+        lines += [f"{source} {target} {_decimal(rate / 0.125)}Gbps {_decimal(latency / 1e6)}ms 0"
                   for source, target, rate, latency in self.links.tolist()]
         return "\n".join(lines) + "\n"
+
+
+def _decimal(value):
+    return np.format_float_positional(value, trim="-")
 
 
 def read_topology(path: str | Path) -> Topology:
@@ -133,7 +137,8 @@ class _Reader:
             link = self.link(number, words, nodes)
             ends = tuple(sorted(link[:2], key=lambda node: -1 if node is None else node))
             if ends in line_of and None not in ends:
-                self.fault(number, "link", f"one link between two nodes, line {line_of[ends]} has it", line.strip()[:60])
+                self.fault(number, "link", f"one link between two nodes, line {line_of[ends]} has it",
+                           line.strip()[:60])
             line_of[ends] = number
             links.append(link)
         return links

@@ -12,7 +12,7 @@ sum of
     state               n x recurrent state, read and written, / bandwidth + P x FLOPs a token / rate
     activations         T x bytes moved between matrix products / bandwidth
     sampler             S x bytes of logits / bandwidth
-    collectives         T x bytes sent / link bandwidth
+    collectives         T x bytes sent / link bandwidth, or what [latency.collective] says
     latencies           a constant: kernels and collectives started
 
 all on one accelerator; roofline_costs.py has each coefficient. A maximum is taken where the hardware takes it, within
@@ -26,6 +26,7 @@ chunks) and min(A, w P): exact while all sequences are on one side of the window
 where no sequence samples, as vLLM computes the logits of unfinished prompts too.
 """
 cimport cython
+from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc
 
 from typing import Annotated
@@ -36,7 +37,10 @@ from msgspec import Meta
 from simulator.domain.batch cimport BatchShape
 from simulator.latency.base cimport LatencyModel
 from simulator.latency.batch_view cimport BatchView
+from simulator.latency.collective cimport CollectiveModel
+from simulator.latency.iteration_collectives cimport IterationCollectives
 
+from simulator.latency.collective_exchanges import exchanges
 from simulator.latency.efficiency import COLLECTIVE_LATENCY_US, KERNEL_LATENCY_US, LINK_EFFICIENCY
 from simulator.latency.roofline_costs import rates, roofline_costs
 
@@ -59,8 +63,9 @@ class RooflineParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     attention_latency_us: Annotated[Microseconds | None, Meta(description=(
         "of each attention kernel; default: measured"))] = None
     collective_latency_us: Annotated[Microseconds, Meta(description=(
-        "of each collective, beyond its traffic"))] = COLLECTIVE_LATENCY_US
-    link_efficiency: Annotated[Share, Meta(description="of link bandwidth, collectives")] = LINK_EFFICIENCY
+        "of each collective, beyond its traffic, where there is no [latency.collective]"))] = COLLECTIVE_LATENCY_US
+    link_efficiency: Annotated[Share, Meta(description=(
+        "of link bandwidth, collectives; with [latency.collective] the sampler's alone"))] = LINK_EFFICIENCY
 
 
 cdef struct Attention:          # of layers that see the same tokens; see AttentionCosts
@@ -120,16 +125,21 @@ cdef class Roofline(LatencyModel):
     """Duration from FLOPs and bytes: any model on any accelerator, nothing fitted."""
 
     Parameters = RooflineParameters
+    takes_collective = True
 
     cdef readonly object costs                  # RooflineCosts, for reading
     cdef Costs _costs                           # the same, for the loop
     cdef double* _expert_weights_ns             # by number of tokens
     cdef Py_ssize_t _last_expert_entry          # more tokens than this need no more experts
+    cdef IterationCollectives _collectives      # None: the costs hold them
 
-    def __init__(self, parameters, deployment):
+    def __init__(self, parameters, deployment, CollectiveModel collective=None):
         if deployment is None:
             raise ValueError("roofline needs [model] and [hardware]")
-        self.costs = roofline_costs(deployment, rates(parameters, deployment))
+        self.costs = roofline_costs(deployment, rates(parameters, deployment), prices_collectives=collective is None)
+        if collective is not None:
+            self._collective = collective
+            self._collectives = IterationCollectives(collective, exchanges(deployment))
         self._copy_costs()
 
     def __dealloc__(self):
@@ -181,10 +191,15 @@ cdef class Roofline(LatencyModel):
         return (self._costs.state_sequence_ns * shape.num_sequences
                 + self._costs.state_token_ns * <double>shape.prefill_tokens)
 
+    cdef inline double _collectives_ns(self, const BatchShape* shape) noexcept nogil:
+        cdef int64_t tokens = shape.prefill_tokens + shape.decode_tokens
+        if self._collectives is None:
+            return self._costs.collective_token_ns * <double>tokens
+        return self._collectives.ns(tokens)
+
     cdef double batch_ns(self, const BatchShape* shape) noexcept nogil:
         cdef double tokens = <double>(shape.prefill_tokens + shape.decode_tokens)
-        return (self._costs.constant_ns
-                + (self._costs.activation_token_ns + self._costs.collective_token_ns) * tokens
+        return (self._costs.constant_ns + self._costs.activation_token_ns * tokens + self._collectives_ns(shape)
                 + self._costs.sampler_sample_ns * shape.num_samples
                 + self._dense_ns(shape) + self._experts_ns(shape) + self._head_ns(shape)
                 + self._prefill_attention_ns(shape) + self._decode_attention_ns(shape) + self._state_ns(shape))
@@ -203,7 +218,8 @@ cdef class Roofline(LatencyModel):
             "state": self._state_ns(shape),
             "activations": self._costs.activation_token_ns * tokens,
             "sampler": self._costs.sampler_sample_ns * shape.num_samples,
-            "collectives": self._costs.collective_token_ns * tokens,
+            "collectives": self._collectives_ns(shape),
             "latencies": self._costs.constant_ns,
         }
+        self.raise_if_failed()
         return {name: ns * 1e-9 for name, ns in terms_ns.items()}

@@ -9,6 +9,7 @@ import numpy as np
 from simulator.domain.deployment import Deployment
 from simulator.domain.layer_spec import LatentAttention
 from simulator.domain.rank_weights import RankWeights, dense_parts, layer_kinds, moe_of, rank_weights
+from simulator.latency.collective_exchanges import exchanges
 from simulator.latency.efficiency import compute_dtype, efficiency_of, matmul_efficiency
 
 UNBOUNDED_TOKENS = 2.0 ** 62    # a window longer than any context
@@ -100,13 +101,16 @@ def _given(value: float | None, default: float) -> float:
     return default if value is None else value
 
 
-def roofline_costs(deployment: Deployment, rate: Rates) -> RooflineCosts:
-    """Return the coefficients of `deployment` at these rates."""
+def roofline_costs(deployment: Deployment, rate: Rates, prices_collectives: bool = True) -> RooflineCosts:
+    """Return the coefficients of `deployment` at these rates.
+
+    prices_collectives : False where a collective model does; the sampler's gather remains.
+    """
     model, ways = deployment.model, deployment.parallelism
     weights, copies = rank_weights(deployment), ways.data_parallel
     dense_flops = 2 * weights.matrices / copies
     expert_flops = _expert_flops_per_token(deployment)
-    constant_ns, collective_ns = _collectives(deployment, rate)
+    constant_ns, collective_ns = _collectives(deployment, rate) if prices_collectives else (0.0, 0.0)
     full, window = _attention(deployment, rate)
     logits = model.vocab_size / copies
     gather = logits * deployment.activation_bytes * (1 - 1 / ways.tensor_parallel)
@@ -279,32 +283,10 @@ def _kernel_ns(deployment: Deployment, rate: Rates) -> float:
 # ---- communication
 
 def _collectives(deployment: Deployment, rate: Rates) -> tuple[float, float]:
-    """Return (ns per iteration, ns per token) of all communication but the sampler's.
-
-    Tensor parallelism: one all-reduce of tokens x h after each token mixer and each network, ring volume
-    2 (t-1)/t x bytes (arXiv 1909.08053, section 3). Experts over data-parallel ranks: dispatch and combine; a token is
-    sent to the ranks of its k experts, or, where every rank holds a slice of every expert, to all ranks. Pipeline: one
-    hand-over between stages; stages follow one another, so their times add up.
-    """
-    model, ways = deployment.model, deployment.parallelism
-    token_bytes = model.hidden_size * deployment.activation_bytes / ways.data_parallel
-    tensor, ranks = ways.tensor_parallel, ways.tensor_parallel * ways.data_parallel
-    mixers = sum(kind != "feed_forward" for kind in model.layer_types)
-    reduces = mixers + sum(kind != "none" for kind in model.feed_forward_types)
-    count = volume_ns = 0.0
-    if tensor > 1:
-        count += reduces
-        volume_ns += reduces * _link_ns(deployment, rate, 2 * (1 - 1 / tensor) * token_bytes, tensor)
-    if ways.data_parallel > 1 and model.moe:
-        copies = ways.data_parallel - 1.0
-        if ways.expert_parallel > 1:
-            copies = model.moe.experts_per_token * (1 - 1 / ranks) / tensor
-        count += 2 * model.num_moe_layers
-        volume_ns += 2 * model.num_moe_layers * _link_ns(deployment, rate, copies * token_bytes, ranks)
-    hops = ways.pipeline_parallel - 1
-    count += hops
-    volume_ns += hops * _link_ns(deployment, rate, token_bytes, ways.num_accelerators) if hops else 0.0
-    return count * rate.collective_ns, volume_ns
+    """Return (ns per iteration, ns per token) of all communication but the sampler's; stages follow one another."""
+    needed = exchanges(deployment)
+    volume_ns = sum(each.count * _link_ns(deployment, rate, each.sent_bytes, each.span) for each in needed)
+    return sum(each.count for each in needed) * rate.collective_ns, volume_ns
 
 
 def _link_ns(deployment: Deployment, rate: Rates, num_bytes: float, ranks: int) -> float:

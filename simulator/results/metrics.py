@@ -41,6 +41,7 @@ def summarise(run: Run, bounds) -> dict:
         "by_slo_class": breakdown(run, "slo_class", bounds),
         "by_tenant": breakdown(run, "tenant", bounds),
         "replicas": [_replica(run.replicas[row:row + 1]) for row in range(len(run.replicas))],
+        "latency": dict(run.latency),
         "diagnosis": list(run.diagnosis),
     }
 

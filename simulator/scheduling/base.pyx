@@ -299,7 +299,7 @@ cdef class Scheduler:
     # ---- the debug face
 
     def check(self):
-        """Raise RuntimeError unless the running list, its slots and the group agree, and the blocks they hold."""
+        """Raise RuntimeError unless running list, slots, group and their blocks agree."""
         cdef int32_t slot, members = 0
         cdef int64_t tokens = 0, owned = 0
         slots = list(self._slots())
@@ -314,7 +314,8 @@ cdef class Scheduler:
                 tokens += self.computed(slot) + 1
             owned += self.kv.owned_blocks(slot, self._sequences[slot].is_member, self.computed(slot))
         if (members, tokens) != (self.num_members, self.member_tokens):
-            raise RuntimeError(f"{members} members hold {tokens} tokens, {self.num_members} and {self.member_tokens} counted")
+            raise RuntimeError(
+                f"{members} members hold {tokens} tokens, {self.num_members} and {self.member_tokens} counted")
         self.kv.check(owned)
 
     def running_rows(self):

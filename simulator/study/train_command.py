@@ -1,14 +1,12 @@
 """`python -m simulator train EXPERIMENT.toml`: train the forests of an experiment ahead of its runs."""
 import argparse
 import sys
-from collections.abc import Callable
 
-from simulator import registry
-from simulator.config.experiment import Experiment
+from simulator import assemble, registry
 from simulator.config.load import load_experiment
-from simulator.domain.deployment import Deployment
 from simulator.errors import InputErrors, KeyFault, faults_of
 
+DONE = 0
 TRAINED = "forest"              # the backend that learns from profiles
 
 
@@ -20,10 +18,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
 
 
-def run(options: argparse.Namespace, deployment_of: Callable[[Experiment], Deployment | None]) -> str:
-    """Train what an experiment needs; return the path of the tables.
-
-    deployment_of : works out the deployment of an experiment.
+def run(options: argparse.Namespace) -> int:
+    """Train what an experiment needs, print the path of the tables; return the exit status.
 
     Raises
     ------
@@ -38,10 +34,12 @@ def run(options: argparse.Namespace, deployment_of: Callable[[Experiment], Deplo
         if latency.backend != TRAINED:
             raise InputErrors([KeyFault(f'latency.backend: "{latency.backend}" is not trained; '
                                         f'expected "{TRAINED}"')])
-        deployment = deployment_of(experiment)
+        deployment = assemble.deployment_of(experiment)
         if deployment is None:
             raise InputErrors([KeyFault(f'latency.backend: "{TRAINED}" needs [model] and [hardware]')])
         backend = registry.load("latency", TRAINED)
         with tqdm(desc="training", unit=" sub-models", disable=options.quiet or not sys.stderr.isatty()) as bar:
-            return backend.train(latency.parameters, deployment, latency.collective is None,
+            path = backend.train(latency.parameters, deployment, latency.collective is None,
                                  lambda name: (bar.set_postfix_str(name), bar.update()))
+    print(f"tables in {path}")
+    return DONE

@@ -7,6 +7,7 @@ from msgspec import convert
 from msgspec.structs import replace
 
 from simulator.errors import InputErrors
+from simulator.latency.aicb_links import AicbLinks
 from simulator.latency.forest import Forest
 from simulator.latency.forest_profiles import ROUNDED_OPERATORS
 from simulator.latency.forest_tables import EXTRAPOLATED, MEASURED, ForestTables
@@ -90,17 +91,33 @@ def test_tensor_parallelism_adds_two_all_reduces_a_layer_with_launch_and_skew():
 
 
 def test_a_collective_model_takes_the_place_of_the_tables():
-    class NanosecondAByte:
-        def predict(self, group, kind, num_bytes):
-            return {("tensor", "all_reduce"): 1e-9, ("pipeline", "send_recv"): 2e-9}[group, kind] * num_bytes
-
     deployment = deploy(tensor_parallel=2, pipeline_parallel=2)
-    model = Forest(Forest.Parameters(), deployment, NanosecondAByte(), tables())
+    links = AicbLinks(deployment, 1.0, 0.5, 0.0)        # 1 ns a byte all-reduced by two ranks, 2 ns a byte sent
+    model = Forest(Forest.Parameters(), deployment, links, tables())
 
     found = in_ns(model.breakdown(decode=[5]))
 
     # 8 tokens x 64 x 2 bytes: 2 layers x 2 all-reduces, its launch included; one message
     assert found["all_reduce"] == pytest.approx(4 * 1024) and found["send_recv"] == pytest.approx(2 * 1024)
+
+
+def test_a_collective_model_is_asked_for_any_number_of_tokens():
+    deployment = deploy(tensor_parallel=2)
+    model = Forest(Forest.Parameters(), deployment, AicbLinks(deployment, 1.0, 1.0, 0.0), tables())
+
+    # 1001 tokens, rounded up to 1008, beyond the tables' 64: 128 bytes each, 4 times
+    assert in_ns(model.breakdown(prefill=[(1001, 0)]))["all_reduce"] == pytest.approx(4 * 1008 * 128)
+
+
+@given(st.lists(st.tuples(st.integers(1, 4), st.integers(1, 64)), min_size=1, max_size=8))
+def test_what_a_collective_model_was_asked_before_does_not_matter(batches):
+    deployment = deploy(tensor_parallel=2)
+    used, *fresh = (Forest(Forest.Parameters(), deployment, AicbLinks(deployment, 1.0, 1.0, 900.0), tables())
+                    for _ in range(len(batches) + 1))
+
+    for model, (count, context) in zip(fresh, batches, strict=True):
+        batch = {"decode": [context] * count}
+        assert used.predict(**batch) == model.predict(**batch) == pytest.approx(sum(model.breakdown(**batch).values()))
 
 
 def test_stages_share_layers_and_all_but_the_last_send():

@@ -31,6 +31,23 @@ def test_drafts_are_decode_tokens():
     assert model.predict_iteration_ns(decode=[10], tokens_per_decode=4) == 12_000
 
 
+def test_a_breakdown_tells_what_each_price_adds():
+    # as above: 5000 + 40 + 2600 + 14 + 5 us
+    found = linear(per_decode_token_us=7.0).breakdown(prefill=[(100, 0), (30, 900)], decode=[40, 60])
+
+    assert found == pytest.approx(
+        {"base": 5000e-6, "sequences": 40e-6, "prefill": 2600e-6, "decode": 14e-6, "context": 5e-6})
+
+
+@given(COUNTS, CONTEXTS, st.integers(1, 5))
+def test_a_breakdown_adds_up(prefill, decode, tokens_per_decode):
+    if not prefill and not decode:
+        return
+    model, batch = linear(per_decode_token_us=7.0), (prefill, decode, tokens_per_decode)
+
+    assert sum(model.breakdown(*batch).values()) == pytest.approx(model.predict(*batch), rel=1e-12)
+
+
 def test_half_nanoseconds_round_to_the_nearest():
     # 0.0124 us x 1000 prompt tokens + 0.1004 us = 12.5004 us = 12,500.4 ns
     model = linear(base_us=0.1004, per_sequence_us=0.0, per_prefill_token_us=0.0124)
@@ -70,6 +87,13 @@ def test_duration_is_the_formula(prefill, decode):
     expected_us = 5000 + 10 * (len(prefill) + len(decode)) + 20 * sum(n for n, _ in prefill) + 0.05 * sum(decode)
 
     assert linear().predict_iteration_ns(prefill, decode) == pytest.approx(expected_us * 1e3, abs=0.5001)
+
+
+def test_a_formula_has_nothing_to_tell_of_its_predictions():
+    model = linear()
+    model.predict(decode=[5])
+
+    assert (model.provenance(), model.warnings(), model.host_terms(), model.takes_collective) == ({}, [], {}, False)
 
 
 @pytest.mark.parametrize("batch", [

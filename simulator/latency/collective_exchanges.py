@@ -1,0 +1,59 @@
+"""Which collectives an iteration needs, and how many bytes of each a token brings."""
+from typing import NamedTuple
+
+from simulator.domain.deployment import Deployment
+
+
+class Exchange(NamedTuple):
+    """One collective, repeated over the layers of an iteration.
+
+    group, kind : as in collective.pxd, in lower case.
+    count : how often in an iteration.
+    token_bytes : per token of the iteration, as the kind counts them.
+    sent_bytes : of these, what leaves each rank.
+    span : accelerators over which the ranks of the group are spread.
+    """
+
+    group: str
+    kind: str
+    count: int
+    token_bytes: float
+    sent_bytes: float
+    span: int
+
+
+def exchanges(deployment: Deployment) -> list[Exchange]:
+    """Return what the ranks of a replica send one another for each token.
+
+    Tensor parallelism: one all-reduce of tokens x hidden size after each token mixer and each network (arXiv
+    1909.08053, section 3). Pipeline: one hand-over between stages. A batch is spread evenly over data-parallel ranks.
+    What the output head gathers is left out.
+    """
+    model, ways = deployment.model, deployment.parallelism
+    token_bytes = model.hidden_size * deployment.activation_bytes / ways.data_parallel
+    tensor, hops = ways.tensor_parallel, ways.pipeline_parallel - 1
+    found = []
+    if tensor > 1:
+        mixers = sum(kind != "feed_forward" for kind in model.layer_types)
+        count = mixers + sum(kind != "none" for kind in model.feed_forward_types)
+        found.append(Exchange("tensor", "all_reduce", count, token_bytes, 2 * (1 - 1 / tensor) * token_bytes, tensor))
+    if ways.data_parallel > 1 and model.moe:
+        found += _expert_exchanges(deployment, token_bytes)
+    if hops:
+        found.append(Exchange("pipeline", "send_recv", hops, token_bytes, token_bytes, ways.num_accelerators))
+    return found
+
+
+def _expert_exchanges(deployment: Deployment, token_bytes: float) -> list[Exchange]:
+    """Return dispatch and combine over the ranks of a stage, `token_bytes` of each token on a data-parallel rank.
+
+    A token is sent to the ranks of its k experts, each tensor-parallel rank sending its part of the tokens; or, where
+    every rank holds a slice of every expert, to all ranks.
+    """
+    moe, layers, ways = deployment.model.moe, deployment.model.num_moe_layers, deployment.parallelism
+    data, ranks = ways.data_parallel, ways.tensor_parallel * ways.data_parallel
+    if ways.expert_parallel > 1:
+        copies = moe.experts_per_token / ways.tensor_parallel * token_bytes
+        return [Exchange("expert", "all_to_all", 2 * layers, copies, (1 - 1 / ranks) * copies, ranks)]
+    return [Exchange("data", kind, layers, data * token_bytes, (data - 1) * token_bytes, ranks)
+            for kind in ("all_gather", "reduce_scatter")]

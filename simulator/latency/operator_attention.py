@@ -1,0 +1,150 @@
+"""Attention of a batch, from curves over the length of one size of batch.
+
+Decodes: a row for each number of sequences, a column for each power of two tokens in the cache. Prompts: a row for each
+power of two prompts, a column for each length. All attention layers of all stages are added up; those with a window
+that was not measured see the last `window` tokens of the curve without one.
+"""
+import numpy as np
+
+from simulator.domain.layer_spec import LatentAttention
+from simulator.latency.operator_curves import INTERPOLATED, ROOFLINE, Times
+
+CONTEXT_NODES = 2.0 ** np.arange(1, 21)         # tokens in the cache after the step: 2 to 1,048,576, as measured
+MAX_DECODES = 2048
+PROMPT_ROWS = 9                                 # 1 to 256 prompts
+MAX_PROMPT_TOKENS = 131_072
+
+
+def decode_table(composer) -> Times:
+    """Return the attention of n = 0, 1, ... sequences at CONTEXT_NODES, by n.
+
+    composer : Composer
+    """
+    sequences = np.arange(MAX_DECODES + 1)
+    ns = np.zeros((MAX_DECODES + 1, len(CONTEXT_NODES)))
+    origins = np.zeros(ns.shape, dtype=np.uint8)
+    for kind in _kinds(composer):
+        rows = {batch: kind.times("generation", batch, CONTEXT_NODES) for batch in 2 ** np.arange(12)}
+        batches = sorted(batch for batch, row in rows.items() if row is not None)
+        if batches:
+            times = np.array([rows[batch].ns for batch in batches])
+            codes = np.array([rows[batch].origins for batch in batches])
+            layer = np.column_stack([np.interp(sequences, batches, column) for column in times.T])
+            beyond = sequences > batches[-1]
+            layer[beyond] *= (sequences[beyond] / batches[-1])[:, None]
+            code = np.maximum(codes[np.searchsorted(batches, np.minimum(sequences, batches[-1]))],
+                              np.where(np.isin(sequences, batches), 0, INTERPOLATED)[:, None])
+        else:
+            layer, code = kind.roofline_decode(sequences)
+        composer.origins[f"{kind.name} decode"] = "measured" if kind.is_measured("generation") else (
+            "interpolated" if batches else "roofline")
+        ns += kind.layers * layer
+        origins = np.maximum(origins, code).astype(np.uint8)
+    ns[0] = 0.0
+    return Times(ns, origins)
+
+
+def prefill_table(composer) -> Times:
+    """Return the attention of 1, 2, 4, ... prompts of s = 0, 1, ... tokens each, by s."""
+    last = min(max(composer.deployment.model.max_position_embeddings, 2), MAX_PROMPT_TOKENS)
+    lengths = np.arange(last + 1.0)
+    kinds = _kinds(composer)
+    rows = [[kind.times("context", 2 ** row, lengths) for row in range(PROMPT_ROWS)] for kind in kinds]
+    counts = [next((i for i, row in enumerate(each) if row is None), PROMPT_ROWS) for each in rows]
+    num_rows = min([count for count in counts if count] or [1])
+    ns = np.zeros((num_rows, last + 1))
+    origins = np.zeros(ns.shape, dtype=np.uint8)
+    for kind, each, count in zip(kinds, rows, counts):
+        for i in range(num_rows):
+            times = each[i] if count else kind.roofline_prefill(2 ** i, lengths)
+            ns[i] += kind.layers * times.ns
+            origins[i] = np.maximum(origins[i], times.origins)
+        composer.origins[f"{kind.name} prefill"] = "measured" if kind.is_measured("context") else (
+            "interpolated" if count else "roofline")
+    ns[:, 0] = 0.0
+    return Times(ns, origins)
+
+
+def _kinds(composer) -> list["_Kind"]:
+    model = composer.deployment.model
+    full, sliding = model.num_full_attention_layers, model.num_sliding_attention_layers
+    kinds = [_Kind(composer, "attention", model.attention, full, 0)] if full else []
+    if sliding:
+        window = model.sliding_attention.window
+        kinds.append(_Kind(composer, "sliding_attention", model.windowed_attention, sliding, window))
+    return kinds
+
+
+class _Kind:
+    """Attention layers that are alike, on one rank."""
+
+    def __init__(self, composer, name: str, part, layers: int, window: int):
+        self._composer, self._deployment, self._rate = composer, composer.deployment, composer.rate
+        self._database = composer.database
+        self.name, self.layers, self._window = name, layers, window
+        self._part = part.shard(self._deployment.parallelism.tensor_parallel)
+        self._kv_dtype = "fp8" if self._deployment.kv_cache_bytes == 1 else "bfloat16"
+
+    def is_measured(self, phase: str) -> bool:
+        """Say whether these very heads were measured."""
+        part = self._part
+        if isinstance(part, LatentAttention):
+            return (float(part.num_heads),) in self._database.latent_curves(phase, self._kv_dtype).get(1, {})
+        site = (float(part.num_heads), float(part.num_kv_heads), float(part.head_dim))
+        return site in self._database.attention_curves(phase, self._kv_dtype, self._window).get(1, {})
+
+    def times(self, phase: str, batch: int, lengths: np.ndarray) -> Times | None:
+        """Return the times of one layer for a batch size; None: not measured."""
+        if isinstance(self._part, LatentAttention):
+            if self._part.indexer is not None:      # sparse: other kernels
+                return None
+            with np.errstate(divide="ignore", invalid="ignore"):
+                return self._database.latent_attention(phase, int(batch), self._part, self._kv_dtype, lengths)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            times = self._measured(phase, batch, self._window, lengths)
+            if times is None and self._window:
+                whole = self._measured(phase, batch, 0, lengths)
+                times = whole and self._windowed(phase, whole, lengths)
+        return times
+
+    def _measured(self, phase: str, batch: int, window: int, lengths: np.ndarray) -> Times | None:
+        return self._database.attention(phase, int(batch), self._part, self._kv_dtype, window, lengths)
+
+    def _windowed(self, phase: str, whole: Times, lengths: np.ndarray) -> Times:
+        """Return what layers with a window take: their full length up to it, its price for each token beyond."""
+        seen = np.minimum(lengths, self._window)
+        ns = np.interp(seen, lengths, whole.ns)
+        if phase == "context" and lengths[-1] > self._window:
+            edge = float(self._window)
+            slope = np.interp(edge, lengths, whole.ns) - np.interp(edge - 1, lengths, whole.ns)
+            ns = ns + np.maximum(lengths - edge, 0) * slope
+        return Times(ns, np.maximum(whole.origins, INTERPOLATED))
+
+    # ---- where no table answers
+
+    def roofline_decode(self, sequences: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return times and origins of one layer for each number of sequences at CONTEXT_NODES."""
+        part, rate = self._part, self._rate
+        self._composer.missing[f"{self.name} decode"] = self._wanted()
+        seen = np.minimum(CONTEXT_NODES, self._window) if self._window else CONTEXT_NODES
+        token_ns = max(part.decode_flops_per_context_token / rate.attention_flops,
+                       part.kv_elements_per_token * self._deployment.kv_cache_bytes / rate.memory_bytes)
+        ns = np.outer(sequences, seen) * token_ns + rate.attention_ns + rate.kernel_ns
+        return ns, np.full(ns.shape, ROOFLINE, dtype=np.uint8)
+
+    def roofline_prefill(self, prompts: int, lengths: np.ndarray) -> Times:
+        """Return the times of one layer for `prompts` prompts of each length."""
+        part, rate = self._part, self._rate
+        self._composer.missing[f"{self.name} prefill"] = self._wanted()
+        seen = np.minimum(lengths, self._window) if self._window else lengths
+        pairs = seen * (seen + 1) / 2 + (lengths - seen) * seen
+        kv_ns = part.kv_elements_per_token * self._deployment.kv_cache_bytes / rate.memory_bytes
+        ns = prompts * np.maximum(pairs * part.flops_per_context_token / rate.attention_flops, lengths * kv_ns)
+        return Times(ns + rate.attention_ns + rate.kernel_ns, np.full(len(lengths), ROOFLINE, dtype=np.uint8))
+
+    def _wanted(self) -> str:
+        part = self._part
+        if isinstance(part, LatentAttention):
+            return f"no latent attention of {part.num_heads} heads, {self._kv_dtype} cache, of these widths"
+        return (f"no attention of {part.num_heads} heads, {part.num_kv_heads} KV heads, head_dim {part.head_dim}, "
+                f"{self._kv_dtype} cache, nor one near it")

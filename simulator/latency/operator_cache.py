@@ -1,0 +1,97 @@
+"""Keep operator tables in HDF5 files, each under the digest of the file it was read from."""
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from simulator.errors import InputErrors, KeyFault
+from simulator.latency.operator_files import read_columns
+
+FORMAT = 1                      # of the files: raise it when reading changes
+
+
+def columns_of(path: Path, cache_directory: str | None) -> tuple[dict[str, np.ndarray], str]:
+    """Return the columns of a table and the SHA-256 of its file; it is converted where that was not done before.
+
+    Raises
+    ------
+    InputErrors
+        The file cannot be read, or the cache not be written.
+    """
+    try:
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise InputErrors([f"{path}: cannot be read: {error.strerror or error}"]) from error
+    kept = _folder(cache_directory) / f"operators-{FORMAT}-{digest[:32]}.h5"
+    columns = _read(kept, digest)
+    if columns is None:
+        columns = read_columns(path)
+        _write(kept, columns, digest)
+    return columns, digest
+
+
+def _read(path: Path, digest: str) -> dict[str, np.ndarray] | None:
+    """Return the columns in a file; None: there is none, or a damaged one."""
+    if not path.is_file():
+        return None
+    import h5py  # half of the start-up time, where another backend needs none of it
+
+    try:
+        with h5py.File(path, "r") as file:
+            if file.attrs["source_sha256"] != digest:
+                return None
+            columns = {}
+            for name, column in file.items():
+                values = column[()]
+                columns[name] = np.array(column.attrs["names"], dtype=str)[values] if "names" in column.attrs else values
+            return columns if file.attrs["sha256"] == _digest(columns) else None
+    except (OSError, KeyError, RuntimeError, ValueError, TypeError, IndexError):
+        return None
+
+
+def _write(path: Path, columns: dict[str, np.ndarray], digest: str) -> None:
+    """Write a file, whole or not at all; texts as codes beside their names."""
+    import h5py
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".operators-")
+        os.close(descriptor)
+        try:
+            with h5py.File(temporary, "w", libver=("v110", "v110")) as file:
+                file.attrs.update(source_sha256=digest, sha256=_digest(columns))
+                for name, values in columns.items():
+                    _write_column(file, name, values)
+            os.replace(temporary, path)
+        finally:
+            Path(temporary).unlink(missing_ok=True)
+    except OSError as error:
+        reason = error.strerror or error
+        raise InputErrors([KeyFault(f"latency.cache_directory: {path.parent} cannot be written: {reason}")]) from error
+
+
+def _write_column(file, name: str, values: np.ndarray) -> None:
+    is_text = values.dtype.kind == "U"
+    names, codes = np.unique(values, return_inverse=True) if is_text else ([], values)
+    column = file.create_dataset(name, data=codes.astype(np.int16) if is_text else codes, track_times=False,
+                                 compression="gzip", compression_opts=1)
+    if is_text:
+        column.attrs["names"] = [str(each) for each in names]
+
+
+def _folder(cache_directory: str | None) -> Path:
+    if cache_directory is not None:
+        return Path(cache_directory)
+    caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"     # freedesktop.org, Base Directory
+    return Path(caches) / "simulator"
+
+
+def _digest(columns: dict[str, np.ndarray]) -> str:
+    digest = hashlib.sha256()
+    for name, values in sorted(columns.items()):
+        is_text = values.dtype.kind == "U"
+        digest.update(f"{name} {len(values)}".encode())
+        digest.update("\n".join(values).encode() if is_text else np.ascontiguousarray(values).tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,107 @@
+"""A comparison file: a base experiment, and what each variant changes in it.
+
+    base = "quickstart.toml"
+
+    [[variants]]
+    name = "linear"
+    latency = {backend = "linear", base_us = 6000.0}
+
+A variant is laid over the base as a file that extends it would be; its name is that of its experiment. It cannot change
+what the requests are drawn from, so that all variants serve the same ones.
+"""
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from simulator.config.checks import check
+from simulator.config.experiment import Experiment
+from simulator.config.layers import Layers, Source, read_layers, read_toml
+from simulator.config.reader import MISSING, Reader
+from simulator.config.words import show
+from simulator.errors import InputErrors, did_you_mean
+
+KEYS = ("base", "variants")
+# Keys of an experiment that all variants share: they decide what the requests are, and where results go.
+SHARED = ("extends", "output", "seed", "workload")
+
+
+class Comparison(msgspec.Struct, frozen=True):
+    """Experiments that serve the same requests.
+
+    file : the comparison file.
+    experiments : name of the variant -> its experiment, in the order of the file.
+    """
+
+    file: str
+    experiments: dict[str, Experiment]
+
+    def place(self, name: str) -> str:
+        """Return what messages call a variant."""
+        return _place(self.file, name)
+
+
+def read_comparison(file: str | os.PathLike, overrides: Mapping[str, Any] | Iterable[str] | str | None = None,
+                    label: str = "overrides") -> Comparison:
+    """Read and check a comparison file and all its experiments.
+
+    Parameters
+    ----------
+    overrides : values that win over the base experiment, as in `simulator.run`; variants win over them.
+    label : what messages call the overrides.
+
+    Raises
+    ------
+    InputErrors
+        Every fault of the file and of its variants, one line each.
+    """
+    file = os.fspath(file)
+    data = read_toml(file)
+    if not any(key in data for key in KEYS):
+        raise InputErrors([f"{file}: no comparison; expected base, an experiment file, and tables [[variants]]"])
+    faults = [f"{file}: {key}: unknown key{did_you_mean(key, KEYS)}" for key in data if key not in KEYS]
+    base, variants = data.get("base"), data.get("variants")
+    if not isinstance(base, str) or not base or "\0" in base:
+        faults.append(f"{file}: base: expected the path of an experiment file")
+    if not isinstance(variants, list) or not variants or not all(isinstance(each, dict) for each in variants):
+        faults.append(f"{file}: variants: expected tables [[variants]], each with a name")
+    if faults:
+        raise InputErrors(faults)
+    base = os.path.normpath(os.path.join(os.path.dirname(file), os.path.expanduser(base)))
+    read_layers(base, overrides, label)     # what cannot be read at all is told once
+    faults += _name_faults(file, variants)
+    experiments = [_variant(file, variant, read_layers(base, overrides, label), faults)
+                   for variant in variants if isinstance(variant.get("name"), str)]
+    if faults:
+        raise InputErrors(dict.fromkeys(faults))    # those of the base come with every variant
+    return Comparison(file, {experiment.name: experiment for experiment in experiments})
+
+
+def _name_faults(file: str, variants: list[dict]) -> Iterator[str]:
+    seen = set()        # folders are named so, and some systems do not tell "A" from "a"
+    for number, name in enumerate(variant.get("name") for variant in variants):
+        if not isinstance(name, str):
+            found = "missing; expected a text" if name is None else f"expected a text, found {show(name)}"
+            yield f"{file}: variants[{number}].name: {found}"
+        elif name.casefold() in seen:
+            yield f"{file}: variants[{number}].name: {show(name)} is the name of an earlier variant"
+        else:
+            seen.add(name.casefold())
+
+
+def _variant(file: str, variant: dict, layers: Layers, faults: list[str]) -> Experiment | None:
+    place = _place(file, variant["name"])
+    shared = [key for key in SHARED if key in variant]
+    faults += [f"{place}: {key}: is the same for all variants; the base says it" for key in shared]
+    own = {key: value for key, value in variant.items() if key not in shared}
+    layers.add(own, Source(place, os.path.dirname(file)))
+    reader = Reader(layers.source_of)
+    sections = reader.values(Experiment, layers.data)
+    check(sections, MISSING, reader.fault)
+    faults += reader.faults
+    return None if reader.faults else Experiment(**sections)
+
+
+def _place(file: str, name: str) -> str:
+    return f"{file}: variant {name}"

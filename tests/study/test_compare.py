@@ -1,0 +1,213 @@
+"""One workload under several experiments: the file, the runs, the table."""
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import simulator
+from simulator import cli
+from simulator.errors import InputErrors
+from simulator.study.compare import METRICS, Outcome, table
+from simulator.study.compare_file import read_comparison
+
+ROOT = Path(__file__).parents[2]
+BASE = """
+[engine]
+max_num_seqs = 8
+max_model_len = 4096
+num_gpu_blocks = 2000
+[latency]
+backend = "linear"
+base_us = 5000.0
+per_prefill_token_us = 20.0
+[workload]
+type = "synthetic"
+num_requests = 40
+arrival = {process = "poisson", rate_per_s = 10.0}
+prompt_tokens = {distribution = "uniform", min = 10, max = 500}
+output_tokens = {distribution = "constant", tokens = 20}
+"""
+TWO = """
+base = "base.toml"
+[[variants]]
+name = "cheap"
+[[variants]]
+name = "dear"
+latency = {base_us = 9000.0}
+"""
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Write a comparison beside its base; return its path as text."""
+    def write(text, base=BASE):
+        (tmp_path / "base.toml").write_text(base)
+        path = tmp_path / "comparison.toml"
+        path.write_text(text)
+        return str(path)
+    return write
+
+
+def faults(path, overrides=None):
+    with pytest.raises(InputErrors) as caught:
+        read_comparison(path, overrides)
+    return [fault.removeprefix(f"{path}: ") for fault in caught.value.faults]
+
+
+def test_variant_is_laid_over_the_base(write):
+    experiments = read_comparison(write(TWO), {"latency.per_prefill_token_us": 7.0}).experiments
+    assert list(experiments) == ["cheap", "dear"]
+    priced = [(each.name, each.latency.parameters.base_us, each.latency.parameters.per_prefill_token_us)
+              for each in experiments.values()]
+    assert priced == [("cheap", 5000.0, 7.0), ("dear", 9000.0, 7.0)]
+
+
+def test_variants_win_over_overrides_of_the_base(write):
+    experiments = read_comparison(write(TWO), ["latency.base_us=1.0"]).experiments
+    assert [each.latency.parameters.base_us for each in experiments.values()] == [1.0, 9000.0]
+
+
+def test_other_backend_drops_the_keys_of_the_former(write):
+    text = TWO + '[[variants]]\nname = "fitted"\nlatency = {backend = "blackbox", beta = [5000.0, 20.0, 0.0]}\n'
+    assert read_comparison(write(text)).experiments["fitted"].latency.backend == "blackbox"
+
+
+def test_paths_of_a_variant_are_relative_to_the_comparison(write, tmp_path):
+    text = TWO + '[[variants]]\nname = "measured"\nlatency = {backend = "aicb", tables = "layers"}\n' \
+                 'model = {name = "llama-3.1-8b"}\nhardware = {name = "h100-sxm-80gb"}\n'
+    measured = read_comparison(write(text)).experiments["measured"]
+    assert measured.latency.parameters.tables == str(tmp_path / "layers")
+
+
+def test_all_faults_of_all_variants_come_at_once(write):
+    text = TWO + """
+[[variants]]
+name = "cheap"
+[[variants]]
+name = "wrong"
+seed = 3
+latency = {base_u = 1.0}
+[[variants]]
+engine.max_num_seqs = 4
+[[variants]]
+name = "a/b"
+"""
+    assert faults(write(text)) == [
+        'variants[2].name: "cheap" is the name of an earlier variant',
+        "variants[4].name: missing; expected a text",
+        "variant wrong: seed: is the same for all variants; the base says it",
+        "variant wrong: latency.base_u: unknown key; did you mean base_us?",
+        r'variant a/b: name: expected text matching ^\w[\w.+ -]{0,199}$, found "a/b"']
+
+
+def test_fault_of_the_base_is_told_once_and_names_it(write, tmp_path):
+    assert faults(write(TWO, BASE.replace("max_num_seqs", "max_num_seq"))) == [
+        f"{tmp_path}/base.toml: engine.max_num_seq: unknown key; did you mean max_num_seqs?"]
+
+
+@pytest.mark.parametrize("key", ["workload = {num_requests = 3}", "seed = 3", 'output = {directory = "x"}',
+                                 'extends = "base.toml"'])
+def test_what_makes_runs_comparable_cannot_vary(write, key):
+    assert faults(write(f"{TWO}{key}\n")) == [
+        f"variant dear: {key.split()[0]}: is the same for all variants; the base says it"]
+
+
+@pytest.mark.parametrize(("text", "told"), [
+    ("seed = 3", ["no comparison; expected base, an experiment file, and tables [[variants]]"]),
+    ("base = 3\nvariant = 3", [
+        "variant: unknown key; did you mean variants?", "base: expected the path of an experiment file",
+        "variants: expected tables [[variants]], each with a name"]),
+    ('base = "base.toml"\nvariants = []', ["variants: expected tables [[variants]], each with a name"]),
+    ('base = "base.toml"\n[[variants]]\nname = 3', ["variants[0].name: expected a text, found 3"]),
+])
+def test_what_is_no_comparison_is_refused(write, text, told):
+    assert faults(write(text)) == told
+
+
+def test_base_that_is_not_there_is_named(write):
+    with pytest.raises(InputErrors, match=r"nowhere\.toml: No such file or directory"):
+        read_comparison(write(TWO.replace("base.toml", "nowhere.toml")))
+
+
+def test_variants_that_cannot_run_are_all_told_before_any_runs(write, tmp_path, capsys):
+    text = TWO + """
+[[variants]]
+name = "large"
+model = {name = "llama-3.1-405b"}
+hardware = {name = "h100-sxm-80gb"}
+latency = {backend = "blackbox"}
+[[variants]]
+name = "bare"
+latency = {backend = "trained_physics"}
+"""
+    path = write(text)
+    assert cli.main(["compare", path, "--out", str(tmp_path / "out")]) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert [line.split(": latency")[0] for line in told.err.splitlines()] == [
+        f"{path}: variant large", f"{path}: variant bare"]
+    assert not (tmp_path / "out").exists()
+
+
+def test_table_shows_what_each_variant_gives_alone(write, tmp_path, capsys):
+    assert cli.main(["compare", write(TWO), "--set", "seed=5"]) == 0
+    told = capsys.readouterr()
+    rows = [line.split() for line in told.out.splitlines()]
+    assert rows[0] == ["cheap", "dear"]
+    alone = [simulator.run(tmp_path / "base.toml", {"latency.base_us": base_us, "seed": 5}).summary
+             for base_us in (5000.0, 9000.0)]
+    shown = {" ".join(row[:-2]): row[-2:] for row in rows[1:]}
+    assert shown["completed requests"] == ["40", "40"]
+    assert shown["TTFT p99, ms"] == [f"{summary['ttft_ms']['p99']:,.2f}" for summary in alone]
+    assert shown["iterations"] == [f"{summary['iterations']:,}" for summary in alone]
+    assert list(shown) == list(METRICS.values())
+    assert [line.split()[:2] for line in told.err.splitlines()] == [["1/2", "cheap"], ["2/2", "dear"]]     # wall times
+
+
+def test_results_and_the_table_are_written(write, tmp_path, capsys):
+    out = tmp_path / "out"
+    command = ["compare", write(TWO), "--quiet", "--out", str(out)]
+    assert cli.main(command) == 0
+    assert sorted(os.listdir(out)) == ["cheap", "comparison.json", "dear"]
+    compared = json.loads((out / "comparison.json").read_text())["variants"]
+    for name, metrics in compared.items():
+        result = simulator.load_results(out / name)
+        assert result.summary["name"] == name
+        assert metrics["itl_ms.p50"] == result.summary["itl_ms"]["p50"]
+        assert metrics.keys() == METRICS.keys()
+    requests = [simulator.load_results(out / name).requests for name in compared]
+    for column in ("arrival_ns", "prompt_tokens", "output_tokens"):
+        assert (requests[0][column] == requests[1][column]).all()
+    assert capsys.readouterr().err == ""
+
+    first = (out / "comparison.json").read_bytes()
+    assert cli.main(command) == 2
+    assert capsys.readouterr().err.count("--overwrite replaces") == 3
+    assert cli.main([*command, "--overwrite"]) == 0
+    assert (out / "comparison.json").read_bytes() == first
+
+
+def test_metric_that_nothing_measured_is_a_dash():
+    lines = table({"a": Outcome(dict.fromkeys(METRICS), [], 0.0), "b": Outcome(dict.fromkeys(METRICS, 1234), [], 0.0)})
+    assert lines.splitlines()[1].split()[-2:] == ["-", "1,234"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signal_ends_it_and_shows_what_is_done(write, tmp_path, number):
+    # The second variant has 300,000 requests to go when the signal comes, seconds of work.
+    path = write(TWO.replace('"cheap"', '"cheap"\nhorizon_s = 1.0'))
+    done = subprocess.Popen(
+        [sys.executable, "-m", "simulator", "compare", path, "--set", "workload.num_requests=300000",
+         "--set", "engine.fast_forward=false", "--out", str(tmp_path / "out")],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    assert done.stderr.readline().startswith("1/2 cheap")
+    done.send_signal(number)
+    out, err = done.communicate(timeout=60)
+    assert done.returncode == 128 + number
+    assert out.splitlines()[0].split() == ["cheap"]
+    assert err.splitlines()[-1] == "interrupted after 1 of 2 variants"
+    assert os.listdir(tmp_path / "out") == ["cheap"]

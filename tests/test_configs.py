@@ -1,0 +1,116 @@
+"""Every file in configs/ says what it shows, is valid, and runs."""
+import argparse
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import tomli
+
+import simulator
+from simulator import cli
+from simulator.errors import InputErrors
+from simulator.study import profile_layers
+from simulator.study.compare import outcomes, prepare
+from simulator.study.compare_file import read_comparison
+from support.goldens import GOLDENS
+
+CONFIGS = Path(__file__).parents[1] / "configs"
+FILES = sorted(CONFIGS.glob("*.toml"), key=lambda path: path.name)
+COMPARISONS = [path for path in FILES if path.name.startswith("compare_")]
+EXPERIMENTS = [path for path in FILES if path not in COMPARISONS]
+PROFILES = {                    # of vidur.toml: measured operators, and attention derived from measurements
+    "latency.compute_file": GOLDENS.parent / "data/profiles/vidur/compute/a100/Llama-2-7b-hf/mlp.csv.gz",
+    "latency.attention_file": GOLDENS / "vidur/_profiles/attention_a100_llama2-7b_SURROGATE.csv.gz"}
+AZURE_TRACE = """TIMESTAMP,ContextTokens,GeneratedTokens
+2023-11-16 18:15:46.6805900,374,44
+2023-11-16 18:15:50.9951690,396,109
+"""
+
+
+def name(path):
+    return path.stem
+
+
+def brought(config, folder):
+    """Return overrides that say where the files lie which a reader of `config` fetches; small ones, for speed."""
+    if config.stem == "azure_conv":
+        trace = folder / "azure.csv"
+        trace.write_text(AZURE_TRACE)
+        return {"workload.path": str(trace)}
+    if config.stem == "vidur":
+        pytest.importorskip("sklearn", reason="scikit-learn is in the forest extra")
+        if not all(path.exists() for path in PROFILES.values()):
+            pytest.skip("needs ../shared/data/profiles/vidur and ../shared/goldens/vidur")
+        return PROFILES | {
+            "latency.cache_directory": str(folder), "latency.num_estimators": [2], "latency.max_depth": [8],
+            "latency.min_samples_split": [2], "latency.k_fold_cv_splits": 2, "latency.num_training_jobs": 1}
+    return {}
+
+
+@pytest.mark.parametrize("config", FILES, ids=name)
+def test_opens_with_what_it_shows(config):
+    assert re.match(r"# \w.+\n", config.read_text())
+
+
+@pytest.mark.parametrize("config", EXPERIMENTS, ids=name)
+def test_experiment_runs_and_is_named_as_its_file(config, tmp_path):
+    overrides = brought(config, tmp_path)
+    if "workload.path" not in overrides:
+        overrides["workload.num_requests"] = 30
+    summary = simulator.run(config, overrides).summary
+    assert summary["name"] == config.stem
+    assert summary["requests"]["completed"] == summary["requests"]["injected"] > 0
+
+
+@pytest.mark.parametrize("config", EXPERIMENTS, ids=name)
+def test_experiment_is_valid(config, tmp_path, capsys):
+    overrides = [f"--set={key}={value}" for key, value in brought(config, tmp_path).items()]
+    assert cli.main(["validate", str(config), *overrides]) == 0
+    assert tomli.loads(capsys.readouterr().out)["name"] == config.stem
+
+
+@pytest.mark.parametrize("config", COMPARISONS, ids=name)
+def test_comparison_runs(config):
+    comparison = read_comparison(config, {"workload.num_requests": 30})
+    prepare(comparison)
+    results = dict(outcomes(comparison))
+    assert {outcome.metrics["requests.completed"] for outcome in results.values()} == {30}
+    assert len({outcome.metrics["tpot_ms.mean"] for outcome in results.values()}) == len(results)
+
+
+@pytest.mark.parametrize("config", FILES, ids=name)
+def test_page_of_the_folder_tells_of_it(config):
+    assert f"`{config.name}`" in (CONFIGS / "README.md").read_text()
+
+
+def test_absent_profiles_are_named(tmp_path):
+    config = tmp_path / "vidur.toml"
+    config.write_text(f'extends = "{CONFIGS / "vidur.toml"}"\nlatency.compute_file = "a.csv"\n'
+                      'latency.attention_file = "b.csv"\n')
+    with pytest.raises(InputErrors) as caught:
+        simulator.run(config)
+    assert caught.value.faults == tuple(f"{tmp_path}/{file}: cannot be read: No such file or directory"
+                                        for file in ("a.csv", "b.csv"))
+
+
+def test_tables_of_aicb_are_what_its_command_writes(tmp_path):
+    # They are synthetic: a change of the roofline model changes them, and this command writes them anew.
+    comment = re.sub(r"\n#|\\", " ", (CONFIGS / "aicb.toml").read_text())
+    words = shlex.split(re.search(r"profile-layers (.*? --out) ", comment)[1])
+    parser = argparse.ArgumentParser()
+    profile_layers.add_arguments(parser)
+    profile_layers.run(parser.parse_args([*words, str(tmp_path)]))
+
+    shipped = {path.name: path.read_bytes() for path in (CONFIGS / "data/aicb").iterdir()}
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == shipped
+    assert sum(map(len, shipped.values())) < 20_000
+
+
+def test_network_and_formula_time_the_same_messages_differently():
+    runs = {stem: simulator.run(CONFIGS / f"{stem}.toml", {"workload.num_requests": 30})
+            for stem in ("simai_analytical", "simai_simulation")}
+    formula, network = (run.summary["tpot_ms"]["mean"] for run in runs.values())
+    # An all-reduce of few tokens over 16 GPUs: 60 us or more by formula, 30 steps of 6 us or more on the network; there
+    # are 252 of them in an iteration, beside 20 ms of weights.
+    assert 1.2 < network / formula < 3
