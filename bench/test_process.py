@@ -1,4 +1,4 @@
-"""Whole processes, from start to written results: CPU time, and wall-clock time as a user meets it on a quiet machine."""
+"""Whole processes, from start to written results: CPU time, and the shortest wall-clock time."""
 import gzip
 import json
 import os

@@ -106,7 +106,7 @@ def latency_model(experiment: Experiment, site: Site):
     backend = registry.load("latency", latency.backend)
     collective = {}
     if latency.collective is not None:
-        if not getattr(backend, "takes_collective", False):
+        if not backend.takes_collective:
             raise InputErrors([KeyFault(f"latency.collective: {latency.backend} has no collectives to replace")])
         model = registry.load("collective", latency.collective.backend)
         collective["collective"] = _built(model, "latency.collective", latency.collective.parameters, site.deployment)
@@ -118,8 +118,7 @@ def latency_model(experiment: Experiment, site: Site):
 def host_times(experiment: Experiment, model) -> HostParameters:
     """Return [latency.host], zeros filled in by a backend that was fitted with them."""
     given = experiment.latency.host
-    learned = model.host_terms() if hasattr(model, "host_terms") else {}
-    return replace(given, **{name: value for name, value in learned.items() if not getattr(given, name)})
+    return replace(given, **{name: value for name, value in model.host_terms().items() if not getattr(given, name)})
 
 
 def _built(model: type, key: str, *arguments, **named):
@@ -132,7 +131,7 @@ def _built(model: type, key: str, *arguments, **named):
 
 
 def deployment_of(experiment: Experiment) -> Deployment | None:
-    """Return the model laid out on its accelerators; None where the experiment names none.
+    """Return the model laid out on its accelerators; None where none are named.
 
     Raises
     ------

@@ -11,7 +11,7 @@ import simulator
 from simulator import cli
 from simulator.errors import InputErrors
 from simulator.study import profile_layers
-from simulator.study.compare import outcomes, prepare
+from simulator.study.compare import measure, prepare
 from simulator.study.compare_file import read_comparison
 from support.goldens import GOLDENS
 
@@ -74,9 +74,9 @@ def test_experiment_is_valid(config, tmp_path, capsys):
 def test_comparison_runs(config):
     comparison = read_comparison(config, {"workload.num_requests": 30})
     prepare(comparison)
-    results = dict(outcomes(comparison))
-    assert {outcome.metrics["requests.completed"] for outcome in results.values()} == {30}
-    assert len({outcome.metrics["tpot_ms.mean"] for outcome in results.values()}) == len(results)
+    results = dict(measure(comparison))
+    assert {measured.metrics["requests.completed"] for measured in results.values()} == {30}
+    assert len({measured.metrics["tpot_ms.mean"] for measured in results.values()}) == len(results)
 
 
 @pytest.mark.parametrize("config", FILES, ids=name)

@@ -38,11 +38,23 @@ cdef void plan_run(RunAhead* run, Batch* batch, int64_t most, int64_t horizon_ns
             break
         batch.shape.context_tokens += batch.num_members
         end_ns += latency.iteration_ns(&batch.shape)
+        if latency.has_failed():
+            forget_fault(latency)
+            break
         run.ends_ns[i] = end_ns
         run.used_blocks[i] = kv.num_blocks - free_blocks
         i += 1
     batch.shape.context_tokens = run.context_tokens     # restored: planning in a copy of the shape costs more
     run.length = i
+
+
+cdef void forget_fault(LatencyModel latency) noexcept nogil:
+    """Clear a fault of an iteration that may never come; if it does, it is scheduled by itself and fails again."""
+    with gil:
+        try:
+            latency.raise_if_failed()
+        except Exception:
+            pass
 
 
 cdef int64_t cut_run(RunAhead* run, int64_t now_ns) noexcept nogil:

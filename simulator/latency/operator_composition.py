@@ -28,6 +28,7 @@ MAX_SAMPLES = 8192
 GEMM_FORMATS = {"float32": "bfloat16", "float16": "bfloat16", "int8": "fp8", "int4": "int4_wo", "fp4": "nvfp4"}
 # Formats that were not measured, or not soundly, and the one whose kernels do the same work.
 STAND_INS = {"fp8_block": "fp8"}
+COMMUNICATION = {"all_reduce", "expert_all_gather", "expert_reduce_scatter", "send_recv", "logits_all_gather"}
 POINTS_PER_OCTAVE = 8           # at which a collective model is asked
 
 
@@ -94,6 +95,8 @@ class Composer:
         samples_ns, samples_origins = self._samples()
         decode, prefill = decode_table(self), prefill_table(self)
         state = self._state()
+        if self.collective is not None:
+            self.origins.update(dict.fromkeys(COMMUNICATION & self.origins.keys(), "collective"))
         if self.missing and self.parameters.missing == "error":
             raise InputErrors([f"{self.parameters.path or 'aiconfigurator-core'}: {name}: {what}"
                                for name, what in self.missing.items()])
@@ -193,7 +196,7 @@ class Composer:
         if hops:
             times = self._collective("pipeline", "send_recv", 2, self.deployment.model.hidden_size)
             self._tokens_ns["send_recv"] = self._nothing_for_nothing(times.ns) * hops
-            self.origins["send_recv"] = "collective" if self.collective is not None else "formula"
+            self.origins["send_recv"] = "formula"
 
     def _samples(self) -> tuple[dict[str, np.ndarray], np.ndarray]:
         model, ways = self.deployment.model, self.deployment.parallelism

@@ -223,12 +223,13 @@ class Database:
 
     def collective(self, kind: str, ranks: int, num_bytes: np.ndarray, is_graph: bool) -> Times | None:
         """Return the times of a collective in one node, bytes as collective.pxd counts; None: not measured."""
-        curve = self._collective_curves(kind, is_graph).get((float(ranks),))
+        curve = self.collective_curves(kind, is_graph).get((float(ranks),))
         if curve is None:
             return None
         return along(curve, num_bytes, lambda at: at * 1.0)
 
-    def _collective_curves(self, kind: str, is_graph: bool) -> dict[tuple, Curve]:
+    def collective_curves(self, kind: str, is_graph: bool) -> dict[tuple, Curve]:
+        """Return the curves over bytes of a collective, by (ranks,)."""
         return self._curves(("collective", kind, is_graph), lambda: self._read_collective(kind, is_graph))
 
     def _read_collective(self, kind: str, is_graph: bool) -> dict[tuple, Curve]:

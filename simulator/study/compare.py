@@ -30,8 +30,8 @@ METRICS = {
 }
 
 
-class Outcome(NamedTuple):
-    """What became of one variant.
+class Measured(NamedTuple):
+    """What came out of one variant.
 
     metrics : by the keys of `METRICS`; None where there is nothing to measure.
     notes : what a reader should know, one sentence each.
@@ -44,7 +44,7 @@ class Outcome(NamedTuple):
 
 
 def prepare(comparison: Comparison, out: str | os.PathLike | None = None, overwrite: bool = False) -> None:
-    """Make sure that every variant can run: that files are there, models fit, and results may be written.
+    """Make sure that every variant can run and its results can be written.
 
     Raises
     ------
@@ -59,9 +59,9 @@ def prepare(comparison: Comparison, out: str | os.PathLike | None = None, overwr
     collect_faults(*checks)
 
 
-def outcomes(comparison: Comparison, out: str | os.PathLike | None = None, overwrite: bool = False,
-             quiet: bool = True) -> Iterator[tuple[str, Outcome]]:
-    """Run each variant; yield its name and outcome as soon as it is done.
+def measure(comparison: Comparison, out: str | os.PathLike | None = None, overwrite: bool = False,
+            quiet: bool = True) -> Iterator[tuple[str, Measured]]:
+    """Run each variant; yield its name and what came out as soon as it is done.
 
     Parameters
     ----------
@@ -70,26 +70,29 @@ def outcomes(comparison: Comparison, out: str | os.PathLike | None = None, overw
     """
     for name, experiment in comparison.experiments.items():
         began_s = time.perf_counter()
-        with faults_of(comparison.place(name)):
-            result = api.run(experiment, out=None if out is None else Path(out, name), overwrite=overwrite, quiet=quiet)
-        yield name, Outcome({key: _look_up(result.summary, key) for key in METRICS}, notes(result.summary),
-                            time.perf_counter() - began_s)
+        result = api.run(experiment, out=None if out is None else Path(out, name), overwrite=overwrite, quiet=quiet)
+        metrics = {key: reduce(getitem, key.split("."), result.summary) for key in METRICS}
+        yield name, Measured(metrics, notes(result.summary), time.perf_counter() - began_s)
 
 
-def table(results: dict[str, Outcome]) -> str:
+def table(results: dict[str, Measured]) -> str:
     """Return the metrics as lines of text, a column for each variant."""
     rows = [["", *results]]
-    rows += [[label, *(_text(outcome.metrics[key]) for outcome in results.values())] for key, label in METRICS.items()]
+    rows += [[label, *(_text(measured.metrics[key]) for measured in results.values())]
+             for key, label in METRICS.items()]
     first, *widths = (max(map(len, column)) for column in zip(*rows, strict=True))
     return "\n".join("  ".join([f"{label:{first}}", *map(str.rjust, cells, widths)]) for label, *cells in rows)
 
 
-def write(path: str | os.PathLike, results: dict[str, Outcome]) -> None:
-    """Write the metrics as JSON: schema, and under `variants` name -> key of summary.json -> number or null."""
-    content = {"schema": SCHEMA, "variants": {name: outcome.metrics for name, outcome in results.items()}}
-    partial = Path(f"{path}.partial")
-    partial.write_text(json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False) + "\n", encoding="utf-8")
-    os.replace(partial, path)
+def write(path: str | os.PathLike, results: dict[str, Measured]) -> None:
+    """Write the metrics as JSON.
+
+    Under `variants` stand name -> key of summary.json -> number or null.
+    """
+    content = {"schema": SCHEMA, "variants": {name: measured.metrics for name, measured in results.items()}}
+    staged = Path(f"{path}.partial")
+    staged.write_text(json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False) + "\n", encoding="utf-8")
+    os.replace(staged, path)
 
 
 def _check(comparison: Comparison, name: str, with_workload: bool) -> None:
@@ -104,10 +107,6 @@ def _check(comparison: Comparison, name: str, with_workload: bool) -> None:
 def _check_free_file(path: Path, overwrite: bool) -> None:
     if path.exists() and not overwrite:
         raise InputErrors([f"{path}: exists; --overwrite replaces it, --out chooses another directory"])
-
-
-def _look_up(summary: dict, key: str) -> float | None:
-    return reduce(getitem, key.split("."), summary)
 
 
 def _text(value: float | None) -> str:

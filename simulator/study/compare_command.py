@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from simulator.results.interrupts import Aborted
-from simulator.study.compare import FILE, Outcome, outcomes, prepare, table, write
+from simulator.study.compare import FILE, Measured, measure, prepare, table, write
 from simulator.study.compare_file import Comparison, read_comparison
 
 DONE = 0
@@ -38,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
         A signal came.
     """
     comparison = read_comparison(options.comparison, options.overrides, "--set")
-    results: dict[str, Outcome] = {}
+    results: dict[str, Measured] = {}
     with _ended_by_sigterm():
         try:
             prepare(comparison, options.out, options.overwrite)
@@ -55,13 +55,13 @@ def run(options: argparse.Namespace) -> int:
     return DONE
 
 
-def _run_all(comparison: Comparison, options: argparse.Namespace, results: dict[str, Outcome]) -> None:
+def _run_all(comparison: Comparison, options: argparse.Namespace, results: dict[str, Measured]) -> None:
     total, width = len(comparison.experiments), max(map(len, comparison.experiments))
-    for name, outcome in outcomes(comparison, options.out, options.overwrite, options.quiet):
-        results[name] = outcome
+    for name, measured in measure(comparison, options.out, options.overwrite, options.quiet):
+        results[name] = measured
         if not options.quiet:
-            print(f"{len(results)}/{total} {name:{width}} {outcome.wall_s:8.2f} s", file=sys.stderr)
-        for note in outcome.notes:
+            print(f"{len(results)}/{total} {name:{width}} {measured.wall_s:8.2f} s", file=sys.stderr)
+        for note in measured.notes:
             print(f"warning: {name}: {note}", file=sys.stderr)
 
 

@@ -23,7 +23,7 @@ from simulator.config.words import show
 from simulator.errors import InputErrors, did_you_mean
 
 KEYS = ("base", "variants")
-# Keys of an experiment that all variants share: they decide what the requests are, and where results go.
+# Keys of an experiment that only the base may have: they say what the requests are, and where results go.
 SHARED = ("extends", "output", "seed", "workload")
 
 

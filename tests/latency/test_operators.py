@@ -1,9 +1,12 @@
 """Iterations composed of measured operators: terms by hand, how each was found, and what is beyond the tables."""
+import hashlib
+
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simulator.domain.model_spec import Quantization
 from simulator.errors import InputErrors
 from simulator.latency.operators import Operators
 from support.operator_profiles import (
@@ -200,7 +203,6 @@ def test_extrapolations_are_warned_of(build):
 
 
 def test_products_launched_by_the_host_are_refused_and_fp8_stands_in(build, tmp_path):
-    from simulator.domain.model_spec import Quantization
     blocks = msgspec.structs.replace(DENSE, quantization=Quantization(
         method="fp8", weight_dtype="fp8", group_size=16384, scale_bits=32))
     rows = gemm_rows() + gemm_rows("fp8", factor=0.5) + gemm_rows("fp8_block", factor=60)
@@ -220,7 +222,6 @@ def test_recurrent_layers_are_priced_by_the_roofline(build):
 
 
 def test_provenance_names_the_files_by_their_contents(build, folder):
-    import hashlib
     digest = hashlib.sha256((folder / "gemm_perf.csv").read_bytes()).hexdigest()
 
     assert build().provenance()["tables"]["gemm"] == {

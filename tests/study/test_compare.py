@@ -11,7 +11,7 @@ import pytest
 import simulator
 from simulator import cli
 from simulator.errors import InputErrors
-from simulator.study.compare import METRICS, Outcome, table
+from simulator.study.compare import METRICS, Measured, table
 from simulator.study.compare_file import read_comparison
 
 ROOT = Path(__file__).parents[2]
@@ -192,8 +192,8 @@ def test_results_and_the_table_are_written(write, tmp_path, capsys):
 
 
 def test_metric_that_nothing_measured_is_a_dash():
-    lines = table({"a": Outcome(dict.fromkeys(METRICS), [], 0.0), "b": Outcome(dict.fromkeys(METRICS, 1234), [], 0.0)})
-    assert lines.splitlines()[1].split()[-2:] == ["-", "1,234"]
+    nothing, much = (Measured(dict.fromkeys(METRICS, value), [], 0.0) for value in (None, 1234))
+    assert table({"a": nothing, "b": much}).splitlines()[1].split()[-2:] == ["-", "1,234"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

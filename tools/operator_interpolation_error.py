@@ -1,0 +1,107 @@
+"""Measure how far interpolation in operator tables is off: leave one point out, predict it from the others.
+
+    python tools/operator_interpolation_error.py [--path FOLDER] [--accelerator NAME] [--system NAME] [--sites N]
+
+Prints a Markdown table: for each table and axis, the relative error of predictions of points left out. "along" leaves
+out one inner point of a curve; "site" a whole curve, as for a matrix or a head count that was not measured; "batch" one
+inner batch size. README.md beside this file shows the output.
+"""
+import argparse
+
+import numpy as np
+
+from simulator.domain.facts import load_accelerator
+from simulator.latency.operator_curves import Curve, along, at_site
+from simulator.latency.operator_tables import Database
+from simulator.latency.operators import Operators
+
+
+def main():
+    """Read the arguments, print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--path", help="folder of tables; default: the installed aiconfigurator-core")
+    parser.add_argument("--accelerator", default="h100-sxm-80gb", help="name in hardware/")
+    parser.add_argument("--system", help="its name in the database")
+    parser.add_argument("--sites", type=int, default=200, help="curves of each table that are tried, evenly spread")
+    chosen = parser.parse_args()
+    parameters = Operators.Parameters(path=chosen.path, system=chosen.system)
+    database = Database(parameters, load_accelerator(chosen.accelerator))
+    print("| table | left out | points | median | mean | 90th percentile |")
+    print("|---|---|---|---|---|---|")
+    for name, what, errors in rows(database, chosen.sites):
+        if len(errors):
+            median, mean, high = np.median(errors), np.mean(errors), np.percentile(errors, 90)
+            print(f"| {name} | {what} | {len(errors)} | {median:.1%} | {mean:.1%} | {high:.1%} |", flush=True)
+
+
+def rows(database, num_sites):
+    """Yield (table, what is left out, relative errors)."""
+    for dtype in ("bfloat16", "fp8", "fp8_block", "nvfp4"):
+        yield from both(f"gemm {dtype}", database.gemm_curves(dtype), database.gemm_light(dtype), num_sites)
+    for phase in ("context", "generation"):
+        by_batch = database.attention_curves(phase, "bfloat16", 0)
+        name = f"{phase}_attention bfloat16"
+        light_ns = database.attention_light(phase, 1, "bfloat16", 0)
+        yield from both(f"{name}, batch 1", by_batch.get(1, {}), light_ns, num_sites, is_root=phase == "context")
+        yield name, "batch", batch_errors(by_batch, num_sites)
+    for dtype in ("bfloat16", "fp8", "fp8_block", "nvfp4"):
+        for load in ("balanced", "power_law_1.2"):
+            curves = database.moe_curves(dtype, load)
+            yield from both(f"moe {dtype}, {load}", curves, database.moe_light(dtype), num_sites)
+    for kind in ("all_reduce", "all_gather", "reduce_scatter", "alltoall"):
+        curves = database.collective_curves(kind, is_graph=True)
+        yield kind, "along", along_errors(curves, lambda site, size: size, num_sites, is_root=False)
+
+
+def both(name, curves, light_ns, num_sites, is_root=False):
+    """Yield the errors along curves, and of whole curves."""
+    yield name, "along", along_errors(curves, light_ns, num_sites, is_root)
+    yield name, "site", site_errors(curves, light_ns, num_sites, is_root)
+
+
+def along_errors(curves, light_ns, num_sites, is_root):
+    """Return the errors of inner points, each left out alone."""
+    errors = []
+    for site in spread(curves, num_sites):
+        sizes, ns = curves[site]
+        for i in range(1, len(sizes) - 1):
+            rest = Curve(np.delete(sizes, i), np.delete(ns, i))
+            found = along(rest, sizes[i:i + 1], lambda at, site=site: light_ns(site, at), is_root).ns[0]
+            errors.append(abs(found / ns[i] - 1))
+    return np.array(errors)
+
+
+def site_errors(curves, light_ns, num_sites, is_root):
+    """Return the errors of all points of a curve that is left out; curves with none near them are passed over."""
+    errors = []
+    for site in spread(curves, num_sites):
+        rest = {other: curve for other, curve in curves.items() if other != site}
+        found = at_site(rest, site, curves[site].sizes, light_ns, is_root)
+        if found is not None:
+            errors.append(np.abs(found.ns / curves[site].ns - 1))
+    return np.concatenate(errors) if errors else np.array([])
+
+
+def batch_errors(by_batch, num_sites):
+    """Return the errors of inner batch sizes, linear between the next smaller and larger at the same length."""
+    batches, errors = sorted(by_batch), []
+    for low, middle, high in zip(batches, batches[1:], batches[2:]):
+        share = (middle - low) / (high - low)
+        for site in spread(by_batch[middle], num_sites):
+            if site not in by_batch[low] or site not in by_batch[high]:
+                continue
+            three = [dict(zip(*by_batch[batch][site])) for batch in (low, middle, high)]
+            for size in set(three[0]) & set(three[1]) & set(three[2]):
+                found = three[0][size] + share * (three[2][size] - three[0][size])
+                errors.append(abs(found / three[1][size] - 1))
+    return np.array(errors)
+
+
+def spread(curves, most):
+    """Return at most so many sites, evenly spread over the sorted ones."""
+    sites = sorted(curves)
+    return sites[::max(1, -(-len(sites) // most))]
+
+
+if __name__ == "__main__":
+    main()
