@@ -147,6 +147,8 @@ cdef class WeightedSamples:
         ranks : ascending integers, from 0 for the smallest observation to total_weight() - 1.
         """
         cdef int64_t i = 0, below = 0, rank
+        if list(ranks) != sorted(ranks) or (len(ranks) and ranks[0] < 0):
+            raise ValueError(f"expected ascending ranks from 0, found {list(ranks)}")
         self._sort()
         large = self._large_pairs()
         found = []

@@ -12,11 +12,11 @@ cdef struct BatchShape:                 # sums over the batch; kept incrementall
     int32_t num_sequences               # scheduled sequences, prefilling and decoding
     int32_t num_decodes                 # of these, decoding
     int32_t num_chunks                  # of these, prefilling: length of `chunks`
-    int32_t num_samples                 # sequences that sample a token at the end of the iteration (rows of the LM head)
+    int32_t num_samples                 # sequences that sample a token at the end: rows of the LM head
     int64_t prefill_tokens              # prompt tokens computed (recomputed tokens of resumed requests count here)
     int64_t decode_tokens               # tokens computed for decoding sequences: 1 each, 1 + drafts under speculation
     int64_t context_tokens              # sum over decoding sequences of tokens in KV after this iteration
     int64_t prefill_context_tokens      # sum over chunks of chunk.context_tokens
-    int64_t prefill_token_pairs         # sum over chunks of tokens * (2 * context_tokens + tokens + 1): twice the (query, key)
-                                        # pairs of causal attention
+    int64_t prefill_token_pairs         # sum over chunks of tokens * (2 * context_tokens + tokens + 1): twice the
+                                        # (query, key) pairs of causal attention
     const Chunk* chunks                 # the chunks themselves, for models that need more than sums; NULL if none

@@ -1,4 +1,7 @@
-"""NumPy dtypes of the records in request.pxd, batch.pxd and tables.pxd; a test holds the two definitions together."""
+"""NumPy dtypes of the records in request.pxd and tables.pxd.
+
+A test holds the two definitions together.
+"""
 import numpy as np
 
 STATUS_NAMES = ("pending", "waiting", "running", "completed", "rejected", "dropped", "timed_out")

@@ -10,7 +10,7 @@ cdef enum RequestStatus:        # the codes of results.h5 (attribute of /request
     WAITING = 1                 # in a waiting queue, or on the way to one; preempted requests too
     RUNNING = 2                 # holds a place in a replica's running list
     COMPLETED = 3
-    REJECTED = 4                # refused at the door: the prompt leaves no room for a token (HTTP 400), or admission said no
+    REJECTED = 4                # refused at the door: the prompt leaves no room for a token, or admission said no
     DROPPED = 5                 # can never fit the KV cache
     TIMED_OUT = 6               # its deadline passed first
 

@@ -29,7 +29,7 @@ cdef struct ReplicaRow:         # /replicas in results.h5
     int64_t completed
     int64_t busy_ns             # sum of iteration durations
     double used_block_ns        # integral of used blocks over iterations, blocks x ns
-    int64_t prefix_query_tokens # prompt tokens looked up at admissions (resumed requests not counted)
+    int64_t prefix_query_tokens  # prompt tokens looked up at admissions (resumed requests not counted)
     int64_t prefix_hit_tokens   # of these, found
     int64_t prefill_tokens
     int64_t decode_tokens

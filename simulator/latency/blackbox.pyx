@@ -70,6 +70,8 @@ cdef class Blackbox(LatencyModel):
 
 def published_for(deployment) -> str | None:
     """Return the set fitted on this very deployment, weights as stored, or None."""
-    if deployment is None or deployment.weight_dtype not in (None, deployment.model.dtype):
+    if deployment is None:
+        return None
+    if deployment.weight_dtype is not None and deployment.weight_dtype != deployment.model.dtype:
         return None
     return next((name for name, fit in SETS.items() if not fit.warnings(name, deployment)), None)

@@ -6,7 +6,7 @@ that was not measured see the last `window` tokens of the curve without one.
 """
 import numpy as np
 
-from simulator.domain.layer_spec import LatentAttention
+from simulator.domain.layer_spec import GatedDeltaNet, LatentAttention
 from simulator.latency.operator_curves import INTERPOLATED, ROOFLINE, Times
 
 CONTEXT_NODES = 2.0 ** np.arange(1, 21)         # tokens in the cache after the step: 2 to 1,048,576, as measured
@@ -72,7 +72,40 @@ def _kinds(composer) -> list["_Kind"]:
     if sliding:
         window = model.sliding_attention.window
         kinds.append(_Kind(composer, "sliding_attention", model.windowed_attention, sliding, window))
+    if has_recurrences(composer.database, composer.deployment):
+        kinds.append(_Recurrence(composer))
     return kinds
+
+
+def has_recurrences(database, deployment) -> bool:
+    """Say whether tables hold the linear attention of a model."""
+    part = deployment.model.linear_attention
+    if not isinstance(part, GatedDeltaNet) or not deployment.model.num_linear_attention_layers:
+        return False
+    part, one = part.shard(deployment.parallelism.tensor_parallel), np.ones(1)
+    return all(database.recurrence(phase, 1, part, one) is not None for phase in ("context", "generation"))
+
+
+class _Recurrence:
+    """Layers of linear attention, measured. What they add to a chunk is taken as attention's, by difference."""
+
+    name = "linear_attention"
+
+    def __init__(self, composer):
+        deployment = composer.deployment
+        self.layers = deployment.model.num_linear_attention_layers
+        self._database = composer.database
+        self._part = deployment.model.linear_attention.shard(deployment.parallelism.tensor_parallel)
+
+    def is_measured(self, phase: str) -> bool:
+        """Say whether these very heads were measured."""
+        site = (float(self._part.num_key_heads), float(self._part.num_value_heads))
+        return all(site in curves for curves in self._database.recurrence_curves(phase, 1, self._part))
+
+    def times(self, phase: str, batch: int, lengths: np.ndarray) -> Times | None:
+        """Return the times of one layer for a batch size."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return self._database.recurrence(phase, int(batch), self._part, lengths)
 
 
 class _Kind:

@@ -20,16 +20,21 @@ def columns_of(path: Path, cache_directory: str | None) -> tuple[dict[str, np.nd
     InputErrors
         The file cannot be read, or the cache not be written.
     """
-    try:
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError as error:
-        raise InputErrors([f"{path}: cannot be read: {error.strerror or error}"]) from error
+    digest = digest_of(path)
     kept = _folder(cache_directory) / f"operators-{FORMAT}-{digest[:32]}.h5"
     columns = _read(kept, digest)
     if columns is None:
         columns = read_columns(path)
         _write(kept, columns, digest)
     return columns, digest
+
+
+def digest_of(path: Path) -> str:
+    """Return the SHA-256 of a file, packed as it may be."""
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise InputErrors([f"{path}: cannot be read: {error.strerror or error}"]) from error
 
 
 def _read(path: Path, digest: str) -> dict[str, np.ndarray] | None:

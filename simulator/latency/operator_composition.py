@@ -10,16 +10,16 @@ aiconfigurator's system files. Times of pipeline stages add up.
 """
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
 from simulator.domain.deployment import Deployment
-from simulator.domain.layer_spec import GatedDeltaNet, LatentAttention, LightningAttention, Mamba2, Mlp, Moe
-from simulator.domain.rank_weights import VOCAB_PADDING, dense_parts, layer_kinds, moe_of
+from simulator.domain.layer_spec import GatedDeltaNet, LightningAttention, Mamba2, Mlp, Moe
+from simulator.domain.rank_weights import dense_parts, layer_kinds, moe_of
 from simulator.errors import InputErrors
-from simulator.latency.operator_attention import decode_table, prefill_table
+from simulator.latency.operator_attention import decode_table, has_recurrences, prefill_table
 from simulator.latency.operator_curves import EXTRAPOLATED, ROOFLINE, Times
+from simulator.latency.operator_products import Product, head_product, products_of
 from simulator.latency.operator_tables import Database
 from simulator.latency.roofline_costs import SAMPLER_BYTES_PER_LOGIT, Rates, distinct_experts, link_bytes_per_s
 
@@ -30,15 +30,6 @@ GEMM_FORMATS = {"float32": "bfloat16", "float16": "bfloat16", "int8": "fp8", "in
 STAND_INS = {"fp8_block": "fp8"}
 COMMUNICATION = {"all_reduce", "expert_all_gather", "expert_reduce_scatter", "send_recv", "logits_all_gather"}
 POINTS_PER_OCTAVE = 8           # at which a collective model is asked
-
-
-class Product(NamedTuple):
-    """A matrix product (T, k) x (k, n)."""
-
-    name: str
-    n: float
-    k: float
-    is_quantized: bool = True
 
 
 @dataclass(frozen=True)
@@ -201,8 +192,7 @@ class Composer:
     def _samples(self) -> tuple[dict[str, np.ndarray], np.ndarray]:
         model, ways = self.deployment.model, self.deployment.parallelism
         rows = np.arange(MAX_SAMPLES + 1.0)
-        vocabulary = -(-model.vocab_size // VOCAB_PADDING) * VOCAB_PADDING / ways.tensor_parallel
-        head = self.product_times(Product("lm_head", vocabulary, model.hidden_size, is_quantized=False), rows)
+        head = self.product_times(head_product(model, ways.tensor_parallel), rows)
         self._describe("lm_head", head)
         sampler_ns = (rows * model.vocab_size * SAMPLER_BYTES_PER_LOGIT / self._small_bytes_per_ns
                       + 2e3 * self.parameters.kernel_latency_us)
@@ -219,9 +209,9 @@ class Composer:
     def _state(self) -> tuple[float, float]:
         """Return what recurrent state takes, as roofline_costs.py: no table."""
         model, ways = self.deployment.model, self.deployment.parallelism
-        if not model.num_linear_attention_layers:
+        if not model.num_linear_attention_layers or has_recurrences(self.database, self.deployment):
             return 0.0, 0.0
-        self.missing["linear_attention"] = "recurrences of linear attention are not read from tables"
+        self.missing["linear_attention"] = "its recurrence was not measured"
         self.origins["linear_attention"] = "roofline"
         elements = model.num_linear_attention_layers * model.linear_attention.shard(ways.tensor_parallel).state_elements
         copies = ways.data_parallel
@@ -277,32 +267,6 @@ class Composer:
 
     def _roofline(self, rows: np.ndarray, ns: np.ndarray, kernels: int = 1) -> Times:
         return Times(ns + kernels * self.rate.kernel_ns, np.full(len(rows), ROOFLINE, dtype=np.uint8))
-
-
-def products_of(part, hidden: int) -> list[Product]:
-    """Return the matrix products of a part, as one rank computes them."""
-    if isinstance(part, Mlp):
-        inter = part.intermediate_size
-        return [Product("up_gate", (part.num_matrices - 1) * inter, hidden), Product("down", hidden, inter)]
-    if isinstance(part, LatentAttention):
-        heads = part.num_heads
-        queries = [Product("q_up", heads * part.head_dim, part.query_rank or hidden)]
-        down = part.query_rank + part.kv_rank + part.rope_head_dim
-        return queries + [Product("latent_down", down, hidden),
-                          Product("kv_up", heads * (part.nope_head_dim + part.value_head_dim), part.kv_rank),
-                          Product("attention_out", hidden, heads * part.value_head_dim)]
-    outputs = _output_width(part)
-    inputs = part.matrix_parameters(1) - outputs
-    return [Product("qkv", inputs, hidden), Product("attention_out", hidden, outputs)]
-
-
-def _output_width(part) -> int:
-    """Return the width that the output projection of a token mixer reads."""
-    if isinstance(part, GatedDeltaNet):
-        return part.num_value_heads * part.value_head_dim
-    if isinstance(part, LightningAttention | Mamba2):
-        return part.num_heads * part.head_dim
-    return part.num_heads * part.value_dim
 
 
 def gemm_format(dtype: str, quantization) -> str:

@@ -5,14 +5,15 @@ launched by the host take 60 us at least and are refused (vLLM 0.24.0; 0.19.0 is
 less than 10 us. All-reduces inside a graph and outside of one have rows of their own.
 """
 from collections.abc import Callable
-from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 
 from simulator.domain.hardware_spec import AcceleratorSpec
-from simulator.latency.operator_cache import columns_of
+from simulator.latency.operator_cache import columns_of, digest_of
 from simulator.latency.operator_curves import Curve, Times, along, at_site, curves_by_site
 from simulator.latency.operator_files import find_tables, version_of
+from simulator.latency.operator_llmservingsim import profile_files, read_profile
 
 GEMM_BITS = {"bfloat16": 16, "fp8": 8, "fp8_block": 8, "nvfp4": 4.5, "int4_wo": 4.5, "w4a16_mxfp4": 4.25}
 MATMUL_FORMATS = {"bfloat16": "bfloat16", "fp8": "fp8", "fp8_block": "fp8", "nvfp4": "fp4", "int4_wo": "int4",
@@ -31,10 +32,17 @@ class Database:
     parameters : OperatorsParameters
     accelerator : AcceleratorSpec
         Its peak rates are the speed of light.
+    deployment : Deployment
+        Needed by a profile of LLMServingSim, which is of one model.
     """
 
-    def __init__(self, parameters, accelerator: AcceleratorSpec):
-        self.files = find_tables(parameters.path, parameters.system, accelerator.name, parameters.framework)
+    def __init__(self, parameters, accelerator: AcceleratorSpec, deployment=None):
+        self._profile = {}
+        profile = profile_files(Path(parameters.path)) if parameters.path is not None and deployment else {}
+        if profile:
+            self._profile, self.files = read_profile(profile, deployment), {}
+        else:
+            self.files = find_tables(parameters.path, parameters.system, accelerator.name, parameters.framework)
         self.used: dict[str, dict] = {}         # table -> file, version, sha256
         self.notes: list[str] = []              # what people should know
         self._cache_directory = parameters.cache_directory
@@ -46,6 +54,10 @@ class Database:
 
     def columns(self, table: str, is_usable: Callable[[dict], bool] = lambda columns: True) -> dict | None:
         """Return the columns of the newest usable version of a table; None: there is none."""
+        if table in self._profile:
+            columns, path = self._profile[table]
+            self.used[table] = {"file": str(path), "version": "", "sha256": digest_of(path)}
+            return columns
         for path in self.files.get(table, ()):
             columns, digest = self._columns_of(path)
             if is_usable(columns):
@@ -59,7 +71,8 @@ class Database:
             self._sites[key] = columns_of(path, self._cache_directory)
         return self._sites[key]
 
-    def _curves(self, key: tuple, read: Callable[[], dict[tuple, Curve]]) -> dict[tuple, Curve]:
+    def _curves(self, key: tuple, read: Callable):
+        """Return what `read` returns, read once."""
         if key not in self._sites:
             self._sites[key] = read()
         return self._sites[key]
@@ -185,6 +198,42 @@ class Database:
                                           moved / self._bytes_per_ns)
             return batch * length * np.maximum(heads * query_flops / flops_per_ns, kv_bytes / self._bytes_per_ns)
         return light_ns
+
+    # ---- recurrences
+
+    def recurrence(self, phase: str, batch: int, part, lengths: np.ndarray) -> Times | None:
+        """Return the times of a gated delta rule and its convolution; None: not measured.
+
+        part : GatedDeltaNet, as one rank holds it.
+        lengths : context: tokens of each prompt. generation: any, one token is computed whatever came before.
+        """
+        site = (float(part.num_key_heads), float(part.num_value_heads))
+        kernels = self.recurrence_curves(phase, batch, part)
+        sizes = lengths if phase == "context" else np.array([float(batch)])
+        found = [at_site(curves, site, sizes, lambda heads, size: heads[1] * size) for curves in kernels]
+        if not found or None in found:
+            return None
+        ns, origins = sum(times.ns for times in found), np.max([times.origins for times in found], axis=0)
+        return Times(*(np.broadcast_to(values, lengths.shape).copy() for values in (ns, origins)))
+
+    def recurrence_curves(self, phase: str, batch: int, part) -> list[dict[tuple, Curve]]:
+        """Return the curves of each kernel by heads: over tokens of a prompt, or over sequences that decode."""
+        widths = (part.conv_kernel, part.key_head_dim, part.value_head_dim)
+        key = ("gdn", phase, batch if phase == "context" else 0, *widths)
+        return self._curves(key, lambda: self._read_recurrence(phase, batch, widths))
+
+    def _read_recurrence(self, phase: str, batch: int, widths: tuple) -> list[dict[tuple, Curve]]:
+        columns = self.columns("gdn")
+        if columns is None:
+            return []
+        kept = columns["phase"] == phase
+        for name, width in zip(("d_conv", "head_k_dim", "head_v_dim"), widths):
+            kept &= _default(columns, name, width) == width
+        if phase == "context":
+            kept &= columns["batch_size"] == batch
+        rows, size = _rows(columns, kept), "seq_len" if phase == "context" else "batch_size"
+        return [curves_by_site(_rows(rows, rows["kernel_source"] == kernel), ("num_k_heads", "num_v_heads"), size)
+                for kernel in np.unique(rows["kernel_source"])]
 
     # ---- experts
 

@@ -47,8 +47,8 @@ class OperatorsParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
     """A database of operator times, and what to do where it is silent."""
 
     path: Annotated[Path, Meta(description=(
-        "folder: `systems` of aiconfigurator or a copy, or tables of one system, .parquet, .csv or .csv.gz; default: "
-        "the installed package aiconfigurator-core"))] = None
+        "folder: `systems` of aiconfigurator or a copy; or tables of one system, .parquet, .csv or .csv.gz; or a "
+        "folder tp<N> of LLMServingSim; default: the installed package aiconfigurator-core"))] = None
     system: Annotated[str | None, Meta(description="its name there, as h100_sxm; default: of the accelerator")] = None
     framework: Annotated[Literal["vllm", "sglang", "trtllm"], Meta(description="whose kernels")] = "vllm"
     expert_load: Annotated[Literal["balanced", "power_law_1.01", "power_law_1.2"], Meta(description=(
@@ -129,7 +129,7 @@ cdef class Operators(LatencyModel):
         """
         if deployment is None:
             raise ValueError("operators needs [model] and [hardware]")
-        database = Database(parameters, deployment.accelerator)
+        database = Database(parameters, deployment.accelerator, deployment)
         composer = Composer(database, parameters, deployment, rates(Roofline.Parameters(), deployment), collective)
         self.tables = composer.compose()
         self.origins, self.sources = self.tables.origins, database.used

@@ -23,7 +23,7 @@ import msgspec
 from msgspec import Meta
 
 Tokens = Annotated[int, Meta(ge=1, le=2**31 - 1)]
-AcceptanceCycle = Annotated[tuple[Annotated[int, Meta(ge=0)], ...], Meta(min_length=1)]
+AcceptanceCycle = Annotated[tuple[Annotated[int, Meta(ge=0, le=1024)], ...], Meta(min_length=1)]
 
 
 class AcceptanceTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -54,7 +54,7 @@ def predict(experiment: str | os.PathLike | Experiment, prefill: Iterable[int | 
 
 
 def predict_batch(experiment: Experiment, chunks: list[tuple[int, int]], contexts: list[int]) -> Prediction:
-    """Predict as `predict` does, in faults not naming the file, which the caller knows."""
+    """Predict as `predict` does, but with faults that do not name the file."""
     model = assemble.latency_model(experiment, assemble.survey(experiment))
     batch = (chunks, contexts, 1 + _drafts(experiment))
     breakdown = model.breakdown(*batch) if hasattr(model, "breakdown") else {}

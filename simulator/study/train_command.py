@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Train what an experiment needs, print the path of the tables; return the exit status.
+    """Train what an experiment needs; return the exit status.
 
     Raises
     ------

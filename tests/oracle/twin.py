@@ -136,7 +136,8 @@ class Replica:
         deadline_ns = int(self.workload.demands["deadline_ns"][row])
         if deadline_ns < 0:
             return deadline_ns
-        return max(deadline_ns - nearest(self.host.output_token_us * 1e3), int(self.workload.requests["arrival_ns"][row]))
+        arrival_ns = int(self.workload.requests["arrival_ns"][row])
+        return max(deadline_ns - nearest(self.host.output_token_us * 1e3), arrival_ns)
 
     def _load(self, step):
         """Return what an iteration computes: the sums its duration depends on."""
