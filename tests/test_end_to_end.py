@@ -21,6 +21,8 @@ from simulator.domain import records
 from simulator.errors import InputErrors
 
 ROOT = Path(simulator.__file__).parents[1]
+EXPERIMENTS = sorted(path for path in (ROOT / "configs").glob("*.toml")
+                     if path.stem not in {"compare_backends", "vidur"})       # see tests/test_configs.py
 TABLES = ("summary.json", "results.h5", "resolved.toml", "trace.json")
 
 # A tight pool, shared prompts, speculation, time-outs, every host delay and two replicas: as much as fits in one run.
@@ -153,7 +155,7 @@ def test_what_is_written_changes_no_result(busy, tmp_path):
     assert not (tmp_path / "least" / "trace.json").exists()
 
 
-@pytest.mark.parametrize("config", sorted((ROOT / "configs").glob("*.toml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("config", EXPERIMENTS, ids=lambda path: path.stem)
 def test_shipped_experiments_run(config, tmp_path):
     size = {"workload.num_requests": 30}
     if config.stem == "azure_conv":

@@ -65,9 +65,12 @@ class ForestParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         "fewest samples of a node that splits"))] = (2, 5, 10)
     polynomial_degree: Annotated[tuple[Annotated[int, Meta(ge=1, le=10)], ...], Meta(min_length=1, description=(
         "linear_regression: of the features"))] = (1, 2, 3, 4, 5)
-    polynomial_include_bias: Annotated[tuple[bool, ...], Meta(min_length=1)] = (True, False)
-    polynomial_interaction_only: Annotated[tuple[bool, ...], Meta(min_length=1)] = (True, False)
-    fit_intercept: Annotated[tuple[bool, ...], Meta(min_length=1)] = (True, False)
+    polynomial_include_bias: Annotated[tuple[bool, ...], Meta(min_length=1, description=(
+        "linear_regression: a constant among the features"))] = (True, False)
+    polynomial_interaction_only: Annotated[tuple[bool, ...], Meta(min_length=1, description=(
+        "linear_regression: products of distinct features only"))] = (True, False)
+    fit_intercept: Annotated[tuple[bool, ...], Meta(min_length=1, description=(
+        "linear_regression: with an intercept"))] = (True, False)
     k_fold_cv_splits: Annotated[int, Meta(ge=2, description="folds; 2 where samples are fewer")] = 10
     training_seed: Annotated[int, Meta(ge=0, description="of forests; each sub-model has its own stream")] = 42
     num_training_jobs: Annotated[int, Meta(ge=-1, description=(

@@ -156,7 +156,7 @@ class _Kind:
     # ---- where no table answers
 
     def roofline_decode(self, sequences: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return times and origins of one layer for each number of sequences at CONTEXT_NODES."""
+        """Return times and origins of one layer, by sequences and CONTEXT_NODES."""
         part, rate = self._part, self._rate
         self._composer.missing[f"{self.name} decode"] = self._wanted()
         seen = np.minimum(CONTEXT_NODES, self._window) if self._window else CONTEXT_NODES

@@ -13,7 +13,9 @@ FORMAT = 1                      # of the files: raise it when reading changes
 
 
 def columns_of(path: Path, cache_directory: str | None) -> tuple[dict[str, np.ndarray], str]:
-    """Return the columns of a table and the SHA-256 of its file; it is converted where that was not done before.
+    """Return the columns of a table and the SHA-256 of its file.
+
+    The table is converted where that was not done before.
 
     Raises
     ------
@@ -50,7 +52,8 @@ def _read(path: Path, digest: str) -> dict[str, np.ndarray] | None:
             columns = {}
             for name, column in file.items():
                 values = column[()]
-                columns[name] = np.array(column.attrs["names"], dtype=str)[values] if "names" in column.attrs else values
+                names = column.attrs.get("names")
+                columns[name] = values if names is None else np.array(names, dtype=str)[values]
             return columns if file.attrs["sha256"] == _digest(columns) else None
     except (OSError, KeyError, RuntimeError, ValueError, TypeError, IndexError):
         return None

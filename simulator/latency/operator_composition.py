@@ -34,7 +34,10 @@ POINTS_PER_OCTAVE = 8           # at which a collective model is asked
 
 @dataclass(frozen=True)
 class IterationTables:
-    """Nanoseconds of all layers and stages; arrays named origins hold the worst origin of the operators (uint8)."""
+    """Nanoseconds of all layers and stages.
+
+    Arrays named origins, uint8, hold the worst origin of the operators.
+    """
 
     tokens_ns: dict[str, np.ndarray]        # by operator, (MAX_TOKENS + 1,)
     tokens_origins: np.ndarray
@@ -109,7 +112,8 @@ class Composer:
             self._add_experts(moe, count)
         if ways.tensor_parallel > 1:
             halves = (mixer != "feed_forward") + (network != "none")
-            self._add("all_reduce", self._collective("tensor", "all_reduce", ways.tensor_parallel, hidden), count * halves)
+            times = self._collective("tensor", "all_reduce", ways.tensor_parallel, hidden)
+            self._add("all_reduce", times, count * halves)
 
     def _add_part(self, part, count: int) -> None:
         for product in products_of(part, self.deployment.model.hidden_size):
@@ -158,8 +162,9 @@ class Composer:
         with np.errstate(divide="ignore", invalid="ignore"):
             times = self.database.moe(dtype, self.parameters.expert_load, site, tokens)
         if times is None:
-            self.missing["experts"] = (f"no {dtype} experts of (hidden, intermediate, chosen, experts, TP, EP) = {site}, "
-                                       f"{self.parameters.expert_load}, nor any near them")
+            self.missing["experts"] = (
+                f"no {dtype} experts of (hidden, intermediate, chosen, experts, TP, EP) = {site}, "
+                f"{self.parameters.expert_load}, nor any near them")
             times = self._roofline_experts(moe, tokens, ranks)
         self._add("experts", times, count)
         if ways.data_parallel > 1:

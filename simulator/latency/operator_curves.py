@@ -5,12 +5,12 @@ mixture. Speed of light is the time that arithmetic or memory traffic takes at p
 measured time is longer by 1 / utilisation.
 
 - a measured point: verbatim;
-- between two: linear in time, or in its square root (prompt attention, whose pairs grow with the square: points left out
-  of H100 tables are 4.5 % off in the mean, linear in time 6.4 %);
+- between two: linear in time, or in its square root (prompt attention, whose pairs grow with the square: points left
+  out of H100 tables are 4.5 % off in the mean, linear in time 6.4 %);
 - beyond the ends of a curve: its utilisation at the end is held;
 - another site: utilisation is the mean of the nearest sites', weighted by inverse distance in log2 of the site's sizes,
   none farther than two octaves. Nothing nearer: there is no answer, and the caller says what then;
-- a site far beyond all that were measured, where the caller allows it: as the nearest on their border.
+- a site far greater than all that were measured, where the caller allows it: as the nearest on their border.
 """
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
@@ -40,9 +40,9 @@ class Curve(NamedTuple):
 
 
 def curves_by_site(columns: dict[str, np.ndarray], site: Iterable[str], size: str) -> dict[tuple, Curve]:
-    """Split rows into curves of latency_ms over column `size`; of points measured twice the faster counts.
+    """Split rows into curves of latency_ms over column `size`.
 
-    Kernels compete: an engine chooses the faster one.
+    Of points measured twice the faster counts: kernels compete, and an engine chooses the faster one.
     """
     keys = [np.asarray(columns[name]) for name in site]
     order = np.lexsort([columns["latency_ms"], columns[size], *reversed(keys)])
@@ -63,7 +63,8 @@ def curves_by_site(columns: dict[str, np.ndarray], site: Iterable[str], size: st
     return found
 
 
-def along(curve: Curve, sizes: np.ndarray, light_ns: Callable[[np.ndarray], np.ndarray], is_root: bool = False) -> Times:
+def along(curve: Curve, sizes: np.ndarray, light_ns: Callable[[np.ndarray], np.ndarray],
+          is_root: bool = False) -> Times:
     """Return the times of one site at `sizes`.
 
     Parameters
@@ -88,16 +89,16 @@ def along(curve: Curve, sizes: np.ndarray, light_ns: Callable[[np.ndarray], np.n
 
 def at_site(curves: dict[tuple, Curve], site: tuple, sizes: np.ndarray, light_ns: LightSpeed,
             is_root: bool = False, is_held: bool = False) -> Times | None:
-    """Return the times of any site at `sizes`; None: it was not measured, nor one near it.
+    """Return the times of any site at `sizes`; None: none near it was measured.
 
     is_root : see `along`.
-    is_held : far beyond the least and the greatest sizes of sites, hold the utilisation of their border.
+    is_held : far beyond the greatest sizes of sites, hold the utilisation of their border.
     """
     if site in curves:
         return along(curves[site], sizes, lambda at: light_ns(site, at), is_root)
     nearest, found = neighbours(curves, site), INTERPOLATED
-    if not nearest and is_held and curves:
-        border = _into_range(curves, site)
+    border = _greatest(curves, site) if is_held and curves and not nearest else None
+    if border is not None:
         nearest, found = [(border, 1.0)] if border in curves else neighbours(curves, border), EXTRAPOLATED
     weights, efforts, origins = 0.0, np.zeros(len(sizes)), np.full(len(sizes), found, dtype=np.uint8)
     for other, distance in nearest:
@@ -110,14 +111,14 @@ def at_site(curves: dict[tuple, Curve], site: tuple, sizes: np.ndarray, light_ns
     return Times(light_ns(site, sizes) * weights / efforts, origins)
 
 
-def _into_range(sites: Iterable[tuple], site: tuple) -> tuple:
-    """Return the nearest point within the least and greatest sizes of all sites."""
+def _greatest(sites: Iterable[tuple], site: tuple) -> tuple | None:
+    """Return the nearest point within the range of all sites; None: `site` is below it, where a launch is the floor."""
     known = np.array(list(sites), dtype=float)
-    return tuple(np.clip(site, known.min(axis=0), known.max(axis=0)).tolist())
+    return None if (known.min(axis=0) > site).any() else tuple(np.minimum(site, known.max(axis=0)).tolist())
 
 
 def neighbours(sites: Iterable[tuple], site: tuple) -> list[tuple[tuple, float]]:
-    """Return the nearest other sites and their distances in octaves, the nearest first."""
+    """Return the nearest other sites and their distances in octaves, in order."""
     others = [other for other in sites if other != site]
     if not others:
         return []

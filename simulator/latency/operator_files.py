@@ -27,8 +27,8 @@ SUFFIXES = ("_perf.parquet", "_perf.csv", "_perf.csv.gz")
 # vLLM's tables of latent attention time the whole block, products included; those of others time its kernel.
 LENDERS, LENT = ("trtllm", "sglang"), ("context_mla", "generation_mla")
 # What tables are keyed by; all columns that are read are one of these.
-TEXTS = frozenset({"gemm_dtype", "attn_dtype", "kv_cache_dtype", "mla_dtype", "moe_dtype", "distribution", "allreduce_dtype",
-                   "nccl_dtype", "backend", "op_name", "collective", "kernel_source", "phase"})
+TEXTS = frozenset({"gemm_dtype", "attn_dtype", "kv_cache_dtype", "mla_dtype", "moe_dtype", "distribution",
+                   "allreduce_dtype", "nccl_dtype", "backend", "op_name", "collective", "kernel_source", "phase"})
 NUMBERS = frozenset({"m", "n", "k", "batch_size", "isl", "step", "num_heads", "num_key_value_heads", "head_dim",
                      "window_size", "num_tokens", "hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size",
                      "moe_ep_size", "num_gpus", "message_size", "seq_len", "d_conv", "num_k_heads", "head_k_dim",
@@ -71,7 +71,7 @@ def version_of(path: Path) -> str:
 
 
 def read_columns(path: Path) -> dict[str, np.ndarray]:
-    """Return the known columns of a file: numbers as float64, texts as str arrays, all (rows,).
+    """Return the known columns of a file, (rows,) each: float64, or texts.
 
     Raises
     ------

@@ -22,11 +22,10 @@ def products_of(part, hidden: int) -> list[Product]:
         return [Product("up_gate", (part.num_matrices - 1) * inter, hidden), Product("down", hidden, inter)]
     if isinstance(part, LatentAttention):
         heads = part.num_heads
-        queries = [Product("q_up", heads * part.head_dim, part.query_rank or hidden)]
-        down = part.query_rank + part.kv_rank + part.rope_head_dim
-        return queries + [Product("latent_down", down, hidden),
-                          Product("kv_up", heads * (part.nope_head_dim + part.value_head_dim), part.kv_rank),
-                          Product("attention_out", hidden, heads * part.value_head_dim)]
+        return [Product("q_up", heads * part.head_dim, part.query_rank or hidden),
+                Product("latent_down", part.query_rank + part.kv_rank + part.rope_head_dim, hidden),
+                Product("kv_up", heads * (part.nope_head_dim + part.value_head_dim), part.kv_rank),
+                Product("attention_out", hidden, heads * part.value_head_dim)]
     outputs = _output_width(part)
     inputs = part.matrix_parameters(1) - outputs
     return [Product("qkv", inputs, hidden), Product("attention_out", hidden, outputs)]

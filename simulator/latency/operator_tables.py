@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from simulator.domain.hardware_spec import AcceleratorSpec
+from simulator.errors import InputErrors
 from simulator.latency.operator_cache import columns_of, digest_of
 from simulator.latency.operator_curves import Curve, Times, along, at_site, curves_by_site
 from simulator.latency.operator_files import find_tables, version_of
@@ -18,6 +19,14 @@ from simulator.latency.operator_llmservingsim import profile_files, read_profile
 GEMM_BITS = {"bfloat16": 16, "fp8": 8, "fp8_block": 8, "nvfp4": 4.5, "int4_wo": 4.5, "w4a16_mxfp4": 4.25}
 MATMUL_FORMATS = {"bfloat16": "bfloat16", "fp8": "fp8", "fp8_block": "fp8", "nvfp4": "fp4", "int4_wo": "int4",
                   "w4a16_mxfp4": "int4"}
+# Columns that tell rows apart; others may be left out where all rows hold the usual value.
+NEEDED = {
+    "gemm": ("m", "n", "k"), "moe": ("num_tokens", "hidden_size", "inter_size", "topk", "num_experts"),
+    "context_attention": ("batch_size", "isl", "num_heads", "num_key_value_heads", "head_dim"),
+    "generation_attention": ("batch_size", "step", "num_heads", "num_key_value_heads", "head_dim"),
+    "context_mla": ("batch_size", "isl", "num_heads"), "generation_mla": ("batch_size", "step", "num_heads"),
+    "gdn": ("kernel_source", "phase", "batch_size", "seq_len", "num_k_heads", "num_v_heads"),
+    "custom_allreduce": ("num_gpus", "message_size"), "nccl": ("num_gpus", "message_size")}
 LATENT_WIDTHS = (512, 64, 128, 128)     # DeepSeek-V2 and V3: latent, rotary, key without position, value
 # The fastest product of a format takes a few microseconds when replayed from a CUDA graph, 13 to 60 launched by the
 # host; see the head of this file.
@@ -60,6 +69,10 @@ class Database:
             return columns
         for path in self.files.get(table, ()):
             columns, digest = self._columns_of(path)
+            lacking = [f"{path}:1: {name}: no such column; found {', '.join(sorted(columns))}"
+                       for name in NEEDED[table] if name not in columns]
+            if lacking:
+                raise InputErrors(lacking)
             if is_usable(columns):
                 self.used[table] = {"file": str(path), "version": version_of(path), "sha256": digest}
                 return columns
@@ -80,7 +93,7 @@ class Database:
     # ---- matrix products
 
     def gemm_curves(self, dtype: str) -> dict[tuple, Curve]:
-        """Return the curves over m of products in a format, by (n, k); empty: not measured."""
+        """Return the curves over m of products in a format, by (n, k)."""
         return self._curves(("gemm", dtype), lambda: self._read_gemm(dtype))
 
     def _read_gemm(self, dtype: str) -> dict[tuple, Curve]:
@@ -105,7 +118,7 @@ class Database:
         return at_site(self.gemm_curves(dtype), (float(n), float(k)), tokens, self.gemm_light(dtype), is_held=True)
 
     def gemm_light(self, dtype: str) -> Callable:
-        """Return the speed of light of products in a format: 2 m n k FLOPs; weights and 16-bit activations moved."""
+        """Return the speed of light: 2 m n k FLOPs; weights and activations moved."""
         flops_per_ns = self._accelerator.flops_per_s(MATMUL_FORMATS[dtype]) * 1e-9
         weight_bytes = GEMM_BITS[dtype] / 8
 
@@ -134,7 +147,7 @@ class Database:
         return _by_batch(_rows(columns, kept), phase, ("num_heads", "num_key_value_heads", "head_dim"))
 
     def attention(self, phase: str, batch: int, part, kv_dtype: str, window: int, lengths: np.ndarray) -> Times | None:
-        """Return the times of a measured batch size; None: neither these heads nor near ones were measured.
+        """Return the times of a measured batch size; None: no heads near these.
 
         part : MultiHeadAttention, as one rank holds it.
         """
@@ -144,7 +157,7 @@ class Database:
                        is_root=phase == "context")
 
     def attention_light(self, phase: str, batch: int, kv_dtype: str, window: int) -> Callable:
-        """Return the speed of light of attention: 4 FLOPs an element of each (query, key) pair; queries and KV moved."""
+        """Return the speed of light: 4 FLOPs an element of each pair; KV moved."""
         flops_per_ns = self._accelerator.flops_per_s("bfloat16") * 1e-9
         kv_bytes = 1 if kv_dtype == "fp8" else 2
 
@@ -158,7 +171,7 @@ class Database:
         return light_ns
 
     def latent_curves(self, phase: str, kv_dtype: str) -> dict[int, dict]:
-        """Return the same of latent attention, by (heads,): of DeepSeek's widths, nothing else was measured."""
+        """Return the same of latent attention, by (heads,), of DeepSeek's widths."""
         return self._curves(("latent", phase, kv_dtype), lambda: self._read_latent(phase, kv_dtype))
 
     def _read_latent(self, phase: str, kv_dtype: str) -> dict[int, dict]:
@@ -171,12 +184,12 @@ class Database:
     def _is_from_graph(self, columns: dict, table: str) -> bool:
         floor_ns = float(columns["latency_ms"].min()) * 1e6
         if floor_ns > SLOWEST_GRAPH_FLOOR_NS:
-            self.notes.append(f"{self.files[table][0]}: all rows take {floor_ns / 1e3:.0f} us at least: they were timed "
-                              f"as launched by the host, and are not used")
+            self.notes.append(f"{self.files[table][0]}: all rows take {floor_ns / 1e3:.0f} us at least: they were "
+                              f"timed as launched by the host, and are not used")
         return floor_ns <= SLOWEST_GRAPH_FLOOR_NS
 
     def latent_attention(self, phase: str, batch: int, part, kv_dtype: str, lengths: np.ndarray) -> Times | None:
-        """Return the times of latent attention, as `attention`; part : LatentAttention, as one rank holds it."""
+        """Return the times of latent attention, as `attention`; part : LatentAttention."""
         if (part.kv_rank, part.rope_head_dim, part.nope_head_dim, part.value_head_dim) != LATENT_WIDTHS:
             return None
         curves = self.latent_curves(phase, kv_dtype).get(batch, {})
@@ -217,7 +230,10 @@ class Database:
         return Times(*(np.broadcast_to(values, lengths.shape).copy() for values in (ns, origins)))
 
     def recurrence_curves(self, phase: str, batch: int, part) -> list[dict[tuple, Curve]]:
-        """Return the curves of each kernel by heads: over tokens of a prompt, or over sequences that decode."""
+        """Return the curves of each kernel by heads.
+
+        context: over tokens of each prompt. generation: over sequences.
+        """
         widths = (part.conv_kernel, part.key_head_dim, part.value_head_dim)
         key = ("gdn", phase, batch if phase == "context" else 0, *widths)
         return self._curves(key, lambda: self._read_recurrence(phase, batch, widths))
@@ -238,14 +254,15 @@ class Database:
     # ---- experts
 
     def moe_curves(self, dtype: str, distribution: str) -> dict[tuple, Curve]:
-        """Return the curves over tokens, by (hidden, intermediate, chosen, experts, TP, EP)."""
+        """Return the curves over tokens; by hidden, intermediate, chosen, experts, TP, EP."""
         return self._curves(("moe", dtype, distribution), lambda: self._read_moe(dtype, distribution))
 
     def _read_moe(self, dtype: str, distribution: str) -> dict[tuple, Curve]:
         columns = self.columns("moe")
         if columns is None:
             return {}
-        kept = (_format(columns, "moe_dtype") == dtype) & (_default(columns, "distribution", "balanced") == distribution)
+        loads = _default(columns, "distribution", "balanced")
+        kept = (_format(columns, "moe_dtype") == dtype) & (loads == distribution)
         columns = dict(columns, moe_tp_size=_default(columns, "moe_tp_size", 1.0),
                        moe_ep_size=_default(columns, "moe_ep_size", 1.0))
         site = ("hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size")
@@ -256,7 +273,10 @@ class Database:
         return at_site(self.moe_curves(dtype, distribution), tuple(map(float, site)), tokens, self.moe_light(dtype))
 
     def moe_light(self, dtype: str) -> Callable:
-        """Return the speed of light of gated experts: 6 FLOPs a weight's token; weights of distinct experts moved."""
+        """Return the speed of light of gated experts.
+
+        2 FLOPs a weight and token; the weights of distinct experts moved once.
+        """
         flops_per_ns = self._accelerator.flops_per_s(MATMUL_FORMATS[dtype]) * 1e-9
         weight_bytes = GEMM_BITS[dtype] / 8
 
@@ -271,7 +291,10 @@ class Database:
     # ---- collectives
 
     def collective(self, kind: str, ranks: int, num_bytes: np.ndarray, is_graph: bool) -> Times | None:
-        """Return the times of a collective in one node, bytes as collective.pxd counts; None: not measured."""
+        """Return the times of a collective in one node; None: not measured.
+
+        num_bytes : as collective.pxd counts them.
+        """
         curve = self.collective_curves(kind, is_graph).get((float(ranks),))
         if curve is None:
             return None
@@ -282,11 +305,11 @@ class Database:
         return self._curves(("collective", kind, is_graph), lambda: self._read_collective(kind, is_graph))
 
     def _read_collective(self, kind: str, is_graph: bool) -> dict[tuple, Curve]:
-        """vLLM's own all-reduce, and NCCL for groups and collectives that it does not do."""
+        """Read vLLM's own all-reduce, and NCCL for what it does not do."""
         found = {}
         columns = self.columns("nccl")
         if columns is not None:
-            name = columns["op_name"] if "op_name" in columns else columns["collective"]
+            name = columns["op_name"] if "op_name" in columns else _default(columns, "collective", kind)
             found |= _messages(columns, (name == kind) & (_format(columns, "nccl_dtype") == "half"))
         columns = self.columns("custom_allreduce") if kind == "all_reduce" else None
         if columns is not None:

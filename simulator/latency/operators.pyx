@@ -1,24 +1,23 @@
 """`operators`: measured times of single kernels, composed into iterations.
 
-With T tokens computed, S rows sampled, n decoding sequences of the mean context c, and prompt chunks of s_i tokens after
-p_i others, q of them, an iteration takes
+With T tokens computed, S rows sampled, n decoding sequences of the mean context c, and q prompt chunks of s_i tokens
+after p_i others, an iteration takes
 
     tokens[T] + samples[S] + decode[n, c] + sum over chunks of max(prefill[q, s_i], prefill[q, p_i + s_i]
     - prefill[q, p_i]) / q
 
-operator_composition.py fills tokens and samples, for every T and S; operator_attention.py the rest. Between the columns
-of decode, contexts of a power of two, time is linear in c; between the rows of prefill, a power of two prompts, in q. So
-an iteration of decodes alone is a line in the sum of contexts between two columns. Beyond the tables time grows with
-tokens, with n c, or with the square of a prompt. Data-parallel ranks share a batch evenly.
+operator_composition.py fills tokens and samples, for every T and S; operator_attention.py the rest. Between the
+columns of decode, contexts of a power of two, time is linear in c; between the rows of prefill, a power of two prompts,
+in q. So an iteration of decodes alone is a line in the sum of contexts between two columns. Beyond the tables time
+grows with tokens, with n c, or with the square of a prompt. Data-parallel ranks share a batch evenly.
 
-Decodes and prompts of a batch attend one after the other: mixed batches were not measured. Under speculation a sequence's
-queries share one pass over its KV cache. Recurrent states of linear attention are priced as `roofline` does.
+Decodes and prompts of a batch attend one after the other: mixed batches were not measured. Under speculation the
+queries of a sequence share one pass over its KV cache.
 
 What it is good for: static look-ups in these tables meet 246 points of unsaturated vLLM within 11.9 % in the mean, and
 within 4.9 % with 1.9 ms of host time an iteration on H100, 0.7 ms on H200: see [latency.host] iteration_us.
 """
 cimport cython
-from libc.math cimport floor
 from libc.stdint cimport int64_t, uint8_t
 
 from simulator.domain.batch cimport BatchShape, Chunk
@@ -28,11 +27,9 @@ from simulator.latency.batch_view cimport BatchView
 from typing import Annotated, Literal
 
 import msgspec
-import numpy as np
 from msgspec import Meta
 
 from simulator.errors import InputErrors, KeyFault
-from simulator.latency.operator_attention import CONTEXT_NODES
 from simulator.latency.operator_composition import Composer
 from simulator.latency.operator_curves import ORIGINS
 from simulator.latency.operator_tables import Database
@@ -179,7 +176,7 @@ cdef class Operators(LatencyModel):
         line.begin = sequences << (column + 1)
         line.end = sequences << (column + 2)
         line.ns = left * factor
-        line.slope = (right - left) * factor / <double>line.begin       # columns are as far apart as the first is from 0
+        line.slope = (right - left) * factor / <double>line.begin       # the next column is as far off as 0 is
         line.node = <Origin>self._decode_origins[row, column]
         line.between = max(max(line.node, <Origin>self._decode_origins[row, column + 1]), INTERPOLATED)
         if n > last or context_tokens >= line.end:
@@ -275,7 +272,7 @@ cdef class Operators(LatencyModel):
     # ---- for people
 
     def breakdown(self, prefill=(), decode=(), int tokens_per_decode=1) -> dict:
-        """Return the seconds of each operator; arguments as `predict`, whose result is their sum. Nothing is counted."""
+        """Return the seconds of each operator; arguments as `predict`, whose result is their sum."""
         cdef BatchView batch = BatchView(prefill, decode, tokens_per_decode)
         cdef const BatchShape* shape = &batch.shape
         cdef Origin origin = EXACT

@@ -96,7 +96,7 @@ def _deployment(options: argparse.Namespace) -> Deployment:
 def _builder(options: argparse.Namespace):
     """Return what makes a prediction function, communication left out, of a deployment."""
     backend = registry.load("latency", options.backend, ("",))
-    if not hasattr(backend, "breakdown"):
+    if not backend.takes_collective:        # such a backend prices operators one by one, communication apart
         raise InputErrors([f"--backend: {options.backend} does not say what its times are made of"])
     parameters = _parameters(backend, options.keys)
 

@@ -62,8 +62,8 @@ FAULTS = [
     ("engine.speculative = {}",
      "engine.speculative.num_tokens: missing; expected an integer from 1 to 1024 (drafts per step)"),
     ("engine.speculative = {num_tokens = 3, acceptance = [1, -2, 'x']}",
-     "engine.speculative.acceptance[1]: expected an integer >= 0, found -2\n"
-     'a.toml: engine.speculative.acceptance[2]: expected an integer >= 0, found "x"'),
+     "engine.speculative.acceptance[1]: expected an integer from 0 to 1024, found -2\n"
+     'a.toml: engine.speculative.acceptance[2]: expected an integer from 0 to 1024, found "x"'),
     ("engine.speculative = {num_tokens = 3, acceptance = {distribution = []}}",
      "engine.speculative.acceptance.distribution: expected a list of numbers >= 0, at least 1, found []"),
     # several keys together

@@ -113,7 +113,7 @@ def test_a_damaged_parquet_file_is_named(tmp_path):
     path = tmp_path / "gemm_perf.parquet"
     path.write_bytes(b"PAR1 or so")
 
-    with pytest.raises(InputErrors, match="gemm_perf.parquet: cannot be read"):
+    with pytest.raises(InputErrors, match=r"gemm_perf\.parquet: cannot be read"):
         read_columns(path)
 
 
@@ -164,5 +164,5 @@ def test_a_cache_that_cannot_be_written_is_named(tmp_path):
     path = write_gemm(tmp_path, f"{GEMM}\nfp8,1,2,3,0.5\n")
     (tmp_path / "cache").write_text("a file")
 
-    with pytest.raises(InputErrors, match="latency.cache_directory: .* cannot be written"):
+    with pytest.raises(InputErrors, match=r"latency\.cache_directory: .* cannot be written"):
         columns_of(path, str(tmp_path / "cache"))

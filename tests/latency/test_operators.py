@@ -191,7 +191,7 @@ def test_what_lies_beyond_the_tables_can_be_refused(build):
 
     assert model.predict(decode=[4]) > 0
     for _ in range(2):
-        with pytest.raises(InputErrors, match="latency.outside"):
+        with pytest.raises(InputErrors, match=r"latency\.outside"):
             model.predict(decode=[1 << 21])
 
 
@@ -226,6 +226,34 @@ def test_provenance_names_the_files_by_their_contents(build, folder):
 
     assert build().provenance()["tables"]["gemm"] == {
         "file": str(folder / "gemm_perf.csv"), "version": "", "sha256": digest}
+
+
+def test_a_table_without_its_columns_is_named(build, tmp_path):
+    path = write_tables(tmp_path)
+    table = path / "gemm_perf.csv"
+    table.write_text(table.read_text().replace("gemm_dtype,m,n,k", "gemm_dtype,m,width,k", 1))
+
+    with pytest.raises(InputErrors, match=r"gemm_perf\.csv:1: n: no such column"):
+        build(path=path)
+
+
+class Microsecond:
+    """A collective model: everything takes a microsecond."""
+
+    def predict(self, group, kind, num_bytes):
+        return 1e-6
+
+
+def test_a_collective_model_times_all_communication(folder, tmp_path):
+    parameters = Operators.Parameters(path=str(folder), cache_directory=str(tmp_path))
+
+    model = Operators(parameters, deploy(DENSE, tensor_parallel=2, pipeline_parallel=2), Microsecond())
+
+    found = in_ns(model.breakdown(decode=[4] * 8))
+    assert found["all_reduce"] == pytest.approx(4000)           # 2 layers, twice
+    assert found["send_recv"] == pytest.approx(1000)            # between 2 stages
+    assert found["logits_all_gather"] == pytest.approx(1000)
+    assert model.provenance()["operators"]["all_reduce"] == "collective"
 
 
 # ---- properties

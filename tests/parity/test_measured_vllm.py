@@ -1,8 +1,8 @@
 """Measured operators against engines that really ran: the iteration times of vLLM, second by second.
 
-Runs of vLLM 0.19 on one RTX PRO 6000, 300 chat requests at 10/s, recorded by the LLMServingSim project. Each second
-gives a mean iteration time = running / (output tokens/s), and the requests' times say who was running. Needs the tables
-of aiconfigurator-core.
+Runs of vLLM 0.19 on RTX PRO 6000 cards, 300 chat requests at 10/s, recorded by the LLMServingSim project. Each second
+gives a mean iteration time = running / (output tokens/s), and the requests' times say who was running. Operators are
+those that project measured on the same cards, or those of the package aiconfigurator-core where it is installed.
 """
 import csv
 import gzip
@@ -18,31 +18,33 @@ from simulator.domain.parallelism import Parallelism
 from simulator.latency.operators import Operators
 from support.goldens import GOLDENS
 
-RUNS = GOLDENS.parent / "data" / "profiles" / "measured_vllm" / "RTXPRO6000"
+PROFILES = GOLDENS.parent / "data" / "profiles"
+RUNS = PROFILES / "measured_vllm" / "RTXPRO6000"
+OF_CARD = PROFILES / "llmservingsim" / "RTXPRO6000"
+HAS_PACKAGE = find_spec("aiconfigurator_core") is not None and find_spec("pyarrow") is not None
 
-pytestmark = [
-    pytest.mark.skipif(not RUNS.is_dir(), reason="needs ../shared/data/profiles/measured_vllm"),
-    pytest.mark.skipif(find_spec("aiconfigurator_core") is None, reason="needs the package aiconfigurator-core"),
-    pytest.mark.skipif(find_spec("pyarrow") is None, reason="needs pyarrow"),
-]
+pytestmark = pytest.mark.skipif(not RUNS.is_dir(), reason="needs ../shared/data/profiles/measured_vllm")
+package = pytest.mark.skipif(not HAS_PACKAGE, reason="needs the package aiconfigurator-core")
 
 
-# (run, model, ranks, median of predicted / measured): measured with aiconfigurator-core 0.12.0, nothing fitted, no host
-# time. Decodes alone of the 8B meet 0.95.
-@pytest.mark.parametrize(("run", "model", "ranks", "ratio"), [
-    ("Llama-3.1-8B", "llama-3.1-8b", 1, 0.92),
-    ("Qwen3-32B", "qwen3-32b", 2, 0.77),
+# The median of predicted / measured, as it was when measured first: nothing is fitted, and no host time is added. The
+# 32B is spread over two cards that talk over PCIe, whose all-reduces no profile of the first source has.
+@pytest.mark.parametrize(("run", "model", "ranks", "source", "ratio"), [
+    ("Llama-3.1-8B", "llama-3.1-8b", 1, "meta-llama/Llama-3.1-8B/tp1", 0.95),
+    ("Qwen3-32B", "qwen3-32b", 2, "Qwen/Qwen3-32B/tp2", 0.81),
+    pytest.param("Llama-3.1-8B", "llama-3.1-8b", 1, None, 0.92, marks=package),
+    pytest.param("Qwen3-32B", "qwen3-32b", 2, None, 0.77, marks=package),
 ])
-def test_iterations_take_about_as_long_as_measured(run, model, ranks, ratio, tmp_path):
-    operators = Operators(Operators.Parameters(cache_directory=str(tmp_path)), Deployment(
+def test_iterations_take_about_as_long_as_measured(run, model, ranks, source, ratio, tmp_path):
+    path = str(OF_CARD / source) if source else None
+    operators = Operators(Operators.Parameters(path=path, cache_directory=str(tmp_path)), Deployment(
         model=load_model(model), accelerator=load_accelerator("rtx-pro-6000-server"),
         parallelism=Parallelism(tensor_parallel=ranks)))
 
     ratios = [operators.predict(prefill, decode) / seconds for prefill, decode, seconds in iterations(RUNS / run)]
 
     assert len(ratios) > 50
-    assert median(ratios) == pytest.approx(ratio, abs=0.05)
-    assert operators.provenance()["roofline"] == 0
+    assert median(ratios) == pytest.approx(ratio, abs=0.03)
 
 
 def iterations(folder):

@@ -58,3 +58,52 @@ def write_tables(folder, **changes):
         if rows is not None:
             (folder / f"{name}_perf.csv").write_text("\n".join([header, *rows]) + "\n")
     return folder
+
+
+GDN = ("kernel_source,phase,batch_size,seq_len,d_conv,num_k_heads,head_k_dim,num_v_heads,head_v_dim,latency_ms")
+MLA = "mla_dtype,kv_cache_dtype,num_heads,batch_size,isl,step,latency_ms"
+
+
+def gdn_rows(batches=(1, 2, 4), lengths=(1, 16, 1024)):
+    """Return recurrences of support.small_models.RECURRENT: kernels of (b s) and 1000 ns; of 500 + b and 1000 ns."""
+    heads = "4,2,16,4,16"
+    rows = [f"conv,context,{b},{s},{heads},{b * s * 1e-6:.9g}" for b in batches for s in lengths]
+    rows += [f"rule,context,{b},{s},{heads},0.001" for b in batches for s in lengths]
+    rows += [f"conv_update,generation,{b},1,{heads},{5e-4 + b * 1e-6:.9g}" for b in batches]
+    return rows + [f"rule_update,generation,{b},1,{heads},0.001" for b in batches]
+
+
+def mla_rows(phase, batches=(1, 2, 4), lengths=(1, 15, 63)):
+    """Return latent attention of 4 heads: (b s^2) ns of prompts, (1000 + b c) ns of decodes."""
+    if phase == "context":
+        return [f"bfloat16,bfloat16,4,{b},{s},0,{b * s * s * 1e-6:.9g}" for b in batches for s in lengths]
+    return [f"bfloat16,bfloat16,4,{b},1,{s},{1e-3 + b * (s + 1) * 1e-6:.9g}" for b in batches for s in lengths]
+
+
+def write_table(folder, name, header, rows):
+    """Write one table beside others; return the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{name}_perf.csv").write_text("\n".join([header, *rows]) + "\n")
+    return folder
+
+
+def write_layers(folder, degree=1, experts=False):
+    """Write a profile of DENSE in LLMServingSim's files: each layer takes its rows in us; return its folder."""
+    folder = folder / f"tp{degree}"
+    folder.mkdir(parents=True)
+    tokens = (1, 2, 4, 8, 16)
+    dense = [f"{layer},{t},{factor * t}" for factor, layer in enumerate(
+        ("qkv_proj", "o_proj", "gate_up_proj", "down_proj"), start=1) for t in tokens]
+    attention = [f"0,0,{n},{c},{n * c / 100}" for n in (1, 2, 4) for c in (16, 32, 64)]
+    attention += [f"{s},{x},0,0,{(s + x) ** 2 / 100}" for s in (16, 32, 64) for x in (0, 16)]
+    attention += ["16,0,2,16,9.0"]
+    files = {"dense": ("layer,tokens,time_us", dense),
+             "per_sequence": ("layer,sequences,time_us", [f"{layer},{t},{5 * t}" for layer in ("lm_head", "sampler")
+                                                          for t in tokens]),
+             "attention": ("prefill_chunk,kv_prefill,n_decode,kv_decode,time_us", attention)}
+    if experts:
+        # 8 experts, 2 chosen: 2 for one token, 8 (1 - 0.75^4) = 5.5 for four
+        files["moe"] = "tokens,activated_experts,time_us", ["1,2,10", "1,8,99", "4,2,99", "4,6,20", "4,8,99"]
+    for name, (header, rows) in files.items():
+        (folder / f"{name}.csv").write_text("\n".join([header, *rows]) + "\n")
+    return folder
