@@ -11,9 +11,15 @@ import argparse
 import numpy as np
 
 from simulator.domain.facts import load_accelerator
+from simulator.domain.layer_spec import GatedDeltaNet, LatentAttention
 from simulator.latency.operator_curves import Curve, along, at_site
 from simulator.latency.operator_tables import Database
 from simulator.latency.operators import Operators
+
+# Latent attention and recurrences are measured of these widths alone; heads do not matter here.
+DEEPSEEK = LatentAttention(
+    num_heads=1, query_rank=1536, kv_rank=512, nope_head_dim=128, rope_head_dim=64, value_head_dim=128)
+QWEN = GatedDeltaNet(num_key_heads=1, num_value_heads=1, key_head_dim=128, value_head_dim=128, conv_kernel=4)
 
 
 def main():
@@ -44,6 +50,13 @@ def rows(database, num_sites):
         light_ns = database.attention_light(phase, 1, "bfloat16", 0)
         yield from both(f"{name}, batch 1", by_batch.get(1, {}), light_ns, num_sites, is_root=phase == "context")
         yield name, "batch", batch_errors(by_batch, num_sites)
+        latent = database.latent_curves(phase, "bfloat16")
+        light_ns = database.latent_light(phase, 1, DEEPSEEK, "bfloat16")
+        yield from both(f"{phase}_mla bfloat16, batch 1", latent.get(1, {}), light_ns, num_sites, phase == "context")
+        yield f"{phase}_mla bfloat16", "batch", batch_errors(latent, num_sites)
+        for i, curves in enumerate(database.recurrence_curves(phase, 1, QWEN), start=1):
+            name = f"gdn {phase}, kernel {i}"
+            yield from both(name, curves, lambda heads, size: heads[1] * size, num_sites)
     for dtype in ("bfloat16", "fp8", "fp8_block", "nvfp4"):
         for load in ("balanced", "power_law_1.2"):
             curves = database.moe_curves(dtype, load)

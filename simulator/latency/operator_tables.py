@@ -193,10 +193,10 @@ class Database:
         if (part.kv_rank, part.rope_head_dim, part.nope_head_dim, part.value_head_dim) != LATENT_WIDTHS:
             return None
         curves = self.latent_curves(phase, kv_dtype).get(batch, {})
-        return at_site(curves, (float(part.num_heads),), lengths, self._latent_light(phase, batch, part, kv_dtype),
+        return at_site(curves, (float(part.num_heads),), lengths, self.latent_light(phase, batch, part, kv_dtype),
                        is_root=phase == "context")
 
-    def _latent_light(self, phase: str, batch: int, part, kv_dtype: str) -> Callable:
+    def latent_light(self, phase: str, batch: int, part, kv_dtype: str) -> Callable:
         """Return its speed of light: prompts on expanded keys and values, decodes on latents, which they read."""
         flops_per_ns = self._accelerator.flops_per_s("bfloat16") * 1e-9
         kv_bytes = (1 if kv_dtype == "fp8" else 2) * part.kv_elements_per_token

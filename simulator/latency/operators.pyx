@@ -95,7 +95,7 @@ cdef inline int log2_floor(int64_t value) noexcept nogil:
 
 @cython.final
 cdef class Operators(LatencyModel):
-    """Measured operators, composed; see `OperatorsParameters`."""
+    """Measured times of kernels on current GPUs, composed into iterations."""
 
     Parameters = OperatorsParameters
 
