@@ -29,6 +29,9 @@ cdef class Cluster:
     cdef Request* _requests             # borrowed from the workload, like _demands
     cdef const Demand* _demands
     cdef bint _has_deadlines            # some request has one
+    cdef bint _delays_queue             # a request arrives at its replica later than at the cluster
+    cdef int32_t* _following            # of a slice of arrivals: [arrival] the next request of the same replica; -1: none
+    cdef int32_t* _ends                 # [2 x replica] the first requests of each in the slice; the last ones
     cdef int64_t _num_requests          # rows of the workload
     cdef int64_t _next                  # row of the next request to arrive
     cdef int64_t _horizon_ns            # nothing after this instant happens; NEVER_NS - 1: no horizon
@@ -41,6 +44,10 @@ cdef class Cluster:
     cdef bint _coupled                  # replicas are brought up to date with every event: the router looks at them
     cdef int64_t _next_poll             # recorder.iterations at which the monitor is asked again
     cdef bint _stopped                  # by the monitor, a livelock or an exception
+
+    # Arrivals where nothing but arrivals concerns a replica: those of many turns at once.
+    cdef int _run_in_slices(self) except -1 nogil
+    cdef int64_t _serve_slice(self, int64_t window) except -1 nogil
 
     # Arrivals and events in order of time, up to the horizon; then iterations until none is left, or to the horizon.
     cdef int _loop(self) except -1 nogil

@@ -10,6 +10,7 @@ cimport cython
 
 from simulator.core.arithmetic cimport round_half_up
 from simulator.core.clock cimport NEVER_NS
+from simulator.core.errors cimport out_of_memory
 from simulator.core.event_queue cimport Event, EventQueue
 from simulator.core.wake_heap cimport WakeHeap
 from simulator.domain.request cimport COMPLETED, WAITING, Demand, Request
@@ -24,6 +25,8 @@ from simulator.domain.run import Run
 
 cdef enum:
     POLL_ITERATIONS = 1 << 16           # a few milliseconds of work
+    SLICE_ARRIVALS = 1024               # per replica, of arrivals served at once
+    SLICE_ROWS = 8192                   # arrivals served at once where iterations are recorded: bounds the rows held
     FIRST_SLICE_NS = 1000000000         # of simulated time while draining; then fitted to POLL_ITERATIONS
 
 
@@ -60,6 +63,7 @@ cdef class Cluster:
         self._horizon_ns = NEVER_NS - 1 if setup.horizon_ns is None else setup.horizon_ns
         self._queue_base_ns = setup.host.queue_base_us * 1e3
         self._queue_token_ns = setup.host.queue_per_prompt_token_us * 1e3
+        self._delays_queue = self._queue_base_ns > 0 or self._queue_token_ns > 0
         self._output_ns = round(setup.host.output_token_us * 1e3)
         self._events = EventQueue()
         self._coupled = setup.coupled or router.reads_state
@@ -68,6 +72,8 @@ cdef class Cluster:
 
     def __dealloc__(self):
         free(self._replicas)
+        free(self._following)
+        free(self._ends)
 
     def run(self):
         """Simulate until nothing is left to do, the horizon, or a stop; return the `Run`.
@@ -75,6 +81,8 @@ cdef class Cluster:
         May be called once. Stopped by the monitor or by a livelock, the run is not complete.
         """
         with nogil:
+            if not (self._coupled or self._has_deadlines or self._delays_queue):
+                self._run_in_slices()
             self._loop()
             if not self._stopped:
                 self._drain()
@@ -127,6 +135,54 @@ cdef class Cluster:
             if self._recorder.iterations >= self._next_poll:
                 self._poll(now_ns)
         return 0
+
+    cdef int _run_in_slices(self) except -1 nogil:
+        """Serve all arrivals, many per replica before the next replica is touched.
+
+        Replicas that nobody looks at do not see in which order they are simulated, but the processor's caches do: with
+        512 replicas and block tables this takes an eighth of the time of turns at every arrival.
+        """
+        cdef int64_t window = self._num_replicas * max(<int64_t>1, (
+            SLICE_ROWS // self._num_replicas if self._recorder.wants_iterations else SLICE_ARRIVALS))
+        self._following = <int32_t*>malloc(min(window, self._num_requests + 1) * sizeof(int32_t))
+        self._ends = <int32_t*>malloc(2 * self._num_replicas * sizeof(int32_t))
+        if self._following == NULL or self._ends == NULL:
+            return out_of_memory()
+        while not self._stopped and self._serve_slice(window) > 0:
+            if self._recorder.iterations >= self._next_poll:
+                self._poll(self.clock_ns)
+        return 0
+
+    cdef int64_t _serve_slice(self, int64_t window) except -1 nogil:
+        """Serve up to `window` arrivals; return how many there were."""
+        cdef int32_t* following = self._following
+        cdef int32_t* first = self._ends
+        cdef int32_t* last = self._ends + self._num_replicas
+        cdef int64_t begin = self._next, end = min(self._num_requests, self._next + window)
+        cdef int32_t row, index
+        while end > begin and self._requests[end - 1].arrival_ns > self._horizon_ns:
+            end -= 1
+        for index in range(self._num_replicas):
+            first[index] = -1
+        for row in range(<int32_t>begin, <int32_t>end):
+            index = self._router.route(row, self._requests[row].arrival_ns)
+            self._requests[row].replica = index
+            self._requests[row].status = WAITING
+            if first[index] < 0:
+                first[index] = row
+            else:
+                following[last[index] - begin] = row
+            following[row - begin] = -1
+            last[index] = row
+        for index in range(self._num_replicas):
+            row = first[index]
+            while row >= 0:
+                self._enqueue(row, self._requests[row].arrival_ns)
+                row = following[row - begin]
+        self._next = end
+        if end > begin:
+            self.clock_ns = self._last_event_ns = self._requests[end - 1].arrival_ns
+        return end - begin
 
     cdef int _arrive(self, int32_t row, int64_t now_ns) except -1 nogil:
         cdef Request* request = &self._requests[row]

@@ -20,6 +20,9 @@ import numpy as np
 EXACT, INTERPOLATED, EXTRAPOLATED, ROOFLINE = range(4)      # how a time was found, the better the smaller
 ORIGINS = ("exact", "interpolated", "extrapolated", "roofline")
 MAX_OCTAVES = 2.0
+# More work takes no third of the time: a point this many times dearer than the next larger one is a hiccup of the
+# measurement. aiconfigurator's latent attention has some of 1.5 ms among neighbours of 0.02 ms.
+SPIKE = 3.0
 NUM_NEIGHBOURS = 4
 
 LightSpeed = Callable[[tuple, np.ndarray], np.ndarray]      # (site, sizes) -> ns at peak rates
@@ -39,10 +42,12 @@ class Curve(NamedTuple):
     ns: np.ndarray          # float64 (points,)
 
 
-def curves_by_site(columns: dict[str, np.ndarray], site: Iterable[str], size: str) -> dict[tuple, Curve]:
+def curves_by_site(columns: dict[str, np.ndarray], site: Iterable[str], size: str,
+                   spikes: list[tuple] | None = None) -> dict[tuple, Curve]:
     """Split rows into curves of latency_ms over column `size`.
 
-    Of points measured twice the faster counts: kernels compete, and an engine chooses the faster one.
+    Of points measured twice the faster counts: kernels compete, and an engine chooses the faster one. Points above
+    SPIKE are left out, and added to `spikes` as (site, size).
     """
     keys = [np.asarray(columns[name]) for name in site]
     order = np.lexsort([columns["latency_ms"], columns[size], *reversed(keys)])
@@ -57,9 +62,12 @@ def curves_by_site(columns: dict[str, np.ndarray], site: Iterable[str], size: st
     starts = np.flatnonzero(is_new_site)
     found = {}
     for start, end in zip(starts, [*starts[1:], len(order)]):
-        kept = slice(start, end)
-        found[tuple(key[start].item() for key in keys)] = Curve(
-            sizes[kept][is_kept[kept]], ns[kept][is_kept[kept]])
+        kept = np.flatnonzero(is_kept[start:end]) + start
+        is_spike = np.append(ns[kept[:-1]] > SPIKE * ns[kept[1:]], False)
+        place = tuple(key[start].item() for key in keys)
+        found[place] = Curve(sizes[kept[~is_spike]], ns[kept[~is_spike]])
+        if spikes is not None:
+            spikes += [(place, float(at)) for at in sizes[kept[is_spike]]]
     return found
 
 

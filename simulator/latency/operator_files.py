@@ -25,7 +25,7 @@ SYSTEMS = {
     "rtx-pro-6000-server": "rtx_pro_6000_server", "intel-b60": "b60"}
 SUFFIXES = ("_perf.parquet", "_perf.csv", "_perf.csv.gz")
 # vLLM's tables of latent attention time the whole block, products included; those of others time its kernel.
-LENDERS, LENT = ("trtllm", "sglang"), ("context_mla", "generation_mla")
+LENDERS, LENT = ("sglang", "trtllm"), ("context_mla", "generation_mla")
 # What tables are keyed by; all columns that are read are one of these.
 TEXTS = frozenset({"gemm_dtype", "attn_dtype", "kv_cache_dtype", "mla_dtype", "moe_dtype", "distribution",
                    "allreduce_dtype", "nccl_dtype", "backend", "op_name", "collective", "kernel_source", "phase"})

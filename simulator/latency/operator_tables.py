@@ -54,6 +54,7 @@ class Database:
             self.files = find_tables(parameters.path, parameters.system, accelerator.name, parameters.framework)
         self.used: dict[str, dict] = {}         # table -> file, version, sha256
         self.notes: list[str] = []              # what people should know
+        self.spikes: list[tuple] = []           # points left out: (site, size)
         self._cache_directory = parameters.cache_directory
         self._accelerator = accelerator
         self._bytes_per_ns = accelerator.memory_bandwidth_bytes_per_s * 1e-9
@@ -111,7 +112,7 @@ class Database:
                 self.notes.append(f"the {dtype} products of {self.files['gemm'][0]} take {refused[0] / 1e3:.0f} us at "
                                   f"least: they were timed as launched by the host, and are not used")
             return {}
-        return curves_by_site(_rows(columns, _format(columns, "gemm_dtype") == dtype), ("n", "k"), "m")
+        return self._split(_rows(columns, _format(columns, "gemm_dtype") == dtype), ("n", "k"), "m")
 
     def gemm(self, dtype: str, n: int, k: int, tokens: np.ndarray) -> Times | None:
         """Return the times of (tokens, k) x (k, n); None: not measured."""
@@ -144,7 +145,7 @@ class Database:
         kept = (_format(columns, "kv_cache_dtype") == kv_dtype) & (_default(columns, "window_size", 0.0) == window)
         if phase == "context":
             kept &= _default(columns, "step", 0.0) == 0
-        return _by_batch(_rows(columns, kept), phase, ("num_heads", "num_key_value_heads", "head_dim"))
+        return self._by_batch(_rows(columns, kept), phase, ("num_heads", "num_key_value_heads", "head_dim"))
 
     def attention(self, phase: str, batch: int, part, kv_dtype: str, window: int, lengths: np.ndarray) -> Times | None:
         """Return the times of a measured batch size; None: no heads near these.
@@ -179,7 +180,7 @@ class Database:
         if columns is None:
             return {}
         kept = (_format(columns, "kv_cache_dtype") == kv_dtype) & (_format(columns, "mla_dtype") == "bfloat16")
-        return _by_batch(_rows(columns, kept), phase, ("num_heads",))
+        return self._by_batch(_rows(columns, kept), phase, ("num_heads",))
 
     def _is_from_graph(self, columns: dict, table: str) -> bool:
         floor_ns = float(columns["latency_ms"].min()) * 1e6
@@ -248,7 +249,7 @@ class Database:
         if phase == "context":
             kept &= columns["batch_size"] == batch
         rows, size = _rows(columns, kept), "seq_len" if phase == "context" else "batch_size"
-        return [curves_by_site(_rows(rows, rows["kernel_source"] == kernel), ("num_k_heads", "num_v_heads"), size)
+        return [self._split(_rows(rows, rows["kernel_source"] == kernel), ("num_k_heads", "num_v_heads"), size)
                 for kernel in np.unique(rows["kernel_source"])]
 
     # ---- experts
@@ -266,7 +267,7 @@ class Database:
         columns = dict(columns, moe_tp_size=_default(columns, "moe_tp_size", 1.0),
                        moe_ep_size=_default(columns, "moe_ep_size", 1.0))
         site = ("hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size")
-        return curves_by_site(_rows(columns, kept), site, "num_tokens")
+        return self._split(_rows(columns, kept), site, "num_tokens")
 
     def moe(self, dtype: str, distribution: str, site: tuple, tokens: np.ndarray) -> Times | None:
         """Return the times of the routed experts on one rank; None: not measured."""
@@ -310,28 +311,33 @@ class Database:
         columns = self.columns("nccl")
         if columns is not None:
             name = columns["op_name"] if "op_name" in columns else _default(columns, "collective", kind)
-            found |= _messages(columns, (name == kind) & (_format(columns, "nccl_dtype") == "half"))
+            found |= self._messages(columns, (name == kind) & (_format(columns, "nccl_dtype") == "half"))
         columns = self.columns("custom_allreduce") if kind == "all_reduce" else None
         if columns is not None:
             ending = "_graph" if is_graph else "_eager"
-            found |= _messages(columns, np.char.endswith(_default(columns, "backend", ending), ending))
+            found |= self._messages(columns, np.char.endswith(_default(columns, "backend", ending), ending))
         return found
 
 
-def _by_batch(rows: dict, phase: str, site: tuple[str, ...]) -> dict[int, dict]:
-    """Return attention's curves by batch size and site."""
-    rows["kv"] = rows["isl"] if phase == "context" else rows["step"] + 1
-    found = {}
-    for (batch, *heads), curve in curves_by_site(rows, ("batch_size", *site), "kv").items():
-        found.setdefault(int(batch), {})[tuple(heads)] = curve
-    return found
+    def _messages(self, columns: dict, kept: np.ndarray) -> dict[tuple, Curve]:
+        """Return curves over bytes by group; all rows kept are of 16-bit elements."""
+        rows = _rows(columns, kept)
+        rows["num_bytes"] = rows["message_size"] * 2.0
+        return self._split(rows, ("num_gpus",), "num_bytes")
 
+    # ---- curves
 
-def _messages(columns: dict, kept: np.ndarray) -> dict[tuple, Curve]:
-    """Return curves over bytes by group; all rows kept are of 16-bit elements."""
-    rows = _rows(columns, kept)
-    rows["num_bytes"] = rows["message_size"] * 2.0
-    return curves_by_site(rows, ("num_gpus",), "num_bytes") if len(rows["num_bytes"]) else {}
+    def _by_batch(self, rows: dict, phase: str, site: tuple[str, ...]) -> dict[int, dict]:
+        """Return attention's curves by batch size and site."""
+        rows["kv"] = rows["isl"] if phase == "context" else rows["step"] + 1
+        found = {}
+        for (batch, *heads), curve in self._split(rows, ("batch_size", *site), "kv").items():
+            found.setdefault(int(batch), {})[tuple(heads)] = curve
+        return found
+
+    def _split(self, rows: dict, site: tuple[str, ...], size: str) -> dict[tuple, Curve]:
+        """Return the curves of some rows, and remember what was left out of them."""
+        return curves_by_site(rows, site, size, self.spikes)
 
 
 def _rows(columns: dict, kept: np.ndarray) -> dict:

@@ -31,7 +31,7 @@ from msgspec import Meta
 
 from simulator.errors import InputErrors, KeyFault
 from simulator.latency.operator_composition import Composer
-from simulator.latency.operator_curves import ORIGINS
+from simulator.latency.operator_curves import ORIGINS, SPIKE
 from simulator.latency.operator_tables import Database
 from simulator.latency.roofline import Roofline
 from simulator.latency.roofline_costs import rates
@@ -104,6 +104,7 @@ cdef class Operators(LatencyModel):
     cdef readonly dict sources              # table -> file, version, sha256
     cdef dict _missing
     cdef list _notes
+    cdef Py_ssize_t _num_spikes             # measured points that were left out
     cdef bint _refuses                      # what lies beyond the tables
     cdef int64_t _ranks                     # that share a batch
     cdef double _state_sequence_ns, _state_token_ns
@@ -131,6 +132,7 @@ cdef class Operators(LatencyModel):
         self.tables = composer.compose()
         self.origins, self.sources = self.tables.origins, database.used
         self._missing, self._notes = composer.missing, database.notes
+        self._num_spikes = len(database.spikes)
         self._refuses = parameters.outside == "error"
         self._ranks = deployment.parallelism.data_parallel
         self._share_tables()
@@ -298,6 +300,9 @@ cdef class Operators(LatencyModel):
     def warnings(self) -> list:
         """Return what the user should know about the predictions made so far, a sentence each."""
         told = [f"operators: {note}" for note in self._notes]
+        if self._num_spikes:
+            told.append(f"operators: {self._num_spikes} measured points take over {SPIKE:g} times as long as the next "
+                        f"larger size: taken for faults of the measurement, and left out")
         told += [f"operators: {name}: {what}: the roofline answers" for name, what in self._missing.items()]
         made = sum(self._counts[i] for i in range(<int>NUM_ORIGINS))
         beyond = self._counts[<int>EXTRAPOLATED]

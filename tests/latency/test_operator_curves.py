@@ -88,6 +88,16 @@ def test_rows_become_curves_and_the_faster_of_two_kernels_counts():
         (1.0,): ([4.0, 8.0], [3e6, 4e6]), (2.0,): ([1.0], [1e6])}
 
 
+def test_a_point_far_dearer_than_the_next_larger_size_is_left_out_and_told():
+    columns = {"n": np.ones(4), "m": np.array([1.0, 2, 4, 8]), "latency_ms": np.array([1.0, 9.1, 3, 1])}
+    spikes = []
+
+    found = curves_by_site(columns, ("n",), "m", spikes)
+
+    assert found[(1.0,)].sizes.tolist() == [1.0, 4.0, 8.0]      # 9.1 > 3 x 3; 3 is not above 3 x 1
+    assert spikes == [((1.0,), 2.0)]
+
+
 def test_at_most_four_neighbours_count():
     assert [site for site, _ in neighbours([(2.0**i,) for i in (0.1, 0.2, 0.3, 0.4, 0.5)], (1.0,))] == [
         (2.0**i,) for i in (0.1, 0.2, 0.3, 0.4)]
