@@ -86,12 +86,12 @@ cdef class Recorder:
             return
         rows = self._iteration_rows[:self.num_iterations]
         if not in_order:
-            rows = rows[_order(rows["start_ns"], rows["replica"])]
+            rows = _raw(rows)[_order(rows["start_ns"], rows["replica"])].view(rows.dtype)
         ready = int(np.searchsorted(rows["start_ns"], before_ns))
         for begin in range(0, ready, CHUNK_ROWS):
             self._sink.iterations(rows[begin:min(begin + CHUNK_ROWS, ready)])
-        kept = rows[ready:].copy()
-        self._iteration_rows[:len(kept)] = kept
+        kept = _raw(rows)[ready:].copy()
+        _raw(self._iteration_rows)[:len(kept)] = kept
         self.num_iterations = len(kept)
 
     def close(self):
@@ -100,10 +100,15 @@ cdef class Recorder:
             self._flush_tokens()
 
 
+def _raw(rows):
+    """Look at records as bytes: NumPy copies those whole, and records field by field."""
+    return rows.view(f"V{rows.itemsize}")
+
+
 def _order(start_ns, replica):
     """Return the order by start, then by replica; rows of one replica that start together stay as they are."""
     order = np.argsort(start_ns, kind="stable")         # a merge of sorted stretches; equal starts are rare
     start_ns, replica = start_ns[order], replica[order]
-    if ((start_ns[1:] == start_ns[:-1]) & (replica[1:] < replica[:-1])).any():
+    if ((np.diff(start_ns) == 0) & (np.diff(replica) < 0)).any():
         return order[np.lexsort((replica, start_ns))]
     return order
