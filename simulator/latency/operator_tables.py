@@ -198,7 +198,7 @@ class Database:
                        is_root=phase == "context")
 
     def latent_light(self, phase: str, batch: int, part, kv_dtype: str) -> Callable:
-        """Return its speed of light: prompts on expanded keys and values, decodes on latents, which they read."""
+        """Return its speed of light: prompts on expanded keys, decodes on latents."""
         flops_per_ns = self._accelerator.flops_per_s("bfloat16") * 1e-9
         kv_bytes = (1 if kv_dtype == "fp8" else 2) * part.kv_elements_per_token
         pair_flops = part.flops_per_context_token / part.num_heads

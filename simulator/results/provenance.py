@@ -1,4 +1,5 @@
 """provenance.json: what cannot be the same twice: versions, machine, command, wall-clock times, memory."""
+import contextlib
 import os
 import platform
 import subprocess
@@ -80,6 +81,10 @@ def peak_memory_bytes() -> int | None:
 
     None where the system does not tell.
     """
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/status").read_text().splitlines():     # ru_maxrss counts the parent before exec too
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
     try:
         import resource  # Unix alone has it
     except ImportError:
