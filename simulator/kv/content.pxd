@@ -19,12 +19,25 @@ cdef struct Cursor:             # a place in a text, at a block boundary
     int32_t piece               # segments of the prompt that lie before it; all of them: it is in the output stream
 
 
+cdef enum:
+    NUM_STREAMS = 256           # streams whose hashes are remembered: system prompts are few and come again and again
+
+
+cdef struct StreamHashes:       # of the blocks at the beginning of a stream
+    int64_t stream
+    int32_t block_size          # 0: the entry is empty
+    int32_t count
+    int32_t room
+    uint64_t* hashes            # [count]
+
+
 @cython.final
 cdef class Content:
     cdef const Request* _requests
     cdef const Demand* _demands
     cdef const Segment* _segments
     cdef int32_t* _public_tokens        # [row] leading tokens of its text that others may share; NULL: none in any
+    cdef StreamHashes _streams[NUM_STREAMS]
     cdef object _owners                 # the arrays these pointers borrow from
 
     # Leading tokens of a request's text that others may share; INT32_MAX: all of it, outputs too.
@@ -37,5 +50,11 @@ cdef class Content:
 
     # Move the cursor over the next `num_tokens` tokens of a request's text and return its hash, never 0.
     cdef uint64_t advance(self, int32_t row, int32_t num_tokens, Cursor* cursor) noexcept nogil
+
+    # Hashes of the whole blocks in the first segment of a request's prompt, and their number. Valid until the next call.
+    cdef const uint64_t* first_hashes(self, int32_t row, int32_t block_size, int32_t* count) except? NULL nogil
+
+    # The place behind the first `num_blocks` (>= 1) of these.
+    cdef Cursor behind(self, int32_t row, int32_t block_size, const uint64_t* hashes, int32_t num_blocks) noexcept nogil
 
     cdef int _find_public_tokens(self, int32_t num_requests, int64_t num_segments) except -1

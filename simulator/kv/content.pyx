@@ -1,8 +1,9 @@
 """What the blocks of a request's text contain, as a chain of 64-bit hashes."""
 from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint64_t
-from libc.stdlib cimport calloc, free
+from libc.stdlib cimport calloc, free, realloc
 cimport cython
 
+from simulator.core.errors cimport out_of_memory
 from simulator.domain.request cimport Demand, Request, Segment, output_stream, own_stream
 
 cdef extern from *:
@@ -22,6 +23,12 @@ cdef enum:
 # Odd, and without a pattern in their bits: 2**64 / x for the positive roots of x**2 = x + 1 and x**4 = x + 1.
 cdef uint64_t SALT_A = 0x9E3779B97F4A7C15
 cdef uint64_t SALT_B = 0xD1B54A32D192ED03
+
+
+cdef inline uint64_t extended(uint64_t hash, int64_t stream, int64_t offset, int64_t num_tokens) noexcept nogil:
+    """Hash of a text that goes on with tokens offset .. offset + num_tokens - 1 of a stream."""
+    return fold_product(hash ^ (<uint64_t>stream * SALT_A) ^ SALT_B,
+                        ((<uint64_t>offset << OFFSET_SHIFT) | <uint64_t>num_tokens) * SALT_B ^ SALT_A)
 
 
 @cython.final
@@ -44,7 +51,10 @@ cdef class Content:
             self._find_public_tokens(len(requests), len(segments))
 
     def __dealloc__(self):
+        cdef int32_t i
         free(self._public_tokens)
+        for i in range(NUM_STREAMS):
+            free(self._streams[i].hashes)
 
     cdef int _find_public_tokens(self, int32_t num_requests, int64_t num_segments) except -1:
         cdef int32_t row, i
@@ -86,8 +96,7 @@ cdef class Content:
                 stream, length = segment.stream, segment.num_tokens
             taken = min(length - cursor.offset, left)
             if taken > 0:
-                hash = fold_product(hash ^ (<uint64_t>stream * SALT_A) ^ SALT_B,
-                                    ((<uint64_t>cursor.offset << OFFSET_SHIFT) | <uint64_t>taken) * SALT_B ^ SALT_A)
+                hash = extended(hash, stream, cursor.offset, taken)
             left -= taken
             cursor.offset += taken
             if cursor.offset == length:
@@ -95,3 +104,39 @@ cdef class Content:
                 cursor.offset = 0
         cursor.hash = hash if hash != 0 else 1
         return cursor.hash
+
+    cdef const uint64_t* first_hashes(self, int32_t row, int32_t block_size, int32_t* count) except? NULL nogil:
+        cdef const Segment* segment
+        cdef StreamHashes* entry
+        cdef uint64_t* hashes
+        cdef uint64_t hash
+        cdef int32_t whole, i
+        count[0] = 0
+        if self._demands[row].num_segments == 0:
+            return NULL
+        segment = &self._segments[self._demands[row].segments_begin]
+        entry = &self._streams[(<uint64_t>segment.stream * SALT_A) >> 56]
+        if entry.stream != segment.stream or entry.block_size != block_size:
+            entry.stream, entry.block_size, entry.count = segment.stream, block_size, 0
+        whole = <int32_t>(segment.num_tokens // block_size)
+        if whole > entry.room:
+            hashes = <uint64_t*>realloc(entry.hashes, whole * sizeof(uint64_t))
+            if hashes == NULL:
+                out_of_memory()
+                return NULL
+            entry.hashes, entry.room = hashes, whole
+        for i in range(entry.count, whole):
+            hash = extended(entry.hashes[i - 1] if i > 0 else 0, segment.stream, <int64_t>i * block_size, block_size)
+            entry.hashes[i] = hash if hash != 0 else 1
+        entry.count = max(entry.count, whole)
+        count[0] = whole
+        return entry.hashes
+
+    cdef Cursor behind(self, int32_t row, int32_t block_size, const uint64_t* hashes, int32_t num_blocks) noexcept nogil:
+        cdef Cursor cursor
+        cursor.hash = hashes[num_blocks - 1]
+        cursor.offset = <int64_t>num_blocks * block_size
+        cursor.piece = 0
+        if cursor.offset == self._segments[self._demands[row].segments_begin].num_tokens:
+            cursor.piece, cursor.offset = 1, 0
+        return cursor

@@ -81,7 +81,8 @@ cdef class PagedKV(KVCache):
     # ---- prefix cache
 
     cdef int32_t lookup(self, int32_t row, int32_t num_tokens) except -1 nogil:
-        cdef int32_t most = (num_tokens - 1) // self.block_size, found = 0, num_public, block
+        cdef int32_t most = (num_tokens - 1) // self.block_size, found = 0, num_public, num_first, block
+        cdef const uint64_t* first
         cdef Cursor cursor
         self._free_hits = 0
         memset(&self._hits_cursor, 0, sizeof(Cursor))
@@ -90,6 +91,20 @@ cdef class PagedKV(KVCache):
         num_public = min(self._content.public_tokens(row) // self.block_size, most)
         if most > self._room_hits:
             self._grow_hits(most)
+        if num_public > 0:
+            first = self._content.first_hashes(row, self.block_size, &num_first)
+            num_first = min(num_first, num_public)
+            while found < num_first:
+                block = self._prefixes.find(first[found])
+                if block == 0:
+                    break
+                self._hits[found] = block
+                self._free_hits += self._blocks[block].references == 0
+                found += 1
+            if found > 0:
+                self._hits_cursor = self._content.behind(row, self.block_size, first, found)
+            if found < num_first:
+                return found
         cursor = self._hits_cursor
         while found < num_public:
             block = self._prefixes.find(self._content.advance(row, self.block_size, &cursor))
@@ -140,13 +155,21 @@ cdef class PagedKV(KVCache):
 
     cdef int cache(self, int32_t slot, int64_t known_tokens) except -1 nogil:
         cdef Table* table = &self._tables[slot]
-        cdef int32_t full, i
+        cdef int32_t full, i, num_first = 0
+        cdef const uint64_t* first
         if not self._caching:
             return 0
         full = <int32_t>(known_tokens // self.block_size)
         if full <= table.num_hashed:
             return 0
-        for i in range(table.num_hashed, min(full, table.num_public)):
+        if table.num_hashed < table.num_public:
+            first = self._content.first_hashes(table.row, self.block_size, &num_first)
+            num_first = min(num_first, min(full, table.num_public))
+            for i in range(table.num_hashed, num_first):
+                self._prefixes.insert(table.blocks[i], first[i])
+            if num_first > table.num_hashed:
+                table.cursor = self._content.behind(table.row, self.block_size, first, num_first)
+        for i in range(max(table.num_hashed, num_first), min(full, table.num_public)):
             self._prefixes.insert(table.blocks[i], self._content.advance(table.row, self.block_size, &table.cursor))
         for i in range(max(table.num_hashed, table.num_public), full):
             self._blocks[table.blocks[i]].hash = private_hash(table.row, i)
