@@ -30,7 +30,7 @@ cdef class Cluster:
     cdef const Demand* _demands
     cdef bint _has_deadlines            # some request has one
     cdef bint _delays_queue             # a request arrives at its replica later than at the cluster
-    cdef int32_t* _following            # of a slice of arrivals: [arrival] the next request of the same replica; -1: none
+    cdef int32_t* _following            # [arrival] of a slice: the next request of the same replica; -1: none
     cdef int32_t* _ends                 # [2 x replica] the first requests of each in the slice; the last ones
     cdef int64_t _num_requests          # rows of the workload
     cdef int64_t _next                  # row of the next request to arrive

@@ -55,6 +55,7 @@ cdef class Content:
     cdef const uint64_t* first_hashes(self, int32_t row, int32_t block_size, int32_t* count) except? NULL nogil
 
     # The place behind the first `num_blocks` (>= 1) of these.
-    cdef Cursor behind(self, int32_t row, int32_t block_size, const uint64_t* hashes, int32_t num_blocks) noexcept nogil
+    cdef Cursor behind(self, int32_t row, int32_t block_size, const uint64_t* hashes,
+                       int32_t num_blocks) noexcept nogil
 
     cdef int _find_public_tokens(self, int32_t num_requests, int64_t num_segments) except -1

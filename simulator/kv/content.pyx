@@ -132,7 +132,8 @@ cdef class Content:
         count[0] = whole
         return entry.hashes
 
-    cdef Cursor behind(self, int32_t row, int32_t block_size, const uint64_t* hashes, int32_t num_blocks) noexcept nogil:
+    cdef Cursor behind(self, int32_t row, int32_t block_size, const uint64_t* hashes,
+                       int32_t num_blocks) noexcept nogil:
         cdef Cursor cursor
         cursor.hash = hashes[num_blocks - 1]
         cursor.offset = <int64_t>num_blocks * block_size

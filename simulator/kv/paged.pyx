@@ -44,17 +44,17 @@ cdef class PagedKV(KVCache):
         self._append_unhashed = append_unhashed
         self._returning = ReturningBlocks()
         self._blocks = <Block*>calloc(<size_t>num_blocks + 1, sizeof(Block))
-        self._bucket_head = <int32_t*>malloc(block_size * sizeof(int32_t))
-        self._bucket_tail = <int32_t*>malloc(block_size * sizeof(int32_t))
-        if self._blocks == NULL or self._bucket_head == NULL or self._bucket_tail == NULL:
+        self._bucket_head = <int32_t*>malloc(2 * <size_t>block_size * sizeof(int32_t))
+        if self._blocks == NULL or self._bucket_head == NULL:
             raise MemoryError()
+        self._bucket_tail = self._bucket_head + block_size
         self._prefixes = PrefixCache(num_blocks)
         self._prefixes.blocks = self._blocks
         for block in range(num_blocks + 1):
             self._blocks[block].prev = block - 1 if block > 0 else num_blocks
             self._blocks[block].next = block + 1 if block < num_blocks else 0
-        for phase in range(block_size):
-            self._bucket_head[phase] = self._bucket_tail[phase] = -1
+        for phase in range(2 * block_size):
+            self._bucket_head[phase] = -1
 
     def __dealloc__(self):
         cdef int32_t slot
@@ -64,7 +64,6 @@ cdef class PagedKV(KVCache):
         free(self._blocks)
         free(self._hits)
         free(self._bucket_head)
-        free(self._bucket_tail)
 
     cdef int reserve_slots(self, int32_t num_slots) except -1 nogil:
         cdef int32_t before = self.num_slots
@@ -155,12 +154,9 @@ cdef class PagedKV(KVCache):
 
     cdef int cache(self, int32_t slot, int64_t known_tokens) except -1 nogil:
         cdef Table* table = &self._tables[slot]
-        cdef int32_t full, i, num_first = 0
+        cdef int32_t full = <int32_t>(known_tokens // self.block_size), i, num_first = 0
         cdef const uint64_t* first
-        if not self._caching:
-            return 0
-        full = <int32_t>(known_tokens // self.block_size)
-        if full <= table.num_hashed:
+        if not self._caching or full <= table.num_hashed:
             return 0
         if table.num_hashed < table.num_public:
             first = self._content.first_hashes(table.row, self.block_size, &num_first)

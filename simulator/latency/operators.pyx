@@ -98,6 +98,7 @@ cdef class Operators(LatencyModel):
     """Measured times of kernels on current GPUs, composed into iterations."""
 
     Parameters = OperatorsParameters
+    takes_collective = True
 
     cdef readonly object tables             # IterationTables
     cdef readonly dict origins              # operator -> measured, interpolated, extrapolated, roofline, formula
@@ -128,6 +129,7 @@ cdef class Operators(LatencyModel):
         if deployment is None:
             raise ValueError("operators needs [model] and [hardware]")
         database = Database(parameters, deployment.accelerator, deployment)
+        self._collective = collective
         composer = Composer(database, parameters, deployment, rates(Roofline.Parameters(), deployment), collective)
         self.tables = composer.compose()
         self.origins, self.sources = self.tables.origins, database.used

@@ -82,7 +82,8 @@ def peak_memory_bytes() -> int | None:
     None where the system does not tell.
     """
     with contextlib.suppress(OSError):
-        for line in Path("/proc/self/status").read_text().splitlines():     # ru_maxrss counts the parent before exec too
+        # Not ru_maxrss, which survives exec and so may be the parent's.
+        for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) * 1024
     try:
