@@ -51,7 +51,7 @@ cdef class Content:
     # Move the cursor over the next `num_tokens` tokens of a request's text and return its hash, never 0.
     cdef uint64_t advance(self, int32_t row, int32_t num_tokens, Cursor* cursor) noexcept nogil
 
-    # Hashes of the whole blocks in the first segment of a request's prompt, and their number. Valid until the next call.
+    # Hashes and number of the whole blocks in the first segment of a prompt. Valid until the next call.
     cdef const uint64_t* first_hashes(self, int32_t row, int32_t block_size, int32_t* count) except? NULL nogil
 
     # The place behind the first `num_blocks` (>= 1) of these.

@@ -297,11 +297,12 @@ cdef class Operators(LatencyModel):
         A prediction counts as its worst operator does. Operators that are in no table, by formula, do not count.
         """
         counts = {name: self._counts[i] for i, name in enumerate(ORIGINS)}
-        return counts | {"operators": dict(self.origins), "tables": dict(self.sources)}
+        found = {"operators": dict(self.origins), "tables": dict(self.sources)}
+        return counts | found | LatencyModel.provenance(self)
 
     def warnings(self) -> list:
         """Return what the user should know about the predictions made so far, a sentence each."""
-        told = [f"operators: {note}" for note in self._notes]
+        told = LatencyModel.warnings(self) + [f"operators: {note}" for note in self._notes]
         if self._num_spikes:
             told.append(f"operators: {self._num_spikes} measured points take over {SPIKE:g} times as long as the next "
                         f"larger size: taken for faults of the measurement, and left out")

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from simulator.domain.model_spec import Quantization
 from simulator.errors import InputErrors
+from simulator.latency.collective import CollectiveModel
 from simulator.latency.operators import Operators
 from support.operator_profiles import (
     context_rows,
@@ -237,7 +238,7 @@ def test_a_table_without_its_columns_is_named(build, tmp_path):
         build(path=path)
 
 
-class Microsecond:
+class Microsecond(CollectiveModel):
     """A collective model: everything takes a microsecond."""
 
     def predict(self, group, kind, num_bytes):
