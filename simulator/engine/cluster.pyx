@@ -26,7 +26,6 @@ from simulator.domain.run import Run
 cdef enum:
     POLL_ITERATIONS = 1 << 16           # a few milliseconds of work
     SLICE_ARRIVALS = 1024               # per replica, of arrivals served at once
-    SLICE_ROWS = 8192                   # arrivals served at once where iterations are recorded: bounds the rows held
     FIRST_SLICE_NS = 1000000000         # of simulated time while draining; then fitted to POLL_ITERATIONS
 
 
@@ -142,15 +141,24 @@ cdef class Cluster:
         Replicas that nobody looks at do not see in which order they are simulated, but the processor's caches do: with
         512 replicas and block tables this takes an eighth of the time of turns at every arrival.
         """
-        cdef int64_t window = self._num_replicas * max(<int64_t>1, (
-            SLICE_ROWS // self._num_replicas if self._recorder.wants_iterations else SLICE_ARRIVALS))
-        self._following = <int32_t*>malloc(min(window, self._num_requests + 1) * sizeof(int32_t))
+        cdef int64_t most = SLICE_ARRIVALS * <int64_t>self._num_replicas, before, done
+        cdef int64_t window = self._num_replicas if self._recorder.wants_iterations else most
+        self._following = <int32_t*>malloc(min(most, self._num_requests + 1) * sizeof(int32_t))
         self._ends = <int32_t*>malloc(2 * self._num_replicas * sizeof(int32_t))
         if self._following == NULL or self._ends == NULL:
             return out_of_memory()
-        while not self._stopped and self._serve_slice(window) > 0:
+        while not self._stopped:
+            before = self._recorder.iterations
+            if self._serve_slice(window) == 0:
+                break
+            done = self._recorder.iterations - before
             if self._recorder.iterations >= self._next_poll:
                 self._poll(self.clock_ns)
+            if self._recorder.wants_iterations:         # as many arrivals as fill the rows that are held
+                if done > POLL_ITERATIONS:
+                    window = max(window // 2, 1)
+                elif done < POLL_ITERATIONS // 4:
+                    window = min(2 * window, most)
         return 0
 
     cdef int64_t _serve_slice(self, int64_t window) except -1 nogil:
