@@ -83,7 +83,7 @@ class Prepared:
         setup = EngineSetup(num_gpu_blocks=case.num_gpu_blocks, block_size=16, max_model_len=16384,
                             replicas=case.replicas, **case.engine)
         policies = Policies(Vllm, VllmParameters(), _latency(case.backend),
-                            RoundRobin(RoundRobinParameters(), case.replicas))
+                            RoundRobin, RoundRobinParameters())
         sink = sink or NoSink()
         recorder = Recorder(sink, sink.wants_iterations, sink.wants_tokens)
         return build_cluster(self.workload, policies, setup, Hooks(recorder))

@@ -30,7 +30,7 @@ class Timed(Prepared):
         """Return a new cluster with all requests still to come."""
         self.workload.requests[:] = self._untouched
         setup = EngineSetup(num_gpu_blocks=CASE.num_gpu_blocks, block_size=16, max_model_len=16384)
-        policies = Policies(Vllm, VllmParameters(), self.model, RoundRobin(RoundRobinParameters(), CASE.replicas))
+        policies = Policies(Vllm, VllmParameters(), self.model, RoundRobin, RoundRobinParameters())
         return build_cluster(self.workload, policies, setup, Hooks(Recorder(sink or NoSink(), False, False)))
 
 

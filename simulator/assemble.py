@@ -89,7 +89,7 @@ def build(experiment: Experiment, workload, sink, monitor=None):
     policies = Policies(
         scheduler=registry.load("scheduler", engine.scheduler), parameters=engine.parameters,
         latency=model,
-        router=registry.load("router", routing.policy)(routing.parameters, replicas))
+        router=registry.load("router", routing.policy), router_parameters=routing.parameters)
     recorder = Recorder(sink, sink.wants_iterations, sink.wants_tokens)
     return build_cluster(workload, policies, setup, Hooks(recorder, monitor))
 

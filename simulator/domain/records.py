@@ -30,6 +30,14 @@ REPLICA = _record(
     replica="i4", num_blocks="i4", peak_used_blocks="i4", spare="i4", iterations="i8", preemptions="i8", requests="i8",
     completed="i8", busy_ns="i8", used_block_ns="f8", prefix_query_tokens="i8", prefix_hit_tokens="i8",
     prefill_tokens="i8", decode_tokens="i8")
+REPLICA_STATE = _record(
+    time_ns="i8", iterations="i8", waiting_prefill_tokens="i8", running_prefill_tokens="i8",
+    unallocated_prefill_tokens="i8", waiting_tokens="i8", running_tokens="i8", loading_tokens="i8", iteration_ns="i8",
+    preemptions="i8", iteration_prefill_tokens="i4", waiting="i4", running="i4", loading="i4", used_blocks="i4",
+    num_blocks="i4", block_size="i4", max_running="i4", max_batched_tokens="i4", spare="i4")
+REPLICA_ACCOUNT = _record(
+    in_flight_tokens="i8", dispatched="i8", up_since_ns="i8", in_flight="i4", replica="i4", pool="i4", node="i4",
+    unit="i4", infer_type="i1", is_routable="i1", spare=("i1", 2))
 TOKEN = _record(time_ns="i8", request="i4", tokens="i4")
 
 

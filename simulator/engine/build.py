@@ -16,8 +16,9 @@ from simulator.kv.content import Content
 from simulator.kv.counting import CountingKV
 from simulator.kv.paged import PagedKV
 from simulator.latency.base import LatencyModel
-from simulator.routing.base import Router
+from simulator.routing.base import RoutingContext
 from simulator.scheduling.base import ReplicaContext
+from simulator.signals.view import View
 
 
 @dataclass(frozen=True)
@@ -56,13 +57,14 @@ class Policies:
 
     scheduler, parameters : a Scheduler subclass and its `Parameters`.
     latency : how long an iteration takes; shared by the replicas.
-    router : which replica gets a request.
+    router, router_parameters : a Router subclass and its `Parameters`: which replica gets a request.
     """
 
     scheduler: type
     parameters: Any
     latency: LatencyModel
-    router: Router
+    router: type
+    router_parameters: Any
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,9 @@ def build_cluster(workload, policies: Policies, setup: EngineSetup, hooks: Hooks
             prompts_use_outputs=workload.prompts_use_outputs, enable_prefix_caching=setup.enable_prefix_caching,
             fast_forward=setup.fast_forward)
         replicas.append(Replica(index, policies.scheduler(parameters, context), policies.latency, shared))
-    return Cluster(replicas, policies.router, workload, setup, hooks)
+    context = RoutingContext(View(setup.replicas), workload, content, setup.block_size, setup.seed)
+    router = policies.router(policies.router_parameters, context)
+    return Cluster(replicas, router, workload, setup, hooks)
 
 
 def _paged(content, parameters, setup):

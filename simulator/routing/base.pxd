@@ -1,10 +1,40 @@
 """Which replica gets a request: the one question a router answers."""
 from libc.stdint cimport int32_t, int64_t
 
+from simulator.core.draws cimport Draws
+from simulator.domain.request cimport Demand, Request
+from simulator.kv.content cimport Content
+from simulator.signals.view cimport View
+
 
 cdef class Router:
+    cdef readonly View view             # its replicas; None only where there is nothing to see
     cdef readonly int32_t num_replicas
-    cdef readonly bint reads_state      # it looks at replicas; these are then brought up to date before each arrival
+    cdef readonly bint reads_state      # it looks at replicas, or wants to hear when requests leave; set in __init__
+    cdef readonly bint has_scores       # `score` gives the numbers it decides by, the highest wins
+    cdef const Request* requests        # [row] of the workload, borrowed, like demands
+    cdef const Demand* demands
+    cdef Content content                # of prompts: hashes of blocks
+    cdef Draws draws                    # its own random stream
+    cdef object _owners                 # the arrays these pointers borrow from
 
-    # The replica, 0 .. num_replicas - 1, for request `row`, which arrives at `now_ns`. Called once per request.
-    cdef int32_t route(self, int32_t row, int64_t now_ns) noexcept nogil
+    # The replica for request `row` at `now_ns`; -1: none can take it. At least one is routable, unless -1 is the answer.
+    # Called once each time a request is to be sent somewhere.
+    cdef int32_t route(self, int32_t row, int64_t now_ns) except -2 nogil
+
+    # What is better known afterwards: the request was sent to `replica`; it is gone from there, whatever became of it;
+    # `replica` may be routed to from now on, or no more.
+    cdef int sent(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil
+    cdef int left(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil
+    cdef int opened(self, int32_t replica, int64_t now_ns) except -1 nogil
+    cdef int closed(self, int32_t replica, int64_t now_ns) except -1 nogil
+
+    # Score all replicas for a request as `route` would, [num_replicas], without side effects; those that cannot be
+    # routed to get -inf. For decision traces; by default minus the effective load.
+    cdef int score(self, int32_t row, int64_t now_ns, double* scores) except -1 nogil
+
+
+# Waiting, running and in flight: a running request counts twice, as in BLIS and in routers that add up what they scrape
+# to what they have sent.
+cdef inline int64_t effective_load(View view, int32_t replica) noexcept nogil:
+    return (<int64_t>view.states[replica].waiting + view.states[replica].running + view.accounts[replica].in_flight)

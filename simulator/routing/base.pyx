@@ -1,16 +1,96 @@
 """Which replica gets a request: the base of all routers."""
+from libc.math cimport INFINITY
 from libc.stdint cimport int32_t, int64_t
+
+from simulator.core.draws cimport Draws
+from simulator.domain.request cimport Demand, Request
+from simulator.signals.view cimport View
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from simulator.core.random_streams import RandomStreams
+
+
+@dataclass(frozen=True)
+class RoutingContext:
+    """What a router works with.
+
+    view : simulator.signals.view.View of the replicas to choose from.
+    workload : simulator.workload.base.Workload; only what clients declare may be read.
+    content : simulator.kv.content.Content of its prompts.
+    block_size : tokens per KV block of the replicas.
+    seed : of the experiment.
+    stream : name of the random stream.
+    """
+
+    view: Any
+    workload: Any
+    content: Any
+    block_size: int = 16
+    seed: int = 0
+    stream: str = "routing"
 
 
 cdef class Router:
     """Base of all routers; a policy overrides `route`.
 
-    A router is built as `Policy(parameters, num_replicas)`, with its own frozen `Parameters` and the number of replicas
-    to choose from.
+    A router is built as `Policy(parameters, context)`, with its own frozen `Parameters` and a `RoutingContext`.
     """
 
-    def __cinit__(self, parameters, int32_t num_replicas, *_, **__):
-        self.num_replicas = num_replicas
+    def __cinit__(self, parameters, context, *_, **__):
+        cdef const Request[::1] requests = context.workload.requests
+        cdef const Demand[::1] demands = context.workload.demands
+        self.view = context.view
+        self.num_replicas = self.view.num_replicas
+        self._owners = context.workload
+        if len(requests):
+            self.requests, self.demands = &requests[0], &demands[0]
+        self.content = context.content
+        self.draws = Draws(RandomStreams(context.seed).generator(context.stream))
 
-    cdef int32_t route(self, int32_t row, int64_t now_ns) noexcept nogil:
+    cdef int32_t route(self, int32_t row, int64_t now_ns) except -2 nogil:
+        return -1
+
+    cdef int sent(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil:
         return 0
+
+    cdef int left(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil:
+        return 0
+
+    cdef int opened(self, int32_t replica, int64_t now_ns) except -1 nogil:
+        return 0
+
+    cdef int closed(self, int32_t replica, int64_t now_ns) except -1 nogil:
+        return 0
+
+    cdef int score(self, int32_t row, int64_t now_ns, double* scores) except -1 nogil:
+        cdef int32_t i
+        self.view.look(now_ns)
+        for i in range(self.num_replicas):
+            scores[i] = -<double>effective_load(self.view, i) if self.view.accounts[i].is_routable else -INFINITY
+        return 0
+
+    # The face for tests and exploration.
+
+    def choose_replica(self, row, now_ns):
+        """Return the replica for a request, as the engine would ask; -1: none."""
+        return self.route(row, now_ns)
+
+    def note_sent(self, row, replica, now_ns):
+        """Tell that a request was sent to a replica."""
+        self.sent(row, replica, now_ns)
+
+    def note_left(self, row, replica, now_ns):
+        """Tell that a request is gone from a replica."""
+        self.left(row, replica, now_ns)
+
+    def scores(self, row, now_ns):
+        """Return the score of each replica for a request, as decision traces show them."""
+        cdef double[::1] out
+        result = np.empty(self.num_replicas)
+        out = result
+        self.score(row, now_ns, &out[0])
+        return result

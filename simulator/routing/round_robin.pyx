@@ -13,13 +13,18 @@ class RoundRobinParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
 
 @cython.final
 cdef class RoundRobin(Router):
-    """One replica after the other, blind to their state."""
+    """One replica after the other, blind to their state; those that are closed are passed over."""
 
     Parameters = RoundRobinParameters
 
-    cdef int32_t _next          # the replica that gets the next request
+    cdef int32_t _next          # the replica that gets the next request, if it is open
 
-    cdef int32_t route(self, int32_t row, int64_t now_ns) noexcept nogil:
-        cdef int32_t chosen = self._next
+    cdef int32_t route(self, int32_t row, int64_t now_ns) except -2 nogil:
+        cdef int32_t chosen = self._next, passed_over = 0
+        while not self.view.accounts[chosen].is_routable:
+            chosen = chosen + 1 if chosen + 1 < self.num_replicas else 0
+            passed_over += 1
+            if passed_over == self.num_replicas:
+                return -1
         self._next = chosen + 1 if chosen + 1 < self.num_replicas else 0
         return chosen

@@ -11,7 +11,7 @@ from simulator.scheduling.vllm import Vllm
 def record(workload, parameters, latency, *, details=True, max_iterations=None, **setup):
     """Run a workload under vLLM's scheduler and round robin; `setup`: fields of EngineSetup."""
     setup = EngineSetup(**setup)
-    policies = Policies(Vllm, parameters, latency, RoundRobin(RoundRobinParameters(), setup.replicas))
+    policies = Policies(Vllm, parameters, latency, RoundRobin, RoundRobinParameters())
     return debug.record(workload, policies, setup, details=details, max_iterations=max_iterations)
 
 

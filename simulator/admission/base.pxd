@@ -1,0 +1,20 @@
+"""Whether a request is let in: the one question an admission policy answers."""
+from libc.stdint cimport int32_t, int64_t
+
+from simulator.domain.request cimport Demand, Request
+from simulator.signals.view cimport View
+
+
+cdef class Admission:
+    cdef readonly View view             # the replicas behind the gate
+    cdef readonly bint reads_state      # it looks at them, or wants to hear when requests leave; set in __init__
+    cdef const Request* requests        # [row] of the workload, borrowed, like demands
+    cdef const Demand* demands
+    cdef object _owners                 # the arrays these pointers borrow from
+
+    # Whether request `row` is let in at `now_ns`: 1 or 0. Called once per request.
+    cdef int admit(self, int32_t row, int64_t now_ns) except -1 nogil
+
+    # What became of one that was let in: it was sent to a replica; it is gone, completed or not.
+    cdef int sent(self, int32_t row, int64_t now_ns) except -1 nogil
+    cdef int left(self, int32_t row, int64_t now_ns) except -1 nogil

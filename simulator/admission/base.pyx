@@ -1,0 +1,60 @@
+"""Whether a request is let in: the base of all admission policies."""
+from libc.stdint cimport int32_t, int64_t
+
+from simulator.domain.request cimport Demand, Request
+from simulator.signals.view cimport View
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class AdmissionContext:
+    """What an admission policy, a gateway queue or a saturation detector works with.
+
+    view : simulator.signals.view.View of the replicas behind the gate.
+    workload : simulator.workload.base.Workload; only what clients declare may be read.
+    classes : simulator.domain.slo_classes.SloClass by name: priority and targets of the SLO classes.
+    """
+
+    view: Any
+    workload: Any
+    classes: Any
+
+
+cdef class Admission:
+    """Base of all admission policies; a policy overrides `admit`.
+
+    A policy is built as `Policy(parameters, context)`, with its own frozen `Parameters` and an `AdmissionContext`.
+    """
+
+    def __cinit__(self, parameters, context, *_, **__):
+        cdef const Request[::1] requests = context.workload.requests
+        cdef const Demand[::1] demands = context.workload.demands
+        self.view = context.view
+        self._owners = context.workload
+        if len(requests):
+            self.requests, self.demands = &requests[0], &demands[0]
+
+    cdef int admit(self, int32_t row, int64_t now_ns) except -1 nogil:
+        return 1
+
+    cdef int sent(self, int32_t row, int64_t now_ns) except -1 nogil:
+        return 0
+
+    cdef int left(self, int32_t row, int64_t now_ns) except -1 nogil:
+        return 0
+
+    # The face for tests and exploration.
+
+    def lets_in(self, row, now_ns):
+        """Say whether a request is let in, as the engine would ask."""
+        return bool(self.admit(row, now_ns))
+
+    def note_sent(self, row, now_ns):
+        """Tell that a request was sent to a replica."""
+        self.sent(row, now_ns)
+
+    def note_left(self, row, now_ns):
+        """Tell that a request is gone."""
+        self.left(row, now_ns)

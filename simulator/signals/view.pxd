@@ -1,0 +1,41 @@
+"""What a router may see of its replicas, fresh or stale, and which of them changed."""
+from libc.stdint cimport int8_t, int32_t, int64_t
+
+from simulator.domain.replica_state cimport ReplicaAccount, ReplicaState
+
+
+cdef class View:
+    cdef readonly int32_t num_replicas      # routable or not; replicas are 0 .. num_replicas - 1 here
+    cdef ReplicaState* states               # [replica] as last seen by `look`
+    cdef ReplicaAccount* accounts           # [replica] exact at any time
+    cdef readonly object state_array        # the same as NumPy arrays, records.REPLICA_STATE and REPLICA_ACCOUNT
+    cdef readonly object account_array
+
+    # What those who look want, set when they are made. Counts change only when a replica acts; levels change on the way.
+    cdef public bint wants_counts           # waiting, running, loading, preemptions
+    cdef public bint wants_levels           # blocks, tokens, iterations
+
+    # Replicas of which an account or a seen state has changed since `forget_changes`, each once, in no special order.
+    # Kept for whoever updates scores as changes come.
+    cdef int32_t* changed
+    cdef readonly int32_t num_changed
+    cdef int8_t* _is_changed
+
+    # Bring `states` up to what can be known at `now_ns`. The engine overrides it; a plain View shows what was put in.
+    cdef int look(self, int64_t now_ns) except -1 nogil
+
+    # Leading whole blocks of the text of request `row` that are in the KV cache of a replica, as far as can be known at
+    # `now_ns`. The engine overrides it; a plain View knows of none.
+    cdef int32_t cached_blocks(self, int32_t replica, int32_t row, int64_t now_ns) except -1 nogil
+
+    cdef inline void mark(self, int32_t replica) noexcept nogil:
+        if not self._is_changed[replica]:
+            self._is_changed[replica] = True
+            self.changed[self.num_changed] = replica
+            self.num_changed += 1
+
+    cdef inline void forget_changes(self) noexcept nogil:
+        cdef int32_t i
+        for i in range(self.num_changed):
+            self._is_changed[self.changed[i]] = False
+        self.num_changed = 0

@@ -1,0 +1,50 @@
+"""What a router may see of its replicas, fresh or stale, and which of them changed."""
+from libc.stdint cimport int8_t, int32_t, int64_t
+from libc.stdlib cimport calloc, free
+
+from simulator.domain.replica_state cimport ReplicaAccount, ReplicaState
+
+import numpy as np
+
+from simulator.domain import records
+
+
+cdef class View:
+    """States and accounts of `num_replicas` replicas, at first empty and routable.
+
+    A plain View shows what is written into `state_array` and `account_array`; whoever writes there calls `touch`.
+    """
+
+    def __cinit__(self, int32_t num_replicas, *_, **__):
+        cdef ReplicaState[::1] states
+        cdef ReplicaAccount[::1] accounts
+        if num_replicas < 1:
+            raise ValueError(f"num_replicas must be >= 1, found {num_replicas}")
+        self.num_replicas = num_replicas
+        self.state_array = np.zeros(num_replicas, records.REPLICA_STATE)
+        self.account_array = np.zeros(num_replicas, records.REPLICA_ACCOUNT)
+        self.account_array["replica"] = np.arange(num_replicas)
+        self.account_array["node"] = self.account_array["unit"] = -1
+        self.account_array["is_routable"] = True
+        states, accounts = self.state_array, self.account_array
+        self.states, self.accounts = &states[0], &accounts[0]
+        self.changed = <int32_t*>calloc(num_replicas, sizeof(int32_t))
+        self._is_changed = <int8_t*>calloc(num_replicas, sizeof(int8_t))
+        if self.changed == NULL or self._is_changed == NULL:
+            raise MemoryError()
+        self.touch()
+
+    def __dealloc__(self):
+        free(self.changed)
+        free(self._is_changed)
+
+    cdef int look(self, int64_t now_ns) except -1 nogil:
+        return 0
+
+    cdef int32_t cached_blocks(self, int32_t replica, int32_t row, int64_t now_ns) except -1 nogil:
+        return 0
+
+    def touch(self, replica=None):
+        """Note that one replica, or all of them, changed (for Python and tests)."""
+        for each in range(self.num_replicas) if replica is None else [replica]:
+            self.mark(each)
