@@ -8,7 +8,8 @@ from simulator.domain import records
 from simulator.domain.deployment import Deployment
 from simulator.domain.facts import load_accelerator, load_model
 from simulator.domain.parallelism import Parallelism
-from simulator.engine.build import EngineSetup, Hooks, Policies, build_cluster
+from simulator.engine.build import build
+from simulator.engine.plan import ClusterPlan, Front, Hooks, Pool
 from simulator.engine.recorder import Recorder
 from simulator.latency.linear import Linear, LinearParameters
 from simulator.latency.roofline import Roofline, RooflineParameters
@@ -37,7 +38,7 @@ class Case:
     """One measurement; the defaults are those of the lower bound.
 
     rate_per_s : requests a second at each replica. 25 are 0.8 of what a replica can sustain with these lengths.
-    num_gpu_blocks : of each replica. system_prompts : see `traffic.chat`. engine : further fields of EngineSetup.
+    num_gpu_blocks : of each replica. system_prompts : see `traffic.chat`. engine : further fields of ClusterPlan. front : what stands before the replicas; None: round robin.
     backend : "linear" or "roofline" (Llama-3.1-8B on one H100; the linear prices are close to it).
     """
 
@@ -48,6 +49,7 @@ class Case:
     num_gpu_blocks: int = UNLIMITED_BLOCKS
     backend: str = "linear"
     engine: dict = field(default_factory=dict)
+    front: Front | None = None
 
     def traffic(self):
         """Draw the requests."""
@@ -80,13 +82,12 @@ class Prepared:
         """Return a new cluster with all requests still to come."""
         case = self.case
         self.workload.requests[:] = self._untouched
-        setup = EngineSetup(num_gpu_blocks=case.num_gpu_blocks, block_size=16, max_model_len=16384,
-                            replicas=case.replicas, **case.engine)
-        policies = Policies(Vllm, VllmParameters(), _latency(case.backend),
-                            RoundRobin, RoundRobinParameters())
+        pool = Pool(Vllm, VllmParameters(), _latency(case.backend), num_gpu_blocks=case.num_gpu_blocks, block_size=16,
+                    max_model_len=16384, replicas=case.replicas)
+        plan = ClusterPlan((pool,), case.front or Front(RoundRobin, RoundRobinParameters()), **case.engine)
         sink = sink or NoSink()
         recorder = Recorder(sink, sink.wants_iterations, sink.wants_tokens)
-        return build_cluster(self.workload, policies, setup, Hooks(recorder))
+        return build(self.workload, plan, Hooks(recorder))
 
     def total(self, name):
         """Return a field of the replicas' statistics of the last run, summed."""

@@ -7,7 +7,8 @@ from cases import Case, NoSink, Prepared
 from limit import Unavailable
 from pairs import cpu_s
 
-from simulator.engine.build import EngineSetup, Hooks, Policies, build_cluster
+from simulator.engine.build import build
+from simulator.engine.plan import ClusterPlan, Front, Hooks, Pool
 from simulator.engine.recorder import Recorder
 from simulator.latency.linear import Linear
 from simulator.routing.round_robin import RoundRobin, RoundRobinParameters
@@ -29,9 +30,10 @@ class Timed(Prepared):
     def cluster(self, sink=None):
         """Return a new cluster with all requests still to come."""
         self.workload.requests[:] = self._untouched
-        setup = EngineSetup(num_gpu_blocks=CASE.num_gpu_blocks, block_size=16, max_model_len=16384)
-        policies = Policies(Vllm, VllmParameters(), self.model, RoundRobin, RoundRobinParameters())
-        return build_cluster(self.workload, policies, setup, Hooks(Recorder(sink or NoSink(), False, False)))
+        pool = Pool(Vllm, VllmParameters(), self.model, num_gpu_blocks=CASE.num_gpu_blocks, block_size=16,
+                    max_model_len=16384)
+        plan = ClusterPlan((pool,), Front(RoundRobin, RoundRobinParameters()))
+        return build(self.workload, plan, Hooks(Recorder(sink or NoSink(), False, False)))
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from simulator import registry
+from simulator.admission.gateway_queue import GatewayQueue
 from simulator.config.experiment import Experiment
 from simulator.config.huggingface import read_config
 from simulator.domain.deployment import Deployment
@@ -12,7 +13,9 @@ from simulator.domain.facts import load_accelerator, load_model, load_node
 from simulator.domain.host import HostParameters
 from simulator.domain.memory_plan import DoesNotFit, MemoryPlan, plan
 from simulator.domain.parallelism import Parallelism
-from simulator.engine.build import EngineSetup, Hooks, Policies, build_cluster
+from simulator.domain.slo_classes import by_name
+from simulator.engine.build import build as build_cluster
+from simulator.engine.plan import ClusterPlan, Front, Hooks, Pool
 from simulator.engine.recorder import Recorder
 from simulator.errors import InputErrors, KeyFault, collect_faults
 from simulator.workload.base import Workload
@@ -36,7 +39,7 @@ class Site:
 
 
 def survey(experiment: Experiment) -> Site:
-    """Work out deployment, longest text and KV blocks of an experiment.
+    """Work out deployment, longest text and KV blocks of an experiment, or of one of its pools; likewise below.
 
     Raises
     ------
@@ -64,9 +67,10 @@ def prepare(experiment: Experiment) -> Workload:
     InputErrors
         What is wrong with facts, memory plan, latency model and workload.
     """
-    workload, _ = collect_faults(
+    workload, *_ = collect_faults(
         lambda: load_workload(experiment.workload, experiment.seed),
-        lambda: latency_model(experiment, survey(experiment)))
+        *[lambda pool=pool: _of_pool(experiment, pool, lambda: latency_model(pool, survey(pool)))
+          for pool in experiment.all_pools()])
     return workload
 
 
@@ -77,21 +81,57 @@ def build(experiment: Experiment, workload, sink, monitor=None):
     sink : takes rows while the cluster runs; says with `wants_iterations` and `wants_tokens` which.
     monitor : called as `monitor(clock_ns, finished) -> bool` every few milliseconds; True stops the run.
     """
-    site = survey(experiment)
-    engine, routing = experiment.engine, experiment.cluster.routing
-    replicas = experiment.topology.replicas
-    model = latency_model(experiment, site)
-    setup = EngineSetup(
-        num_gpu_blocks=site.num_gpu_blocks, block_size=engine.block_size, max_model_len=site.max_model_len,
-        enable_prefix_caching=engine.enable_prefix_caching, replicas=replicas, host=host_times(experiment, model),
-        fast_forward=engine.fast_forward, seed=experiment.seed,
-        horizon_ns=None if math.isinf(experiment.horizon_s) else round(experiment.horizon_s * 1e9))
-    policies = Policies(
-        scheduler=registry.load("scheduler", engine.scheduler), parameters=engine.parameters,
-        latency=model,
-        router=registry.load("router", routing.policy), router_parameters=routing.parameters)
+    plan = ClusterPlan(
+        tuple(_pool(pool) for pool in experiment.all_pools()), _front(experiment),
+        fast_forward=experiment.engine.fast_forward, seed=experiment.seed,
+        horizon_ns=None if math.isinf(experiment.horizon_s) else round(experiment.horizon_s * 1e9),
+        keeps_journeys=_has_a_gate(experiment.cluster))
     recorder = Recorder(sink, sink.wants_iterations, sink.wants_tokens)
-    return build_cluster(workload, policies, setup, Hooks(recorder, monitor))
+    return build_cluster(workload, plan, Hooks(recorder, monitor))
+
+
+def _pool(pool) -> Pool:
+    site, engine, topology = survey(pool), pool.engine, pool.topology
+    model = latency_model(pool, site)
+    gpus = topology.tensor_parallel * topology.pipeline_parallel * topology.data_parallel
+    return Pool(
+        scheduler=registry.load("scheduler", engine.scheduler), parameters=engine.parameters, latency=model,
+        num_gpu_blocks=site.num_gpu_blocks, block_size=engine.block_size, max_model_len=site.max_model_len,
+        enable_prefix_caching=engine.enable_prefix_caching, host=host_times(pool, model), name=pool.name,
+        replicas=topology.replicas if pool.replicas is None else pool.replicas, max_replicas=pool.max_replicas,
+        model=pool.serves, infer_type=pool.infer_type, nodes_per_unit=pool.nodes_per_unit,
+        replicas_per_node=max(load_node(topology.node).num_accelerators // gpus, 1) if topology.node else 1)
+
+
+def _front(experiment: Experiment) -> Front:
+    cluster = experiment.cluster
+    routing, admission = cluster.routing, cluster.admission
+    return Front(
+        router=registry.load("router", routing.policy), router_parameters=routing.parameters,
+        admission=None if admission.policy == "always" else registry.load("admission", admission.policy),
+        admission_parameters=admission.parameters,
+        queue=None if cluster.gateway_queue is None else GatewayQueue, queue_parameters=cluster.gateway_queue,
+        classes=by_name(experiment.slo.classes),
+        snapshot_interval_ns=round(routing.snapshot_refresh_interval_s * 1e9),
+        admission_latency_ns=round(admission.latency_s * 1e9), routing_latency_ns=round(routing.latency_s * 1e9))
+
+
+def _has_a_gate(cluster) -> bool:
+    """Say whether requests may not reach a replica at once."""
+    return (cluster.admission.policy != "always" or cluster.gateway_queue is not None
+            or cluster.admission.latency_s > 0 or cluster.routing.latency_s > 0)
+
+
+def _of_pool(experiment: Experiment, pool, work):
+    """Return what `work` does; its faults name the pool."""
+    try:
+        return work()
+    except InputErrors as errors:
+        if not experiment.pools:
+            raise
+        prefix = f"pools.{pool.name}."
+        raise InputErrors([KeyFault(prefix + fault) if isinstance(fault, KeyFault) else fault
+                           for fault in errors.faults]) from None
 
 
 def latency_model(experiment: Experiment, site: Site):
@@ -112,7 +152,17 @@ def latency_model(experiment: Experiment, site: Site):
         collective["collective"] = _built(model, "latency.collective", latency.collective.parameters, site.deployment)
     model = _built(backend, "latency", latency.parameters, site.deployment, **collective)
     model.set_host(latency.host.iteration_us, latency.resolution_us)
+    if experiment.topology.pipeline_parallel > 1:
+        model.set_stages(layers_of_stages(site.deployment, experiment.topology.pipeline_parallel))
     return model
+
+
+def layers_of_stages(deployment: Deployment | None, num_stages: int) -> list[int]:
+    """Return how many layers each pipeline stage holds; one each where no model is named."""
+    if deployment is None:
+        return [1] * num_stages
+    ways, model = deployment.parallelism, deployment.model
+    return [len(ways.layers_of_stage(model, stage)) for stage in range(num_stages)]
 
 
 def host_times(experiment: Experiment, model) -> HostParameters:

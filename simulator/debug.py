@@ -4,8 +4,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from simulator.domain import records
-from simulator.engine.build import EngineSetup, Hooks, Policies, build_cluster
+from simulator.engine.build import build
 from simulator.engine.debug import IterationLimit, StepLog
+from simulator.engine.plan import ClusterPlan, Hooks
 from simulator.engine.recorder import Recorder
 
 
@@ -19,6 +20,7 @@ class Recording:
         - scheduled [(row, tokens)], hits {row: tokens} of admissions, drafts {row: n}, preempted [rows];
         - running [rows], waiting [rows], free_blocks, evicted [blocks], cached_hashes, blocks {row: [blocks]},
           free_queue [blocks], all as they stand after the decision;
+        - stages [(start_ns, end_ns)] with several pipeline stages;
         - finished [rows], free_blocks_end, free_queue_end, as they stand when its iteration has ended; absent if none
           did.
     token_times : {row: [ns]}, observed.
@@ -38,7 +40,7 @@ class Recording:
     complete: bool
 
 
-def record(workload, policies: Policies, setup: EngineSetup, *, details=True, max_iterations=None) -> Recording:
+def record(workload, plan: ClusterPlan, *, details=True, max_iterations=None) -> Recording:
     """Run a workload and return everything it did; `workload.requests` is written to.
 
     details : keep `steps`, with block tables; iterations are then taken one at a time.
@@ -46,7 +48,7 @@ def record(workload, policies: Policies, setup: EngineSetup, *, details=True, ma
     """
     tables, log = _Tables(), StepLog(max_iterations) if details else None
     hooks = Hooks(recorder=Recorder(tables, iterations=True, tokens=True), observer=log)
-    cluster = build_cluster(workload, policies, replace(setup, tracks_identity=True) if details else setup, hooks)
+    cluster = build(workload, replace(plan, tracks_identity=True) if details else plan, hooks)
     if details:
         for replica in cluster.replicas:
             replica.scheduler.kv.log_evictions()

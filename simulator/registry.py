@@ -43,9 +43,52 @@ KINDS = {
         "flow": "simulator.latency.collective_flow:Flow",
         "table": "simulator.latency.collective_table:Table",
     }, "simulator.latency.collective:CollectiveModel"),
+    "admission": Kind("admission policy", "policy", {
+        "always": "simulator.admission.always:Always",
+        "reject_all": "simulator.admission.reject_all:RejectAll",
+        "saturation_shed": "simulator.admission.saturation_shed:SaturationShed",
+        "tenant_budgets": "simulator.admission.tenant_budgets:TenantBudgets",
+        "tier_shed": "simulator.admission.tier_shed:TierShed",
+        "token_bucket": "simulator.admission.token_bucket:TokenBucket",
+    }, "simulator.admission.base:Admission"),
+    "saturation": Kind("saturation detector", "detector", {
+        "concurrency": "simulator.admission.saturation_concurrency:Concurrency",
+        "never": "simulator.admission.saturation_never:Never",
+        "utilisation": "simulator.admission.saturation_utilisation:Utilisation",
+    }, "simulator.admission.saturation_base:SaturationDetector"),
     "router": Kind("router", "policy", {
+        "always_busiest": "simulator.routing.always_busiest:AlwaysBusiest",
+        "cache_aware": "simulator.routing.cache_aware:CacheAware",
+        "consistent_hash": "simulator.routing.consistent_hash:ConsistentHash",
+        "dynamo": "simulator.routing.dynamo:Dynamo",
+        "kvaware": "simulator.routing.kvaware:Kvaware",
+        "least_loaded": "simulator.routing.least_loaded:LeastLoaded",
+        "power_of_two": "simulator.routing.power_of_two:PowerOfTwo",
+        "prefix_threshold": "simulator.routing.prefix_threshold:PrefixThreshold",
+        "prefixaware": "simulator.routing.prefixaware:Prefixaware",
+        "random": "simulator.routing.random:Random",
         "round_robin": "simulator.routing.round_robin:RoundRobin",
+        "session": "simulator.routing.session:Session",
+        "vllm_dp": "simulator.routing.vllm_dp:VllmDp",
+        "vtc": "simulator.routing.vtc:Vtc",
+        "weighted": "simulator.routing.weighted:Weighted",
     }, "simulator.routing.base:Router"),
+    "scorer": Kind("scorer", "name", {
+        "active-requests": "simulator.routing.load_scorers:ActiveRequests",
+        "kv-utilization": "simulator.routing.load_scorers:KvUtilization",
+        "latency-headroom": "simulator.routing.latency_scorer:LatencyHeadroom",
+        "load-aware": "simulator.routing.load_scorers:LoadAware",
+        "load-balance": "simulator.routing.load_scorers:LoadBalance",
+        "lora-affinity": "simulator.routing.affinity_scorers:LoraAffinity",
+        "no-hit-lru": "simulator.routing.prefix_scorers:NoHitLru",
+        "precise-prefix-cache": "simulator.routing.prefix_scorers:PrecisePrefixCache",
+        "prefix-affinity": "simulator.routing.prefix_scorers:PrefixAffinity",
+        "queue-depth": "simulator.routing.load_scorers:QueueDepth",
+        "running-requests": "simulator.routing.load_scorers:RunningRequests",
+        "session-affinity": "simulator.routing.affinity_scorers:SessionAffinity",
+        "token-load": "simulator.routing.load_scorers:TokenLoad",
+        "vllm-dp": "simulator.routing.load_scorers:VllmDpScorer",
+    }, "simulator.routing.scorer:Scorer"),
     "workload": Kind("workload", "type", {
         "synthetic": "simulator.workload.synthetic:Synthetic",
         "trace": "simulator.workload.trace:Trace",
@@ -77,7 +120,7 @@ KINDS = {
 # A user's module -> the class in it that was loaded last, "module:Class".
 _user_classes: dict[str, str] = {}
 # Modules of ours that do nothing but ask a user's class, by the base of that class.
-_ASKING = ("simulator.latency.python_model",)
+_ASKING = ("simulator.latency.python_model", "simulator.routing.python_router", "simulator.routing.python_scorer")
 
 
 class NoParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

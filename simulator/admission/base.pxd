@@ -1,6 +1,7 @@
 """Whether a request is let in: the one question an admission policy answers."""
 from libc.stdint cimport int32_t, int64_t
 
+from simulator.admission.class_table cimport ClassTable
 from simulator.domain.request cimport Demand, Request
 from simulator.signals.view cimport View
 
@@ -10,6 +11,7 @@ cdef class Admission:
     cdef readonly bint reads_state      # it looks at them, or wants to hear when requests leave; set in __init__
     cdef const Request* requests        # [row] of the workload, borrowed, like demands
     cdef const Demand* demands
+    cdef readonly ClassTable classes    # priorities of the requests
     cdef object _owners                 # the arrays these pointers borrow from
 
     # Whether request `row` is let in at `now_ns`: 1 or 0. Called once per request.

@@ -1,6 +1,7 @@
 """Whether a request is let in: the base of all admission policies."""
 from libc.stdint cimport int32_t, int64_t
 
+from simulator.admission.class_table cimport ClassTable
 from simulator.domain.request cimport Demand, Request
 from simulator.signals.view cimport View
 
@@ -15,11 +16,16 @@ class AdmissionContext:
     view : simulator.signals.view.View of the replicas behind the gate.
     workload : simulator.workload.base.Workload; only what clients declare may be read.
     classes : simulator.domain.slo_classes.SloClass by name: priority and targets of the SLO classes.
+    num_slots : requests that the replicas behind the gate can run at once: the sum of their max_num_seqs.
+    make : called as `make(kind, section, context)`, builds what a nested table chooses: the class of a registry kind
+        that its `policy` or `detector` names, with its `parameters`.
     """
 
     view: Any
     workload: Any
     classes: Any
+    num_slots: int = 0
+    make: Any = None
 
 
 cdef class Admission:
@@ -32,6 +38,7 @@ cdef class Admission:
         cdef const Request[::1] requests = context.workload.requests
         cdef const Demand[::1] demands = context.workload.demands
         self.view = context.view
+        self.classes = ClassTable(context.workload, context.classes)
         self._owners = context.workload
         if len(requests):
             self.requests, self.demands = &requests[0], &demands[0]

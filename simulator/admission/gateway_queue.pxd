@@ -1,5 +1,16 @@
-"""Where admitted requests wait until a replica can take them."""
-from libc.stdint cimport int32_t, int64_t
+"""Where admitted requests wait until a replica can take them.
+
+A request waits in the line of its SLO class, and in the flow of its tenant within that line. All lines are first in,
+first out, under any order of dispatch: what is next is found among the heads of lines or of one tenant's flows, what is
+newest among the tails. Every operation costs O(classes), whatever waits.
+"""
+cimport cython
+from libc.stdint cimport int8_t, int32_t, int64_t
+
+from simulator.admission.class_table cimport ClassTable
+from simulator.admission.saturation_base cimport SaturationDetector
+from simulator.admission.tenant_flows cimport TenantFlows
+from simulator.core.index_list cimport IndexLinks, IndexList
 
 
 cdef enum OfferOutcome:
@@ -7,12 +18,33 @@ cdef enum OfferOutcome:
     REFUSED = 1                 # no room
 
 
+cdef struct Entry:              # 16 bytes a row
+    int64_t place               # in the order of offers, from 1; or ABSENT, or IN_FLIGHT
+    int64_t offered_ns
+
+
+cdef struct Line:               # one SLO class
+    IndexList waiting           # in the order of offers
+    IndexList in_flight         # in the order in which they were sent; only if they may be recalled
+    int32_t band
+
+
+cdef struct Band:               # classes of equal priority
+    int32_t first_line          # its lines stand side by side
+    int32_t end_line
+    int32_t size                # rows that wait
+    int32_t priority
+    int32_t last_tenant         # served last, by rank; -1: none yet
+    int8_t is_open              # a request of it has come
+
+
+@cython.final
 cdef class GatewayQueue:
     cdef readonly int64_t size          # rows that wait
-    cdef readonly int64_t ttl_ns        # a request that waited so long is removed; 0: never
+    cdef readonly int64_t ttl_ns        # a request that waited so long is to be removed; 0: never
     cdef readonly int64_t tick_ns       # a dispatch is tried every so often while rows wait; 0: no ticks
-    cdef readonly bint tries_on_departure       # a dispatch is tried when a request leaves a replica
-    cdef readonly bint tries_until_held         # at each occasion as many as go; else one
+    cdef readonly bint tries_on_departure       # a dispatch is tried for each request that leaves a replica
+    cdef readonly bint reads_state      # its detector looks at replicas
     cdef readonly int32_t evicted       # by the last `offer`, to make room; -1: none
     cdef readonly int32_t recalled      # by the last `next`: a request in flight that is to be taken off its replica and
                                         # lost, so that more urgent ones pass; -1: none
@@ -23,9 +55,48 @@ cdef class GatewayQueue:
     # Take out the row that is to be routed now; -1: none, since nothing waits or the replicas are saturated.
     cdef int32_t next(self, int64_t now_ns) except -2 nogil
 
-    # Take out a row that timed out or was recalled; 1 if it was there.
+    # Take out a row whose client gave up; 1 if it was there.
     cdef bint remove(self, int32_t row) noexcept nogil
 
-    # A request that went through here was sent to a replica; it is gone.
+    # When the row that waits longest is to be removed; NEVER_NS: none waits, or they may wait for ever.
+    cdef int64_t expiry_ns(self) noexcept nogil
+
+    # Take out a row that has waited for ttl_ns; -1: none.
+    cdef int32_t expire(self, int64_t now_ns) noexcept nogil
+
+    # A request that went through here was sent to a replica; it is gone from there.
     cdef int sent(self, int32_t row, int64_t now_ns) except -1 nogil
     cdef int left(self, int32_t row, int64_t now_ns) except -1 nogil
+
+    cdef SaturationDetector _detector
+    cdef ClassTable _classes
+    cdef int32_t _num_rows
+    cdef Entry* _entries                # [row]
+    cdef IndexLinks _links              # of lines; a row is in one at most, waiting or in flight
+    cdef Line* _lines                   # [line] the most urgent first
+    cdef int32_t* _line_of              # [class]
+    cdef int32_t _num_lines
+    cdef Band* _bands                   # [band] the most urgent first; behind them one of all lines
+    cdef int32_t _num_bands
+    cdef int64_t _places                # given so far
+
+    cdef TenantFlows _flows             # the same rows by tenant; None without fairness
+
+    cdef int64_t _max_requests          # NEVER_NS: any number
+    cdef int64_t _max_per_band
+    cdef double _lowest_ceiling
+    cdef int8_t _order                  # Order, as in gateway_queue.pyx; likewise below
+    cdef int8_t _shedding
+    cdef bint _is_fair
+    cdef bint _recalls
+
+    cdef void _take(self, int32_t row) noexcept nogil
+    cdef int32_t _victim(self, int32_t for_band) noexcept nogil
+    cdef int32_t _recallable(self) noexcept nogil
+    cdef int32_t _open_band(self, double saturation) noexcept nogil
+    cdef int32_t _head_of(self, int32_t band) noexcept nogil
+    cdef int64_t _deadline(self, int32_t row) noexcept nogil
+    cdef bint _goes_before(self, int32_t row, int32_t other) noexcept nogil
+
+    # Raise RuntimeError if lines, flows, bands and entries do not agree with each other.
+    cpdef int check(self) except -1 nogil

@@ -2,15 +2,13 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from simulator import registry
 from simulator.config.layers import Path
 
 Fault = tuple[Path, str]
 
-BACKENDS_THAT_NEED_A_MODEL = frozenset({"roofline"})
-NOT_SUPPORTED_YET = ("pipeline_parallel", "data_parallel")
 
-
-def check(sections: Mapping[str, Any], missing: object, fault: Callable[[Path, str], None]) -> None:
+def check_all(sections: Mapping[str, Any], missing: object, fault: Callable[[Path, str], None]) -> None:
     """Report every contradiction between the keys of an experiment.
 
     Parameters
@@ -18,11 +16,35 @@ def check(sections: Mapping[str, Any], missing: object, fault: Callable[[Path, s
     sections : the fields of an Experiment; what depends on one that could not be read, `missing`, is not checked.
     fault : takes the path of a key and what is wrong with it.
     """
+    pools = sections["pools"]
+    if pools is missing:
+        return
+    if not pools:
+        _check(sections, missing, fault)
+    for i, pool in enumerate(pools):
+        fields = {name: getattr(pool, name) for name in pool.__struct_fields__}
+        _check(fields, missing, lambda path, message, i=i: fault(("pools", i, *path), message))
+    for path, message in _names(pools):
+        fault(path, message)
+
+
+def _check(sections: Mapping[str, Any], missing: object, fault: Callable[[Path, str], None]) -> None:
     for find_faults, names in CHECKS:
         needed = [sections[name] for name in names]
         if not any(section is missing for section in needed):
             for path, message in find_faults(*needed):
                 fault(path, message)
+
+
+def _names(pools) -> Iterator[Fault]:
+    names = [pool.name for pool in pools]
+    for i, name in enumerate(names):
+        if name in names[:i]:
+            yield ("pools", i, "name"), f'two pools are named "{name}"'
+    for i, pool in enumerate(pools):
+        most, replicas = pool.max_replicas, pool.topology.replicas if pool.replicas is None else pool.replicas
+        if most is not None and most < replicas:
+            yield ("pools", i, "max_replicas"), f"expected at least replicas = {replicas}, found {most}"
 
 
 def _model_source(model) -> Iterator[Fault]:
@@ -31,8 +53,8 @@ def _model_source(model) -> Iterator[Fault]:
 
 
 def _presence(model, hardware, engine, latency) -> Iterator[Fault]:
-    by_both = []
-    if latency.backend in BACKENDS_THAT_NEED_A_MODEL:
+    by_both, backend = [], registry.load("latency", latency.backend)
+    if backend.needs_deployment or backend.takes_collective:
         by_both.append(f'latency.backend = "{latency.backend}"')
     if engine.num_gpu_blocks is None:
         by_both.append("engine.num_gpu_blocks, which is not given")
@@ -43,9 +65,15 @@ def _presence(model, hardware, engine, latency) -> Iterator[Fault]:
 
 
 def _topology(topology) -> Iterator[Fault]:
-    for key in NOT_SUPPORTED_YET:
-        if getattr(topology, key) > 1:
-            yield ("topology", key), f"only 1 is supported yet, found {getattr(topology, key)}"
+    if topology.data_parallel > 1:
+        yield ("topology", "data_parallel"), f"only 1 is supported yet, found {topology.data_parallel}"
+
+
+def _pipeline(topology, engine) -> Iterator[Fault]:
+    if topology.pipeline_parallel > 1 and getattr(engine.parameters, "async_scheduling", False):
+        yield ("engine", "async_scheduling"), (
+            f"expected false with topology.pipeline_parallel = {topology.pipeline_parallel}, found true: the stages "
+            "already execute several batches at once")
 
 
 def _batch_limits(engine) -> Iterator[Fault]:
@@ -68,5 +96,6 @@ CHECKS = (
     (_model_source, ("model",)),
     (_presence, ("model", "hardware", "engine", "latency")),
     (_topology, ("topology",)),
+    (_pipeline, ("topology", "engine")),
     (_batch_limits, ("engine",)),
 )

@@ -8,15 +8,17 @@ import msgspec
 
 from simulator import registry
 from simulator.config.experiment import Experiment
-from simulator.config.fields import Field, alternatives, bare, element_of, is_struct, table_of
+from simulator.config.fields import Field, alternatives, bare, element_of, is_struct, table_of, unit_in
 from simulator.config.words import allowed_in, show
 from simulator.domain import facts
 from simulator.errors import InputErrors, did_you_mean
 
-# Units stand in names; the longest ending counts.
+# Units stand in names; the longest ending counts. Where a name has none, the declaration may say it: see fields.py.
 UNITS = {
-    "_flops_per_s": "FLOP/s", "_bytes_per_s": "B/s", "_per_s": "1/s", "_s": "s", "_ms": "ms", "_us": "us", "_ns": "ns",
-    "_bytes": "B", "_tokens": "tokens", "_watts": "W", "tokens": "tokens",
+    "_flops_per_s": "FLOP/s", "_bytes_per_s": "B/s", "_gb_per_s": "GB/s", "_gbps": "Gbit/s",
+    "_tokens_per_s": "tokens/s", "_per_s": "1/s", "_per_hour": "1/h",
+    "_s": "s", "_ms": "ms", "_us": "us", "_ns": "ns", "_bytes": "B", "_watts": "W",
+    "tokens": "tokens", "block_size": "tokens", "max_model_len": "tokens", "_token_threshold": "tokens",
 }
 FACTS = {"model": facts.load_model, "hardware": facts.load_accelerator, "node": facts.load_node}
 TITLES = {"model": "model", "hardware": "hardware", "node": "node", "table": "table"} | {
@@ -114,7 +116,7 @@ def _rows(field: Field, prefix: str = "") -> Iterator[tuple[str, ...]]:
         default = "" if is_struct(field.hint) else "required"
     else:
         default = "" if field.default is None else show(field.default)
-    yield name, allowed_in(field), default, unit_of(field.name), field.description
+    yield name, allowed_in(field), default, unit_in(field.hint) or unit_of(field.name), field.description
     for option in alternatives(field.hint):
         element = element_of(option)
         for struct, prefix in ((option, f"{name}."), (element, f"{name}[].")):

@@ -10,7 +10,9 @@ import msgspec
 from msgspec import Meta
 
 from simulator.domain.dtypes import KvCacheDtype, WeightDtype
+from simulator.domain.gateway import GatewayQueueParameters
 from simulator.domain.host import HostParameters
+from simulator.domain.slo_classes import SloClass, by_name
 
 LAST_SECOND = 9e9       # the clock, int64 nanoseconds, ends soon after
 
@@ -86,17 +88,40 @@ class Latency(Section, kw_only=True):
     parameters: Annotated[Any, Meta(extra={"kind": "latency"})]
 
 
-class Admission(Section, kw_only=True):
-    """Whether a request is let in, [cluster.admission]."""
+class Pool(Section, kw_only=True):
+    """Equal replicas, [[pools]]; its tables are laid over those of the experiment."""
 
-    policy: Annotated[Literal["always"], Meta(description="always: every request is let in")] = "always"
+    name: Annotated[str, Meta(min_length=1, description="of the pool, in results and messages")]
+    replicas: Annotated[Annotated[int, Meta(ge=0, le=2**20)] | None, Meta(description=(
+        "serving instances at time 0; default: topology.replicas"))] = None
+    max_replicas: Annotated[Count | None, Meta(description="that autoscaling may reach; default: replicas")] = None
+    serves: Annotated[str | None, Meta(description=(
+        "requests whose column model says so; default: all that no other pool serves"))] = None
+    infer_type: Annotated[Literal["neutral", "prefill", "decode"], Meta(description=(
+        "what it computes; neutral: whole requests"))] = "neutral"
+    nodes_per_unit: Annotated[Count, Meta(description="nodes that fail together, a rack for instance")] = 1
+    cost_per_hour: Annotated[float, Meta(ge=0, le=1e9, description="of a replica, in any currency")] = 0.0
+    model: Annotated[Model | None, Meta(description="over [model]")] = None
+    hardware: Annotated[Hardware | None, Meta(description="over [hardware]")] = None
+    topology: Annotated[Topology, Meta(description="over [topology]")]
+    engine: Annotated[Engine, Meta(description="over [engine]")]
+    latency: Annotated[Latency, Meta(description="over [latency]")]
+
+
+class Admission(Section, kw_only=True):
+    """Whether a request is let in, [cluster.admission], with the policy's own keys."""
+
+    policy: Annotated[str, Meta(description="whether a request is let in")] = "always"
+    latency_s: Annotated[float, Meta(ge=0, le=1e6, description="the decision takes that long")] = 0.0
+    parameters: Annotated[Any, Meta(extra={"kind": "admission"})]
 
 
 class Scorer(Section, kw_only=True):
-    """One of the scores that a router adds up, [[cluster.routing.scorers]]."""
+    """One of the scores that a router adds up, [[cluster.routing.scorers]], with the scorer's own keys."""
 
     name: Annotated[str, Meta(description="what is scored")]
     weight: Annotated[float, Meta(gt=0, description="the share of this score in the sum, in any unit")]
+    parameters: Annotated[Any, Meta(extra={"kind": "scorer"})]
 
 
 class Routing(Section, kw_only=True):
@@ -105,6 +130,7 @@ class Routing(Section, kw_only=True):
     policy: Annotated[str, Meta(description="which replica gets a request")] = "round_robin"
     snapshot_refresh_interval_s: Annotated[float, Meta(ge=0, le=1e6, description=(
         "age up to which the router's view of the replicas is reused; 0: always live"))] = 0.0
+    latency_s: Annotated[float, Meta(ge=0, le=1e6, description="the decision takes that long")] = 0.0
     scorers: Annotated[tuple[Scorer, ...], Meta(description=(
         "what a policy that scores replicas adds up; other policies ignore it"))] = ()
     parameters: Annotated[Any, Meta(extra={"kind": "router"})]
@@ -113,7 +139,9 @@ class Routing(Section, kw_only=True):
 class Cluster(Section, kw_only=True):
     """What stands before the replicas, [cluster]."""
 
-    admission: Annotated[Admission, Meta(description="whether a request is let in")]
+    admission: Annotated[Admission, Meta(description="whether a request is let in, with the keys of its policy")]
+    gateway_queue: Annotated[GatewayQueueParameters | None, Meta(description=(
+        "where requests wait until replicas can take them; absent: they are routed at once"))] = None
     routing: Annotated[Routing, Meta(description="which replica gets a request, with the keys of its router")]
 
 
@@ -130,6 +158,10 @@ class Slo(Section, kw_only=True):
     ttft_ms: Annotated[BoundMs | None, Meta(description="time to first token")] = None
     tpot_ms: Annotated[BoundMs | None, Meta(description="time per output token after the first")] = None
     e2el_ms: Annotated[BoundMs | None, Meta(description="end-to-end latency")] = None
+    classes: Annotated[tuple[SloClass, ...], Meta(description="priorities, and bounds that win over those above")] = ()
+
+    def __post_init__(self):
+        by_name(self.classes)       # refuses two of one name
 
 
 class Output(Section, kw_only=True):
@@ -155,6 +187,7 @@ class Experiment(Section, kw_only=True):
     topology: Annotated[Topology, Meta(description="how many accelerators, and who holds what")]
     engine: Annotated[Engine, Meta(description="the serving engine, with the keys of its scheduler")]
     latency: Annotated[Latency, Meta(description="how long an iteration takes, with the keys of its backend")]
+    pools: Annotated[tuple[Pool, ...], Meta(description="replicas of several kinds; absent: all are alike")] = ()
     cluster: Annotated[Cluster, Meta(description="what stands before the replicas")]
     workload: Annotated[Workload, Meta(description="the requests, with the keys of their type")]
     slo: Annotated[Slo, Meta(description="bounds for goodput")]
@@ -163,3 +196,9 @@ class Experiment(Section, kw_only=True):
     def __post_init__(self):
         if self.horizon_s > LAST_SECOND:
             msgspec.structs.force_setattr(self, "horizon_s", math.inf)
+
+    def all_pools(self) -> tuple[Pool, ...]:
+        """Return the pools; where the experiment has none, the one that its tables describe."""
+        return self.pools or (Pool(
+            name="default", replicas=self.topology.replicas, model=self.model, hardware=self.hardware,
+            topology=self.topology, engine=self.engine, latency=self.latency),)

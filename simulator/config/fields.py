@@ -5,6 +5,7 @@ msgspec knows:
 
 - `{"path": True}`: the name of a file, relative to the TOML file that mentions it;
 - `{"inf": True}`: infinity is a value too;
+- `{"unit": TEXT}`: what the number counts, where the name of the parameter does not end in a unit;
 - `{"facts": KIND}`: the name of a model, accelerator ("hardware") or node, or the path of a file of that form;
 - `{"kind": KIND}`, on the field `parameters`: the table chooses a class of that registry kind by name; what it holds
   beside the fields of its own Struct is read by the `Parameters` of the chosen class.
@@ -87,6 +88,13 @@ def element_of(hint: Any) -> Any:
     inner = bare(hint)
     is_list = get_origin(inner) is list or (get_origin(inner) is tuple and get_args(inner)[-1] is Ellipsis)
     return get_args(inner)[0] if is_list else None
+
+
+def unit_in(hint: Any) -> str:
+    """Return the unit that an annotation or a part of it says, or the empty text."""
+    parts = [part for part in alternatives(hint) if part is not hint] + [element_of(hint)]
+    inner = (unit_in(part) for part in parts if part is not None)
+    return extra_of(hint).get("unit") or next(filter(None, inner), "")
 
 
 def node_of(hint: Any) -> inspect.Type:

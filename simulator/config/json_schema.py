@@ -49,7 +49,9 @@ def _choices(struct: type, kind: str, keys: tuple[str, ...], definitions: dict) 
     for name in registry.KINDS[kind].entries:
         reference = f"{struct.__name__}.{name}"
         parameters = registry.parameters_of(registry.load(kind, name))
-        definitions[reference] = _table(parameters, keys, definitions)
+        if reference not in definitions:
+            definitions[reference] = {}         # a policy may wrap another of its kind
+            definitions[reference] = _table(parameters, keys, definitions)
         references.append({"$ref": f"#/definitions/{reference}"})
         conditions.append({"if": {"properties": {key: {"const": name}}, "required": [key]}, "then": references[-1]})
     return [*conditions, {"if": {"not": {"required": [key]}}, "then": {"anyOf": references}}]

@@ -27,11 +27,12 @@ class Layers:
     """One table merged from several sources, later ones winning key by key.
 
     data : the merged table.
+    main : who is to write what nobody has written.
     """
 
     def __init__(self, main: Source):
         self.data: dict = {}
-        self._main = main
+        self.main = main
         self._sources: dict[Path, Source] = {}
         self._folders = ("",)
 
@@ -45,13 +46,18 @@ class Layers:
         """Lay a table over what is there; tables merge, everything else is replaced."""
         self._merge(self.data, data, (), source)
 
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """Where a user's module may lie, the nearest first."""
+        return self._folders
+
     def source_of(self, path: Path) -> Source:
         """Return who wrote the value at `path`, or the nearest table around it."""
         while path:
             if path in self._sources:
                 return self._sources[path]
             path = path[:-1]
-        return self._main
+        return self.main
 
     def _merge(self, below: dict, above: Mapping, path: Path, source: Source) -> None:
         if len(path) > MAX_DEPTH:

@@ -6,10 +6,11 @@ from typing import Any
 import msgspec
 import tomli_w
 
-from simulator.config.checks import check
+from simulator.config.checks import check_all
 from simulator.config.experiment import Experiment
 from simulator.config.fields import table_of
-from simulator.config.layers import read_layers
+from simulator.config.layers import Layers, read_layers
+from simulator.config.pools import overlay
 from simulator.config.reader import MISSING, Reader
 from simulator.errors import InputErrors
 
@@ -30,10 +31,24 @@ def load_experiment(file: str | os.PathLike, overrides: Mapping[str, Any] | Iter
         Every fault of the file, one line each.
     """
     layers = read_layers(file, overrides, label)
+    if "variants" in layers.data:
+        raise InputErrors([f"{os.fspath(file)}: a comparison, not an experiment; `simulator compare` runs it"])
     layers.data.setdefault("name", os.path.basename(os.fspath(file)).removesuffix(".toml"))
+    return resolve(layers)
+
+
+def resolve(layers: Layers) -> Experiment:
+    """Return the experiment that a merged table describes.
+
+    Raises
+    ------
+    InputErrors
+        Every fault of the table, one line each.
+    """
+    overlay(layers.data, layers.folders)
     reader = Reader(layers.source_of)
     sections = reader.values(Experiment, layers.data)
-    check(sections, MISSING, reader.fault)
+    check_all(sections, MISSING, reader.fault)
     if reader.faults:
         raise InputErrors(reader.faults)
     return Experiment(**sections)

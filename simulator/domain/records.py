@@ -7,6 +7,8 @@ import numpy as np
 STATUS_NAMES = ("pending", "waiting", "running", "completed", "rejected", "dropped", "timed_out")
 PENDING, WAITING, RUNNING, COMPLETED, REJECTED, DROPPED, TIMED_OUT = range(7)
 
+CAUSE_NAMES = ("", "admission", "queue_full", "shed", "expired", "recalled", "no_replica", "lost")
+
 NEVER_NS = -1
 
 
@@ -38,6 +40,8 @@ REPLICA_STATE = _record(
 REPLICA_ACCOUNT = _record(
     in_flight_tokens="i8", dispatched="i8", up_since_ns="i8", in_flight="i4", replica="i4", pool="i4", node="i4",
     unit="i4", infer_type="i1", is_routable="i1", spare=("i1", 2))
+JOURNEY = _record(
+    admitted_ns="i8", dispatched_ns="i8", downtime_ns="i8", retries="i4", migrations="i4", cause="i1", spare=("i1", 7))
 TOKEN = _record(time_ns="i8", request="i4", tokens="i4")
 
 

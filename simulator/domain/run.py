@@ -17,6 +17,7 @@ class Run:
     clock_ns : simulated time reached.
     replicas : structured array (replicas,), `records.REPLICA`, in order of `replica`.
     itl_ns : WeightedSamples: how far apart, in ns, two successive messages of a request were.
+    journeys : structured array (requests,), `records.JOURNEY`; None: requests went to their replicas at once.
     latency : where the durations of iterations came from, as the latency backend says; {} if it says nothing.
     diagnosis : what a reader of the results should know, one sentence each: a livelock, for instance.
     """
@@ -26,5 +27,6 @@ class Run:
     clock_ns: int
     replicas: np.ndarray
     itl_ns: WeightedSamples
+    journeys: np.ndarray | None = None
     latency: dict = field(default_factory=dict)
     diagnosis: list[str] = field(default_factory=list)

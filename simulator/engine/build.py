@@ -1,89 +1,58 @@
-"""Build a cluster of equal replicas from its policies."""
-from collections.abc import Callable
-from dataclasses import dataclass, field
+"""Build a cluster from its plan."""
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from simulator.admission.base import AdmissionContext
 from simulator.core.random_streams import RandomStreams
-from simulator.domain.host import HostParameters
+from simulator.domain import records
 from simulator.engine.acceptance import Acceptance
 from simulator.engine.cluster import Cluster
 from simulator.engine.delivery import Delivery
+from simulator.engine.departures import Departures
+from simulator.engine.entrance import Entrance
+from simulator.engine.fleet import Fleet
+from simulator.engine.live_view import LiveView
+from simulator.engine.plan import ClusterPlan, Hooks, Pool
 from simulator.engine.recorder import Recorder
 from simulator.engine.replica import Replica
 from simulator.kv.content import Content
 from simulator.kv.counting import CountingKV
 from simulator.kv.paged import PagedKV
-from simulator.latency.base import LatencyModel
 from simulator.routing.base import RoutingContext
 from simulator.scheduling.base import ReplicaContext
-from simulator.signals.view import View
+
+INFER_TYPES = {"neutral": 0, "prefill": 1, "decode": 2}     # domain/replica_state.pxd
 
 
 @dataclass(frozen=True)
-class EngineSetup:
-    """What the engine needs to know beside its policies.
+class Shared:
+    """What all parts of one cluster share.
 
-    num_gpu_blocks : KV blocks of each replica as vLLM counts them, null block included.
-    block_size : tokens per block.
-    max_model_len : longest text, prompt and output, in tokens.
-    enable_prefix_caching : prompts may find blocks that others left behind.
-    replicas : serving instances.
-    host : time outside the accelerator.
-    fast_forward : take runs of equal iterations at once; changes no result.
-    horizon_ns : instant after which nothing happens; None: until nothing is left to do.
-    seed : of the experiment; acceptance draws from a stream of it.
-    tracks_identity : True, False: block tables or counts of blocks; None: tables only where identity can be observed.
-    coupled : keep all replicas up to date with every event, as for a router that reads their state.
+    workload : its `requests` are written to.
+    content : of its prompts.
+    recorder, observer, monitor : see `Hooks`.
+    departures : who left a replica.
+    journeys : structured array (requests,), `records.JOURNEY`; None: not kept.
+    gate : Delivery through which requests leave that are in no replica.
+    horizon_ns : see `ClusterPlan`.
     """
 
-    num_gpu_blocks: int
-    block_size: int
-    max_model_len: int
-    enable_prefix_caching: bool = True
-    replicas: int = 1
-    host: HostParameters = field(default_factory=HostParameters)
-    fast_forward: bool = True
-    horizon_ns: int | None = None
-    seed: int = 0
-    tracks_identity: bool | None = None
-    coupled: bool = False
-
-
-@dataclass(frozen=True)
-class Policies:
-    """Who decides in a cluster; all replicas decide alike.
-
-    scheduler, parameters : a Scheduler subclass and its `Parameters`.
-    latency : how long an iteration takes; shared by the replicas.
-    router, router_parameters : a Router subclass and its `Parameters`: which replica gets a request.
-    """
-
-    scheduler: type
-    parameters: Any
-    latency: LatencyModel
-    router: type
-    router_parameters: Any
-
-
-@dataclass(frozen=True)
-class Hooks:
-    """Who is told what happens.
-
-    recorder : takes iterations, tokens and gaps.
-    monitor : called as `monitor(clock_ns, finished) -> bool` every few milliseconds; True stops the run.
-    observer : sees every batch, see `debug.StepLog`; None: nobody does, and replicas may run ahead.
-    """
-
-    recorder: Recorder = field(default_factory=Recorder)
-    monitor: Callable[[int, int], bool] | None = None
-    observer: Any = None
+    workload: Any
+    content: Content
+    recorder: Recorder
+    observer: Any
+    monitor: Any
+    departures: Departures
+    journeys: np.ndarray | None
+    gate: Delivery
+    horizon_ns: int | None
 
 
 @dataclass(frozen=True)
 class ReplicaSetup:
-    """What the replicas of one cluster share.
+    """What the replicas of one pool share.
 
     workload : its `requests` are written to.
     recorder, observer : see `Hooks`.
@@ -100,42 +69,105 @@ class ReplicaSetup:
     observer: Any
 
 
-def build_cluster(workload, policies: Policies, setup: EngineSetup, hooks: Hooks) -> Cluster:
-    """Return a cluster of equal replicas, ready to run the workload once.
+def build(workload, plan: ClusterPlan, hooks: Hooks) -> Cluster:
+    """Return a cluster, ready to run the workload once.
 
     workload : simulator.workload.base.Workload; its `requests` are written to.
     """
-    parameters = policies.parameters
-    shared = ReplicaSetup(
-        workload=workload, recorder=hooks.recorder, observer=hooks.observer,
-        delivery=Delivery(workload, hooks.recorder, setup.max_model_len, round(setup.host.output_token_us * 1e3)),
-        acceptance=_acceptance(parameters, len(workload), setup.seed),
+    departures = Departures(len(workload))
+    gates = []
+    for pool in plan.pools:
+        gates.append(Delivery(workload, hooks.recorder, pool.max_model_len, pool.host, departures, gates[0] if gates else None))
+    shared = Shared(
+        workload=workload, content=Content(workload), recorder=hooks.recorder, observer=hooks.observer,
+        monitor=hooks.monitor, departures=departures, gate=gates[0], horizon_ns=plan.horizon_ns,
+        journeys=_journeys(len(workload)) if plan.keeps_journeys else None)
+    replicas, hosts = [], []
+    for pool, delivery in zip(plan.pools, gates, strict=True):
+        replicas += _replicas(pool, plan, shared, delivery, len(replicas))
+        hosts += [pool.host] * pool.places
+    fleet = Fleet(replicas, hosts, workload, shared)
+    entrances, entrance_of = _entrances(fleet, plan, shared)
+    operations = [make(fleet, entrances, plan) for make in plan.operations]
+    if plan.coupled or operations or not all(entrance.is_blind for entrance in entrances):
+        fleet.couple()
+    return Cluster(fleet, entrances, entrance_of, operations, shared)
+
+
+def _replicas(pool: Pool, plan: ClusterPlan, shared: Shared, delivery: Delivery, first: int) -> list[Replica]:
+    """Return the replicas of a pool, numbered from `first`."""
+    workload, parameters = shared.workload, pool.parameters
+    setup = ReplicaSetup(
+        workload=workload, recorder=shared.recorder, observer=shared.observer, delivery=delivery,
+        acceptance=_acceptance(parameters, len(workload), plan.seed),
         is_async=getattr(parameters, "async_scheduling", False))
-    content = Content(workload)
-    with_identity = setup.tracks_identity
+    with_identity = plan.tracks_identity
     if with_identity is None:
-        with_identity = _needs_identity(workload, parameters, setup)
+        with_identity = _needs_identity(workload, pool)
     replicas = []
-    for index in range(setup.replicas):
-        kv = _paged(content, parameters, setup) if with_identity else CountingKV(
-            setup.num_gpu_blocks - 1, setup.block_size)
+    for index in range(first, first + pool.places):
+        kv = _paged(shared.content, pool) if with_identity else CountingKV(pool.num_gpu_blocks - 1, pool.block_size)
         context = ReplicaContext(
-            kv=kv, requests=workload.requests, demands=workload.demands, max_model_len=setup.max_model_len,
-            prompts_use_outputs=workload.prompts_use_outputs, enable_prefix_caching=setup.enable_prefix_caching,
-            fast_forward=setup.fast_forward)
-        replicas.append(Replica(index, policies.scheduler(parameters, context), policies.latency, shared))
-    context = RoutingContext(View(setup.replicas), workload, content, setup.block_size, setup.seed)
-    router = policies.router(policies.router_parameters, context)
-    return Cluster(replicas, router, workload, setup, hooks)
+            kv=kv, requests=workload.requests, demands=workload.demands, max_model_len=pool.max_model_len,
+            prompts_use_outputs=workload.prompts_use_outputs, enable_prefix_caching=pool.enable_prefix_caching,
+            fast_forward=plan.fast_forward, num_stages=pool.latency.num_stages)
+        replicas.append(Replica(index, pool.scheduler(parameters, context), pool.latency, setup))
+    return replicas
 
 
-def _paged(content, parameters, setup):
+def _entrances(fleet: Fleet, plan: ClusterPlan, shared: Shared) -> tuple[list[Entrance], dict[int, int]]:
+    """Return an entrance for each served model, and which of them a request of each model label takes."""
+    labels = [str(label) for label in shared.workload.labels.get("model", ())]
+    models = list(dict.fromkeys(pool.model for pool in plan.pools))
+    entrances = [_entrance(index, model, fleet, plan, shared) for index, model in enumerate(models)]
+    entrance_of = {labels.index(model): index for index, model in enumerate(models) if model in labels}
+    if None in models:      # a pool that serves all that no other serves
+        anyone = models.index(None)
+        entrance_of = dict.fromkeys(range(-1, len(labels)), anyone) | entrance_of
+    else:                   # requests that name no model are for the first
+        entrance_of[-1] = 0
+    return entrances, entrance_of
+
+
+def _entrance(index: int, model: str | None, fleet: Fleet, plan: ClusterPlan, shared: Shared) -> Entrance:
+    front, first, seats, node = plan.front, 0, [], 0
+    for number, pool in enumerate(plan.pools):
+        seats += [(replica, number, pool, node + place // pool.replicas_per_node, place)
+                  for place, replica in enumerate(range(first, first + pool.places)) if pool.model == model]
+        first += pool.places
+        node += -(-pool.places // pool.replicas_per_node)
+    view = LiveView(len(seats), [fleet.replicas[seat[0]] for seat in seats], shared.workload,
+                    front.snapshot_interval_ns)
+    for i, (_, number, pool, node, place) in enumerate(seats):
+        account = view.account_array[i]
+        account["pool"], account["node"], account["unit"] = number, node, node // pool.nodes_per_unit
+        account["infer_type"], account["is_routable"] = INFER_TYPES[pool.infer_type], place < pool.replicas
+        view.state_array["max_batched_tokens"][i] = pool.parameters.max_num_batched_tokens
+    pool = seats[0][2]
+    context = RoutingContext(view, shared.workload, shared.content, pool.block_size, plan.seed,
+                             "routing" if index == 0 else f"routing {model}")
+    router = front.router(front.router_parameters, context)
+    gate = AdmissionContext(view, shared.workload, front.classes)
+    admission = front.admission and front.admission(front.admission_parameters, gate)
+    queue = front.queue and front.queue(front.queue_parameters, gate)
+    tracer = plan.tracer and plan.tracer(view)
+    return Entrance(index, fleet, view, (admission, queue, router, tracer),
+                    (front.admission_latency_ns, front.routing_latency_ns))
+
+
+def _journeys(num_requests: int) -> np.ndarray:
+    journeys = np.zeros(num_requests, records.JOURNEY)
+    journeys["admitted_ns"] = journeys["dispatched_ns"] = records.NEVER_NS
+    return journeys
+
+
+def _paged(content: Content, pool: Pool) -> PagedKV:
     # vLLM 0.10 frees blocks in another order
-    return PagedKV(setup.num_gpu_blocks - 1, setup.block_size, content, setup.enable_prefix_caching,
-                   append_unhashed=getattr(parameters, "vllm_version", "") == "0.10")
+    return PagedKV(pool.num_gpu_blocks - 1, pool.block_size, content, pool.enable_prefix_caching,
+                   append_unhashed=getattr(pool.parameters, "vllm_version", "") == "0.10")
 
 
-def _acceptance(parameters, num_requests, seed):
+def _acceptance(parameters, num_requests: int, seed: int) -> Acceptance | None:
     speculative = getattr(parameters, "speculative", None)
     if speculative is None:
         return None
@@ -144,20 +176,20 @@ def _acceptance(parameters, num_requests, seed):
     return Acceptance(None if weights is not None else speculative.acceptance, weights, num_requests, key)
 
 
-def _needs_identity(workload, parameters, setup):
+def _needs_identity(workload, pool: Pool) -> bool:
     """Return whether a request could find blocks that somebody left behind.
 
     Somebody is another request, or itself before a preemption. Nobody shares text where no prompt has segments; nobody
     is preempted where as many of the longest text as may run at once fit the pool together.
     """
-    if not setup.enable_prefix_caching or len(workload) == 0:
+    if not pool.enable_prefix_caching or len(workload) == 0:
         return False
     if len(workload.segments):
         return True
-    speculative = getattr(parameters, "speculative", None)
+    speculative = getattr(pool.parameters, "speculative", None)
     slack = 2 * (speculative.num_tokens + speculative.num_lookahead_tokens) if speculative else 0
     outputs = np.minimum(np.maximum(workload.outcomes["output_tokens"], 1), workload.demands["max_tokens"])
-    texts = np.minimum(workload.requests["prompt_tokens"].astype(np.int64) + outputs, setup.max_model_len)
-    longest = -(-(int(texts.max()) + slack + 2) // setup.block_size)
-    running = getattr(parameters, "max_num_active_seqs", None) or parameters.max_num_seqs
-    return min(running, len(workload)) * longest > setup.num_gpu_blocks - 1
+    texts = np.minimum(workload.requests["prompt_tokens"].astype(np.int64) + outputs, pool.max_model_len)
+    longest = -(-(int(texts.max()) + slack + 2) // pool.block_size)
+    running = getattr(pool.parameters, "max_num_active_seqs", None) or pool.parameters.max_num_seqs
+    return min(running, len(workload)) * longest > pool.num_gpu_blocks - 1

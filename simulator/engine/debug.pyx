@@ -1,6 +1,7 @@
 """The debug face: every decision of a run, for tests and for the curious."""
 from libc.stdint cimport int32_t
 
+from simulator.engine.pipeline cimport oldest
 from simulator.engine.replica cimport Replica
 from simulator.scheduling.base cimport Scheduler
 from simulator.domain.iteration cimport Batch, Entry
@@ -45,10 +46,12 @@ class StepLog:
 
     def ended(self, Replica replica):
         """Note what the first batch in flight brought; called by the replica."""
-        cdef const Batch* batch = &replica._batches[replica._first]
+        cdef const Batch* batch = oldest(&replica._pipeline)
         step = self._open[replica.index].pop(0)
         kv = replica.scheduler.kv
         step["duration_ns"] = batch.duration_ns
+        if batch.num_stages > 1:
+            step["stages"] = [(batch.visits[i].start_ns, batch.visits[i].end_ns) for i in range(batch.num_stages)]
         completed_ns = batch.end_ns + replica._delivery.output_ns
         step["finished"] = [row for row, _ in step["scheduled"]
                             if replica._requests[<int32_t>row].status == records.COMPLETED

@@ -21,6 +21,7 @@ cdef class Recorder:
     cdef int64_t num_iterations, num_tokens     # rows held
     cdef int64_t _room_iterations               # rows that fit before the array grows
     cdef int64_t _room_tokens                   # rows that fit before the array is passed on
+    cdef bint _has_stages                       # rows of later stages are among them: not in order of start
     cdef readonly WeightedSamples gaps          # ns between two messages of a request, by number of messages
 
     # A message with `tokens` tokens of request `row` was observed at `time_ns`.
@@ -33,8 +34,10 @@ cdef class Recorder:
         self.num_tokens += 1
         return 0
 
-    # Replica `index` has ended this iteration; only where wants_iterations.
+    # Replica `index` has ended this iteration; only where wants_iterations. A row for each pipeline stage: the first
+    # starts when it was scheduled, the others when it entered them.
     cdef int iteration(self, int32_t index, const Batch* batch) except -1 nogil
 
+    cdef void _add_stages(self, const Batch* batch) noexcept nogil
     cdef int _grow_iterations(self) except -1 nogil
     cdef int _flush_tokens(self) except -1 nogil

@@ -47,7 +47,7 @@ cdef class Recorder:
     cdef int iteration(self, int32_t index, const Batch* batch) except -1 nogil:
         cdef const BatchShape* shape = &batch.shape
         cdef IterationRow* row
-        if self.num_iterations == self._room_iterations:
+        while self.num_iterations + batch.num_stages > self._room_iterations:
             self._grow_iterations()
         row = &self._iterations[self.num_iterations]
         self.num_iterations += 1
@@ -63,7 +63,22 @@ cdef class Recorder:
         row.running = batch.running
         row.used_blocks = batch.used_blocks
         row.preempted = batch.num_preempted
+        if batch.num_stages > 1:
+            self._add_stages(batch)
         return 0
+
+    cdef void _add_stages(self, const Batch* batch) noexcept nogil:
+        """Make the row just written that of the first stage, and add one for each of the others."""
+        cdef IterationRow* row = &self._iterations[self.num_iterations - 1]
+        cdef int32_t i
+        row.duration_ns = batch.visits[0].end_ns - batch.visits[0].start_ns
+        for i in range(1, batch.num_stages):
+            row[i] = row[0]
+            row[i].stage = i
+            row[i].start_ns = batch.visits[i].start_ns
+            row[i].duration_ns = batch.visits[i].end_ns - batch.visits[i].start_ns
+        self.num_iterations += batch.num_stages - 1
+        self._has_stages = True
 
     cdef int _grow_iterations(self) except -1 nogil:
         with gil:
@@ -80,12 +95,12 @@ cdef class Recorder:
         """Pass on iterations that start before an instant, sorted by start and replica.
 
         before_ns : no iteration that starts earlier is still to come.
-        in_order : rows are sorted already.
+        in_order : rows are sorted already, as far as stages allow.
         """
         if not self.num_iterations:
             return
         rows = self._iteration_rows[:self.num_iterations]
-        if not in_order:
+        if not in_order or self._has_stages:
             rows = _raw(rows)[_order(rows["start_ns"], rows["replica"])].view(rows.dtype)
         ready = int(np.searchsorted(rows["start_ns"], before_ns))
         for begin in range(0, ready, CHUNK_ROWS):

@@ -10,6 +10,7 @@ from simulator.domain.request cimport Request
 from simulator.domain.tables cimport ReplicaRow
 from simulator.engine.acceptance cimport Acceptance
 from simulator.engine.delivery cimport Delivery
+from simulator.engine.pipeline cimport Pipeline
 from simulator.engine.recorder cimport Recorder
 from simulator.engine.row_list cimport RowList
 from simulator.engine.run_ahead cimport RunAhead
@@ -17,9 +18,6 @@ from simulator.kv.base cimport KVCache
 from simulator.latency.base cimport LatencyModel
 from simulator.scheduling.base cimport Scheduler
 from simulator.domain.iteration cimport Batch, Entry
-
-cdef enum:
-    MAX_IN_FLIGHT = 2           # batches: 1, or 2 under async scheduling
 
 
 @cython.final
@@ -39,11 +37,8 @@ cdef class Replica:
     cdef object _owner                      # the workload, from which _requests borrows
     cdef Delivery _delivery
 
-    cdef Batch _batches[MAX_IN_FLIGHT]      # ring of batches that execute or wait to
+    cdef Pipeline _pipeline                 # batches that execute or wait to
     cdef Batch* _formed                     # the batch scheduled last, for the observer
-    cdef int32_t _first                     # place in the ring of the batch that ends first
-    cdef int32_t _num_in_flight             # batches in the ring; 0: idle
-    cdef int32_t _max_in_flight             # 1, or MAX_IN_FLIGHT
     cdef FinishHeap _finish                 # members, by the value of scheduler.iteration at which they are complete
     cdef RunAhead _run                      # iterations with the members of the batch, which is their first
     cdef int32_t* _finished                 # slots that end in the iteration at hand

@@ -7,13 +7,15 @@ from simulator.core.clock cimport NEVER_NS
 from simulator.core.debug cimport SIM_DEBUG
 from simulator.core.finish_heap cimport FinishHeap
 from simulator.domain.request cimport COMPLETED, DROPPED, REJECTED, RUNNING, TIMED_OUT, Request
+from simulator.engine.pipeline cimport (
+    busy_ns, free_pipeline, oldest, reserve_pipeline, retire, time_batch, vacant_place)
 from simulator.engine.run_ahead cimport (
     END_OF_CLOCK_NS, RunAhead, add_used_blocks, cut_run, free_run, move_to, plan_run, reserve_run)
 from simulator.engine.row_list cimport add_row, has_row
 from simulator.kv.base cimport blocks_for
 from simulator.latency.base cimport LatencyModel
 from simulator.scheduling.base cimport Scheduler, Sequence
-from simulator.domain.iteration cimport Batch, Entry, Preempted, free_batch, reserve_batch
+from simulator.domain.iteration cimport Batch, Entry, Preempted
 
 cdef enum:
     OFTEN_CHECKED = 100         # iterations: a debug build checks the first ones, then every so many
@@ -31,7 +33,6 @@ cdef class Replica:
 
     def __init__(self, int32_t index, Scheduler scheduler, LatencyModel latency, setup):
         cdef Request[::1] requests = setup.workload.requests
-        cdef int32_t i
         self.index = self.row.replica = index
         self.scheduler = scheduler
         self.row.num_blocks = scheduler.kv.num_blocks
@@ -43,20 +44,17 @@ cdef class Replica:
         self._requests = &requests[0] if len(requests) else NULL
         self._owner = setup.workload
         self._observer = setup.observer
-        self._max_in_flight = 2 if setup.is_async else 1
+        reserve_pipeline(&self._pipeline, 2 if setup.is_async else latency.num_stages, latency.num_stages,
+                         scheduler.max_running)
         self._finish = FinishHeap()
         self.wake_ns = NEVER_NS
         reserve_run(&self._run)
         self._finished = <int32_t*>malloc(scheduler.max_running * sizeof(int32_t))
         if self._finished == NULL:
             raise MemoryError()
-        for i in range(self._max_in_flight):
-            reserve_batch(&self._batches[i], scheduler.max_running)
 
     def __dealloc__(self):
-        cdef int32_t i
-        for i in range(MAX_IN_FLIGHT):
-            free_batch(&self._batches[i])
+        free_pipeline(&self._pipeline)
         free_run(&self._run)
         free(self._finished)
         free(self._aborted.rows)
@@ -65,7 +63,7 @@ cdef class Replica:
         cdef int64_t now_ns
         while self.wake_ns < until_ns:
             now_ns = self.wake_ns
-            if self._num_in_flight > 0:
+            if self._pipeline.num_in_flight > 0:
                 self._complete()
             self._begin(now_ns, horizon_ns)
         return 0
@@ -84,7 +82,7 @@ cdef class Replica:
         self.scheduler.enqueue(row)
         if self._run.length > 1:
             self.wake_ns = cut_run(&self._run, now_ns)
-        elif self._num_in_flight == 0 and self.wake_ns > now_ns:
+        elif self._pipeline.num_in_flight == 0 and self.wake_ns > now_ns:
             self.wake_ns = now_ns
         return 0
 
@@ -97,13 +95,13 @@ cdef class Replica:
         if request.status != RUNNING:
             self.scheduler.waiting.remove(row)
             self._delivery.leave(row, TIMED_OUT, -1)
-            if self._num_in_flight == 0:
+            if self._pipeline.num_in_flight == 0:
                 self.wake_ns = now_ns                   # it may have blocked the queue
             return 0
         return add_row(&self._aborted, row)
 
     cdef int64_t first_open_ns(self) noexcept nogil:
-        return self._batches[self._first].start_ns if self._num_in_flight > 0 else NEVER_NS
+        return oldest(&self._pipeline).start_ns if self._pipeline.num_in_flight > 0 else NEVER_NS
 
     cdef int settle(self, int64_t now_ns) except -1 nogil:
         cdef int32_t slot
@@ -111,7 +109,7 @@ cdef class Replica:
         if self._run.length > 1:
             self.wake_ns = cut_run(&self._run, now_ns)
         if self._run.length > 1:
-            self._end_run(&self._batches[self._first])
+            self._end_run(oldest(&self._pipeline))
         slot = self.scheduler._running.head
         while slot >= 0:
             sequence = &self.scheduler._sequences[slot]
@@ -149,11 +147,8 @@ cdef class Replica:
 
     cdef int _begin(self, int64_t now_ns, int64_t horizon_ns) except -1 nogil:
         cdef Batch* batch
-        cdef int64_t free_ns = now_ns           # when the accelerator is free
-        while self._num_in_flight < self._max_in_flight:
-            batch = &self._batches[(self._first + self._num_in_flight) % self._max_in_flight]
-            if self._num_in_flight > 0:
-                free_ns = self._batches[self._first].end_ns
+        while self._pipeline.num_in_flight < self._pipeline.depth:
+            batch = vacant_place(&self._pipeline)
             self.scheduler.schedule(batch, now_ns)
             if batch.num_preempted > 0:
                 self._note_preemptions(batch, now_ns)
@@ -161,26 +156,25 @@ cdef class Replica:
                 self._formed = batch
                 self._observe_scheduled()
             if batch.shape.num_sequences == 0:
-                if batch.num_preempted == 0 or self._num_in_flight > 0 or self.is_livelocked:
+                if batch.num_preempted == 0 or self._pipeline.num_in_flight > 0 or self.is_livelocked:
                     break
                 continue
-            batch.duration_ns = self._latency.iteration_ns(&batch.shape)
+            time_batch(&self._pipeline, batch, self._latency)
             if self._latency.has_failed():
                 return self._raise_latency_fault()
-            batch.end_ns = free_ns + batch.duration_ns
             if batch.end_ns > END_OF_CLOCK_NS:
                 self.is_out_of_time = True
                 break
             batch.waiting = self.scheduler.waiting.size
             batch.running = self.scheduler._running.size
             batch.used_blocks = self._kv.num_blocks - self._kv.free_blocks
-            self._num_in_flight += 1
+            self._pipeline.num_in_flight += 1
             if batch.num_starved > 0:
                 self._note_starvation(batch)
-        if self._num_in_flight == 0 or self.is_livelocked or self.is_out_of_time:
+        if self._pipeline.num_in_flight == 0 or self.is_livelocked or self.is_out_of_time:
             self.wake_ns = NEVER_NS
             return 0
-        batch = &self._batches[self._first]
+        batch = oldest(&self._pipeline)
         self.wake_ns = batch.end_ns
         if (batch.num_entries == 0 and batch.num_preempted == 0 and batch.num_starved == 0 and self.wake_ns < horizon_ns
                 and self._observer is None):
@@ -229,7 +223,7 @@ cdef class Replica:
         return 0
 
     cdef int _complete(self) except -1 nogil:
-        cdef Batch* batch = &self._batches[self._first]
+        cdef Batch* batch = oldest(&self._pipeline)
         if self._run.length > 1:
             self._end_run(batch)
         self._end_iteration(batch)
@@ -237,8 +231,7 @@ cdef class Replica:
             self._check()
         if self._observer is not None:
             self._observe_ended()
-        self._first = self._first + 1 if self._first + 1 < self._max_in_flight else 0
-        self._num_in_flight -= 1
+        retire(&self._pipeline)
         return 0
 
     cdef int _end_run(self, Batch* batch) except -1 nogil:
@@ -289,10 +282,11 @@ cdef class Replica:
         return 0
 
     cdef int _record(self, const Batch* batch) except -1 nogil:
+        cdef int64_t time_ns = busy_ns(&self._pipeline, batch)
         self._recorder.iterations += 1
         self.row.iterations += 1
-        self.row.busy_ns += batch.duration_ns
-        self.row.used_block_ns += <double>batch.used_blocks * <double>batch.duration_ns
+        self.row.busy_ns += time_ns
+        self.row.used_block_ns += <double>batch.used_blocks * <double>time_ns
         self.row.prefill_tokens += batch.shape.prefill_tokens
         self.row.decode_tokens += batch.shape.decode_tokens
         self.row.peak_used_blocks = max(self.row.peak_used_blocks, batch.used_blocks)
@@ -366,6 +360,7 @@ cdef class Replica:
                 self.scheduler.waiting.remove(row)
                 self._complete_request(row, now_ns)
             return 0
+        sequence.in_flight -= entry.tokens
         self.scheduler.update(
             entry, sampled, entry.drafts - accepted if sampled > 0 else 0, sampled > 0 and sampled < left)
         if sampled == 0:

@@ -35,6 +35,9 @@ cdef void plan_run(RunAhead* run, Batch* batch, int64_t most, int64_t horizon_ns
 # End the run with the iteration in progress, the first that does not end before `now_ns`; return its end.
 cdef int64_t cut_run(RunAhead* run, int64_t now_ns) noexcept nogil
 
+# The iteration in progress just before `now_ns`: the first that does not end before it.
+cdef int32_t iteration_at(const RunAhead* run, int64_t now_ns) noexcept nogil
+
 # Make the batch iteration i of the run, all but what the whole run has in common.
 cdef void move_to(const RunAhead* run, Batch* batch, int32_t i) noexcept nogil
 

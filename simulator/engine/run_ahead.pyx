@@ -57,7 +57,7 @@ cdef void forget_fault(LatencyModel latency) noexcept nogil:
             pass
 
 
-cdef int64_t cut_run(RunAhead* run, int64_t now_ns) noexcept nogil:
+cdef int32_t iteration_at(const RunAhead* run, int64_t now_ns) noexcept nogil:
     cdef int32_t low = 0, high = run.length - 1, middle
     while low < high:
         middle = (low + high) // 2
@@ -65,8 +65,13 @@ cdef int64_t cut_run(RunAhead* run, int64_t now_ns) noexcept nogil:
             high = middle
         else:
             low = middle + 1
-    run.length = low + 1
-    return run.ends_ns[low]
+    return low
+
+
+cdef int64_t cut_run(RunAhead* run, int64_t now_ns) noexcept nogil:
+    cdef int32_t last = iteration_at(run, now_ns)
+    run.length = last + 1
+    return run.ends_ns[last]
 
 
 cdef void move_to(const RunAhead* run, Batch* batch, int32_t i) noexcept nogil:

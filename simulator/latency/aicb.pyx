@@ -176,7 +176,7 @@ cdef class Aicb(LatencyModel):
     cdef int64_t _data_ranks
     cdef double _handover_bytes                 # of one token
     cdef bint _is_upstream, _is_strict
-    cdef bint _is_whole                         # one slice, no hand-overs
+    cdef bint _is_pass                          # an iteration passes all stages, one after another
     cdef int64_t[NUM_PHASES][NUM_TRUSTS] _counts
     cdef double[NUM_PHASES][2] _outside         # the first batch beyond the tables: sequences or tokens, length
 
@@ -193,7 +193,7 @@ cdef class Aicb(LatencyModel):
         self._num_slices = read.prefill.parts_ns.shape[1]
         self._stride = self._num_slices * NUM_PARTS
         self._hops = ways.pipeline_parallel - 1
-        self._is_whole = self._num_slices == 1 and self._hops == 0
+        self._is_pass = parameters.pipeline == "pass"
         self._data_ranks = ways.data_parallel
         self._handover_bytes = deployment.model.hidden_size * deployment.activation_bytes
 
@@ -265,9 +265,17 @@ cdef class Aicb(LatencyModel):
 
     # ---- composition
 
+    cdef void stages_ns(self, const BatchShape* shape, double* ns) noexcept nogil:
+        cdef Places places = self._places(shape)
+        cdef double handover_ns = self._handover_ns(shape) if self._hops else 0.0
+        cdef Py_ssize_t i
+        for i in range(self._num_slices):
+            ns[i] = self._slice_ns(shape, &places, i) + (handover_ns if i < self._hops else 0.0)
+        self._count(shape, places.trust)
+
     cdef double batch_ns(self, const BatchShape* shape) noexcept nogil:
         cdef Place place
-        if self._is_whole and shape.num_chunks == 0 and shape.decode_tokens == shape.num_decodes:   # steady decode
+        if self._num_slices == 1 and shape.num_chunks == 0 and shape.decode_tokens == shape.num_decodes:   # steady decode
             place = self._decode_place(share_of(shape.num_decodes, self._data_ranks), self._length(shape))
             self._count(shape, place.trust)
             return value(&place, 0, TOTAL)
@@ -276,18 +284,14 @@ cdef class Aicb(LatencyModel):
     cdef double _composed_ns(self, const BatchShape* shape) noexcept nogil:
         cdef Places places = self._places(shape)
         cdef double handover_ns = self._handover_ns(shape) if self._hops else 0.0
-        cdef double total = self._slice_ns(shape, &places, 0)
-        cdef double slowest = 0.0
+        cdef double total = 0.0, slowest = 0.0, stage_ns
         cdef Py_ssize_t i
-        if self._num_slices == 1:
-            total += self._hops * handover_ns
-        else:
-            for i in range(self._num_slices):
-                total = self._slice_ns(shape, &places, i) + (handover_ns if i < self._hops else 0.0)
-                slowest = max(slowest, total)
-            total = slowest
+        for i in range(self._num_slices):
+            stage_ns = self._slice_ns(shape, &places, i) + (handover_ns if i < self._hops else 0.0)
+            total += stage_ns
+            slowest = max(slowest, stage_ns)
         self._count(shape, places.trust)
-        return total
+        return total if self._is_pass else slowest
 
     cdef inline void _count(self, const BatchShape* shape, int trust) noexcept nogil:
         cdef int phase = PREFILL if shape.num_chunks else DECODE
@@ -306,6 +310,12 @@ cdef class Aicb(LatencyModel):
         self.failed = self._is_strict
 
     # ---- for people
+
+    def set_stages(self, layers):
+        """See the base class; the tables were added up by stage already."""
+        if len(layers) != self._num_slices:
+            raise ValueError(f"aicb: {self._num_slices} stages expected, found {len(layers)}")
+        LatencyModel.set_stages(self, layers)
 
     def breakdown(self, prefill=(), decode=(), int tokens_per_decode=1) -> dict:
         """Return the seconds of each part, in all stages together; arguments as `predict`. Nothing is counted.
@@ -327,7 +337,7 @@ cdef class Aicb(LatencyModel):
         return {name: ns * 1e-9 for name, ns in parts_ns.items()}
 
     def stage_seconds(self, prefill=(), decode=(), int tokens_per_decode=1) -> list:
-        """Return the seconds of each slice of layers: of each stage, where `pipeline` is "slowest_stage"."""
+        """Return the seconds of the layers of each stage, without hand-overs."""
         cdef BatchView batch = BatchView(prefill, decode, tokens_per_decode)
         cdef Places places = self._places(&batch.shape)
         return [self._slice_ns(&batch.shape, &places, i) * 1e-9 for i in range(self._num_slices)]

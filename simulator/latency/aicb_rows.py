@@ -65,7 +65,7 @@ def decode_rows(tables: list[Table], slices: list[range], rules: Rules) -> list[
     Parameters
     ----------
     tables : list of Table
-    slices : layers whose times are added up together: all, or those of each pipeline stage.
+    slices : layers whose times are added up together: those of each pipeline stage.
     rules : Rules
     """
     by_size = {size: _curve([table for table in tables if table.batch_size == size], slices, rules.absent_ns)

@@ -42,8 +42,8 @@ class AicbParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     collective_latency_us: Annotated[Microseconds, Meta(description=(
         "of each all-reduce and stage hand-over, where there is no [latency.collective]"))] = COLLECTIVE_LATENCY_US
     pipeline: Annotated[Literal["pass", "slowest_stage"], Meta(description=(
-        "an iteration takes a pass through all stages, or, with as many batches in flight as stages, the slowest"
-    ))] = "pass"
+        "what is predicted of a whole iteration: a pass through all stages, or the slowest of them, which sets the "
+        "pace when all are busy; a simulation has a batch in each stage either way"))] = "pass"
     outside: Annotated[Literal["nearest", "error"], Meta(description=(
         "beyond the tables: take the nearest one and count it, or stop"))] = "nearest"
 
@@ -74,20 +74,14 @@ def grids(parameters: AicbParameters, deployment: Deployment, collective) -> Gri
     InputErrors
         Tables that are missing, corrupt, or of another number of layers.
     """
-    slices = _slices(parameters, deployment)
+    ways = deployment.parallelism
+    slices = [ways.layers_of_stage(deployment.model, stage) for stage in range(ways.pipeline_parallel)]
     model = model_in(parameters.tables, parameters.table_model)
     prefill, decode = (_tables(parameters, deployment, model, phase) for phase in ("prefill", "decode"))
     return Grids(
         prefill=prefill_row(prefill, slices, _rules(parameters, deployment, collective, "prefill")),
         decode=decode_rows(decode, slices, _rules(parameters, deployment, collective, "decode")),
         sources=tuple(sorted({table.source for table in prefill + decode} - {""})))
-
-
-def _slices(parameters: AicbParameters, deployment: Deployment) -> list[range]:
-    model, ways = deployment.model, deployment.parallelism
-    if parameters.pipeline == "pass":
-        return [range(model.num_layers)]
-    return [ways.layers_of_stage(model, stage) for stage in range(ways.pipeline_parallel)]
 
 
 def _layout(parameters: AicbParameters, deployment: Deployment, model: str, phase: str) -> Layout:

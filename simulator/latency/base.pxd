@@ -1,7 +1,7 @@
 """How long an iteration takes: the one question the engine asks."""
 cimport cython
 from libc.math cimport floor
-from libc.stdint cimport int64_t
+from libc.stdint cimport int32_t, int64_t
 
 from simulator.core.arithmetic cimport round_half_up
 from simulator.domain.batch cimport BatchShape
@@ -16,10 +16,25 @@ cdef class LatencyModel:
     cdef CollectiveModel _collective    # prices communication; None: there is none, or the backend prices it itself
     cdef double _host_iteration_ns      # added to every iteration, [latency.host] iteration_us
     cdef int64_t _resolution_ns         # 0: nearest ns; else truncate to whole multiples of this, at least one
+    cdef readonly int32_t num_stages    # pipeline stages of the replica
+    cdef double* _stage_shares          # [num_stages] of the layers; NULL: one stage
+    cdef double* _stage_ns              # [num_stages] scratch
 
     # Nanoseconds of accelerator time for a batch of at least one token: a pure function of the shape. Backends override
     # this.
     cdef double batch_ns(self, const BatchShape* shape) noexcept nogil
+
+    # The same for each pipeline stage, its hand-over to the next one included: fill in `ns`, [num_stages]. Backends that
+    # know better override this; here batch_ns is shared out by layers.
+    cdef void stages_ns(self, const BatchShape* shape, double* ns) noexcept nogil
+
+    # Divide by layers what all of them take; a hand-over follows each stage but the last, which has `last_ns` of its own.
+    @cython.final
+    cdef inline void spread(self, double layers_ns, double handover_ns, double last_ns, double* ns) noexcept nogil:
+        cdef int32_t i
+        for i in range(self.num_stages):
+            ns[i] = layers_ns * self._stage_shares[i] + handover_ns
+        ns[self.num_stages - 1] += last_ns - handover_ns
 
     # True: the last time means nothing, the caller stops and calls raise_if_failed().
     @cython.final
@@ -29,7 +44,14 @@ cdef class LatencyModel:
     # What the engine calls: batch_ns plus host time, rounded once, at least 1 ns.
     @cython.final
     cdef inline int64_t iteration_ns(self, const BatchShape* shape) noexcept nogil:
-        cdef double ns = self.batch_ns(shape) + self._host_iteration_ns
+        return self.rounded_ns(self.batch_ns(shape) + self._host_iteration_ns)
+
+    # What it calls with several stages: fill in the time in each, `durations_ns`, [num_stages]. Host time belongs to the
+    # first. The time up to the end of each stage is what is rounded: together they take iteration_ns.
+    cdef void stage_durations_ns(self, const BatchShape* shape, int64_t* durations_ns) noexcept nogil
+
+    @cython.final
+    cdef inline int64_t rounded_ns(self, double ns) noexcept nogil:
         cdef int64_t whole
         if not ns <= LONGEST_ITERATION_NS:       # not a number neither
             ns = LONGEST_ITERATION_NS

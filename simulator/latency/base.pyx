@@ -1,6 +1,7 @@
 """How long an iteration takes: base class of every latency backend, and the host's share of the time."""
 from libc.math cimport llround
-from libc.stdint cimport int64_t
+from libc.stdint cimport int32_t, int64_t
+from libc.stdlib cimport free, malloc
 
 from simulator.latency.batch_view cimport BatchView
 
@@ -8,14 +9,50 @@ cdef class LatencyModel:
     """Predict the duration of an iteration from the sums of its batch.
 
     A backend is a subclass that overrides `batch_ns`. It is built as `Backend(parameters, deployment)`, with its own
-    frozen `Parameters` and the `simulator.domain.deployment.Deployment` it runs on (None where it needs none).
-    One that sets `takes_collective` also takes `collective=None`, a CollectiveModel, and keeps it in `_collective`.
+    frozen `Parameters` and the `simulator.domain.deployment.Deployment` it runs on: None where the experiment
+    has no [model] or no [hardware], which is refused where the class sets `needs_deployment` or `takes_collective`.
+    One that sets the latter also takes `collective=None`, a CollectiveModel, and keeps it in `_collective`.
     """
 
+    needs_deployment = False
     takes_collective = False
+
+    def __cinit__(self, *_, **__):
+        self.num_stages = 1
+
+    def __dealloc__(self):
+        free(self._stage_shares)
+        free(self._stage_ns)
 
     cdef double batch_ns(self, const BatchShape* shape) noexcept nogil:
         return 1.0
+
+    cdef void stages_ns(self, const BatchShape* shape, double* ns) noexcept nogil:
+        self.spread(self.batch_ns(shape), 0.0, 0.0, ns)
+
+    cdef void stage_durations_ns(self, const BatchShape* shape, int64_t* durations_ns) noexcept nogil:
+        cdef double total = self._host_iteration_ns
+        cdef int64_t least = max(self._resolution_ns, <int64_t>1), before = 0, end
+        cdef int32_t i
+        self.stages_ns(shape, self._stage_ns)
+        for i in range(self.num_stages):
+            total += self._stage_ns[i]
+            end = max(self.rounded_ns(total), before + least)
+            durations_ns[i] = end - before
+            before = end
+
+    def set_stages(self, layers):
+        """Tell how many layers each pipeline stage of a replica holds, in order; without it there is one stage."""
+        cdef int32_t count = len(layers), i
+        free(self._stage_shares)
+        free(self._stage_ns)
+        self._stage_shares = <double*>malloc(count * sizeof(double))
+        self._stage_ns = <double*>malloc(count * sizeof(double))
+        if self._stage_shares == NULL or self._stage_ns == NULL:
+            raise MemoryError()
+        for i in range(count):
+            self._stage_shares[i] = layers[i] / <double>sum(layers)
+        self.num_stages = count
 
     def set_host(self, double iteration_us, double resolution_us):
         """Set the host time per iteration and the resolution to which iterations are truncated (0: nearest ns)."""
@@ -51,6 +88,21 @@ cdef class LatencyModel:
         cdef int64_t ns = self.iteration_ns(&batch.shape)
         self.raise_if_failed()
         return ns
+
+    def predict_stages_ns(self, prefill=(), decode=(), int tokens_per_decode=1) -> list:
+        """Return the same for each pipeline stage, its hand-over to the next one included."""
+        cdef BatchView batch = BatchView(prefill, decode, tokens_per_decode)
+        cdef int64_t* durations_ns
+        if self.num_stages == 1:
+            return [self.predict_iteration_ns(prefill, decode, tokens_per_decode)]
+        durations_ns = <int64_t*>malloc(self.num_stages * sizeof(int64_t))
+        if durations_ns == NULL:
+            raise MemoryError()
+        self.stage_durations_ns(&batch.shape, durations_ns)
+        predicted = [durations_ns[i] for i in range(self.num_stages)]
+        free(durations_ns)
+        self.raise_if_failed()
+        return predicted
 
     def breakdown(self, prefill=(), decode=(), int tokens_per_decode=1) -> dict:
         """Return the seconds of each part; arguments as `predict`, whose result is their sum. {}: there are none."""

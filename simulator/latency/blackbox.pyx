@@ -8,41 +8,35 @@ Source: inference-sim (BLIS) up to v0.7.10, sim/latency, BlackboxLatencyModel.
 cimport cython
 from typing import Annotated
 
-import msgspec
 from msgspec import Meta
 
 from simulator.domain.batch cimport BatchShape
-from simulator.latency.base cimport LatencyModel
 from simulator.latency.batch_view cimport BatchView
+from simulator.latency.learned cimport LearnedModel
 
 from simulator.latency.blackbox_sets import SETS
-from simulator.latency.coefficients import Alpha, Coefficient, choose, linear_host_terms
+from simulator.latency.coefficients import LearnedParameters, Microseconds
 
 
-class BlackboxParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class BlackboxParameters(LearnedParameters, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A published fit, or your own."""
 
     coefficients: Annotated[str | None, Meta(description=(
         "published set, model/accelerator/tpN; default: that of the deployment, unless beta is given"))] = None
-    beta: Annotated[Annotated[tuple[Coefficient, ...], Meta(min_length=3, max_length=3)] | None, Meta(description=(
+    beta: Annotated[Annotated[tuple[Microseconds, ...], Meta(min_length=3, max_length=3)] | None, Meta(description=(
         "us an iteration, us a prompt token, us a decode token"))] = None
-    alpha: Annotated[Alpha | None, Meta(description=(
-        "us a request and us a prompt token before it queues, us an output token; default: of the set, or 0"))] = None
 
 
 @cython.final
-cdef class Blackbox(LatencyModel):
+cdef class Blackbox(LearnedModel):
     """Three prices; see `BlackboxParameters`."""
 
     Parameters = BlackboxParameters
 
-    cdef readonly object choice             # coefficients.Choice
-    cdef object _deployment
     cdef double _iteration, _prefill, _decode           # us
 
     def __init__(self, parameters, deployment=None):
-        self.choice = choose(SETS, parameters, published_for(deployment))
-        self._deployment = deployment
+        LearnedModel.__init__(self, SETS, parameters, deployment, published_for(deployment))
         self._iteration, self._prefill, self._decode = self.choice.fit.beta
 
     cdef double batch_ns(self, const BatchShape* shape) noexcept nogil:
@@ -54,18 +48,6 @@ cdef class Blackbox(LatencyModel):
         cdef BatchView batch = BatchView(prefill, decode, tokens_per_decode)
         return {"iteration": 1e-6 * self._iteration, "prefill": 1e-6 * self._prefill * batch.shape.prefill_tokens,
                 "decode": 1e-6 * self._decode * batch.shape.decode_tokens}
-
-    def host_terms(self) -> dict:
-        """Return what the coefficients say of [latency.host]: its keys, in microseconds."""
-        return linear_host_terms(self.choice.fit.alpha)
-
-    def provenance(self) -> dict:
-        """Return where the coefficients come from."""
-        return self.choice.provenance()
-
-    def warnings(self) -> list:
-        """Return in what respects the deployment lies outside of what was fitted."""
-        return self.choice.warnings(self._deployment)
 
 
 def published_for(deployment) -> str | None:

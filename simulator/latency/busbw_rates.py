@@ -24,7 +24,7 @@ from simulator.latency.busbw_facts import SMALL_BYTES, SMALL_US, ratios, ratios_
 from simulator.latency.collective_groups import Group
 
 DECIMAL_GB, BINARY_GB = 1e9, float(1 << 30)
-Bandwidth = Annotated[float, Meta(gt=0, le=1e9)]
+Bandwidth = Annotated[float, Meta(gt=0, le=1e9, extra={"unit": "GB/s"})]
 Overlap = Annotated[float, Meta(ge=0, le=1)]
 Count = Annotated[int, Meta(ge=1)]
 _BUSBW = "bus bandwidth, GB/s; default: from links and layout"

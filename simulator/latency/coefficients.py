@@ -13,7 +13,17 @@ from simulator.domain.host import MAX_US
 from simulator.errors import InputErrors, KeyFault, did_you_mean
 
 Coefficient = Annotated[float, Meta(ge=0, le=MAX_US)]
-Alpha = Annotated[tuple[Coefficient, ...], Meta(min_length=3, max_length=3)]
+Microseconds = Annotated[Coefficient, Meta(extra={"unit": "us"})]
+Alpha = Annotated[tuple[Microseconds, ...], Meta(min_length=3, max_length=3)]
+
+
+class LearnedParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A published fit, or your own; a subclass adds `beta`."""
+
+    coefficients: Annotated[str | None, Meta(description=(
+        "published set; default: blis, unless beta is given"))] = None
+    alpha: Annotated[Alpha | None, Meta(description=(
+        "us a request and us a prompt token before it queues, us an output token; default: of the set, or 0"))] = None
 
 
 class Fit(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,7 +78,7 @@ def choose(sets: dict[str, Fit], parameters, default: str | None) -> Choice:
     Parameters
     ----------
     sets : the published ones, by name.
-    parameters : has `coefficients`, `beta` and `alpha`, each None where the experiment does not give it.
+    parameters : LearnedParameters with `beta`, each key None where the experiment does not give it.
     default : name of the set to take where it gives neither set nor beta; None: there is none.
 
     Raises
@@ -86,16 +96,6 @@ def choose(sets: dict[str, Fit], parameters, default: str | None) -> Choice:
         raise InputErrors([KeyFault(f"latency.coefficients: {problem}{did_you_mean(name or '', sets)}")])
     fit = sets[name]
     return Choice(name=name, fit=msgspec.structs.replace(fit, alpha=parameters.alpha) if parameters.alpha else fit)
-
-
-def linear_host_terms(alpha: tuple[float, ...]) -> dict[str, float]:
-    """Return alpha, constant and per prompt and output token, as host time.
-
-    Its keys are those of [latency.host].
-
-    Source: inference-sim, sim/latency, QueueingTime and OutputTokenProcessingTime of blackbox and crossmodel.
-    """
-    return {"queue_base_us": alpha[0], "queue_per_prompt_token_us": alpha[1], "output_token_us": alpha[2]}
 
 
 def _warning(name: str, what: str, found: object, fitted: tuple, remark: str) -> str:

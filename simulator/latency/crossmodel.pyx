@@ -11,14 +11,13 @@ Source: inference-sim (BLIS) v0.7.1, sim/latency/crossmodel.go.
 cimport cython
 from typing import Annotated
 
-import msgspec
 from msgspec import Meta
 
 from simulator.domain.batch cimport BatchShape
-from simulator.latency.base cimport LatencyModel
 from simulator.latency.batch_view cimport BatchView
+from simulator.latency.learned cimport LearnedModel
 
-from simulator.latency.coefficients import Alpha, Coefficient, Fit, choose, linear_host_terms
+from simulator.latency.coefficients import Fit, LearnedParameters, Microseconds
 
 SETS = {
     "blis": Fit(
@@ -29,32 +28,27 @@ SETS = {
 }
 
 
-class CrossmodelParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CrossmodelParameters(LearnedParameters, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The published fit, or your own."""
 
-    coefficients: Annotated[str | None, Meta(description="published set; default: blis, unless beta is given")] = None
-    beta: Annotated[Annotated[tuple[Coefficient, ...], Meta(min_length=4, max_length=4)] | None, Meta(description=(
+    beta: Annotated[Annotated[tuple[Microseconds, ...], Meta(min_length=4, max_length=4)] | None, Meta(description=(
         "us a layer, us a decode token and million KV elements, us a token of a model with experts, us of tensor "
         "parallelism"))] = None
-    alpha: Annotated[Alpha | None, Meta(description=(
-        "us a request and us a prompt token before it queues, us an output token; default: of the set, or 0"))] = None
 
 
 @cython.final
-cdef class Crossmodel(LatencyModel):
+cdef class Crossmodel(LearnedModel):
     """Four coefficients for all models; see `CrossmodelParameters`."""
 
     Parameters = CrossmodelParameters
+    needs_deployment = True
 
-    cdef readonly object choice             # coefficients.Choice
-    cdef object _deployment
     cdef double _layers, _decode, _kv_width, _expert_token, _barrier        # us; _kv_width: million elements
 
     def __init__(self, parameters, deployment):
         if deployment is None:
             raise ValueError("crossmodel needs [model] and [hardware]")
-        self.choice = choose(SETS, parameters, "blis")
-        self._deployment = deployment
+        LearnedModel.__init__(self, SETS, parameters, deployment, "blis")
         model, tensor = deployment.model, deployment.parallelism.tensor_parallel
         beta = self.choice.fit.beta
         self._layers = beta[0] * model.num_layers
@@ -75,15 +69,3 @@ cdef class Crossmodel(LatencyModel):
         return {"layers": 1e-6 * self._layers, "decode": 1e-6 * self._decode * decodes * self._kv_width,
                 "experts": 1e-6 * self._expert_token * (batch.shape.prefill_tokens + decodes),
                 "barrier": 1e-6 * self._barrier}
-
-    def host_terms(self) -> dict:
-        """Return what the coefficients say of [latency.host]: its keys, in microseconds."""
-        return linear_host_terms(self.choice.fit.alpha)
-
-    def provenance(self) -> dict:
-        """Return where the coefficients come from."""
-        return self.choice.provenance()
-
-    def warnings(self) -> list:
-        """Return in what respects the deployment lies outside of what was fitted."""
-        return self.choice.warnings(self._deployment)

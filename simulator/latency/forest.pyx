@@ -36,7 +36,8 @@ from simulator.errors import InputErrors, KeyFault
 from simulator.latency.collective_exchanges import exchanges
 from simulator.latency.forest_cache import tables_of
 from simulator.latency.forest_composition import compose
-from simulator.latency.forest_profiles import FILES, subject_of
+from simulator.latency.forest_profiles import FILES, files_needed, subject_of, told_sources
+from simulator.latency.forest_synthetic import SyntheticProfiles
 from simulator.latency.forest_tables import ROUNDING
 
 Profile = Annotated[str | None, Meta(extra={"path": True})]
@@ -132,6 +133,7 @@ cdef class Forest(LatencyModel):
     """What Vidur's forests say, trained on profiles of operators, kept as tables."""
 
     Parameters = ForestParameters
+    Profiles = SyntheticProfiles            # writes profiles of what nobody has measured
     takes_collective = True
 
     cdef readonly object tables             # ForestTables
@@ -139,6 +141,7 @@ cdef class Forest(LatencyModel):
     cdef readonly str cache_file            # where the tables are kept; None where they were given
     cdef object _deployment
     cdef object _sources                    # paths of the profiles
+    cdef object _synthetic                  # what gave their times, where they are not measured
     cdef list _exchanges                    # what a collective model prices, and its prices; None: the tables do
     cdef IterationCollectives _collectives
     cdef bint _refuses                      # what lies outside the profiles
@@ -167,11 +170,12 @@ cdef class Forest(LatencyModel):
         """
         if deployment is None:
             raise ValueError("forest needs [model] and [hardware]")
+        subject = subject_of(parameters, deployment)
+        self._synthetic = []
         if tables is None:
             tables, path = tables_of(parameters, deployment, collective is None)
             self.cache_file = str(path)
-        else:
-            subject_of(parameters, deployment)
+            self._synthetic = told_sources(files_needed(parameters, subject, collective is None).values())
         self.tables, self._deployment = tables, deployment
         self.terms = compose(tables, parameters, deployment, with_network=collective is None)
         if collective is not None:
@@ -348,7 +352,7 @@ cdef class Forest(LatencyModel):
 
     def warnings(self) -> list:
         """Return what the user should know about the predictions made so far, a sentence each."""
-        told = []
+        told = [f"forest: profiles are {source}" for source in self._synthetic]
         if self._deployment.matrix_bytes != 2:
             told.append(f"forest: profiles are of 16-bit weights, the model's are {self._deployment.matrix_dtype}")
         made = self._counts[0] + self._counts[1] + self._counts[2]

@@ -3,8 +3,6 @@ import hashlib
 import json
 import logging
 import math
-import os
-import tempfile
 from collections.abc import Callable
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
@@ -13,10 +11,11 @@ from pathlib import Path
 import numpy as np
 
 from simulator.domain.deployment import Deployment
-from simulator.errors import InputErrors, KeyFault, collect_faults
+from simulator.errors import collect_faults
 from simulator.latency.forest_profiles import files_needed, read_samples, subject_of
 from simulator.latency.forest_tables import ForestTables
 from simulator.latency.forest_training import train
+from simulator.latency.hdf5_cache import DAMAGE, cache_folder, new_hdf5
 from simulator.latency.profile_csv import file_bytes
 
 FORMAT = 1                      # of the files and of what is in them: raise it when training changes
@@ -56,7 +55,7 @@ def tables_of(parameters, deployment: Deployment, with_network: bool = True,
         "settings": {name: getattr(parameters, name) for name in (*TRAINS, *GRIDS[parameters.estimator])},
         "versions": {name: _version(name) for name in ("numpy", "scikit-learn")}}
     text = json.dumps(key, sort_keys=True)
-    path = _folder(parameters) / f"forest-{hashlib.sha256(text.encode()).hexdigest()[:32]}.h5"
+    path = cache_folder(parameters.cache_directory) / f"forest-{hashlib.sha256(text.encode()).hexdigest()[:32]}.h5"
     tables = read_tables(path, text)
     if tables is None:
         samples = read_samples(files, subject)
@@ -81,7 +80,7 @@ def read_tables(path: Path, key: str) -> ForestTables | None:
             granularity, digest = int(file.attrs["kv_granularity"]), file.attrs["sha256"]
             if file.attrs["key"] != key or digest != _digest(found, granularity):
                 return None
-    except (OSError, KeyError, RuntimeError, ValueError, TypeError):
+    except DAMAGE:
         return None
     parts = {part: {name.partition("/")[2]: table for name, table in found.items() if name.startswith(f"{part}/")}
              for part in ("tokens", "host", "covered")}
@@ -90,32 +89,11 @@ def read_tables(path: Path, key: str) -> ForestTables | None:
 
 def write_tables(path: Path, tables: ForestTables, key: str) -> None:
     """Write a file, whole or not at all; the same tables give the same bytes."""
-    import h5py
-
     arrays = tables.arrays()
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".forest-")
-        os.close(descriptor)
-        try:
-            with h5py.File(temporary, "w", libver=("v110", "v110")) as file:
-                file.attrs.update(key=key, kv_granularity=tables.kv_granularity,
-                                  sha256=_digest(arrays, tables.kv_granularity))
-                for name, array in arrays.items():
-                    file.create_dataset(name, data=array, track_times=False)
-            os.replace(temporary, path)
-        finally:
-            Path(temporary).unlink(missing_ok=True)
-    except OSError as error:
-        reason = error.strerror or error
-        raise InputErrors([KeyFault(f"latency.cache_directory: {path.parent} cannot be written: {reason}")]) from error
-
-
-def _folder(parameters) -> Path:
-    if parameters.cache_directory is not None:
-        return Path(parameters.cache_directory)
-    caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"     # freedesktop.org, Base Directory
-    return Path(caches) / "simulator"
+    with new_hdf5(path) as file:
+        file.attrs.update(key=key, kv_granularity=tables.kv_granularity, sha256=_digest(arrays, tables.kv_granularity))
+        for name, array in arrays.items():
+            file.create_dataset(name, data=array, track_times=False)
 
 
 def _digest_of(path: str) -> str:

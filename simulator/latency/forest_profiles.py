@@ -4,6 +4,9 @@ Files, columns, filters, features and targets are those of microsoft/vidur @ 7d4
 vidur/execution_time_predictor/sklearn_execution_time_predictor.py. Times are milliseconds of one layer, except
 send_recv, which is one message, and host times, which are once an iteration.
 """
+import csv
+import io
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -11,7 +14,7 @@ import numpy as np
 from simulator.domain.deployment import Deployment
 from simulator.domain.layer_spec import MultiHeadAttention
 from simulator.errors import InputErrors, KeyFault, collect_faults
-from simulator.latency.profile_csv import ProfileCsv
+from simulator.latency.profile_csv import ProfileCsv, file_bytes
 
 ROUNDED_OPERATORS = (           # of mlp.csv; their features are token counts rounded up to a multiple of 8
     "attn_pre_proj", "attn_post_proj", "attn_rope", "input_layernorm", "mlp_up_proj", "mlp_down_proj", "mlp_act",
@@ -24,6 +27,7 @@ HOST_TIMES = {                  # sub-model -> columns that may hold it: Vidur h
     "ray_comm_time": ("ray_comm_time_mean", "ray_comm_time_median")}
 FILES = ("compute_file", "attention_file", "all_reduce_file", "send_recv_file", "cpu_overhead_file")
 BYTES_PER_ELEMENT = 2           # network profiles count bytes; activations are 16 bit
+SOURCE = "source"               # column of synthetic profiles: what gave the times; Vidur's have none
 
 
 @dataclass(frozen=True)
@@ -112,6 +116,15 @@ def read_samples(files: dict[str, str], subject: Subject) -> dict[str, Samples]:
                "send_recv_file": _send_recv, "cpu_overhead_file": _host}
     parts = collect_faults(*[lambda key=key: readers[key](ProfileCsv(files[key]), subject) for key in files])
     return {name: samples for part in parts for name, samples in part.items()}
+
+
+def told_sources(paths: Iterable[str]) -> list[str]:
+    """Return what the first rows of profiles say of their source, each once."""
+    told = []
+    for path in paths:
+        reader = csv.DictReader(io.StringIO(file_bytes(path).decode("utf-8-sig", "replace"), newline=""))
+        told.append(next(reader, {}).get(SOURCE))
+    return [source for source in dict.fromkeys(told) if source]
 
 
 def _compute(file: ProfileCsv, subject: Subject) -> dict[str, Samples]:

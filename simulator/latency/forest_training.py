@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from simulator.core.random_streams import RandomStreams
-from simulator.errors import InputErrors
+from simulator.errors import InputErrors, MissingExtra
 from simulator.latency.forest_profiles import HOST_TIMES, ROUNDED_OPERATORS, Samples
 from simulator.latency.forest_tables import ROUNDING, ForestTables, coverage
 
@@ -34,7 +34,9 @@ def train(samples: dict[str, Samples], settings, progress: Callable[[str], None]
     Raises
     ------
     InputErrors
-        scikit-learn is missing, or a sub-model has a single sample.
+        A sub-model has a single sample.
+    MissingExtra
+        scikit-learn is not installed.
     """
     axes = _axes(samples, settings)
     tables, covered = {}, {}
@@ -69,8 +71,8 @@ def _fit(samples: Samples, settings, generator: np.random.Generator, name: str):
     try:
         from sklearn.model_selection import GridSearchCV  # an extra, and a second of imports
     except ImportError:
-        raise InputErrors(["training forests needs scikit-learn: install it with pip install 'simulator[forest]'"]
-                          ) from None
+        raise MissingExtra(["training forests needs scikit-learn: install it with pip install 'simulator[forest]'"]
+                           ) from None
     count = len(samples.times_ms)
     if count < 2:
         raise InputErrors([f"{name}: expected at least 2 samples in the profile, found {count}"])

@@ -26,5 +26,8 @@ cdef class IterationCollectives:
     cdef inline double ns(self, int64_t tokens) noexcept nogil:
         return self._ns if tokens == self._tokens else self._price(tokens)
 
+    # Of these, one hand-over to the next pipeline stage; 0 with one stage.
+    cdef double handover_ns(self, int64_t tokens) noexcept nogil
+
     cdef double _price(self, int64_t tokens) noexcept nogil
     cdef double _exchange_ns(self, int i, int64_t tokens) noexcept nogil

@@ -1,6 +1,8 @@
 """The collectives of an iteration, priced together by the number of its tokens."""
 cimport cython
 
+from simulator.latency.collective cimport PIPELINE, CollectiveModel
+
 from simulator.latency.collective_groups import GROUPS, KINDS
 
 
@@ -19,6 +21,13 @@ cdef class IterationCollectives:
     cdef double _exchange_ns(self, int i, int64_t tokens) noexcept nogil:
         cdef const PricedExchange* each = &self._exchanges[i]
         return each.count * self._model.time_ns(each.group, each.kind, each.token_bytes * <double>tokens)
+
+    cdef double handover_ns(self, int64_t tokens) noexcept nogil:
+        cdef int i
+        for i in range(self._num_exchanges):
+            if self._exchanges[i].group == PIPELINE:
+                return self._exchange_ns(i, tokens) / self._exchanges[i].count
+        return 0.0
 
     cdef double _price(self, int64_t tokens) noexcept nogil:
         cdef double total = 0.0

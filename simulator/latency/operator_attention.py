@@ -1,6 +1,7 @@
 """Attention of a batch, from curves over the length of one size of batch.
 
-Decodes: a row for each number of sequences, a column for each power of two tokens in the cache. Prompts: a row for each
+Decodes: a row for each number of sequences, those that were not measured between their neighbours, a column for each
+power of two tokens in the cache. Prompts: a row for each
 power of two prompts, a column for each length. All attention layers of all stages are added up; those with a window
 that was not measured see the last `window` tokens of the curve without one.
 """
@@ -8,9 +9,11 @@ import numpy as np
 
 from simulator.domain.layer_spec import GatedDeltaNet, LatentAttention
 from simulator.latency.operator_curves import INTERPOLATED, ROOFLINE, Times
+from simulator.latency.operator_latent import LatentTables
 
 CONTEXT_NODES = 2.0 ** np.arange(1, 21)         # tokens in the cache after the step: 2 to 1,048,576, as measured
 MAX_DECODES = 2048
+BATCHES = tuple(2 ** i for i in range(12))      # of decodes, in all databases
 PROMPT_ROWS = 9                                 # 1 to 256 prompts
 MAX_PROMPT_TOKENS = 131_072
 
@@ -24,7 +27,7 @@ def decode_table(composer) -> Times:
     ns = np.zeros((MAX_DECODES + 1, len(CONTEXT_NODES)))
     origins = np.zeros(ns.shape, dtype=np.uint8)
     for kind in _kinds(composer):
-        rows = {batch: kind.times("generation", batch, CONTEXT_NODES) for batch in 2 ** np.arange(12)}
+        rows = {batch: kind.times("generation", batch, CONTEXT_NODES) for batch in {*BATCHES, *kind.batches()}}
         batches = sorted(batch for batch, row in rows.items() if row is not None)
         if batches:
             times = np.array([rows[batch].ns for batch in batches])
@@ -102,6 +105,10 @@ class _Recurrence:
         site = (float(self._part.num_key_heads), float(self._part.num_value_heads))
         return all(site in curves for curves in self._database.recurrence_curves(phase, 1, self._part))
 
+    def batches(self) -> list[int]:
+        """Return sizes of batches of decodes: none, `times` knows what lies between."""
+        return []
+
     def times(self, phase: str, batch: int, lengths: np.ndarray) -> Times | None:
         """Return the times of one layer for a batch size."""
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -117,22 +124,34 @@ class _Kind:
         self.name, self.layers, self._window = name, layers, window
         self._part = part.shard(self._deployment.parallelism.tensor_parallel)
         self._kv_dtype = "fp8" if self._deployment.kv_cache_bytes == 1 else "bfloat16"
+        if isinstance(part, LatentAttention):
+            self._latent = LatentTables(self._database, self._part, self._kv_dtype, composer.parameters.cuda_graph)
 
     def is_measured(self, phase: str) -> bool:
         """Say whether these very heads were measured."""
+        return self._site() in self._curves(phase).get(1, {})
+
+    def batches(self) -> list[int]:
+        """Return the sizes of batches of decodes that were measured with these very heads."""
+        return [batch for batch, curves in self._curves("generation").items()
+                if self._site() in curves and batch <= MAX_DECODES]
+
+    def _site(self) -> tuple:
         part = self._part
-        if isinstance(part, LatentAttention):
-            return (float(part.num_heads),) in self._database.latent_curves(phase, self._kv_dtype).get(1, {})
-        site = (float(part.num_heads), float(part.num_kv_heads), float(part.head_dim))
-        return site in self._database.attention_curves(phase, self._kv_dtype, self._window).get(1, {})
+        heads = (part.num_heads,) if isinstance(part, LatentAttention) else (
+            part.num_heads, part.num_kv_heads, part.head_dim)
+        return tuple(map(float, heads))
+
+    def _curves(self, phase: str) -> dict[int, dict]:
+        if isinstance(self._part, LatentAttention):
+            return self._latent.curves(phase)
+        return self._database.attention_curves(phase, self._kv_dtype, self._window)
 
     def times(self, phase: str, batch: int, lengths: np.ndarray) -> Times | None:
         """Return the times of one layer for a batch size; None: not measured."""
         if isinstance(self._part, LatentAttention):
-            if self._part.indexer is not None:      # sparse: other kernels
-                return None
             with np.errstate(divide="ignore", invalid="ignore"):
-                return self._database.latent_attention(phase, int(batch), self._part, self._kv_dtype, lengths)
+                return self._latent.times(phase, int(batch), lengths)
         with np.errstate(divide="ignore", invalid="ignore"):
             times = self._measured(phase, batch, self._window, lengths)
             if times is None and self._window:

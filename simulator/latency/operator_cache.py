@@ -1,15 +1,15 @@
 """Keep operator tables in HDF5 files, each under the digest of the file it was read from."""
 import hashlib
-import os
-import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
-from simulator.errors import InputErrors, KeyFault
+from simulator.errors import InputErrors
+from simulator.latency.hdf5_cache import DAMAGE, cache_folder, new_hdf5
 from simulator.latency.operator_files import read_columns
 
-FORMAT = 1                      # of the files: raise it when reading changes
+FORMAT = 2                      # of the files: raise it when reading changes
 
 
 def columns_of(path: Path, cache_directory: str | None) -> tuple[dict[str, np.ndarray], str]:
@@ -23,12 +23,20 @@ def columns_of(path: Path, cache_directory: str | None) -> tuple[dict[str, np.nd
         The file cannot be read, or the cache not be written.
     """
     digest = digest_of(path)
-    kept = _folder(cache_directory) / f"operators-{FORMAT}-{digest[:32]}.h5"
+    return converted(digest, cache_directory, lambda: read_columns(path)), digest
+
+
+def converted(digest: str, cache_directory: str | None, read: Callable[[], dict]) -> dict[str, np.ndarray]:
+    """Return the columns kept under a digest.
+
+    Where there are none, those that `read` returns, from now on kept.
+    """
+    kept = cache_folder(cache_directory) / f"operators-{FORMAT}-{digest[:32]}.h5"
     columns = _read(kept, digest)
     if columns is None:
-        columns = read_columns(path)
+        columns = read()
         _write(kept, columns, digest)
-    return columns, digest
+    return columns
 
 
 def digest_of(path: Path) -> str:
@@ -55,29 +63,16 @@ def _read(path: Path, digest: str) -> dict[str, np.ndarray] | None:
                 names = column.attrs.get("names")
                 columns[name] = values if names is None else np.array(names, dtype=str)[values]
             return columns if file.attrs["sha256"] == _digest(columns) else None
-    except (OSError, KeyError, RuntimeError, ValueError, TypeError, IndexError):
+    except DAMAGE:
         return None
 
 
 def _write(path: Path, columns: dict[str, np.ndarray], digest: str) -> None:
     """Write a file, whole or not at all; texts as codes beside their names."""
-    import h5py
-
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".operators-")
-        os.close(descriptor)
-        try:
-            with h5py.File(temporary, "w", libver=("v110", "v110")) as file:
-                file.attrs.update(source_sha256=digest, sha256=_digest(columns))
-                for name, values in columns.items():
-                    _write_column(file, name, values)
-            os.replace(temporary, path)
-        finally:
-            Path(temporary).unlink(missing_ok=True)
-    except OSError as error:
-        reason = error.strerror or error
-        raise InputErrors([KeyFault(f"latency.cache_directory: {path.parent} cannot be written: {reason}")]) from error
+    with new_hdf5(path) as file:
+        file.attrs.update(source_sha256=digest, sha256=_digest(columns))
+        for name, values in columns.items():
+            _write_column(file, name, values)
 
 
 def _write_column(file, name: str, values: np.ndarray) -> None:
@@ -87,13 +82,6 @@ def _write_column(file, name: str, values: np.ndarray) -> None:
                                  compression="gzip", compression_opts=1)
     if is_text:
         column.attrs["names"] = [str(each) for each in names]
-
-
-def _folder(cache_directory: str | None) -> Path:
-    if cache_directory is not None:
-        return Path(cache_directory)
-    caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"     # freedesktop.org, Base Directory
-    return Path(caches) / "simulator"
 
 
 def _digest(columns: dict[str, np.ndarray]) -> str:

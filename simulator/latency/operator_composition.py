@@ -3,9 +3,10 @@
 T tokens of an iteration on one rank, t tensor-parallel ranks. A layer: qkv product, rotary embedding with KV write,
 attention, output product; router, routed and shared experts, or up (and gate) product, activation, down product; norms;
 all-reduces after mixer and network where t > 1. Once: embedding, last norm; head and sampler over sampled rows. Between
-stages: T x hidden elements. Experts over data-parallel ranks: tokens gathered, outputs scattered.
+stages: T x hidden elements. Experts over data-parallel ranks: tokens gathered, outputs scattered, or dispatched and
+combined by DeepEP.
 
-Operators between the products are in no table: bytes / (0.8 x memory bandwidth) + 3 us, the empirical constants of
+Operators between the products that are in no table: bytes / (0.8 x memory bandwidth) + 3 us, the empirical constants of
 aiconfigurator's system files. Times of pipeline stages add up.
 """
 from collections.abc import Callable
@@ -16,10 +17,11 @@ import numpy as np
 from simulator.domain.deployment import Deployment
 from simulator.domain.layer_spec import GatedDeltaNet, LightningAttention, Mamba2, Mlp, Moe
 from simulator.domain.rank_weights import dense_parts, layer_kinds, moe_of
-from simulator.errors import InputErrors
+from simulator.errors import InputErrors, KeyFault
 from simulator.latency.operator_attention import decode_table, has_recurrences, prefill_table
 from simulator.latency.operator_curves import EXTRAPOLATED, ROOFLINE, Times
-from simulator.latency.operator_products import Product, head_product, products_of
+from simulator.latency.operator_exchange import GATHER, exchange_times
+from simulator.latency.operator_products import Product, head_product, products_of, rotated_and_written
 from simulator.latency.operator_tables import Database
 from simulator.latency.roofline_costs import SAMPLER_BYTES_PER_LOGIT, Rates, distinct_experts, link_bytes_per_s
 
@@ -28,7 +30,8 @@ MAX_SAMPLES = 8192
 GEMM_FORMATS = {"float32": "bfloat16", "float16": "bfloat16", "int8": "fp8", "int4": "int4_wo", "fp4": "nvfp4"}
 # Formats that were not measured, or not soundly, and the one whose kernels do the same work.
 STAND_INS = {"fp8_block": "fp8"}
-COMMUNICATION = {"all_reduce", "expert_all_gather", "expert_reduce_scatter", "send_recv", "logits_all_gather"}
+COMMUNICATION = {"all_reduce", "expert_all_gather", "expert_reduce_scatter", "expert_dispatch", "expert_combine",
+                 "send_recv", "logits_all_gather"}
 POINTS_PER_OCTAVE = 8           # at which a collective model is asked
 
 
@@ -70,8 +73,6 @@ class Composer:
         self.origins: dict[str, str] = {}
         self._tokens_ns: dict[str, np.ndarray] = {}
         self._tokens_origins = np.zeros(MAX_TOKENS + 1, dtype=np.uint8)
-        accelerator = deployment.accelerator
-        self._small_bytes_per_ns = accelerator.memory_bandwidth_bytes_per_s * 1e-9 * parameters.memory_efficiency
 
     def compose(self) -> IterationTables:
         """Return the tables.
@@ -124,8 +125,7 @@ class Composer:
             width = part.matrix_parameters(1)
             self._small("convolution_gates", 3 * width, count, kernels=4)
         else:
-            rotated = part.num_heads * part.head_dim + part.num_kv_heads * part.head_dim
-            self._small("rope_kv_write", 2 * rotated + 2 * part.kv_elements_per_token, count)
+            self._small("rope_kv_write", rotated_and_written(part), count)
 
     def _add_product(self, product: Product, count: int) -> None:
         self._add(product.name, self.product_times(product, self.tokens), count)
@@ -168,9 +168,34 @@ class Composer:
             times = self._roofline_experts(moe, tokens, ranks)
         self._add("experts", times, count)
         if ways.data_parallel > 1:
-            for name in ("all_gather", "reduce_scatter"):
-                exchange = self._collective("expert", name, ranks, hidden * ways.data_parallel)
+            for name, exchange in self._exchanges(moe, ranks).items():
                 self._add(f"expert_{name}", exchange, count)
+
+    def _exchanges(self, moe: Moe, ranks: int) -> dict[str, Times]:
+        """Return how tokens get to their experts and back, over data-parallel ranks.
+
+        Of DeepEP's, each tensor-parallel rank sends its part of the tokens; the all-reduce after the network stands for
+        the gathering of these parts.
+        """
+        ways, hidden = self.deployment.parallelism, self.deployment.model.hidden_size
+        mode = self.parameters.all2all_backend
+        if mode == GATHER:
+            return {name: self._collective("expert", name, ranks, hidden * ways.data_parallel)
+                    for name in ("all_gather", "reduce_scatter")}
+        if ways.expert_parallel != ranks:
+            raise InputErrors([KeyFault(
+                f'latency.all2all_backend: "{mode}" needs topology.expert_parallel = tensor_parallel x data_parallel = '
+                f'{ranks}, found {ways.expert_parallel}')])
+        tokens = np.ceil(self.tokens / ways.tensor_parallel)
+        site = (hidden, moe.experts_per_token, moe.num_experts)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            found = None if self.collective else exchange_times(self.database, mode, ranks, site, tokens)
+        if found is not None:
+            return found
+        if self.collective is None:
+            self.missing["expert exchange"] = f"no {mode} of {ranks} ranks, (hidden, chosen, experts) = {site}"
+        sent = hidden * moe.experts_per_token / ways.tensor_parallel
+        return {name: self._collective("expert", "all_to_all", ranks, sent) for name in ("dispatch", "combine")}
 
     def _roofline_experts(self, moe: Moe, tokens: np.ndarray, ranks: int) -> Times:
         weights = moe.expert.matrix_parameters(self.deployment.model.hidden_size) / ranks
@@ -199,10 +224,10 @@ class Composer:
         rows = np.arange(MAX_SAMPLES + 1.0)
         head = self.product_times(head_product(model, ways.tensor_parallel), rows)
         self._describe("lm_head", head)
-        sampler_ns = (rows * model.vocab_size * SAMPLER_BYTES_PER_LOGIT / self._small_bytes_per_ns
-                      + 2e3 * self.parameters.kernel_latency_us)
-        found = {"lm_head": head.ns, "sampler": sampler_ns}
-        origins = head.origins
+        sampler = self.database.small("sampler", rows)
+        sampler_ns = self.database.small_ns(model.vocab_size * SAMPLER_BYTES_PER_LOGIT, rows, kernels=2)
+        found = {"lm_head": head.ns, "sampler": sampler.ns if sampler else sampler_ns}
+        origins = np.maximum(head.origins, sampler.origins) if sampler else head.origins
         if ways.tensor_parallel > 1:
             gather = self._collective("tensor", "all_gather", ways.tensor_parallel, model.vocab_size, rows)
             self._describe("logits_all_gather", gather)
@@ -226,9 +251,12 @@ class Composer:
     # ---- pieces
 
     def _small(self, name: str, elements_per_token: float, count: int, kernels: int = 1) -> None:
-        """Add an operator that only moves memory."""
-        ns = (self.tokens * (elements_per_token * self.deployment.activation_bytes / self._small_bytes_per_ns)
-              + kernels * self.parameters.kernel_latency_us * 1e3)
+        """Add an operator that only moves memory, of `kernels` alike."""
+        times = self.database.small(name, self.tokens)
+        if times is not None:
+            self._add(name, times, count * kernels)
+            return
+        ns = self.database.small_ns(elements_per_token * self.deployment.activation_bytes, self.tokens, kernels)
         self._tokens_ns[name] = self._tokens_ns.get(name, 0.0) + self._nothing_for_nothing(ns) * count
         self.origins[name] = "formula"
 

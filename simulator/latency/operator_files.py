@@ -24,15 +24,22 @@ SYSTEMS = {
     "b300-sxm-288gb": "b300_sxm", "gb200": "gb200", "gb300": "gb300", "l40s": "l40s", "l4": "l4", "a30": "a30",
     "rtx-pro-6000-server": "rtx_pro_6000_server", "intel-b60": "b60"}
 SUFFIXES = ("_perf.parquet", "_perf.csv", "_perf.csv.gz")
-# vLLM's tables of latent attention time the whole block, products included; those of others time its kernel.
-LENDERS, LENT = ("sglang", "trtllm"), ("context_mla", "generation_mla")
+# Tables that vLLM's part of the database lacks, and that others lend: the kernel of latent attention, whose whole
+# block vLLM's times; DeepEP's dispatch and combine, one library for all.
+LENDERS = ("sglang", "trtllm")
+LENT = ("context_mla", "generation_mla", "wideep_deepep_ll", "wideep_deepep_normal")
+# Tables of DeepEP have times of their own, in microseconds, some of them 0.
+EXCHANGE_TIMES = ("dispatch_transmit_us", "dispatch_notify_us", "dispatch_avg_t_us",
+                  "combine_transmit_us", "combine_notify_us", "combine_avg_t_us")
 # What tables are keyed by; all columns that are read are one of these.
 TEXTS = frozenset({"gemm_dtype", "attn_dtype", "kv_cache_dtype", "mla_dtype", "moe_dtype", "distribution",
-                   "allreduce_dtype", "nccl_dtype", "backend", "op_name", "collective", "kernel_source", "phase"})
+                   "allreduce_dtype", "nccl_dtype", "backend", "op_name", "collective", "kernel_source", "phase",
+                   "gemm_type", "model"})
 NUMBERS = frozenset({"m", "n", "k", "batch_size", "isl", "step", "num_heads", "num_key_value_heads", "head_dim",
                      "window_size", "num_tokens", "hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size",
                      "moe_ep_size", "num_gpus", "message_size", "seq_len", "d_conv", "num_k_heads", "head_k_dim",
-                     "num_v_heads", "head_v_dim", "latency", "latency_ms"})
+                     "num_v_heads", "head_v_dim", "latency", "latency_ms",
+                     "node_num", "num_token", "num_topk", *EXCHANGE_TIMES, "dispatch_sms", "combine_sms"})
 
 
 def find_tables(path: str | None, system: str | None, accelerator: str, framework: str) -> dict[str, list[Path]]:
@@ -80,6 +87,8 @@ def read_columns(path: Path) -> dict[str, np.ndarray]:
     """
     columns = _read_parquet(path) if path.suffix == ".parquet" else _read_csv(path)
     if "latency_ms" not in columns:
+        if "latency" not in columns and columns.keys() & set(EXCHANGE_TIMES):
+            columns["latency"] = sum(columns[name] for name in EXCHANGE_TIMES if name in columns) * 1e-3
         if "latency" not in columns:
             raise InputErrors([f"{path}:1: latency: no such column; found {', '.join(columns)[:200]}"])
         columns["latency_ms"] = columns.pop("latency")
@@ -117,7 +126,8 @@ def _nested(folder: Path, framework: str) -> dict[str, list[Path]]:
         tables = {}
         for each in sorted(files, key=lambda file: (_version_key(file), str(file)), reverse=True):
             tables.setdefault(each.name.removesuffix(SUFFIXES[0]), []).append(each)
-        found = {name: paths for name, paths in tables.items() if whose not in LENDERS or name in LENT} | found
+        found = {name: paths for name, paths in tables.items()
+                 if whose in (framework, "nccl") or name in LENT} | found
     return found
 
 

@@ -17,6 +17,7 @@ from simulator.latency.operator_products import head_product, products_of
 from simulator.latency.profile_csv import ProfileCsv
 
 LAYERS = {"qkv": "qkv_proj", "attention_out": "o_proj", "up_gate": "gate_up_proj", "down": "down_proj"}
+SMALL = {"norms": ("layernorm",), "activation": ("act_fn",), "embedding": ("embedding",)}
 
 
 def profile_files(folder: Path) -> dict[str, Path]:
@@ -26,8 +27,8 @@ def profile_files(folder: Path) -> dict[str, Path]:
     return found if {"dense", "per_sequence", "attention"} <= found.keys() else {}
 
 
-def read_profile(files: dict[str, Path], deployment: Deployment) -> dict[str, tuple[dict[str, np.ndarray], Path]]:
-    """Return tables as operator_files.read_columns does, and the file of each.
+def read_profile(files: dict[str, Path], deployment: Deployment) -> dict[str, dict[str, np.ndarray]]:
+    """Return tables by name, each as operator_files.read_columns does.
 
     Raises
     ------
@@ -39,12 +40,12 @@ def read_profile(files: dict[str, Path], deployment: Deployment) -> dict[str, tu
     degree = re.fullmatch(r"tp(\d+)", folder.name)
     if degree and int(degree[1]) != ranks:
         raise InputErrors([f"{folder}: profile of tensor_parallel = {degree[1]}, the deployment has {ranks}"])
-    tables = {"gemm": (_gemm(files, deployment), files["dense"])}
+    tables = {"gemm": _gemm(files, deployment), "small": _small(files)}
     attention = ProfileCsv(files["attention"])
     for phase in ("context", "generation"):
-        tables[f"{phase}_attention"] = _attention(attention, phase, deployment), files["attention"]
+        tables[f"{phase}_attention"] = _attention(attention, phase, deployment)
     if "moe" in files and deployment.model.moe:
-        tables["moe"] = _moe(ProfileCsv(files["moe"]), deployment), files["moe"]
+        tables["moe"] = _moe(ProfileCsv(files["moe"]), deployment)
     return tables
 
 
@@ -63,6 +64,22 @@ def _gemm(files: dict[str, Path], deployment: Deployment) -> dict[str, np.ndarra
         "k": [np.full(len(rows), float(product.k)) for product, rows, _ in found],
         "latency_ms": [_ms(rows) for _, rows, _ in found]}
     return {name: np.concatenate(values) for name, values in columns.items()}
+
+
+def _small(files: dict[str, Path]) -> dict[str, np.ndarray]:
+    """Return times of operators between products by tokens; of the sampler by rows."""
+    dense, rows = ProfileCsv(files["dense"]), ProfileCsv(files["per_sequence"])
+    rotated = ("rotary_emb", "qk_norm") if "qk_norm" in dense.texts("layer") else ("rotary_emb",)
+    layers = SMALL | {"rope_kv_write": rotated}
+    found = []
+    for table, size, wanted in ((dense, "tokens", layers), (rows, "sequences", {"sampler": ("sampler",)})):
+        for name, parts in wanted.items():
+            times = [table.where(layer=part) for part in parts if part in set(table.texts("layer"))]
+            if len(times) == len(parts) and len({tuple(each.numbers(size)) for each in times}) == 1:
+                found.append((name, times[0].numbers(size), sum(_ms(each) for each in times)))
+    return {"operator": np.concatenate([np.full(len(ms), name) for name, _, ms in found] or [np.zeros(0, dtype=str)]),
+            "num_tokens": np.concatenate([sizes for _, sizes, _ in found] or [np.zeros(0)]),
+            "latency_ms": np.concatenate([ms for _, _, ms in found] or [np.zeros(0)])}
 
 
 def _attention(table: ProfileCsv, phase: str, deployment: Deployment) -> dict[str, np.ndarray]:

@@ -31,6 +31,12 @@ def products_of(part, hidden: int) -> list[Product]:
     return [Product("qkv", inputs, hidden), Product("attention_out", hidden, outputs)]
 
 
+def rotated_and_written(part) -> int:
+    """Return the elements of a token that rotary embedding and KV write move."""
+    rotated = part.num_heads * part.head_dim + part.num_kv_heads * part.head_dim
+    return 2 * rotated + 2 * part.kv_elements_per_token
+
+
 def _output_width(part) -> int:
     """Return the width that the output projection of a token mixer reads."""
     if isinstance(part, GatedDeltaNet):

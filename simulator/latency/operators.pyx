@@ -11,8 +11,9 @@ columns of decode, contexts of a power of two, time is linear in c; between the 
 in q. So an iteration of decodes alone is a line in the sum of contexts between two columns. Beyond the tables time
 grows with tokens, with n c, or with the square of a prompt. Data-parallel ranks share a batch evenly.
 
-Decodes and prompts of a batch attend one after the other: mixed batches were not measured. Under speculation the
-queries of a sequence share one pass over its KV cache.
+Decodes and prompts of a batch attend one after the other: mixed batches were not measured by most. Where they were, as
+chunks after a prefix, this is 15 to 35 % short of attention in the mean: tools/README.md. Under speculation the queries
+of a sequence share one pass over its KV cache.
 
 What it is good for: static look-ups in these tables meet 246 points of unsaturated vLLM within 11.9 % in the mean, and
 within 4.9 % with 1.9 ms of host time an iteration on H100, 0.7 ms on H200: see [latency.host] iteration_us.
@@ -37,6 +38,7 @@ from simulator.latency.roofline import Roofline
 from simulator.latency.roofline_costs import rates
 
 Path = Annotated[str | None, Meta(extra={"path": True})]
+Exchange = Literal["allgather_reducescatter", "deepep_high_throughput", "deepep_low_latency"]  # as in vLLM
 MUCH = 0.01                     # share of predictions beyond the tables that is worth a warning
 
 
@@ -45,13 +47,17 @@ class OperatorsParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
 
     path: Annotated[Path, Meta(description=(
         "folder: `systems` of aiconfigurator or a copy; or tables of one system, .parquet, .csv or .csv.gz; or a "
-        "folder tp<N> of LLMServingSim; default: the installed package aiconfigurator-core"))] = None
+        "profile of this model, LLMServingSim's folder tp<N> or Frontier's; default: the installed package "
+        "aiconfigurator-core"))] = None
     system: Annotated[str | None, Meta(description="its name there, as h100_sxm; default: of the accelerator")] = None
     framework: Annotated[Literal["vllm", "sglang", "trtllm"], Meta(description="whose kernels")] = "vllm"
     expert_load: Annotated[Literal["balanced", "power_law_1.01", "power_law_1.2"], Meta(description=(
         "how tokens spread over experts"))] = "balanced"
+    all2all_backend: Annotated[Exchange, Meta(description=(
+        "how data-parallel ranks exchange tokens for their experts; DeepEP: all ranks are expert-parallel"))
+        ] = "allgather_reducescatter"
     cuda_graph: Annotated[bool, Meta(description=(
-        "all-reduces as inside a CUDA graph; else as launched by the host"))] = True
+        "decodes and all-reduces as inside a CUDA graph; else as launched by the host"))] = True
     memory_efficiency: Annotated[float, Meta(gt=0, le=1, description=(
         "of memory bandwidth, operators that are in no table: norms, activations, sampling"))] = 0.8
     kernel_latency_us: Annotated[float, Meta(ge=0, le=1e6, description="of each of these")] = 3.0
@@ -106,6 +112,7 @@ cdef class Operators(LatencyModel):
     cdef dict _missing
     cdef list _notes
     cdef Py_ssize_t _num_spikes             # measured points that were left out
+    cdef dict _cached                       # table -> points that were faster than memory, of how many
     cdef bint _refuses                      # what lies beyond the tables
     cdef int64_t _ranks                     # that share a batch
     cdef double _state_sequence_ns, _state_token_ns
@@ -134,7 +141,7 @@ cdef class Operators(LatencyModel):
         self.tables = composer.compose()
         self.origins, self.sources = self.tables.origins, database.used
         self._missing, self._notes = composer.missing, database.notes
-        self._num_spikes = len(database.spikes)
+        self._num_spikes, self._cached = len(database.spikes), database.cached
         self._refuses = parameters.outside == "error"
         self._ranks = deployment.parallelism.data_parallel
         self._share_tables()
@@ -306,6 +313,9 @@ cdef class Operators(LatencyModel):
         if self._num_spikes:
             told.append(f"operators: {self._num_spikes} measured points take over {SPIKE:g} times as long as the next "
                         f"larger size: taken for faults of the measurement, and left out")
+        told += [f"operators: {count} of {total} measured points of {what} are faster than memory: they ran from a "
+                 f"cache, and are raised to its bandwidth"
+                 for what, (count, total) in self._cached.items() if count > MUCH * total]
         told += [f"operators: {name}: {what}: the roofline answers" for name, what in self._missing.items()]
         made = sum(self._counts[i] for i in range(<int>NUM_ORIGINS))
         beyond = self._counts[<int>EXTRAPOLATED]

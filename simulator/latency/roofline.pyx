@@ -15,10 +15,12 @@ sum of
     collectives         T x bytes sent / link bandwidth, or what [latency.collective] says
     latencies           a constant: kernels and collectives started
 
-all on one accelerator; roofline_costs.py has each coefficient. A maximum is taken where the hardware takes it, within
-an operator. Prompts and decodes of a batch share one pass over the weights but not attention. Against the roofline of
-whole phases, max(sum of FLOPs / peak, sum of bytes / bandwidth), nothing hides behind what it cannot run beside; and
-the shares of peak are those of single kernels, which are published, not those of a whole model, which must be fitted.
+all on one accelerator; roofline_costs.py has each coefficient. With pipeline stages, head and sampler are the last
+one's, a hand-over follows each of the others, and the rest is divided by layers. A maximum is taken where the hardware
+takes it, within an operator. Prompts and decodes of a batch share one pass over the weights but not attention. Against
+the roofline of whole phases, max(sum of FLOPs / peak, sum of bytes / bandwidth), nothing hides behind what it cannot
+run beside; and the shares of peak are those of single kernels, which are published, not those of a whole model, which
+must be fitted.
 
 Windows: only sums over the batch are known, so layers that see w tokens are charged min(C, w x decodes), min(X, w x
 chunks) and min(A, w P): exact while all sequences are on one side of the window, else an overestimate. A chunked window
@@ -81,6 +83,8 @@ cdef struct Costs:              # see RooflineCosts
     double constant_ns
     double activation_token_ns
     double collective_token_ns
+    double handover_ns
+    double handover_token_ns
     double dense_prefill_ns
     double dense_decode_ns
     double dense_weights_ns
@@ -197,12 +201,24 @@ cdef class Roofline(LatencyModel):
             return self._costs.collective_token_ns * <double>tokens
         return self._collectives.ns(tokens)
 
+    cdef double _handover_ns(self, const BatchShape* shape) noexcept nogil:
+        cdef int64_t tokens = shape.prefill_tokens + shape.decode_tokens
+        if self._collectives is None:
+            return self._costs.handover_ns + self._costs.handover_token_ns * <double>tokens
+        return self._collectives.handover_ns(tokens)
+
     cdef double batch_ns(self, const BatchShape* shape) noexcept nogil:
         cdef double tokens = <double>(shape.prefill_tokens + shape.decode_tokens)
         return (self._costs.constant_ns + self._costs.activation_token_ns * tokens + self._collectives_ns(shape)
                 + self._costs.sampler_sample_ns * shape.num_samples
                 + self._dense_ns(shape) + self._experts_ns(shape) + self._head_ns(shape)
                 + self._prefill_attention_ns(shape) + self._decode_attention_ns(shape) + self._state_ns(shape))
+
+    cdef void stages_ns(self, const BatchShape* shape, double* ns) noexcept nogil:
+        cdef double handover_ns = self._handover_ns(shape)
+        cdef double last_ns = self._head_ns(shape) + self._costs.sampler_sample_ns * shape.num_samples
+        cdef double layers_ns = self.batch_ns(shape) - last_ns - (self.num_stages - 1) * handover_ns
+        self.spread(layers_ns, handover_ns, last_ns, ns)
 
     def breakdown(self, prefill=(), decode=(), int tokens_per_decode=1) -> dict:
         """Return the seconds of each operator; arguments as `predict`, whose result is their sum."""

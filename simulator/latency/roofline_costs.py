@@ -57,6 +57,8 @@ class RooflineCosts(msgspec.Struct, frozen=True, kw_only=True):
     constant_ns: float              # kernel and collective latencies of an iteration
     activation_token_ns: float      # per token: what memory-bound kernels move, KV write included
     collective_token_ns: float      # per token: all-reduces, expert exchange, stage hand-over
+    handover_ns: float              # of the constant: one hand-over to the next stage
+    handover_token_ns: float        # of collective_token_ns, likewise
     dense_prefill_ns: float         # per prompt token: projections and dense MLPs
     dense_decode_ns: float          # per decode token
     dense_weights_ns: float         # reading their weights once
@@ -111,6 +113,7 @@ def roofline_costs(deployment: Deployment, rate: Rates, prices_collectives: bool
     dense_flops = 2 * weights.matrices / copies
     expert_flops = _expert_flops_per_token(deployment)
     constant_ns, collective_ns = _collectives(deployment, rate) if prices_collectives else (0.0, 0.0)
+    handover_ns, handover_token_ns = _handover(deployment, rate) if prices_collectives else (0.0, 0.0)
     full, window = _attention(deployment, rate)
     logits = model.vocab_size / copies
     gather = logits * deployment.activation_bytes * (1 - 1 / ways.tensor_parallel)
@@ -119,6 +122,8 @@ def roofline_costs(deployment: Deployment, rate: Rates, prices_collectives: bool
         constant_ns=constant_ns + _kernel_ns(deployment, rate),
         activation_token_ns=_activation_bytes_per_token(deployment) / rate.memory_bytes / copies,
         collective_token_ns=collective_ns,
+        handover_ns=handover_ns,
+        handover_token_ns=handover_token_ns,
         dense_prefill_ns=dense_flops / rate.matrix_prefill_flops,
         dense_decode_ns=dense_flops / rate.matrix_decode_flops,
         dense_weights_ns=_dense_bytes(weights) / rate.memory_bytes,
@@ -287,6 +292,14 @@ def _collectives(deployment: Deployment, rate: Rates) -> tuple[float, float]:
     needed = exchanges(deployment)
     volume_ns = sum(each.count * _link_ns(deployment, rate, each.sent_bytes, each.span) for each in needed)
     return sum(each.count for each in needed) * rate.collective_ns, volume_ns
+
+
+def _handover(deployment: Deployment, rate: Rates) -> tuple[float, float]:
+    """Return (ns, ns per token) of one hand-over to the next stage."""
+    for each in exchanges(deployment):
+        if each.group == "pipeline":
+            return rate.collective_ns, _link_ns(deployment, rate, each.sent_bytes, each.span)
+    return 0.0, 0.0
 
 
 def _link_ns(deployment: Deployment, rate: Rates, num_bytes: float, ranks: int) -> float:

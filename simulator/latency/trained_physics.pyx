@@ -23,10 +23,10 @@ import msgspec
 from msgspec import Meta
 
 from simulator.domain.batch cimport BatchShape
-from simulator.latency.base cimport LatencyModel
 from simulator.latency.batch_view cimport BatchView
+from simulator.latency.learned cimport LearnedModel
 
-from simulator.latency.coefficients import Alpha, Coefficient, Fit, choose
+from simulator.latency.coefficients import Alpha, Coefficient, Fit, LearnedParameters
 from simulator.latency.trained_prices import prices
 
 SETS = {
@@ -41,10 +41,9 @@ SETS = {
 }
 
 
-class TrainedPhysicsParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TrainedPhysicsParameters(LearnedParameters, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The published fit, or your own."""
 
-    coefficients: Annotated[str | None, Meta(description="published set; default: blis, unless beta is given")] = None
     beta: Annotated[Annotated[tuple[Coefficient, ...], Meta(min_length=7, max_length=11)] | None, Meta(description=(
         "7 to 11 numbers: prompt arithmetic, decode arithmetic, weights, all-reduces, us a layer, us a sequence, "
         "us an iteration, us a layer with experts, prompt KV, decode KV, expert exchange"))] = None
@@ -81,24 +80,22 @@ cdef inline double larger(double a, double b) noexcept nogil:
 
 
 @cython.final
-cdef class TrainedPhysics(LatencyModel):
+cdef class TrainedPhysics(LearnedModel):
     """Roofline terms, each weighed by a learned coefficient; fitted on H100."""
 
     Parameters = TrainedPhysicsParameters
+    needs_deployment = True
 
-    cdef readonly object choice             # coefficients.Choice
     cdef readonly object prices             # trained_prices.Prices, for reading
-    cdef object _deployment
     cdef Prices _prices                     # the same, for the loop
 
     def __init__(self, parameters, deployment):
         if deployment is None:
             raise ValueError("trained_physics needs [model] and [hardware]")
-        self.choice = choose(SETS, parameters, "blis")
+        LearnedModel.__init__(self, SETS, parameters, deployment, "blis")
         conventions = parameters.conventions or ("blis" if self.choice.name else "model")
         self.prices = prices(deployment, self.choice.fit.beta, conventions, parameters.expert_exchange)
         self._prices = msgspec.structs.asdict(self.prices)
-        self._deployment = deployment
 
     cdef double _prefill_us(self, const BatchShape* shape) noexcept nogil:
         cdef const Prices* price = &self._prices
@@ -172,11 +169,3 @@ cdef class TrainedPhysics(LatencyModel):
     def completion_us(self) -> float:
         """Time from the last token of a request to its completion, as the client sees it; blocks nothing."""
         return self.choice.fit.alpha[1]
-
-    def provenance(self) -> dict:
-        """Return where the coefficients come from."""
-        return self.choice.provenance()
-
-    def warnings(self) -> list:
-        """Return in what respects the deployment lies outside of what was fitted."""
-        return self.choice.warnings(self._deployment)

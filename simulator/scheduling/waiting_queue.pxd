@@ -1,5 +1,5 @@
 """The waiting queue of a replica: first come first served, or by priority."""
-from libc.stdint cimport int32_t
+from libc.stdint cimport int32_t, int64_t
 cimport cython
 
 from simulator.core.index_heap cimport IndexHeap
@@ -9,6 +9,8 @@ from simulator.domain.request cimport Demand, Request
 @cython.final
 cdef class WaitingQueue:
     cdef readonly int32_t size      # rows that wait
+    cdef readonly int64_t tokens    # their texts: prompts, and outputs of those that were preempted; whoever changes the
+                                    # outputs of a waiting row adds them here
     cdef bint _by_priority
     cdef const Request* _requests   # borrowed, as _demands; whoever made the queue keeps the arrays alive
     cdef const Demand* _demands
@@ -28,5 +30,8 @@ cdef class WaitingQueue:
 
     # Take a row out of the middle; -1 if it is not there. O(size).
     cdef int remove(self, int32_t row) noexcept nogil
+
+    cdef inline int64_t _text(self, int32_t row) noexcept nogil:
+        return <int64_t>self._requests[row].prompt_tokens + self._requests[row].output_tokens
 
     cdef int _grow(self) except -1 nogil

@@ -35,6 +35,7 @@ cdef class WaitingQueue:
                 self._grow()
             self._ring[(self._head + self.size) & self._mask] = row
         self.size += 1
+        self.tokens += self._text(row)
         return 0
 
     cdef int push_front(self, int32_t row) except -1 nogil:
@@ -45,17 +46,18 @@ cdef class WaitingQueue:
         self._head = (self._head - 1) & self._mask
         self._ring[self._head] = row
         self.size += 1
+        self.tokens += self._text(row)
         return 0
 
     cdef int32_t top(self) noexcept nogil:
         return self._heap.top() if self._by_priority else self._ring[self._head]
 
     cdef int32_t pop(self) noexcept nogil:
-        cdef int32_t row
+        cdef int32_t row = self.top()
         self.size -= 1
+        self.tokens -= self._text(row)
         if self._by_priority:
             return self._heap.pop()
-        row = self._ring[self._head]
         self._head = (self._head + 1) & self._mask
         return row
 
@@ -65,6 +67,7 @@ cdef class WaitingQueue:
             if self._heap.remove(row) != 0:
                 return -1
             self.size -= 1
+            self.tokens -= self._text(row)
             return 0
         while i < self.size and self._ring[(self._head + i) & self._mask] != row:
             i += 1
@@ -75,6 +78,7 @@ cdef class WaitingQueue:
             i -= 1
         self._head = (self._head + 1) & self._mask
         self.size -= 1
+        self.tokens -= self._text(row)
         return 0
 
     cdef int _grow(self) except -1 nogil:

@@ -2,22 +2,32 @@
 from dataclasses import replace
 
 from simulator import debug
-from simulator.engine.build import EngineSetup, Policies
+from simulator.engine.plan import ClusterPlan, Front, Pool
 from simulator.latency.linear import Linear
 from simulator.routing.round_robin import RoundRobin, RoundRobinParameters
 from simulator.scheduling.vllm import Vllm
 
 
 def record(workload, parameters, latency, *, details=True, max_iterations=None, **setup):
-    """Run a workload under vLLM's scheduler and round robin; `setup`: fields of EngineSetup."""
-    setup = EngineSetup(**setup)
-    policies = Policies(Vllm, parameters, latency, RoundRobin, RoundRobinParameters())
-    return debug.record(workload, policies, setup, details=details, max_iterations=max_iterations)
+    """Run a workload under vLLM's scheduler and round robin; `setup`: fields of Pool and ClusterPlan."""
+    return debug.record(workload, plan_of(parameters, latency, **setup), details=details, max_iterations=max_iterations)
 
 
-def run(scenario, **options):
-    """Return the engine's recording of a `Scenario`; options as `record` takes them, over those of the scenario."""
+def plan_of(parameters, latency, *, scheduler=Vllm, front=None, **setup):
+    """Return the plan of a cluster of equal replicas; `setup`: fields of Pool and ClusterPlan."""
+    of_pool = {name: setup.pop(name) for name in list(setup) if name in Pool.__dataclass_fields__}
+    front = front or Front(RoundRobin, RoundRobinParameters())
+    return ClusterPlan((Pool(scheduler, parameters, latency, **of_pool),), front, **setup)
+
+
+def run(scenario, *, layers=None, **options):
+    """Return the engine's recording of a `Scenario`; options as `record` takes them, over those of the scenario.
+
+    layers : of each pipeline stage; None: one stage.
+    """
     latency = Linear(scenario.prices)
     latency.set_host(scenario.host.iteration_us, 0.0)
+    if layers is not None:
+        latency.set_stages(layers)
     workload = replace(scenario.workload, requests=scenario.workload.requests.copy())       # the engine writes to it
     return record(workload, scenario.parameters, latency, host=scenario.host, **(scenario.cache | options))

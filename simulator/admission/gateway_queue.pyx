@@ -1,0 +1,315 @@
+"""Where admitted requests wait until a replica can take them: lines of SLO classes in bands of priority."""
+cimport cython
+from libc.stdint cimport int32_t, int64_t
+from libc.stdlib cimport calloc, free
+
+from simulator.admission.class_table cimport ClassTable
+from simulator.admission.saturation_base cimport SaturationDetector
+from simulator.admission.tenant_flows cimport TenantFlows
+from simulator.core.clock cimport NEVER_NS, ns_from_s
+from simulator.core.errors cimport broken
+from simulator.core.index_list cimport NONE, IndexLinks, new_list
+
+import numpy as np
+
+from simulator.domain.gateway import GatewayQueueParameters
+
+cdef enum Order:
+    FIFO = 0
+    PRIORITY = 1
+    SLO_DEADLINE = 2
+
+cdef enum Shedding:
+    NO_SHEDDING = 0
+    SHEDDABLE = 1
+    LOWEST = 2
+
+cdef enum:
+    ABSENT = 0                  # places of rows that do not wait
+    IN_FLIGHT = -1
+
+ORDERS = ("fifo", "priority", "slo_deadline")
+SHEDDING = ("none", "sheddable", "lowest")
+
+
+@cython.final
+cdef class GatewayQueue:
+    """Requests that wait at the gateway, none at first.
+
+    Source of the rules: BLIS (inference-sim), sim/cluster/gateway_queue.go, eviction_tracker.go and cluster.go.
+
+    parameters : simulator.domain.gateway.GatewayQueueParameters.
+    context : AdmissionContext, which makes the detector.
+    """
+
+    Parameters = GatewayQueueParameters
+
+    def __cinit__(self, parameters, context):
+        self._detector = context.make("saturation", parameters.saturation, context)
+        self.reads_state = self._detector.reads_state
+        self.ttl_ns = ns_from_s(parameters.ttl_s)
+        self.tries_on_departure = parameters.dispatch == "departures"
+        self.tick_ns = 0 if self.tries_on_departure else ns_from_s(parameters.tick_s)
+        self._max_requests = parameters.max_requests or NEVER_NS
+        self._max_per_band = parameters.max_requests_per_band or NEVER_NS
+        self._lowest_ceiling = parameters.lowest_ceiling
+        self._order = ORDERS.index(parameters.order)
+        self._shedding = SHEDDING.index(parameters.shedding)
+        self._recalls = parameters.in_flight_eviction
+        self.evicted = self.recalled = -1
+        self._classes = ClassTable(context.workload, context.classes)
+        self._num_rows = len(context.workload.demands)
+        self._links = IndexLinks(self._num_rows)
+        self._reserve()
+        self._lay_out()
+        self._is_fair = parameters.fairness == "round_robin"
+        if self._is_fair:
+            self._flows = TenantFlows(context.workload, self._num_lines, self._num_bands + 1)
+
+    def _reserve(self):
+        cdef size_t lines = self._classes.num_classes
+        self._entries = <Entry*>calloc(max(self._num_rows, 1), sizeof(Entry))
+        self._lines = <Line*>calloc(lines, sizeof(Line))
+        self._line_of = <int32_t*>calloc(lines, sizeof(int32_t))
+        self._bands = <Band*>calloc(lines + 1, sizeof(Band))
+        if self._entries == NULL or self._lines == NULL or self._line_of == NULL or self._bands == NULL:
+            raise MemoryError()
+
+    def _lay_out(self):
+        cdef int32_t each, i
+        cdef Band* band = NULL
+        for each in np.argsort(-self._classes.priorities, kind="stable"):
+            if band == NULL or self._classes.priority[each] != band.priority:
+                band = &self._bands[self._num_bands]
+                band.priority, band.last_tenant = self._classes.priority[each], -1
+                band.first_line = self._num_lines
+                self._num_bands += 1
+            i = self._num_lines
+            self._lines[i].waiting, self._lines[i].in_flight = new_list(), new_list()
+            self._lines[i].band = self._num_bands - 1
+            self._line_of[each] = i
+            self._num_lines += 1
+            band.end_line = self._num_lines
+        band = &self._bands[self._num_bands]
+        band.end_line, band.last_tenant = self._num_lines, -1
+
+    def __dealloc__(self):
+        free(self._entries)
+        free(self._lines)
+        free(self._line_of)
+        free(self._bands)
+
+    cdef int offer(self, int32_t row, int64_t now_ns) except -1 nogil:
+        cdef int32_t line = self._line_of[self._classes.class_of(row)]
+        cdef int32_t band = self._lines[line].band
+        self.evicted = -1
+        self._bands[band].is_open = True
+        if self._bands[band].size >= self._max_per_band:
+            return REFUSED
+        if self.size >= self._max_requests:
+            self.evicted = self._victim(band)
+            if self.evicted < 0:
+                return REFUSED
+            self._take(self.evicted)
+        self._places += 1
+        self._entries[row].place = self._places
+        self._entries[row].offered_ns = now_ns
+        self._links.push_back(&self._lines[line].waiting, row)
+        if self._is_fair:
+            self._flows.push(row, line, self._num_bands if self._order == FIFO else band)
+        self._bands[band].size += 1
+        self.size += 1
+        return QUEUED
+
+    cdef int32_t next(self, int64_t now_ns) except -2 nogil:
+        cdef double saturation
+        cdef int32_t band, row
+        self.recalled = -1
+        if self.size == 0:
+            return -1
+        saturation = self._detector.saturation(now_ns)
+        if self._recalls and saturation >= 1.0:
+            self.recalled = self._recallable()
+            if self.recalled >= 0:
+                self.left(self.recalled, now_ns)
+                return -1
+        band = self._open_band(saturation)
+        if band < 0:
+            return -1
+        row = self._head_of(band)
+        self._take(row)
+        return row
+
+    cdef bint remove(self, int32_t row) noexcept nogil:
+        if self._entries[row].place <= ABSENT:
+            return False
+        self._take(row)
+        return True
+
+    cdef int64_t expiry_ns(self) noexcept nogil:
+        cdef int64_t earliest = NEVER_NS
+        cdef int32_t i
+        if self.ttl_ns == 0:
+            return NEVER_NS
+        for i in range(self._num_lines):
+            if self._lines[i].waiting.head != NONE:
+                earliest = min(earliest, self._entries[self._lines[i].waiting.head].offered_ns + self.ttl_ns)
+        return earliest
+
+    cdef int32_t expire(self, int64_t now_ns) noexcept nogil:
+        cdef int32_t i, row, oldest = -1
+        if self.ttl_ns == 0:
+            return -1
+        for i in range(self._num_lines):
+            row = self._lines[i].waiting.head
+            if row != NONE and (oldest < 0 or self._entries[row].place < self._entries[oldest].place):
+                oldest = row
+        if oldest < 0 or self._entries[oldest].offered_ns + self.ttl_ns > now_ns:
+            return -1
+        self._take(oldest)
+        return oldest
+
+    cdef int sent(self, int32_t row, int64_t now_ns) except -1 nogil:
+        cdef int32_t line = self._line_of[self._classes.class_of(row)]
+        if self._recalls and self._classes.is_sheddable(row) and self._entries[row].place == ABSENT:
+            self._entries[row].place = IN_FLIGHT
+            self._links.push_back(&self._lines[line].in_flight, row)
+        return 0
+
+    cdef int left(self, int32_t row, int64_t now_ns) except -1 nogil:
+        if self._entries[row].place == IN_FLIGHT:
+            self._entries[row].place = ABSENT
+            self._links.remove(&self._lines[self._line_of[self._classes.class_of(row)]].in_flight, row)
+        return 0
+
+    cdef void _take(self, int32_t row) noexcept nogil:
+        cdef int32_t line = self._line_of[self._classes.class_of(row)]
+        cdef int32_t band = self._lines[line].band
+        self._entries[row].place = ABSENT
+        self._links.remove(&self._lines[line].waiting, row)
+        self._bands[band].size -= 1
+        self.size -= 1
+        if self._is_fair:
+            band = self._num_bands if self._order == FIFO else band
+            self._flows.remove(row, line, band, self._bands[band].first_line, self._bands[band].end_line)
+
+    cdef int32_t _victim(self, int32_t for_band) noexcept nogil:
+        # The newest row of the lowest band, if that is lower than `for_band` and may be shed; -1: none.
+        cdef int32_t band = self._num_bands - 1, i, row, newest = -1
+        while band > for_band and self._bands[band].size == 0:
+            band -= 1
+        if band <= for_band or self._shedding == NO_SHEDDING:
+            return -1
+        if self._shedding == SHEDDABLE and self._bands[band].priority >= 0:
+            return -1
+        for i in range(self._bands[band].first_line, self._bands[band].end_line):
+            row = self._lines[i].waiting.tail
+            if row != NONE and (newest < 0 or self._entries[row].place > self._entries[newest].place):
+                newest = row
+        return newest
+
+    cdef int32_t _recallable(self) noexcept nogil:
+        # The row that was sent last of the lowest priority in flight, if one of priority >= 0 waits; -1: none.
+        cdef int32_t band = 0, i = self._num_lines - 1
+        while band < self._num_bands and self._bands[band].priority >= 0 and self._bands[band].size == 0:
+            band += 1
+        if band == self._num_bands or self._bands[band].priority < 0:
+            return -1
+        while i >= 0 and self._lines[i].in_flight.tail == NONE:
+            i -= 1
+        return self._lines[i].in_flight.tail if i >= 0 else -1
+
+    cdef int32_t _open_band(self, double saturation) noexcept nogil:
+        # The first band with rows, unless saturation holds it or one above it; -1: none. Bands count as soon as a
+        # request of theirs has come, empty ones too.
+        cdef int32_t band, num_open = 0, position = 0
+        if self._order == FIFO:
+            return self._num_bands if saturation < 1.0 else -1
+        for band in range(self._num_bands):
+            num_open += self._bands[band].is_open
+        for band in range(self._num_bands):
+            if not self._bands[band].is_open:
+                continue
+            if num_open > 1 and saturation >= 1.0 - position * (1.0 - self._lowest_ceiling) / (num_open - 1):
+                return -1
+            if saturation >= 1.0:
+                return -1
+            if self._bands[band].size > 0:
+                return band
+            position += 1
+        return -1
+
+    cdef int32_t _head_of(self, int32_t band) noexcept nogil:
+        # The row of a band that is to go first; one waits there.
+        cdef int32_t i, row, first = -1, tenant = -1
+        if self._is_fair:
+            tenant = self._flows.next_tenant(band, self._bands[band].last_tenant)
+            self._bands[band].last_tenant = tenant
+        for i in range(self._bands[band].first_line, self._bands[band].end_line):
+            row = self._lines[i].waiting.head if tenant < 0 else self._flows.head(i, tenant)
+            if row != NONE and (first < 0 or self._goes_before(row, first)):
+                first = row
+        return first
+
+    cdef bint _goes_before(self, int32_t row, int32_t other) noexcept nogil:
+        cdef int64_t deadline, others
+        if self._order == SLO_DEADLINE:
+            deadline, others = self._deadline(row), self._deadline(other)
+            if deadline != others:
+                return deadline < others
+        return self._entries[row].place < self._entries[other].place
+
+    cdef int64_t _deadline(self, int32_t row) noexcept nogil:
+        cdef int64_t target_ns = self._classes.target_ns[self._classes.class_of(row)]
+        return NEVER_NS if target_ns == NEVER_NS else self._entries[row].offered_ns + target_ns
+
+    cpdef int check(self) except -1 nogil:
+        cdef int32_t band, i
+        cdef int64_t size = 0, in_band
+        for band in range(self._num_bands):
+            in_band = 0
+            for i in range(self._bands[band].first_line, self._bands[band].end_line):
+                self._links.check_list(&self._lines[i].waiting)
+                self._links.check_list(&self._lines[i].in_flight)
+                in_band += self._lines[i].waiting.size
+            if in_band != self._bands[band].size:
+                return broken("GatewayQueue: a band has not the size of its lines")
+            size += in_band
+        if size != self.size:
+            return broken("GatewayQueue: the bands hold not all rows that wait")
+        if self._is_fair:
+            self._flows.check(size)
+        return 0
+
+    # The face for tests and exploration.
+
+    def __len__(self):
+        return self.size
+
+    def offer_row(self, row, now_ns):
+        """Take a request in; return whether there is room."""
+        return self.offer(row, now_ns) == QUEUED
+
+    def next_row(self, now_ns):
+        """Take out the row that is to be routed now; -1 if there is none."""
+        return self.next(now_ns)
+
+    def remove_row(self, row):
+        """Take out a row whose client gave up; return whether it was there."""
+        return bool(self.remove(row))
+
+    def expire_row(self, now_ns):
+        """Take out a row that has waited for too long; -1 if there is none."""
+        return self.expire(now_ns)
+
+    def next_expiry_ns(self):
+        """Return when the row that waits longest is to be removed; NEVER_NS if there is none."""
+        return self.expiry_ns()
+
+    def note_sent(self, row, now_ns):
+        """Tell that a request was sent to a replica."""
+        self.sent(row, now_ns)
+
+    def note_left(self, row, now_ns):
+        """Tell that a request is gone from its replica."""
+        self.left(row, now_ns)

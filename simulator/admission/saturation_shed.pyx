@@ -1,0 +1,34 @@
+"""`saturation_shed`: when the replicas are saturated, sheddable classes stay outside."""
+cimport cython
+from libc.stdint cimport int32_t, int64_t
+
+from simulator.admission.base cimport Admission
+from simulator.admission.saturation_base cimport mean_utilisation
+
+from simulator.admission.saturation_utilisation import UtilisationParameters
+
+
+class SaturationShedParameters(UtilisationParameters, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Reject priorities below 0 while the mean over replicas of max(waiting, KV usage), per threshold, is 1 or more.
+
+    Source: BLIS (inference-sim), sim/admission.go, GAIELegacyAdmission; the inference gateway's own thresholds.
+    """
+
+
+@cython.final
+cdef class SaturationShed(Admission):
+    """When the replicas are saturated, as the detector `utilisation` measures it, sheddable classes stay outside."""
+
+    Parameters = SaturationShedParameters
+
+    cdef double _waiting, _kv_usage
+
+    def __init__(self, parameters, context):
+        self._waiting, self._kv_usage = parameters.queue_depth_threshold, parameters.kv_usage_threshold
+        self.reads_state = self.view.wants_counts = self.view.wants_levels = True
+
+    cdef int admit(self, int32_t row, int64_t now_ns) except -1 nogil:
+        if not self.classes.is_sheddable(row):
+            return 1
+        self.view.look(now_ns)
+        return mean_utilisation(self.view, self._waiting, self._kv_usage) < 1.0

@@ -1,0 +1,210 @@
+"""The way of a request to the replicas of its model: admission, gateway queue, router.
+
+Where a step takes no time and nothing else happens at its instant, it follows at once; otherwise through an event, so
+that at one instant all arrivals come before all admissions, and these before all routings.
+"""
+from libc.stdint cimport int8_t, int32_t, int64_t
+cimport cython
+
+from simulator.admission.base cimport Admission
+from simulator.admission.gateway_queue cimport REFUSED, GatewayQueue
+from simulator.domain.journey cimport (
+    NO_CAUSE, ADMISSION as CAUSE_ADMISSION, EXPIRED as CAUSE_EXPIRED, NO_REPLICA as CAUSE_NO_REPLICA,
+    QUEUE_FULL as CAUSE_QUEUE_FULL, RECALLED as CAUSE_RECALLED, SHED as CAUSE_SHED)
+from simulator.domain.replica_state cimport ReplicaAccount
+from simulator.domain.request cimport COMPLETED, REJECTED, TIMED_OUT, WAITING
+from simulator.engine.events cimport ADMIT, DISPATCH, EXPIRE, RECALL, ROUTE
+from simulator.engine.fleet cimport Fleet
+from simulator.engine.live_view cimport LiveView
+from simulator.engine.tracer_base cimport Tracer
+from simulator.routing.base cimport Router
+
+
+@cython.final
+cdef class Entrance:
+    """One entrance.
+
+    index : its number in the cluster.
+    fleet : the replicas and their events.
+    view, admission, queue, router, tracer : see entrance.pxd.
+    latencies_ns : of the admission policy and of the router.
+    """
+
+    def __init__(self, int32_t index, Fleet fleet, LiveView view, parts, latencies_ns):
+        self.index = index
+        self._fleet = fleet
+        self.view = view
+        self.admission, self.queue, self.router, self._tracer = parts
+        self._admission_ns, self._routing_ns = latencies_ns
+        self.is_blind = not (self.router.reads_state or self.queue is not None or self._tracer is not None
+                             or (self.admission is not None and self.admission.reads_state)
+                             or self._admission_ns > 0 or self._routing_ns > 0)
+        fleet.seat(view, index)
+
+    cdef int arrive(self, int32_t row, int64_t now_ns) except -1 nogil:
+        self._fleet.requests[row].status = WAITING
+        if self.admission is None and self.queue is None and self._admission_ns == 0:
+            if self._fleet.journeys != NULL:
+                self._fleet.journeys[row].admitted_ns = now_ns
+            return self._pass_on(row, now_ns)
+        if self._admission_ns == 0 and self._fleet.is_alone(now_ns):
+            return self.admit(row, now_ns)
+        return self._fleet.events.push(now_ns + self._admission_ns, ADMIT, ADMIT, self.index, row)
+
+    cdef int32_t place(self, int32_t row, int64_t now_ns) except -2 nogil:
+        cdef int32_t replica
+        cdef int8_t cause = CAUSE_ADMISSION
+        if self.admission is None or self.admission.admit(row, now_ns):
+            replica = self.router.route(row, now_ns)
+            if replica >= 0:
+                if self._fleet.journeys != NULL:
+                    self._fleet.journeys[row].admitted_ns = self._fleet.journeys[row].dispatched_ns = now_ns
+                return self.view.accounts[replica].replica
+            cause = CAUSE_NO_REPLICA
+        self._fleet.refuse(row, REJECTED, cause, now_ns)
+        return -1
+
+    cdef int admit(self, int32_t row, int64_t now_ns) except -1 nogil:
+        cdef int outcome
+        if self._fleet.requests[row].status >= COMPLETED:       # its client gave up meanwhile; likewise below
+            return 0
+        if self.admission is not None and not self.admission.admit(row, now_ns):
+            return self._fleet.refuse(row, REJECTED, CAUSE_ADMISSION, now_ns)
+        if self._fleet.journeys != NULL:
+            self._fleet.journeys[row].admitted_ns = now_ns
+        if self.queue is None:
+            return self._pass_on(row, now_ns)
+        outcome = self.queue.offer(row, now_ns)
+        if outcome == REFUSED:
+            return self._fleet.refuse(row, REJECTED, CAUSE_QUEUE_FULL, now_ns)
+        if self.queue.evicted >= 0:
+            self._fleet.refuse(self.queue.evicted, REJECTED, CAUSE_SHED, now_ns)
+        if self.queue.ttl_ns > 0:
+            self._fleet.events.push(now_ns + self.queue.ttl_ns, EXPIRE, EXPIRE, self.index, row)
+        return self._dispatch(now_ns)
+
+    cdef int return_to_gateway(self, int32_t row, int64_t now_ns) except -1 nogil:
+        self._fleet.requests[row].status = WAITING
+        self._fleet.requests[row].replica = -1
+        if self.queue is None:
+            return self._pass_on(row, now_ns)
+        if self.queue.offer(row, now_ns) == REFUSED:
+            return self._fleet.refuse(row, REJECTED, CAUSE_QUEUE_FULL, now_ns)
+        if self.queue.evicted >= 0:
+            self._fleet.refuse(self.queue.evicted, REJECTED, CAUSE_SHED, now_ns)
+        return self._dispatch(now_ns)
+
+    cdef int _pass_on(self, int32_t row, int64_t now_ns) except -1 nogil:
+        """Hand a request to the router."""
+        if self._routing_ns == 0 and self._fleet.is_alone(now_ns):
+            return self.route(row, now_ns)
+        return self._fleet.events.push(now_ns + self._routing_ns, ROUTE, ROUTE, self.index, row)
+
+    cdef int _dispatch(self, int64_t now_ns) except -1 nogil:
+        """Pass on from the gateway queue what may go."""
+        cdef int32_t row
+        if not self._ticks and self.queue.tick_ns > 0 and self.queue.size > 0:
+            self._ticks = True
+            self._fleet.push_tick(now_ns + self.queue.tick_ns, DISPATCH, self.index)
+        while self.queue.size > 0:
+            row = self.queue.next(now_ns)
+            if self.queue.recalled >= 0:
+                self._fleet.events.push(now_ns, RECALL, RECALL, self.index, self.queue.recalled)
+            if row < 0:
+                return 0
+            self._pass_on(row, now_ns)
+            if not self.queue.tries_on_departure:
+                return 0
+        return 0
+
+    cdef int tick(self, int64_t now_ns) except -1 nogil:
+        self._ticks = False
+        if self.queue.size > 0:
+            self._dispatch(now_ns)
+        if not self._ticks and self.queue.size > 0:
+            self._ticks = True
+            self._fleet.push_tick(now_ns + self.queue.tick_ns, DISPATCH, self.index)
+        return 0
+
+    cdef int route(self, int32_t row, int64_t now_ns) except -1 nogil:
+        cdef int32_t replica
+        if self._fleet.requests[row].status >= COMPLETED:
+            return 0
+        replica = self.router.route(row, now_ns)
+        if self._tracer is not None:
+            self._tracer.decided(self.router, row, replica, now_ns)
+        if replica < 0:
+            self._fleet.refuse(row, REJECTED, CAUSE_NO_REPLICA, now_ns)
+            return 0
+        return self._send(row, replica, now_ns)
+
+    cdef int _send(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil:
+        cdef ReplicaAccount* account = &self.view.accounts[replica]
+        account.in_flight += 1
+        account.in_flight_tokens += self._fleet.requests[row].prompt_tokens
+        account.dispatched += 1
+        self.view.mark(replica)
+        if self._fleet.journeys != NULL:
+            self._fleet.journeys[row].dispatched_ns = now_ns
+        self.router.sent(row, replica, now_ns)
+        if self.admission is not None:
+            self.admission.sent(row, now_ns)
+        if self.queue is not None:
+            self.queue.sent(row, now_ns)
+        return self._fleet.send(row, account.replica, now_ns)
+
+    cdef int left(self, int32_t row, int64_t now_ns) except -1 nogil:
+        cdef int32_t replica = self._fleet.seats[self._fleet.requests[row].replica].index
+        cdef ReplicaAccount* account = &self.view.accounts[replica]
+        account.in_flight -= 1
+        account.in_flight_tokens -= self._fleet.requests[row].prompt_tokens
+        self.view.mark(replica)
+        self.router.left(row, replica, now_ns)
+        if self.admission is not None:
+            self.admission.left(row, now_ns)
+        if self.queue is not None:
+            self.queue.left(row, now_ns)
+        return 0
+
+    cdef int gone(self, int32_t row, int64_t now_ns) except -1 nogil:
+        if self._fleet.requests[row].replica < 0:
+            return 0
+        self.left(row, now_ns)
+        if self.queue is not None and self.queue.tries_on_departure:
+            self._dispatch(now_ns)
+        return 0
+
+    cdef int recall(self, int32_t row, int64_t now_ns) except -1 nogil:
+        if self._fleet.requests[row].status >= COMPLETED:
+            return 0
+        if self._fleet.journeys != NULL:
+            self._fleet.journeys[row].cause = CAUSE_RECALLED
+        return self._fleet.withdraw(row, REJECTED, now_ns)
+
+    cdef int expire(self, int64_t now_ns) except -1 nogil:
+        cdef int32_t row = self.queue.expire(now_ns)
+        while row >= 0:
+            self._fleet.refuse(row, REJECTED, CAUSE_EXPIRED, now_ns)
+            row = self.queue.expire(now_ns)
+        return 0
+
+    cdef int give_up(self, int32_t row, int64_t now_ns) except -1 nogil:
+        if self.queue is not None:
+            self.queue.remove(row)
+        return self._fleet.refuse(row, TIMED_OUT, NO_CAUSE, now_ns)
+
+    cdef int open(self, int32_t replica, int64_t now_ns) except -1 nogil:
+        cdef ReplicaAccount* account = &self.view.accounts[replica]
+        if account.is_routable:
+            return 0
+        account.is_routable, account.up_since_ns = True, now_ns
+        self.view.mark(replica)
+        return self.router.opened(replica, now_ns)
+
+    cdef int close(self, int32_t replica, int64_t now_ns) except -1 nogil:
+        cdef ReplicaAccount* account = &self.view.accounts[replica]
+        if not account.is_routable:
+            return 0
+        account.is_routable = False
+        self.view.mark(replica)
+        return self.router.closed(replica, now_ns)

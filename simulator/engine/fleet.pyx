@@ -1,0 +1,142 @@
+"""The replicas of a cluster on one clock, and the events that concern them."""
+from libc.stdint cimport int8_t, int32_t, int64_t
+from libc.stdlib cimport calloc, free
+cimport cython
+
+from simulator.core.arithmetic cimport round_half_up
+from simulator.core.clock cimport NEVER_NS
+from simulator.core.event_queue cimport EventQueue
+from simulator.core.wake_heap cimport WakeHeap
+from simulator.domain.journey cimport Journey
+from simulator.domain.request cimport COMPLETED, WAITING, Demand, Request
+from simulator.engine.delivery cimport Delivery
+from simulator.engine.departures cimport Departures
+from simulator.engine.events cimport ENQUEUE
+from simulator.engine.live_view cimport LiveView
+from simulator.engine.recorder cimport Recorder
+from simulator.engine.replica cimport Replica
+
+
+@cython.final
+cdef class Fleet:
+    """Replicas side by side.
+
+    replicas : list of Replica, in order of their index.
+    hosts : HostParameters of each.
+    workload : its `requests` are written to.
+    shared : build.Shared, what all parts of the cluster share.
+    """
+
+    def __init__(self, replicas, hosts, workload, shared):
+        cdef Request[::1] requests = workload.requests
+        cdef const Demand[::1] demands = workload.demands
+        cdef Journey[::1] journeys
+        cdef Replica replica
+        cdef Seat* seat
+        self.replicas = list(replicas)
+        self.num_replicas = len(self.replicas)
+        self._owners = (workload, shared)
+        self.seats = <Seat*>calloc(self.num_replicas, sizeof(Seat))
+        if self.seats == NULL:
+            raise MemoryError()
+        for replica, host in zip(self.replicas, hosts, strict=True):
+            seat = &self.seats[replica.index]
+            seat.replica = <void*>replica
+            seat.queue_base_ns = host.queue_base_us * 1e3
+            seat.queue_token_ns = host.queue_per_prompt_token_us * 1e3
+        self.recorder = shared.recorder
+        self.departures = shared.departures
+        self.gate = shared.gate
+        self.events = EventQueue()
+        self.wakes = WakeHeap(self.num_replicas)
+        self.next_arrival_ns = NEVER_NS
+        if len(requests):
+            self.requests, self.demands = &requests[0], &demands[0]
+            self.has_deadlines = bool((workload.demands["deadline_ns"] >= 0).any())
+        if shared.journeys is not None and len(requests):
+            journeys = shared.journeys
+            self.journeys = &journeys[0]
+
+    def __dealloc__(self):
+        free(self.seats)
+
+    def couple(self):
+        """Keep replicas up to date with every event from now on, for somebody looks at them or acts on them."""
+        self.coupled = True
+        self.departures.keep()
+
+    def seat(self, LiveView view, int32_t entrance):
+        """Give the replicas that a view shows their places in it."""
+        cdef int32_t i, index
+        self._owners = (*self._owners, view)
+        for i in range(view.num_replicas):
+            index = view.accounts[i].replica
+            self.seats[index].view = <void*>view
+            self.seats[index].index = i
+            self.seats[index].entrance = entrance
+
+    cdef bint is_quiet(self) noexcept nogil:
+        return (self.next_arrival_ns == NEVER_NS and self.events.size == self.num_ticks
+                and self.wakes.top_time() == NEVER_NS)
+
+    cdef int push_tick(self, int64_t time_ns, int kind, int64_t payload) except -1 nogil:
+        self.events.push(time_ns, kind, kind, TICK, payload)
+        self.num_ticks += 1
+        return 0
+
+    cdef int send(self, int32_t row, int32_t index, int64_t now_ns) except -1 nogil:
+        cdef const Seat* seat = &self.seats[index]
+        cdef int64_t delay_ns = round_half_up(
+            seat.queue_base_ns + seat.queue_token_ns * self.requests[row].prompt_tokens)
+        self.requests[row].replica = index
+        self.requests[row].status = WAITING
+        if delay_ns > 0:
+            return self.events.push(now_ns + delay_ns, ENQUEUE, ENQUEUE, index, row)
+        return self.enqueue(row, now_ns)
+
+    cdef int enqueue(self, int32_t row, int64_t now_ns) except -1 nogil:
+        cdef int32_t index = self.requests[row].replica
+        if self.requests[row].status >= COMPLETED:          # it left on the way to the queue
+            return 0
+        (<Replica>self.seats[index].replica).advance(now_ns, now_ns)
+        (<Replica>self.seats[index].replica).enqueue(row, now_ns)
+        self.touched(index)
+        return 0
+
+    cdef int refuse(self, int32_t row, int8_t status, int8_t cause, int64_t now_ns) except -1 nogil:
+        self.gate.leave(row, status, -1)
+        if self.journeys != NULL:
+            self.journeys[row].cause = cause
+        return 0
+
+    cdef int withdraw(self, int32_t row, int8_t status, int64_t now_ns) except -1 nogil:
+        cdef int32_t index = self.requests[row].replica
+        (<Replica>self.seats[index].replica).advance(now_ns + 1, now_ns + 1)
+        (<Replica>self.seats[index].replica).time_out(row, now_ns)
+        self.touched(index)
+        return 0
+
+    cdef void touched(self, int32_t index) noexcept nogil:
+        if self.coupled:
+            self.wakes.set(index, (<Replica>self.seats[index].replica).wake_ns)
+            (<LiveView>self.seats[index].view).note(self.seats[index].index)
+
+    cdef int64_t catch_up(self, int64_t until_ns, int64_t most_steps) except -1 nogil:
+        cdef int32_t index
+        cdef int64_t now_ns = self.wakes.top_time()
+        while now_ns < until_ns and self.departures.first < 0 and most_steps > 0:
+            index = self.wakes.top_index()
+            (<Replica>self.seats[index].replica).advance(now_ns + 1, NEVER_NS)      # runs may be long: arrivals cut them
+            self.touched(index)
+            if self.departures.first >= 0:
+                return now_ns
+            now_ns = self.wakes.top_time()
+            most_steps -= 1
+        return min(now_ns, until_ns)
+
+    cdef int advance_all(self, int64_t until_ns) except -1 nogil:
+        cdef int32_t index
+        for index in range(self.num_replicas):
+            (<Replica>self.seats[index].replica).advance(until_ns, until_ns)
+            self.touched(index)
+        return 0

@@ -1,0 +1,115 @@
+"""What a cluster is to be: pools of replicas, an entrance per model, and what all share."""
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from simulator.domain.host import HostParameters
+from simulator.engine.recorder import Recorder
+from simulator.latency.base import LatencyModel
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Equal replicas.
+
+    scheduler, parameters : a Scheduler subclass and its `Parameters`.
+    latency : how long an iteration takes; shared by the replicas.
+    num_gpu_blocks : KV blocks of each replica as vLLM counts them, null block included.
+    block_size : tokens per block.
+    max_model_len : longest text, prompt and output, in tokens.
+    enable_prefix_caching : prompts may find blocks that others left behind.
+    replicas : that serve at time 0.
+    max_replicas : places for replicas, those of time 0 included; None: no more than these.
+    host : time outside the accelerator.
+    name : of the pool.
+    model : label of the requests it serves; None: of all.
+    infer_type : "neutral", "prefill" or "decode".
+    replicas_per_node : how many share a node, and fail with it. nodes_per_unit : likewise.
+    """
+
+    scheduler: type
+    parameters: Any
+    latency: LatencyModel
+    num_gpu_blocks: int
+    block_size: int
+    max_model_len: int
+    enable_prefix_caching: bool = True
+    replicas: int = 1
+    max_replicas: int | None = None
+    host: HostParameters = field(default_factory=HostParameters)
+    name: str = "default"
+    model: str | None = None
+    infer_type: str = "neutral"
+    replicas_per_node: int = 1
+    nodes_per_unit: int = 1
+
+    @property
+    def places(self) -> int:
+        """Replicas that there may be at most."""
+        return max(self.replicas, self.max_replicas or 0)
+
+
+@dataclass(frozen=True)
+class Front:
+    """What stands before the replicas; each served model has its own.
+
+    router, router_parameters : a Router subclass and its `Parameters`.
+    admission, admission_parameters : likewise an Admission; None: all requests are let in.
+    queue, queue_parameters : likewise a GatewayQueue; None: there is none.
+    classes : SLO classes by name.
+    snapshot_interval_ns : age up to which a snapshot of what replicas report is used again; 0: always live.
+    admission_latency_ns, routing_latency_ns : how long the decisions take.
+    """
+
+    router: type
+    router_parameters: Any
+    admission: type | None = None
+    admission_parameters: Any = None
+    queue: type | None = None
+    queue_parameters: Any = None
+    classes: Any = None
+    snapshot_interval_ns: int = 0
+    admission_latency_ns: int = 0
+    routing_latency_ns: int = 0
+
+
+@dataclass(frozen=True)
+class ClusterPlan:
+    """A cluster, as `build` makes it.
+
+    pools : in the order in which replicas are numbered.
+    front : what stands before the replicas.
+    operations : called with (Fleet, list of Entrance, ClusterPlan), each returns an Operation: failures, scaling, ...
+    tracer : called with nothing, returns a Tracer of an entrance's decisions; None: nobody wants to know.
+    fast_forward : take runs of equal iterations at once; changes no result.
+    horizon_ns : instant after which nothing happens; None: until nothing is left to do.
+    seed : of the experiment; whoever draws does so from a stream of it.
+    tracks_identity : True, False: block tables or counts of blocks; None: tables only where identity can be observed.
+    coupled : keep all replicas up to date with every event, as for a router that reads their state.
+    keeps_journeys : note each request's way to its replica.
+    """
+
+    pools: tuple[Pool, ...]
+    front: Front
+    operations: tuple[Callable, ...] = ()
+    tracer: Callable | None = None
+    fast_forward: bool = True
+    horizon_ns: int | None = None
+    seed: int = 0
+    tracks_identity: bool | None = None
+    coupled: bool = False
+    keeps_journeys: bool = False
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """Who is told what happens.
+
+    recorder : takes iterations, tokens and gaps.
+    monitor : called as `monitor(clock_ns, finished) -> bool` every few milliseconds; True stops the run.
+    observer : sees every batch, see `debug.StepLog`; None: nobody does, and replicas may run ahead.
+    """
+
+    recorder: Recorder = field(default_factory=Recorder)
+    monitor: Callable[[int, int], bool] | None = None
+    observer: Any = None

@@ -1,0 +1,47 @@
+"""Files of tables that took long to make: where they are kept, and how one is written, whole or not at all."""
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from simulator.errors import InputErrors, KeyFault
+
+# What h5py raises at a file that is missing, cut off, or not as it was written.
+DAMAGE = (OSError, KeyError, RuntimeError, ValueError, TypeError, IndexError)
+
+
+def cache_folder(directory: str | None) -> Path:
+    """Return the folder that an experiment names, or else the user's."""
+    if directory is not None:
+        return Path(directory)
+    caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"     # freedesktop.org, Base Directory
+    return Path(caches) / "simulator"
+
+
+@contextmanager
+def new_hdf5(path: Path) -> Iterator:
+    """Yield an empty h5py.File that becomes `path` when the block ends well.
+
+    Else it leaves nothing. The same content gives the same bytes where datasets are made with `track_times=False`.
+
+    Raises
+    ------
+    InputErrors
+        The folder cannot be written.
+    """
+    import h5py  # half of the start-up time, where another backend needs none of it
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-")
+        os.close(descriptor)
+        try:
+            with h5py.File(temporary, "w", libver=("v110", "v110")) as file:
+                yield file
+            os.replace(temporary, path)
+        finally:
+            Path(temporary).unlink(missing_ok=True)
+    except OSError as error:
+        reason = error.strerror or error
+        raise InputErrors([KeyFault(f"latency.cache_directory: {path.parent} cannot be written: {reason}")]) from error
