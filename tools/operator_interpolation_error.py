@@ -1,24 +1,28 @@
 """Measure how far interpolation in operator tables is off: leave one point out, predict it from the others.
 
     python tools/operator_interpolation_error.py [--path FOLDER] [--accelerator NAME] [--system NAME] [--sites N]
+                                                 [--model NAME] [--tensor-parallel N]
 
 Prints a Markdown table: for each table and axis, the relative error of predictions of points left out. "along" leaves
 out one inner point of a curve; "site" a whole curve, as for a matrix or a head count that was not measured; "batch" one
-inner batch size. README.md beside this file shows the output.
+inner batch size. README.md beside this file shows the output. Of a profile, LLMServingSim's or Frontier's, the model
+must be named.
 """
 import argparse
 
 import numpy as np
 
-from simulator.domain.facts import load_accelerator
-from simulator.domain.layer_spec import GatedDeltaNet, LatentAttention
+from simulator.domain.deployment import Deployment
+from simulator.domain.facts import load_accelerator, load_model
+from simulator.domain.layer_spec import GatedDeltaNet
+from simulator.domain.parallelism import Parallelism
 from simulator.latency.operator_curves import Curve, along, at_site
+from simulator.latency.operator_exchange import TABLES, exchange_curves, light
+from simulator.latency.operator_latent import BLOCKS, LatentTables
 from simulator.latency.operator_tables import Database
 from simulator.latency.operators import Operators
 
-# Latent attention and recurrences are measured of these widths alone; heads do not matter here.
-DEEPSEEK = LatentAttention(
-    num_heads=1, query_rank=1536, kv_rank=512, nope_head_dim=128, rope_head_dim=64, value_head_dim=128)
+# Recurrences are measured of these widths alone; heads do not matter here.
 QWEN = GatedDeltaNet(num_key_heads=1, num_value_heads=1, key_head_dim=128, value_head_dim=128, conv_kernel=4)
 
 
@@ -29,9 +33,15 @@ def main():
     parser.add_argument("--accelerator", default="h100-sxm-80gb", help="name in hardware/")
     parser.add_argument("--system", help="its name in the database")
     parser.add_argument("--sites", type=int, default=200, help="curves of each table that are tried, evenly spread")
+    parser.add_argument("--model", help="name in models/, for a profile of one model")
+    parser.add_argument("--tensor-parallel", type=int, default=1, help="degree of such a profile")
     chosen = parser.parse_args()
     parameters = Operators.Parameters(path=chosen.path, system=chosen.system)
-    database = Database(parameters, load_accelerator(chosen.accelerator))
+    accelerator = load_accelerator(chosen.accelerator)
+    deployment = chosen.model and Deployment(
+        model=load_model(chosen.model), accelerator=accelerator,
+        parallelism=Parallelism(tensor_parallel=chosen.tensor_parallel))
+    database = Database(parameters, accelerator, deployment)
     print("| table | left out | points | median | mean | 90th percentile |")
     print("|---|---|---|---|---|---|")
     for name, what, errors in rows(database, chosen.sites):
@@ -42,7 +52,7 @@ def main():
 
 def rows(database, num_sites):
     """Yield (table, what is left out, relative errors)."""
-    for dtype in ("bfloat16", "fp8", "fp8_block", "nvfp4"):
+    for dtype in ("bfloat16", "fp8", "fp8_block", "nvfp4", "int4_wo", "w4a16_mxfp4"):
         yield from both(f"gemm {dtype}", database.gemm_curves(dtype), database.gemm_light(dtype), num_sites)
     for phase in ("context", "generation"):
         by_batch = database.attention_curves(phase, "bfloat16", 0)
@@ -50,20 +60,32 @@ def rows(database, num_sites):
         light_ns = database.attention_light(phase, 1, "bfloat16", 0)
         yield from both(f"{name}, batch 1", by_batch.get(1, {}), light_ns, num_sites, is_root=phase == "context")
         yield name, "batch", batch_errors(by_batch, num_sites)
-        latent = database.latent_curves(phase, "bfloat16")
-        light_ns = database.latent_light(phase, 1, DEEPSEEK, "bfloat16")
-        yield from both(f"{phase}_mla bfloat16, batch 1", latent.get(1, {}), light_ns, num_sites, phase == "context")
-        yield f"{phase}_mla bfloat16", "batch", batch_errors(latent, num_sites)
+        yield from latent_rows(database, phase, num_sites)
         for i, curves in enumerate(database.recurrence_curves(phase, 1, QWEN), start=1):
             name = f"gdn {phase}, kernel {i}"
             yield from both(name, curves, lambda heads, size: heads[1] * size, num_sites)
-    for dtype in ("bfloat16", "fp8", "fp8_block", "nvfp4"):
+    for mode in TABLES:
+        for what in ("dispatch", "combine"):
+            curves = exchange_curves(database, mode, database.node_size, what)
+            yield from both(f"{mode} {what}", curves, light, num_sites)
+    for dtype in ("bfloat16", "fp8", "fp8_block", "nvfp4", "int4_wo", "w4a16_mxfp4"):
         for load in ("balanced", "power_law_1.2"):
             curves = database.moe_curves(dtype, load)
             yield from both(f"moe {dtype}, {load}", curves, database.moe_light(dtype), num_sites)
-    for kind in ("all_reduce", "all_gather", "reduce_scatter", "alltoall"):
+    for kind in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all"):
         curves = database.collective_curves(kind, is_graph=True)
         yield kind, "along", along_errors(curves, lambda site, size: size, num_sites, is_root=False)
+
+
+def latent_rows(database, phase, num_sites):
+    """Yield the errors of dense latent attention, of decodes in a graph and launched by the host, and of sparse."""
+    dense, sparse = (BLOCKS[f"deepseek-ai/DeepSeek-{version}"][1] for version in ("V3", "V3.2"))
+    sources = [(f"dsa_{phase}_module, rest", sparse, False), (f"mla_{phase}_module, rest", dense, False)]
+    for name, part, is_graph in sources + [("generation_mla", dense, True)] * (phase == "generation"):
+        tables = LatentTables(database, part, "bfloat16", is_graph)
+        curves, light_ns = tables.curves(phase), tables.light(phase, 1)
+        yield from both(f"{name}, batch 1", curves.get(1, {}), light_ns, num_sites, phase == "context")
+        yield name, "batch", batch_errors(curves, num_sites)
 
 
 def both(name, curves, light_ns, num_sites, is_root=False):

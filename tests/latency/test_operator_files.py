@@ -63,6 +63,18 @@ def test_newer_versions_come_first_and_other_frameworks_lend_latent_attention_al
     assert sorted(found) == ["context_mla", "gemm", "nccl"]
 
 
+@pytest.mark.parametrize("framework", ["vllm", "sglang", "trtllm"])
+def test_each_framework_has_its_own_tables(tmp_path, framework):
+    for whose in ("vllm", "sglang", "trtllm"):
+        path = tmp_path / "data" / "b200_sxm" / "gemm" / whose / "1.0" / "gemm_perf.parquet"
+        path.parent.mkdir(parents=True)
+        path.touch()
+
+    found = find_tables(str(tmp_path), "b200_sxm", "any", framework)
+
+    assert [path.parent.parent.name for path in found["gemm"]] == [framework]
+
+
 def test_a_folder_without_tables_is_refused(tmp_path):
     (tmp_path / "h100_sxm").mkdir()
 
@@ -135,7 +147,7 @@ def test_a_table_is_converted_once(tmp_path, monkeypatch):
 
     assert sorted(again) == sorted(first)
     assert all(np.array_equal(again[name], first[name]) for name in first)
-    assert [each.name for each in (tmp_path / "cache").iterdir()] == [f"operators-1-{digest[:32]}.h5"]
+    assert [each.name for each in (tmp_path / "cache").iterdir()] == [f"operators-2-{digest[:32]}.h5"]
 
 
 def test_a_changed_table_is_converted_anew(tmp_path):

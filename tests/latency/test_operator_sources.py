@@ -4,6 +4,7 @@ from msgspec.structs import replace
 
 from simulator.domain.layer_spec import LatentAttention
 from simulator.errors import InputErrors
+from simulator.latency import operator_llmservingsim
 from simulator.latency.operators import Operators
 from support.operator_profiles import GDN, MLA, gdn_rows, mla_rows, write_layers, write_table, write_tables
 from support.small_models import DENSE, MIXTURE, RECURRENT, deploy
@@ -35,6 +36,32 @@ def test_a_profile_of_layers_gives_its_products_and_attention(tmp_path):
     # 4 sequences x 32 / 100 us
     assert decodes["decode_attention"] == pytest.approx(2 * 1280)
     assert model.provenance()["operators"]["qkv"] == "measured"
+
+
+def test_a_profile_of_layers_gives_what_lies_between_its_products(tmp_path):
+    folder = write_layers(tmp_path)
+    rows = [f"{layer},{t},{us * t}" for us, layer in enumerate(
+        ("layernorm", "act_fn", "embedding", "rotary_emb", "qk_norm"), start=1) for t in (1, 16)]
+    with (folder / "dense.csv").open("a") as file:
+        file.write("\n".join(rows) + "\n")
+
+    model = build(folder, DENSE, tmp_path / "cache")
+    found = in_ns(model.breakdown(decode=[4] * 8))
+
+    # 8 tokens, between 1 and 16: 5 norms of 1 us a token, 2 activations of 2, one embedding of 3, 2 rotations with
+    # norms of queries and keys of 4 + 5; the sampler's 5 us a row
+    assert [found[name] for name in ("norms", "activation", "embedding", "rope_kv_write")] == pytest.approx(
+        [5 * 8_000, 2 * 16_000, 24_000, 2 * 72_000])
+    assert found["sampler"] == pytest.approx(40_000)
+    assert model.provenance()["operators"]["norms"] == "measured"
+
+
+def test_a_profile_of_layers_is_converted_once(tmp_path, monkeypatch):
+    folder = write_layers(tmp_path)
+    first = build(folder, DENSE, tmp_path / "cache").predict(decode=[4] * 8)
+    monkeypatch.setattr(operator_llmservingsim, "read_profile", None)
+
+    assert build(folder, DENSE, tmp_path / "cache").predict(decode=[4] * 8) == first
 
 
 def test_experts_of_a_profile_are_those_of_the_expected_number(tmp_path):

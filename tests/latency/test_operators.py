@@ -11,6 +11,7 @@ from simulator.errors import InputErrors
 from simulator.latency.collective import CollectiveModel
 from simulator.latency.operators import Operators
 from support.operator_profiles import (
+    SITES,
     context_rows,
     gemm_rows,
     generation_rows,
@@ -78,6 +79,15 @@ def test_decodes_between_measured_points_are_linear(build, decode, ns):
     assert in_ns(build().breakdown(decode=decode))["decode_attention"] == pytest.approx(2 * ns)
 
 
+def test_a_measured_number_of_sequences_is_no_mean_of_its_neighbours(build, tmp_path):
+    three = [row.rsplit(",", 1)[0] + ",0.0015" for row in generation_rows(batches=(3,))]
+
+    model = build(path=write_tables(tmp_path, generation_attention=generation_rows() + three))
+
+    assert in_ns(model.breakdown(decode=[4] * 3))["decode_attention"] == pytest.approx(2 * 1500)
+    assert in_ns(model.breakdown(decode=[4] * 6))["decode_attention"] == pytest.approx(2 * 1024)
+
+
 @pytest.mark.parametrize(("prefill", "ns"), [
     ([(16, 0)], 256),
     ([(40, 0)], 1600),                      # the root of time is linear: 40 x 40
@@ -117,6 +127,14 @@ def test_mixture_layers_have_router_and_experts(build):
     # one of two layers: 1000 + 10 x 4 ns
     assert found["experts"] == pytest.approx(1040)
     assert found["router"] == pytest.approx(1000 + 4 * 8 * 1e-3)
+
+
+def test_shared_experts_are_products_beside_the_routed_ones(build):
+    found = in_ns(build(MIXTURE).breakdown(decode=[4] * 4))
+
+    # 64 wide, 2 x 32 up and 64 down, as a routed one; the other layer's network is 2 x 128 up; each 1000 + 4 n / 1000
+    assert found["up_gate"] == pytest.approx(1000 + 4 * 256e-3 + 1000 + 4 * 64e-3)
+    assert found["down"] == pytest.approx(1000 + 4 * 64e-3 + 1000 + 4 * 64e-3)
 
 
 def test_data_parallel_ranks_share_the_batch_and_exchange_it_for_their_experts(build, tmp_path):
@@ -213,6 +231,36 @@ def test_products_launched_by_the_host_are_refused_and_fp8_stands_in(build, tmp_
     assert in_ns(model.breakdown(decode=[4] * 8))["qkv"] == pytest.approx(2 * 0.5 * (1000 + 8 * 128 * 1e-3))
     assert model.provenance()["operators"]["qkv"] == "extrapolated"
     assert any("launched by the host" in told for told in model.warnings())
+
+
+@pytest.mark.parametrize(("method", "dtype", "group_size", "format"), [
+    ("none", None, 0, "bfloat16"), ("fp8", "fp8", 0, "fp8"), ("fp8", "fp8", 128 * 128, "fp8_block"),
+    ("modelopt", "fp4", 16, "nvfp4"), ("mxfp4", "fp4", 32, "w4a16_mxfp4"), ("awq", "int4", 128, "int4_wo")])
+def test_weights_choose_the_rows_of_their_format(build, tmp_path, method, dtype, group_size, format):
+    stored = Quantization(method=method, weight_dtype=dtype, group_size=group_size, scale_bits=16) if dtype else None
+    rows = gemm_rows() + (gemm_rows(format, factor=0.5) if dtype else [])
+
+    model = build(msgspec.structs.replace(DENSE, quantization=stored), write_tables(tmp_path, gemm=rows))
+
+    factor = 0.5 if dtype else 1
+    found = in_ns(model.breakdown(decode=[4] * 8))
+    assert found["qkv"] == pytest.approx(2 * factor * (1000 + 8 * 128 * 1e-3))
+    assert found["lm_head"] == pytest.approx(1000 + 8 * 1024 * 1e-3)        # never quantised
+    assert model.provenance()["operators"]["qkv"] == "measured"
+
+
+def test_points_that_ran_from_a_cache_are_raised_to_the_bandwidth_of_memory(build, tmp_path):
+    # (128, 64) weights of 2 bytes at 1000 bytes/ns: 16.384 ns; keys and values of 2 x 16 elements, 8 x 1024 tokens
+    fast = [row.rsplit(",", 1)[0] + ",0.000004" for row in gemm_rows(sites=((128, 64),))]
+    decodes = [row.rsplit(",", 1)[0] + ",0.0001" for row in generation_rows()]
+
+    model = build(path=write_tables(tmp_path, gemm=gemm_rows(sites=SITES[1:]) + fast, generation_attention=decodes))
+
+    found = in_ns(model.breakdown(decode=[1024] * 8))
+    assert found["qkv"] == pytest.approx(2 * 16.384)
+    assert found["decode_attention"] == pytest.approx(2 * 8 * 1024 * 2 * 16 * 2 * 2 / 1000)
+    assert any("8 of 56 measured points of bfloat16 products are faster than memory" in told
+               for told in model.warnings())
 
 
 def test_recurrent_layers_are_priced_by_the_roofline(build):

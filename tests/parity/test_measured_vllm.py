@@ -30,8 +30,8 @@ package = pytest.mark.skipif(not HAS_PACKAGE, reason="needs the package aiconfig
 # The median of predicted / measured, as it was when measured first: nothing is fitted, and no host time is added. The
 # 32B is spread over two cards that talk over PCIe, whose all-reduces no profile of the first source has.
 @pytest.mark.parametrize(("run", "model", "ranks", "source", "ratio"), [
-    ("Llama-3.1-8B", "llama-3.1-8b", 1, "meta-llama/Llama-3.1-8B/tp1", 0.95),
-    ("Qwen3-32B", "qwen3-32b", 2, "Qwen/Qwen3-32B/tp2", 0.81),
+    ("Llama-3.1-8B", "llama-3.1-8b", 1, "meta-llama/Llama-3.1-8B/tp1", 0.91),
+    ("Qwen3-32B", "qwen3-32b", 2, "Qwen/Qwen3-32B/tp2", 0.80),
     pytest.param("Llama-3.1-8B", "llama-3.1-8b", 1, None, 0.92, marks=package),
     pytest.param("Qwen3-32B", "qwen3-32b", 2, None, 0.77, marks=package),
 ])
