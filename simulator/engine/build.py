@@ -18,10 +18,8 @@ from simulator.engine.plan import ClusterPlan, Hooks, Pool
 from simulator.engine.recorder import Recorder
 from simulator.engine.replica import Replica
 from simulator.kv.content import Content
-from simulator.kv.counting import CountingKV
-from simulator.kv.paged import PagedKV
 from simulator.routing.base import RoutingContext
-from simulator.scheduling.base import ReplicaContext
+from simulator.scheduling.base import KVPlan, ReplicaContext, SchedulerFacts
 
 INFER_TYPES = {"neutral": 0, "prefill": 1, "decode": 2}     # domain/replica_state.pxd
 
@@ -97,18 +95,18 @@ def build(workload, plan: ClusterPlan, hooks: Hooks) -> Cluster:
 def _replicas(pool: Pool, plan: ClusterPlan, shared: Shared, delivery: Delivery, first: int) -> list[Replica]:
     """Return the replicas of a pool, numbered from `first`."""
     workload, parameters = shared.workload, pool.parameters
+    facts = pool.scheduler.facts(parameters)
     setup = ReplicaSetup(
         workload=workload, recorder=shared.recorder, observer=shared.observer, delivery=delivery,
-        acceptance=_acceptance(parameters, len(workload), plan.seed),
-        is_async=getattr(parameters, "async_scheduling", False))
+        acceptance=_acceptance(facts.speculative, len(workload), plan.seed), is_async=facts.is_async)
     with_identity = plan.tracks_identity
     if with_identity is None:
-        with_identity = _needs_identity(workload, pool)
+        with_identity = _needs_identity(workload, pool, facts)
+    memory = KVPlan(pool.num_gpu_blocks - 1, pool.block_size, shared.content, pool.enable_prefix_caching, with_identity)
     replicas = []
     for index in range(first, first + pool.places):
-        kv = _paged(shared.content, pool) if with_identity else CountingKV(pool.num_gpu_blocks - 1, pool.block_size)
         context = ReplicaContext(
-            kv=kv, requests=workload.requests, demands=workload.demands, max_model_len=pool.max_model_len,
+            kv=pool.scheduler.kv_cache(parameters, memory), requests=workload.requests, demands=workload.demands, max_model_len=pool.max_model_len,
             prompts_use_outputs=workload.prompts_use_outputs, enable_prefix_caching=pool.enable_prefix_caching,
             fast_forward=plan.fast_forward, num_stages=pool.latency.num_stages)
         replicas.append(Replica(index, pool.scheduler(parameters, context), pool.latency, setup))
@@ -142,7 +140,7 @@ def _entrance(index: int, model: str | None, fleet: Fleet, plan: ClusterPlan, sh
         account = view.account_array[i]
         account["pool"], account["node"], account["unit"] = number, node, node // pool.nodes_per_unit
         account["infer_type"], account["is_routable"] = INFER_TYPES[pool.infer_type], place < pool.replicas
-        view.state_array["max_batched_tokens"][i] = pool.parameters.max_num_batched_tokens
+        view.state_array["max_batched_tokens"][i] = pool.scheduler.facts(pool.parameters).max_batched_tokens
     pool = seats[0][2]
     context = RoutingContext(view, shared.workload, shared.content, pool.block_size, plan.seed,
                              "routing" if index == 0 else f"routing {model}")
@@ -150,7 +148,7 @@ def _entrance(index: int, model: str | None, fleet: Fleet, plan: ClusterPlan, sh
     gate = AdmissionContext(view, shared.workload, front.classes)
     admission = front.admission and front.admission(front.admission_parameters, gate)
     queue = front.queue and front.queue(front.queue_parameters, gate)
-    tracer = plan.tracer and plan.tracer(view)
+    tracer = plan.tracer and plan.tracer(view, index)
     return Entrance(index, fleet, view, (admission, queue, router, tracer),
                     (front.admission_latency_ns, front.routing_latency_ns))
 
@@ -161,14 +159,7 @@ def _journeys(num_requests: int) -> np.ndarray:
     return journeys
 
 
-def _paged(content: Content, pool: Pool) -> PagedKV:
-    # vLLM 0.10 frees blocks in another order
-    return PagedKV(pool.num_gpu_blocks - 1, pool.block_size, content, pool.enable_prefix_caching,
-                   append_unhashed=getattr(pool.parameters, "vllm_version", "") == "0.10")
-
-
-def _acceptance(parameters, num_requests: int, seed: int) -> Acceptance | None:
-    speculative = getattr(parameters, "speculative", None)
+def _acceptance(speculative, num_requests: int, seed: int) -> Acceptance | None:
     if speculative is None:
         return None
     weights = getattr(speculative.acceptance, "distribution", None)
@@ -176,7 +167,7 @@ def _acceptance(parameters, num_requests: int, seed: int) -> Acceptance | None:
     return Acceptance(None if weights is not None else speculative.acceptance, weights, num_requests, key)
 
 
-def _needs_identity(workload, pool: Pool) -> bool:
+def _needs_identity(workload, pool: Pool, facts: SchedulerFacts) -> bool:
     """Return whether a request could find blocks that somebody left behind.
 
     Somebody is another request, or itself before a preemption. Nobody shares text where no prompt has segments; nobody
@@ -184,12 +175,11 @@ def _needs_identity(workload, pool: Pool) -> bool:
     """
     if not pool.enable_prefix_caching or len(workload) == 0:
         return False
-    if len(workload.segments):
+    if len(workload.segments) or facts.max_running is None:
         return True
-    speculative = getattr(pool.parameters, "speculative", None)
+    speculative = facts.speculative
     slack = 2 * (speculative.num_tokens + speculative.num_lookahead_tokens) if speculative else 0
     outputs = np.minimum(np.maximum(workload.outcomes["output_tokens"], 1), workload.demands["max_tokens"])
     texts = np.minimum(workload.requests["prompt_tokens"].astype(np.int64) + outputs, pool.max_model_len)
     longest = -(-(int(texts.max()) + slack + 2) // pool.block_size)
-    running = getattr(pool.parameters, "max_num_active_seqs", None) or pool.parameters.max_num_seqs
-    return min(running, len(workload)) * longest > pool.num_gpu_blocks - 1
+    return min(facts.max_running, len(workload)) * longest > pool.num_gpu_blocks - 1

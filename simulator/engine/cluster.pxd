@@ -22,6 +22,7 @@ cdef class Cluster:
     cdef int32_t* _entrance_of          # [model code + 1] of a request's model; -1: nobody serves it
     cdef void* _handlers[NUM_KINDS]     # Operation of an event kind, borrowed; NULL: the cluster's own
     cdef Recorder _recorder
+    cdef bint _names_models             # some request says which model it wants
     cdef object _journeys               # records.JOURNEY; None: not kept
     cdef object _monitor                # monitor(clock_ns, finished) -> bool: stop; None: nobody watches
     cdef Request* _requests             # borrowed from the workload, like _demands
@@ -31,11 +32,16 @@ cdef class Cluster:
     cdef int64_t _num_requests          # rows of the workload
     cdef int64_t _next                  # row of the next request to arrive
     cdef int64_t _horizon_ns            # nothing after this instant happens; NEVER_NS - 1: no horizon
-    cdef int64_t _output_ns             # [latency.host] output_token_us: a client sees a token that much later
+    cdef int64_t _output_ns             # [latency.host] output_token_us: a client sees a token that much later; 0 where
+                                        # it accumulates
     cdef int64_t _last_event_ns         # arrival or time-out
     cdef int64_t _quiet_since_ns        # nothing but ticks happened since then
     cdef int64_t _next_poll             # recorder.iterations at which the monitor is asked again
     cdef bint _stopped                  # by the monitor, a livelock or an exception
+
+    # The entrance of a request; -1: nobody serves its model.
+    cdef inline int32_t _entrance_for(self, int32_t row) noexcept nogil:
+        return self._entrance_of[self._demands[row].model + 1 if self._names_models else 0]
 
     # Arrivals where nothing but arrivals concerns a replica: those of many turns at once.
     cdef int _run_in_slices(self) except -1 nogil

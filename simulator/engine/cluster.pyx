@@ -61,6 +61,7 @@ cdef class Cluster:
             raise MemoryError()
         for i, entrance in enumerate(self.entrances):
             self._entrances[i] = <void*>entrance
+        self._names_models = num_models > 0
         for code in range(-1, num_models):
             self._entrance_of[<int32_t>code + 1] = entrance_of.get(code, -1)
         self._num_operations = len(self.operations)
@@ -79,7 +80,7 @@ cdef class Cluster:
         if self._num_requests:
             self._requests, self._demands = &requests[0], &demands[0]
         self._horizon_ns = NEVER_NS - 1 if shared.horizon_ns is None else shared.horizon_ns
-        self._output_ns = fleet.gate.output_ns
+        self._output_ns = fleet.gate.output_ns - fleet.gate.gap_ns
         self._next_poll = POLL_ITERATIONS
 
     def __dealloc__(self):
@@ -153,7 +154,7 @@ cdef class Cluster:
                 reached_ns = self.fleet.catch_up(now_ns, POLL_ITERATIONS)
                 if self._recorder.iterations >= self._next_poll:
                     self._poll(reached_ns)
-                if self.fleet.departures.first >= 0:
+                if self.fleet.departures.any():
                     self._hear_of_departures(reached_ns)
                     continue
                 if reached_ns < now_ns:
@@ -168,7 +169,7 @@ cdef class Cluster:
                 self._pop()
             else:
                 self._arrive(now_ns)
-            if self.fleet.departures.first >= 0:
+            if self.fleet.departures.any():
                 self._hear_of_departures(now_ns)
             if self._recorder.iterations >= self._next_poll:
                 self._poll(now_ns)
@@ -177,11 +178,11 @@ cdef class Cluster:
     cdef int _hear_of_departures(self, int64_t now_ns) except -1 nogil:
         cdef int32_t row, i
         self.clock_ns = max(self.clock_ns, now_ns)
-        while self.fleet.departures.first >= 0:
+        while self.fleet.departures.any():
             row = self.fleet.departures.take()
-            i = self._entrance_of[self._demands[row].model + 1]
+            i = self._requests[row].replica
             if i >= 0:
-                (<Entrance>self._entrances[i]).gone(row, now_ns)
+                (<Entrance>self._entrances[self.fleet.seats[i].entrance]).gone(row, now_ns)
             for i in range(self._num_operations):
                 (<Operation>self._operations[i]).gone(row, now_ns)
         return 0
@@ -254,7 +255,7 @@ cdef class Cluster:
         for index in range(self.fleet.num_replicas):
             first[index] = -1
         for row in range(<int32_t>begin, <int32_t>end):
-            entrance = self._entrance_of[self._demands[row].model + 1]
+            entrance = self._entrance_for(row)
             if entrance < 0:
                 self.fleet.refuse(row, REJECTED, NO_REPLICA, self._requests[row].arrival_ns)
                 continue
@@ -281,7 +282,7 @@ cdef class Cluster:
 
     cdef int _arrive(self, int64_t now_ns) except -1 nogil:
         cdef int32_t row = <int32_t>self._next
-        cdef int32_t entrance = self._entrance_of[self._demands[row].model + 1]
+        cdef int32_t entrance = self._entrance_for(row)
         self._next += 1
         self.fleet.next_arrival_ns = (
             self._requests[self._next].arrival_ns if self._next < self._num_requests else NEVER_NS)
@@ -299,7 +300,7 @@ cdef class Cluster:
         self._last_event_ns = now_ns
         if self._requests[row].replica >= 0:
             return self.fleet.withdraw(row, TIMED_OUT, now_ns)
-        return (<Entrance>self._entrances[self._entrance_of[self._demands[row].model + 1]]).give_up(row, now_ns)
+        return (<Entrance>self._entrances[self._entrance_for(row)]).give_up(row, now_ns)
 
     cdef int _drain(self) except -1 nogil:
         """Run the replicas side by side, in slices of time, until none has work."""

@@ -52,10 +52,11 @@ class StepLog:
         step["duration_ns"] = batch.duration_ns
         if batch.num_stages > 1:
             step["stages"] = [(batch.visits[i].start_ns, batch.visits[i].end_ns) for i in range(batch.num_stages)]
-        completed_ns = batch.end_ns + replica._delivery.output_ns
         step["finished"] = [row for row, _ in step["scheduled"]
                             if replica._requests[<int32_t>row].status == records.COMPLETED
-                            and replica._requests[<int32_t>row].completed_ns == completed_ns]
+                            and (
+                                replica._requests[<int32_t>row].completed_ns
+                                == replica._delivery.completed_ns(row, batch.end_ns))]
         step["free_blocks_end"] = kv.free_blocks
         step["free_queue_end"] = kv.free_queue() if isinstance(kv, PagedKV) else None
 

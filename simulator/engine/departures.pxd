@@ -5,23 +5,23 @@ cimport cython
 
 @cython.final
 cdef class Departures:
-    cdef int32_t* _next         # [row] the one that left after it; NULL: nobody wants to know
-    cdef int32_t first          # -1: none
-    cdef int32_t _last
-    cdef int64_t _num_requests
+    cdef int32_t* _rows         # [_size] in the order in which they left; NULL: nobody wants to know
+    cdef int64_t _size
+    cdef int64_t _taken         # of these, those that were taken out
+    cdef int64_t _room          # one for each request: each leaves once
+
+    cdef inline bint any(self) noexcept nogil:
+        return self._size > 0
 
     cdef inline void add(self, int32_t row) noexcept nogil:
-        if self._next == NULL:
-            return
-        self._next[row] = -1
-        if self.first < 0:
-            self.first = row
-        else:
-            self._next[self._last] = row
-        self._last = row
+        if self._rows != NULL:
+            self._rows[self._size] = row
+            self._size += 1
 
     # Take out the row that left first; there must be one.
     cdef inline int32_t take(self) noexcept nogil:
-        cdef int32_t row = self.first
-        self.first = self._next[row]
+        cdef int32_t row = self._rows[self._taken]
+        self._taken += 1
+        if self._taken == self._size:
+            self._taken = self._size = 0
         return row

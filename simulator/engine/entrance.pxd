@@ -44,7 +44,7 @@ cdef class Entrance:
     # A request has left a replica for good, or is taken off it to go elsewhere: the account no longer has it.
     cdef int left(self, int32_t row, int64_t now_ns) except -1 nogil
 
-    # It has left the cluster, from a replica or from the gateway.
+    # It has left the cluster, from a replica.
     cdef int gone(self, int32_t row, int64_t now_ns) except -1 nogil
 
     # A replica may be routed to from now on, or no more.

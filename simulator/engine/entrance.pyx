@@ -167,8 +167,6 @@ cdef class Entrance:
         return 0
 
     cdef int gone(self, int32_t row, int64_t now_ns) except -1 nogil:
-        if self._fleet.requests[row].replica < 0:
-            return 0
         self.left(row, now_ns)
         if self.queue is not None and self.queue.tries_on_departure:
             self._dispatch(now_ns)

@@ -1,6 +1,7 @@
 """What can happen in a cluster, in the order in which it does at one instant."""
 
 cdef enum EventKind:            # kind and priority in one: at equal times the lowest goes first
+    SAMPLE = 0                  # replicas are looked at: as they stand before anything happens at this instant
     OUTAGE = 1                  # a replica, node or link fails, slows down or recovers
     LIFECYCLE = 2               # a replica is ready, or its health becomes known
     ARRIVAL = 3                 # a request comes; never in the queue, the workload has it

@@ -23,6 +23,7 @@ cdef struct Seat:               # where the cluster finds a replica
     int32_t entrance            # index of the entrance in front of it
     double queue_base_ns        # from dispatch to waiting queue: [latency.host] queue_base_us
     double queue_token_ns       # the same, per prompt token
+    int64_t resolution_ns       # of its latency model; the delay is truncated to whole multiples, 0: rounded
 
 
 @cython.final

@@ -44,6 +44,7 @@ cdef class Fleet:
             seat.replica = <void*>replica
             seat.queue_base_ns = host.queue_base_us * 1e3
             seat.queue_token_ns = host.queue_per_prompt_token_us * 1e3
+            seat.resolution_ns = replica._latency._resolution_ns
         self.recorder = shared.recorder
         self.departures = shared.departures
         self.gate = shared.gate
@@ -86,8 +87,10 @@ cdef class Fleet:
 
     cdef int send(self, int32_t row, int32_t index, int64_t now_ns) except -1 nogil:
         cdef const Seat* seat = &self.seats[index]
-        cdef int64_t delay_ns = round_half_up(
-            seat.queue_base_ns + seat.queue_token_ns * self.requests[row].prompt_tokens)
+        cdef double exact_ns = seat.queue_base_ns + seat.queue_token_ns * self.requests[row].prompt_tokens
+        cdef int64_t delay_ns = round_half_up(exact_ns)
+        if seat.resolution_ns > 0:
+            delay_ns = <int64_t>(exact_ns / seat.resolution_ns) * seat.resolution_ns
         self.requests[row].replica = index
         self.requests[row].status = WAITING
         if delay_ns > 0:
@@ -124,11 +127,11 @@ cdef class Fleet:
     cdef int64_t catch_up(self, int64_t until_ns, int64_t most_steps) except -1 nogil:
         cdef int32_t index
         cdef int64_t now_ns = self.wakes.top_time()
-        while now_ns < until_ns and self.departures.first < 0 and most_steps > 0:
+        while now_ns < until_ns and not self.departures.any() and most_steps > 0:
             index = self.wakes.top_index()
             (<Replica>self.seats[index].replica).advance(now_ns + 1, NEVER_NS)      # runs may be long: arrivals cut them
             self.touched(index)
-            if self.departures.first >= 0:
+            if self.departures.any():
                 return now_ns
             now_ns = self.wakes.top_time()
             most_steps -= 1

@@ -80,7 +80,7 @@ class ClusterPlan:
     pools : in the order in which replicas are numbered.
     front : what stands before the replicas.
     operations : called with (Fleet, list of Entrance, ClusterPlan), each returns an Operation: failures, scaling, ...
-    tracer : called with nothing, returns a Tracer of an entrance's decisions; None: nobody wants to know.
+    tracer : called with (LiveView, index) of an entrance, returns a Tracer of its decisions; None: nobody wants to know.
     fast_forward : take runs of equal iterations at once; changes no result.
     horizon_ns : instant after which nothing happens; None: until nothing is left to do.
     seed : of the experiment; whoever draws does so from a stream of it.

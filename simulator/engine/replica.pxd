@@ -77,16 +77,18 @@ cdef class Replica:
     cdef int _begin(self, int64_t now_ns, int64_t horizon_ns) except -1 nogil
     cdef int _note_preemptions(self, Batch* batch, int64_t now_ns) except -1 nogil
     cdef int _note_starvation(self, Batch* batch) except -1 nogil
+    cdef bint _pauses(self, const Batch* batch) noexcept nogil
     cdef int _plan_run(self, Batch* batch, int64_t horizon_ns) except -1 nogil
     cdef int _await_end(self, int32_t slot) except -1 nogil
 
     # An iteration ends.
     cdef int _complete(self) except -1 nogil
     cdef int _end_iteration(self, Batch* batch) except -1 nogil
+    cdef int _end_at_start(self, Batch* batch) except -1 nogil
     cdef int _end_run(self, Batch* batch) except -1 nogil
     cdef int _record(self, const Batch* batch) except -1 nogil
-    # `is_in_progress`: clients may have given up while it ran; they get no token.
-    cdef int _sample_members(self, const Batch* batch, bint is_in_progress) except -1 nogil
+    # `ahead`: the batch is the one of so many iterations later. `is_in_progress`: clients may have given up while it ran; they get no token.
+    cdef int _sample_members(self, const Batch* batch, int32_t ahead, bint is_in_progress) except -1 nogil
     cdef int _collect_aborted(self) except -1 nogil
     cdef int _return(self, const Entry* entry, int64_t now_ns) except -1 nogil
     cdef int _free_finished(self) except -1 nogil

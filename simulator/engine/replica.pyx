@@ -1,18 +1,17 @@
 """One serving instance: the order of an iteration, and nothing of any policy."""
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int8_t, int32_t, int64_t
 from libc.stdlib cimport free, malloc
 cimport cython
 
 from simulator.core.clock cimport NEVER_NS
 from simulator.core.debug cimport SIM_DEBUG
 from simulator.core.finish_heap cimport FinishHeap
-from simulator.domain.request cimport COMPLETED, DROPPED, REJECTED, RUNNING, TIMED_OUT, Request
+from simulator.domain.request cimport COMPLETED, RUNNING, TIMED_OUT, Request
 from simulator.engine.pipeline cimport (
     busy_ns, free_pipeline, oldest, reserve_pipeline, retire, time_batch, vacant_place)
 from simulator.engine.run_ahead cimport (
     END_OF_CLOCK_NS, RunAhead, add_used_blocks, cut_run, free_run, move_to, plan_run, reserve_run)
 from simulator.engine.row_list cimport add_row, has_row
-from simulator.kv.base cimport blocks_for
 from simulator.latency.base cimport LatencyModel
 from simulator.scheduling.base cimport Scheduler, Sequence
 from simulator.domain.iteration cimport Batch, Entry, Preempted
@@ -70,13 +69,11 @@ cdef class Replica:
 
     cdef int enqueue(self, int32_t row, int64_t now_ns) except -1 nogil:
         cdef Request* request = &self._requests[row]
+        cdef int8_t refusal = self.scheduler.refusal(row)
         request.replica = self.index
         self.row.requests += 1
-        if request.prompt_tokens > self.scheduler.longest_prompt:
-            self._delivery.leave(row, REJECTED, -1)
-            return 0
-        if blocks_for(request.prompt_tokens, self._kv.block_size) > self._kv.num_blocks:
-            self._delivery.leave(row, DROPPED, -1)
+        if refusal >= COMPLETED:
+            self._delivery.leave(row, refusal, -1)
             return 0
         request.enqueued_ns = now_ns
         self.scheduler.enqueue(row)
@@ -98,7 +95,8 @@ cdef class Replica:
             if self._pipeline.num_in_flight == 0:
                 self.wake_ns = now_ns                   # it may have blocked the queue
             return 0
-        return add_row(&self._aborted, row)
+        add_row(&self._aborted, row)
+        return self._collect_aborted() if self.scheduler.ends_at_start else 0
 
     cdef int64_t first_open_ns(self) noexcept nogil:
         return oldest(&self._pipeline).start_ns if self._pipeline.num_in_flight > 0 else NEVER_NS
@@ -155,13 +153,16 @@ cdef class Replica:
             if self._observer is not None:
                 self._formed = batch
                 self._observe_scheduled()
-            if batch.shape.num_sequences == 0:
+            if batch.shape.num_sequences == 0 and not self._pauses(batch):
                 if batch.num_preempted == 0 or self._pipeline.num_in_flight > 0 or self.is_livelocked:
                     break
                 continue
             time_batch(&self._pipeline, batch, self._latency)
             if self._latency.has_failed():
                 return self._raise_latency_fault()
+            if batch.shape.num_sequences == 0 and self.scheduler.pause_ns > 0:
+                batch.duration_ns = self.scheduler.pause_ns
+                batch.end_ns = now_ns + batch.duration_ns
             if batch.end_ns > END_OF_CLOCK_NS:
                 self.is_out_of_time = True
                 break
@@ -176,9 +177,24 @@ cdef class Replica:
             return 0
         batch = oldest(&self._pipeline)
         self.wake_ns = batch.end_ns
+        if self.scheduler.ends_at_start:
+            return self._end_at_start(batch)
         if (batch.num_entries == 0 and batch.num_preempted == 0 and batch.num_starved == 0 and self.wake_ns < horizon_ns
                 and self._observer is None):
             self._plan_run(batch, horizon_ns)
+        return 0
+
+    cdef bint _pauses(self, const Batch* batch) noexcept nogil:
+        """Does an iteration of no tokens take time?"""
+        return (self.scheduler.pause_ns != 0
+                and batch.num_entries + batch.num_preempted + self.scheduler._running.size > 0)
+
+    cdef int _end_at_start(self, Batch* batch) except -1 nogil:
+        """Do now what an iteration brings; if nobody is left, the next may begin beside it."""
+        self._end_iteration(batch)
+        if self.scheduler._running.size + self.scheduler.waiting.size == 0:
+            retire(&self._pipeline)
+            self.wake_ns = NEVER_NS
         return 0
 
     cdef int _plan_run(self, Batch* batch, int64_t horizon_ns) except -1 nogil:
@@ -226,11 +242,8 @@ cdef class Replica:
         cdef Batch* batch = oldest(&self._pipeline)
         if self._run.length > 1:
             self._end_run(batch)
-        self._end_iteration(batch)
-        if SIM_DEBUG and (self.row.iterations < OFTEN_CHECKED or self.row.iterations % OFTEN_CHECKED == 0):
-            self._check()
-        if self._observer is not None:
-            self._observe_ended()
+        if not self.scheduler.ends_at_start:
+            self._end_iteration(batch)
         retire(&self._pipeline)
         return 0
 
@@ -243,11 +256,11 @@ cdef class Replica:
                 move_to(run, batch, i)
                 if self._recorder.wants_iterations:
                     self._recorder.iteration(self.index, batch)
-                self._sample_members(batch, False)
+                self._sample_members(batch, i, False)
         else:
-            self._sample_members(batch, False)          # some may be late; from then on tokens come one iteration apart
+            self._sample_members(batch, 0, False)       # some may be late; from then on tokens come one iteration apart
             for i in range(1, count):
-                self._recorder.gaps.add(run.ends_ns[i] - run.ends_ns[i - 1], batch.num_members)
+                self._recorder.gaps.add(run.ends_ns[i] - run.ends_ns[i - 1] + self._delivery.gap_ns, batch.num_members)
         add_used_blocks(run, count, &self.row.used_block_ns)
         self.row.peak_used_blocks = max(self.row.peak_used_blocks, run.used_blocks[count - 1])
         self.row.busy_ns += run.ends_ns[count - 1] - run.start_ns
@@ -261,9 +274,10 @@ cdef class Replica:
     cdef int _end_iteration(self, Batch* batch) except -1 nogil:
         cdef int32_t i, slot, row
         self._num_finished = 0
-        self._record(batch)
+        if batch.shape.num_sequences > 0:
+            self._record(batch)
         if self.scheduler.grouping:
-            self._sample_members(batch, True)
+            self._sample_members(batch, 0, True)
             self.scheduler.advance()
         if self._aborted.size > 0:
             self._collect_aborted()
@@ -279,7 +293,9 @@ cdef class Replica:
         self._free_finished()
         if batch.shape.num_samples > 0:
             self._fruitless = 0
-        return 0
+        if SIM_DEBUG and (self.row.iterations < OFTEN_CHECKED or self.row.iterations % OFTEN_CHECKED == 0):
+            self._check()
+        return self._observe_ended() if self._observer is not None and batch.shape.num_sequences > 0 else 0
 
     cdef int _record(self, const Batch* batch) except -1 nogil:
         cdef int64_t time_ns = busy_ns(&self._pipeline, batch)
@@ -292,8 +308,9 @@ cdef class Replica:
         self.row.peak_used_blocks = max(self.row.peak_used_blocks, batch.used_blocks)
         return self._recorder.iteration(self.index, batch) if self._recorder.wants_iterations else 0
 
-    cdef int _sample_members(self, const Batch* batch, bint is_in_progress) except -1 nogil:
+    cdef int _sample_members(self, const Batch* batch, int32_t ahead, bint is_in_progress) except -1 nogil:
         """Count a token, and the gap before it, for each member with a turn."""
+        cdef int64_t gap_ns = batch.duration_ns + self._delivery.gap_ns
         cdef int32_t slot, usual = batch.num_members
         cdef Sequence* sequence
         if self._num_late > 0 or self._recorder.wants_tokens or self._aborted.size > 0:
@@ -305,17 +322,18 @@ cdef class Replica:
                         usual -= 1
                     else:
                         if sequence.late_ns > 0:
-                            self._recorder.gaps.add(batch.duration_ns + sequence.late_ns, 1)
+                            self._recorder.gaps.add(gap_ns + sequence.late_ns, 1)
                             usual -= 1
                         if self._recorder.wants_tokens:
-                            self._recorder.token(sequence.row, batch.end_ns + self._delivery.output_ns, 1)
+                            self._recorder.token(sequence.row, self._delivery.observed_ns(
+                                batch.end_ns, self.scheduler.outputs(slot) + ahead + 1), 1)
                     self._num_late -= sequence.late_ns > 0
                     sequence.late_ns = 0
                 elif sequence.is_member:
                     sequence.is_starved = False
                 slot = self.scheduler._links.next(slot)
         if usual > 0:
-            self._recorder.gaps.add(batch.duration_ns, usual)
+            self._recorder.gaps.add(gap_ns, usual)
         return 0
 
     cdef int _collect_aborted(self) except -1 nogil:
