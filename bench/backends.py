@@ -1,5 +1,9 @@
-"""Every latency backend for Llama-3.1-8B on H100s: profiles are made up, operator tables read where they are."""
+"""Latency backends and collective models for Llama-3.1-8B on H100s.
+
+Profiles are made up, operator tables read where they are.
+"""
 import os
+import stat
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +15,9 @@ from simulator.domain.parallelism import Parallelism
 from simulator.latency.aicb import Aicb
 from simulator.latency.blackbox import Blackbox
 from simulator.latency.collective_busbw import Busbw
+from simulator.latency.collective_external import External
+from simulator.latency.collective_flow import Flow
+from simulator.latency.collective_table import Table
 from simulator.latency.crossmodel import Crossmodel
 from simulator.latency.forest import Forest
 from simulator.latency.forest_profiles import ROUNDED_OPERATORS
@@ -40,10 +47,39 @@ def plain(backend):
     return lambda folder: backend(backend.Parameters(), deployment())
 
 
-def roofline_with_collectives(folder):
-    """Return a roofline whose all-reduces a collective model prices."""
-    shared = deployment(tensor_parallel=2)
-    return Roofline(Roofline.Parameters(), shared, Busbw(Busbw.Parameters(), shared))
+def busbw(folder):
+    """Return SimAI's formula for the links of the node."""
+    return Busbw(Busbw.Parameters(), deployment(tensor_parallel=2))
+
+
+def table(folder):
+    """Return a curve of 29 sizes: 5 us and 200 bytes a ns."""
+    folder.mkdir(parents=True, exist_ok=True)
+    curve = folder / "curve.csv"
+    curve.write_text("collective,num_ranks,ranks_per_node,num_bytes,time_us\n" + "".join(
+        f"all_reduce,2,2,{2**i},{5 + 2**i / 200e3}\n" for i in range(29)))
+    return Table(Table.Parameters(files=[str(curve)]), deployment(tensor_parallel=2))
+
+
+def flow(folder):
+    """Return rails made of the links of the node; 8 sizes an octave are simulated."""
+    return Flow(Flow.Parameters(sizes_per_octave=8), deployment(tensor_parallel=2))
+
+
+def external(folder):
+    """Return a program that answers at once."""
+    folder.mkdir(parents=True, exist_ok=True)
+    program = folder / "program"
+    program.write_text("#!/bin/sh\nprintf 'file\\nsummary\\nlayer_name,run,fwd compute,wg compute,ig compute,"
+                       "fwd exposed comm,wg exposed comm,ig exposed comm\\ncollective,run,0,0,0,64,0,0\\n' "
+                       "> results/run-EndToEnd.csv\n")
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    return External(External.Parameters(binary=str(program), cache=str(folder)), deployment(tensor_parallel=2))
+
+
+def roofline_with(collective):
+    """Return a maker of a roofline whose all-reduces a collective model prices."""
+    return lambda folder: Roofline(Roofline.Parameters(), deployment(tensor_parallel=2), collective(folder))
 
 
 def forest(folder):
@@ -53,8 +89,7 @@ def forest(folder):
 
 def forest_with_collectives(folder):
     """Return the same whose all-reduces a collective model prices."""
-    shared = deployment(tensor_parallel=2)
-    return Forest(Forest.Parameters(), shared, Busbw(Busbw.Parameters(), shared), forest_tables())
+    return Forest(Forest.Parameters(), deployment(tensor_parallel=2), busbw(folder), forest_tables())
 
 
 def aicb(folder):
@@ -89,7 +124,10 @@ def forest_tables():
 BACKENDS = {        # name: makes it, given an empty folder
     "linear": plain(Linear),
     "roofline": plain(Roofline),
-    "roofline with busbw": roofline_with_collectives,
+    "roofline, TP 2": lambda folder: Roofline(Roofline.Parameters(), deployment(tensor_parallel=2)),
+    "roofline with busbw": roofline_with(busbw),
+    "roofline with table": roofline_with(table),
+    "roofline with flow": roofline_with(flow),
     "step_roofline": plain(StepRoofline),
     "trained_physics": plain(TrainedPhysics),
     "blackbox": plain(Blackbox),

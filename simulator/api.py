@@ -17,10 +17,12 @@ from simulator.results.progress import Progress
 from simulator.results.provenance import Timings, provenance
 from simulator.results.result import Result
 from simulator.results.summary import json_text, summary_of
+from simulator.workload.base import Workload
 
 
 def run(experiment: str | os.PathLike | Experiment, overrides: Mapping[str, Any] | Iterable[str] | str | None = None, *,
-        out: str | os.PathLike | None = None, overwrite: bool = False, quiet: bool = True) -> Result:
+        out: str | os.PathLike | None = None, overwrite: bool = False, quiet: bool = True,
+        workload: Workload | None = None) -> Result:
     """Run an experiment.
 
     Parameters
@@ -30,6 +32,7 @@ def run(experiment: str | os.PathLike | Experiment, overrides: Mapping[str, Any]
     out : directory for the results; None: nothing is written.
     overwrite : replace complete results in `out`.
     quiet : show no progress bar.
+    workload : requests to serve instead of those of [workload]; what becomes of them is written into it.
 
     Raises
     ------
@@ -47,7 +50,7 @@ def run(experiment: str | os.PathLike | Experiment, overrides: Mapping[str, Any]
     elif overrides:
         raise ValueError("overrides apply to a file; this experiment is already resolved")
     with faults_of(file):
-        return _run(_Order(experiment, out, overwrite, quiet), Interrupts(()), timings)
+        return _run(_Order(experiment, out, overwrite, quiet, workload), Interrupts(()), timings)
 
 
 def run_experiment(experiment: Experiment, out: str | os.PathLike | None = None, overwrite: bool = False,
@@ -85,13 +88,14 @@ class _Order(NamedTuple):
     out: str | os.PathLike | None
     overwrite: bool
     quiet: bool
+    workload: Workload | None = None        # None: that of the experiment
 
 
 def _run(order: _Order, interrupts: Interrupts, timings: Timings) -> Result:
     if order.out is not None:       # checked before any work is done in vain; absolute, since folders may be replaced
         order = order._replace(out=check_free(order.out, order.overwrite))
     with interrupts:
-        workload = assemble.prepare(order.experiment)
+        workload = assemble.prepare(order.experiment) if order.workload is None else order.workload
         with Progress(len(workload), order.quiet) as progress:
 
             watch = _Watch(progress, interrupts)

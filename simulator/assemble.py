@@ -158,7 +158,7 @@ def latency_model(experiment: Experiment, site: Site):
 
 
 def layers_of_stages(deployment: Deployment | None, num_stages: int) -> list[int]:
-    """Return how many layers each pipeline stage holds; one each where no model is named."""
+    """Return the layers of each pipeline stage; one each where no model is named."""
     if deployment is None:
         return [1] * num_stages
     ways, model = deployment.parallelism, deployment.model
@@ -166,9 +166,16 @@ def layers_of_stages(deployment: Deployment | None, num_stages: int) -> list[int
 
 
 def host_times(experiment: Experiment, model) -> HostParameters:
-    """Return [latency.host], zeros filled in by a backend that was fitted with them."""
-    given = experiment.latency.host
-    return replace(given, **{name: value for name, value in model.host_terms().items() if not getattr(given, name)})
+    """Return [latency.host], zeros filled in by a backend that was fitted with them.
+
+    What follows an iteration is truncated as iterations are; the delay of the queue is where it is added up.
+    """
+    given, resolution_us = experiment.latency.host, experiment.latency.resolution_us
+    host = replace(given, **{name: value for name, value in model.host_terms().items() if not getattr(given, name)})
+    if resolution_us == 0.0:
+        return host
+    return replace(host, **{name: math.floor(getattr(host, name) / resolution_us) * resolution_us
+                            for name in ("output_token_us", "completion_us")})
 
 
 def _built(model: type, key: str, *arguments, **named):

@@ -125,6 +125,7 @@ STUDIES = {
     "train": ("train_command", "train and cache the tables of the latency backend `forest`"),
     "collective": ("collective_command", "time the collectives of a training workload, layer by layer"),
     "profile-layers": ("profile_layers", "write tables of per-layer times for the latency backend `aicb`"),
+    "profile-operators": ("profile_operators", "write profiles of operators for the latency backend `forest`"),
 }
 
 

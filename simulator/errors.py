@@ -23,6 +23,19 @@ class InputErrors(ValueError):
         return InputErrors, (self.faults,)
 
 
+class MissingExtra(InputErrors):
+    """An optional part of the package is not installed; all else may be well.
+
+    Parameters
+    ----------
+    faults : iterable of str
+        What needs it, and how to install it.
+    """
+
+    def __reduce__(self):
+        return MissingExtra, (self.faults,)
+
+
 class OutputError(OSError):
     """Results cannot be written; neither the input nor the program is to blame.
 

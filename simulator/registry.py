@@ -24,6 +24,7 @@ class Kind(NamedTuple):
 
 KINDS = {
     "scheduler": Kind("scheduler", "scheduler", {
+        "blis": "simulator.scheduling.blis:Blis",
         "vllm": "simulator.scheduling.vllm:Vllm",
     }, "simulator.scheduling.base:Scheduler"),
     "latency": Kind("latency backend", "backend", {

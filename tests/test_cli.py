@@ -15,7 +15,7 @@ from simulator.errors import InputErrors, OutputError
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 LINEAR = str(CONFIGS / "linear.toml")
-NEED_MORE = {"compare_backends", "vidur"}     # a comparison, and profiles its reader has: tests/test_configs.py
+NEED_MORE = {"compare_backends", "forest", "operators", "vidur"}     # see tests/test_configs.py
 EXPERIMENTS = sorted(path for path in CONFIGS.glob("*.toml") if path.stem not in NEED_MORE)
 
 

@@ -1,5 +1,6 @@
 """Every file in configs/ says what it shows, is valid, and runs."""
 import argparse
+import importlib
 import re
 import shlex
 from pathlib import Path
@@ -8,9 +9,8 @@ import pytest
 import tomli
 
 import simulator
-from simulator import cli
+from simulator import cli, registry
 from simulator.errors import InputErrors
-from simulator.study import profile_layers
 from simulator.study.compare import measure, prepare
 from simulator.study.compare_file import read_comparison
 from support.goldens import GOLDENS
@@ -22,6 +22,7 @@ EXPERIMENTS = [path for path in FILES if path not in COMPARISONS]
 PROFILES = {                    # of vidur.toml: measured operators, and attention derived from measurements
     "latency.compute_file": GOLDENS.parent / "data/profiles/vidur/compute/a100/Llama-2-7b-hf/mlp.csv.gz",
     "latency.attention_file": GOLDENS / "vidur/_profiles/attention_a100_llama2-7b_SURROGATE.csv.gz"}
+OPERATORS = GOLDENS.parent / "data/profiles/aiconfigurator/h100_sxm"     # of operators.toml; its reader installs them
 AZURE_TRACE = """TIMESTAMP,ContextTokens,GeneratedTokens
 2023-11-16 18:15:46.6805900,374,44
 2023-11-16 18:15:50.9951690,396,109
@@ -32,19 +33,29 @@ def name(path):
     return path.stem
 
 
+def trained_fast(folder):
+    """Return overrides that train small forests in `folder`."""
+    pytest.importorskip("sklearn", reason="scikit-learn is in the forest extra")
+    return {"latency.cache_directory": str(folder), "latency.num_estimators": [2], "latency.max_depth": [8],
+            "latency.min_samples_split": [2]}
+
+
 def brought(config, folder):
     """Return overrides that say where the files lie which a reader of `config` fetches; small ones, for speed."""
+    if config.stem == "forest":
+        return trained_fast(folder)
     if config.stem == "azure_conv":
         trace = folder / "azure.csv"
         trace.write_text(AZURE_TRACE)
         return {"workload.path": str(trace)}
+    if config.stem == "operators":
+        if not OPERATORS.exists():
+            pytest.skip("needs ../shared/data/profiles/aiconfigurator")
+        return {"latency.path": str(OPERATORS), "latency.cache_directory": str(folder)}
     if config.stem == "vidur":
-        pytest.importorskip("sklearn", reason="scikit-learn is in the forest extra")
         if not all(path.exists() for path in PROFILES.values()):
             pytest.skip("needs ../shared/data/profiles/vidur and ../shared/goldens/vidur")
-        return PROFILES | {
-            "latency.cache_directory": str(folder), "latency.num_estimators": [2], "latency.max_depth": [8],
-            "latency.min_samples_split": [2], "latency.k_fold_cv_splits": 2, "latency.num_training_jobs": 1}
+        return PROFILES | trained_fast(folder)
     return {}
 
 
@@ -71,10 +82,10 @@ def test_experiment_is_valid(config, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("config", COMPARISONS, ids=name)
-def test_comparison_runs(config):
-    comparison = read_comparison(config, {"workload.num_requests": 30})
-    prepare(comparison)
-    results = dict(measure(comparison))
+def test_comparison_runs(config, tmp_path):
+    plan = prepare(read_comparison(config, {"workload.num_requests": 30} | trained_fast(tmp_path)))
+    results = dict(measure(plan))
+    assert not plan.unavailable
     assert {measured.metrics["requests.completed"] for measured in results.values()} == {30}
     assert len({measured.metrics["tpot_ms.mean"] for measured in results.values()}) == len(results)
 
@@ -94,17 +105,28 @@ def test_absent_profiles_are_named(tmp_path):
                                         for file in ("a.csv", "b.csv"))
 
 
-def test_tables_of_aicb_are_what_its_command_writes(tmp_path):
+@pytest.mark.parametrize(("config", "command", "folder"), [
+    ("aicb", "profile-layers", "aicb"), ("compare_backends", "profile-layers", "aicb_dense"),
+    ("forest", "profile-operators", "forest")])
+def test_tables_are_what_the_command_beside_them_writes(config, command, folder, tmp_path):
     # They are synthetic: a change of the roofline model changes them, and this command writes them anew.
-    comment = re.sub(r"\n#|\\", " ", (CONFIGS / "aicb.toml").read_text())
-    words = shlex.split(re.search(r"profile-layers (.*? --out) ", comment)[1])
+    comment = re.sub(r"\n#|\\", " ", (CONFIGS / f"{config}.toml").read_text())
+    words, out = re.search(rf"{command} (.*? --out) +configs/(\S+)", comment).groups()
+    study = importlib.import_module(f"simulator.study.{cli.STUDIES[command][0]}")
     parser = argparse.ArgumentParser()
-    profile_layers.add_arguments(parser)
-    profile_layers.run(parser.parse_args([*words, str(tmp_path)]))
+    study.add_arguments(parser)
+    study.run(parser.parse_args([*shlex.split(words), str(tmp_path)]))
 
-    shipped = {path.name: path.read_bytes() for path in (CONFIGS / "data/aicb").iterdir()}
+    assert out == f"data/{folder}"
+    shipped = {path.name: path.read_bytes() for path in (CONFIGS / out).iterdir()}
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == shipped
-    assert sum(map(len, shipped.values())) < 20_000
+    assert sum(map(len, shipped.values())) < 40_000
+
+
+def test_comparison_has_every_backend_that_needs_no_files_of_its_reader():
+    [config] = COMPARISONS
+    chosen = {each.latency.backend for each in read_comparison(config).experiments.values()}
+    assert set(registry.KINDS["latency"].entries) - chosen == {"operators"}
 
 
 def test_network_and_formula_time_the_same_messages_differently():

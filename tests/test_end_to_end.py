@@ -22,7 +22,7 @@ from simulator.errors import InputErrors
 
 ROOT = Path(simulator.__file__).parents[1]
 EXPERIMENTS = sorted(path for path in (ROOT / "configs").glob("*.toml")
-                     if path.stem not in {"compare_backends", "vidur"})       # see tests/test_configs.py
+                     if path.stem not in {"compare_backends", "forest", "operators", "vidur"})   # tests/test_configs.py
 TABLES = ("summary.json", "results.h5", "resolved.toml", "trace.json")
 
 # A tight pool, shared prompts, speculation, time-outs, every host delay and two replicas: as much as fits in one run.

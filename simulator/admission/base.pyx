@@ -3,7 +3,6 @@ from libc.stdint cimport int32_t, int64_t
 
 from simulator.admission.class_table cimport ClassTable
 from simulator.domain.request cimport Demand, Request
-from simulator.signals.view cimport View
 
 from dataclasses import dataclass
 from typing import Any

@@ -4,7 +4,6 @@ from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
 
 from simulator.admission.class_table cimport ClassTable
-from simulator.admission.saturation_base cimport SaturationDetector
 from simulator.admission.tenant_flows cimport TenantFlows
 from simulator.core.clock cimport NEVER_NS, ns_from_s
 from simulator.core.errors cimport broken

@@ -21,7 +21,7 @@ class ConcurrencyParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_un
 
 @cython.final
 cdef class Concurrency(SaturationDetector):
-    """Requests in flight, which the gateway counts itself: exact, whatever replicas report."""
+    """Requests in flight, exact since the gateway counts them itself."""
 
     Parameters = ConcurrencyParameters
 

@@ -12,6 +12,6 @@ class NeverParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 @cython.final
 cdef class Never(SaturationDetector):
-    """Replicas are never saturated: a gateway queue passes on as fast as its dispatch allows."""
+    """Replicas are never saturated; only its ticks slow a gateway queue down."""
 
     Parameters = NeverParameters

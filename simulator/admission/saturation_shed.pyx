@@ -9,15 +9,16 @@ from simulator.admission.saturation_utilisation import UtilisationParameters
 
 
 class SaturationShedParameters(UtilisationParameters, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Reject priorities below 0 while the mean over replicas of max(waiting, KV usage), per threshold, is 1 or more.
+    """Reject priorities below 0 while the replicas are saturated.
 
-    Source: BLIS (inference-sim), sim/admission.go, GAIELegacyAdmission; the inference gateway's own thresholds.
+    They are when the mean over replicas of max(waiting / its threshold, KV usage / its threshold) is 1 or more. Source:
+    BLIS (inference-sim), sim/admission.go, GAIELegacyAdmission; the thresholds are those of llm-d's inference gateway.
     """
 
 
 @cython.final
 cdef class SaturationShed(Admission):
-    """When the replicas are saturated, as the detector `utilisation` measures it, sheddable classes stay outside."""
+    """Saturation, as the detector `utilisation` has it, shuts sheddable classes out."""
 
     Parameters = SaturationShedParameters
 

@@ -10,9 +10,10 @@ from msgspec import Meta
 
 
 class UtilisationParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Saturation = the mean over replicas of max(waiting / its threshold, KV usage / its threshold).
+    """Saturation = mean of max(waiting / its threshold, KV usage / its threshold).
 
-    Source: llm-d's inference gateway, utilization detector, as BLIS (inference-sim) has it; with its defaults.
+    The mean is over replicas. Source: llm-d's inference gateway, utilization detector, as BLIS (inference-sim) has it;
+    with its defaults.
     """
 
     queue_depth_threshold: Annotated[float, Meta(gt=0, le=1e9, description="waiting requests of a full replica")] = 5.0

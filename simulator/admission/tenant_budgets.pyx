@@ -9,7 +9,12 @@ import msgspec
 from msgspec import Meta
 import numpy as np
 
-Share = Annotated[float, Meta(ge=0, le=1)]
+
+class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a tenant may have in flight."""
+
+    tenant: Annotated[str, Meta(min_length=1, description="as in the column tenant of the workload")]
+    share: Annotated[float, Meta(ge=0, le=1, description="of replicas x max_num_seqs")]
 
 
 class InnerAdmission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -20,21 +25,20 @@ class InnerAdmission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class TenantBudgetsParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Reject a request while its tenant has more in flight than budget x the requests that replicas can run at once.
+    """Reject a request while its tenant has more in flight than its share.
 
-    Tenants without a budget, and requests without a tenant, are not limited. Source: BLIS (inference-sim),
-    sim/admission.go, TenantBudgetAdmission, and sim/cluster/tenant.go.
+    The share is one of replicas x max_num_seqs. Tenants without a budget, and requests without a tenant, are not
+    limited. Source: BLIS (inference-sim), sim/admission.go, TenantBudgetAdmission, and sim/cluster/tenant.go.
     """
 
-    budgets: Annotated[dict[str, Share], Meta(description=(
-        "by tenant: share of replicas x max_num_seqs that it may have in flight"))]
+    budgets: Annotated[tuple[Budget, ...], Meta(description="what tenants may have in flight")]
     sheddable_only: Annotated[bool, Meta(description="only requests of priority < 0 are rejected")] = True
     inner: Annotated[InnerAdmission, Meta(description="who is asked about requests within their budget")]
 
 
 @cython.final
 cdef class TenantBudgets(Admission):
-    """No tenant takes more than its share of the replicas; all else is for another policy to decide."""
+    """No tenant takes more than its share; all else another policy decides."""
 
     Parameters = TenantBudgetsParameters
 
@@ -48,7 +52,8 @@ cdef class TenantBudgets(Admission):
         cdef double[::1] limits
         cdef int64_t[::1] in_flight
         tenants = context.workload.labels.get("tenant", ())
-        shares = [np.inf, *(parameters.budgets.get(name, np.inf) for name in tenants)]
+        budgets = {each.tenant: each.share for each in parameters.budgets}
+        shares = [np.inf, *(budgets.get(str(name), np.inf) for name in tenants)]
         self._arrays = np.array(shares) * max(context.num_slots, 1), np.zeros(len(shares), np.int64)
         limits, in_flight = self._arrays
         self._limits, self._in_flight = &limits[0], &in_flight[0]

@@ -25,9 +25,9 @@ cdef class TenantFlows:
     cdef inline int32_t head(self, int32_t line, int32_t tenant) noexcept nogil:
         return self._flows[line * self.num_tenants + tenant].head
 
-    # Add a row to a line, at its end; take it out. The band is that of the lines first_line .. end_line - 1.
+    # Add a row to a line, at its end; take it out. The band is that of the lines first .. end - 1.
     cdef void push(self, int32_t row, int32_t line, int32_t band) noexcept nogil
-    cdef void remove(self, int32_t row, int32_t line, int32_t band, int32_t first_line, int32_t end_line) noexcept nogil
+    cdef void remove(self, int32_t row, int32_t line, int32_t band, int32_t first, int32_t end) noexcept nogil
 
     # The tenant, by rank, whose turn it is after `last` (-1: the first) in a band where a row waits.
     cdef int32_t next_tenant(self, int32_t band, int32_t last) noexcept nogil

@@ -52,10 +52,10 @@ cdef class TenantFlows:
         self._links.push_back(&self._flows[line * self.num_tenants + tenant], row)
         self._ring.add(band * self.num_tenants + tenant)
 
-    cdef void remove(self, int32_t row, int32_t line, int32_t band, int32_t first_line, int32_t end_line) noexcept nogil:
+    cdef void remove(self, int32_t row, int32_t line, int32_t band, int32_t first, int32_t end) noexcept nogil:
         cdef int32_t tenant = self.rank(row), i
         self._links.remove(&self._flows[line * self.num_tenants + tenant], row)
-        for i in range(first_line, end_line):
+        for i in range(first, end):
             if self.head(i, tenant) != NONE:
                 return
         self._ring.discard(band * self.num_tenants + tenant)

@@ -20,6 +20,6 @@ cdef class TenantRing:
     # The lowest member >= `least`; -1: none. O(log64 universe).
     cdef int32_t first_from(self, int32_t least) noexcept nogil
 
-    # The next member after `last` in begin .. end - 1, from `begin` again behind the highest; -1: none. `last` need not be
-    # a member; begin - 1 asks for the lowest.
+    # The next member after `last` in begin .. end - 1, from `begin` again behind the highest; -1: none. `last` need not
+    # be a member; begin - 1 asks for the lowest.
     cdef int32_t next_in(self, int32_t begin, int32_t end, int32_t last) noexcept nogil

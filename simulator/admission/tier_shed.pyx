@@ -10,7 +10,7 @@ from msgspec import Meta
 
 
 class TierShedParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Reject priorities below min_priority while the most loaded replica has a load above max_load.
+    """Reject priorities below min_priority while a replica has a load above max_load.
 
     Load = waiting + running + in flight; a running request counts twice. Source: BLIS (inference-sim),
     sim/admission.go, TierShedAdmission.

@@ -18,6 +18,7 @@ LAST_SECOND = 9e9       # the clock, int64 nanoseconds, ends soon after
 
 Count = Annotated[int, Meta(ge=1, le=2**20)]
 BoundMs = Annotated[float, Meta(gt=0)]
+Weight = Annotated[float, Meta(ge=0, le=1e9)]
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -81,7 +82,7 @@ class Latency(Section, kw_only=True):
 
     backend: Annotated[str, Meta(description="what predicts the duration of an iteration")] = "roofline"
     resolution_us: Annotated[float, Meta(ge=0, le=1e6, description=(
-        "0: nearest nanosecond; otherwise durations are truncated to multiples of it"))] = 0.0
+        "0: nearest nanosecond; otherwise durations, those of the host too, are truncated to multiples of it"))] = 0.0
     host: Annotated[HostParameters, Meta(description="time outside the GPU")]
     collective: Annotated[Collective | None, Meta(description=(
         "how long accelerators take to exchange data; absent: as the backend has it"))] = None
@@ -172,6 +173,27 @@ class Output(Section, kw_only=True):
     iterations: Annotated[bool, Meta(description="per-iteration table")] = True
     chrome_trace: Annotated[bool, Meta(description="trace.json for chrome://tracing and Perfetto")] = False
     token_times: Annotated[bool, Meta(description="every token's time, per request")] = False
+    replica_samples_s: Annotated[float, Meta(ge=0, le=1e6, description=(
+        "time between two looks at queue, KV blocks and requests of every replica; 0: nobody looks"))] = 0.0
+    decisions: Annotated[int, Meta(ge=0, le=2**20, description=(
+        "write down each routing decision and that many replicas, the best first; 0: nothing"))] = 0
+
+
+class Fitness(Section, kw_only=True):
+    """Weights of a single number by which runs can be compared, higher is better, [fitness].
+
+    fitness = sum of weight x value; the value of a latency is 1 / (1 + ms), of throughput (requests/s) r / (r + 100), of
+    tokens_per_sec (output tokens/s) t / (t + 10000). Source: BLIS (inference-sim, sim/cluster/metrics.go).
+    """
+
+    p99_ttft: Weight = 0.0
+    p50_ttft: Weight = 0.0
+    mean_ttft: Weight = 0.0
+    p99_e2e: Weight = 0.0
+    p50_e2e: Weight = 0.0
+    mean_e2e: Weight = 0.0
+    throughput: Weight = 0.0
+    tokens_per_sec: Weight = 0.0
 
 
 class Experiment(Section, kw_only=True):
@@ -191,6 +213,7 @@ class Experiment(Section, kw_only=True):
     cluster: Annotated[Cluster, Meta(description="what stands before the replicas")]
     workload: Annotated[Workload, Meta(description="the requests, with the keys of their type")]
     slo: Annotated[Slo, Meta(description="bounds for goodput")]
+    fitness: Annotated[Fitness | None, Meta(description="weights of one number to compare runs by")] = None
     output: Annotated[Output, Meta(description="what is written")]
 
     def __post_init__(self):

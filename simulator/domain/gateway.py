@@ -9,28 +9,29 @@ Requests = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 
 
 class Saturation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """When replicas are saturated, [cluster.gateway_queue.saturation], with the detector's keys."""
+    """When replicas are saturated, [cluster.gateway_queue.saturation]."""
 
     detector: Annotated[str, Meta(description="what measures saturation; at 1 no request passes")] = "utilisation"
     parameters: Annotated[Any, Meta(extra={"kind": "saturation"})]
 
 
 class GatewayQueueParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where admitted requests wait until replicas can take them, [cluster.gateway_queue].
+    """Where requests wait until replicas can take them, [cluster.gateway_queue].
 
     Classes of equal priority are one band. Source: flow control of llm-d's inference gateway as BLIS (inference-sim,
     sim/cluster/gateway_queue.go) has it.
     """
 
     order: Annotated[Literal["fifo", "priority", "slo_deadline"], Meta(description=(
-        "fifo: first come, first served; priority: the most urgent band first, in it by arrival; slo_deadline: in it by "
-        "arrival + ttft_ms of the class"))] = "priority"
+        "fifo: first come, first served; priority: the most urgent band first, in it by arrival; slo_deadline: in it "
+        "by arrival + ttft_ms of the class"))] = "priority"
     fairness: Annotated[Literal["none", "round_robin"], Meta(description=(
         "round_robin: in a band one tenant after the other, in the order of their names"))] = "none"
     dispatch: Annotated[Literal["ticks", "departures"], Meta(description=(
         "besides when a request comes, one is passed on at each tick (llm-d), or for each one that leaves a replica"
     ))] = "ticks"
-    tick_s: Annotated[float, Meta(ge=1e-6, le=MAX_S, description="time between ticks; they stop while none waits")] = 1e-3
+    tick_s: Annotated[float, Meta(ge=1e-6, le=MAX_S, description=(
+        "time between ticks; there are none while none waits"))] = 1e-3
     max_requests: Annotated[Requests, Meta(description="that wait; 0: any number")] = 0
     max_requests_per_band: Annotated[Requests, Meta(description="of equal priority that wait; 0: any number")] = 0
     shedding: Annotated[Literal["none", "sheddable", "lowest"], Meta(description=(

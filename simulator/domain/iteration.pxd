@@ -22,11 +22,17 @@ cdef struct Preempted:          # a sequence that lost its place and its blocks
     int8_t was_member
 
 
+cdef struct StageVisit:         # of a batch, at a pipeline stage
+    int64_t start_ns            # it enters
+    int64_t end_ns              # it has left: the next stage has its hidden states
+
+
 cdef struct Batch:              # one iteration; owned by the engine, filled in by the scheduler
     BatchShape shape
     int64_t start_ns            # when it was scheduled
     int64_t end_ns              # when its results are there; set by the engine, like all down to used_blocks
-    int64_t duration_ns         # of its execution, which may begin after start_ns (async scheduling)
+    int64_t duration_ns         # of its execution, which may begin after start_ns (others were in flight already)
+    StageVisit* visits          # [num_stages] in order; NULL where the replica has one stage
     int32_t waiting             # requests, as they stood after scheduling; likewise the two below
     int32_t running
     int32_t used_blocks         # the null block not counted
@@ -37,10 +43,11 @@ cdef struct Batch:              # one iteration; owned by the engine, filled in 
     int32_t num_preempted
     int32_t num_members         # members that advance by one token
     int32_t num_starved         # members that do not
+    int32_t num_stages          # pipeline stages of the replica
 
 
-# Give an empty batch room for `num_sequences` running sequences.
-cdef int reserve_batch(Batch* batch, size_t num_sequences) except -1
+# Give an empty batch room for `num_sequences` running sequences on their way through `num_stages` stages.
+cdef int reserve_batch(Batch* batch, size_t num_sequences, int32_t num_stages) except -1
 
 # Give its memory back.
 cdef void free_batch(Batch* batch) noexcept nogil

@@ -43,6 +43,12 @@ REPLICA_ACCOUNT = _record(
 JOURNEY = _record(
     admitted_ns="i8", dispatched_ns="i8", downtime_ns="i8", retries="i4", migrations="i4", cause="i1", spare=("i1", 7))
 TOKEN = _record(time_ns="i8", request="i4", tokens="i4")
+SAMPLE = _record(time_ns="i8", replica="i4", waiting="i4", running="i4", used_blocks="i4", in_flight="i4", spare="i4")
+DECISION = _record(
+    time_ns="i8", score="f8", best_score="f8", regret="f8", request="i4", replica="i4", num_candidates="i4", entrance="i4")
+CANDIDATE = _record(
+    decision="i8", score="f8", rank="i4", replica="i4", waiting="i4", running="i4", in_flight="i4", used_blocks="i4",
+    free_blocks="i4", spare="i4")
 
 
 def named_stream(code: int) -> int:

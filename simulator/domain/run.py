@@ -19,6 +19,9 @@ class Run:
     itl_ns : WeightedSamples: how far apart, in ns, two successive messages of a request were.
     journeys : structured array (requests,), `records.JOURNEY`; None: requests went to their replicas at once.
     latency : where the durations of iterations came from, as the latency backend says; {} if it says nothing.
+    incidents : what happened to replicas, in order of time, as (time_ns, replica, kind, text): "failure", "recovery",
+        "migration", ...; replica -1: to none in particular. For the Chrome trace.
+    decisions : what the decisions of the routers amount to; None: they were not written down.
     diagnosis : what a reader of the results should know, one sentence each: a livelock, for instance.
     """
 
@@ -29,4 +32,6 @@ class Run:
     itl_ns: WeightedSamples
     journeys: np.ndarray | None = None
     latency: dict = field(default_factory=dict)
+    incidents: list[tuple[int, int, str, str]] = field(default_factory=list)
+    decisions: dict | None = None
     diagnosis: list[str] = field(default_factory=list)

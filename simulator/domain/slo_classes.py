@@ -49,7 +49,7 @@ def priority_of(each: SloClass) -> int:
 
 
 def by_name(given: Iterable[SloClass]) -> dict[str, SloClass]:
-    """Return the classes that were given and, behind them, those known by their name alone.
+    """Return the classes that were given, then those known by their name alone.
 
     Raises
     ------
@@ -71,7 +71,7 @@ def class_of(name: str | None, classes: dict[str, SloClass]) -> SloClass:
 
 
 def bounds_of(each: SloClass, general: object) -> Bounds:
-    """Return what a request of a class has to keep: the bounds of its class, and those of [slo] where it gives none.
+    """Return the bounds of a class, and those of [slo] where it gives none.
 
     general : object with `ttft_ms`, `tpot_ms`, `e2el_ms`, the Struct of [slo].
     """

@@ -5,8 +5,8 @@ from libc.stdint cimport int32_t, int64_t
 cdef struct IterationRow:       # /iterations in results.h5; the last four as they stand after scheduling
     int32_t replica
     int32_t stage
-    int64_t start_ns            # when it was scheduled
-    int64_t duration_ns
+    int64_t start_ns            # when it was scheduled; of later pipeline stages, when it entered them
+    int64_t duration_ns         # of its execution in this stage
     int32_t sequences
     int32_t prefill_tokens
     int32_t decode_tokens
@@ -27,8 +27,8 @@ cdef struct ReplicaRow:         # /replicas in results.h5
     int64_t preemptions
     int64_t requests            # routed here
     int64_t completed
-    int64_t busy_ns             # sum of iteration durations
-    double used_block_ns        # integral of used blocks over iterations, blocks x ns
+    int64_t busy_ns             # time during which iterations executed
+    double used_block_ns        # integral of used blocks over that time, blocks x ns
     int64_t prefix_query_tokens  # prompt tokens looked up at admissions (resumed requests not counted)
     int64_t prefix_hit_tokens   # of these, found
     int64_t prefill_tokens

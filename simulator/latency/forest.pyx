@@ -18,7 +18,7 @@ number of tokens. Embedding, output head and sampling are not in the profiles, n
 """
 cimport cython
 from libc.math cimport rint, sqrt
-from libc.stdint cimport int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from simulator.domain.batch cimport BatchShape
 from simulator.latency.base cimport LatencyModel
@@ -128,6 +128,12 @@ cdef inline double pairs(double context, double tokens) noexcept nogil:
     return tokens * (2.0 * context + tokens + 1.0)
 
 
+cdef inline double grown(const double[::1] table, Py_ssize_t i) noexcept nogil:
+    """Return entry i; beyond the last it grows linearly."""
+    cdef Py_ssize_t last = table.shape[0] - 1
+    return table[i] if i <= last else table[last] * (<double>i / max(last, 1))
+
+
 @cython.final
 cdef class Forest(LatencyModel):
     """What Vidur's forests say, trained on profiles of operators, kept as tables."""
@@ -148,6 +154,7 @@ cdef class Forest(LatencyModel):
     cdef Py_ssize_t _granularity, _rounding
     cdef double _prefill_batching
     cdef const double[::1] _tokens_ns, _host_ns
+    cdef const double[::1] _handover_ns     # of _tokens_ns, one hand-over between stages
     cdef const double[:, ::1] _decode_ns, _prefill_ns
     cdef const uint8_t[::1] _tokens_covered, _host_covered
     cdef const uint8_t[:, ::1] _decode_covered, _prefill_covered
@@ -199,6 +206,8 @@ cdef class Forest(LatencyModel):
         terms = self.terms
         self._prefill_batching = terms.prefill_batching
         self._tokens_ns = sum(terms.tokens_ns.values())
+        hops = max(self._deployment.parallelism.pipeline_parallel - 1, 1)
+        self._handover_ns = terms.tokens_ns.get("send_recv", np.zeros(1)) / hops
         self._host_ns = sum(terms.host_ns.values(), np.zeros(len(terms.host_covered)))
         self._decode_ns, self._prefill_ns = terms.decode_ns, terms.prefill_ns
         self._tokens_covered, self._host_covered = terms.tokens_covered, terms.host_covered
@@ -280,6 +289,18 @@ cdef class Forest(LatencyModel):
             self._counts[<int>last.covered] += 1
             return last.ns
         return self._look_up(shape)
+
+    cdef void stages_ns(self, const BatchShape* shape, double* ns) noexcept nogil:
+        cdef double total_ns = self.batch_ns(shape), host_ns = 0.0      # of one stage: each has its own
+        cdef double handover_ns = grown(self._handover_ns, shape.prefill_tokens + shape.decode_tokens)
+        cdef int32_t i
+        if self._collectives is not None:
+            handover_ns = self._collectives.handover_ns(self._rounded_tokens(shape))
+        if self._host_ns.shape[0] > 0:
+            host_ns = grown(self._host_ns, shape.num_sequences) / self.num_stages
+        self.spread(total_ns - self.num_stages * host_ns - (self.num_stages - 1) * handover_ns, handover_ns, 0.0, ns)
+        for i in range(self.num_stages):
+            ns[i] += host_ns
 
     cdef double _look_up(self, const BatchShape* shape) noexcept nogil:
         cdef Place at = self._tokens_place(shape)

@@ -115,8 +115,10 @@ cdef class Operators(LatencyModel):
     cdef dict _cached                       # table -> points that were faster than memory, of how many
     cdef bint _refuses                      # what lies beyond the tables
     cdef int64_t _ranks                     # that share a batch
+    cdef int64_t _hops                      # hand-overs between stages
     cdef double _state_sequence_ns, _state_token_ns
     cdef const double[::1] _tokens_ns, _samples_ns
+    cdef const double[::1] _handover_ns     # of _tokens_ns, one hand-over between stages
     cdef const uint8_t[::1] _tokens_origins, _samples_origins
     cdef const double[:, ::1] _decode_ns, _prefill_ns
     cdef const uint8_t[:, ::1] _decode_origins, _prefill_origins
@@ -143,12 +145,14 @@ cdef class Operators(LatencyModel):
         self._missing, self._notes = composer.missing, database.notes
         self._num_spikes, self._cached = len(database.spikes), database.cached
         self._refuses = parameters.outside == "error"
-        self._ranks = deployment.parallelism.data_parallel
+        self._ranks, self._hops = deployment.parallelism.data_parallel, deployment.parallelism.pipeline_parallel - 1
         self._share_tables()
 
     cdef int _share_tables(self) except -1:
         tables = self.tables
         self._tokens_ns, self._samples_ns = sum(tables.tokens_ns.values()), sum(tables.samples_ns.values())
+        if self._hops:
+            self._handover_ns = tables.tokens_ns["send_recv"] / self._hops
         self._tokens_origins, self._samples_origins = tables.tokens_origins, tables.samples_origins
         self._decode_ns, self._decode_origins = tables.decode
         self._prefill_ns, self._prefill_origins = tables.prefill
@@ -251,6 +255,16 @@ cdef class Operators(LatencyModel):
         if shape.num_chunks == 0 and shape.num_decodes > 0:
             return self._new_line_ns(shape)
         return self._composed_ns(shape)
+
+    cdef void stages_ns(self, const BatchShape* shape, double* ns) noexcept nogil:
+        """Head and sampler belong to the last stage; embedding and last norm are divided like the layers."""
+        cdef Origin origin = EXACT
+        cdef int64_t tokens = share_of(shape.prefill_tokens + shape.decode_tokens, self._ranks)
+        cdef double handover_ns = 0.0
+        cdef double last_ns = self._samples(shape, &origin)
+        if self._hops:
+            handover_ns = self._vector(self._handover_ns, self._tokens_origins, tokens, &origin)
+        self.spread(self.batch_ns(shape) - last_ns - (self.num_stages - 1) * handover_ns, handover_ns, last_ns, ns)
 
     cdef double _new_line_ns(self, const BatchShape* shape) noexcept nogil:
         cdef Line line = self._decode_line(shape.num_decodes, shape.context_tokens)

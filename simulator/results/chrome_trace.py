@@ -1,8 +1,9 @@
 """trace.json: the run in Chrome's Trace Event format, for chrome://tracing and https://ui.perfetto.dev.
 
-A process is a replica (pid is its number), a thread a pipeline stage. Each iteration is a complete event with its
-composition as args; counters show KV blocks and requests; each request is an async span with its phases inside.
-Requests that no replica got are instants of process -1. Times are microseconds with three decimals: nothing is rounded.
+A process is a replica (pid is its number), a thread a pipeline stage. Each iteration is a complete event in each stage,
+from when it begins to execute there, with its composition as args; counters show KV blocks and requests; each request
+is an async span with its phases inside. Requests that no replica got are instants of process -1. Times are microseconds
+with three decimals: nothing is rounded.
 
 Format: "Trace Event Format", Google, 2016.
 """
@@ -41,7 +42,7 @@ class ChromeTrace:
         self._file = open(path, "w", encoding="utf-8", newline="\n")    # noqa: SIM115 -- until __exit__
         self._file.write('{"displayTimeUnit":"ms","traceEvents":[\n')
         self._separator = ""
-        self._stages = set()
+        self._free_ns = {}          # (replica, stage) -> when its last iteration ends
 
     def __enter__(self):
         return self
@@ -52,8 +53,14 @@ class ChromeTrace:
     def iterations(self, rows: np.ndarray) -> None:
         """Append rows of `records.ITERATION`."""
         columns = [rows[name].tolist() for name in tables.ITERATION_FIELDS]
-        self._write(event for row in zip(*columns, strict=True) for event in _iteration_events(row))
-        self._stages.update(zip(columns[0], columns[1], strict=True))
+        self._write(event for row in zip(*columns, strict=True) for event in _iteration_events(row, self._begin(row)))
+
+    def _begin(self, row: tuple) -> int:
+        """Return when an iteration begins to execute: one that was scheduled early waits for the one before it."""
+        replica, stage, start_ns, duration_ns, *_ = row
+        begin_ns = max(start_ns, self._free_ns.get((replica, stage), 0))
+        self._free_ns[replica, stage] = begin_ns + duration_ns
+        return begin_ns
 
     def finish(self, workload, num_replicas: int, clock_ns: int) -> None:
         """Append the requests and the names of processes and threads, and end the file.
@@ -78,7 +85,7 @@ class ChromeTrace:
             yield _PROCESS % (replica, f"replica {replica}", replica, replica)
         if some_unrouted:
             yield _PROCESS % (tables.NO_REPLICA, "not routed", tables.NO_REPLICA, num_replicas)
-        for replica, stage in sorted(self._stages):
+        for replica, stage in sorted(self._free_ns):
             yield _THREAD % (replica, stage, stage)
 
     def _write(self, events: Iterable[str]) -> None:
@@ -88,14 +95,14 @@ class ChromeTrace:
             self._separator = ",\n"
 
 
-def _iteration_events(row: tuple) -> Iterable[str]:
+def _iteration_events(row: tuple, begin_ns: int) -> Iterable[str]:
     (replica, stage, start_ns, duration_ns, sequences, prefill_tokens, decode_tokens, context_tokens, waiting, running,
      used_blocks, preempted) = row
     kind = "decode" if not prefill_tokens else "mixed" if decode_tokens else "prefill"
-    start = divmod(start_ns, 1000)
-    yield _ITERATION % (kind, replica, stage, *start, *divmod(duration_ns, 1000), sequences, prefill_tokens,
-                        decode_tokens, context_tokens, preempted)
+    yield _ITERATION % (kind, replica, stage, *divmod(begin_ns, 1000), *divmod(duration_ns, 1000), sequences,
+                        prefill_tokens, decode_tokens, context_tokens, preempted)
     if stage == 0:
+        start = divmod(start_ns, 1000)
         yield _COUNTERS % (replica, *start, used_blocks, replica, *start, running, waiting)
 
 

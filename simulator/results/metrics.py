@@ -4,9 +4,11 @@ Names and definitions are those of `vllm bench serve` (vLLM 0.32, vllm/benchmark
 and throughputs count completed requests, deviations are those of the population, and goodput asks every given bound to
 hold. Queue time is vLLM's server-side one (vllm:request_queue_time_seconds): waiting queue to first scheduled.
 """
+from typing import NamedTuple
+
 import numpy as np
 
-from simulator.domain import records
+from simulator.domain import records, slo_classes
 from simulator.domain.run import Run
 from simulator.results.distributions import distribution, weighted_distribution_ms
 
@@ -22,24 +24,26 @@ def summarise(run: Run, bounds) -> dict:
     Parameters
     ----------
     bounds : object with `ttft_ms`, `tpot_ms`, `e2el_ms`, each a float or None
-        Service level objectives; None: not asked for. The Struct of [slo] is one; so below.
+        Service level objectives; None: not asked for. The Struct of [slo] is one; so below. Its `classes`, if there are
+        any, hold the bounds of SLO classes that have their own.
     """
     requests = run.workload.requests
     duration_s = duration_s_of(requests)
+    verdicts = verdicts_of(run, bounds)
     return {
         "complete": bool(run.complete),
         "requests": count_by_status(requests),
         "duration_s": duration_s,
         "clock_s": int(run.clock_ns) / 1e9,
-        **throughput(requests, duration_s, bounds),
+        **throughput(requests, duration_s, verdicts.num_good()),
         **latencies(requests),
         "itl_ms": weighted_distribution_ms(run.itl_ns),
         "iterations": int(run.replicas["iterations"].sum()),
         "preemptions": int(run.replicas["preemptions"].sum()),
         "kv_cache": kv_cache(run.replicas),
         "prefix_cache": prefix_cache(run.replicas),
-        "by_slo_class": breakdown(run, "slo_class", bounds),
-        "by_tenant": breakdown(run, "tenant", bounds),
+        "by_slo_class": breakdown(run, "slo_class", verdicts),
+        "by_tenant": breakdown(run, "tenant", verdicts),
         "replicas": [_replica(run.replicas[row:row + 1]) for row in range(len(run.replicas))],
         "latency": dict(run.latency),
         "diagnosis": list(run.diagnosis),
@@ -69,8 +73,11 @@ def duration_s_of(requests: np.ndarray) -> float:
     return int(completed.max()) / 1e9 if len(completed) else 0.0
 
 
-def throughput(requests: np.ndarray, duration_s: float, bounds) -> dict[str, float | int | None]:
-    """Return totals over completed requests, and the same per second of `duration_s`."""
+def throughput(requests: np.ndarray, duration_s: float, num_good: int | None) -> dict[str, float | int | None]:
+    """Return totals over completed requests, and the same per second of `duration_s`.
+
+    num_good : those that kept their bounds; None: there are none.
+    """
     completed = completed_of(requests)
     input_tokens = int(completed["prompt_tokens"].sum(dtype=np.int64))
     output_tokens = int(completed["output_tokens"].sum(dtype=np.int64))
@@ -84,7 +91,7 @@ def throughput(requests: np.ndarray, duration_s: float, bounds) -> dict[str, flo
         "request_throughput": per_second(len(completed)),
         "output_throughput": per_second(output_tokens),
         "total_token_throughput": per_second(input_tokens + output_tokens),
-        "request_goodput": per_second(int(meets(completed, bounds).sum())) if any_given(bounds) else None,
+        "request_goodput": None if num_good is None else per_second(num_good),
     }
 
 
@@ -125,6 +132,42 @@ def meets(completed: np.ndarray, bounds) -> np.ndarray:
     return good
 
 
+class Verdicts(NamedTuple):
+    """Which requests keep the service level objectives of their class."""
+
+    is_asked: bool          # the bounds of [slo] ask for something
+    asked: np.ndarray       # bool (n,): there is a bound for the request
+    good: np.ndarray        # bool (n,): it completed within its bounds
+
+    def num_good(self, rows=slice(None)) -> int | None:
+        """Count those among `rows` that are good; None where nothing was asked of any."""
+        asked = self.asked[rows]
+        return int(self.good[rows].sum()) if (asked.any() if len(asked) else self.is_asked) else None
+
+
+def verdicts_of(run: Run, bounds) -> Verdicts:
+    """Return what became of the service level objectives of each request.
+
+    A request keeps the bounds of its SLO class, and those of [slo] where the class gives none. One of a class without
+    any is good once it has completed.
+    """
+    requests, codes = run.workload.requests, run.workload.demands["slo_class"]
+    good = requests["status"] == records.COMPLETED
+    asked = np.zeros(len(requests), bool)
+    classes = slo_classes.by_name(getattr(bounds, "classes", ()))
+    names = (None, *run.workload.labels.get("slo_class", ()))
+    by_code = [slo_classes.bounds_of(slo_classes.class_of(name, classes), bounds) for name in names]
+    distinct = list(dict.fromkeys(by_code))
+    group_of = np.array([distinct.index(each) for each in by_code])
+    for group, own in enumerate(distinct):
+        if any_given(own):
+            chosen = np.ones(len(requests), bool) if len(distinct) == 1 else group_of[codes + 1] == group
+            asked |= chosen
+            completed = np.flatnonzero(chosen & good)
+            good[completed] = meets(requests[completed], own)
+    return Verdicts(any_given(bounds), asked, good)
+
+
 def latencies(requests: np.ndarray) -> dict[str, dict]:
     """Describe TTFT, TPOT, E2EL and queue time.
 
@@ -163,27 +206,28 @@ def prefix_cache(replicas: np.ndarray) -> dict[str, float | int]:
             "hit_rate": hit_tokens / query_tokens if query_tokens else 0.0}
 
 
-def breakdown(run: Run, column: str, bounds) -> dict[str, dict]:
+def breakdown(run: Run, column: str, verdicts: Verdicts) -> dict[str, dict]:
     """Return counts, throughputs and latencies for each value of a label column.
 
-    `slo_attainment` is the share of injected requests that completed within the bounds, None without bounds.
+    `slo_attainment` is the share of injected requests, rejected ones among them, that completed within the bounds of
+    their class, None without bounds.
     """
     names = run.workload.labels.get(column, ())
     codes = run.workload.demands[column]
     order = np.argsort(codes, kind="stable")
     starts = np.searchsorted(codes[order], range(len(names) + 1))
     duration_s = duration_s_of(run.workload.requests)
-    return {str(name): _part(run.workload.requests[order[starts[code]:starts[code + 1]]], duration_s, bounds)
-            for code, name in enumerate(names)}
+    rows = [order[starts[code]:starts[code + 1]] for code in range(len(names))]
+    return {str(name): _part(run.workload.requests[own], duration_s, verdicts.num_good(own))
+            for name, own in zip(names, rows, strict=True)}
 
 
-def _part(requests: np.ndarray, duration_s: float, bounds) -> dict:
+def _part(requests: np.ndarray, duration_s: float, num_good: int | None) -> dict:
     counts = count_by_status(requests)
-    good = int(meets(completed_of(requests), bounds).sum())
     return {
         "requests": counts,
-        **throughput(requests, duration_s, bounds),
-        "slo_attainment": good / counts["injected"] if any_given(bounds) and counts["injected"] else None,
+        **throughput(requests, duration_s, num_good),
+        "slo_attainment": None if num_good is None or not counts["injected"] else num_good / counts["injected"],
         **latencies(requests),
     }
 

@@ -25,7 +25,7 @@ cdef struct Sequence:
     int32_t num_computed        # tokens in KV, those of scheduled iterations included; of a member: not kept
     int32_t num_drafts          # draft tokens held, to be verified in the next iteration
     int32_t num_placeholders    # async scheduling: output tokens still in flight
-    int32_t in_flight           # async scheduling: tokens scheduled and not returned
+    int32_t in_flight           # several batches in flight: tokens scheduled and not returned
     int32_t scheduled           # tokens in the batch being formed; of a member: 0 unless visited by itself
     int32_t scheduled_drafts    # of these, drafts
     int8_t is_member
@@ -60,12 +60,20 @@ cdef class Scheduler:
     cdef int32_t* _prefilling           # [_num_prefilling] with grouping: slots that run and are no members, in order
     cdef int32_t _num_prefilling
 
+    cdef bint ends_at_start             # what an iteration brings takes effect when it begins; no group, one batch in flight
+    cdef int64_t pause_ns               # so long takes an iteration of no tokens; 0: it is none, -1: as the latency model
+                                        # prices an empty batch
+    cdef int32_t* _stale                # [row] tokens still in flight from before a preemption; NULL: see overlap()
+
     cdef bint _counts_queries           # prefix caching is on
     cdef readonly int64_t prefix_query_tokens   # looked up at first admissions
     cdef readonly int64_t prefix_hit_tokens     # of these, found
     cdef readonly int64_t preemptions
 
     # ---- the policy: subclasses override these
+
+    # What becomes of a request that comes: a RequestStatus at or after COMPLETED if it is refused, else PENDING.
+    cdef int8_t refusal(self, int32_t row) noexcept nogil
 
     # Form the next batch at `now_ns`. An empty batch that preempted something is asked for again at once; an empty one
     # that did not means that nothing can run until something changes.
@@ -82,10 +90,21 @@ cdef class Scheduler:
     # `goes_on`: it sampled, and will go on.
     cdef int update(self, const Entry* entry, int32_t sampled, int32_t rejected, bint goes_on) except -1 nogil
 
-    # Tokens of `row` still in flight from before a preemption (async scheduling); `settle_stale` takes off what came
-    # back.
-    cdef int32_t stale_tokens(self, int32_t row) noexcept nogil
-    cdef void settle_stale(self, int32_t row, int32_t tokens) noexcept nogil
+    # ---- shared by all: several batches in flight
+
+    # A batch may be scheduled before the one before it has ended: no group is kept, stale tokens are. Called while the
+    # policy is built; pipeline stages call it by themselves.
+    cdef int overlap(self) except -1
+
+    # Tokens of `row` still in flight from before a preemption: a policy must not admit it until they are back.
+    # `settle_stale` takes off what came back.
+    @cython.final
+    cdef inline int32_t stale_tokens(self, int32_t row) noexcept nogil:
+        return self._stale[row] if self._stale != NULL else 0
+
+    @cython.final
+    cdef inline void settle_stale(self, int32_t row, int32_t tokens) noexcept nogil:
+        self._stale[row] -= tokens
 
     # ---- shared by all: while a batch is formed
 

@@ -1,21 +1,58 @@
 """What schedulers share: slots, running list, group of decoding sequences."""
-from libc.stdint cimport int32_t, int64_t
-from libc.stdlib cimport free, realloc
+from libc.stdint cimport int8_t, int32_t, int64_t
+from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memset
 
 from simulator.core.errors cimport out_of_memory
 from simulator.core.index_list cimport IndexLinks, new_list
 from simulator.domain.batch cimport BatchShape, Chunk
-from simulator.domain.request cimport RUNNING, WAITING, Demand, Request
+from simulator.domain.request cimport DROPPED, PENDING, REJECTED, RUNNING, WAITING, Demand, Request
 from simulator.domain.iteration cimport Batch, Entry, Preempted
+from simulator.kv.base cimport blocks_for
 
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from simulator.kv.counting import CountingKV
+from simulator.kv.paged import PagedKV
+
 cdef enum:
     FIRST_SLOTS = 16            # doubled until max_running fit: most replicas never run so many
+
+
+@dataclass(frozen=True)
+class SchedulerFacts:
+    """What the engine knows of a scheduler before there is one.
+
+    max_running : sequences in the running list, at most; None: unknown.
+    max_batched_tokens : tokens in a batch, at most; 0: unknown.
+    is_async : an iteration is scheduled while the one before it executes.
+    speculative : has num_tokens, num_lookahead_tokens and acceptance; None: no speculation.
+    """
+
+    max_running: int | None = None
+    max_batched_tokens: int = 0
+    is_async: bool = False
+    speculative: Any = None
+
+
+@dataclass(frozen=True)
+class KVPlan:
+    """The KV cache that a scheduler is asked to make.
+
+    num_blocks, block_size : usable blocks, the null block not counted, and tokens in each.
+    content : the texts of the requests.
+    enable_prefix_caching : prompts may find blocks that others left behind.
+    with_identity : which block is which can be observed.
+    """
+
+    num_blocks: int
+    block_size: int
+    content: Any
+    enable_prefix_caching: bool
+    with_identity: bool
 
 
 @dataclass(frozen=True)
@@ -28,6 +65,7 @@ class ReplicaContext:
     prompts_use_outputs : some prompt contains what another request generates.
     enable_prefix_caching : prompts may find blocks that others left behind.
     fast_forward : advance decoding sequences in bulk where that changes no result.
+    num_stages : pipeline stages, each with a batch of its own.
     """
 
     kv: Any
@@ -37,6 +75,7 @@ class ReplicaContext:
     prompts_use_outputs: bool
     enable_prefix_caching: bool
     fast_forward: bool = True
+    num_stages: int = 1
 
 
 cdef class Scheduler:
@@ -57,13 +96,45 @@ cdef class Scheduler:
         self._counts_queries = context.enable_prefix_caching
         self._links = IndexLinks()
         self._running = new_list()
+        if context.num_stages > 1:
+            self.overlap()
 
     def __dealloc__(self):
         free(self._sequences)
         free(self._free_slots)
         free(self._prefilling)
+        free(self._stale)
+
+    cdef int overlap(self) except -1:
+        self.grouping = False
+        if self._stale == NULL:
+            self._stale = <int32_t*>calloc(len(self._owners[0]) + 1, sizeof(int32_t))
+            if self._stale == NULL:
+                raise MemoryError()
+        return 0
+
+    # ---- what the engine asks of the class
+
+    @staticmethod
+    def facts(parameters) -> SchedulerFacts:
+        """Return what follows from its parameters."""
+        return SchedulerFacts(getattr(parameters, "max_num_seqs", None),
+                              getattr(parameters, "max_num_batched_tokens", 0))
+
+    @staticmethod
+    def kv_cache(parameters, plan):
+        """Return the KVCache of one replica."""
+        if plan.with_identity:
+            return PagedKV(plan.num_blocks, plan.block_size, plan.content, plan.enable_prefix_caching)
+        return CountingKV(plan.num_blocks, plan.block_size)
 
     # ---- the policy; these defaults suit schedulers without async scheduling
+
+    cdef int8_t refusal(self, int32_t row) noexcept nogil:
+        cdef int32_t prompt = self._requests[row].prompt_tokens
+        if prompt > self.longest_prompt:
+            return REJECTED
+        return DROPPED if blocks_for(prompt, self.kv.block_size) > self.kv.num_blocks else PENDING
 
     cdef int schedule(self, Batch* batch, int64_t now_ns) except -1 nogil:
         return 0
@@ -79,12 +150,6 @@ cdef class Scheduler:
         self._sequences[entry.slot].num_tokens += sampled
         self._sequences[entry.slot].num_computed -= rejected
         return 0
-
-    cdef int32_t stale_tokens(self, int32_t row) noexcept nogil:
-        return 0
-
-    cdef void settle_stale(self, int32_t row, int32_t tokens) noexcept nogil:
-        pass
 
     # ---- the running list
 
@@ -191,6 +256,8 @@ cdef class Scheduler:
         self._requests[row].status = WAITING
         if sequence.is_member:
             self._requests[row].output_tokens = self.outputs(slot)
+        if self._stale != NULL:
+            self._stale[row] = sequence.in_flight
         return self._vacate(slot, True)
 
     cdef int32_t slot_of(self, int32_t row) noexcept nogil:

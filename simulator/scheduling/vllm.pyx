@@ -6,7 +6,7 @@ run out, running requests are preempted, to be recomputed later. Source: the beh
 where `vllm_version` says so, vllm/v1/core/sched/{scheduler,async_scheduler}.py.
 """
 from libc.stdint cimport INT64_MAX, int32_t, int64_t
-from libc.stdlib cimport calloc, free
+from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 cimport cython
 
@@ -21,6 +21,10 @@ from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
+
+from simulator.kv.counting import CountingKV
+from simulator.kv.paged import PagedKV
+from simulator.scheduling.base import SchedulerFacts
 
 Tokens = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 AcceptanceCycle = Annotated[tuple[Annotated[int, Meta(ge=0, le=1024)], ...], Meta(min_length=1)]
@@ -103,7 +107,6 @@ cdef class Vllm(Scheduler):
     cdef int32_t _lookahead_at_admission        # the same at admission; 0.10: none
     cdef bint _pads_admissions          # 0.32: a one-token admission is padded with dummy drafts
     cdef bint _outputs_are_prompts      # some prompt contains what another request generates
-    cdef int32_t* _stale                # [row] async: tokens in flight from before a preemption
     cdef int32_t* _skipped              # [n] rows passed over in an admission pass; NULL: none ever is
     cdef int64_t _budget                # tokens left in the iteration being formed
     cdef bint _chunk_continues          # a chunk of a prompt was scheduled among the running
@@ -135,17 +138,32 @@ cdef class Vllm(Scheduler):
         self._lookahead_at_admission = self._lookahead if modern else 0
         self._pads_admissions = modern and self._num_drafts > 0
         self._outputs_are_prompts = context.prompts_use_outputs
-        self.grouping = self.grouping and not self._is_async and self._num_drafts == 0
+        if self._is_async:
+            self.overlap()
+        self.grouping = self.grouping and self._num_drafts == 0
         self.waiting = WaitingQueue(context.requests, context.demands, self._by_priority)
-        if self._is_async or self._skips_long_prompts:
-            self._stale = <int32_t*>calloc(len(context.requests) + 1, sizeof(int32_t))
-            self._skipped = <int32_t*>calloc(len(context.requests) + 1, sizeof(int32_t))
-            if self._stale == NULL or self._skipped == NULL:
+        if self._stale != NULL or self._skips_long_prompts:
+            self._skipped = <int32_t*>malloc((len(context.requests) + 1) * sizeof(int32_t))
+            if self._skipped == NULL:
                 raise MemoryError()
 
     def __dealloc__(self):
-        free(self._stale)
         free(self._skipped)
+
+    @staticmethod
+    def facts(parameters):
+        """See Scheduler."""
+        return SchedulerFacts(
+            parameters.max_num_active_seqs or parameters.max_num_seqs, parameters.max_num_batched_tokens,
+            parameters.async_scheduling, parameters.speculative)
+
+    @staticmethod
+    def kv_cache(parameters, plan):
+        """See Scheduler."""
+        if not plan.with_identity:
+            return CountingKV(plan.num_blocks, plan.block_size)
+        return PagedKV(plan.num_blocks, plan.block_size, plan.content, plan.enable_prefix_caching,
+                       append_unhashed=parameters.vllm_version == "0.10")
 
     cdef bint repeats(self) noexcept nogil:
         # Members alone cannot make room for the head of the queue, unless what they generate is its prompt.
@@ -290,8 +308,6 @@ cdef class Vllm(Scheduler):
 
     cdef int _evict(self, Batch* batch, int32_t slot) except -1 nogil:
         cdef int32_t row = self._sequences[slot].row
-        if self._is_async:
-            self._stale[row] = self._sequences[slot].in_flight
         self.preempt(slot, batch)
         return self.waiting.push_front(row)
 
@@ -328,7 +344,7 @@ cdef class Vllm(Scheduler):
         cdef int32_t num_skipped = 0, row, outcome
         while self._budget > 0 and self.waiting.size > 0 and self._running.size < self.max_running:
             row = self.waiting.top()
-            if self._is_async and self._stale[row] > 0:
+            if self.stale_tokens(row) > 0:
                 outcome = SKIP
             else:
                 outcome = self._try_admission(batch, row, threshold, any_running)
@@ -380,7 +396,6 @@ cdef class Vllm(Scheduler):
 
     cdef int update(self, const Entry* entry, int32_t sampled, int32_t rejected, bint goes_on) except -1 nogil:
         cdef Sequence* sequence = &self._sequences[entry.slot]
-        sequence.in_flight -= entry.tokens
         if sampled == 0:
             return 0
         sequence.num_tokens += sampled
@@ -391,9 +406,3 @@ cdef class Vllm(Scheduler):
         elif goes_on:
             sequence.num_drafts = self._num_drafts
         return 0
-
-    cdef int32_t stale_tokens(self, int32_t row) noexcept nogil:
-        return self._stale[row] if self._is_async else 0
-
-    cdef void settle_stale(self, int32_t row, int32_t tokens) noexcept nogil:
-        self._stale[row] -= tokens

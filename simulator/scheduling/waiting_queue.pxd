@@ -1,4 +1,4 @@
-"""The waiting queue of a replica: first come first served, or by priority."""
+"""The waiting queue of a replica: first come first served, or sorted."""
 from libc.stdint cimport int32_t, int64_t
 cimport cython
 
@@ -6,20 +6,29 @@ from simulator.core.index_heap cimport IndexHeap
 from simulator.domain.request cimport Demand, Request
 
 
+cdef enum QueueOrder:           # who goes first; ties: who arrived first, then the rank of the request id
+    FIRST_COME = 0              # in the order in which they came; nothing is sorted
+    BY_PRIORITY = 1             # lowest priority
+    REVERSE_PRIORITY = 2        # highest
+    SHORTEST_FIRST = 3          # shortest prompt
+    BY_ARRIVAL = 4              # who arrived first at the cluster
+    LATEST_FIRST = 5            # who arrived last
+
+
 @cython.final
 cdef class WaitingQueue:
     cdef readonly int32_t size      # rows that wait
     cdef readonly int64_t tokens    # their texts: prompts, and outputs of those that were preempted; whoever changes the
                                     # outputs of a waiting row adds them here
-    cdef bint _by_priority
+    cdef int _order                 # QueueOrder
     cdef const Request* _requests   # borrowed, as _demands; whoever made the queue keeps the arrays alive
     cdef const Demand* _demands
     cdef int32_t* _ring             # [_mask + 1] first come first served: rows from _head on, wrapping around
     cdef int32_t _head              # place of the first row in the ring
     cdef int32_t _mask              # size of the ring - 1, a power of two less one; -1: no ring yet
-    cdef IndexHeap _heap            # by priority, arrival, rank of the request id; None: first come first served
+    cdef IndexHeap _heap            # rows by their keys; None: first come first served
 
-    # Add a row at the back, or in front of the others; by priority its key says where. -1 without memory, and nothing
+    # Add a row at the back, or in front of the others; sorted, its key says where. -1 without memory, and nothing
     # changed.
     cdef int push(self, int32_t row) except -1 nogil
     cdef int push_front(self, int32_t row) except -1 nogil
@@ -34,4 +43,5 @@ cdef class WaitingQueue:
     cdef inline int64_t _text(self, int32_t row) noexcept nogil:
         return <int64_t>self._requests[row].prompt_tokens + self._requests[row].output_tokens
 
+    cdef int _push_sorted(self, int32_t row) except -1 nogil
     cdef int _grow(self) except -1 nogil

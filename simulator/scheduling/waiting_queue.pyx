@@ -1,4 +1,4 @@
-"""The waiting queue of a replica: first come first served, or by priority."""
+"""The waiting queue of a replica: first come first served, or sorted."""
 from libc.stdint cimport int32_t
 from libc.stdlib cimport free, malloc
 cimport cython
@@ -13,23 +13,22 @@ cdef class WaitingQueue:
     """Rows that wait for a place in a replica's running list.
 
     requests, demands : (n,) records of the workload, which must outlive the queue.
-    by_priority : lowest priority first, then arrival, then rank of the request id; else first come first served.
+    order : QueueOrder.
     """
 
-    def __init__(self, const Request[::1] requests, const Demand[::1] demands, bint by_priority):
+    def __init__(self, const Request[::1] requests, const Demand[::1] demands, int order):
         self._requests = &requests[0] if len(requests) else NULL
         self._demands = &demands[0] if len(demands) else NULL
-        self._by_priority = by_priority
-        self._heap = IndexHeap() if by_priority else None
+        self._order = order
+        self._heap = None if order == FIRST_COME else IndexHeap()
         self._mask = -1
 
     def __dealloc__(self):
         free(self._ring)
 
     cdef int push(self, int32_t row) except -1 nogil:
-        if self._by_priority:
-            self._heap.push(
-                row, self._demands[row].priority, self._requests[row].arrival_ns, self._demands[row].tie_rank)
+        if self._order != FIRST_COME:
+            self._push_sorted(row)
         else:
             if self.size > self._mask:
                 self._grow()
@@ -38,8 +37,21 @@ cdef class WaitingQueue:
         self.tokens += self._text(row)
         return 0
 
+    cdef int _push_sorted(self, int32_t row) except -1 nogil:
+        cdef int32_t key = 0
+        cdef int64_t arrival_ns = self._requests[row].arrival_ns
+        if self._order == BY_PRIORITY:
+            key = self._demands[row].priority
+        elif self._order == REVERSE_PRIORITY:
+            key = ~self._demands[row].priority
+        elif self._order == SHORTEST_FIRST:
+            key = self._requests[row].prompt_tokens
+        elif self._order == LATEST_FIRST:
+            arrival_ns = -arrival_ns
+        return self._heap.push(row, key, arrival_ns, self._demands[row].tie_rank)
+
     cdef int push_front(self, int32_t row) except -1 nogil:
-        if self._by_priority:
+        if self._order != FIRST_COME:
             return self.push(row)
         if self.size > self._mask:
             self._grow()
@@ -50,20 +62,20 @@ cdef class WaitingQueue:
         return 0
 
     cdef int32_t top(self) noexcept nogil:
-        return self._heap.top() if self._by_priority else self._ring[self._head]
+        return self._heap.top() if self._order != FIRST_COME else self._ring[self._head]
 
     cdef int32_t pop(self) noexcept nogil:
         cdef int32_t row = self.top()
         self.size -= 1
         self.tokens -= self._text(row)
-        if self._by_priority:
+        if self._order != FIRST_COME:
             return self._heap.pop()
         self._head = (self._head + 1) & self._mask
         return row
 
     cdef int remove(self, int32_t row) noexcept nogil:
         cdef int32_t i = 0
-        if self._by_priority:
+        if self._order != FIRST_COME:
             if self._heap.remove(row) != 0:
                 return -1
             self.size -= 1
@@ -97,6 +109,6 @@ cdef class WaitingQueue:
     def rows(self):
         """Return the waiting rows in the order in which they would be taken (debug face)."""
         cdef int32_t i
-        if self._by_priority:
+        if self._order != FIRST_COME:
             return self._heap.sorted_rows()
         return [self._ring[(self._head + i) & self._mask] for i in range(self.size)]

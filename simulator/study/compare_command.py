@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from simulator.results.interrupts import Aborted
-from simulator.study.compare import FILE, Measured, measure, prepare, table, write
-from simulator.study.compare_file import Comparison, read_comparison
+from simulator.study.compare import FILE, Measured, Plan, measure, prepare, table, write
+from simulator.study.compare_file import read_comparison
 
 DONE = 0
 
@@ -28,41 +28,44 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the table, wall times to stderr; return the exit status.
 
-    A signal ends the variant that runs, whose results are dropped; the table of those before it is still printed.
+    A variant whose backend needs an extra that is not installed is told of below the table, and the others run: the
+    status is 0 then. A signal ends the variant that runs, whose results are dropped; the table of those before it is
+    still printed.
 
     Raises
     ------
     InputErrors
-        What is wrong with any variant; nothing was run then.
+        What else is wrong with any variant, or none is available; nothing was run then.
     KeyboardInterrupt
         A signal came.
     """
     comparison = read_comparison(options.comparison, options.overrides, "--set")
-    results: dict[str, Measured] = {}
     with _ended_by_sigterm():
-        try:
-            prepare(comparison, options.out, options.overwrite)
-            _run_all(comparison, options, results)
-        except KeyboardInterrupt:
-            if results:
-                print(table(results), flush=True)
-            print(f"interrupted after {len(results)} of {len(comparison.experiments)} variants", file=sys.stderr)
-            raise
-    print(table(results))
+        plan = prepare(comparison, options.out, options.overwrite)
+        results = _run_all(plan, options)
+    print(table(results, plan.unavailable))
     if options.out:
-        write(Path(options.out, FILE), results)
+        write(Path(options.out, FILE), results, plan.unavailable)
         print(f"\nresults in {options.out}")
     return DONE
 
 
-def _run_all(comparison: Comparison, options: argparse.Namespace, results: dict[str, Measured]) -> None:
-    total, width = len(comparison.experiments), max(map(len, comparison.experiments))
-    for name, measured in measure(comparison, options.out, options.overwrite, options.quiet):
-        results[name] = measured
-        if not options.quiet:
-            print(f"{len(results)}/{total} {name:{width}} {measured.wall_s:8.2f} s", file=sys.stderr)
-        for note in measured.notes:
-            print(f"warning: {name}: {note}", file=sys.stderr)
+def _run_all(plan: Plan, options: argparse.Namespace) -> dict[str, Measured]:
+    total, width = len(plan.experiments), max(map(len, plan.experiments))
+    results: dict[str, Measured] = {}
+    try:
+        for name, measured in measure(plan, options.out, options.overwrite, options.quiet):
+            results[name] = measured
+            if not options.quiet:
+                print(f"{len(results)}/{total} {name:{width}} {measured.wall_s:8.2f} s", file=sys.stderr)
+            for note in measured.notes:
+                print(f"warning: {name}: {note}", file=sys.stderr)
+    except KeyboardInterrupt:
+        if results:
+            print(table(results, plan.unavailable), flush=True)
+        print(f"interrupted after {len(results)} of {total} variants", file=sys.stderr)
+        raise
+    return results
 
 
 @contextmanager

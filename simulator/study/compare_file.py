@@ -15,10 +15,9 @@ from typing import Any
 
 import msgspec
 
-from simulator.config.checks import check
 from simulator.config.experiment import Experiment
 from simulator.config.layers import Layers, Source, read_layers, read_toml
-from simulator.config.reader import MISSING, Reader
+from simulator.config.load import resolve
 from simulator.config.words import show
 from simulator.errors import InputErrors, did_you_mean
 
@@ -59,7 +58,8 @@ def read_comparison(file: str | os.PathLike, overrides: Mapping[str, Any] | Iter
     file = os.fspath(file)
     data = read_toml(file)
     if not any(key in data for key in KEYS):
-        raise InputErrors([f"{file}: no comparison; expected base, an experiment file, and tables [[variants]]"])
+        raise InputErrors([f"{file}: no comparison: expected base, an experiment file, and tables [[variants]]; "
+                           "`simulator run` runs an experiment"])
     faults = [f"{file}: {key}: unknown key{did_you_mean(key, KEYS)}" for key in data if key not in KEYS]
     base, variants = data.get("base"), data.get("variants")
     if not isinstance(base, str) or not base or "\0" in base:
@@ -95,12 +95,13 @@ def _variant(file: str, variant: dict, layers: Layers, faults: list[str]) -> Exp
     shared = [key for key in SHARED if key in variant]
     faults += [f"{place}: {key}: is the same for all variants; the base says it" for key in shared]
     own = {key: value for key, value in variant.items() if key not in shared}
-    layers.add(own, Source(place, os.path.dirname(file)))
-    reader = Reader(layers.source_of)
-    sections = reader.values(Experiment, layers.data)
-    check(sections, MISSING, reader.fault)
-    faults += reader.faults
-    return None if reader.faults else Experiment(**sections)
+    layers.main = Source(place, os.path.dirname(file))
+    layers.add(own, layers.main)
+    try:
+        return resolve(layers)
+    except InputErrors as errors:
+        faults += errors.faults
+        return None
 
 
 def _place(file: str, name: str) -> str:

@@ -35,8 +35,6 @@ def run(options: argparse.Namespace) -> int:
             raise InputErrors([KeyFault(f'latency.backend: "{latency.backend}" is not trained; '
                                         f'expected "{TRAINED}"')])
         deployment = assemble.deployment_of(experiment)
-        if deployment is None:
-            raise InputErrors([KeyFault(f'latency.backend: "{TRAINED}" needs [model] and [hardware]')])
         backend = registry.load("latency", TRAINED)
         with tqdm(desc="training", unit=" sub-models", disable=options.quiet or not sys.stderr.isatty()) as bar:
             path = backend.train(latency.parameters, deployment, latency.collective is None,

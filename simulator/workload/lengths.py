@@ -15,10 +15,10 @@ from simulator.workload.native_csv import read_integer_column
 
 MAX_ZIPF_SUPPORT = 2**24        # the table of its cumulative weights stays under 128 MiB
 
-Tokens = Annotated[int, Meta(ge=0, le=MAX_TOKENS)]
-Mean = Annotated[float, Meta(ge=0, le=MAX_TOKENS, description="mean in tokens, before rounding and bounds")]
-Deviation = Annotated[float, Meta(ge=0, le=MAX_TOKENS, description=(
-    "standard deviation in tokens, before rounding and bounds"))]
+Tokens = Annotated[int, Meta(ge=0, le=MAX_TOKENS, extra={"unit": "tokens"})]
+Real = Annotated[float, Meta(ge=0, le=MAX_TOKENS, extra={"unit": "tokens"})]
+Mean = Annotated[Real, Meta(description="mean in tokens, before rounding and bounds")]
+Deviation = Annotated[Real, Meta(description="standard deviation in tokens, before rounding and bounds")]
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -58,7 +58,8 @@ class LognormalParameters(Bounds, frozen=True, kw_only=True, forbid_unknown_fiel
     Mean and deviation are those of the lengths themselves, not of their logarithm.
     """
 
-    mean: Annotated[float, Meta(ge=0.001, le=MAX_TOKENS, description="mean in tokens, before rounding and bounds")]
+    mean: Annotated[float, Meta(ge=0.001, le=MAX_TOKENS, extra={"unit": "tokens"}, description=(
+        "mean in tokens, before rounding and bounds"))]
     std: Deviation
 
 

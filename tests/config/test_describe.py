@@ -1,7 +1,18 @@
 """`list` and `describe` tell what can be chosen."""
+import re
+
 import pytest
 
+from simulator import registry
 from simulator.config import describe
+from simulator.config.experiment import Experiment
+from simulator.config.fields import table_of
+
+# Names of numbers without a unit: counts of what they name, and ratios.
+COUNTS = (r"num_\w+|\w+s|\w+s_per_\w+|\w+_(parallel|count|degree|gpu|size|split)|size|acceptance|"
+          r"(\w+_)?(seed|depth|priority|concurrency|load)")
+RATIOS = (r"mfu_\w+|\w+_(efficiency|fraction|overlap|scale|utilization|share|factor|score|threshold|ceiling)|watermark|"
+          r"share|(\w+_)?weight|temperature|distribution|exponent|cv|beta")
 
 
 def test_names_of_a_kind_stand_one_a_line():
@@ -81,7 +92,31 @@ def test_unknown_name_is_refused_with_the_nearest(faults, kind, name, message):
 @pytest.mark.parametrize(("name", "unit"), [
     ("base_us", "us"), ("per_context_token_us", "us"), ("rate_per_s", "1/s"), ("memory_bytes", "B"),
     ("scaleup_bytes_per_s", "B/s"), ("dense_flops_per_s.fp8", "FLOP/s"), ("num_lookahead_tokens", "tokens"),
-    ("seed", ""),
+    ("nic_gb_per_s", "GB/s"), ("fabric.nvlink_gbps", "Gbit/s"), ("max_model_len", "tokens"),
+    ("engine.block_size", "tokens"), ("seed", ""),
 ])
 def test_unit_is_read_off_the_name(name, unit):
     assert describe.unit_of(name) == unit
+
+
+def numbers():
+    """Return place, name and unit of each number that an experiment may hold."""
+    structs = {("experiment", ""): Experiment} | {
+        (kind, name): registry.parameters_of(registry.load(kind, name))
+        for kind, entry in registry.KINDS.items() for name in entry.entries}
+    return [(*place, key, unit) for place, struct in structs.items() for field in table_of(struct).fields
+            for key, allowed, _, unit, _ in describe._rows(field) if re.search("number|integer", allowed)]
+
+
+def test_every_number_has_a_unit_or_is_by_its_name_a_count_or_a_ratio():
+    unclear = [number for number in numbers()
+               if not number[3] and not re.fullmatch(f"{COUNTS}|{RATIOS}", number[2].split(".")[-1])]
+    assert unclear == [], "end its name in a unit, declare one (fields.py), or let COUNTS or RATIOS know the name"
+
+
+def test_unit_may_stand_in_the_declaration():
+    units = {number[:3]: number[3] for number in numbers()}
+    assert units["length_distribution", "lognormal", "std"] == "tokens"
+    assert units["length_distribution", "empirical", "values"] == "tokens"
+    assert units["collective", "busbw", "tensor.all_reduce"] == "GB/s"
+    assert units["latency", "blackbox", "alpha"] == "us"

@@ -41,10 +41,11 @@ FAULTS = [
     ('name = "a\\n"', r'name: expected text matching ^\w[\w.+ -]{0,199}$, found "a\n"'),
     ("workload.path = ''", 'workload.path: expected the path of a file, found ""'),
     # lists of tables
-    ("cluster.routing.scorers = [{name = 'a', weight = 0}, {weight = 1}, 3]",
+    ("cluster.routing.scorers = [{name = 'queue-depht', weight = 0}, 3, {name = 'load-aware', weight = 1, load = 'x'}]",
      "cluster.routing.scorers[0].weight: expected a number > 0, found 0\n"
-     "a.toml: cluster.routing.scorers[1].name: missing; expected text (what is scored)\n"
-     "a.toml: cluster.routing.scorers[2]: expected a table, found 3"),
+     'a.toml: cluster.routing.scorers[0].name: no scorer "queue-depht"; did you mean queue-depth?\n'
+     "a.toml: cluster.routing.scorers[1]: expected a table, found 3\n"
+     "a.toml: cluster.routing.scorers[2].load: unknown key; valid: name, threshold_requests, weight"),
     # names
     ("engine.policy = 'fcsf'", 'engine.policy: expected one of "fcfs", "priority", found "fcsf"; did you mean fcfs?'),
     ("engine.scheduler = 'vlm'", 'engine.scheduler: no scheduler "vlm"; did you mean vllm?'),
@@ -72,7 +73,9 @@ FAULTS = [
     ("engine.enable_chunked_prefill = false\nengine.max_num_batched_tokens = 4096",
      "engine.max_num_batched_tokens: expected at least max_model_len = 8192, since enable_chunked_prefill is false, "
      "found 4096"),
-    ("topology.pipeline_parallel = 2", "topology.pipeline_parallel: only 1 is supported yet, found 2"),
+    ("engine.async_scheduling = true\ntopology.pipeline_parallel = 2",
+     "engine.async_scheduling: expected false with topology.pipeline_parallel = 2, found true: the stages already "
+     "execute several batches at once"),
     ("topology.data_parallel = 4", "topology.data_parallel: only 1 is supported yet, found 4"),
     ("model.dtype = 'fp8'", "model: give either name or config"),
     ("model = {name = 'llama-3.1-8b', config = 'c.json'}", "model: give either name or config"),

@@ -131,6 +131,21 @@ def test_stages_share_layers_and_all_but_the_last_send():
     assert model.predict(decode=[5]) == pytest.approx(first + last)
 
 
+@pytest.mark.parametrize("decode", [[5], [5] * 10, [5] * 100], ids=["one", "ten", "beyond the tables"])
+@pytest.mark.parametrize("has_links", [False, True], ids=["tables", "links"])
+def test_the_engine_sees_the_same_stages(decode, has_links):
+    host = {"schedule": np.arange(0.0, 0.011, 0.001)}
+    deployment = deploy(pipeline_parallel=2)
+    links = AicbLinks(deployment, 1.0, 0.5, 0.0) if has_links else None
+    model = Forest(Forest.Parameters(), deployment, links, tables(host=host, tokens=network(send_recv=0.007).tokens))
+    model.set_stages((1, 1))
+
+    expected_ns = [seconds * 1e9 for seconds in model.stage_times(decode=decode)]
+
+    assert model.predict_stages_ns(decode=decode) == pytest.approx(expected_ns, abs=1)
+    assert expected_ns[0] > expected_ns[1]
+
+
 def test_host_times_go_by_sequences_and_count_once_a_stage():
     host = {"schedule": np.array([0.0, 0.001, 0.002]), "ray_comm_time": np.array([0.0, 0.010, 0.020])}
     model = forest(tables_=tables(host=host, tokens=network(send_recv=0.0).tokens), ways={"pipeline_parallel": 2})

@@ -253,7 +253,7 @@ class Scheduler:
                 if done:
                     self.cache.release(request)
                     finished.append(request)
-                elif self.num_drafts and not self.p.async_scheduling:
+                elif self.num_drafts and not (self.p.async_scheduling or is_stale):
                     request.num_drafts = self.num_drafts
         for request in finished:
             self._remove(request)

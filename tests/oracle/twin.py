@@ -4,6 +4,7 @@
 """
 from collections import deque
 from dataclasses import dataclass, field
+from itertools import pairwise
 from math import floor
 
 from oracle.scheduler import Request, Scheduler
@@ -18,13 +19,16 @@ class Recording:
     token_times: dict = field(default_factory=dict)
 
 
-def simulate(workload, parameters, prices, *, host=None, rows=None, max_steps=None, details=True, **cache):
+def simulate(workload, parameters, prices, *, host=None, layers=(1,), rows=None, max_steps=None, details=True,
+             **cache):
     """Serve the requests `rows` (default: all) of a workload on one replica with the `linear` backend.
 
     Parameters
     ----------
     prices : LinearParameters
     host : HostParameters, optional
+    layers : sequence of int
+        Of each pipeline stage: its share of the duration. As many iterations are in flight.
     max_steps : int, optional
         Stop after this many decisions, for runs that never end.
     details : bool
@@ -32,6 +36,8 @@ def simulate(workload, parameters, prices, *, host=None, rows=None, max_steps=No
     cache : num_gpu_blocks, block_size, enable_prefix_caching, max_model_len.
     """
     replica = Replica(workload, parameters, prices, host or HostParameters(), cache)
+    if len(layers) > 1:
+        replica.depth, replica.layers, replica.free_at_ns = len(layers), layers, [0] * len(layers)
     replica.details = details
     replica.expect(range(len(workload)) if rows is None else rows)
     replica.run(float("inf") if max_steps is None else max_steps)
@@ -50,7 +56,8 @@ class Replica:
         self.details = True
         self.future = deque()                                       # (enqueued_ns, row), in that order
         self.now_ns = 0
-        self.free_at_ns = 0                                         # when all decided iterations have ended
+        self.layers = (1,)                                          # of each pipeline stage
+        self.free_at_ns = [0]                                       # when all decided iterations have left each stage
 
     def expect(self, rows):
         self.future.extend(sorted((self._enqueued_ns(row), row) for row in rows))
@@ -67,8 +74,7 @@ class Replica:
                     return
                 entry = self._record(step)
                 if step.scheduled:
-                    self.free_at_ns = max(self.now_ns, self.free_at_ns) + entry["duration_ns"]
-                    in_flight.append((step, entry, self.free_at_ns))
+                    in_flight.append((step, entry, self._pass_stages(entry)))
                     if len(in_flight) < self.depth:
                         continue
                 elif not in_flight:
@@ -146,13 +152,30 @@ class Replica:
                 "decode_tokens": decode,
                 "context_tokens": sum(step.before[row] + step.scheduled[row] for row in step.decoding)}
 
-    def _duration_ns(self, load):
+    def _price_ns(self, load):
         prices = self.prices
-        ns = (prices.base_us * 1e3 + prices.per_sequence_us * 1e3 * load["sequences"]
-              + prices.per_prefill_token_us * 1e3 * load["prefill_tokens"]
-              + prices.per_decode_token_us * 1e3 * load["decode_tokens"]
-              + prices.per_context_token_us * 1e3 * load["context_tokens"])
-        return max(nearest(ns + self.host.iteration_us * 1e3), 1)
+        return (prices.base_us * 1e3 + prices.per_sequence_us * 1e3 * load["sequences"]
+                + prices.per_prefill_token_us * 1e3 * load["prefill_tokens"]
+                + prices.per_decode_token_us * 1e3 * load["decode_tokens"]
+                + prices.per_context_token_us * 1e3 * load["context_tokens"])
+
+    def _pass_stages(self, entry):
+        """Queue an iteration behind the others in each stage; return when it leaves the last."""
+        visits, ready_ns = [], self.now_ns
+        for stage, duration_ns in enumerate(self._stage_durations_ns(entry["load"])):
+            start_ns = max(ready_ns, self.free_at_ns[stage])
+            ready_ns = self.free_at_ns[stage] = start_ns + duration_ns
+            visits.append((start_ns, ready_ns))
+        entry["stages"], entry["duration_ns"] = visits, ready_ns - visits[0][0]
+        return ready_ns
+
+    def _stage_durations_ns(self, load):
+        """Divide the price by layers, host time in front; what is rounded are ends of stages."""
+        ends_ns, so_far_ns = [0], self.host.iteration_us * 1e3
+        for count in self.layers:
+            so_far_ns += self._price_ns(load) * (count / sum(self.layers))
+            ends_ns.append(max(nearest(so_far_ns), ends_ns[-1] + 1))
+        return [end - start for start, end in pairwise(ends_ns)]
 
     def _record(self, step):
         scheduler, cache, requests = self.scheduler, self.scheduler.cache, self.requests
@@ -166,7 +189,7 @@ class Replica:
             requests["status"][row] = records.WAITING
         load = self._load(step)
         entry = {
-            "t_ns": self.now_ns, "duration_ns": self._duration_ns(load) if step.scheduled else 0, "load": load,
+            "t_ns": self.now_ns, "duration_ns": 0, "load": load,
             "scheduled": list(step.scheduled.items()), "hits": step.hits, "drafts": step.drafts,
             "preempted": step.preempted, "running": [request.row for request in scheduler.running],
             "waiting": [request.row for request in scheduler.waiting], "free_blocks": len(cache.free),

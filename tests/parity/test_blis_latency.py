@@ -20,14 +20,6 @@ from simulator.latency.step_roofline import StepRoofline
 from simulator.latency.trained_physics import TrainedPhysics
 from support import blis
 
-MODELS = {  # ours, format of the weights
-    "meta-llama/llama-3.1-8b-instruct": ("llama-3.1-8b", None),
-    "meta-llama/llama-3.3-70b-instruct": ("llama-3.3-70b", None),
-    "mistralai/mixtral-8x7b-v0.1": ("mixtral-8x7b", None),
-    "redhatai/llama-4-scout-17b-16e-instruct-fp8-dynamic": ("llama-4-scout", "fp8"),
-}
-ACCELERATORS = {"H100": "h100-sxm-80gb", "A100-SXM": "a100-sxm-80gb", "A100-80": "a100-sxm-80gb", "L40S": "l40s"}
-GATHERING = ("naive", "allgather_reducescatter")        # names of --moe-comm-backend; all others are all-to-all
 # Facts of ../shared/goldens/blis/_unit. Under the coefficients of its cases an iteration takes 5000 us + 10 a sequence
 # + 20 a prompt token + 0.05 a token of context.
 UNIT = Deployment(
@@ -62,16 +54,16 @@ class WithoutFirstHits(PythonLatencyModel):
 def deployment_of(case):
     if case.options["model"] == "unit":
         return UNIT
-    model, weight_dtype = MODELS[case.options["model"]]
+    model, weight_dtype = blis.MODELS[case.options["model"]]
     return Deployment(
-        model=load_model(model), accelerator=load_accelerator(ACCELERATORS[case.options["hardware"]]),
+        model=load_model(model), accelerator=load_accelerator(blis.ACCELERATORS[case.options["hardware"]]),
         weight_dtype=weight_dtype, parallelism=Parallelism(
             tensor_parallel=case.number("tp", default=1), data_parallel=case.number("dp", default=1)))
 
 
 def trained_physics(case):
     """Return the model, what queues a prompt, what every output costs and what completion costs, in us."""
-    gathers = case.options.get("moe-comm-backend", GATHERING[0]) in GATHERING
+    gathers = case.options.get("moe-comm-backend", blis.GATHERING[0]) in blis.GATHERING
     given = TrainedPhysics.Parameters(
         beta=case.coefficients("beta-coeffs"), alpha=case.coefficients("alpha-coeffs"),
         expert_exchange="all_gather" if gathers else "all_to_all")

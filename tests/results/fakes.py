@@ -114,9 +114,9 @@ def output_of(**changes):
                               "token_times": False, **changes})
 
 
-def bounds_of(ttft_ms=None, tpot_ms=None, e2el_ms=None):
+def bounds_of(ttft_ms=None, tpot_ms=None, e2el_ms=None, classes=()):
     """Return an [slo] table."""
-    return SimpleNamespace(ttft_ms=ttft_ms, tpot_ms=tpot_ms, e2el_ms=e2el_ms)
+    return SimpleNamespace(ttft_ms=ttft_ms, tpot_ms=tpot_ms, e2el_ms=e2el_ms, classes=classes)
 
 
 class FakeCluster:

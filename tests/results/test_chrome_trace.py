@@ -27,7 +27,7 @@ def test_each_iteration_is_a_complete_event_with_its_composition(events):
     complete = [event for event in events if event["ph"] == "X"]
 
     assert [event["name"] for event in complete] == ["prefill", "decode", "decode"]
-    assert [event["ts"] for event in complete] == [0.0, 10_000.0, 20_000.0]
+    assert [event["ts"] for event in complete] == [0.0, 10_000.0, 20_000.001]     # when the one before it ends
     assert [event["dur"] for event in complete] == [10_000.0, 10_000.001, 10_000.002]
     assert {(event["pid"], event["tid"]) for event in complete} == {(0, 0)}
     assert complete[0]["args"] == {
@@ -97,3 +97,19 @@ def test_ids_that_are_text_are_escaped(tmp_path):
     events = trace_of(tmp_path / "trace.json", run)
 
     assert {'request a"b', "request c\\d", "request é"} <= {event["name"] for event in events}
+
+
+def test_stages_are_threads_and_iterations_follow_one_another_in_each(tmp_path):
+    # Both are scheduled at 0; the second waits for the first stage, until 10, and for the last, until 40 (ms).
+    rows = iterations_of(4)
+    rows["stage"] = [0, 0, 1, 1]
+    rows["start_ns"] = [0, 0, 10_000_000, 40_000_000]
+    rows["duration_ns"] = [10_000_000, 10_000_000, 30_000_000, 30_000_000]
+
+    events = trace_of(tmp_path / "trace.json", small_run(), rows)
+
+    complete = [(event["tid"], event["ts"], event["dur"]) for event in events if event["ph"] == "X"]
+    assert complete == [
+        (0, 0.0, 10_000.0), (0, 10_000.0, 10_000.0), (1, 10_000.0, 30_000.0), (1, 40_000.0, 30_000.0)]
+    assert [event["args"]["name"] for event in events if event["name"] == "thread_name"] == ["stage 0", "stage 1"]
+    assert len([event for event in events if event["ph"] == "C"]) == 2 * 2      # of the first stage

@@ -7,6 +7,7 @@ from results.fakes import MS, NEVER, bounds_of, replicas_of, requests_of, small_
 from simulator.core.weighted_samples import WeightedSamples
 from simulator.domain import records
 from simulator.domain.run import Run
+from simulator.domain.slo_classes import SloClass
 from simulator.results import metrics
 from simulator.results.summary import json_text, summary_of
 
@@ -106,6 +107,41 @@ def test_classes_have_their_own_counts_and_latencies():
     assert parts["by_tenant"]["a"]["requests"] == parts["requests"]
 
 
+def test_a_class_is_held_to_its_own_bounds():
+    # TTFT 10 and 25 ms; both classes ask for 10, unless the class says otherwise; one request of slow was rejected
+    run = small_run(slo_class=["fast", "slow", "fast", None, "slow", "fast"], tenant=["a", "a", "b", "b", "b", "b"])
+    patient = SloClass(name="slow", ttft_ms=25.0)
+
+    parts = metrics.summarise(run, bounds_of(ttft_ms=10.0, classes=(patient,)))
+
+    assert parts["request_goodput"] == 2 / 0.04
+    assert parts["by_slo_class"]["fast"]["slo_attainment"] == 1 / 2
+    assert parts["by_slo_class"]["slow"]["slo_attainment"] == 1 / 2
+    assert parts["by_slo_class"]["slow"]["request_goodput"] == 1 / 0.04
+    assert (parts["by_tenant"]["a"]["slo_attainment"], parts["by_tenant"]["b"]["slo_attainment"]) == (1.0, 0.0)
+
+
+def test_a_class_without_bounds_has_no_goodput_and_its_completed_requests_are_good():
+    run = small_run(slo_class=["fast", "slow", "fast", None, "slow", "fast"])
+    strict = SloClass(name="fast", e2el_ms=39.9)        # that of request 0 is 40 ms
+
+    parts = metrics.summarise(run, bounds_of(classes=(strict,)))
+
+    assert parts["request_goodput"] == 1 / 0.04
+    assert (parts["by_slo_class"]["fast"]["request_goodput"], parts["by_slo_class"]["fast"]["slo_attainment"]) == (0, 0)
+    assert parts["by_slo_class"]["slow"]["request_goodput"] is None
+    assert parts["by_slo_class"]["slow"]["slo_attainment"] is None
+
+
+def test_the_bounds_of_a_class_add_to_those_of_all():
+    run = small_run(slo_class=["fast", "slow", "fast", None, "slow", "fast"])
+    classes = (SloClass(name="fast", ttft_ms=10.0), SloClass(name="slow", tpot_ms=1.0))
+
+    # e2el 40 and 25 ms, bound 30: request 0 keeps its TTFT but not that
+    assert metrics.summarise(run, bounds_of(e2el_ms=30.0, classes=classes))["request_goodput"] == 1 / 0.04
+    assert metrics.summarise(run, bounds_of(e2el_ms=40.0, classes=classes))["request_goodput"] == 2 / 0.04
+
+
 def test_zero_output_requests_have_a_first_token_and_an_end():
     requests = requests_of([(0, 0, 0, 10, 10, 5, 0, records.COMPLETED)])
     run = Run(workload_of(requests), True, 10 * MS, replicas_of({}), WeightedSamples())
@@ -139,7 +175,7 @@ def test_an_unknown_status_is_refused():
 def test_sums_of_tokens_do_not_overflow():
     requests = requests_of([(0, 0, 0, 1, 2, 2**31 - 1, 2**31 - 1, records.COMPLETED)] * 4)
 
-    found = metrics.throughput(requests, 1.0, bounds_of())
+    found = metrics.throughput(requests, 1.0, None)
 
     assert found["total_input_tokens"] == found["total_output_tokens"] == 4 * (2**31 - 1)
 

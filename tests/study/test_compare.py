@@ -1,4 +1,6 @@
 """One workload under several experiments: the file, the runs, the table."""
+import argparse
+import importlib
 import json
 import os
 import signal
@@ -11,8 +13,10 @@ import pytest
 import simulator
 from simulator import cli
 from simulator.errors import InputErrors
+from simulator.study import compare
 from simulator.study.compare import METRICS, Measured, table
 from simulator.study.compare_file import read_comparison
+from simulator.workload import load as workload
 
 ROOT = Path(__file__).parents[2]
 BASE = """
@@ -117,7 +121,8 @@ def test_what_makes_runs_comparable_cannot_vary(write, key):
 
 
 @pytest.mark.parametrize(("text", "told"), [
-    ("seed = 3", ["no comparison; expected base, an experiment file, and tables [[variants]]"]),
+    ("seed = 3", ["no comparison: expected base, an experiment file, and tables [[variants]]; `simulator run` runs an "
+                  "experiment"]),
     ("base = 3\nvariant = 3", [
         "variant: unknown key; did you mean variants?", "base: expected the path of an experiment file",
         "variants: expected tables [[variants]], each with a name"]),
@@ -142,7 +147,9 @@ hardware = {name = "h100-sxm-80gb"}
 latency = {backend = "blackbox"}
 [[variants]]
 name = "bare"
-latency = {backend = "trained_physics"}
+model = {name = "llama-3.1-8b"}
+hardware = {name = "h100-sxm-80gb"}
+latency = {backend = "blackbox", coefficients = "blis"}
 """
     path = write(text)
     assert cli.main(["compare", path, "--out", str(tmp_path / "out")]) == 2
@@ -166,6 +173,13 @@ def test_table_shows_what_each_variant_gives_alone(write, tmp_path, capsys):
     assert shown["iterations"] == [f"{summary['iterations']:,}" for summary in alone]
     assert list(shown) == list(METRICS.values())
     assert [line.split()[:2] for line in told.err.splitlines()] == [["1/2", "cheap"], ["2/2", "dear"]]     # wall times
+
+
+def test_table_that_a_variant_alone_needs_is_missed_in_the_variant(write):
+    text = TWO + '[[variants]]\nname = "bare"\nlatency = {backend = "trained_physics"}\n'
+    assert faults(write(text)) == [
+        f'variant bare: {table}: missing table; it is needed by latency.backend = "trained_physics"'
+        for table in ("model", "hardware")]
 
 
 def test_results_and_the_table_are_written(write, tmp_path, capsys):
@@ -193,7 +207,72 @@ def test_results_and_the_table_are_written(write, tmp_path, capsys):
 
 def test_metric_that_nothing_measured_is_a_dash():
     nothing, much = (Measured(dict.fromkeys(METRICS, value), [], 0.0) for value in (None, 1234))
-    assert table({"a": nothing, "b": much}).splitlines()[1].split()[-2:] == ["-", "1,234"]
+    assert table({"a": nothing, "b": much}, {}).splitlines()[1].split()[-2:] == ["-", "1,234"]
+
+
+def test_requests_are_read_once_and_served_unchanged_by_each_variant(write, monkeypatch):
+    reads = []
+
+    def load(section, seed):
+        reads.append(seed)
+        return workload.load(section, seed)
+
+    monkeypatch.setattr(compare, "load_workload", load)
+    monkeypatch.setattr(compare.assemble, "load_workload", load)
+    plan = compare.prepare(read_comparison(write(TWO)))
+    untouched = plan.workload.requests.copy()
+    dict(compare.measure(plan))
+    assert len(reads) == 1
+    assert (plan.workload.requests == untouched).all()
+
+
+FOREST = """
+[[variants]]
+name = "forest"
+model = {name = "llama-3.1-8b"}
+hardware = {name = "h100-sxm-80gb"}
+latency = {backend = "forest", compute_file = "mlp.csv", attention_file = "attention.csv", cache_directory = "cache"}
+"""
+
+
+@pytest.fixture
+def without_sklearn(tmp_path, monkeypatch):
+    """Let scikit-learn not be there, but profiles that it would be needed for."""
+    profile_operators = importlib.import_module("simulator.study.profile_operators")
+    parser = argparse.ArgumentParser()
+    profile_operators.add_arguments(parser)
+    profile_operators.run(parser.parse_args(
+        ["llama-3.1-8b", "h100-sxm-80gb", "--tokens", "1,64", "--batch-sizes", "1,8", "--contexts", "64,128",
+         "--out", str(tmp_path)]))
+    monkeypatch.setitem(sys.modules, "sklearn", None)
+    monkeypatch.setitem(sys.modules, "sklearn.model_selection", None)
+
+
+def test_variant_that_lacks_an_extra_is_told_of_and_the_others_run(write, tmp_path, capsys, without_sklearn):
+    capsys.readouterr()
+    assert cli.main(["compare", write(TWO + FOREST), "--quiet", "--out", str(tmp_path / "out")]) == 0
+    reason = "training forests needs scikit-learn: install it with pip install 'simulator[forest]'"
+    told = capsys.readouterr().out.splitlines()
+    assert told[0].split() == ["cheap", "dear"]
+    assert told[len(METRICS) + 1] == f"forest is unavailable: {reason}"
+    written = json.loads((tmp_path / "out/comparison.json").read_text())
+    assert (list(written["variants"]), written["unavailable"]) == (["cheap", "dear"], {"forest": reason})
+    assert sorted(os.listdir(tmp_path / "out")) == ["cheap", "comparison.json", "dear"]
+
+
+def test_comparison_of_nothing_that_is_available_is_refused(write, capsys, without_sklearn):
+    path = write(f'base = "base.toml"\n{FOREST}')
+    capsys.readouterr()
+    assert cli.main(["compare", path]) == 2
+    assert capsys.readouterr().err.startswith(f"{path}: variant forest: training forests needs scikit-learn")
+
+
+def test_each_command_knows_the_file_of_the_other(write, tmp_path, capsys):
+    path = write(TWO)
+    assert cli.main(["run", path]) == 2
+    assert capsys.readouterr().err == f"{path}: a comparison, not an experiment; `simulator compare` runs it\n"
+    assert cli.main(["compare", str(tmp_path / "base.toml")]) == 2
+    assert capsys.readouterr().err.endswith("; `simulator run` runs an experiment\n")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

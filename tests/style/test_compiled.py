@@ -16,7 +16,8 @@ C_TYPES = {"int8_t": "i1", "int16_t": "i2", "int32_t": "i4", "int64_t": "i8", "u
 RECORDS = {     # NumPy name: file and C name
     "REQUEST": ("request", "Request"), "DEMAND": ("request", "Demand"), "OUTCOME": ("request", "Outcome"),
     "SEGMENT": ("request", "Segment"), "ITERATION": ("tables", "IterationRow"), "REPLICA": ("tables", "ReplicaRow"),
-    "TOKEN": ("tables", "TokenRow"), "JOURNEY": ("journey", "Journey"),
+    "TOKEN": ("tables", "TokenRow"), "JOURNEY": ("journey", "Journey"), "SAMPLE": ("trace_rows", "SampleRow"),
+    "DECISION": ("trace_rows", "DecisionRow"), "CANDIDATE": ("trace_rows", "CandidateRow"),
     "REPLICA_STATE": ("replica_state", "ReplicaState"), "REPLICA_ACCOUNT": ("replica_state", "ReplicaAccount"),
 }
 

@@ -24,6 +24,14 @@ from support.goldens import GOLDENS
 
 FOLDER = GOLDENS / "blis"
 BLOCK_SIZE = 16
+MODELS = {  # ours, format of the weights
+    "meta-llama/llama-3.1-8b-instruct": ("llama-3.1-8b", None),
+    "meta-llama/llama-3.3-70b-instruct": ("llama-3.3-70b", None),
+    "mistralai/mixtral-8x7b-v0.1": ("mixtral-8x7b", None),
+    "redhatai/llama-4-scout-17b-16e-instruct-fp8-dynamic": ("llama-4-scout", "fp8"),
+}
+ACCELERATORS = {"H100": "h100-sxm-80gb", "A100-SXM": "a100-sxm-80gb", "A100-80": "a100-sxm-80gb", "L40S": "l40s"}
+GATHERING = ("naive", "allgather_reducescatter")        # names of --moe-comm-backend; all others are all-to-all
 # Options that the engine's setup or the latency model takes care of, and those that change nothing that is compared
 UNDERSTOOD = {
     "model", "hardware", "tp", "dp", "enable-expert-parallel", "moe-comm-backend", "latency-model", "alpha-coeffs",
@@ -49,18 +57,38 @@ class Case:
     def __str__(self):
         return self.name
 
+    @property
+    def is_head(self):
+        """Recorded by the newest version, which alone writes metrics."""
+        return "metrics-path" in self.options
+
+    @property
+    def counts_outputs(self):
+        """Every output token is counted, once; v0.7.1 leaves out the first and counts again what is done again."""
+        return "v071" not in self.name
+
     @cached_property
     def step_us(self):
         return [int(at) for at in self._log(r"<< StepEvent at (\d+) ticks")]
 
     @cached_property
+    def left_us(self):
+        """When the last token of a request left the engine, by id."""
+        return {name: int(at) for name, at in self._log(r"<< RequestLeft: (\w+) at (\d+) ticks")}
+
+    @cached_property
+    def output(self):
+        return json.loads((self.folder / "output.json").read_bytes())
+
+    @cached_property
     def results(self):
-        return {each["id"]: each for each in json.loads((self.folder / "output.json").read_bytes())["requests"]}
+        return {each["id"]: each for each in self.output["requests"]}
 
     def _log(self, pattern):
-        """Yield what the pattern finds, line by line."""
+        """Yield what the pattern finds, line by line: its group, or a tuple of them."""
         with gzip.open(self.folder / "events.log.gz", "rt", encoding="utf-8") as log:
-            yield from (found[1] for found in map(re.compile(pattern).search, log) if found)
+            yield from (found[1] if len(found.groups()) == 1 else found.groups()
+                        for found in map(re.compile(pattern).search, log) if found)
 
     def coefficients(self, name):
         """Return the numbers of an option, None where the command has none."""

@@ -1,0 +1,134 @@
+"""Numbers of summary.json about what stands before the replicas and how they share the work."""
+from typing import NamedTuple
+
+import numpy as np
+
+from simulator.domain import records
+from simulator.domain.run import Run
+from simulator.results.distributions import distribution
+from simulator.results.journeys import journeys_of
+
+NS_PER_HOUR = 3.6e12
+_UNNAMED = {"rejected": "engine", "dropped": "engine", "timed_out": "deadline"}      # who did it where no cause is noted
+
+
+class PoolFacts(NamedTuple):
+    """What a summary says of a pool beside its numbers."""
+
+    name: str
+    num_replicas: int           # places in it; replicas are numbered pool by pool
+    cost_per_hour: float        # of a replica, in any currency
+
+
+def by_cause(run: Run) -> dict[str, dict[str, int]]:
+    """Count the requests that were not served, by what became of them and why.
+
+    The counts of a status sum to that of `requests`; a status that no request has is absent.
+    """
+    status, journeys = run.workload.requests["status"], journeys_of(run)
+    counts = {}
+    for name, unnamed in _UNNAMED.items():
+        chosen = status == records.STATUS_NAMES.index(name)
+        if not chosen.any():
+            continue
+        causes = [int(chosen.sum())] if journeys is None else np.bincount(journeys["cause"][chosen]).tolist()
+        counts[name] = {cause or unnamed: count
+                        for cause, count in zip(records.CAUSE_NAMES, causes, strict=False) if count}
+    return counts
+
+
+def gateway(run: Run) -> dict:
+    """Describe the way to the replicas; empty for one replica that nothing stands before.
+
+    `gateway_ms` is admission to dispatch, of requests that were sent to a replica and, since a replica failed, to no
+    other. `downtime_ms` describes requests that were interrupted.
+    """
+    journeys = journeys_of(run)
+    if journeys is None:
+        return {}
+    sent = journeys[(journeys["dispatched_ns"] >= 0) & (journeys["retries"] == 0)]
+    stopped_ns = journeys["downtime_ns"][journeys["downtime_ns"] > 0]
+    return {
+        "gateway_ms": distribution((sent["dispatched_ns"] - sent["admitted_ns"]) / 1e6),
+        "downtime_ms": distribution(stopped_ns / 1e6),
+        "retries": int(journeys["retries"].sum()),
+        "migrations": int(journeys["migrations"].sum()),
+    }
+
+
+def fairness(run: Run) -> float | None:
+    """Return Jain's index over tenants of the output tokens of completed requests; None without tenants.
+
+    (sum x)^2 / (n sum x^2), 1 if all are 0, over tenants of whom a request came. Source: Jain, Chiu, Hawe, "A
+    quantitative measure of fairness", DEC-TR-301, 1984.
+    """
+    requests, codes = run.workload.requests, run.workload.demands["tenant"]
+    came = (codes >= 0) & (requests["status"] != records.PENDING)
+    if not came.any():
+        return None
+    served = came & (requests["status"] == records.COMPLETED)
+    tokens = np.bincount(codes[served], requests["output_tokens"][served], minlength=int(codes.max()) + 1)
+    tokens = tokens[np.bincount(codes[came], minlength=len(tokens)) > 0]
+    squares = float((tokens**2).sum())
+    return float(tokens.sum())**2 / (len(tokens) * squares) if squares else 1.0
+
+
+def up_ns_of(run: Run) -> np.ndarray:
+    """Return how long each replica was up."""
+    return np.full(len(run.replicas), int(run.clock_ns), np.int64)
+
+
+def replica_shares(run: Run, pools: tuple[PoolFacts, ...]) -> list[dict]:
+    """Describe for each replica how long it was up, how much of that it worked, its queue and its cost.
+
+    The queue is that of first admissions: from waiting queue to first scheduled, on the replica that a request was sent
+    to last. Empty dicts for one replica that nothing stands before.
+    """
+    if journeys_of(run) is None and not pools:
+        return [{} for _ in run.replicas]
+    up_ns = up_ns_of(run)
+    pool_of = [pool for pool in pools for _ in range(pool.num_replicas)]
+    shares = []
+    for replica, (total_wait_ns, peak) in enumerate(_queues(run)):
+        up, busy = int(up_ns[replica]), int(run.replicas["busy_ns"][replica])
+        share = {"up_s": up / 1e9, "utilisation": busy / up if up else 0.0,
+                 "mean_waiting": total_wait_ns / up if up else 0.0, "peak_waiting": peak}
+        if pool_of:
+            share |= {"pool": pool_of[replica].name, "cost": pool_of[replica].cost_per_hour * up / NS_PER_HOUR}
+        shares.append(share)
+    return shares
+
+
+def by_pool(run: Run, pools: tuple[PoolFacts, ...]) -> dict[str, dict]:
+    """Add up the replicas of each pool."""
+    parts, first, up_ns = {}, 0, up_ns_of(run)
+    for pool in pools:
+        rows, up = run.replicas[first:first + pool.num_replicas], int(up_ns[first:first + pool.num_replicas].sum())
+        first += pool.num_replicas
+        busy = int(rows["busy_ns"].sum())
+        parts[pool.name] = {
+            "replicas": pool.num_replicas, **{name: int(rows[name].sum()) for name in ("requests", "completed")},
+            "up_s": up / 1e9, "utilisation": busy / up if up else 0.0,
+            "cost_per_hour": pool.cost_per_hour, "cost": pool.cost_per_hour * up / NS_PER_HOUR}
+    return parts
+
+
+def _queues(run: Run) -> list[tuple[int, int]]:
+    """Return for each replica the sum of waiting times in ns, and the most requests that waited at once."""
+    requests = run.workload.requests
+    left_ns = np.where(requests["status"] == records.WAITING, run.clock_ns, requests["scheduled_ns"])
+    gave_up = (requests["status"] == records.TIMED_OUT) & (left_ns < 0)
+    left_ns[gave_up] = run.workload.demands["deadline_ns"][gave_up]
+    rows = np.flatnonzero((requests["enqueued_ns"] >= 0) & (left_ns >= requests["enqueued_ns"])
+                          & (requests["replica"] >= 0))
+    rows = rows[np.argsort(requests["replica"][rows], kind="stable")]
+    bounds = np.searchsorted(requests["replica"][rows], np.arange(len(run.replicas) + 1))
+    return [_queue(np.sort(requests["enqueued_ns"][part]), np.sort(left_ns[part]))
+            for part in (rows[bounds[i]:bounds[i + 1]] for i in range(len(run.replicas)))]
+
+
+def _queue(entered_ns: np.ndarray, left_ns: np.ndarray) -> tuple[int, int]:
+    """Return the sum of waiting times, and the most that waited at once; who leaves at an instant makes room at it."""
+    gone = np.searchsorted(left_ns, entered_ns, side="right")
+    waiting = np.arange(1, len(entered_ns) + 1) - gone
+    return int(left_ns.sum()) - int(entered_ns.sum()), int(waiting.max(initial=0))

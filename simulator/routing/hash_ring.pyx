@@ -1,0 +1,44 @@
+"""Consistent hashing: when a replica comes or goes, only the keys on its own arcs move.
+
+Source: Karger et al., Consistent Hashing and Random Trees, STOC 1997; points per replica as in ketama.
+"""
+from libc.stdint cimport int32_t, uint64_t
+from libc.stdlib cimport free, malloc
+
+from simulator.core.draws cimport mix
+from simulator.signals.view cimport View
+
+
+cdef class HashRing:
+    """A ring with `points_per_replica` points for each of `num_replicas` replicas."""
+
+    def __cinit__(self, int32_t num_replicas, int32_t points_per_replica):
+        cdef int32_t i
+        self.size = num_replicas * points_per_replica
+        self._points = <RingPoint*>malloc(self.size * sizeof(RingPoint))
+        if self._points == NULL:
+            raise MemoryError()
+        hashes = sorted((mix(mix(replica + 1) + <uint64_t>number), replica)
+                        for replica in range(num_replicas) for number in range(points_per_replica))
+        for i in range(self.size):
+            self._points[i].hash, self._points[i].replica = hashes[i]
+
+    def __dealloc__(self):
+        free(self._points)
+
+    cdef int32_t owner(self, uint64_t hash, View view, int32_t limit) noexcept nogil:
+        cdef int32_t low = 0, high = self.size, middle, i, replica
+        while low < high:
+            middle = (low + high) // 2
+            if self._points[middle].hash < hash:
+                low = middle + 1
+            else:
+                high = middle
+        for i in range(self.size):
+            if low == self.size:
+                low = 0
+            replica = self._points[low].replica
+            if view.accounts[replica].is_routable and view.accounts[replica].in_flight < limit:
+                return replica
+            low += 1
+        return -1

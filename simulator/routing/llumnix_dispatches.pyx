@@ -1,0 +1,90 @@
+"""Which requests are where: records of dispatches, linked by replica and by request."""
+from libc.stdint cimport INT32_MAX, int32_t
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memset
+
+
+cdef class Dispatches:
+    """A store of dispatches of `num_rows` requests to `num_replicas` replicas, at first empty."""
+
+    def __cinit__(self, int32_t num_replicas, int32_t num_rows, *_, **__):
+        cdef int32_t i
+        self._num_replicas, self._num_rows, self._free = num_replicas, num_rows, -1
+        self.first_of_replica = <int32_t*>malloc(max(1, num_replicas) * sizeof(int32_t))
+        self.first_of_row = <int32_t*>malloc(max(1, num_rows) * sizeof(int32_t))
+        if self.first_of_replica == NULL or self.first_of_row == NULL:
+            raise MemoryError()
+        for i in range(num_replicas):
+            self.first_of_replica[i] = -1
+        for i in range(num_rows):
+            self.first_of_row[i] = -1
+
+    def __dealloc__(self):
+        free(self.items)
+        free(self.first_of_replica)
+        free(self.first_of_row)
+
+    cdef int32_t insert(self, int32_t row, int32_t replica) except -1 nogil:
+        cdef int32_t index, first = self.first_of_replica[replica]
+        cdef Dispatch* one
+        if self._free < 0:
+            self._grow()
+        index = self._free
+        one = &self.items[index]
+        self._free = one.next_of_replica
+        memset(one, 0, sizeof(Dispatch))
+        one.row, one.replica = row, replica
+        one.next_of_replica, one.previous_of_replica = first, -1
+        if first >= 0:
+            self.items[first].previous_of_replica = index
+        one.next_of_row = self.first_of_row[row]
+        self.first_of_replica[replica] = self.first_of_row[row] = index
+        return index
+
+    cdef void drop(self, int32_t index) noexcept nogil:
+        cdef Dispatch* one = &self.items[index]
+        cdef int32_t* link = &self.first_of_row[one.row]
+        while link[0] != index:
+            link = &self.items[link[0]].next_of_row
+        link[0] = one.next_of_row
+        if one.previous_of_replica >= 0:
+            self.items[one.previous_of_replica].next_of_replica = one.next_of_replica
+        else:
+            self.first_of_replica[one.replica] = one.next_of_replica
+        if one.next_of_replica >= 0:
+            self.items[one.next_of_replica].previous_of_replica = one.previous_of_replica
+        one.next_of_replica, self._free = self._free, index
+
+    cdef int _grow(self) except -1 nogil:
+        cdef int32_t i, room = max(64, 2 * self._room)
+        cdef Dispatch* items
+        if self._room > INT32_MAX // 2:
+            with gil:
+                raise MemoryError()
+        items = <Dispatch*>realloc(self.items, room * sizeof(Dispatch))
+        if items == NULL:
+            with gil:
+                raise MemoryError()
+        self.items = items
+        for i in range(self._room, room):
+            items[i].next_of_replica = i + 1 if i + 1 < room else -1
+        self._free, self._room = self._room, room
+        return 0
+
+    def rows_at(self, replica):
+        """Return the requests at a replica (for tests)."""
+        cdef int32_t index = self.first_of_replica[replica]
+        found = []
+        while index >= 0:
+            found.append(self.items[index].row)
+            index = self.items[index].next_of_replica
+        return sorted(found)
+
+    def replicas_of(self, row):
+        """Return the replicas at which a request is (for tests)."""
+        cdef int32_t index = self.first_of_row[row]
+        found = []
+        while index >= 0:
+            found.append(self.items[index].replica)
+            index = self.items[index].next_of_row
+        return sorted(found)

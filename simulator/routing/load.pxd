@@ -1,0 +1,38 @@
+"""What "loaded" may mean: one number for a replica, lower is better."""
+from libc.stdint cimport int32_t
+
+from simulator.routing.base cimport effective_load
+from simulator.signals.view cimport View
+
+
+cdef enum Load:
+    REQUESTS = 0                # in flight, on the gateway's own account
+    TOKENS = 1                  # prompt tokens of those
+    WAITING = 2                 # requests in the queue; from here on the states of replicas are looked at
+    RUNNING = 3
+    KV = 4                      # share of the KV blocks in use
+    EFFECTIVE = 5               # waiting + running + in flight
+
+
+cdef inline double kv_usage(View view, int32_t replica) noexcept nogil:
+    """Share of KV blocks in use; 0 for a replica that never reported."""
+    cdef int32_t num_blocks = view.states[replica].num_blocks
+    return <double>view.states[replica].used_blocks / num_blocks if num_blocks > 0 else 0.0
+
+
+cdef inline double load_of(Load kind, View view, int32_t replica) noexcept nogil:
+    if kind == REQUESTS:
+        return view.accounts[replica].in_flight
+    if kind == TOKENS:
+        return <double>view.accounts[replica].in_flight_tokens
+    if kind == WAITING:
+        return view.states[replica].waiting
+    if kind == RUNNING:
+        return view.states[replica].running
+    if kind == KV:
+        return kv_usage(view, replica)
+    return <double>effective_load(view, replica)
+
+
+# The load with that name; tells the view what will be looked at.
+cdef Load load_named(str name, View view) except *

@@ -1,0 +1,17 @@
+"""The replicas that can be routed to, side by side."""
+cimport cython
+from libc.stdint cimport int32_t
+
+from simulator.signals.view cimport View
+
+
+@cython.final
+cdef class OpenReplicas:
+    cdef View view
+    cdef int32_t* at            # [size] open replicas, in no special order
+    cdef int32_t* _place        # [replica] where it is in `at`; -1: it is closed
+    cdef readonly int32_t size
+
+    # Take in what changed in the view since the last time, and forget those changes: for a router that has no other
+    # use for them.
+    cdef void refresh(self) noexcept nogil

@@ -1,0 +1,39 @@
+"""The replicas that can be routed to, side by side, so that drawing one takes one draw."""
+from libc.stdint cimport int32_t
+from libc.stdlib cimport free, malloc
+
+from simulator.signals.view cimport View
+
+
+cdef class OpenReplicas:
+    """Those replicas of `view` whose account says `is_routable`."""
+
+    def __cinit__(self, View view):
+        cdef int32_t i
+        self.view = view
+        self.at = <int32_t*>malloc(view.num_replicas * sizeof(int32_t))
+        self._place = <int32_t*>malloc(view.num_replicas * sizeof(int32_t))
+        if self.at == NULL or self._place == NULL:
+            raise MemoryError()
+        for i in range(view.num_replicas):
+            self._place[i] = -1
+
+    def __dealloc__(self):
+        free(self.at)
+        free(self._place)
+
+    cdef void refresh(self) noexcept nogil:
+        cdef int32_t i, replica, last
+        for i in range(self.view.num_changed):
+            replica = self.view.changed[i]
+            if self.view.accounts[replica].is_routable and self._place[replica] < 0:
+                self._place[replica] = self.size
+                self.at[self.size] = replica
+                self.size += 1
+            elif not self.view.accounts[replica].is_routable and self._place[replica] >= 0:
+                self.size -= 1
+                last = self.at[self.size]
+                self.at[self._place[replica]] = last
+                self._place[last] = self._place[replica]
+                self._place[replica] = -1
+        self.view.forget_changes()

@@ -1,0 +1,86 @@
+"""Base class for routers written in Python: slow, but the shortest way to try an idea."""
+from libc.stdint cimport int32_t, int64_t
+
+from simulator.routing.base cimport Router
+from simulator.routing.request_view cimport RequestView
+
+
+cdef class PythonRouter(Router):
+    """Base of routers written in Python: override `choose`.
+
+    The experiment names the subclass: `policy = "my_lab.routing:MostFree"`.
+
+    Hang a frozen `msgspec.Struct` on the class as `Parameters` to have keys of [cluster.routing] read, checked and
+    passed on. Without `choose`, a request is refused.
+
+        class MostFree(PythonRouter):
+            def choose(self, request, now_ns):
+                free = self.states["num_blocks"] - self.states["used_blocks"]
+                return int(free.argmax()) if free.max() * 16 > request.prompt_tokens else None
+
+    Each request costs a Python call and what it does, some microseconds. `states` and `accounts` are read-only NumPy
+    arrays, one row a replica, fields as in simulator/domain/replica_state.pxd; they show the replicas as the gateway
+    sees them at `now_ns`, with the ages that the experiment gives. An exception ends the simulation.
+    """
+
+    Parameters = None
+
+    cdef readonly object parameters     # what [cluster.routing] holds, as `Parameters`
+    cdef readonly object states         # structured array (replicas,), what replicas report
+    cdef readonly object accounts       # structured array (replicas,), what the gateway knows by itself
+    cdef RequestView _request           # one, reused for each call
+    cdef bint _hears_sent, _hears_left  # the subclass overrides these
+
+    def __init__(self, parameters, context):
+        self.parameters = parameters
+        self.states, self.accounts = self.view.state_array.view(), self.view.account_array.view()
+        self.states.flags.writeable = self.accounts.flags.writeable = False
+        self._request = RequestView(context.workload)
+        self._hears_sent = type(self).on_sent is not PythonRouter.on_sent
+        self._hears_left = type(self).on_left is not PythonRouter.on_left
+        self.reads_state = True
+        self.view.wants_counts = self.view.wants_levels = True
+
+    def choose(self, request, now_ns):
+        """Return the index of the replica for `request`, a `RequestView`; None: no replica can take it."""
+        raise NotImplementedError(f"{type(self).__name__} must override choose")
+
+    def on_sent(self, request, replica, now_ns):
+        """Hear that a request was sent to a replica."""
+
+    def on_left(self, request, replica, now_ns):
+        """Hear that a request is gone from a replica, whatever became of it."""
+
+    def cached_blocks(self, request, now_ns):
+        """Return the leading blocks of a prompt that each replica has in its KV cache, as far as is known."""
+        cdef int32_t row = request.row, i
+        return [self.view.cached_blocks(i, row, now_ns) for i in range(self.num_replicas)]
+
+    cdef int32_t route(self, int32_t row, int64_t now_ns) except -2 nogil:
+        self.view.look(now_ns)
+        with gil:
+            return self._ask(row, now_ns)
+
+    cdef int sent(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil:
+        if self._hears_sent:
+            with gil:
+                self._request.row = row
+                self.on_sent(self._request, replica, now_ns)
+        return 0
+
+    cdef int left(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil:
+        if self._hears_left:
+            with gil:
+                self._request.row = row
+                self.on_left(self._request, replica, now_ns)
+        return 0
+
+    cdef int32_t _ask(self, int32_t row, int64_t now_ns) except -2:
+        self._request.row = row
+        chosen = self.choose(self._request, now_ns)
+        if chosen is None:
+            return -1
+        if not (isinstance(chosen, int) and 0 <= chosen < self.num_replicas and self.accounts["is_routable"][chosen]):
+            raise ValueError(f"{type(self).__name__}.choose: expected None or the index of one of {self.num_replicas} "
+                             f"replicas that can be routed to, found {chosen!r}")
+        return chosen

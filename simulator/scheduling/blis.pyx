@@ -1,0 +1,258 @@
+"""`blis`: continuous batching as BLIS models it.
+
+Like vLLM, running requests go first, then waiting ones, within a token budget. Unlike it, a preempted request starts
+over: what it had generated is generated again, token by token. The queue may be sorted, and a less urgent request may
+be the victim. Source: inference-sim (BLIS) at f90a1e3a, sim/batch_formation.go, sim/simulator.go.
+
+Where BLIS does what no engine does, `upstream_compat` follows it:
+
+- What an iteration brings takes effect when it begins: who completes in it frees its blocks and its place a step early,
+  and if nobody is left, who arrives meanwhile is served beside it.
+- A prompt that is found whole in the cache costs nothing, and holds no block of what was found.
+- What the first chunk of a prompt found in the cache is no context to it.
+- An iteration of no tokens takes time.
+"""
+from libc.stdint cimport INT64_MAX, int8_t, int32_t, int64_t
+from libc.string cimport memset
+cimport cython
+
+from simulator.domain.batch cimport BatchShape, Chunk
+from simulator.domain.iteration cimport Batch
+from simulator.domain.request cimport COMPLETED, DROPPED, Request
+from simulator.kv.blis_cache cimport BlisKV
+from simulator.scheduling.base cimport Scheduler, Sequence
+from simulator.scheduling.waiting_queue cimport (
+    BY_ARRIVAL, BY_PRIORITY, FIRST_COME, LATEST_FIRST, REVERSE_PRIORITY, SHORTEST_FIRST, WaitingQueue)
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from simulator.errors import InputErrors, KeyFault
+from simulator.scheduling.base import SchedulerFacts
+
+Tokens = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+
+
+class BlisParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """BLIS's options, under vLLM's names where vLLM has them."""
+
+    max_num_seqs: Annotated[int, Meta(ge=1, le=2**20, description="running requests")] = 256
+    max_num_batched_tokens: Annotated[Tokens, Meta(description="tokens in a batch")] = 2048
+    long_prefill_token_threshold: Annotated[int, Meta(ge=0, le=2**31 - 1, description=(
+        "longest prompt chunk; 0: no limit"))] = 0
+    policy: Annotated[Literal["fcfs", "priority-fcfs", "sjf", "reverse-priority"], Meta(description=(
+        "order of the waiting queue: as they came, most urgent first, shortest prompt first, least urgent first"))] = (
+            "fcfs")
+    preemption_policy: Annotated[Literal["fcfs", "priority"], Meta(description=(
+        "the victim: the last admitted, or the least urgent"))] = "fcfs"
+    priority_policy: Annotated[Literal["class", "constant", "slo-based", "inverted-slo"], Meta(description=(
+        "how urgent a request is: as its priority says; all alike; the older the more; the older the less"))] = "class"
+    blis_version: Annotated[Literal["0.7", "head"], Meta(description=(
+        "whose behaviour; in 0.7 a request that starts over keeps the time of its first token"))] = "head"
+    upstream_compat: Annotated[bool, Meta(description=(
+        "do as BLIS where it departs from every engine: completions take effect a step early, prompts found whole are "
+        "free, iterations of no tokens take time"))] = False
+
+
+# By `policy` and `priority_policy`: how the queue is sorted. Ages grow alike, so that the oldest stays the oldest.
+ORDERS = {
+    "fcfs": dict.fromkeys(("class", "constant", "slo-based", "inverted-slo"), FIRST_COME),
+    "sjf": dict.fromkeys(("class", "constant", "slo-based", "inverted-slo"), SHORTEST_FIRST),
+    "priority-fcfs": {"class": BY_PRIORITY, "constant": BY_ARRIVAL, "slo-based": BY_ARRIVAL,
+                      "inverted-slo": LATEST_FIRST},
+    "reverse-priority": {"class": REVERSE_PRIORITY, "constant": BY_ARRIVAL, "slo-based": LATEST_FIRST,
+                         "inverted-slo": BY_ARRIVAL},
+}
+
+
+@cython.final
+cdef class Blis(Scheduler):
+    """Iterations of a token budget, and restarts; see `BlisParameters`."""
+
+    Parameters = BlisParameters
+
+    cdef BlisKV _blocks                 # kv
+    cdef int64_t _token_budget          # tokens an iteration may schedule
+    cdef int64_t _max_model_len         # longest text, in tokens
+    cdef int64_t _threshold             # longest chunk of a prompt, in tokens
+    cdef bint _by_urgency               # the victim is the least urgent, not the last admitted
+    cdef bint _has_classes              # by its priority a request is urgent, not by its age
+    cdef bint _oldest_last              # by its age: the older, the less
+    cdef bint _forgets_first_token      # head: a request that starts over has its first token before it
+    cdef bint _is_upstream              # upstream_compat
+    cdef int64_t _budget                # tokens left in the iteration being formed
+
+    def __init__(self, parameters, context):
+        if context.num_stages > 1:
+            raise InputErrors([KeyFault(f"topology.pipeline_parallel: BLIS has no pipeline stages; expected 1, found "
+                                        f"{context.num_stages}")])
+        self._blocks = context.kv
+        self.max_running = parameters.max_num_seqs
+        self.longest_prompt = context.max_model_len - 1
+        self._max_model_len = context.max_model_len
+        self._token_budget = parameters.max_num_batched_tokens
+        self._threshold = parameters.long_prefill_token_threshold or INT64_MAX
+        self._by_urgency = parameters.preemption_policy == "priority"
+        self._has_classes = parameters.priority_policy == "class"
+        self._oldest_last = parameters.priority_policy == "inverted-slo"
+        self._forgets_first_token = parameters.blis_version == "head"
+        self._is_upstream = parameters.upstream_compat
+        self.grouping = False
+        self.ends_at_start = self._is_upstream
+        if self._is_upstream:           # 0.7 asks the latency model for the price of nothing
+            self.pause_ns = 1000 if parameters.blis_version == "head" else -1
+        self.waiting = WaitingQueue(
+            context.requests, context.demands, ORDERS[parameters.policy][parameters.priority_policy])
+
+    @staticmethod
+    def facts(parameters):
+        """See Scheduler."""
+        return SchedulerFacts(parameters.max_num_seqs, parameters.max_num_batched_tokens)
+
+    @staticmethod
+    def kv_cache(parameters, plan):
+        """See Scheduler."""
+        return BlisKV(plan.num_blocks, plan.block_size, plan.content, plan.enable_prefix_caching)
+
+    cdef int8_t refusal(self, int32_t row) noexcept nogil:
+        cdef int64_t text = <int64_t>self._requests[row].prompt_tokens + self._demands[row].max_tokens
+        return DROPPED if text > self._max_model_len else Scheduler.refusal(self, row)
+
+    cdef int schedule(self, Batch* batch, int64_t now_ns) except -1 nogil:
+        cdef int32_t slot
+        batch.start_ns = now_ns
+        batch.num_entries = batch.num_preempted = batch.num_members = batch.num_starved = 0
+        memset(&batch.shape, 0, sizeof(BatchShape))
+        self._budget = self._token_budget
+        self._continue_running(batch)
+        if batch.num_preempted == 0:
+            self._admit_waiting(batch)
+        slot = self._running.head
+        while slot >= 0:
+            if self._sequences[slot].scheduled > 0 or self._sequences[slot].is_new:
+                self.add_entry(batch, slot)
+            slot = self._links.next(slot)
+        self.close(batch, -1)
+        if self._is_upstream:
+            self._price_admissions(batch)
+        return 0
+
+    # ---- phase 1: running requests
+
+    cdef int _continue_running(self, Batch* batch) except -1 nogil:
+        cdef int32_t slot = self._running.head
+        cdef Sequence* sequence
+        cdef int64_t tokens
+        while slot >= 0:
+            self._sequences[slot].scheduled = 0
+            slot = self._links.next(slot)
+        slot = self._running.head
+        while slot >= 0 and self._budget > 0:
+            sequence = &self._sequences[slot]
+            tokens = self._chunk(sequence.num_tokens, sequence.num_computed)
+            if tokens > 0:
+                if not self._make_room(batch, slot, tokens):
+                    break
+                sequence.scheduled = <int32_t>tokens
+                self._budget -= tokens
+            slot = self._links.next(slot)
+        return 0
+
+    cdef int64_t _chunk(self, int64_t text, int64_t computed) noexcept nogil:
+        """Return the tokens that a request gets of the budget left."""
+        return min(min(text - computed, self._threshold), min(self._budget, self._max_model_len - computed - 1))
+
+    cdef int64_t _known(self, int32_t row, int64_t computed) noexcept nogil:
+        """Return how much of a text may be cached: BLIS forgets blocks that one output fills."""
+        return computed if self.kv.block_size > 1 else min(computed, <int64_t>self._requests[row].prompt_tokens)
+
+    cdef int _make_room(self, Batch* batch, int32_t slot, int64_t tokens) except -1 nogil:
+        """Allocate for a running sequence, preempting others; return 0 if it fell victim itself."""
+        cdef Sequence* sequence = &self._sequences[slot]
+        cdef int64_t computed = sequence.num_computed + tokens
+        cdef int32_t victim
+        while not self.kv.allocate(slot, sequence.row, 0, computed, 0, 0, self._known(sequence.row, computed)):
+            victim = self._victim()
+            self._budget += self._sequences[victim].scheduled
+            self._evict(batch, victim)
+            if victim == slot:
+                return 0
+        return 1
+
+    cdef int32_t _victim(self) noexcept nogil:
+        """Choose the last admitted; by urgency the last of the least urgent."""
+        cdef int32_t worst = self._running.tail, slot
+        if self._by_urgency:
+            slot = self._links.prev(worst)
+            while slot >= 0:
+                if self._yields_to(slot, worst):
+                    worst = slot
+                slot = self._links.prev(slot)
+        return worst
+
+    cdef bint _yields_to(self, int32_t slot, int32_t other) noexcept nogil:
+        """Is the request in `slot` less urgent, or as urgent and younger?"""
+        cdef int32_t row = self._sequences[slot].row, other_row = self._sequences[other].row
+        cdef int64_t arrival_ns = self._requests[row].arrival_ns, other_ns = self._requests[other_row].arrival_ns
+        if self._has_classes and self._demands[row].priority != self._demands[other_row].priority:
+            return self._demands[row].priority > self._demands[other_row].priority
+        return arrival_ns < other_ns if self._oldest_last else arrival_ns > other_ns
+
+    cdef int _evict(self, Batch* batch, int32_t slot) except -1 nogil:
+        cdef Request* request = &self._requests[self._sequences[slot].row]
+        cdef int32_t row = self._sequences[slot].row
+        self.preempt(slot, batch)
+        request.output_tokens = 0
+        if self._forgets_first_token:
+            request.first_token_ns = -1
+        return self.waiting.push_front(row)
+
+    # ---- phase 2: waiting requests
+
+    cdef int _admit_waiting(self, Batch* batch) except -1 nogil:
+        cdef int32_t row, hits, slot
+        cdef int64_t prompt, tokens, computed
+        while self._budget > 0 and self.waiting.size > 0 and self._running.size < self.max_running:
+            row = self.waiting.top()
+            prompt = self._requests[row].prompt_tokens
+            hits = self.kv.lookup(row, <int32_t>prompt + self._is_upstream)
+            computed = <int64_t>hits * self.kv.block_size
+            tokens = self._chunk(prompt, computed)
+            slot = self.top_slot()
+            if tokens == 0:
+                self._blocks.skip(slot, row, prompt)
+            elif not self.kv.allocate(slot, row, hits, computed + tokens, 0, 0, computed + tokens):
+                break
+            self.waiting.pop()
+            self.admit(row, hits, batch)
+            self._sequences[slot].scheduled = <int32_t>tokens
+            self._budget -= tokens
+        return 0
+
+    cdef void _price_admissions(self, Batch* batch) noexcept nogil:
+        """Take what prompts found in the cache out of the shape."""
+        cdef BatchShape* shape = &batch.shape
+        cdef int32_t last = shape.num_chunks, i
+        cdef Chunk* chunk
+        for i in range(batch.num_entries):              # their chunks are the last ones
+            shape.num_chunks -= batch.entries[i].is_admission
+        for i in range(shape.num_chunks, last):
+            chunk = &batch.chunks[i]
+            shape.prefill_context_tokens -= chunk.context_tokens
+            shape.prefill_token_pairs -= 2 * <int64_t>chunk.tokens * chunk.context_tokens
+            if chunk.tokens > 0:
+                batch.chunks[shape.num_chunks] = chunk[0]
+                batch.chunks[shape.num_chunks].context_tokens = 0
+                shape.num_chunks += 1
+            else:
+                shape.num_sequences -= 1
+                shape.num_samples -= 1
+
+    cdef int finish(self, int32_t slot) except -1 nogil:
+        cdef int32_t row = self._sequences[slot].row
+        cdef int64_t text = self._sequences[slot].num_computed + 1
+        if self._requests[row].status == COMPLETED and self._requests[row].output_tokens > 0:
+            self.kv.allocate(slot, row, 0, text, 0, 0, self._known(row, text))      # for its last token, if there is room
+        return self._vacate(slot, False)

@@ -1,0 +1,55 @@
+"""How saturated replicas are, worked by hand."""
+import pytest
+
+from admission.gates import context_of, labelled_workload, made
+
+
+@pytest.fixture
+def context():
+    return context_of(labelled_workload(), replicas=3)
+
+
+def test_never_is_never_saturated(context):
+    context.view.account_array["in_flight"] = 1000
+
+    assert made("saturation", "never", context).measure(0) == 0.0
+
+
+def test_concurrency_counts_what_is_in_flight_where_requests_may_go(context):
+    detector = made("saturation", "concurrency", context, max_concurrency=4)
+    accounts = context.view.account_array
+    accounts["in_flight"] = 1, 3, 5
+
+    assert detector.measure(0) == 9 / 12
+    accounts["is_routable"][2] = False
+    assert detector.measure(0) == 4 / 8
+
+
+def test_utilisation_takes_the_larger_ratio_of_each_replica(context):
+    detector = made("saturation", "utilisation", context, queue_depth_threshold=2, kv_usage_threshold=0.5)
+    states = context.view.state_array
+    states["num_blocks"], states["waiting"], states["used_blocks"] = 100, (1, 0, 3), (10, 40, 0)
+
+    # max(1/2, .1/.5), max(0, .4/.5), max(3/2, 0)
+    assert detector.measure(0) == pytest.approx((0.5 + 0.8 + 1.5) / 3)
+    context.view.account_array["is_routable"] = True, True, False
+    assert detector.measure(0) == pytest.approx((0.5 + 0.8) / 2)
+
+
+def test_a_replica_that_never_reported_is_idle(context):
+    assert made("saturation", "utilisation", context).measure(0) == 0.0
+
+
+@pytest.mark.parametrize("name", ["concurrency", "utilisation"])
+def test_without_a_replica_all_are_held(context, name):
+    context.view.account_array["is_routable"] = False
+
+    assert made("saturation", name, context).measure(0) == 1.0
+
+
+def test_only_utilisation_looks_at_replicas(context):
+    assert not made("saturation", "concurrency", context).reads_state
+    assert not made("saturation", "never", context).reads_state
+    assert not (context.view.wants_counts or context.view.wants_levels)
+    assert made("saturation", "utilisation", context).reads_state
+    assert context.view.wants_counts and context.view.wants_levels

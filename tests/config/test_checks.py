@@ -1,0 +1,48 @@
+"""Faults that only several tables together show."""
+import pytest
+
+from simulator import assemble, registry
+from simulator.errors import InputErrors
+
+BACKENDS = sorted(registry.KINDS["latency"].entries)
+ALONE = {"linear": [], "blackbox": ["latency.beta=[5000.0, 20.0, 15.0]"]}      # these need no model
+PRICED = ["engine.num_gpu_blocks=1000", "engine.max_model_len=8192"]
+
+
+def chosen(backend):
+    """Return the overrides that choose a backend, its required keys filled in."""
+    required = {"aicb": ["latency.tables='.'"]}
+    return [f"latency={{backend = '{backend}'}}", *required.get(backend, []), *PRICED]
+
+
+@pytest.mark.parametrize("backend", sorted(set(BACKENDS) - set(ALONE)))
+def test_backend_that_needs_a_model_says_so_where_there_is_none(load, faults, backend):
+    assert faults(load, *chosen(backend)) == [
+        f'a.toml: {table}: missing table; it is needed by latency.backend = "{backend}"'
+        for table in ("model", "hardware")]
+
+
+@pytest.mark.parametrize("backend", sorted(ALONE))
+def test_backend_that_needs_no_model_is_built_without_one(load, backend):
+    experiment = load(*chosen(backend), *ALONE[backend])
+    model = assemble.latency_model(experiment, assemble.survey(experiment))
+    assert model.predict(decode=[100]) > 0
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_what_a_backend_says_of_its_needs_is_what_its_constructor_asks(backend):
+    built = registry.load("latency", backend)
+    assert (built.needs_deployment or built.takes_collective) == (backend not in ALONE)
+    if backend not in ALONE:
+        with pytest.raises((ValueError, TypeError)) as caught:
+            built(None, None)
+        assert not isinstance(caught.value, InputErrors)
+
+
+def test_every_reason_for_a_missing_table_is_told(load, faults):
+    text = "[latency]\nbackend = 'roofline'\n[workload]\ntype = 'trace'\npath = 't.csv'\n"
+    assert faults(load, text=text) == [
+        'a.toml: model: missing table; it is needed by latency.backend = "roofline" and by engine.num_gpu_blocks, '
+        "which is not given and by engine.max_model_len, which is not given",
+        'a.toml: hardware: missing table; it is needed by latency.backend = "roofline" and by engine.num_gpu_blocks, '
+        "which is not given"]

@@ -1,0 +1,411 @@
+"""Decisions of the real Llumnix scheduler, recorded function by function.
+
+What upstream does is expected with upstream_compat, and by default too unless a fault of upstream decides: then the
+default follows the intention, where the recording says what that is.
+"""
+import pytest
+from msgspec import ValidationError, convert
+
+from simulator.errors import InputErrors
+from simulator.routing.llumnix_account import LocalAccount
+from simulator.routing.llumnix_candidates import Candidates
+from simulator.routing.llumnix_composition import FilterSpec, coerce
+from simulator.routing.llumnix_filters import filtered
+from simulator.routing.llumnix_hashes import chunk_keys
+from simulator.routing.llumnix_lite import LiteState
+from simulator.routing.llumnix_metrics import orders_before, value_of
+from simulator.routing.llumnix_names import FAILOVER_DOMAINS, INFER_TYPES
+from simulator.routing.llumnix_pairs import pairs_of
+from simulator.routing.llumnix_predictor import OnlinePredictor
+from simulator.routing.llumnix_prefix import note_holders
+from simulator.routing.llumnix_profiles import ProfileTable
+from simulator.routing.llumnix_rescheduler import LlumnixRescheduler, LlumnixReschedulerParameters
+from simulator.routing.llumnix_reserved import reserve_all
+from simulator.routing.llumnix_selectors import selected
+from simulator.routing.rescheduling_base import selected_requests
+from support.llumnix import (
+    ACCOUNT_FIELDS,
+    FLAGS,
+    NOW_NS,
+    Scheduler,
+    candidates_of,
+    filter_spec,
+    indexed,
+    number,
+    parameters_of,
+    profile_tables,
+    selector_spec,
+)
+from support.llumnix import cases as read_cases
+
+CASES = read_cases()
+OUTCOMES = {}                   # kind -> function of (input, upstream_compat) that returns what the case calls expected
+COUNTERS = (*ACCOUNT_FIELDS, "requests")
+
+# Recorded outcomes that ours does not repeat, and why.
+EXCEPTIONS = {
+    "topk_empty_panics": "upstream never asks a selector about nobody; ours answers that there is nobody",
+    "quad_identical_x": "the rounding noise of one linear algebra library, of the order of 1e34",
+}
+
+
+def outcome_of(*kinds):
+    def register(function):
+        OUTCOMES.update(dict.fromkeys(kinds, function))
+        return function
+    return register
+
+
+def shows_a_fault_of_upstream(case):
+    """Say whether upstream's outcome hangs on a fault that the default does not repeat; see llumnix_*.py for each."""
+    kind, given, expected = case["kind"], case["input"], case["expected"]
+    flags = given.get("flags", {})
+    if kind == "local_account":     # a reverted prefill stays counted
+        return any(op["op"] == "revert_prefill" for op in given["ops"])
+    if kind == "prefix_hits":       # who has no hit misses nothing; a run that begins late counts
+        held = [set(each) for each in given["kvs_hits"]]
+        return any(not held or each["id"] not in held[0] for each in given["instances"])
+    if kind == "dispatch":
+        chosen = [each for one in expected.get("any_of", [expected]) for each in one.get("selected", ())]
+        return (flags.get("enable-predictor-enhanced-scheduling", False)            # predicts nothing
+                or flags.get("enable-cache-aware-scheduling", False)                # as prefix_hits
+                or flags.get("enable-adaptive-pd", False)                           # limits mixed up
+                or any(len(each) == 2 and each[1] is None for each in chosen))      # as local_account
+    return kind == "prefill_progress"                                               # predicts nothing
+
+
+def runs():
+    """Yield a parameter set for each comparison: with upstream_compat, and by default."""
+    for file, case in CASES:
+        name = f"{file}-{case['id']}"
+        yield pytest.param(case, True, case["expected"], id=f"{name}-compat")
+        if "intended" in case:
+            yield pytest.param(case, False, case["intended"], id=f"{name}-intended")
+        elif not shows_a_fault_of_upstream(case):
+            yield pytest.param(case, False, case["expected"], id=f"{name}-default")
+
+
+def agrees(found, expected):
+    """Compare what the case says; ours may say more. Numbers are float32 upstream."""
+    if isinstance(expected, dict):
+        return isinstance(found, dict) and all(key in found and agrees(found[key], value)
+                                               for key, value in expected.items())
+    if isinstance(expected, list):
+        return isinstance(found, list) and len(found) == len(expected) and all(map(agrees, found, expected))
+    expected = number(expected)
+    if isinstance(expected, (int, float)) and not isinstance(expected, bool):
+        return isinstance(found, (int, float)) and found == pytest.approx(expected, rel=1e-6, abs=1e-6)
+    return found == expected
+
+
+@pytest.mark.skipif(not CASES, reason="no ../shared/goldens/llumnix here")
+@pytest.mark.parametrize(("case", "upstream_compat", "expected"), list(runs()))
+def test_outcome_is_that_of_upstream(case, upstream_compat, expected):
+    if case["id"] in EXCEPTIONS:
+        pytest.skip(EXCEPTIONS[case["id"]])
+    if "panic" in expected:
+        with pytest.raises((InputErrors, ValidationError)):
+            OUTCOMES[case["kind"]](case["input"], upstream_compat)
+        return
+    found = OUTCOMES[case["kind"]](case["input"], upstream_compat)
+    assert any(agrees(found, each) for each in expected.get("any_of", [expected])), f"{found} != {expected}"
+
+
+@pytest.mark.skipif(not CASES, reason="no ../shared/goldens/llumnix here")
+def test_every_kind_of_case_is_known():
+    assert {case["kind"] for _, case in CASES} <= set(OUTCOMES)
+
+
+@outcome_of("metric")
+def metric(given, _):
+    candidates = candidates_of([given["instance"]], given.get("profiling"))
+    return {"value": value_of(candidates, given["metric"], 0, given.get("request_tokens", 0),
+                              not given.get("full_mode", True))}
+
+
+@outcome_of("metric_compare")
+def metric_compare(given, _):
+    name, a, b = given["metric"], number(given["a"]), number(given["b"])
+    forth, back = orders_before(name, a, b), orders_before(name, b, a)
+    return {"a_less_b": forth, "a_value_less_b": forth, "b_less_a": back, "equal": not forth and not back}
+
+
+@outcome_of("filter_single")
+def filter_single(given, _):
+    candidates, spec = candidates_of([given["instance"]]), filter_spec(given["filter"])
+    strict = filtered(candidates, [spec], [0]) == []
+    return {"filtered_out": strict, "needs_failover": bool(candidates.array["needs_failover"][0]),
+            "skip_when_fallback": spec.name == "metric" and spec.skip_in_fallback}
+
+
+def check_domain(given):
+    """Refuse what TOML would refuse."""
+    convert({"name": "failover", "failover_domain": given["failover_domain"]}, FilterSpec)
+
+
+@outcome_of("filter_global")
+def filter_global(given, _):
+    check_domain(given["filter"])
+    ordered, _ = indexed(given["instances"])
+    kept = filtered(candidates_of(given["instances"]), [filter_spec(given["filter"])], range(len(ordered)))
+    return {"filtered_out": [each["id"] for i, each in enumerate(ordered) if i not in kept]}
+
+
+@outcome_of("filter_pipeline")
+def filter_pipeline(given, _):
+    ordered, _ = indexed(given["instances"])
+    candidates = candidates_of(given["instances"])
+    specs = [filter_spec(each) for each in (*given.get("single", ()), *given.get("global", ()))]
+    kept = filtered(candidates, specs, range(len(ordered)), given.get("fallback", False))
+    return {"remaining": [ordered[i]["id"] for i in kept],
+            "needs_failover": [each["id"] for i, each in enumerate(ordered) if candidates.array["needs_failover"][i]]}
+
+
+@outcome_of("selector")
+def selector(given, _):
+    ordered, index = indexed(given["instances"])
+    candidates = candidates_of(given["instances"], given.get("profiling"))
+    chosen = selected(candidates, selector_spec(given["selector"]), range(len(ordered)), given.get("fallback", False),
+                      index.get(given["selector"].get("last_selected"), -1))
+    return {"selected": ordered[chosen]["id"] if chosen >= 0 else None}
+
+
+@outcome_of("dispatch")
+def dispatch(given, upstream_compat):
+    scheduler = Scheduler(given, upstream_compat)
+    request, held = given["request"], given.get("kvs_hits")
+    tokens, repeat = request["prompt_num_tokens"], given.get("repeat", 1)
+    parameters, found = scheduler.parameters, []
+    for turn in range(repeat):
+        name = f"{request['id']}-{turn}" if repeat > 1 else request["id"]
+        scheduler.rows[name] = turn
+        if turn:
+            scheduler.candidates.begin_at(NOW_NS)
+        if parameters.enable_cache_aware_scheduling and tokens >= max(1, parameters.cache_aware_min_tokens):
+            holders = [{scheduler.index[each] for each in chunk if each in scheduler.index} for chunk in held or ()]
+            note_holders(scheduler.candidates, holders, parameters.kvs_chunk_size, tokens, upstream_compat)
+        chosen = scheduler.dispatcher.dispatch(request["mode"], request.get("stage"), turn, tokens)
+        found.append([None if each is None else scheduler.ordered[each]["id"] for each in chosen])
+    names = [each["id"] for each in scheduler.ordered]
+    outcome = {"selected": found, "metrics_last": {name: scheduler.metrics_of(name) for name in names},
+               "ctx_after": {name: scheduler.context_of(name) for name in names}}
+    if scheduler.dispatcher.account is not None:
+        outcome["local_account_after"] = {name: scheduler.account_of(name) for name in names}
+    return outcome
+
+
+@outcome_of("reserved_election")
+def reserved_election(given, _):
+    ordered, _ = indexed(given["instances"])
+    candidates = candidates_of(given["instances"])
+    reserve_all(candidates)
+    return {name: next((ordered[i]["id"] for i, each in enumerate(candidates.array["reserved"])
+                        if each == INFER_TYPES.index(name)), "") for name in ("prefill", "decode")}
+
+
+def trimmed(name):
+    """Return what is left of a request id in a status, where it may carry the name of an endpoint and a suffix."""
+    for prefix in ("cmpl-", "chatcmpl-"):
+        if name.startswith(prefix):
+            name = name[len(prefix):]
+            break
+    return name.partition("+")[0] if "+" in name else name.rpartition("-")[0] or name
+
+
+@outcome_of("local_account")
+def local_account(given, upstream_compat):
+    ordered, index = indexed(given["instances"])
+    candidates, rows = Candidates(len(ordered)), {}
+    account = LocalAccount(len(ordered), 64, candidates, is_cache_aware=given["cache_aware"], leaks=upstream_compat,
+                           staleness_s=given["request_local_account_staleness_seconds"])
+    states = []
+    for op in given["ops"]:
+        apply_account_op(op, account, candidates, index, rows)
+        states.append({
+            "instances": {name: account_state(account, candidates, i, rows) for name, i in index.items()},
+            "reverse_index": {name: sorted(ordered[i]["id"] for i in account.replicas_of(row))
+                              for name, row in rows.items() if account.replicas_of(row)}})
+    return {"after_each_op": states}
+
+
+def apply_account_op(op, account, candidates, index, rows):
+    replica, row = index.get(op.get("instance")), rows.setdefault(op["request"], len(rows)) if "request" in op else None
+    if op["op"] == "add":
+        account.note_sent(row, replica, op["infer_type"], op["num_tokens"], op["prefix_hit_tokens"])
+    elif op["op"] == "revert_prefill":
+        account.note_reverted(row, replica)
+    elif op["op"] == "remove":
+        account.note_left(row)
+    elif op["op"] == "forget_instance":
+        account.note_gone(replica)
+    else:
+        candidates.array["waiting_prefill_tokens"][replica] = op.get("num_uncomputed_tokens_all_waiting_prefills", 0)
+        shown = [[rows.get(each, rows.get(trimmed(each), -1)) for each in op.get(key, ())]
+                 for key in ("recent_waiting_requests", "waiting_requests")]
+        account.note_status(replica, *shown, 10**6 * op.get("now_offset_ms", 0))
+
+
+def account_state(account, candidates, replica, rows):
+    values, ids = candidates.array[replica], {row: name for name, row in rows.items()}
+    state = {flag: int(values[field]) for flag, field in ACCOUNT_FIELDS.items()}
+    state["status_num_uncomputed_tokens_all_waiting_prefills"] = int(values["waiting_prefill_tokens"])
+    state["requests"] = {
+        ids[row]: {"infer_type": role, "num_tokens": tokens, "num_uncomputed_tokens": uncomputed, "found_in_cms": seen}
+        for row, (role, tokens, uncomputed, seen) in account.dispatches(replica).items()}
+    return state
+
+
+@outcome_of("lrs")
+def lrs(given, _):
+    numbers = {kind: {name: i for i, name in enumerate(sorted({op[kind] for op in given["ops"] if kind in op}))}
+               for kind in ("instance", "gateway", "request")}
+    state, states = LiteState(max(1, len(numbers["instance"])), max(1, len(numbers["request"]))), []
+    for op in given["ops"]:
+        replica, gateway, row = (numbers[kind].get(op.get(kind)) for kind in ("instance", "gateway", "request"))
+        steps = {
+            "add_instance": lambda: state.register_replica(replica, op["version"]),
+            "remove_instance": lambda: state.deregister_replica(replica),
+            "add_gateway": lambda: state.register_gateway(gateway),
+            "remove_gateway": lambda: state.deregister_gateway(gateway),
+            "allocate": lambda: state.note_sent(row, replica, gateway, op["num_tokens"]),
+            "update": lambda: state.note_tokens(row, replica, gateway, op["num_tokens"]),
+            "prefill_done": lambda: state.note_prefilled(row, replica, gateway),
+            "release": lambda: state.note_left(row, replica),
+        }
+        error = False
+        try:
+            steps[op["op"]]()
+        except KeyError:
+            error = True
+        counts = {name: state.counts_of(i) for name, i in numbers["instance"].items()}
+        names = ("num_requests", "num_tokens", "num_waiting_requests", "num_waiting_tokens")
+        states.append({"error": error, "instances": {name: dict(zip(names, each, strict=True))
+                                                     for name, each in counts.items() if each is not None}})
+    return {"after_each_op": states}
+
+
+@outcome_of("hash")
+def hashes(given, _):
+    try:
+        keys = chunk_keys(given["tokens"], given["chunk_size"], given["algo"], given["save_unfull_chunk"])
+    except ValueError:
+        return {"error": True, "hashes": None}
+    return {"error": False, "hashes": keys}
+
+
+@outcome_of("prefix_hits")
+def prefix_hits(given, upstream_compat):
+    ordered, index = indexed(given["instances"])
+    candidates, tokens = candidates_of(given["instances"]), given["prompt_num_tokens"]
+    holders = [{index[each] for each in chunk if each in index} for chunk in given["kvs_hits"]]
+    note_holders(candidates, holders, given["chunk_size"], tokens, upstream_compat)
+    return {each["id"]: {"prefix_hit_tokens": int(row["hit_tokens"]), "prefix_miss_tokens": int(row["miss_tokens"]),
+                         "prefix_hit_ratio": int(row["hit_tokens"]) / tokens if tokens else 0}
+            for each, row in zip(ordered, candidates.array, strict=True)}
+
+
+def value_or_error(value):
+    return "error" if value is None else value
+
+
+@outcome_of("interpolation")
+def interpolation(given, _):
+    table = ProfileTable(given["samples"])
+    return {"values": [value_or_error(table.value(*query)) for query in given["queries"]]}
+
+
+@outcome_of("latency_tpot")
+def latency_tpot(given, _):
+    _, tpot = profile_tables(given["profiling"])
+    return {"values": [value_or_error(tpot.decode_ms(*query)) for query in given["queries"]]}
+
+
+@outcome_of("latency_ttft")
+def latency_ttft(given, _):
+    ttft, tpot = profile_tables(given["profiling"])
+    found = []
+    for tokens, sequences, texts, chunk in given["queries"]:
+        decode_ms = tpot.decode_ms(sequences, texts)
+        found.append(value_or_error(None if decode_ms is None else ttft.prefill_ms(tokens, chunk, decode_ms)))
+    return {"values": found}
+
+
+@outcome_of("quadratic")
+def quadratic(given, _):
+    predictor = OnlinePredictor(given["warmup"])
+    for tokens, duration_ms in given["samples"]:
+        predictor.learn(tokens, duration_ms)
+    ready = predictor.refit()
+    return {"fit_error": False, "ready": ready, "values": [
+        predictor.duration_ms(each[0]) if ready else "error" for each in given["queries"]]}
+
+
+@outcome_of("prefill_progress")
+def prefill_progress(given, upstream_compat):
+    scheduler = Scheduler({
+        "flags": {"enable-predictor-enhanced-scheduling": True, "max-num-batched-tokens": given["max_num_batched_tokens"],
+                  "num-predictor-warmup-samples": len(given["predictor_samples"])},
+        "instances": [given["instance"] | {"infer_type": "prefill"}],
+        "predictor_samples": given["predictor_samples"]}, upstream_compat)
+    scheduler.dispatcher.dispatch("pd_staged", "prefill", 0, 0)
+    computed = int(scheduler.candidates.array["predicted_tokens"][0])
+    backlog = value_of(scheduler.candidates, "all_prefills_tokens_num", 0)
+    return {"all_prefills_tokens_num": backlog + computed, "num_computed_prefill_tokens_predicted": computed,
+            "num_computed_prefill_tokens_predicted_approx": computed}
+
+
+@outcome_of("verify_config")
+def verify_config(given, upstream_compat):
+    parameters = coerce(parameters_of(given["flags"], upstream_compat))
+    keys = [f"dispatch-{kind}-load-metric" for kind in ("decode", "neutral", "prefill")] + [
+        "enable-adaptive-pd", "enable-cache-aware-scheduling", "enable-instance-status-local-account",
+        "enable-predictor-enhanced-scheduling"]
+    found = {key: getattr(parameters, FLAGS.get(key, key.replace("-", "_"))) for key in keys}
+    # Nobody reads it upstream, and here it is the presence of a table.
+    return found | {"enable-rescheduling": given["flags"].get("enable-rescheduling", False)
+                    and parameters.mode == "full"}
+
+
+@outcome_of("resched_selector")
+def resched_selector(given, _):
+    ordered, index = indexed(given["instances"])
+    one = given["selector"]
+    pairs = pairs_of(candidates_of(given["instances"]), one["type"], [index[each] for each in one["src"]],
+                     [index[each] for each in one["dst"]], next(iter(one.get("metric_names", ())), None),
+                     one.get("scope") == "unit", one.get("force_higher_to_lower", True))
+    return {"pairs": [[ordered[a]["id"], ordered[b]["id"]] for a, b in pairs]}
+
+
+@outcome_of("reschedule")
+def reschedule(given, _):
+    ordered, _ = indexed(given["instances"])
+    rescheduler = LlumnixRescheduler.over(candidates_of(given["instances"], given.get("profiling")),
+                                          rescheduler_parameters(given["flags"]))
+    return {"pairs": [{"src": ordered[source]["id"], "dst": ordered[destination]["id"], "trigger_policy": policy,
+                       "rule": rule, "order": order, "value": value}
+                      for source, destination, policy, rule, order, value in rescheduler.decided(NOW_NS)]}
+
+
+def rescheduler_parameters(flags):
+    keys = {}
+    for flag, value in flags.items():
+        if flag == "scheduling-policy":
+            continue
+        key = FLAGS.get(flag, flag.replace("-", "_")).removeprefix("rescheduling_")
+        keys[key] = value.split(",") if key == "policies" else value
+    return LlumnixReschedulerParameters(**keys)
+
+
+@outcome_of("migration_select")
+def migration_select(given, _):
+    moving = set(given["already_migrating"])
+    requests = [*((each, True) for each in given["running"]), *((each, False) for each in given["waiting"])]
+    rows = [(i, each["prompt"] + each["output"], each["output"], is_running, each["id"] in moving)
+            for i, (each, is_running) in enumerate(requests)]
+    chosen = selected_requests(given["rule"], given["order"], given["value"], rows,
+                               given["num_gpu_blocks"] * given["block_size"])
+    return {"selected": [requests[i][0]["id"] for i in chosen]}
+
+
+def test_domains_are_those_of_upstream():
+    assert FAILOVER_DOMAINS == ("instance", "node", "instance-unit", "node-unit")

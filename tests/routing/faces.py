@@ -1,0 +1,86 @@
+"""Routers and scorers on a plain view, whose replicas a test describes itself."""
+from dataclasses import dataclass
+
+import numpy as np
+
+from simulator import registry
+from simulator.domain import records
+from simulator.kv.content import Content
+from simulator.routing.base import RoutingContext
+from simulator.signals.view import View
+from simulator.workload.base import Workload
+
+
+@dataclass(frozen=True)
+class Context(RoutingContext):
+    scorers: tuple = ()         # (class, weight, parameters)
+
+
+def workload(prompts, **columns):
+    """Return requests one second apart.
+
+    prompts : for each request its tokens, or its pieces [(name of a stream or "" for its own, tokens)].
+    columns : fields of demands.
+    """
+    count = len(prompts)
+    pieces = [[("", prompt)] if isinstance(prompt, int) else prompt for prompt in prompts]
+    requests = np.zeros(count, records.REQUEST)
+    requests["arrival_ns"] = np.arange(count) * 10**9
+    requests["prompt_tokens"] = [sum(tokens for _, tokens in each) for each in pieces]
+    demands = np.zeros(count, records.DEMAND)
+    for field in ("deadline_ns", "slo_class", "tenant", "session", "model", "adapter"):
+        demands[field] = columns.get(field, -1)
+    names, segments = {}, []
+    for row, each in enumerate(pieces):
+        demands["segments_begin"][row] = len(segments)
+        if any(name for name, _ in each):
+            demands["num_segments"][row] = len(each)
+            segments += [(records.named_stream(names.setdefault(name, len(names))) if name
+                          else records.own_stream(row), tokens) for name, tokens in each]
+    return Workload(requests=requests, demands=demands, outcomes=np.zeros(count, records.OUTCOME),
+                    segments=np.array(segments, records.SEGMENT), request_ids=np.arange(count))
+
+
+def view_of(num_replicas=3, **fields):
+    """Return a view; `fields`: of states or accounts, one value a replica."""
+    view = View(num_replicas)
+    tell(view, **fields)
+    return view
+
+
+def tell(view, **fields):
+    """Change fields of states or accounts."""
+    for name, values in fields.items():
+        array = view.state_array if name in view.state_array.dtype.names else view.account_array
+        array[name] = values
+    view.touch()
+
+
+def context_of(view, requests, scorers=(), **options):
+    """Return what routers and scorers are built with; `scorers`: (class, weight, parameters)."""
+    return Context(view=view, workload=requests, content=Content(requests), scorers=tuple(scorers), **options)
+
+
+def router_of(name, view, requests=None, scorers=(), seed=0, **parameters):
+    """Return a router by name; `scorers`: (name, weight, parameters as dict)."""
+    requests = requests or workload([100] * 10)
+    chosen = [(registry.load("scorer", each), weight, registry.load("scorer", each).Parameters(**keys))
+              for each, weight, keys in scorers]
+    policy = registry.load("router", name)
+    return policy(policy.Parameters(**parameters), context_of(view, requests, chosen, seed=seed))
+
+
+def scorer_of(name, view, requests=None, **parameters):
+    """Return a scorer by name."""
+    kind = registry.load("scorer", name)
+    return kind(kind.Parameters(**parameters), context_of(view, requests or workload([100] * 10)))
+
+
+def send(router, row, now_ns=0):
+    """Route a request and note that it was sent there; return the replica."""
+    replica = router.choose_replica(row, now_ns)
+    if replica >= 0:
+        router.view.account_array["in_flight"][replica] += 1
+        router.view.touch(replica)
+        router.note_sent(row, replica, now_ns)
+    return replica

@@ -1,0 +1,69 @@
+"""The reader of BLIS's TraceV2 files, for `[workload] format = "support.blis_trace:BlisTrace"`.
+
+Source of the format and of the priorities: inference-sim (BLIS) at f90a1e3a, sim/workload/tracev2.go, sim/slo.go.
+"""
+import csv
+
+import numpy as np
+
+from simulator.domain import records
+from simulator.workload.columns import Columns, Prompts
+from simulator.workload.limits import MISSING
+
+URGENCY = {"critical": 0, "standard": 1, "": 1, "batch": 5, "sheddable": 6, "background": 7}    # lower goes first
+LABELS = {"slo_class": "slo_class", "tenant": "tenant_id", "model": "model"}                    # ours: BLIS's
+
+
+class BlisTrace:
+    """The reader of BLIS's traces; prompts are the prefix of their group, as long as its first row says, and a rest."""
+
+    def __init__(self, parameters=None):
+        pass
+
+    def read(self, path, data):
+        """Return the requests of a file that holds `data`, in file order."""
+        rows = list(csv.DictReader(data.decode().splitlines()))
+        arrival_us = _numbers(rows, lambda row: int(row["send_time_us"]) or int(row["arrival_time_us"]))
+        deadline_us = _numbers(rows, lambda row: int(row["deadline_us"]))
+        own, shared, groups = _lengths(rows)
+        return Columns(
+            arrival_ns=1000 * arrival_us, prompt_tokens=own + shared,
+            output_tokens=_numbers(rows, lambda row: int(row["output_tokens"])),
+            request_ids=[f"request_{row['request_id']}" for row in rows],
+            priority=_numbers(rows, lambda row: URGENCY.get(row["slo_class"], URGENCY[""])),
+            timeout_ns=np.where(deadline_us > 0, 1000 * (deadline_us - arrival_us), MISSING),
+            labels={ours: _label(rows, theirs) for ours, theirs in LABELS.items()},
+            prompts=_prompts(own, shared, groups))
+
+
+def _lengths(rows):
+    """Return the own and the shared tokens of each prompt, and the numbers of the groups that share them."""
+    lengths, own, shared = {}, [], []
+    for row in rows:
+        group = row["prefix_group"]
+        lengths.setdefault(group, int(row["prefix_length"]) if group else 0)
+        served = 0 if group else int(row["server_input_tokens"])
+        own.append(served or int(row["input_tokens"]))
+        shared.append(lengths[group])
+    numbers = {group: number for number, group in enumerate(lengths)}
+    return np.array(own), np.array(shared), [numbers[row["prefix_group"]] for row in rows]
+
+
+def _prompts(own, shared, groups):
+    counts, streams, tokens = [], [], []
+    for row, group in enumerate(groups):
+        pieces = [(records.named_stream(group), shared[row]), (records.own_stream(row), own[row])]
+        pieces = [piece for piece in pieces if piece[1] > 0]
+        counts.append(len(pieces))
+        streams += [stream for stream, _ in pieces]
+        tokens += [length for _, length in pieces]
+    return Prompts(*(np.array(each, dtype=np.int64) for each in (counts, streams, tokens)))
+
+
+def _label(rows, column):
+    names = sorted({row[column] for row in rows} - {""})
+    return _numbers(rows, lambda row: names.index(row[column]) if row[column] else -1), names
+
+
+def _numbers(rows, read):
+    return np.array([read(row) for row in rows], dtype=np.int64)
