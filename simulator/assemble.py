@@ -8,6 +8,7 @@ from simulator import registry
 from simulator.admission.gateway_queue import GatewayQueue
 from simulator.config.experiment import Experiment
 from simulator.config.huggingface import read_config
+from simulator.domain import records
 from simulator.domain.deployment import Deployment
 from simulator.domain.facts import load_accelerator, load_model, load_node
 from simulator.domain.host import HostParameters
@@ -17,7 +18,11 @@ from simulator.domain.slo_classes import by_name
 from simulator.engine.build import build as build_cluster
 from simulator.engine.plan import ClusterPlan, Front, Hooks, Pool
 from simulator.engine.recorder import Recorder
+from simulator.engine.row_stream import RowStream
+from simulator.engine.sampler import Sampler
+from simulator.engine.tracer import DecisionTracer
 from simulator.errors import InputErrors, KeyFault, collect_faults
+from simulator.results.cluster import PoolFacts
 from simulator.workload.base import Workload
 from simulator.workload.load import load as load_workload
 
@@ -78,14 +83,15 @@ def build(experiment: Experiment, workload, sink, monitor=None):
     """Return the Cluster of an experiment.
 
     workload : what `prepare` returned; its `requests` will be written to.
-    sink : takes rows while the cluster runs; says with `wants_iterations` and `wants_tokens` which.
+    sink : takes rows while the cluster runs; says with `wants_iterations` and so on which.
     monitor : called as `monitor(clock_ns, finished) -> bool` every few milliseconds; True stops the run.
     """
     plan = ClusterPlan(
         tuple(_pool(pool) for pool in experiment.all_pools()), _front(experiment),
         fast_forward=experiment.engine.fast_forward, seed=experiment.seed,
         horizon_ns=None if math.isinf(experiment.horizon_s) else round(experiment.horizon_s * 1e9),
-        keeps_journeys=_has_a_gate(experiment.cluster))
+        keeps_journeys=_has_a_gate(experiment.cluster),
+        operations=_sampler(experiment, sink), tracer=_tracer(experiment, sink))
     recorder = Recorder(sink, sink.wants_iterations, sink.wants_tokens)
     return build_cluster(workload, plan, Hooks(recorder, monitor))
 
@@ -98,7 +104,7 @@ def _pool(pool) -> Pool:
         scheduler=registry.load("scheduler", engine.scheduler), parameters=engine.parameters, latency=model,
         num_gpu_blocks=site.num_gpu_blocks, block_size=engine.block_size, max_model_len=site.max_model_len,
         enable_prefix_caching=engine.enable_prefix_caching, host=host_times(pool, model), name=pool.name,
-        replicas=topology.replicas if pool.replicas is None else pool.replicas, max_replicas=pool.max_replicas,
+        replicas=_num_replicas(pool), max_replicas=pool.max_replicas,
         model=pool.serves, infer_type=pool.infer_type, nodes_per_unit=pool.nodes_per_unit,
         replicas_per_node=max(load_node(topology.node).num_accelerators // gpus, 1) if topology.node else 1)
 
@@ -111,9 +117,43 @@ def _front(experiment: Experiment) -> Front:
         admission=None if admission.policy == "always" else registry.load("admission", admission.policy),
         admission_parameters=admission.parameters,
         queue=None if cluster.gateway_queue is None else GatewayQueue, queue_parameters=cluster.gateway_queue,
-        classes=by_name(experiment.slo.classes),
+        classes=by_name(experiment.slo.classes), make=_make,
         snapshot_interval_ns=round(routing.snapshot_refresh_interval_s * 1e9),
+        cache_delay_ns=round(routing.cache_signal_delay_s * 1e9),
         admission_latency_ns=round(admission.latency_s * 1e9), routing_latency_ns=round(routing.latency_s * 1e9))
+
+
+def _sampler(experiment: Experiment, sink) -> tuple:
+    """Return what looks at the replicas again and again, as an operation of the plan; none where nobody asked."""
+    if not sink.wants_samples:
+        return ()
+    rows, period_ns = RowStream(records.SAMPLE, sink.samples), max(round(experiment.output.replica_samples_s * 1e9), 1)
+    sink.pending.append(rows.flush)
+    return (lambda fleet, entrances, plan: Sampler(fleet, period_ns, rows),)
+
+
+def _tracer(experiment: Experiment, sink):
+    """Return what writes routing decisions down, as a plan has it; None where nobody asked."""
+    if not sink.wants_decisions:
+        return None
+    decisions, candidates = RowStream(records.DECISION, sink.decisions), RowStream(records.CANDIDATE, sink.candidates)
+    sink.pending += [decisions.flush, candidates.flush]
+    return lambda view, index: DecisionTracer(view, index, experiment.output.decisions, decisions, candidates)
+
+
+def pools_of(experiment: Experiment) -> tuple[PoolFacts, ...]:
+    """Return what a summary says of each pool; empty where the experiment has none."""
+    return tuple(PoolFacts(pool.name, max(_num_replicas(pool), pool.max_replicas or 0), pool.cost_per_hour)
+                 for pool in experiment.pools)
+
+
+def _num_replicas(pool) -> int:
+    return pool.topology.replicas if pool.replicas is None else pool.replicas
+
+
+def _make(kind: str, section, context):
+    """Return the policy that a nested table chooses."""
+    return registry.load(kind, getattr(section, registry.KINDS[kind].key))(section.parameters, context)
 
 
 def _has_a_gate(cluster) -> bool:

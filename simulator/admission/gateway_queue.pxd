@@ -19,7 +19,8 @@ cdef enum OfferOutcome:
 
 
 cdef struct Entry:              # 16 bytes a row
-    int64_t place               # in the order of offers, from 1; or ABSENT, or IN_FLIGHT
+    int64_t place               # 0: it does neither; > 0: it waits; < 0: it is in flight and may be recalled. Its size
+                                # grows with each offer and each sending
     int64_t offered_ns
 
 
@@ -78,7 +79,7 @@ cdef class GatewayQueue:
     cdef int32_t _num_lines
     cdef Band* _bands                   # [band] the most urgent first; behind them one of all lines
     cdef int32_t _num_bands
-    cdef int64_t _places                # given so far
+    cdef int64_t _places                # counted so far
 
     cdef TenantFlows _flows             # the same rows by tenant; None without fairness
 

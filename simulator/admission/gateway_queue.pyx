@@ -23,10 +23,6 @@ cdef enum Shedding:
     SHEDDABLE = 1
     LOWEST = 2
 
-cdef enum:
-    ABSENT = 0                  # places of rows that do not wait
-    IN_FLIGHT = -1
-
 ORDERS = ("fifo", "priority", "slo_deadline")
 SHEDDING = ("none", "sheddable", "lowest")
 
@@ -140,7 +136,7 @@ cdef class GatewayQueue:
         return row
 
     cdef bint remove(self, int32_t row) noexcept nogil:
-        if self._entries[row].place <= ABSENT:
+        if self._entries[row].place <= 0:
             return False
         self._take(row)
         return True
@@ -170,21 +166,22 @@ cdef class GatewayQueue:
 
     cdef int sent(self, int32_t row, int64_t now_ns) except -1 nogil:
         cdef int32_t line = self._line_of[self._classes.class_of(row)]
-        if self._recalls and self._classes.is_sheddable(row) and self._entries[row].place == ABSENT:
-            self._entries[row].place = IN_FLIGHT
+        if self._recalls and self._classes.is_sheddable(row) and self._entries[row].place == 0:
+            self._places += 1
+            self._entries[row].place = -self._places
             self._links.push_back(&self._lines[line].in_flight, row)
         return 0
 
     cdef int left(self, int32_t row, int64_t now_ns) except -1 nogil:
-        if self._entries[row].place == IN_FLIGHT:
-            self._entries[row].place = ABSENT
+        if self._entries[row].place < 0:
+            self._entries[row].place = 0
             self._links.remove(&self._lines[self._line_of[self._classes.class_of(row)]].in_flight, row)
         return 0
 
     cdef void _take(self, int32_t row) noexcept nogil:
         cdef int32_t line = self._line_of[self._classes.class_of(row)]
         cdef int32_t band = self._lines[line].band
-        self._entries[row].place = ABSENT
+        self._entries[row].place = 0
         self._links.remove(&self._lines[line].waiting, row)
         self._bands[band].size -= 1
         self.size -= 1
@@ -209,14 +206,17 @@ cdef class GatewayQueue:
 
     cdef int32_t _recallable(self) noexcept nogil:
         # The row that was sent last of the lowest priority in flight, if one of priority >= 0 waits; -1: none.
-        cdef int32_t band = 0, i = self._num_lines - 1
+        cdef int32_t band = 0, i = self._num_lines - 1, row, latest = -1
         while band < self._num_bands and self._bands[band].priority >= 0 and self._bands[band].size == 0:
             band += 1
         if band == self._num_bands or self._bands[band].priority < 0:
             return -1
-        while i >= 0 and self._lines[i].in_flight.tail == NONE:
+        while i >= 0 and (latest < 0 or self._lines[i].band == band):
+            row = self._lines[i].in_flight.tail
+            if row != NONE and (latest < 0 or self._entries[row].place < self._entries[latest].place):
+                latest, band = row, self._lines[i].band
             i -= 1
-        return self._lines[i].in_flight.tail if i >= 0 else -1
+        return latest
 
     cdef int32_t _open_band(self, double saturation) noexcept nogil:
         # The first band with rows, unless saturation holds it or one above it; -1: none. Bands count as soon as a

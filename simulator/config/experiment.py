@@ -18,7 +18,7 @@ LAST_SECOND = 9e9       # the clock, int64 nanoseconds, ends soon after
 
 Count = Annotated[int, Meta(ge=1, le=2**20)]
 BoundMs = Annotated[float, Meta(gt=0)]
-Weight = Annotated[float, Meta(ge=0, le=1e9)]
+Weight = Annotated[float, Meta(ge=0, le=1e9, extra={"unit": "weight"})]
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -118,7 +118,7 @@ class Admission(Section, kw_only=True):
 
 
 class Scorer(Section, kw_only=True):
-    """One of the scores that a router adds up, [[cluster.routing.scorers]], with the scorer's own keys."""
+    """One of the scores that a router adds up, with the scorer's own keys."""
 
     name: Annotated[str, Meta(description="what is scored")]
     weight: Annotated[float, Meta(gt=0, description="the share of this score in the sum, in any unit")]
@@ -131,6 +131,8 @@ class Routing(Section, kw_only=True):
     policy: Annotated[str, Meta(description="which replica gets a request")] = "round_robin"
     snapshot_refresh_interval_s: Annotated[float, Meta(ge=0, le=1e6, description=(
         "age up to which the router's view of the replicas is reused; 0: always live"))] = 0.0
+    cache_signal_delay_s: Annotated[float, Meta(ge=0, le=1e6, description=(
+        "age up to which what the router saw of prefix caches is reused; 0: always live"))] = 0.0
     latency_s: Annotated[float, Meta(ge=0, le=1e6, description="the decision takes that long")] = 0.0
     scorers: Annotated[tuple[Scorer, ...], Meta(description=(
         "what a policy that scores replicas adds up; other policies ignore it"))] = ()

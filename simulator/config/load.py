@@ -57,7 +57,7 @@ def resolve(layers: Layers) -> Experiment:
 def resolved_toml(experiment: Experiment) -> str:
     """Write an experiment as TOML with every default filled in.
 
-    Reading it gives an equal experiment. A key without a value (no SLO, no speculation) is left out: TOML has no null.
+    Reading it gives an equal experiment. A key without a value (no SLO, no speculation, no pools) is left out.
     """
     return tomli_w.dumps(plain(experiment))
 
@@ -66,7 +66,8 @@ def plain(struct: msgspec.Struct) -> dict[str, Any]:
     """Return the TOML table of a Struct, the keys of a chosen class among them."""
     table = table_of(type(struct))
     values = {field.name: getattr(struct, field.name) for field in table.fields}
-    written = {name: plain_value(value) for name, value in values.items() if value is not None}
+    unused = {field.name for field in table.fields if field.default == () == values[field.name]}
+    written = {name: plain_value(value) for name, value in values.items() if value is not None and name not in unused}
     return written | plain(getattr(struct, table.choice)) if table.choice else written
 
 

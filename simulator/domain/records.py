@@ -49,6 +49,11 @@ DECISION = _record(
 CANDIDATE = _record(
     decision="i8", score="f8", rank="i4", replica="i4", waiting="i4", running="i4", in_flight="i4", used_blocks="i4",
     free_blocks="i4", spare="i4")
+LIFECYCLE = _record(time_ns="i8", replica="i4", state="i1", cause="i1", spare="i2")
+
+# What LIFECYCLE.state and LIFECYCLE.cause mean; see engine/lifecycle.pxd.
+STAGE_NAMES = ("off", "provisioning", "loading", "warming", "up", "draining", "slow", "cut_off", "down")
+LIFECYCLE_CAUSES = ("start", "scaling", "failure", "detection", "recovery", "reopening")
 
 
 def named_stream(code: int) -> int:

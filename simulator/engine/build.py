@@ -75,7 +75,8 @@ def build(workload, plan: ClusterPlan, hooks: Hooks) -> Cluster:
     departures = Departures(len(workload))
     gates = []
     for pool in plan.pools:
-        gates.append(Delivery(workload, hooks.recorder, pool.max_model_len, pool.host, departures, gates[0] if gates else None))
+        gates.append(Delivery(workload, hooks.recorder, pool.max_model_len, pool.host, departures,
+                              gates[0] if gates else None))
     shared = Shared(
         workload=workload, content=Content(workload), recorder=hooks.recorder, observer=hooks.observer,
         monitor=hooks.monitor, departures=departures, gate=gates[0], horizon_ns=plan.horizon_ns,
@@ -106,9 +107,10 @@ def _replicas(pool: Pool, plan: ClusterPlan, shared: Shared, delivery: Delivery,
     replicas = []
     for index in range(first, first + pool.places):
         context = ReplicaContext(
-            kv=pool.scheduler.kv_cache(parameters, memory), requests=workload.requests, demands=workload.demands, max_model_len=pool.max_model_len,
-            prompts_use_outputs=workload.prompts_use_outputs, enable_prefix_caching=pool.enable_prefix_caching,
-            fast_forward=plan.fast_forward, num_stages=pool.latency.num_stages)
+            kv=pool.scheduler.kv_cache(parameters, memory), requests=workload.requests, demands=workload.demands,
+            max_model_len=pool.max_model_len, prompts_use_outputs=workload.prompts_use_outputs,
+            enable_prefix_caching=pool.enable_prefix_caching, fast_forward=plan.fast_forward,
+            num_stages=pool.latency.num_stages)
         replicas.append(Replica(index, pool.scheduler(parameters, context), pool.latency, setup))
     return replicas
 
@@ -134,8 +136,8 @@ def _entrance(index: int, model: str | None, fleet: Fleet, plan: ClusterPlan, sh
                   for place, replica in enumerate(range(first, first + pool.places)) if pool.model == model]
         first += pool.places
         node += -(-pool.places // pool.replicas_per_node)
-    view = LiveView(len(seats), [fleet.replicas[seat[0]] for seat in seats], shared.workload,
-                    front.snapshot_interval_ns)
+    view = LiveView(len(seats), [fleet.replicas[seat[0]] for seat in seats], shared.workload, shared.content,
+                    (front.snapshot_interval_ns, front.cache_delay_ns))
     for i, (_, number, pool, node, place) in enumerate(seats):
         account = view.account_array[i]
         account["pool"], account["node"], account["unit"] = number, node, node // pool.nodes_per_unit
@@ -145,7 +147,10 @@ def _entrance(index: int, model: str | None, fleet: Fleet, plan: ClusterPlan, sh
     context = RoutingContext(view, shared.workload, shared.content, pool.block_size, plan.seed,
                              "routing" if index == 0 else f"routing {model}")
     router = front.router(front.router_parameters, context)
-    gate = AdmissionContext(view, shared.workload, front.classes)
+    if view.wants_caches:
+        view.watch_caches()
+    slots = sum(replica.scheduler.max_running for replica in view.replicas)
+    gate = AdmissionContext(view, shared.workload, front.classes, slots, front.make)
     admission = front.admission and front.admission(front.admission_parameters, gate)
     queue = front.queue and front.queue(front.queue_parameters, gate)
     tracer = plan.tracer and plan.tracer(view, index)

@@ -16,6 +16,7 @@ cdef class Cluster:
     cdef readonly list operations       # Operation
     cdef readonly object workload
     cdef readonly int64_t clock_ns      # of the last event; while draining, the end of the slice
+    cdef int32_t _num_entrances
     cdef void** _entrances              # the same objects, borrowed
     cdef void** _operations
     cdef int32_t _num_operations

@@ -54,6 +54,7 @@ cdef class Cluster:
         self.fleet = fleet
         self.entrances, self.operations = list(entrances), list(operations)
         self.workload = shared.workload
+        self._num_entrances = len(self.entrances)
         num_models = len(shared.workload.labels.get("model", ()))
         self._entrances = <void**>malloc(len(self.entrances) * sizeof(void*))
         self._entrance_of = <int32_t*>malloc((num_models + 1) * sizeof(int32_t))
@@ -132,11 +133,14 @@ cdef class Cluster:
         self._recorder.close()
         models = list({id(replica._latency): replica._latency for replica in self.replicas}.values())
         diagnosis = diagnose(self.replicas, self.workload, self._stopped)
-        diagnosis += [warning for model in models for warning in model.warnings()]
+        diagnosis += dict.fromkeys(warning for model in models for warning in model.warnings())
         cannot_go_on = any(replica.is_livelocked or replica.is_out_of_time for replica in self.replicas)
-        return Run(workload=self.workload, complete=not (self._stopped or cannot_go_on), clock_ns=self._end_of_time(),
-                   replicas=self._replica_table(), itl_ns=self._recorder.gaps, journeys=self._journeys,
-                   latency=models[0].provenance(), diagnosis=diagnosis)
+        run = Run(workload=self.workload, complete=not (self._stopped or cannot_go_on), clock_ns=self._end_of_time(),
+                  replicas=self._replica_table(), itl_ns=self._recorder.gaps, journeys=self._journeys,
+                  latency=models[0].provenance(), diagnosis=diagnosis)
+        for operation in self.operations:
+            operation.report(run)
+        return run
 
     # ---- the loop
 
@@ -185,6 +189,8 @@ cdef class Cluster:
                 (<Entrance>self._entrances[self.fleet.seats[i].entrance]).gone(row, now_ns)
             for i in range(self._num_operations):
                 (<Operation>self._operations[i]).gone(row, now_ns)
+        for i in range(self._num_entrances):
+            (<Entrance>self._entrances[i]).settle(now_ns)
         return 0
 
     cdef bint _is_over(self, int64_t now_ns) noexcept nogil:

@@ -14,7 +14,7 @@ from simulator.engine.recorder cimport Recorder
 cdef class Delivery:
     cdef readonly int64_t output_ns     # added to each observed token time, [latency.host] output_token_us
     cdef readonly int64_t gap_ns        # added once more for each token before: output_ns if it accumulates, else 0
-    cdef readonly int64_t completion_ns # from the last token to completion, [latency.host] completion_us
+    cdef readonly int64_t completion_ns     # from the last token to completion, [latency.host] completion_us
     cdef int64_t* last_token_ns         # [row] engine time of the last token; -1: none yet; of a group member: not kept
     cdef Request* _requests
     cdef const Outcome* _outcomes

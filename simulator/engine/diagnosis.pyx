@@ -24,7 +24,7 @@ def diagnose(replicas, workload, has_stopped):
         elif replica.is_out_of_time:
             messages.append(f"replica {replica.index}: an iteration would end after the last instant of the clock, "
                             "253 years; lower the prices of [latency]")
-        elif waiting and not has_stopped and replica.wake_ns == NEVER_NS:
+        elif waiting and not has_stopped and replica.wake_ns == NEVER_NS and not replica.is_halted:
             messages.append(_describe_stuck(replica, workload))
     return messages
 

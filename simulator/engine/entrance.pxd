@@ -22,6 +22,7 @@ cdef class Entrance:
     cdef Tracer _tracer                 # None: nobody wants to know why
     cdef int64_t _admission_ns          # the admission policy takes that long to decide
     cdef int64_t _routing_ns            # so does the router
+    cdef int64_t _owed                  # attempts to pass on a request, for those that left
     cdef bint _ticks                    # a tick of the gateway queue is under way
 
     # A request comes. Its further way may lead through events of the fleet.
@@ -44,13 +45,16 @@ cdef class Entrance:
     # A request has left a replica for good, or is taken off it to go elsewhere: the account no longer has it.
     cdef int left(self, int32_t row, int64_t now_ns) except -1 nogil
 
-    # It has left the cluster, from a replica.
+    # It has left the cluster, from a replica; when all that left at this instant are known, `settle` lets others pass.
     cdef int gone(self, int32_t row, int64_t now_ns) except -1 nogil
+    cdef int settle(self, int64_t now_ns) except -1 nogil
 
     # A replica may be routed to from now on, or no more.
     cdef int open(self, int32_t replica, int64_t now_ns) except -1 nogil
     cdef int close(self, int32_t replica, int64_t now_ns) except -1 nogil
 
     cdef int _pass_on(self, int32_t row, int64_t now_ns) except -1 nogil
-    cdef int _dispatch(self, int64_t now_ns) except -1 nogil
+    cdef int _offer(self, int32_t row, int64_t now_ns) except -1 nogil
+    cdef int _attempt(self, int64_t now_ns) except -1 nogil
+    cdef int _keep_ticking(self, int64_t now_ns) except -1 nogil
     cdef int _send(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil

@@ -59,13 +59,13 @@ cdef class Entrance:
             if replica >= 0:
                 if self._fleet.journeys != NULL:
                     self._fleet.journeys[row].admitted_ns = self._fleet.journeys[row].dispatched_ns = now_ns
+                self.router.sent(row, replica, now_ns)
                 return self.view.accounts[replica].replica
             cause = CAUSE_NO_REPLICA
         self._fleet.refuse(row, REJECTED, cause, now_ns)
         return -1
 
     cdef int admit(self, int32_t row, int64_t now_ns) except -1 nogil:
-        cdef int outcome
         if self._fleet.requests[row].status >= COMPLETED:       # its client gave up meanwhile; likewise below
             return 0
         if self.admission is not None and not self.admission.admit(row, now_ns):
@@ -74,25 +74,22 @@ cdef class Entrance:
             self._fleet.journeys[row].admitted_ns = now_ns
         if self.queue is None:
             return self._pass_on(row, now_ns)
-        outcome = self.queue.offer(row, now_ns)
-        if outcome == REFUSED:
+        return self._offer(row, now_ns)
+
+    cdef int return_to_gateway(self, int32_t row, int64_t now_ns) except -1 nogil:
+        self._fleet.requests[row].status = WAITING
+        self._fleet.requests[row].replica = -1
+        return self._pass_on(row, now_ns) if self.queue is None else self._offer(row, now_ns)
+
+    cdef int _offer(self, int32_t row, int64_t now_ns) except -1 nogil:
+        """Put a request into the gateway queue."""
+        if self.queue.offer(row, now_ns) == REFUSED:
             return self._fleet.refuse(row, REJECTED, CAUSE_QUEUE_FULL, now_ns)
         if self.queue.evicted >= 0:
             self._fleet.refuse(self.queue.evicted, REJECTED, CAUSE_SHED, now_ns)
         if self.queue.ttl_ns > 0:
             self._fleet.events.push(now_ns + self.queue.ttl_ns, EXPIRE, EXPIRE, self.index, row)
-        return self._dispatch(now_ns)
-
-    cdef int return_to_gateway(self, int32_t row, int64_t now_ns) except -1 nogil:
-        self._fleet.requests[row].status = WAITING
-        self._fleet.requests[row].replica = -1
-        if self.queue is None:
-            return self._pass_on(row, now_ns)
-        if self.queue.offer(row, now_ns) == REFUSED:
-            return self._fleet.refuse(row, REJECTED, CAUSE_QUEUE_FULL, now_ns)
-        if self.queue.evicted >= 0:
-            self._fleet.refuse(self.queue.evicted, REJECTED, CAUSE_SHED, now_ns)
-        return self._dispatch(now_ns)
+        return self._attempt(now_ns)
 
     cdef int _pass_on(self, int32_t row, int64_t now_ns) except -1 nogil:
         """Hand a request to the router."""
@@ -100,31 +97,27 @@ cdef class Entrance:
             return self.route(row, now_ns)
         return self._fleet.events.push(now_ns + self._routing_ns, ROUTE, ROUTE, self.index, row)
 
-    cdef int _dispatch(self, int64_t now_ns) except -1 nogil:
-        """Pass on from the gateway queue what may go."""
+    cdef int _attempt(self, int64_t now_ns) except -1 nogil:
+        """Pass on the next of the gateway queue, if it may go."""
         cdef int32_t row
-        if not self._ticks and self.queue.tick_ns > 0 and self.queue.size > 0:
-            self._ticks = True
-            self._fleet.push_tick(now_ns + self.queue.tick_ns, DISPATCH, self.index)
-        while self.queue.size > 0:
-            row = self.queue.next(now_ns)
-            if self.queue.recalled >= 0:
-                self._fleet.events.push(now_ns, RECALL, RECALL, self.index, self.queue.recalled)
-            if row < 0:
-                return 0
-            self._pass_on(row, now_ns)
-            if not self.queue.tries_on_departure:
-                return 0
-        return 0
+        self._keep_ticking(now_ns)
+        if self.queue.size == 0:
+            return 0
+        row = self.queue.next(now_ns)
+        if self.queue.recalled >= 0:
+            self._fleet.events.push(now_ns, RECALL, RECALL, self.index, self.queue.recalled)
+        return self._pass_on(row, now_ns) if row >= 0 else 0
+
+    cdef int _keep_ticking(self, int64_t now_ns) except -1 nogil:
+        if self._ticks or self.queue.tick_ns == 0 or self.queue.size == 0:
+            return 0
+        self._ticks = True
+        return self._fleet.push_tick(now_ns + self.queue.tick_ns, DISPATCH, self.index)
 
     cdef int tick(self, int64_t now_ns) except -1 nogil:
+        self._attempt(now_ns)
         self._ticks = False
-        if self.queue.size > 0:
-            self._dispatch(now_ns)
-        if not self._ticks and self.queue.size > 0:
-            self._ticks = True
-            self._fleet.push_tick(now_ns + self.queue.tick_ns, DISPATCH, self.index)
-        return 0
+        return self._keep_ticking(now_ns)
 
     cdef int route(self, int32_t row, int64_t now_ns) except -1 nogil:
         cdef int32_t replica
@@ -167,9 +160,14 @@ cdef class Entrance:
         return 0
 
     cdef int gone(self, int32_t row, int64_t now_ns) except -1 nogil:
-        self.left(row, now_ns)
-        if self.queue is not None and self.queue.tries_on_departure:
-            self._dispatch(now_ns)
+        if self.queue is not None:
+            self._owed += self.queue.tries_on_departure
+        return self.left(row, now_ns)
+
+    cdef int settle(self, int64_t now_ns) except -1 nogil:
+        while self._owed > 0:
+            self._owed -= 1
+            self._attempt(now_ns)
         return 0
 
     cdef int recall(self, int32_t row, int64_t now_ns) except -1 nogil:
@@ -197,7 +195,10 @@ cdef class Entrance:
             return 0
         account.is_routable, account.up_since_ns = True, now_ns
         self.view.mark(replica)
-        return self.router.opened(replica, now_ns)
+        if self.queue is not None:
+            self._owed += self.queue.tries_on_departure
+        self.router.opened(replica, now_ns)
+        return self.settle(now_ns)
 
     cdef int close(self, int32_t replica, int64_t now_ns) except -1 nogil:
         cdef ReplicaAccount* account = &self.view.accounts[replica]

@@ -3,14 +3,19 @@
 A snapshot is taken when somebody looks and the last one is as old as the interval, as BLIS does and as a scrape whose
 result is cached would; at first all states are empty, taken at time 0.
 """
-from libc.stdint cimport int8_t, int32_t, int64_t
-from libc.stdlib cimport calloc, free
+from libc.stdint cimport int8_t, int32_t, int64_t, uint64_t
+from libc.stdlib cimport calloc, free, realloc
+from libc.string cimport memcpy, memset
 cimport cython
 
 from simulator.core.clock cimport NEVER_NS
+from simulator.core.errors cimport out_of_memory
 from simulator.domain.request cimport Request
 from simulator.engine.observation cimport observe
 from simulator.engine.replica cimport Replica
+from simulator.kv.cache_log cimport CacheChange, CacheLog
+from simulator.kv.content cimport Content, Cursor
+from simulator.signals.holder_sets cimport HolderSets
 from simulator.signals.view cimport View
 
 
@@ -21,13 +26,17 @@ cdef class LiveView(View):
     num_replicas : of them.
     replicas : list of Replica; `account.replica` is set to their indexes.
     workload : lends its `requests`.
-    interval_ns : age up to which a snapshot of what replicas report is used again; 0: always live.
+    content : of its prompts.
+    delays_ns : ages up to which a snapshot of what replicas report, and what was seen of their prefix caches, is used
+        again; 0: always live.
     """
 
-    def __init__(self, num_replicas, replicas, workload, int64_t interval_ns):
+    def __init__(self, num_replicas, replicas, workload, Content content, delays_ns):
         cdef const Request[::1] requests = workload.requests
         cdef Replica replica
-        cdef int32_t i
+        cdef int32_t i, block_size
+        cdef int64_t cache_delay_ns
+        self._interval_ns, cache_delay_ns = delays_ns
         if len(requests):
             self._requests = &requests[0]
         self._replicas = <void**>calloc(num_replicas, sizeof(void*))
@@ -36,8 +45,14 @@ cdef class LiveView(View):
         if self._replicas == NULL or self._noted == NULL or self._is_noted == NULL:
             raise MemoryError()
         replicas = list(replicas)
-        self._owners = (replicas, workload)
-        self._interval_ns = interval_ns
+        block_size = replicas[0].scheduler.kv.block_size
+        self._replica_list, self._owners = replicas, workload
+        self._log = <void**>calloc(num_replicas, sizeof(void*))
+        self._matched = <int32_t*>calloc(num_replicas, sizeof(int32_t))
+        if self._log == NULL or self._matched == NULL:
+            raise MemoryError()
+        self._matched_row = -1
+        self._content, self._block_size, self._cache_delay_ns = content, block_size, cache_delay_ns
         for i, replica in enumerate(replicas):
             self._replicas[i] = <void*>replica
             self.accounts[i].replica = replica.index
@@ -47,6 +62,9 @@ cdef class LiveView(View):
         free(self._replicas)
         free(self._noted)
         free(self._is_noted)
+        free(self._log)
+        free(self._matched)
+        free(self._hashes)
 
     cdef int look(self, int64_t now_ns) except -1 nogil:
         cdef int32_t i
@@ -72,6 +90,71 @@ cdef class LiveView(View):
         self.mark(replica)
         return 0
 
+    @property
+    def replicas(self):
+        """The replicas that it shows, in order of their index here."""
+        return self._replica_list
+
+    # ---- prefix caches
+
+    def watch_caches(self):
+        """Follow the prefix caches from now on, before anything is in them."""
+        self._logs = [replica.scheduler.kv.follow() for replica in self._replica_list]
+        for i, log in enumerate(self._logs):
+            self._log[<int32_t>i] = <void*>log if log is not None else NULL
+        self._holders = HolderSets(self.num_replicas)
+
     cdef int32_t cached_blocks(self, int32_t replica, int32_t row, int64_t now_ns) except -1 nogil:
-        # one token more, so that the last block of the prompt counts too
-        return (<Replica>self._replicas[replica])._kv.lookup(row, self._requests[row].prompt_tokens + 1)
+        if self._holders is None:
+            return 0
+        self._see_caches(now_ns)
+        if row != self._matched_row:
+            self._match(row)
+        return self._matched[replica]
+
+    cdef int _see_caches(self, int64_t now_ns) except -1 nogil:
+        """Take in what came and went, unless the last look is recent enough."""
+        cdef CacheChange* change
+        cdef int32_t i
+        cdef int64_t j
+        if self._cache_delay_ns > 0:
+            if now_ns - self._caches_seen_ns < self._cache_delay_ns:
+                return 0
+            self._caches_seen_ns = now_ns
+        for i in range(self.num_replicas):
+            if self._log[i] == NULL or (<CacheLog>self._log[i]).size == 0:
+                continue
+            self._matched_row = -1
+            for j in range((<CacheLog>self._log[i]).size):
+                change = &(<CacheLog>self._log[i]).changes[j]
+                if change.is_there:
+                    self._holders.add(change.hash, i)
+                else:
+                    self._holders.remove(change.hash, i)
+            (<CacheLog>self._log[i]).size = 0
+        return 0
+
+    cdef int _match(self, int32_t row) except -1 nogil:
+        cdef int32_t num_blocks = min(
+            self._requests[row].prompt_tokens, self._content.public_tokens(row)) // self._block_size
+        cdef int32_t known = 0, i
+        cdef const uint64_t* first
+        cdef uint64_t* hashes
+        cdef Cursor cursor
+        if num_blocks > self._room:
+            hashes = <uint64_t*>realloc(self._hashes, 2 * num_blocks * sizeof(uint64_t))
+            if hashes == NULL:
+                return out_of_memory()
+            self._hashes, self._room = hashes, 2 * num_blocks
+        memset(&cursor, 0, sizeof(Cursor))
+        if num_blocks > 0:
+            first = self._content.first_hashes(row, self._block_size, &known)
+            known = min(known, num_blocks)
+            if known > 0:
+                memcpy(self._hashes, first, known * sizeof(uint64_t))
+                cursor = self._content.behind(row, self._block_size, self._hashes, known)
+        for i in range(known, num_blocks):
+            self._hashes[i] = self._content.advance(row, self._block_size, &cursor)
+        self._holders.match(self._hashes, num_blocks, self._matched)
+        self._matched_row = row
+        return 0

@@ -18,3 +18,6 @@ cdef class Operation:
 
     cdef int gone(self, int32_t row, int64_t now_ns) except -1 nogil:
         return 0
+
+    def report(self, run):
+        """Add to the Run what there is to tell when all is over."""

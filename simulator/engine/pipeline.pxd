@@ -44,14 +44,17 @@ cdef inline Batch* newest(Pipeline* pipeline) noexcept nogil:
 
 
 # Work out when the batch in vacant_place() executes. It counts as in flight only when num_in_flight is raised.
-cdef inline void time_batch(Pipeline* pipeline, Batch* batch, LatencyModel latency) noexcept nogil:
+# `pause_ns`: how long it takes without tokens; <= 0: as the model says.
+cdef inline void time_batch(Pipeline* pipeline, Batch* batch, LatencyModel latency, int64_t pause_ns) noexcept nogil:
     cdef int64_t free_ns = batch.start_ns       # when the accelerator is free
     if pipeline.num_stages > 1:
         pass_stages(pipeline, batch, latency)
         return
     if pipeline.num_in_flight > 0:
         free_ns = newest(pipeline).end_ns
-    batch.duration_ns = latency.iteration_ns(&batch.shape)
+    batch.duration_ns = pause_ns
+    if pause_ns <= 0 or batch.shape.num_sequences > 0:
+        batch.duration_ns = latency.iteration_ns(&batch.shape)
     batch.end_ns = free_ns + batch.duration_ns
 
 

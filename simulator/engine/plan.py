@@ -25,6 +25,7 @@ class Pool:
     model : label of the requests it serves; None: of all.
     infer_type : "neutral", "prefill" or "decode".
     replicas_per_node : how many share a node, and fail with it. nodes_per_unit : likewise.
+    cost_per_hour : of a replica, in any currency.
     """
 
     scheduler: type
@@ -42,6 +43,7 @@ class Pool:
     infer_type: str = "neutral"
     replicas_per_node: int = 1
     nodes_per_unit: int = 1
+    cost_per_hour: float = 0.0
 
     @property
     def places(self) -> int:
@@ -57,7 +59,9 @@ class Front:
     admission, admission_parameters : likewise an Admission; None: all requests are let in.
     queue, queue_parameters : likewise a GatewayQueue; None: there is none.
     classes : SLO classes by name.
+    make : builds what a nested table of admission or queue chooses, see `AdmissionContext`.
     snapshot_interval_ns : age up to which a snapshot of what replicas report is used again; 0: always live.
+    cache_delay_ns : age up to which what was seen of the prefix caches is used again; 0: always live.
     admission_latency_ns, routing_latency_ns : how long the decisions take.
     """
 
@@ -68,7 +72,9 @@ class Front:
     queue: type | None = None
     queue_parameters: Any = None
     classes: Any = None
+    make: Any = None
     snapshot_interval_ns: int = 0
+    cache_delay_ns: int = 0
     admission_latency_ns: int = 0
     routing_latency_ns: int = 0
 

@@ -26,6 +26,7 @@ cdef class Replica:
     cdef readonly int32_t index
     cdef readonly int64_t wake_ns           # when it must act next: an iteration ends, or work has come; NEVER_NS: idle
     cdef ReplicaRow row                     # statistics; the cluster adds those that the scheduler keeps
+    cdef readonly bint is_halted            # it stands still, see evacuation.pxd; requests that come only wait
     cdef readonly bint is_livelocked        # preempts for ever without sampling; it does not act any more
     cdef readonly bint is_out_of_time       # an iteration would end after the last instant of the clock
 
@@ -69,15 +70,12 @@ cdef class Replica:
 
     # What needs the GIL.
     cdef int _raise_latency_fault(self) except -1 nogil
-    cdef int _check(self) except -1 nogil
-    cdef int _observe_scheduled(self) except -1 nogil
-    cdef int _observe_ended(self) except -1 nogil
+    cdef int _observe(self, bint has_ended) except -1 nogil
 
     # An iteration begins.
     cdef int _begin(self, int64_t now_ns, int64_t horizon_ns) except -1 nogil
     cdef int _note_preemptions(self, Batch* batch, int64_t now_ns) except -1 nogil
     cdef int _note_starvation(self, Batch* batch) except -1 nogil
-    cdef bint _pauses(self, const Batch* batch) noexcept nogil
     cdef int _plan_run(self, Batch* batch, int64_t horizon_ns) except -1 nogil
     cdef int _await_end(self, int32_t slot) except -1 nogil
 
@@ -87,7 +85,8 @@ cdef class Replica:
     cdef int _end_at_start(self, Batch* batch) except -1 nogil
     cdef int _end_run(self, Batch* batch) except -1 nogil
     cdef int _record(self, const Batch* batch) except -1 nogil
-    # `ahead`: the batch is the one of so many iterations later. `is_in_progress`: clients may have given up while it ran; they get no token.
+    # `ahead`: it is the batch of so many iterations later. `is_in_progress`: clients may have given up while it ran and
+    # get no token.
     cdef int _sample_members(self, const Batch* batch, int32_t ahead, bint is_in_progress) except -1 nogil
     cdef int _collect_aborted(self) except -1 nogil
     cdef int _return(self, const Entry* entry, int64_t now_ns) except -1 nogil

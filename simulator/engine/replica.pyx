@@ -75,11 +75,12 @@ cdef class Replica:
         if refusal >= COMPLETED:
             self._delivery.leave(row, refusal, -1)
             return 0
-        request.enqueued_ns = now_ns
+        if request.scheduled_ns < 0:
+            request.enqueued_ns = now_ns
         self.scheduler.enqueue(row)
         if self._run.length > 1:
             self.wake_ns = cut_run(&self._run, now_ns)
-        elif self._pipeline.num_in_flight == 0 and self.wake_ns > now_ns:
+        elif self._pipeline.num_in_flight == 0 and self.wake_ns > now_ns and not self.is_halted:
             self.wake_ns = now_ns
         return 0
 
@@ -92,7 +93,7 @@ cdef class Replica:
         if request.status != RUNNING:
             self.scheduler.waiting.remove(row)
             self._delivery.leave(row, TIMED_OUT, -1)
-            if self._pipeline.num_in_flight == 0:
+            if self._pipeline.num_in_flight == 0 and not self.is_halted:
                 self.wake_ns = now_ns                   # it may have blocked the queue
             return 0
         add_row(&self._aborted, row)
@@ -121,11 +122,6 @@ cdef class Replica:
             self._latency.raise_if_failed()
         return 0
 
-    cdef int _check(self) except -1 nogil:
-        with gil:
-            self.check()
-        return 0
-
     def check(self):
         """Raise RuntimeError unless scheduler and heap agree; between iterations only."""
         self.scheduler.check()
@@ -133,14 +129,9 @@ cdef class Replica:
         if self.scheduler.grouping and self._finish.size != self.scheduler.num_members:
             raise RuntimeError(f"{self._finish.size} members end some time, {self.scheduler.num_members} run")
 
-    cdef int _observe_scheduled(self) except -1 nogil:
+    cdef int _observe(self, bint has_ended) except -1 nogil:
         with gil:
-            self._observer.scheduled(self)
-        return 0
-
-    cdef int _observe_ended(self) except -1 nogil:
-        with gil:
-            self._observer.ended(self)
+            (self._observer.ended if has_ended else self._observer.scheduled)(self)
         return 0
 
     cdef int _begin(self, int64_t now_ns, int64_t horizon_ns) except -1 nogil:
@@ -152,17 +143,14 @@ cdef class Replica:
                 self._note_preemptions(batch, now_ns)
             if self._observer is not None:
                 self._formed = batch
-                self._observe_scheduled()
-            if batch.shape.num_sequences == 0 and not self._pauses(batch):
+                self._observe(False)
+            if batch.shape.num_sequences == 0 and not self.scheduler.pauses(batch):
                 if batch.num_preempted == 0 or self._pipeline.num_in_flight > 0 or self.is_livelocked:
                     break
                 continue
-            time_batch(&self._pipeline, batch, self._latency)
+            time_batch(&self._pipeline, batch, self._latency, self.scheduler.pause_ns)
             if self._latency.has_failed():
                 return self._raise_latency_fault()
-            if batch.shape.num_sequences == 0 and self.scheduler.pause_ns > 0:
-                batch.duration_ns = self.scheduler.pause_ns
-                batch.end_ns = now_ns + batch.duration_ns
             if batch.end_ns > END_OF_CLOCK_NS:
                 self.is_out_of_time = True
                 break
@@ -183,11 +171,6 @@ cdef class Replica:
                 and self._observer is None):
             self._plan_run(batch, horizon_ns)
         return 0
-
-    cdef bint _pauses(self, const Batch* batch) noexcept nogil:
-        """Does an iteration of no tokens take time?"""
-        return (self.scheduler.pause_ns != 0
-                and batch.num_entries + batch.num_preempted + self.scheduler._running.size > 0)
 
     cdef int _end_at_start(self, Batch* batch) except -1 nogil:
         """Do now what an iteration brings; if nobody is left, the next may begin beside it."""
@@ -294,8 +277,9 @@ cdef class Replica:
         if batch.shape.num_samples > 0:
             self._fruitless = 0
         if SIM_DEBUG and (self.row.iterations < OFTEN_CHECKED or self.row.iterations % OFTEN_CHECKED == 0):
-            self._check()
-        return self._observe_ended() if self._observer is not None and batch.shape.num_sequences > 0 else 0
+            with gil:
+                self.check()
+        return self._observe(True) if self._observer is not None and batch.shape.num_sequences > 0 else 0
 
     cdef int _record(self, const Batch* batch) except -1 nogil:
         cdef int64_t time_ns = busy_ns(&self._pipeline, batch)

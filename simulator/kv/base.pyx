@@ -23,6 +23,16 @@ cdef class KVCache:
         if self._due == NULL:
             raise MemoryError()
 
+    def follow(self):
+        """Return a CacheLog of what enters and leaves the prefix cache from now on.
+
+        None: there is no prefix cache, or it cannot be followed.
+        """
+        return None
+
+    def forget(self):
+        """Forget what is cached, as a restart does; nothing is owned."""
+
     def __dealloc__(self):
         free(self._due)
         free(self._owned)

@@ -190,6 +190,13 @@ cdef class BlisKV(KVCache):
         self._blocks[it.prev].next = block
         self._blocks[0].prev = block
 
+    def forget(self):
+        """See KVCache."""
+        cdef int32_t block
+        for block in range(1, self.num_blocks + 1):
+            self._blocks[block].hash = 0
+        self._cached.clear()
+
     # ---- the debug face
 
     def log_evictions(self):

@@ -15,6 +15,7 @@ cimport cython
 
 from simulator.core.errors cimport out_of_memory
 from simulator.kv.base cimport KVCache, blocks_for
+from simulator.kv.cache_log cimport CacheLog
 from simulator.kv.content cimport Content, Cursor
 from simulator.kv.prefix_cache cimport PRIVATE, Block, PrefixCache
 from simulator.kv.returning cimport Returning, ReturningBlocks
@@ -338,7 +339,21 @@ cdef class PagedKV(KVCache):
             phase = phase + 1 if phase + 1 < self.block_size else 0
         return 0
 
+    def forget(self):
+        """See KVCache."""
+        cdef int32_t block
+        for block in range(1, self.num_blocks + 1):
+            if self._blocks[block].hash != 0:
+                self._prefixes.remove(block)
+
     # ---- the debug face
+
+    def follow(self):
+        """Return a CacheLog of what enters and leaves the prefix cache from now on; it must still be empty."""
+        if self.free_blocks < self.num_blocks or self.num_cached_hashes:
+            raise ValueError("a cache can be followed only from its beginning")
+        self._prefixes.log = CacheLog()
+        return self._prefixes.log
 
     def log_evictions(self):
         """Keep the indices of evicted blocks from now on."""

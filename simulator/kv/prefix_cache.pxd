@@ -2,6 +2,8 @@
 from libc.stdint cimport int32_t, uint64_t
 cimport cython
 
+from simulator.kv.cache_log cimport CacheLog
+
 
 cdef enum:
     PRIVATE = -1                # in no bucket: private text, only its own request could ever hit it, if it is preempted
@@ -21,6 +23,7 @@ cdef struct Block:              # index 0 is the null block, head and tail of th
 cdef class PrefixCache:
     cdef Block* blocks          # borrowed from the pool
     cdef int32_t* _buckets      # low bits of the hash -> first block of a chain; 0: none
+    cdef CacheLog log           # of what comes and goes; None: nobody follows it
     cdef uint64_t _mask         # number of buckets - 1; at least as many buckets as blocks
 
     # The block with this hash that was inserted first and is still there; 0: there is none.

@@ -28,6 +28,8 @@ cdef class PrefixCache:
             blocks[block].twin_prev = blocks[block].twin_next = block
             blocks[block].chain = self._buckets[hash & self._mask]
             self._buckets[hash & self._mask] = block
+            if self.log is not None:
+                self.log.note(hash, True)
             return
         last = blocks[first].twin_prev
         blocks[block].chain = TWIN
@@ -44,6 +46,8 @@ cdef class PrefixCache:
                 link = &self.blocks[link[0]].chain
             if it.twin_next == block:
                 link[0] = it.chain
+                if self.log is not None:
+                    self.log.note(it.hash, False)
             else:
                 link[0] = it.twin_next
                 self.blocks[it.twin_next].chain = it.chain

@@ -2,8 +2,8 @@
 
 A process is a replica (pid is its number), a thread a pipeline stage. Each iteration is a complete event in each stage,
 from when it begins to execute there, with its composition as args; counters show KV blocks and requests; each request
-is an async span with its phases inside. Requests that no replica got are instants of process -1. Times are microseconds
-with three decimals: nothing is rounded.
+is an async span with its phases inside. Process -1 is the gateway (gateway_trace.py); without one, requests that no
+replica got are its instants. Times are microseconds with three decimals: nothing is rounded.
 
 Format: "Trace Event Format", Google, 2016.
 """
@@ -14,7 +14,10 @@ from pathlib import Path
 import numpy as np
 
 from simulator.domain import records
+from simulator.domain.run import Run
 from simulator.results import tables
+from simulator.results.gateway_trace import GATEWAY, gateway_events, incident_events
+from simulator.results.journeys import journeys_of
 
 _PROCESS = ('{"ph":"M","name":"process_name","pid":%d,"args":{"name":"%s"}},\n'
             '{"ph":"M","name":"process_sort_index","pid":%d,"args":{"sort_index":%d}}')
@@ -62,29 +65,31 @@ class ChromeTrace:
         self._free_ns[replica, stage] = begin_ns + duration_ns
         return begin_ns
 
-    def finish(self, workload, num_replicas: int, clock_ns: int) -> None:
-        """Append the requests and the names of processes and threads, and end the file.
+    def finish(self, run: Run) -> None:
+        """Append requests, incidents and the names of processes and threads, and end the file.
 
-        Parameters
-        ----------
-        workload : simulator.workload.base.Workload of the run.
-        clock_ns : where the spans of unfinished requests end.
+        The spans of unfinished requests end where the clock stopped.
         """
-        requests = workload.requests
+        workload, requests, journeys = run.workload, run.workload.requests, journeys_of(run)
         for first in range(0, len(requests), tables.BLOCK_ROWS):
             part = slice(first, first + tables.BLOCK_ROWS)
             columns = (workload.request_ids[part], workload.demands["deadline_ns"][part].tolist(),
                        *(requests[name][part].tolist() for name in _REQUEST_COLUMNS))
             self._write(event for row, request in enumerate(zip(*columns, strict=True), start=first)
-                        for event in _request_events(row, request, clock_ns))
-        self._write(self._names(num_replicas, bool((requests["replica"] < 0).any())))
+                        for event in _request_events(row, request, run.clock_ns, journeys is not None))
+            if journeys is not None:
+                self._write(gateway_events(run, journeys, part))
+        self._write(incident_events(run.incidents))
+        outside = "" if (requests["replica"] >= 0).all() else "not routed"
+        self._write(self._names(len(run.replicas), outside if journeys is None else "gateway"))
         self._file.write("\n]}\n")
 
-    def _names(self, num_replicas: int, some_unrouted: bool) -> Iterable[str]:
+    def _names(self, num_replicas: int, outside: str) -> Iterable[str]:
+        """Name processes and threads; `outside`: the process of requests that are in no replica, if there is one."""
         for replica in range(num_replicas):
             yield _PROCESS % (replica, f"replica {replica}", replica, replica)
-        if some_unrouted:
-            yield _PROCESS % (tables.NO_REPLICA, "not routed", tables.NO_REPLICA, num_replicas)
+        if outside:
+            yield _PROCESS % (GATEWAY, outside, GATEWAY, num_replicas if outside == "not routed" else GATEWAY)
         for replica, stage in sorted(self._free_ns):
             yield _THREAD % (replica, stage, stage)
 
@@ -106,13 +111,15 @@ def _iteration_events(row: tuple, begin_ns: int) -> Iterable[str]:
         yield _COUNTERS % (replica, *start, used_blocks, replica, *start, running, waiting)
 
 
-def _request_events(row: int, request: tuple, clock_ns: int) -> Iterable[str]:
+def _request_events(row: int, request: tuple, clock_ns: int, has_gateway: bool) -> Iterable[str]:
     request_id, deadline_ns, replica, status, *times_ns = request
     if status == records.PENDING:
         return
     name, status_name = json.dumps(f"request {request_id}"), records.STATUS_NAMES[status]
     arrival_ns, enqueued_ns, scheduled_ns, first_token_ns, _ = times_ns
     if replica < 0:
+        if has_gateway:
+            return
         yield _INSTANT % (name, row, replica, *divmod(arrival_ns, 1000), status_name)
         return
     ends = {records.WAITING: clock_ns, records.RUNNING: clock_ns, records.TIMED_OUT: deadline_ns}

@@ -6,10 +6,9 @@ import numpy as np
 from simulator.domain import records
 from simulator.domain.run import Run
 from simulator.results.distributions import distribution
-from simulator.results.journeys import journeys_of
 
 NS_PER_HOUR = 3.6e12
-_UNNAMED = {"rejected": "engine", "dropped": "engine", "timed_out": "deadline"}      # who did it where no cause is noted
+_UNNAMED = {"rejected": "engine", "dropped": "engine", "timed_out": "deadline"}      # where no cause is noted
 
 
 class PoolFacts(NamedTuple):
@@ -20,13 +19,16 @@ class PoolFacts(NamedTuple):
     cost_per_hour: float        # of a replica, in any currency
 
 
-def by_cause(run: Run) -> dict[str, dict[str, int]]:
+def by_cause(requests: np.ndarray, journeys: np.ndarray | None) -> dict[str, dict[str, int]]:
     """Count the requests that were not served, by what became of them and why.
 
     The counts of a status sum to that of `requests`; a status that no request has is absent.
+
+    Parameters
+    ----------
+    journeys : what `journeys_of` gave; likewise below.
     """
-    status, journeys = run.workload.requests["status"], journeys_of(run)
-    counts = {}
+    status, counts = requests["status"], {}
     for name, unnamed in _UNNAMED.items():
         chosen = status == records.STATUS_NAMES.index(name)
         if not chosen.any():
@@ -37,13 +39,12 @@ def by_cause(run: Run) -> dict[str, dict[str, int]]:
     return counts
 
 
-def gateway(run: Run) -> dict:
+def gateway(journeys: np.ndarray | None) -> dict:
     """Describe the way to the replicas; empty for one replica that nothing stands before.
 
     `gateway_ms` is admission to dispatch, of requests that were sent to a replica and, since a replica failed, to no
     other. `downtime_ms` describes requests that were interrupted.
     """
-    journeys = journeys_of(run)
     if journeys is None:
         return {}
     sent = journeys[(journeys["dispatched_ns"] >= 0) & (journeys["retries"] == 0)]
@@ -84,7 +85,7 @@ def replica_shares(run: Run, pools: tuple[PoolFacts, ...]) -> list[dict]:
     The queue is that of first admissions: from waiting queue to first scheduled, on the replica that a request was sent
     to last. Empty dicts for one replica that nothing stands before.
     """
-    if journeys_of(run) is None and not pools:
+    if len(run.replicas) < 2 and run.journeys is None and not pools:
         return [{} for _ in run.replicas]
     up_ns = up_ns_of(run)
     pool_of = [pool for pool in pools for _ in range(pool.num_replicas)]
@@ -116,19 +117,21 @@ def by_pool(run: Run, pools: tuple[PoolFacts, ...]) -> dict[str, dict]:
 def _queues(run: Run) -> list[tuple[int, int]]:
     """Return for each replica the sum of waiting times in ns, and the most requests that waited at once."""
     requests = run.workload.requests
-    left_ns = np.where(requests["status"] == records.WAITING, run.clock_ns, requests["scheduled_ns"])
-    gave_up = (requests["status"] == records.TIMED_OUT) & (left_ns < 0)
+    entered_ns, left_ns = requests["enqueued_ns"], requests["scheduled_ns"].copy()
+    never = left_ns < 0
+    left_ns[never & (requests["status"] == records.WAITING)] = run.clock_ns
+    gave_up = never & (requests["status"] == records.TIMED_OUT)
     left_ns[gave_up] = run.workload.demands["deadline_ns"][gave_up]
-    rows = np.flatnonzero((requests["enqueued_ns"] >= 0) & (left_ns >= requests["enqueued_ns"])
-                          & (requests["replica"] >= 0))
+    rows = np.flatnonzero((requests["replica"] >= 0) & (entered_ns >= 0) & (left_ns >= entered_ns))
     rows = rows[np.argsort(requests["replica"][rows], kind="stable")]
     bounds = np.searchsorted(requests["replica"][rows], np.arange(len(run.replicas) + 1))
-    return [_queue(np.sort(requests["enqueued_ns"][part]), np.sort(left_ns[part]))
-            for part in (rows[bounds[i]:bounds[i + 1]] for i in range(len(run.replicas)))]
+    parts = (rows[bounds[i]:bounds[i + 1]] for i in range(len(run.replicas)))
+    return [_queue(entered_ns[part], left_ns[part]) for part in parts]
 
 
 def _queue(entered_ns: np.ndarray, left_ns: np.ndarray) -> tuple[int, int]:
     """Return the sum of waiting times, and the most that waited at once; who leaves at an instant makes room at it."""
-    gone = np.searchsorted(left_ns, entered_ns, side="right")
-    waiting = np.arange(1, len(entered_ns) + 1) - gone
-    return int(left_ns.sum()) - int(entered_ns.sum()), int(waiting.max(initial=0))
+    total_ns = int((left_ns - entered_ns).sum())
+    gone = np.searchsorted(np.sort(left_ns), np.sort(entered_ns), side="right")
+    waiting = np.arange(1, len(gone) + 1) - gone
+    return total_ns, int(waiting.max(initial=0))

@@ -7,7 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from simulator.domain.run import Run
+from simulator.results import tables
 from simulator.results.chrome_trace import ChromeTrace
+from simulator.results.decisions import DecisionTotals
 from simulator.results.hdf5 import Writer
 from simulator.results.token_times import TokenTimes
 
@@ -15,12 +17,13 @@ from simulator.results.token_times import TokenTimes
 class FileRecorder:
     """What the engine calls while it runs; its rows lie in memory that it uses again.
 
-    wants_iterations, wants_tokens : whether the engine need call at all.
+    wants_iterations, wants_tokens, wants_samples, wants_decisions : whether the engine need call at all.
+    pending : called at the end, before all else is written: they hand on the rows that the engine still holds.
     spent_s : how long the calls took.
 
     Parameters
     ----------
-    output : object with booleans `requests`, `iterations`, `chrome_trace`, `token_times`, as the Struct of [output].
+    output : the Struct of [output], or an object with the same fields.
     num_requests : rows of the request table.
     attributes : of the root of results.h5.
     """
@@ -28,7 +31,11 @@ class FileRecorder:
     def __init__(self, output, num_requests: int, attributes: dict):
         self.wants_iterations = output.iterations or output.chrome_trace
         self.wants_tokens = output.token_times
+        self.wants_samples = output.replica_samples_s > 0
+        self.wants_decisions = output.decisions > 0
+        self.pending = []
         self.spent_s = 0.0
+        self._totals = DecisionTotals()
         self._output = output
         self._num_requests = num_requests
         self._attributes = attributes
@@ -41,7 +48,8 @@ class FileRecorder:
         Rows are taken, and `finish` called, inside it.
         """
         with ExitStack() as files:
-            writer = Writer(directory / "results.h5", self._attributes, self._output.iterations)
+            streams = ["replica_samples"] * self.wants_samples + ["decisions", "candidates"] * self.wants_decisions
+            writer = Writer(directory / "results.h5", self._attributes, self._output.iterations, streams)
             self._writer = files.enter_context(writer)
             if self._output.chrome_trace:
                 self._trace = files.enter_context(ChromeTrace(directory / "trace.json"))
@@ -65,8 +73,30 @@ class FileRecorder:
         self._tokens.append(rows)
         self.spent_s += time.perf_counter() - began_s
 
+    def samples(self, rows: np.ndarray) -> None:
+        """Take rows of `records.SAMPLE`."""
+        self._append("replica_samples", rows)
+
+    def decisions(self, rows: np.ndarray) -> None:
+        """Take rows of `records.DECISION`."""
+        self._totals.append(rows)
+        self._append("decisions", rows)
+
+    def candidates(self, rows: np.ndarray) -> None:
+        """Take rows of `records.CANDIDATE`."""
+        self._append("candidates", rows)
+
+    def _append(self, name: str, rows: np.ndarray) -> None:
+        began_s = time.perf_counter()
+        self._writer.append(name, rows.view(tables.STREAMS[name]))
+        self.spent_s += time.perf_counter() - began_s
+
     def finish(self, run: Run) -> None:
-        """Write what is known only at the end."""
+        """Write what is known only at the end; tell the run what its decisions amount to."""
+        for hand_on in self.pending:
+            hand_on()
+        if self.wants_decisions:
+            run.decisions = self._totals.summary(len(run.replicas))
         self._writer.finish(run, self._output.requests, self._tokens)
         if self._trace:
-            self._trace.finish(run.workload, len(run.replicas), run.clock_ns)
+            self._trace.finish(run)

@@ -10,16 +10,14 @@ RATES = {           # key of [fitness] -> metric, the rate that is worth 1/2
     "throughput": ("request_throughput", 100.0), "tokens_per_sec": ("output_throughput", 10_000.0)}
 
 
-def fitness(summary: dict, weights) -> dict | None:
-    """Return the fitness of a run with its parts; None without weights.
+def fitness(summary: dict, weights) -> dict:
+    """Return the fitness of a run with its parts.
 
     Parameters
     ----------
     summary : metrics as in summary.json.
-    weights : object with the keys of [fitness], or None.
+    weights : object with the keys of [fitness].
     """
-    if weights is None:
-        return None
     parts = {key: {"weight": weight, "value": _value(summary, key)}
              for key in (*LATENCIES, *RATES) if (weight := getattr(weights, key))}
     return {"total": sum(part["weight"] * part["value"] for part in parts.values()), "parts": parts}

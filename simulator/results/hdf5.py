@@ -3,6 +3,7 @@
 Nothing is compressed: shuffle and LZF shrink the iterations to a quarter but cost four times as much as writing them.
 """
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
 import h5py
@@ -11,6 +12,7 @@ import numpy as np
 from simulator.domain import records
 from simulator.domain.run import Run
 from simulator.results import tables
+from simulator.results.journeys import journeys_of
 from simulator.results.token_times import TokenTimes
 
 FORMAT = ("v110", "v110")       # read by every HDF5 since 1.10 (2016); its chunk index grows without rebalancing
@@ -25,19 +27,22 @@ class Writer:
     path : the file, replaced if it exists.
     attributes : of the root.
     iterations : whether there is to be a table of them.
+    streams : which of `tables.STREAMS` there are to be.
     """
 
-    def __init__(self, path: Path, attributes: dict, iterations: bool):
+    def __init__(self, path: Path, attributes: dict, iterations: bool, streams: Iterable[str] = ()):
         self._target = Target(path)
         self._file = h5py.File(self._target, "w", libver=FORMAT, track_order=True)
         self._attributes = attributes
-        self._blocks = tables.IterationBlocks(self._append) if iterations else None
+        self._blocks = tables.IterationBlocks(lambda rows: self.append("iterations", rows)) if iterations else None
+        self._growing = dict.fromkeys((["iterations"] if iterations else []) + list(streams))
 
     def __enter__(self):
         self._file.attrs.update(self._attributes)
-        if self._blocks:
-            self._iterations = self._file.create_dataset(
-                "iterations", (0,), tables.ITERATION, maxshape=(None,), chunks=(CHUNK_ROWS,), track_times=False)
+        for name in self._growing:
+            dtype = tables.STREAMS.get(name, tables.ITERATION)
+            self._growing[name] = self._file.create_dataset(
+                name, (0,), dtype, maxshape=(None,), chunks=(CHUNK_ROWS,), track_times=False)
         return self
 
     def __exit__(self, kind, *_):
@@ -57,24 +62,29 @@ class Writer:
         if self._blocks:
             self._blocks.flush()
         if requests:
-            self._write_requests(run.workload)
+            self._write_requests(run)
         self._file.create_dataset("replicas", data=tables.replica_rows(run.replicas), track_times=False)
         self._write_labels(run.workload.labels)
         if token_times:
             self._write_token_times(token_times)
 
-    def _append(self, rows: np.ndarray) -> None:
-        length = len(self._iterations)
-        self._iterations.resize((length + len(rows),))
-        self._iterations[length:] = rows
+    def append(self, name: str, rows: np.ndarray) -> None:
+        """Append rows to a table that grows, in its own layout."""
+        table = self._growing[name]
+        length = len(table)
+        table.resize((length + len(rows),))
+        table[length:] = rows
 
-    def _write_requests(self, workload) -> None:
-        dtype = tables.request_dtype(workload.request_ids)
+    def _write_requests(self, run: Run) -> None:
+        workload, journeys = run.workload, journeys_of(run)
+        dtype = tables.request_dtype(workload.request_ids, journeys)
         table = self._file.create_dataset("requests", (len(workload),), _stored(dtype), track_times=False)
         table.attrs["status"] = json.dumps(dict(enumerate(records.STATUS_NAMES)))
+        if journeys is not None:
+            table.attrs["cause"] = json.dumps(dict(enumerate(records.CAUSE_NAMES)))
         for first in range(0, len(workload), tables.BLOCK_ROWS):
             last = min(first + tables.BLOCK_ROWS, len(workload))
-            table[first:last] = tables.request_rows(workload, dtype, first, last).view(table.dtype)
+            table[first:last] = tables.request_rows(workload, dtype, journeys, first, last).view(table.dtype)
 
     def _write_labels(self, labels: dict) -> None:
         """Write the names behind the codes of /requests, one dataset for each column that has any."""
@@ -171,6 +181,10 @@ class Reader:
         """Return /iterations."""
         return self._table("iterations")
 
+    def stream(self, name: str) -> np.ndarray:
+        """Return one of `tables.STREAMS`."""
+        return self._table(name)
+
     def token_times(self) -> tuple[np.ndarray, np.ndarray]:
         """Return offsets and times_ns of /token_times."""
         return self._table("token_times/offsets"), self._table("token_times/times_ns")
@@ -183,8 +197,7 @@ class Reader:
     def _table(self, name: str) -> np.ndarray:
         with h5py.File(self._path) as file:
             if name not in file:
-                key = name.partition("/")[0]
-                raise LookupError(f"{self._path}: there is no /{name}; [output] {key} was false")
+                raise LookupError(f"{self._path}: there is no /{name}; {tables.why_absent(name.partition('/')[0])}")
             return file[name][:]
 
 

@@ -3,6 +3,8 @@ import numpy as np
 
 from simulator.domain.run import Run
 from simulator.results import tables
+from simulator.results.decisions import DecisionTotals
+from simulator.results.journeys import journeys_of
 from simulator.results.token_times import TokenTimes
 
 
@@ -11,13 +13,19 @@ class MemoryRecorder:
 
     Parameters
     ----------
-    output : object with booleans `iterations` and `token_times`; the Struct of [output] is one.
+    output : the Struct of [output], or an object with the same fields.
     num_requests : rows of the request table.
     """
 
     def __init__(self, output, num_requests: int):
         self.wants_iterations = output.iterations
         self.wants_tokens = output.token_times
+        self.wants_samples = output.replica_samples_s > 0
+        self.wants_decisions = output.decisions > 0
+        self.pending = []
+        self._totals = DecisionTotals()
+        names = ["replica_samples"] * self.wants_samples + ["decisions", "candidates"] * self.wants_decisions
+        self._streams = {name: [np.empty(0, tables.STREAMS[name])] for name in names}
         self._blocks = []
         self._tokens = TokenTimes(num_requests) if output.token_times else None
 
@@ -29,29 +37,52 @@ class MemoryRecorder:
         """Take rows of `records.TOKEN`."""
         self._tokens.append(rows)
 
+    def samples(self, rows: np.ndarray) -> None:
+        """Take rows of `records.SAMPLE`."""
+        self._append("replica_samples", rows)
+
+    def decisions(self, rows: np.ndarray) -> None:
+        """Take rows of `records.DECISION`."""
+        self._totals.append(rows)
+        self._append("decisions", rows)
+
+    def candidates(self, rows: np.ndarray) -> None:
+        """Take rows of `records.CANDIDATE`."""
+        self._append("candidates", rows)
+
+    def _append(self, name: str, rows: np.ndarray) -> None:
+        self._streams[name].append(rows.copy().view(tables.STREAMS[name]))
+
     def finish(self, run: Run) -> "MemoryTables":
-        """Return the tables of the finished run."""
+        """Return the tables of the finished run; tell it what its decisions amount to."""
+        for hand_on in self.pending:
+            hand_on()
+        if self.wants_decisions:
+            run.decisions = self._totals.summary(len(run.replicas))
         iterations = token_times = None
         if self.wants_iterations:
             iterations = np.concatenate([np.empty(0, tables.ITERATION), *self._blocks])
         if self.wants_tokens:
             token_times = self._tokens.offsets(), np.concatenate([np.empty(0, np.int64), *self._tokens.slices()])
             self._tokens.close()
-        return MemoryTables(run, iterations, token_times)
+        streams = {name: np.concatenate(blocks) for name, blocks in self._streams.items()}
+        return MemoryTables(run, iterations, token_times, streams)
 
 
 class MemoryTables:
     """The tables of a run that was not written; the counterpart of `hdf5.Reader`."""
 
-    def __init__(self, run: Run, iterations: np.ndarray | None, token_times: tuple | None):
+    def __init__(self, run: Run, iterations: np.ndarray | None, token_times: tuple | None, streams: dict):
         self._run = run
         self._iterations = iterations
         self._token_times = token_times
+        self._streams = streams
 
     def requests(self) -> np.ndarray:
         """Return the request table."""
-        workload = self._run.workload
-        return tables.with_text_ids(tables.request_rows(workload, tables.request_dtype(workload.request_ids)))
+        workload, journeys = self._run.workload, journeys_of(self._run)
+        dtype = tables.request_dtype(workload.request_ids, journeys)
+        return tables.with_text_ids(tables.request_rows(workload, dtype, journeys))
 
     def iterations(self) -> np.ndarray:
         """Return the iteration table."""
@@ -61,6 +92,10 @@ class MemoryTables:
         """Return offsets and times in ns."""
         return _asked_for(self._token_times, "token_times")
 
+    def stream(self, name: str) -> np.ndarray:
+        """Return one of `tables.STREAMS`."""
+        return _asked_for(self._streams.get(name), name)
+
     def labels(self) -> dict[str, list[str]]:
         """Return the names behind the codes of the request table, by column."""
         return {column: list(names) for column, names in self._run.workload.labels.items() if len(names)}
@@ -68,5 +103,5 @@ class MemoryTables:
 
 def _asked_for(table, key: str):
     if table is None:
-        raise LookupError(f"there is no such table: [output] {key} was false")
+        raise LookupError(f"there is no such table: {tables.why_absent(key)}")
     return table

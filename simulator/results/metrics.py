@@ -10,13 +10,15 @@ import numpy as np
 
 from simulator.domain import records, slo_classes
 from simulator.domain.run import Run
+from simulator.results import cluster
 from simulator.results.distributions import distribution, weighted_distribution_ms
+from simulator.results.journeys import journeys_of
 
 SCHEMA = 1
 COUNTED = ("completed", "rejected", "dropped", "timed_out", "waiting", "running")
 
 
-def summarise(run: Run, bounds) -> dict:
+def summarise(run: Run, bounds, pools: tuple[cluster.PoolFacts, ...] = ()) -> dict:
     """Return the metrics of summary.json, from `complete` on.
 
     Where a set is empty its statistics are None; no value is NaN or infinite.
@@ -24,27 +26,35 @@ def summarise(run: Run, bounds) -> dict:
     Parameters
     ----------
     bounds : object with `ttft_ms`, `tpot_ms`, `e2el_ms`, each a float or None
-        Service level objectives; None: not asked for. The Struct of [slo] is one; so below. Its `classes`, if there are
-        any, hold the bounds of SLO classes that have their own.
+        Service level objectives; None: not asked for; and `classes`, tuple of SloClass with their own. The Struct of
+        [slo] is one; so below.
+    pools : as the experiment has them; empty: it has none.
     """
-    requests = run.workload.requests
+    requests, journeys = run.workload.requests, journeys_of(run)
     duration_s = duration_s_of(requests)
     verdicts = verdicts_of(run, bounds)
     return {
         "complete": bool(run.complete),
         "requests": count_by_status(requests),
+        "by_cause": cluster.by_cause(requests, journeys),
         "duration_s": duration_s,
         "clock_s": int(run.clock_ns) / 1e9,
         **throughput(requests, duration_s, verdicts.num_good()),
         **latencies(requests),
         "itl_ms": weighted_distribution_ms(run.itl_ns),
+        **cluster.gateway(journeys),
         "iterations": int(run.replicas["iterations"].sum()),
         "preemptions": int(run.replicas["preemptions"].sum()),
         "kv_cache": kv_cache(run.replicas),
         "prefix_cache": prefix_cache(run.replicas),
         "by_slo_class": breakdown(run, "slo_class", verdicts),
         "by_tenant": breakdown(run, "tenant", verdicts),
-        "replicas": [_replica(run.replicas[row:row + 1]) for row in range(len(run.replicas))],
+        "by_model": breakdown(run, "model", verdicts),
+        "fairness": cluster.fairness(run),
+        "by_pool": cluster.by_pool(run, pools),
+        "replicas": [_replica(run.replicas[row:row + 1]) | share
+                     for row, share in enumerate(cluster.replica_shares(run, pools))],
+        **({} if run.decisions is None else {"decisions": run.decisions}),
         "latency": dict(run.latency),
         "diagnosis": list(run.diagnosis),
     }
@@ -154,7 +164,7 @@ def verdicts_of(run: Run, bounds) -> Verdicts:
     requests, codes = run.workload.requests, run.workload.demands["slo_class"]
     good = requests["status"] == records.COMPLETED
     asked = np.zeros(len(requests), bool)
-    classes = slo_classes.by_name(getattr(bounds, "classes", ()))
+    classes = slo_classes.by_name(bounds.classes)
     names = (None, *run.workload.labels.get("slo_class", ()))
     by_code = [slo_classes.bounds_of(slo_classes.class_of(name, classes), bounds) for name in names]
     distinct = list(dict.fromkeys(by_code))

@@ -52,6 +52,30 @@ class Result:
         return self._tables.token_times()
 
     @cached_property
+    def replica_samples(self) -> np.ndarray:
+        """Structured array, one row for each replica and look, in order of time, as /replica_samples.
+
+        LookupError where [output] replica_samples_s was 0.
+        """
+        return self._tables.stream("replica_samples")
+
+    @cached_property
+    def decisions(self) -> np.ndarray:
+        """Structured array, one row for each routing decision, in order of time, as /decisions.
+
+        LookupError where [output] decisions was 0.
+        """
+        return self._tables.stream("decisions")
+
+    @cached_property
+    def candidates(self) -> np.ndarray:
+        """Structured array, the best replicas of each decision, as /candidates; `decision` is a row of `decisions`.
+
+        LookupError where [output] decisions was 0.
+        """
+        return self._tables.stream("candidates")
+
+    @cached_property
     def labels(self) -> dict[str, list[str]]:
         """Names behind the codes in the label columns of `requests`.
 

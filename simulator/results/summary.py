@@ -2,17 +2,22 @@
 import json
 
 from simulator.domain.run import Run
+from simulator.results.cluster import PoolFacts
+from simulator.results.fitness import fitness
 from simulator.results.metrics import SCHEMA, summarise
 
 
-def summary_of(run: Run, name: str, seed: int, bounds) -> dict:
+def summary_of(run: Run, name: str, seed: int, bounds, pools: tuple[PoolFacts, ...] = (), weights=None) -> dict:
     """Return the content of summary.json.
 
     Parameters
     ----------
     bounds : object with `ttft_ms`, `tpot_ms`, `e2el_ms`, each a float or None.
+    pools : as the experiment has them; empty: it has none.
+    weights : object with the keys of [fitness]; None: no fitness.
     """
-    return {"schema": SCHEMA, "name": name, "seed": seed, **summarise(run, bounds)}
+    summary = {"schema": SCHEMA, "name": name, "seed": seed, **summarise(run, bounds, pools)}
+    return summary if weights is None else summary | {"fitness": fitness(summary, weights)}
 
 
 def json_text(content: dict) -> str:

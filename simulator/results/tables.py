@@ -13,10 +13,16 @@ BLOCK_ROWS = 1 << 16
 ITERATION_FIELDS = (
     "replica", "stage", "start_ns", "duration_ns", "sequences", "prefill_tokens", "decode_tokens", "context_tokens",
     "waiting", "running", "used_blocks", "preempted")
-REPLICA_FIELDS = tuple(name for name in records.REPLICA.names if name != "spare")
 REQUEST_FIELDS = tuple(name for name in records.REQUEST.names if name != "spare")
 LABEL_COLUMNS = ("slo_class", "tenant", "session", "model", "adapter")
+JOURNEY_FIELDS = tuple(name for name in records.JOURNEY.names if name != "spare")
 NO_REPLICA = -1
+
+
+def why_absent(name: str) -> str:
+    """Say why there is no table of that name."""
+    key = {"replica_samples": "replica_samples_s", "candidates": "decisions"}.get(name, name)
+    return f"[output] {key} was {'0' if name in STREAMS else 'false'}"
 
 
 def _shown(record: np.dtype, fields: tuple[str, ...]) -> np.dtype:
@@ -29,15 +35,25 @@ def _shown(record: np.dtype, fields: tuple[str, ...]) -> np.dtype:
     })
 
 
+def _without_spare(record: np.dtype) -> np.dtype:
+    return _shown(record, tuple(name for name in record.names if name != "spare"))
+
+
 ITERATION = _shown(records.ITERATION, ITERATION_FIELDS)
-REPLICA = _shown(records.REPLICA, REPLICA_FIELDS)
+REPLICA = _without_spare(records.REPLICA)
+SAMPLE, DECISION, CANDIDATE = map(_without_spare, (records.SAMPLE, records.DECISION, records.CANDIDATE))
+STREAMS = {"replica_samples": SAMPLE, "decisions": DECISION, "candidates": CANDIDATE}      # tables that grow row by row
 _RAW = np.dtype(("V", records.ITERATION.itemsize))      # copied as plain memory: 1.4 ns a row, field by field 25 ns
 
 
-def request_dtype(request_ids) -> np.dtype:
+def request_dtype(request_ids, journeys: np.ndarray | None = None) -> np.dtype:
     """Return the type of a row of /requests.
 
     Ids are int64, or UTF-8 as long as the longest of them.
+
+    Parameters
+    ----------
+    journeys : what `journeys_of` gave; without them there are no columns for them. Likewise below.
     """
     is_text = len(request_ids) > 0 and isinstance(request_ids[0], str)
     id_type = f"S{max(1, max(len(name.encode()) for name in request_ids))}" if is_text else "i8"
@@ -46,16 +62,19 @@ def request_dtype(request_ids) -> np.dtype:
     fields += [(name, records.REQUEST[name]) for name in times_and_counts]
     fields += [("prefill_replica", "i4"), (status, records.REQUEST[status]), ("priority", "i4")]
     fields += [(column, "i4") for column in LABEL_COLUMNS]
+    if journeys is not None:
+        fields += [(name, records.JOURNEY[name]) for name in JOURNEY_FIELDS]
     return np.dtype(fields)
 
 
-def request_rows(workload, dtype: np.dtype, first: int = 0, last: int | None = None) -> np.ndarray:
+def request_rows(workload, dtype: np.dtype, journeys: np.ndarray | None = None, first: int = 0,
+                 last: int | None = None) -> np.ndarray:
     """Return rows `first` to `last` of /requests, in arrival order.
 
     Parameters
     ----------
     workload : simulator.workload.base.Workload
-    dtype : what `request_dtype` gave for its ids.
+    dtype : what `request_dtype` gave for its ids and the journeys.
     """
     part = slice(first, len(workload) if last is None else last)
     requests, demands = workload.requests[part], workload.demands[part]
@@ -68,6 +87,9 @@ def request_rows(workload, dtype: np.dtype, first: int = 0, last: int | None = N
     rows["priority"] = demands["priority"]
     for column in LABEL_COLUMNS:
         rows[column] = demands[column]
+    if journeys is not None:
+        for name in JOURNEY_FIELDS:
+            rows[name] = journeys[name][part]
     return rows
 
 

@@ -8,8 +8,9 @@ import msgspec
 
 
 class AlwaysBusiestParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The largest effective load (waiting + running + in flight) wins, the lowest number among equals.
+    """The largest effective load wins, the lowest number among equals.
 
+    Effective load: requests waiting + running + in flight.
     Source: BLIS's always-busiest (inference-sim, sim/routing.go).
     """
 

@@ -34,7 +34,7 @@ class CacheAwareParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
 
 @cython.final
 cdef class CacheAware(PrefixRouter):
-    """The replica that was sent the same beginning, unless others have much less to do."""
+    """The replica that was sent the same beginning, while the load is even."""
 
     Parameters = CacheAwareParameters
 

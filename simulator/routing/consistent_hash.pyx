@@ -28,8 +28,9 @@ _KEYS = {"session": SESSION, "tenant": TENANT, "slo_class": SLO_CLASS, "model": 
 
 
 class ConsistentHashParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A ring of hashes on which each replica owns arcs; a closed replica leaves its arcs to the next ones.
+    """A ring of hashes on which each replica owns arcs.
 
+    A closed replica leaves its arcs to the next ones.
     Source: consistent_hash of the vLLM router; Karger et al., STOC 1997; bounded loads: Mirrokni, Thorup,
     Zadimoghaddam, SODA 2018.
     """

@@ -17,17 +17,18 @@ Weight = Annotated[float, Meta(ge=0, le=1e6)]
 
 
 class DynamoParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """cost = prefill_weight x max(0, P / block size - credit) + D + request_weight x requests in flight.
+    """The lowest cost wins, any of several, or nearly the lowest.
 
+    cost = prefill_weight x max(0, P / block size - credit) + D + request_weight x requests in flight.
     P: prompt tokens that wait or run there, and those of this request; credit = overlap_credit x leading blocks of the
-    prompt that the replica has; D: blocks in use, and those that this request would add. The lowest cost wins, any of
-    several; with a temperature T, a replica is drawn with a chance in proportion to
-    exp(-(cost - least) / ((most - least) x T)).
+    prompt that the replica has; D: blocks in use, and those that this request would add. With a
+    temperature T, a replica is drawn with a chance in proportion to exp(-(cost - least) / ((most - least) x T)).
     Source: NVIDIA Dynamo, lib/kv-router/src/scheduling/selector.rs and config.rs (2026); earlier versions are
     prefill_weight = overlap_weight. Its credits for host and disk tiers do not apply: replicas have none.
     """
 
-    overlap_credit: Annotated[Weight, Meta(extra={"unit": "blocks"}, description="of a block that the replica has")] = 1.0
+    overlap_credit: Annotated[Weight, Meta(extra={"unit": "blocks"}, description=(
+        "of a block that the replica has"))] = 1.0
     prefill_weight: Annotated[Weight, Meta(description="of a block that is left to compute")] = 1.0
     request_weight: Annotated[Weight, Meta(extra={"unit": "blocks"}, description="of a request in flight")] = 0.0
     temperature: Annotated[float, Meta(ge=0, le=1e6, description="0: the least cost; more: more random")] = 0.0
@@ -52,6 +53,8 @@ cdef class Dynamo(PrefixRouter):
         self._is_approximate = parameters.overlap == "approximate"
         self.reads_state = self.has_scores = True
         self.view.wants_counts = self.view.wants_levels = True
+        if not self._is_approximate:
+            self.view.wants_caches = True
 
     cdef int32_t route(self, int32_t row, int64_t now_ns) except -2 nogil:
         cdef double best, width

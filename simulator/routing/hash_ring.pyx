@@ -27,14 +27,14 @@ cdef class HashRing:
         free(self._points)
 
     cdef int32_t owner(self, uint64_t hash, View view, int32_t limit) noexcept nogil:
-        cdef int32_t low = 0, high = self.size, middle, i, replica
+        cdef int32_t low = 0, high = self.size, middle, replica
         while low < high:
             middle = (low + high) // 2
             if self._points[middle].hash < hash:
                 low = middle + 1
             else:
                 high = middle
-        for i in range(self.size):
+        for _ in range(self.size):
             if low == self.size:
                 low = 0
             replica = self._points[low].replica

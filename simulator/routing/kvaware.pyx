@@ -33,7 +33,7 @@ class KvawareParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 
 @cython.final
 cdef class Kvaware(Router):
-    """The replica that has the prompt, else the one of the session, else the one that gets least."""
+    """The replica that has the prompt, else that of the session."""
 
     Parameters = KvawareParameters
 
@@ -54,6 +54,7 @@ cdef class Kvaware(Router):
         self._ring = HashRing(self.num_replicas, parameters.points_per_replica)
         self._rate = SlidingSums(self.num_replicas, parameters.rate_window_s)
         self.reads_state = True
+        self.view.wants_caches = True
 
     def __dealloc__(self):
         free(self._preference)

@@ -45,7 +45,7 @@ class LatencyHeadroomParameters(msgspec.Struct, frozen=True, kw_only=True, forbi
 
 @cython.final
 cdef class LatencyHeadroom(Scorer):
-    """A replica that will just keep the targets is better, or one that keeps them by far."""
+    """A replica that will just keep the targets is better; or by far."""
 
     Parameters = LatencyHeadroomParameters
 

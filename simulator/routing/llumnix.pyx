@@ -32,7 +32,10 @@ Milliseconds = Annotated[float, Meta(ge=0, le=1e9)]
 
 
 class LlumnixParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Keys and defaults are the flags of llumnix-project/llumnix at 8a693b4; units are in their names here."""
+    """Keys and defaults are upstream's flags, with units in their names.
+
+    Source: llumnix-project/llumnix at 8a693b4.
+    """
 
     scheduling_policy: Annotated[Literal["load-balance", "slo", "flood"], Meta(description=(
         "what infer types do that `infer_types` leaves out"))] = "load-balance"
@@ -133,6 +136,8 @@ cdef class Llumnix(Router):
         self._chunk_size, self._block_size = parameters.kvs_chunk_size, context.block_size
         self._cold_misses_none = given.upstream_compat
         self._is_adaptive = parameters.enable_adaptive_pd
+        if parameters.enable_cache_aware_scheduling:
+            self.view.wants_caches = True
         self._row = -1
 
     cdef int32_t route(self, int32_t row, int64_t now_ns) except -2 nogil:

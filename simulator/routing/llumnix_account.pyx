@@ -8,7 +8,7 @@ cimport cython
 
 from simulator.domain.replica_state cimport DECODE, NEUTRAL, PREFILL
 from simulator.routing.llumnix_candidates cimport Candidate, Candidates
-from simulator.routing.llumnix_dispatches cimport Dispatch, Dispatches
+from simulator.routing.llumnix_dispatches cimport Dispatch
 
 from simulator.routing.llumnix_names import INFER_TYPES
 
@@ -41,10 +41,12 @@ cdef class LocalAccount:
                  int64_t now_ns) except -1 nogil:
         cdef int32_t index = self.find(row, replica)
         cdef Dispatch* one
-        if index >= 0:
+        if index >= 0 and self.items[index].is_found:
+            self.drop(index)                    # that was an earlier visit
+        elif index >= 0:
             one = &self.items[index]
             if one.infer_type != infer_type and one.infer_type != NEUTRAL:
-                self._count(one, infer_type, 1)
+                self._count(one, DECODE if one.infer_type == PREFILL else PREFILL, 1)
                 one.infer_type = NEUTRAL
             return 0
         one = &self.items[self.insert(row, replica)]

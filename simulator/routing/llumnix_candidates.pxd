@@ -1,6 +1,6 @@
-"""What Llumnix's scheduler knows of each replica when it chooses: status, account of what is in flight, request at hand.
+"""What Llumnix's scheduler knows of each replica when it chooses: status, account of what is in flight, request.
 
-Names as in specs of llumnix-project/llumnix at 8a693b4, cms.proto, where they say more than ours; they stand in brackets.
+In brackets: what llumnix-project/llumnix at 8a693b4 calls it, in cms.proto.
 """
 from libc.stdint cimport int8_t, int32_t, int64_t
 

@@ -18,6 +18,7 @@ MetricName = Literal[tuple(name for name in METRIC_NAMES if name != "num_request
 InferTypeName = Literal["neutral", "prefill", "decode"]
 FailoverDomainName = Literal["instance", "node", "instance-unit", "node-unit"]
 MAX_SECONDS = 1e6
+WholeSeconds = Annotated[int, Meta(ge=0, le=int(MAX_SECONDS))]
 
 
 class FilterSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -30,7 +31,7 @@ class FilterSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     skip_in_fallback: Annotated[bool, Meta(description="metric: not asked once all were rejected")] = True
     infer_type: Annotated[InferTypeName | None, Meta(description=(
         "infer_type: the one kept; reserved: that for which a replica is kept, prefill or decode"))] = None
-    instance_staleness_s: Annotated[int | None, Meta(ge=0, le=int(MAX_SECONDS), description=(
+    instance_staleness_s: Annotated[WholeSeconds | None, Meta(description=(
         "staleness, failover_migration_source: whole seconds; default: that of the policy"))] = None
     failover_domain: Annotated[FailoverDomainName | None, Meta(description=(
         "failover, failover_migration_source: what fails together; default: that of the policy"))] = None
@@ -66,7 +67,9 @@ class InferTypeSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 def compose(parameters: Any) -> dict[str, InferTypeSpec]:
-    """Return how replicas of each infer type are chosen; a built-in policy may leave a type out.
+    """Return how replicas of each infer type are chosen.
+
+    A built-in policy may leave a type out.
 
     Parameters
     ----------
@@ -115,7 +118,7 @@ def coerce(parameters: Any) -> Any:
 
 
 def slo_limit_ms(slo_ms: float, threshold: float) -> float:
-    """Return the part of an SLO that dispatching may use up; a product of float32, as upstream."""
+    """Return a part of an SLO: a product of float32, as upstream."""
     return float(np.float32(slo_ms) * np.float32(threshold))
 
 

@@ -45,7 +45,7 @@ cdef class Dispatcher:
     cdef Pipeline pipelines[NUM_INFER_TYPES]
     cdef int32_t* members[NUM_INFER_TYPES]  # candidates that a pipeline looks at
     cdef int32_t num_members[NUM_INFER_TYPES]
-    cdef int32_t num_typed[NUM_INFER_TYPES] # candidates of each infer type
+    cdef int32_t num_typed[NUM_INFER_TYPES]     # candidates of each infer type
     cdef int32_t* kept                      # those that passed the last filters
     cdef int32_t num_kept
     cdef bint _is_adaptive          # prefill and decode choose among all

@@ -5,7 +5,7 @@ from libc.string cimport memset
 
 
 cdef class Dispatches:
-    """A store of dispatches of `num_rows` requests to `num_replicas` replicas, at first empty."""
+    """A store of dispatches of `num_rows` requests to `num_replicas` replicas."""
 
     def __cinit__(self, int32_t num_replicas, int32_t num_rows, *_, **__):
         cdef int32_t i
@@ -81,10 +81,10 @@ cdef class Dispatches:
         return sorted(found)
 
     def replicas_of(self, row):
-        """Return the replicas at which a request is (for tests)."""
+        """Return the replicas at which a request is, first come first (for tests)."""
         cdef int32_t index = self.first_of_row[row]
         found = []
         while index >= 0:
             found.append(self.items[index].replica)
             index = self.items[index].next_of_row
-        return sorted(found)
+        return found[::-1]

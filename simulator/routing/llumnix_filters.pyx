@@ -3,7 +3,6 @@
 Source: llumnix-project/llumnix at 8a693b4, filters.go.
 """
 from libc.stdint cimport int8_t, int32_t, int64_t
-from libc.string cimport memset
 
 from simulator.routing.llumnix_candidates cimport Candidate, Candidates
 from simulator.routing.llumnix_metrics cimport is_less
@@ -61,15 +60,10 @@ cdef void flag_units(Candidates candidates, const int32_t* members, int32_t num_
 
 cdef void flag_failover(Candidates candidates, int8_t domain, const int32_t* members,
                         int32_t num_members) noexcept nogil:
-    """Flag the failover domains of the marked members. A cluster with nothing marked is done after one pass."""
-    cdef int32_t k, i
-    cdef bint is_any = False
+    """Flag the failover domains of the marked members."""
+    cdef int32_t k
     for k in range(num_members):
-        i = members[k]
-        candidates.flags[i] = candidates.items[i].needs_failover
-        is_any |= candidates.items[i].needs_failover
-    if not is_any:
-        return
+        candidates.flags[members[k]] = candidates.items[members[k]].needs_failover
     if domain == DOMAIN_NODE or domain == DOMAIN_NODE_UNIT:
         flag_nodes(candidates, members, num_members)
     # Upstream asks an arbitrary instance whether data parallelism is on.
@@ -101,22 +95,29 @@ cdef int32_t drop_domains(Candidates candidates, const Filter* one, const int32_
     return left
 
 
+cdef bint passes(Candidates candidates, const FilterChain* chain, bint is_fallback, int32_t i) noexcept nogil:
+    """Ask all filters that judge a candidate by itself, also when one has rejected it."""
+    cdef int32_t f
+    cdef const Filter* one
+    cdef bint is_in = True
+    for f in range(chain.count):
+        one = &chain.items[f]
+        if one.kind < FAILOVER and not (is_fallback and one.skips_fallback) and rejects(candidates, one, i):
+            is_in = False
+    return is_in
+
+
 cdef int32_t apply_filters(Candidates candidates, const FilterChain* chain, const int32_t* members,
                            int32_t num_members, bint is_fallback, int32_t* kept) noexcept nogil:
     cdef int32_t f, k, left = 0
-    cdef const Filter* one
-    memset(candidates.flags, 0, candidates.count)
-    for f in range(chain.count):
-        one = &chain.items[f]
-        if one.kind < FAILOVER and not (is_fallback and one.skips_fallback):
-            for k in range(num_members):
-                candidates.flags[members[k]] |= rejects(candidates, one, members[k])
+    cdef bint is_any_marked = False
     for k in range(num_members):
-        if not candidates.flags[members[k]]:
-            kept[left] = members[k]
-            left += 1
+        kept[left] = members[k]
+        left += passes(candidates, chain, is_fallback, members[k])
+        is_any_marked |= candidates.items[members[k]].needs_failover
     for f in range(chain.count):
-        if chain.items[f].kind >= FAILOVER:
+        if chain.items[f].kind == FAILOVER_MIGRATION_SOURCE or (
+                chain.items[f].kind == FAILOVER and (is_any_marked or chain.items[f].is_inverted)):
             left = drop_domains(candidates, &chain.items[f], members, num_members, kept, left)
     return left
 

@@ -1,7 +1,7 @@
 """The keys under which Llumnix's KV stores know the chunks of a prompt.
 
-Not used while simulating, where the hashes of simulator.kv.content tell texts apart; for whoever reads or writes the keys
-of a real store. Source: llumnix-project/llumnix at 8a693b4, token_hasher.go.
+Not used while simulating, where the hashes of simulator.kv.content tell texts apart; for whoever reads or writes the
+keys of a real store. Source: llumnix-project/llumnix at 8a693b4, token_hasher.go.
 """
 import hashlib
 import struct

@@ -13,7 +13,7 @@ cdef enum:
 
 @cython.final
 cdef class OnlinePredictor:
-    """Least squares of a quadratic; of a line or a constant where samples tell no more.
+    """Least squares of a quadratic; of less where samples tell no more.
 
     Rows are taken into R and Q'y by Givens rotations as they come (Golub and Van Loan, Matrix Computations, 4th ed.,
     5.2.6 and 6.5.3), so samples are not kept.

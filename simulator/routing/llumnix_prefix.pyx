@@ -20,7 +20,7 @@ cdef int32_t run_of_chunks(const int8_t* held, int32_t num_chunks, bint may_begi
 
 
 def note_holders(Candidates candidates, holders, chunk_size, prompt_tokens, upstream_compat=False):
-    """Note the hits of all candidates from who holds each chunk: a list of collections of indexes."""
+    """Note the hits of all candidates; holders: of each chunk, as indexes."""
     cdef int8_t[::1] held
     for i in range(candidates.count):
         held = np.array([*(i in each for each in holders), False], np.int8)

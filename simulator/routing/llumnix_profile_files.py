@@ -21,7 +21,7 @@ def missing_tables(parameters: Any, metrics: Iterable[str]) -> list[str]:
 
 
 def read_tables(parameters: Any) -> tuple[ProfileTable | None, ProfileTable | None]:
-    """Return the tables of prefill and decode durations that parameters name; None: not named.
+    """Return the tables of prefills and of decodes; None: the key is empty.
 
     Raises
     ------
@@ -33,7 +33,7 @@ def read_tables(parameters: Any) -> tuple[ProfileTable | None, ProfileTable | No
 
 
 def read_profile(path: str, columns: tuple[str, ...]) -> list[tuple[float, float, float]]:
-    """Return (row, column, median in ms) of each result; without a second column it is 0.
+    """Return (row, column, median in ms) of each result; column 0 if there is none.
 
     Raises
     ------

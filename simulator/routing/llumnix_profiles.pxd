@@ -19,6 +19,6 @@ cdef class ProfileTable:
 # Duration in ms of one decode iteration of `sequences` whose texts sum to `tokens`; NaN: not in the table.
 cdef double decode_ms(ProfileTable tpot, int64_t sequences, int64_t tokens) noexcept nogil
 
-# Time in ms to prefill `tokens` in chunks of `max_batched_tokens`, each in an iteration that also decodes; NaN likewise.
+# Time in ms to prefill `tokens` in chunks of `max_batched_tokens`, in iterations that also decode; NaN likewise.
 cdef double chunked_prefill_ms(ProfileTable ttft, int64_t tokens, int64_t max_batched_tokens,
                                double decode_iteration_ms) noexcept nogil

@@ -1,28 +1,23 @@
 """`llumnix`: moves requests off full, slow, nearly idle and failed replicas."""
-from libc.stdint cimport int8_t, int32_t, int64_t
+from libc.stdint cimport int64_t
 cimport cython
 
 from simulator.routing.llumnix_candidates cimport Candidates
-from simulator.routing.llumnix_filters cimport FilterChain, apply_filters, fill_chain
-from simulator.routing.llumnix_metrics cimport compute_metric
-from simulator.routing.llumnix_pairs cimport PairRule, Pairs
+from simulator.routing.llumnix_planner cimport MovePlanner
 from simulator.routing.llumnix_reserved cimport reserve
 from simulator.routing.llumnix_status cimport StatusFeed
-from simulator.routing.rescheduling_base cimport Rescheduler, Selection
+from simulator.routing.rescheduling_base cimport Rescheduler
 
 from typing import Annotated, Literal
 
 import msgspec
-import numpy as np
 from msgspec import Meta
 
 from simulator.errors import InputErrors, KeyFault
 from simulator.routing.llumnix_composition import MAX_SECONDS, FailoverDomainName, MetricName
-from simulator.routing.llumnix_names import LITE, metric_code
-from simulator.routing.llumnix_pairs import PAIR_SELECTORS
+from simulator.routing.llumnix_names import LITE
 from simulator.routing.llumnix_profile_files import missing_tables, read_tables
 from simulator.routing.llumnix_rescheduling import policy_names, policy_specs
-from simulator.routing.rescheduling_base import ORDER_NAMES, RULE_NAMES
 
 PolicyName = Literal["decode_load", "neutral_load", "prefill_failover", "decode_failover", "neutral_failover",
                      "binpacking_mitigation", "binpacking_consolidation"]
@@ -31,10 +26,13 @@ Fraction = Annotated[float, Meta(gt=0, le=100)]
 
 
 class LlumnixReschedulerParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Keys and defaults are the flags of llumnix-project/llumnix at 8a693b4 without "rescheduling" before them."""
+    """Keys and defaults are upstream's flags without "rescheduling" before them.
 
-    policies: Annotated[list[PolicyName], Meta(description="asked one after the other")] = [
-        "decode_load", "prefill_failover", "decode_failover", "neutral_failover"]
+    Source: llumnix-project/llumnix at 8a693b4.
+    """
+
+    policies: Annotated[tuple[PolicyName, ...], Meta(description="asked one after the other")] = (
+        "decode_load", "prefill_failover", "decode_failover", "neutral_failover")
     interval_ms: Annotated[float, Meta(ge=1, le=1e9, description="from one plan to the next")] = 500.0
     decode_load_metric: Annotated[MetricName, Meta(description="decode_load")] = "kv_cache_usage_ratio_projected"
     decode_load_threshold: Annotated[float, Meta(description="sources are at or above it")] = 1.0
@@ -72,23 +70,9 @@ class LlumnixReschedulerParameters(msgspec.Struct, frozen=True, kw_only=True, fo
         return 0
 
 
-cdef enum:
-    MAX_POLICIES = 8
-    MAX_METRICS_USED = 4
-
-
-cdef struct ReschedulingPolicy:
-    FilterChain sources
-    FilterChain destinations
-    PairRule rule
-    Selection selection
-    int32_t metrics[MAX_METRICS_USED]
-    int32_t num_metrics
-
-
 @cython.final
 cdef class LlumnixRescheduler(Rescheduler):
-    """Llumnix's rescheduler; see `LlumnixReschedulerParameters` and llumnix_rescheduling.py.
+    """Llumnix's rescheduler; policies are in llumnix_rescheduling.py.
 
     It knows statuses as the router does, but no account of what is in flight: upstream's standalone mode.
     """
@@ -98,87 +82,23 @@ cdef class LlumnixRescheduler(Rescheduler):
     cdef readonly Candidates candidates
     cdef readonly object policies           # their names, as Move.policy counts them
     cdef StatusFeed _status
-    cdef Pairs _pairs
-    cdef ReschedulingPolicy _policies[MAX_POLICIES]
-    cdef int32_t _num_policies
-    cdef int32_t* _everyone
+    cdef MovePlanner _planner
     cdef bint _is_adaptive
-    cdef object _members
 
     def __init__(self, parameters, context):
-        cdef int32_t[::1] members
         refuse_faults(parameters)
         self.interval_ns = round(1e6 * parameters.interval_ms)
-        self._is_adaptive = parameters.enable_adaptive_pd
+        self.policies = policy_names(parameters)
         self.candidates = Candidates(self.num_replicas, *read_tables(parameters))
         self._status = StatusFeed(self.view, self.candidates, parameters)
-        self._pairs = Pairs(self.candidates)
-        self._members = np.arange(self.num_replicas, dtype=np.int32)
-        members = self._members
-        self._everyone = &members[0]
-        self.policies = policy_names(parameters)
-        for i, spec in enumerate(policy_specs(parameters)):
-            fill_policy(&self._policies[<int32_t>i], spec)
-        self._num_policies = <int32_t>len(self.policies)
+        self._planner = MovePlanner(self.candidates, policy_specs(parameters))
+        self._is_adaptive = parameters.enable_adaptive_pd
 
     cdef int plan(self, int64_t now_ns) except -1 nogil:
         self._status.refresh(now_ns)
         if self._is_adaptive:
             reserve(self.candidates)
-        return self._decide(now_ns)
-
-    cdef int _decide(self, int64_t now_ns) except -1 nogil:
-        """Ask all policies what to do about what is known."""
-        cdef int32_t p, k
-        self.num_moves = 0
-        self.candidates.begin(now_ns)
-        for p in range(self._num_policies):
-            self._find_pairs(&self._policies[p])
-            for k in range(self._pairs.count):
-                if not self._is_reverse_planned(self._pairs.first[k], self._pairs.second[k]):
-                    self.add_move(self._pairs.first[k], self._pairs.second[k], p, &self._policies[p].selection)
-        return 0
-
-    cdef void _find_pairs(self, const ReschedulingPolicy* policy) noexcept nogil:
-        """Filters see replicas of every kind, so that one that fails takes its domain along."""
-        cdef int32_t k
-        for k in range(policy.num_metrics):
-            compute_metric(self.candidates, policy.metrics[k], self._everyone, self.num_replicas, 0)
-        self._pairs.num_sources = apply_filters(
-            self.candidates, &policy.sources, self._everyone, self.num_replicas, False, self._pairs.sources)
-        self._pairs.num_destinations = apply_filters(
-            self.candidates, &policy.destinations, self._everyone, self.num_replicas, False, self._pairs.destinations)
-        self._pairs.pair(&policy.rule)
-
-    cdef bint _is_reverse_planned(self, int32_t source, int32_t destination) noexcept nogil:
-        cdef int32_t i
-        for i in range(self.num_moves):
-            if self.moves[i].source == destination and self.moves[i].destination == source:
-                return True
-        return False
-
-    def decided(self, now_ns):
-        """Return what is decided about the candidates as they are, like `planned` (for tests)."""
-        self._decide(now_ns)
-        return [(self.moves[i].source, self.moves[i].destination, self.policies[self.moves[i].policy],
-                 RULE_NAMES[self.moves[i].selection.rule], ORDER_NAMES[self.moves[i].selection.order],
-                 self.moves[i].selection.value) for i in range(self.num_moves)]
-
-
-cdef int fill_policy(ReschedulingPolicy* policy, object spec) except -1:
-    fill_chain(&policy.sources, spec.sources, False)
-    fill_chain(&policy.destinations, spec.destinations, False)
-    policy.num_metrics = <int32_t>len(spec.metrics)
-    for i, name in enumerate(spec.metrics):
-        policy.metrics[<int32_t>i] = metric_code(name)
-    rule, order, value = spec.selection
-    policy.selection.rule, policy.selection.order = RULE_NAMES.index(rule), ORDER_NAMES.index(order)
-    policy.selection.value = value
-    policy.rule.selector = PAIR_SELECTORS.index(spec.selector)
-    policy.rule.metric = policy.metrics[0]
-    policy.rule.least_difference, policy.rule.by_unit = spec.least_difference, spec.by_unit
-    policy.rule.only_strict = True
-    return 0
+        return self._planner.plan(self, now_ns)
 
 
 def refuse_faults(parameters):

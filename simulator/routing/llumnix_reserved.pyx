@@ -5,7 +5,7 @@ Source: llumnix-project/llumnix at 8a693b4, cms_read_client.go:setReservedInstan
 from libc.stdint cimport int8_t, int32_t
 
 from simulator.domain.replica_state cimport DECODE, PREFILL
-from simulator.routing.llumnix_candidates cimport NOT_RESERVED, Candidate, Candidates
+from simulator.routing.llumnix_candidates cimport NOT_RESERVED, Candidates
 from simulator.routing.llumnix_metrics cimport ALL_PREFILLS_TOKENS_NUM, DECODE_BATCH_SIZE, metric_value
 
 

@@ -1,7 +1,7 @@
 """Llumnix's selectors: which of the candidates that passed the filters is chosen.
 
-Source: llumnix-project/llumnix at 8a693b4, scheduling_selectors.go. Where the order of a Go map decides there, the first
-candidate wins here.
+Source: llumnix-project/llumnix at 8a693b4, scheduling_selectors.go. Where the order of a Go map decides there, the
+first candidate wins here.
 """
 from libc.stdint cimport int32_t
 from libc.string cimport memset
@@ -17,7 +17,8 @@ from simulator.core.random_streams import RandomStreams
 from simulator.routing.llumnix_names import SELECTOR_NAMES, metric_code
 
 
-cdef int32_t best(Candidates candidates, const Selector* selector, const int32_t* kept, int32_t num_kept) noexcept nogil:
+cdef int32_t best(Candidates candidates, const Selector* selector, const int32_t* kept,
+                  int32_t num_kept) noexcept nogil:
     cdef int32_t k, chosen = -1
     for k in range(num_kept):
         if not candidates.flags[kept[k]] and (chosen < 0 or is_before(

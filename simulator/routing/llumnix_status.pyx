@@ -1,9 +1,9 @@
 """How statuses come to Llumnix's scheduler: once per iteration, pushed and polled at intervals.
 
 A replica makes a status when an iteration begins, sends the newest to a store at intervals, and the scheduler polls the
-store at intervals. Here a state can only be read at the instant of a look: what is pushed at a point of the push grid is
-the state at the first look after it, and it is seen from the first point of the poll grid after that look. Where looks
-are further apart than both intervals, the state at the look itself is taken, which is fresher than it would be.
+store at intervals. Here a state can only be read at the instant of a look: what is pushed at a point of the push grid
+is the state at the first look after it, and it is seen from the first point of the poll grid after that look. Where
+looks are further apart than both intervals, the state at the look itself is taken, fresher than it would be.
 
 Source: llumnix-project/llumnix at 8a693b4: LLUMNIX_INSTANCE_UPDATE_STEPS, LLUMNIX_STATUS_PUSH_INTERVAL and
 cms-pull-status-interval-ms; cms_read_client.go for what a status changes.
@@ -65,17 +65,16 @@ cdef class StatusFeed:
 
     cdef int refresh(self, int64_t now_ns) except -1 nogil:
         cdef int64_t push = now_ns // self._push_ns if self._push_ns > 0 else now_ns
-        cdef int64_t poll = now_ns // self._poll_ns if self._poll_ns > 0 else now_ns
+        cdef int64_t poll = now_ns // self._poll_ns if self._poll_ns > 0 else 0
         cdef bint is_recent = self._pushed_ns >= 0 and now_ns - self._pushed_ns <= self._push_ns + self._poll_ns
         cdef int32_t i
         cdef Candidate* c
-        if poll != self._poll_epoch and is_recent and self._poll_ns > 0:
-            self._poll_epoch = poll
-            self._take_all(self._pushed, now_ns)
-        elif poll != self._poll_epoch:
-            self._poll_epoch = poll
+        if self._poll_ns == 0 or (poll != self._poll_epoch and not is_recent):
             self._view.look(now_ns)
             self._take_all(self._view.states, now_ns)
+        elif poll != self._poll_epoch:
+            self._take_all(self._pushed, now_ns)
+        self._poll_epoch = poll
         if push != self._push_epoch and self._poll_ns > 0:
             self._push_epoch, self._pushed_ns = push, now_ns
             self._view.look(now_ns)

@@ -13,12 +13,14 @@ from msgspec import Meta
 
 from simulator.routing.base cimport effective_load
 from simulator.routing.load cimport kv_usage
-from simulator.routing.pick cimport highest
 from simulator.routing.scorer cimport LowestBest, Scorer
 
 
 class QueueDepthParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Score (most - queue) / (most - least), 1 if all are equal. Source: BLIS, llm-d's queue-scorer."""
+    """Score (most - queue) / (most - least), 1 if all are equal.
+
+    Source: BLIS's queue-depth, llm-d's queue-scorer.
+    """
 
     load: Annotated[Literal["waiting", "effective"], Meta(description=(
         "the queue: requests waiting; effective: waiting + running + in flight, as BLIS 0.7.1 takes it"))] = "waiting"
@@ -61,9 +63,10 @@ cdef class RunningRequests(LowestBest):
 
 
 class VllmDpScorerParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Score (most - s) / (most - least) of s = 4 waiting + running, 1 if all are equal. Source: BLIS's vllm-dp.
+    """Score (most - s) / (most - least) of s = 4 waiting + running.
 
-    For vLLM's choice itself, with its ties and its later rule, see the router `vllm_dp`.
+    1 if all are equal.
+    Source: BLIS's vllm-dp. For vLLM's choice itself, with its ties and its later rule, see the router `vllm_dp`.
     """
 
 
@@ -81,7 +84,10 @@ cdef class VllmDpScorer(LowestBest):
 
 
 class KvUtilizationParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Score 1 - share of KV blocks in use. Source: BLIS, llm-d's kv-cache-utilization-scorer."""
+    """Score 1 - share of KV blocks in use.
+
+    Source: BLIS's kv-utilization, llm-d's kv-cache-utilization-scorer.
+    """
 
 
 @cython.final
@@ -99,7 +105,10 @@ cdef class KvUtilization(Scorer):
 
 
 class LoadBalanceParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Score 1 / (1 + load), load = waiting + running + in flight. Source: BLIS's load-balance."""
+    """Score 1 / (1 + load), load = waiting + running + in flight.
+
+    Source: BLIS's load-balance.
+    """
 
 
 @cython.final
@@ -171,8 +180,9 @@ cdef class TokenLoad(Scorer):
 
 
 class ActiveRequestsParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Score 1 up to `idle_threshold` requests in flight, else (most - in flight) / most * `max_busy_score`.
+    """Score 1 for an idle replica, less for others the more is in flight.
 
+    1 up to idle_threshold requests in flight, else (most - in flight) / most x max_busy_score.
     Source: llm-d's active-request-scorer; BLIS's active-requests is the same with the defaults.
     """
 
@@ -195,9 +205,9 @@ cdef class ActiveRequests(LowestBest):
         return self.view.accounts[replica].in_flight
 
     cdef int rate(self, int32_t row, int64_t now_ns) except -1 nogil:
-        cdef double most = highest(self.levels, self.num_replicas)
+        cdef double most = -self.highs.least(), level
         cdef int32_t i
         for i in range(self.num_replicas):
-            self.values[i] = (1.0 if self.levels[i] <= self._idle
-                              else (most - self.levels[i]) / most * self._max_busy)
+            level = self.lows.get(i)
+            self.values[i] = 1.0 if level <= self._idle else (most - level) / most * self._max_busy
         return 1

@@ -12,8 +12,9 @@ from simulator.routing.load import LoadName
 
 
 class PowerOfTwoParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Two different replicas are drawn; the one with less load wins, the first drawn if they are equal.
+    """Two different replicas are drawn; the one with less load wins.
 
+    If they are equal, the first drawn.
     Source: Mitzenmacher, The Power of Two Choices in Randomized Load Balancing, IEEE TPDS 2001; power_of_two of the
     vLLM router and power-of-two of AIBrix.
     """

@@ -70,8 +70,9 @@ cdef class PrefixIndex:
 
     cdef int _read(self, int32_t row) except -1 nogil
     cdef int32_t _find(self, uint64_t hash, int32_t guess) noexcept nogil
-    cdef int32_t _touch_one(self, uint64_t hash, int32_t num_blocks, int32_t replica, int32_t* guesses) except -2 nogil
-    cdef int _hold(self, int32_t held, int32_t replica, int32_t* guess) except -1 nogil
+    cdef int _touch_run(self, int32_t replica) except -1 nogil
+    cdef int32_t _add(self, uint64_t hash, int32_t num_blocks, int32_t replica) except -1 nogil
+    cdef int32_t _hold(self, int32_t held, int32_t replica, int32_t guess) except -1 nogil
     cdef void _let_go(self, int32_t held, int32_t replica) noexcept nogil
     cdef void _evict(self, int32_t replica, int32_t num_blocks) noexcept nogil
     cdef int _grow_prefixes(self) except -1 nogil

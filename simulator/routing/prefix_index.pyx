@@ -11,9 +11,9 @@ from libc.string cimport memcpy, memset
 from simulator.core.draws cimport mix
 from simulator.core.errors cimport out_of_memory
 from simulator.core.hash_map cimport HashMap
-from simulator.core.index_list cimport NONE, IndexLinks, IndexList, new_list
+from simulator.core.index_list cimport NONE, IndexLinks, IndexList, Link, new_list
 from simulator.domain.request cimport Request
-from simulator.kv.content cimport Content, Cursor
+from simulator.kv.content cimport Cursor
 
 cdef extern from *:
     int count_trailing_zeros "__builtin_ctzll"(unsigned long long word) noexcept nogil
@@ -28,6 +28,22 @@ cdef uint64_t SPREAD = 0x9FB21C651E98DF25
 
 cdef inline uint64_t with_replica(uint64_t hash, int32_t replica) noexcept nogil:
     return mix(hash + <uint64_t>(replica + 1) * SPREAD)
+
+
+cdef void move_back(Link* links, IndexList* listed, int32_t first, int32_t last) noexcept nogil:
+    """Move the elements from `first` to `last` to the end of their list, in their order."""
+    cdef int32_t before = links[first].prev, after = links[last].next
+    if after == NONE:
+        return
+    links[after].prev = before
+    if before == NONE:
+        listed.head = after
+    else:
+        links[before].next = after
+    links[first].prev = listed.tail
+    links[listed.tail].next = first
+    links[last].next = NONE
+    listed.tail = last
 
 
 cdef class PrefixIndex:
@@ -102,14 +118,27 @@ cdef class PrefixIndex:
         return i
 
     cdef int touch(self, int32_t row, int32_t replica) except -1 nogil:
-        cdef int32_t[2] guesses
-        cdef int32_t i
+        cdef IndexList* lru = &self._lru[replica]
+        cdef int32_t i = 0, entry = -1, first, last, after
         self._read(row)
-        guesses[0] = guesses[1] = NONE
-        for i in range(self._public):
-            self._touch_one(self._hashes[i], 1, replica, guesses)
+        while i < self._public:
+            first = self._held_of.get(with_replica(self._hashes[i], replica))
+            if first < 0:
+                entry = self._hold(self._add(self._hashes[i], 1, replica), replica, entry + 1)
+                i += 1
+                continue
+            last = first
+            i += 1
+            while i < self._public:         # most often what came after it last time comes after it now
+                after = self._links.next(last)
+                if after == NONE or self._held[after].hash != self._hashes[i]:
+                    break
+                last = after
+                i += 1
+            move_back(self._links._links, lru, first, last)
+            entry = self._held[last].prefix
         if self._private > 0:
-            self._touch_one(self._hashes[self._public], self._private, replica, guesses)
+            self._touch_run(replica)
         # What an LRU holds are the latest `capacity` different blocks: evicting now or on the way is the same.
         self._evict(replica, self._blocks[replica] - self.capacity)
         return 0
@@ -154,37 +183,35 @@ cdef class PrefixIndex:
             return guess
         return self._prefix_of.get(hash)
 
-    cdef int32_t _touch_one(self, uint64_t hash, int32_t num_blocks, int32_t replica,
-                            int32_t* guesses) except -2 nogil:
-        """Make a block, or a run of them, the latest of a replica.
-
-        guesses : the entries of _held and _prefixes that are likely, and for the next block when this returns.
-        """
-        cdef int32_t held = guesses[0]
-        cdef IndexList* lru = &self._lru[replica]
-        if held == NONE or self._held[held].hash != hash:
-            held = self._held_of.get(with_replica(hash, replica))
-        if held >= 0:
-            guesses[0] = self._links.next(held)
-            self._links.remove(lru, held)
+    cdef int _touch_run(self, int32_t replica) except -1 nogil:
+        """Make the private blocks of the prompt the latest of a replica."""
+        cdef int32_t held = self._held_of.get(with_replica(self._hashes[self._public], replica))
+        if held < 0:
+            held = self._add(self._hashes[self._public], self._private, replica)
         else:
-            guesses[0] = NONE
-            if self._free_held.size == 0:
-                self._grow_held()
-            self._held_of.put(with_replica(hash, replica), self._free_held.head)
-            held = self._links.pop_front(&self._free_held)
-            self._held[held].hash, self._held[held].prefix, self._held[held].num_blocks = hash, -1, 0
-        self._links.push_back(lru, held)
-        self._blocks[replica] += num_blocks - self._held[held].num_blocks
-        self._held[held].num_blocks = num_blocks
+            move_back(self._links._links, &self._lru[replica], held, held)
+            self._blocks[replica] += self._private - self._held[held].num_blocks
+            self._held[held].num_blocks = self._private
         if self._held[held].prefix < 0:
-            self._hold(held, replica, &guesses[1])
-        guesses[1] = self._held[held].prefix + 1
+            self._hold(held, replica, -1)
+        return 0
+
+    cdef int32_t _add(self, uint64_t hash, int32_t num_blocks, int32_t replica) except -1 nogil:
+        """Add a block, or a run of them, as the latest of a replica; return its entry of _held."""
+        cdef int32_t held
+        if self._free_held.size == 0:
+            self._grow_held()
+        self._held_of.put(with_replica(hash, replica), self._free_held.head)
+        held = self._links.pop_front(&self._free_held)
+        self._held[held].hash, self._held[held].prefix, self._held[held].num_blocks = hash, -1, num_blocks
+        self._blocks[replica] += num_blocks
+        self._links.push_back(&self._lru[replica], held)
         return held
 
-    cdef int _hold(self, int32_t held, int32_t replica, int32_t* guess) except -1 nogil:
+    cdef int32_t _hold(self, int32_t held, int32_t replica, int32_t guess) except -1 nogil:
+        """Let a replica hold what it was given whole; return the entry of _prefixes, which `guess` may be."""
         cdef uint64_t hash = self._held[held].hash
-        cdef int32_t entry = self._find(hash, guess[0])
+        cdef int32_t entry = self._find(hash, guess)
         if entry < 0:
             if self._free_prefixes.size == 0:
                 self._grow_prefixes()
@@ -195,7 +222,7 @@ cdef class PrefixIndex:
         self._holders[<int64_t>entry * self._num_words + replica // 64] |= <uint64_t>1 << (replica % 64)
         self._prefixes[entry].holders += 1
         self._held[held].prefix = entry
-        return 0
+        return entry
 
     cdef void _let_go(self, int32_t held, int32_t replica) noexcept nogil:
         cdef int32_t entry = self._held[held].prefix

@@ -14,7 +14,7 @@ Capacity = Annotated[int, Meta(ge=1, le=2**30, description=(
 
 
 cdef class PrefixRouter(Router):
-    """Base of routers that remember `capacity_blocks` of their parameters for each replica."""
+    """Base of routers that remember `capacity_blocks` blocks of each replica."""
 
     def __cinit__(self, parameters, context, *_, **__):
         self.index = PrefixIndex(context, parameters.capacity_blocks)

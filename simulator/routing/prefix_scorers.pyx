@@ -18,8 +18,9 @@ from simulator.routing.prefix_router import Capacity
 
 
 class PrefixAffinityParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Score leading blocks of the prompt that were sent to the replica before / blocks of the prompt.
+    """Score the share of the prompt that was sent to the replica before.
 
+    Leading whole blocks of the prompt that the router remembers / whole blocks of the prompt.
     Source: BLIS's prefix-affinity (10,000 blocks a replica), llm-d's prefix-cache-scorer (31,250).
     """
 
@@ -30,7 +31,7 @@ class PrefixAffinityParameters(msgspec.Struct, frozen=True, kw_only=True, forbid
 
 @cython.final
 cdef class PrefixAffinity(Scorer):
-    """A replica that was sent the same beginning is better, as far as the router remembers."""
+    """A replica that was sent the same beginning is better."""
 
     Parameters = PrefixAffinityParameters
 
@@ -69,9 +70,11 @@ cdef class PrefixAffinity(Scorer):
 
 
 class PrecisePrefixCacheParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Score (c - least) / (most - least) of c, leading blocks of the prompt in the replica's KV cache.
+    """Score (c - least) / (most - least) of c blocks in the KV cache.
 
-    What is seen may be as old as cache_signal_delay_s says. Source: BLIS's and llm-d's precise-prefix-cache.
+    c: leading whole blocks of the prompt in the KV cache of the replica. What is seen may be as old as
+    cache_signal_delay_s says.
+    Source: BLIS's and llm-d's precise-prefix-cache.
     """
 
     if_equal: Annotated[Literal["one", "half_if_none"], Meta(description=(
@@ -95,6 +98,7 @@ cdef class PrecisePrefixCache(Scorer):
     def __init__(self, parameters, context):
         self._score_of_none = 0.5 if parameters.if_equal == "half_if_none" else 1.0
         self.is_per_request = True
+        self.view.wants_caches = True
 
     def __dealloc__(self):
         free(self._cached)
@@ -114,16 +118,17 @@ cdef class PrecisePrefixCache(Scorer):
 
 
 class NoHitLruParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Score 0.5 if any replica has a block of the prompt cached; else 1 - rank / (n - 1).
+    """Score 0.5 if any replica has a block of the prompt, else by turns.
 
-    Rank 0 has the replica that was least recently sent such a cold request, those never sent one first, in order of
-    their number. Source: BLIS's and llm-d's no-hit-lru-scorer.
+    The score of a cold prompt is 1 - rank / (n - 1). Rank 0 has the replica that was least recently sent such a cold
+    request, those never sent one first, in order of their number.
+    Source: BLIS's and llm-d's no-hit-lru-scorer.
     """
 
 
 @cython.final
 cdef class NoHitLru(Scorer):
-    """Requests that no cache can help go round, so that their prompts spread over the caches."""
+    """Requests that no cache can help go round."""
 
     Parameters = NoHitLruParameters
 
@@ -136,6 +141,7 @@ cdef class NoHitLru(Scorer):
         self._links.grow(self.num_replicas)
         self._cold_row = -1
         self.is_per_request = True
+        self.view.wants_caches = True
 
     cdef int rate(self, int32_t row, int64_t now_ns) except -1 nogil:
         cdef int32_t num_open = 0, rank = 0, i

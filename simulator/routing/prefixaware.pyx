@@ -15,9 +15,10 @@ from simulator.routing.prefix_router import Capacity
 
 
 class PrefixawareParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The longest match wins, any of several; a shorter one than `min_match_tokens` counts as none.
+    """The longest match wins, any of several.
 
-    Without a match: the replica that got the fewest requests within `rate_window_s`.
+    A shorter one than min_match_tokens counts as none. Without a match: the replica that got the fewest requests within
+    `rate_window_s`.
     Source: PrefixAwareRouter of vllm-project/production-stack (src/vllm_router/routers/routing_logic.py), whose trie
     compares chunks of 128 characters and never forgets; here it is blocks.
     """

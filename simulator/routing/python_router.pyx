@@ -24,6 +24,7 @@ cdef class PythonRouter(Router):
     """
 
     Parameters = None
+    uses_caches = False                 # a subclass that asks `cached_blocks` sets it
 
     cdef readonly object parameters     # what [cluster.routing] holds, as `Parameters`
     cdef readonly object states         # structured array (replicas,), what replicas report
@@ -40,6 +41,8 @@ cdef class PythonRouter(Router):
         self._hears_left = type(self).on_left is not PythonRouter.on_left
         self.reads_state = True
         self.view.wants_counts = self.view.wants_levels = True
+        if self.uses_caches:
+            self.view.wants_caches = True
 
     def choose(self, request, now_ns):
         """Return the index of the replica for `request`, a `RequestView`; None: no replica can take it."""
@@ -52,8 +55,13 @@ cdef class PythonRouter(Router):
         """Hear that a request is gone from a replica, whatever became of it."""
 
     def cached_blocks(self, request, now_ns):
-        """Return the leading blocks of a prompt that each replica has in its KV cache, as far as is known."""
+        """Return the leading blocks of a prompt that each replica has in its KV cache, as far as is known.
+
+        For classes with `uses_caches = True`.
+        """
         cdef int32_t row = request.row, i
+        if not self.uses_caches:
+            raise RuntimeError(f"{type(self).__name__} must set uses_caches = True to ask for cached_blocks")
         return [self.view.cached_blocks(i, row, now_ns) for i in range(self.num_replicas)]
 
     cdef int32_t route(self, int32_t row, int64_t now_ns) except -2 nogil:

@@ -48,7 +48,7 @@ cdef class PythonScorer(Scorer):
             return self._ask(row, now_ns)
 
     cdef int _ask(self, int32_t row, int64_t now_ns) except -1:
-        cdef double[::1] found
+        cdef const double[::1] found
         cdef int32_t i
         self._request.row = row
         answer = np.asarray(self.rate_all(self._request, now_ns), np.float64)

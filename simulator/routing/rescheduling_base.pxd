@@ -51,8 +51,8 @@ cdef class Rescheduler:
     # Decide who moves; fills `moves`. The engine has brought all replicas up to `now_ns`.
     cdef int plan(self, int64_t now_ns) except -1 nogil
 
-    # Write the indexes of the requests that are to move to `chosen`, in order, and return how many. `requests` are those
-    # of the source: the running ones in the order of its running list, and the waiting ones in that of its queue.
+    # Write the indexes of the requests that are to move to `chosen`, in order, and return how many. `requests` are
+    # those of the source: the running ones in the order of its running list, the waiting ones in that of its queue.
     # kv_tokens: room of its KV cache. scratch: [count].
     cdef int32_t select(self, const Move* move, const Movable* requests, int32_t count, int64_t kv_tokens,
                         int32_t* chosen, int32_t* scratch) noexcept nogil

@@ -1,12 +1,10 @@
-"""Which requests move from which replica to which: the base of all reschedulers, and how a source's requests are chosen.
+"""Which requests move from which replica to which: the base of reschedulers, and how a source's requests are chosen.
 
 Source of rules and orders: llumnix-project/llumnix at 8a693b4, base_migration_frontend.py:get_migrated_requests and
 kvt_migration_frontend.py.
 """
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free, realloc
-
-from simulator.signals.view cimport View
 
 import numpy as np
 
@@ -56,6 +54,10 @@ cdef class Rescheduler:
     def planned(self, now_ns):
         """Return the moves decided at an instant: (source, destination, policy, rule, order, value)."""
         self.plan(now_ns)
+        return self.listed()
+
+    def listed(self):
+        """Return the moves of the last plan, as `planned` does."""
         return [(self.moves[i].source, self.moves[i].destination, self.moves[i].policy,
                  RULE_NAMES[self.moves[i].selection.rule], ORDER_NAMES[self.moves[i].selection.order],
                  self.moves[i].selection.value) for i in range(self.num_moves)]

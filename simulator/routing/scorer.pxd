@@ -6,6 +6,7 @@ from libc.stdint cimport int32_t, int64_t
 
 from simulator.domain.request cimport Demand, Request
 from simulator.kv.content cimport Content
+from simulator.routing.tied_minima cimport TiedMinima
 from simulator.signals.view cimport View
 
 
@@ -35,6 +36,8 @@ cdef class Scorer:
 
 # Scorers of one level per replica, of which the lowest of the open ones is worth 1 and the highest 0.
 cdef class LowestBest(Scorer):
-    cdef double* levels                 # [num_replicas] NaN: closed
+    cdef TiedMinima lows                # levels, infinity: closed
+    cdef TiedMinima highs               # negative levels
+    cdef double _most, _width           # for which `values` were computed: the highest level, and less the lowest
 
     cdef double level(self, int32_t replica) noexcept nogil

@@ -1,10 +1,10 @@
 """How good each replica is for a request, from one point of view: the base of all scorers."""
-from libc.math cimport NAN
+from libc.math cimport INFINITY
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
 
 from simulator.domain.request cimport Demand, Request
-from simulator.routing.pick cimport highest, lowest
+from simulator.routing.tied_minima cimport TiedMinima
 
 import numpy as np
 
@@ -77,34 +77,32 @@ cdef class Scorer:
 
 
 cdef class LowestBest(Scorer):
-    """Base of scorers that rank replicas between the highest and the lowest of some level.
+    """Base of scorers that rank replicas between two extremes of a level.
 
     score = (highest - level) / (highest - lowest), over the replicas that can be routed to; 1 if all are equal.
     """
 
     def __cinit__(self, parameters, context, *_, **__):
-        self.levels = <double*>calloc(self.num_replicas, sizeof(double))
-        if self.levels == NULL:
-            raise MemoryError()
-
-    def __dealloc__(self):
-        free(self.levels)
+        self.lows, self.highs = TiedMinima(self.num_replicas), TiedMinima(self.num_replicas)
+        self._width = -1.0
 
     cdef double level(self, int32_t replica) noexcept nogil:
         return 0.0
 
     cdef int note(self, int32_t replica, bint is_open) except -1 nogil:
-        self.levels[replica] = self.level(replica) if is_open else NAN
+        cdef double level = self.level(replica)
+        self.lows.set(replica, level if is_open else INFINITY)
+        self.highs.set(replica, -level if is_open else INFINITY)
+        if self._width > 0:
+            self.values[replica] = (self._most - level) / self._width
         return 0
 
     cdef int rate(self, int32_t row, int64_t now_ns) except -1 nogil:
-        cdef double most = highest(self.levels, self.num_replicas)
-        cdef double width = most - lowest(self.levels, self.num_replicas)
+        cdef double most = -self.highs.least(), width = most - self.lows.least()
         cdef int32_t i
-        if width > 0:
-            for i in range(self.num_replicas):
-                self.values[i] = (most - self.levels[i]) / width
-        else:
-            for i in range(self.num_replicas):
-                self.values[i] = 1.0
+        if width == self._width and most == self._most:         # `note` has done it all
+            return 1
+        self._most, self._width = most, width
+        for i in range(self.num_replicas):
+            self.values[i] = (most - self.lows.get(i)) / width if width > 0 else 1.0
         return 1

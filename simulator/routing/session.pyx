@@ -14,14 +14,15 @@ from simulator.routing.least_load cimport LeastLoad
 
 
 class SessionParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A session goes to the owner of its hash on a ring; when that replica is closed, to the next on the ring.
+    """A session goes to the owner of its hash on a ring.
 
+    When that replica is closed, to the next on the ring.
     Source: SessionRouter of vllm-project/production-stack (src/vllm_router/routers/routing_logic.py), which sends
     requests without a session where the rate is lowest; here that is where the fewest requests are in flight.
     """
 
     otherwise: Annotated[Literal["tenant", "least_loaded"], Meta(description=(
-        "a request without session goes by its tenant, or if it has none by itself; or to the least loaded"))] = "tenant"
+        "a request without session goes by its tenant, without tenant by itself; or to the least loaded"))] = "tenant"
     points_per_replica: Annotated[int, Meta(ge=1, le=4096, description=(
         "on the ring; more spread the sessions more evenly"))] = 160
 

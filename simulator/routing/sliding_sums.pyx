@@ -7,7 +7,7 @@ cdef enum:
 
 
 cdef class SlidingSums:
-    """Sums over `window_s` seconds for each of `num_keys` keys; infinity: since the beginning."""
+    """Sums over `window_s` seconds, infinity: all, for each of `num_keys` keys."""
 
     def __cinit__(self, int32_t num_keys, double window_s):
         self.num_keys = num_keys

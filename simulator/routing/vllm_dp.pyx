@@ -69,10 +69,10 @@ cdef class VllmDp(Router):
         free(self._seen_ns)
 
     cdef int32_t route(self, int32_t row, int64_t now_ns) except -2 nogil:
-        cdef int32_t chosen = -1, replica = self._first, i
+        cdef int32_t chosen = -1, replica = self._first
         cdef double least = INFINITY, score
         self.view.look(now_ns)
-        for i in range(self.num_replicas):
+        for _ in range(self.num_replicas):
             if self.view.accounts[replica].is_routable:
                 score = self._score_of(replica)
                 if score < least:

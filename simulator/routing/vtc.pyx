@@ -16,10 +16,11 @@ Weight = Annotated[float, Meta(ge=0, le=1e6)]
 
 
 class VtcParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The lowest cost wins: cost of the i-th open replica for a tenant that used t tokens of late =
+    """The lowest cost wins, which depends on what the tenant used of late.
 
-    fairness_weight x |i - min(t / bucket, n - 1)| + utilization_weight x min(running / max_load, 1) + a random number
-    from 0 to 0.1, with bucket = max(min_bucket_tokens, (least + most) / 2) over the tenants that used any (1000 and
+    Cost of the i-th of n open replicas for a tenant that used t weighted tokens: fairness_weight x
+    |i - min(t / bucket, n - 1)| + utilization_weight x min(running / max_load, 1) + a random number from 0 to 0.1, with
+    bucket = max(min_bucket_tokens, (least + most) / 2) over the tenants that used any (1000 and
     8000 if none did) and t = input_token_weight x prompt tokens + output_token_weight x output tokens. A prompt counts
     when it is sent, its output when it is gone: AIBrix estimates the output when it is sent. A request without tenant
     goes to any replica.

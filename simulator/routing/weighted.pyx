@@ -32,9 +32,10 @@ _PROFILES = {
 
 
 class WeightedParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The largest sum of weight x score wins, each score clamped to 0 .. 1, the weights made to sum to 1.
+    """The largest sum of weight x score wins.
 
-    Sums are taken in the order of the scorers; among exact equals each replica has the same chance.
+    Scores are clamped to 0 .. 1, weights made to sum to 1. Sums are taken in the order of the scorers; among exact
+    equals each replica has the same chance.
     Source: BLIS's weighted router (inference-sim, sim/routing.go), the scheduling profiles of llm-d.
     """
 
@@ -53,7 +54,7 @@ cdef struct Part:               # one scorer of the sum
 
 @cython.final
 cdef class Weighted(Router):
-    """The replica with the best weighted sum of scores; those that only replicas change are asked when they did."""
+    """The replica with the best weighted sum of scores."""
 
     Parameters = WeightedParameters
 

@@ -60,9 +60,9 @@ cdef class Scheduler:
     cdef int32_t* _prefilling           # [_num_prefilling] with grouping: slots that run and are no members, in order
     cdef int32_t _num_prefilling
 
-    cdef bint ends_at_start             # what an iteration brings takes effect when it begins; no group, one batch in flight
-    cdef int64_t pause_ns               # so long takes an iteration of no tokens; 0: it is none, -1: as the latency model
-                                        # prices an empty batch
+    cdef bint ends_at_start             # what an iteration brings takes effect when it begins; without a group, and
+                                        # with one batch in flight
+    cdef int64_t pause_ns               # of an iteration without tokens; 0: there is none, -1: as the model prices it
     cdef int32_t* _stale                # [row] tokens still in flight from before a preemption; NULL: see overlap()
 
     cdef bint _counts_queries           # prefix caching is on
@@ -82,6 +82,11 @@ cdef class Scheduler:
     # After a batch of members only: would the next iterations, free blocks permitting, be the same again for as long as
     # nobody arrives, finishes or leaves?
     cdef bint repeats(self) noexcept nogil
+
+    # Is a batch of no tokens an iteration?
+    @cython.final
+    cdef inline bint pauses(self, const Batch* batch) noexcept nogil:
+        return self.pause_ns != 0 and batch.num_entries + batch.num_preempted + self._running.size > 0
 
     # A request arrives in the waiting queue.
     cdef int enqueue(self, int32_t row) except -1 nogil

@@ -131,10 +131,11 @@ cdef class Scheduler:
     # ---- the policy; these defaults suit schedulers without async scheduling
 
     cdef int8_t refusal(self, int32_t row) noexcept nogil:
-        cdef int32_t prompt = self._requests[row].prompt_tokens
-        if prompt > self.longest_prompt:
+        # one that was elsewhere has outputs, which are computed again
+        cdef int64_t text = <int64_t>self._requests[row].prompt_tokens + self._requests[row].output_tokens
+        if text > self.longest_prompt:
             return REJECTED
-        return DROPPED if blocks_for(prompt, self.kv.block_size) > self.kv.num_blocks else PENDING
+        return DROPPED if blocks_for(text, self.kv.block_size) > self.kv.num_blocks else PENDING
 
     cdef int schedule(self, Batch* batch, int64_t now_ns) except -1 nogil:
         return 0

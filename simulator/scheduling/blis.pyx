@@ -254,5 +254,5 @@ cdef class Blis(Scheduler):
         cdef int32_t row = self._sequences[slot].row
         cdef int64_t text = self._sequences[slot].num_computed + 1
         if self._requests[row].status == COMPLETED and self._requests[row].output_tokens > 0:
-            self.kv.allocate(slot, row, 0, text, 0, 0, self._known(row, text))      # for its last token, if there is room
+            self.kv.allocate(slot, row, 0, text, 0, 0, self._known(row, text))      # for the last token, if there is
         return self._vacate(slot, False)

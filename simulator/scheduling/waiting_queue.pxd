@@ -18,7 +18,7 @@ cdef enum QueueOrder:           # who goes first; ties: who arrived first, then 
 @cython.final
 cdef class WaitingQueue:
     cdef readonly int32_t size      # rows that wait
-    cdef readonly int64_t tokens    # their texts: prompts, and outputs of those that were preempted; whoever changes the
+    cdef readonly int64_t tokens    # their texts: prompts, and outputs of those that were preempted; who changes the
                                     # outputs of a waiting row adds them here
     cdef int _order                 # QueueOrder
     cdef const Request* _requests   # borrowed, as _demands; whoever made the queue keeps the arrays alive

@@ -14,6 +14,7 @@ cdef class View:
     # What those who look want, set when they are made. Counts change only when a replica acts; levels change on the way.
     cdef public bint wants_counts           # waiting, running, loading, preemptions
     cdef public bint wants_levels           # blocks, tokens, iterations
+    cdef public bint wants_caches           # `cached_blocks`
 
     # Replicas of which an account or a seen state has changed since `forget_changes`, each once, in no special order.
     # Kept for whoever updates scores as changes come.

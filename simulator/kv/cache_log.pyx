@@ -1,0 +1,29 @@
+"""What enters and leaves a prefix cache, for somebody who follows it from outside."""
+from libc.stdint cimport int64_t, uint64_t
+from libc.stdlib cimport free, realloc
+cimport cython
+
+
+@cython.final
+cdef class CacheLog:
+    """Changes in the order in which they happened."""
+
+    def __dealloc__(self):
+        free(self.changes)
+
+    cdef void note(self, uint64_t hash, bint is_there) noexcept nogil:
+        cdef int64_t room = 2 * self._room + 256
+        cdef void* changes
+        if self.size == self._room:
+            changes = realloc(self.changes, room * sizeof(CacheChange))
+            if changes == NULL:
+                self.has_lost_some = True
+                return
+            self.changes, self._room = <CacheChange*>changes, room
+        self.changes[self.size].hash = hash
+        self.changes[self.size].is_there = is_there
+        self.size += 1
+
+    def entries(self):
+        """Return [(hash, is it there)] since the log was emptied (debug face)."""
+        return [(self.changes[i].hash, bool(self.changes[i].is_there)) for i in range(self.size)]

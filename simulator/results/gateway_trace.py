@@ -1,0 +1,72 @@
+"""The gateway's part of trace.json: what happens to requests before a replica has them, and what befalls replicas.
+
+The gateway is a process of its own. A request is an async span on it from its arrival until it is sent to a replica,
+then a slice of no length from which a flow arrow leads to the next iteration of that replica. Those that are not served
+are instants with their cause, at the last moment known of them. Incidents are instants of the replica.
+"""
+import json
+from collections.abc import Iterable
+
+import numpy as np
+
+from simulator.domain import records
+from simulator.domain.run import Run
+
+GATEWAY = -1        # pid
+
+_SPAN = ('{"ph":"b","cat":"gateway","name":%s,"id":%d,"pid":-1,"tid":0,"ts":%d.%03d},\n'
+         '{"ph":"e","cat":"gateway","name":%s,"id":%d,"pid":-1,"tid":0,"ts":%d.%03d}')
+_ARROW = ('{"ph":"X","cat":"route","name":%s,"pid":-1,"tid":0,"ts":%d.%03d,"dur":0.000,"args":{"replica":%d}},\n'
+          '{"ph":"s","cat":"route","name":"route","id":%d,"pid":-1,"tid":0,"ts":%d.%03d},\n'
+          '{"ph":"f","cat":"route","name":"route","id":%d,"pid":%d,"tid":0,"ts":%d.%03d}')
+_INSTANT = ('{"ph":"n","cat":"gateway","name":%s,"id":%d,"pid":-1,"tid":0,"ts":%d.%03d,'
+            '"args":{"status":"%s","cause":"%s"}}')
+_INCIDENT = '{"ph":"i","cat":%s,"name":%s,"pid":%d,"tid":0,"ts":%d.%03d,"s":"p"}'
+
+_TIMES = ("arrival_ns", "enqueued_ns", "scheduled_ns", "first_token_ns", "completed_ns")
+_UNSERVED = (records.REJECTED, records.DROPPED, records.TIMED_OUT)
+
+
+def gateway_events(run: Run, journeys: np.ndarray, part: slice) -> Iterable[str]:
+    """Yield the events of some requests.
+
+    Parameters
+    ----------
+    journeys : what `journeys_of` gave.
+    part : rows of the request table.
+    """
+    requests, workload = run.workload.requests[part], run.workload
+    latest_ns = np.max([requests[name] for name in _TIMES] + [journeys[name][part] for name in (
+        "admitted_ns", "dispatched_ns")], axis=0)
+    columns = (workload.request_ids[part], requests["status"].tolist(), requests["arrival_ns"].tolist(),
+               requests["enqueued_ns"].tolist(), requests["replica"].tolist(), latest_ns.tolist(),
+               workload.demands["deadline_ns"][part].tolist())
+    journeys = journeys[part]
+    ways = zip(*(journeys[name].tolist() for name in ("dispatched_ns", "retries", "cause")), strict=True)
+    for row, (request, way) in enumerate(zip(zip(*columns, strict=True), ways, strict=True), start=part.start):
+        yield from _events(row, request, way, run.clock_ns)
+
+
+def _events(row: int, request: tuple, way: tuple, clock_ns: int) -> Iterable[str]:
+    request_id, status, arrival_ns, enqueued_ns, replica, latest_ns, deadline_ns = request
+    dispatched_ns, retries, cause = way
+    if status == records.PENDING:
+        return
+    name = json.dumps(f"request {request_id}")
+    until_ns = dispatched_ns
+    if dispatched_ns < 0:
+        until_ns = {records.WAITING: clock_ns, records.TIMED_OUT: deadline_ns}.get(status, -1)
+    if until_ns >= arrival_ns and not retries:      # of the earlier dispatches of the others nobody knows
+        yield _SPAN % (name, row, *divmod(arrival_ns, 1000), name, row, *divmod(until_ns, 1000))
+    if dispatched_ns >= 0 and replica >= 0:
+        sent, reached = divmod(dispatched_ns, 1000), divmod(max(dispatched_ns, enqueued_ns), 1000)
+        yield _ARROW % (name, *sent, replica, row, *sent, row, replica, *reached)
+    if status in _UNSERVED:
+        at_ns = max(latest_ns, deadline_ns if status == records.TIMED_OUT else latest_ns)
+        yield _INSTANT % (name, row, *divmod(at_ns, 1000), records.STATUS_NAMES[status], records.CAUSE_NAMES[cause])
+
+
+def incident_events(incidents: Iterable[tuple[int, int, str, str]]) -> Iterable[str]:
+    """Yield the instants of `Run.incidents`."""
+    for time_ns, replica, kind, text in incidents:
+        yield _INCIDENT % (json.dumps(kind), json.dumps(text), replica, *divmod(time_ns, 1000))

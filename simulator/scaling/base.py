@@ -1,0 +1,127 @@
+"""How many replicas there are to be: the one question an autoscaler answers.
+
+It is asked every few seconds, so that plain Python is fast enough: users' own policies are built like those here.
+"""
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A pool as an autoscaler sees it.
+
+    index, name : of the pool.
+    cost_per_hour : of a replica.
+    capacity_tokens : tokens that the KV cache of a replica holds.
+    starting : replicas that will serve soon.
+    room : replicas that may be added.
+    removable : replicas that may be taken away.
+    states : structured array (serving,), `records.REPLICA_STATE`, what the replicas that serve report.
+    accounts : structured array (serving,), `records.REPLICA_ACCOUNT`, what the gateway knows of them.
+    """
+
+    index: int
+    name: str
+    cost_per_hour: float
+    capacity_tokens: int
+    starting: int
+    room: int
+    removable: int
+    states: np.ndarray
+    accounts: np.ndarray
+
+    @property
+    def serving(self) -> int:
+        """Replicas that requests may be sent to."""
+        return len(self.states)
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What an autoscaler sees of the replicas of one model.
+
+    now_ns : the time.
+    variants : tuple of Variant, the pools that serve the model.
+    queued : requests that wait at the gateway.
+    finished : structured array (n,), `records.REQUEST`, the requests that left replicas since the last decision; empty
+        unless `wants_finished`.
+    """
+
+    now_ns: int
+    variants: tuple[Variant, ...]
+    queued: int
+    finished: np.ndarray
+
+    @property
+    def serving(self) -> int:
+        """Replicas that requests may be sent to."""
+        return sum(variant.serving for variant in self.variants)
+
+    @property
+    def starting(self) -> int:
+        """Replicas that will serve soon."""
+        return sum(variant.starting for variant in self.variants)
+
+    def states(self) -> np.ndarray:
+        """Return the states of all replicas that serve."""
+        return np.concatenate([variant.states for variant in self.variants])
+
+    def accounts(self) -> np.ndarray:
+        """Return the accounts of the same."""
+        return np.concatenate([variant.accounts for variant in self.variants])
+
+
+class Autoscaler:
+    """Base of all autoscalers, also of users': override `decide`.
+
+    The experiment names the subclass: `policy = "my_lab.scaling:Nightly"`. There is one for each model that is served.
+    A frozen `msgspec.Struct` on the class as `Parameters` has keys of [autoscaling] read, checked and passed on.
+
+        class Nightly(Autoscaler):
+            def decide(self, observation):
+                is_night = observation.now_ns / 3.6e12 % 24 < 6
+                return spread(observation, (1 if is_night else 8) - observation.serving - observation.starting)
+
+    parameters : what [autoscaling] holds, as `Parameters`.
+    """
+
+    Parameters = None
+    wants_finished = False      # it looks at the requests that have left
+
+    def __init__(self, parameters):
+        self.parameters = parameters
+
+    def decide(self, observation: Observation) -> dict[int, int]:
+        """Return how many replicas each pool is to get more, or less; absent: it stays as it is.
+
+        More than `room` and less than `removable` is cut to these.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must override decide")
+
+
+def spread(observation: Observation, change: int) -> dict[int, int]:
+    """Return a change of the number of replicas, pool by pool: the cheapest grow first, the dearest shrink first."""
+    changes = {}
+    for variant in sorted(observation.variants, key=lambda each: each.cost_per_hour, reverse=change < 0):
+        part = min(change, variant.room) if change > 0 else max(change, -variant.removable)
+        if part:
+            changes[variant.index] = part
+        change -= part
+    return changes
+
+
+def in_proportion(observation: Observation, ratio: float, tolerance: float) -> dict[int, int]:
+    """Return the change that brings a load `ratio` times as high as it should be to what it should be.
+
+    replicas = ceil(serving x ratio), nothing as long as |ratio - 1| <= tolerance; those that start count as there.
+    Source: Kubernetes, Horizontal Pod Autoscaling, "Algorithm details".
+    """
+    if observation.serving == 0:
+        return spread(observation, int(observation.starting == 0 and observation.queued > 0))
+    if abs(ratio - 1) <= tolerance:
+        return {}
+    wanted = math.ceil(observation.serving * ratio)
+    change = wanted - observation.serving
+    return spread(observation, max(change - observation.starting, 0) if change > 0 else change)

@@ -1,0 +1,62 @@
+"""`slo_attainment`: one replica more while too many requests miss their bounds, one less while nearly all keep them."""
+from typing import Annotated
+
+import msgspec
+import numpy as np
+from msgspec import Meta
+
+from simulator.domain import records
+from simulator.scaling.base import Autoscaler, spread
+
+BoundMs = Annotated[float, Meta(gt=0)]
+Share = Annotated[float, Meta(ge=0, le=1)]
+
+
+class SloAttainmentParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Bounds, and how many requests are to keep them."""
+
+    ttft_ms: Annotated[BoundMs | None, Meta(description="time to first token")] = None
+    tpot_ms: Annotated[BoundMs | None, Meta(description="time per output token after the first")] = None
+    e2el_ms: Annotated[BoundMs | None, Meta(description="end-to-end latency")] = None
+    target: Annotated[Share, Meta(description="below this share of requests that keep all bounds a replica is added")] = 0.95
+    comfortable: Annotated[Share, Meta(description=(
+        "from this share on one is taken away, if the others would have room for its requests in flight"))] = 0.99
+
+    def __post_init__(self):
+        if self.ttft_ms is None and self.tpot_ms is None and self.e2el_ms is None:
+            raise ValueError("give a bound: ttft_ms, tpot_ms or e2el_ms")
+        if self.comfortable < self.target:
+            raise ValueError(f"comfortable: expected at least target = {self.target:g}, found {self.comfortable:g}")
+
+
+class SloAttainment(Autoscaler):
+    """A step at a time, by the requests that left since the last one; see `SloAttainmentParameters`."""
+
+    Parameters = SloAttainmentParameters
+    wants_finished = True
+
+    def decide(self, observation):
+        """See Autoscaler."""
+        attained = attainment(observation.finished, self.parameters)
+        if attained is None:
+            return {}
+        if attained < self.parameters.target:
+            return spread(observation, 1 if observation.starting == 0 else 0)
+        if attained < self.parameters.comfortable or observation.serving < 2:
+            return {}
+        room = observation.states()["max_running"].sum() * (1 - 1 / observation.serving)
+        return spread(observation, -1) if observation.accounts()["in_flight"].sum() <= room else {}
+
+
+def attainment(requests: np.ndarray, bounds) -> float | None:
+    """Return the share of requests that were completed within all bounds; None where there were no requests."""
+    if not len(requests):
+        return None
+    kept = requests["status"] == records.COMPLETED
+    ttft_ns = requests["first_token_ns"] - requests["arrival_ns"]
+    e2el_ns = requests["completed_ns"] - requests["arrival_ns"]
+    tpot_ns = (e2el_ns - ttft_ns) / np.maximum(requests["output_tokens"] - 1, 1)
+    for value_ns, bound_ms in ((ttft_ns, bounds.ttft_ms), (tpot_ns, bounds.tpot_ms), (e2el_ns, bounds.e2el_ms)):
+        if bound_ms is not None:
+            kept &= value_ns <= bound_ms * 1e6
+    return float(kept.mean())

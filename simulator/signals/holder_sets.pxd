@@ -1,0 +1,26 @@
+"""Which replicas hold the block of text with a given hash: a set of replicas for each hash."""
+from libc.stdint cimport int32_t, int64_t, uint64_t
+cimport cython
+
+from simulator.core.hash_map cimport HashMap
+
+
+@cython.final
+cdef class HolderSets:
+    cdef readonly int32_t num_replicas
+    cdef int32_t _num_words             # 64-bit words in a set
+    cdef HashMap _set_of                # hash -> set
+    cdef uint64_t* _words               # [set x _num_words] bit r: replica r holds the block
+    cdef int32_t* _free                 # [_num_free] sets of no hash, a stack
+    cdef int32_t _num_free
+    cdef int32_t _num_sets              # there is memory for
+    cdef uint64_t* _alive               # [word] scratch of match
+
+    # A replica now holds a block, or has it no more; nothing happens where that is known.
+    cdef int add(self, uint64_t hash, int32_t replica) except -1 nogil
+    cdef void remove(self, uint64_t hash, int32_t replica) noexcept nogil
+
+    # How many of the first of these blocks, none left out, each replica holds: [num_replicas].
+    cdef int match(self, const uint64_t* hashes, int32_t num_blocks, int32_t* matched) noexcept nogil
+
+    cdef int _grow(self) except -1 nogil

@@ -1,0 +1,119 @@
+"""Which replicas hold the block of text with a given hash; a prompt is matched against all of them at once."""
+from libc.stdint cimport int32_t, int64_t, uint64_t
+from libc.stdlib cimport calloc, free, realloc
+from libc.string cimport memset
+cimport cython
+
+from simulator.core.errors cimport out_of_memory
+from simulator.core.hash_map cimport HashMap
+
+cdef extern from *:
+    int count_trailing_zeros "__builtin_ctzll"(unsigned long long word) noexcept nogil
+
+cdef enum:
+    FIRST_SETS = 1024
+
+
+@cython.final
+cdef class HolderSets:
+    """Sets of the replicas 0 .. num_replicas - 1, all empty at first."""
+
+    def __cinit__(self, int32_t num_replicas):
+        self.num_replicas = num_replicas
+        self._num_words = (num_replicas + 63) // 64
+        self._set_of = HashMap()
+        self._alive = <uint64_t*>calloc(self._num_words, sizeof(uint64_t))
+        if self._alive == NULL:
+            raise MemoryError()
+
+    def __dealloc__(self):
+        free(self._words)
+        free(self._free)
+        free(self._alive)
+
+    cdef int add(self, uint64_t hash, int32_t replica) except -1 nogil:
+        cdef int32_t found = self._set_of.get(hash)
+        if found < 0:
+            if self._num_free == 0:
+                self._grow()
+            found = self._free[self._num_free - 1]
+            self._set_of.put(hash, found)
+            self._num_free -= 1
+            memset(&self._words[<int64_t>found * self._num_words], 0, self._num_words * sizeof(uint64_t))
+        self._words[<int64_t>found * self._num_words + replica // 64] |= <uint64_t>1 << (replica % 64)
+        return 0
+
+    cdef void remove(self, uint64_t hash, int32_t replica) noexcept nogil:
+        cdef int32_t found = self._set_of.get(hash), k
+        cdef uint64_t* words
+        if found < 0:
+            return
+        words = &self._words[<int64_t>found * self._num_words]
+        words[replica // 64] &= ~(<uint64_t>1 << (replica % 64))
+        for k in range(self._num_words):
+            if words[k] != 0:
+                return
+        self._set_of.remove(hash)
+        self._free[self._num_free] = found
+        self._num_free += 1
+
+    cdef int match(self, const uint64_t* hashes, int32_t num_blocks, int32_t* matched) noexcept nogil:
+        cdef int32_t found, i, k
+        cdef uint64_t lost, any_left, word
+        memset(matched, 0, self.num_replicas * sizeof(int32_t))
+        memset(self._alive, 0xFF, self._num_words * sizeof(uint64_t))
+        for i in range(num_blocks + 1):
+            found = self._set_of.get(hashes[i]) if i < num_blocks else -1
+            any_left = 0
+            for k in range(self._num_words):
+                word = self._words[<int64_t>found * self._num_words + k] if found >= 0 else 0
+                lost = self._alive[k] & ~word if i > 0 else 0
+                self._alive[k] &= word
+                any_left |= self._alive[k]
+                while lost:
+                    matched[64 * k + count_trailing_zeros(lost)] = i
+                    lost &= lost - 1
+            if any_left == 0:
+                return 0
+        return 0
+
+    cdef int _grow(self) except -1 nogil:
+        cdef int32_t room = max(2 * self._num_sets, <int32_t>FIRST_SETS), i
+        cdef void* words = realloc(self._words, <int64_t>room * self._num_words * sizeof(uint64_t))
+        cdef void* unused
+        if words == NULL:
+            return out_of_memory()
+        self._words = <uint64_t*>words
+        unused = realloc(self._free, room * sizeof(int32_t))
+        if unused == NULL:
+            return out_of_memory()
+        self._free = <int32_t*>unused
+        for i in range(room - 1, self._num_sets - 1, -1):
+            self._free[self._num_free] = i
+            self._num_free += 1
+        self._num_sets = room
+        return 0
+
+    # The face for tests and exploration.
+
+    def note(self, uint64_t hash, int32_t replica, bint is_held):
+        """Note that a replica holds a block, or has it no more."""
+        if is_held:
+            self.add(hash, replica)
+        else:
+            self.remove(hash, replica)
+
+    def matches(self, hashes):
+        """Return how many of the leading blocks each replica holds."""
+        cdef int32_t count = len(hashes), i
+        cdef uint64_t* given = <uint64_t*>calloc(count + 1, sizeof(uint64_t))
+        cdef int32_t* matched = <int32_t*>calloc(self.num_replicas, sizeof(int32_t))
+        if given == NULL or matched == NULL:
+            raise MemoryError()
+        for i in range(count):
+            given[i] = hashes[i]
+        self.match(given, count, matched)
+        found = [matched[i] for i in range(self.num_replicas)]
+        free(given)
+        free(matched)
+        return found
