@@ -5,8 +5,8 @@ FAULTS = [
     # unknown keys
     ("engine.max_num_seq = 3", "engine.max_num_seq: unknown key; did you mean max_num_seqs?"),
     ("engine.block_siz = 3", "engine.block_siz: unknown key; did you mean block_size?"),
-    ("latency.host.zzz = 3", "latency.host.zzz: unknown key; valid: iteration_us, output_token_us, queue_base_us, "
-                             "queue_per_prompt_token_us"),
+    ("latency.host.zzz = 3", "latency.host.zzz: unknown key; valid: completion_us, iteration_us, "
+                             "output_token_accumulates, output_token_us, queue_base_us, queue_per_prompt_token_us"),
     ("nam = 'x'", "nam: unknown key; did you mean name?"),
     ("workload.pth = 1", "workload.pth: unknown key; did you mean path?"),
     ("engine.parameters = 1", "engine.parameters: unknown key; valid: async_scheduling, block_size"),
@@ -53,7 +53,7 @@ FAULTS = [
     ("latency.collective.backend = 'x'", 'latency.collective.backend: no collective model "x"; valid: '),
     ("workload.type = 'x'", 'workload.type: no workload "x"; valid: synthetic, trace'),
     ("cluster.routing.policy = 'round'", 'cluster.routing.policy: no router "round"; did you mean round_robin?'),
-    ("cluster.admission.policy = 'never'", 'cluster.admission.policy: expected "always", found "never"'),
+    ("cluster.admission.policy = 'never'", 'cluster.admission.policy: no admission policy "never"; valid: '),
     ("workload.format = 'azzure'", 'workload.format: no trace format "azzure"; did you mean azure?'),
     ("model.name = 'lama-3.1-8b'", 'model.name: no model "lama-3.1-8b" in models/; did you mean llama-3.1-8b?'),
     ("hardware.name = 'h100-smx-80gb'", 'hardware.name: no hardware "h100-smx-80gb" in hardware/; '

@@ -101,7 +101,7 @@ def test_scorers_are_read_whatever_the_policy(load):
     experiment = load('cluster.routing.scorers=[{name = "prefix-affinity", weight = 3}]')
     assert [(scorer.name, scorer.weight) for scorer in experiment.cluster.routing.scorers] == [("prefix-affinity", 3.0)]
     assert tomli.loads(resolved_toml(experiment))["cluster"]["routing"]["scorers"] == [
-        {"name": "prefix-affinity", "weight": 3.0}]
+        {"name": "prefix-affinity", "weight": 3.0, "capacity_blocks": 10_000, "max_blocks": 2**31 - 1}]
 
 
 def test_every_default_stands_in_the_resolved_toml(load):
