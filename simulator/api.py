@@ -136,7 +136,8 @@ def _run_in_memory(experiment, workload, watch: _Watch) -> Result:
     recorder = MemoryRecorder(experiment.output, len(workload))
     finished = assemble.build(experiment, workload, recorder, watch.monitor).run()
     watch.end(finished)
-    return Result(_summary(experiment, finished), recorder.finish(finished))
+    made = recorder.finish(finished)
+    return Result(_summary(experiment, finished), made)
 
 
 def _run_into_files(order: _Order, workload, watch: _Watch, timings: Timings) -> Result:
@@ -165,7 +166,8 @@ def _run_into_files(order: _Order, workload, watch: _Watch, timings: Timings) ->
 
 
 def _summary(experiment: Experiment, finished) -> dict:
-    return summary_of(finished, experiment.name, experiment.seed, experiment.slo)
+    return summary_of(finished, experiment.name, experiment.seed, experiment.slo,
+                      assemble.pools_of(experiment), experiment.fitness)
 
 
 def _write(path: Path, text: str) -> None:

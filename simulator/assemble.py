@@ -114,6 +114,7 @@ def _front(experiment: Experiment) -> Front:
     routing, admission = cluster.routing, cluster.admission
     return Front(
         router=registry.load("router", routing.policy), router_parameters=routing.parameters,
+        scorers=tuple((registry.load("scorer", each.name), each.weight, each.parameters) for each in routing.scorers),
         admission=None if admission.policy == "always" else registry.load("admission", admission.policy),
         admission_parameters=admission.parameters,
         queue=None if cluster.gateway_queue is None else GatewayQueue, queue_parameters=cluster.gateway_queue,

@@ -64,6 +64,7 @@ KINDS = {
         "dynamo": "simulator.routing.dynamo:Dynamo",
         "kvaware": "simulator.routing.kvaware:Kvaware",
         "least_loaded": "simulator.routing.least_loaded:LeastLoaded",
+        "llumnix": "simulator.routing.llumnix:Llumnix",
         "power_of_two": "simulator.routing.power_of_two:PowerOfTwo",
         "prefix_threshold": "simulator.routing.prefix_threshold:PrefixThreshold",
         "prefixaware": "simulator.routing.prefixaware:Prefixaware",
@@ -74,6 +75,9 @@ KINDS = {
         "vtc": "simulator.routing.vtc:Vtc",
         "weighted": "simulator.routing.weighted:Weighted",
     }, "simulator.routing.base:Router"),
+    "rescheduler": Kind("rescheduler", "policy", {
+        "llumnix": "simulator.routing.llumnix_rescheduler:LlumnixRescheduler",
+    }, "simulator.routing.rescheduling_base:Rescheduler"),
     "scorer": Kind("scorer", "name", {
         "active-requests": "simulator.routing.load_scorers:ActiveRequests",
         "kv-utilization": "simulator.routing.load_scorers:KvUtilization",

@@ -70,7 +70,11 @@ def _topology(topology) -> Iterator[Fault]:
 
 
 def _pipeline(topology, engine) -> Iterator[Fault]:
-    if topology.pipeline_parallel > 1 and getattr(engine.parameters, "async_scheduling", False):
+    facts = registry.load("scheduler", engine.scheduler).facts(engine.parameters)
+    if topology.pipeline_parallel > 1 and not facts.takes_stages:
+        yield ("topology", "pipeline_parallel"), (
+            f'scheduler "{engine.scheduler}" knows no stages: expected 1, found {topology.pipeline_parallel}')
+    if topology.pipeline_parallel > 1 and facts.is_async:
         yield ("engine", "async_scheduling"), (
             f"expected false with topology.pipeline_parallel = {topology.pipeline_parallel}, found true: the stages "
             "already execute several batches at once")

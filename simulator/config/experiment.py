@@ -182,10 +182,11 @@ class Output(Section, kw_only=True):
 
 
 class Fitness(Section, kw_only=True):
-    """Weights of a single number by which runs can be compared, higher is better, [fitness].
+    """Weights of one number by which runs can be compared, [fitness].
 
-    fitness = sum of weight x value; the value of a latency is 1 / (1 + ms), of throughput (requests/s) r / (r + 100), of
-    tokens_per_sec (output tokens/s) t / (t + 10000). Source: BLIS (inference-sim, sim/cluster/metrics.go).
+    fitness = sum of weight x value, higher is better; the value of a latency is 1 / (1 + ms), of throughput
+    (requests/s) r / (r + 100), of tokens_per_sec (output tokens/s) t / (t + 10000).
+    Source: BLIS (inference-sim, sim/cluster/metrics.go).
     """
 
     p99_ttft: Weight = 0.0

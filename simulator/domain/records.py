@@ -45,7 +45,8 @@ JOURNEY = _record(
 TOKEN = _record(time_ns="i8", request="i4", tokens="i4")
 SAMPLE = _record(time_ns="i8", replica="i4", waiting="i4", running="i4", used_blocks="i4", in_flight="i4", spare="i4")
 DECISION = _record(
-    time_ns="i8", score="f8", best_score="f8", regret="f8", request="i4", replica="i4", num_candidates="i4", entrance="i4")
+    time_ns="i8", score="f8", best_score="f8", regret="f8", request="i4", replica="i4", num_candidates="i4",
+    entrance="i4")
 CANDIDATE = _record(
     decision="i8", score="f8", rank="i4", replica="i4", waiting="i4", running="i4", in_flight="i4", used_blocks="i4",
     free_blocks="i4", spare="i4")

@@ -145,7 +145,7 @@ def _entrance(index: int, model: str | None, fleet: Fleet, plan: ClusterPlan, sh
         view.state_array["max_batched_tokens"][i] = pool.scheduler.facts(pool.parameters).max_batched_tokens
     pool = seats[0][2]
     context = RoutingContext(view, shared.workload, shared.content, pool.block_size, plan.seed,
-                             "routing" if index == 0 else f"routing {model}")
+                             "routing" if index == 0 else f"routing {model}", front.scorers)
     router = front.router(front.router_parameters, context)
     if view.wants_caches:
         view.watch_caches()

@@ -56,6 +56,7 @@ class Front:
     """What stands before the replicas; each served model has its own.
 
     router, router_parameters : a Router subclass and its `Parameters`.
+    scorers : (class, weight, parameters) of each score that the router may add up.
     admission, admission_parameters : likewise an Admission; None: all requests are let in.
     queue, queue_parameters : likewise a GatewayQueue; None: there is none.
     classes : SLO classes by name.
@@ -67,6 +68,7 @@ class Front:
 
     router: type
     router_parameters: Any
+    scorers: tuple = ()
     admission: type | None = None
     admission_parameters: Any = None
     queue: type | None = None
@@ -86,7 +88,7 @@ class ClusterPlan:
     pools : in the order in which replicas are numbered.
     front : what stands before the replicas.
     operations : called with (Fleet, list of Entrance, ClusterPlan), each returns an Operation: failures, scaling, ...
-    tracer : called with (LiveView, index) of an entrance, returns a Tracer of its decisions; None: nobody wants to know.
+    tracer : called with (LiveView, index) of an entrance, returns a Tracer of its decisions; None: nobody asks.
     fast_forward : take runs of equal iterations at once; changes no result.
     horizon_ns : instant after which nothing happens; None: until nothing is left to do.
     seed : of the experiment; whoever draws does so from a stream of it.

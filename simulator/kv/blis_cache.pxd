@@ -4,6 +4,7 @@ cimport cython
 
 from simulator.core.hash_map cimport HashMap
 from simulator.kv.base cimport KVCache
+from simulator.kv.cache_log cimport CacheLog
 from simulator.kv.content cimport Content, Cursor
 
 
@@ -27,6 +28,7 @@ cdef class BlisKV(KVCache):
     cdef BlisBlock* _blocks     # [num_blocks + 1]
     cdef BlisTable* _tables     # [slot] of its sequence
     cdef HashMap _cached        # hash -> the block that was the last to be cached under it
+    cdef CacheLog _log          # of the hashes that come and go; None: nobody follows them
     cdef Content _content
     cdef bint _caching          # enable_prefix_caching
     cdef int32_t* _hits         # [_room_hits] blocks found by the last lookup
@@ -45,6 +47,7 @@ cdef class BlisKV(KVCache):
     # Append `count` blocks from the front of the free list to a table that holds `owned` and has room for them.
     cdef int _take(self, BlisTable* table, int32_t owned, int32_t count) except -1 nogil
     cdef int _note_eviction(self, int32_t block) except -1 nogil
+    cdef void _drop(self, uint64_t hash) noexcept nogil     # nothing is found under it any more
 
     cdef void _unlink(self, int32_t block) noexcept nogil
     cdef void _append(self, int32_t block) noexcept nogil

@@ -12,6 +12,7 @@ cimport cython
 from simulator.core.errors cimport out_of_memory
 from simulator.core.hash_map cimport HashMap
 from simulator.kv.base cimport KVCache, blocks_for
+from simulator.kv.cache_log cimport CacheLog
 from simulator.kv.content cimport Content, Cursor
 
 
@@ -89,6 +90,8 @@ cdef class BlisKV(KVCache):
             return 0
         for i in range(table.num_hashed, full):
             hash = self._content.advance(table.row, self.block_size, &table.cursor)
+            if self._log is not None and self._cached.get(hash) < 0:
+                self._log.note(hash, True)
             self._cached.put(hash, table.blocks[i])
             self._blocks[table.blocks[i]].hash = hash
             table.num_hashed = i + 1
@@ -136,12 +139,16 @@ cdef class BlisKV(KVCache):
             if self._blocks[block].hash != 0:
                 if self._evicted is not None:
                     self._note_eviction(block)
-                self._cached.remove(self._blocks[block].hash)       # though another block may be cached under it
+                self._drop(self._blocks[block].hash)        # though another block may be cached under it
                 self._blocks[block].hash = 0
             self._blocks[block].references = 1
             table.blocks[i] = block
         self.free_blocks -= count
         return 0
+
+    cdef void _drop(self, uint64_t hash) noexcept nogil:
+        if self._cached.remove(hash) >= 0 and self._log is not None:
+            self._log.note(hash, False)
 
     cdef int _note_eviction(self, int32_t block) except -1 nogil:
         with gil:
@@ -194,8 +201,16 @@ cdef class BlisKV(KVCache):
         """See KVCache."""
         cdef int32_t block
         for block in range(1, self.num_blocks + 1):
-            self._blocks[block].hash = 0
-        self._cached.clear()
+            if self._blocks[block].hash != 0:
+                self._drop(self._blocks[block].hash)
+                self._blocks[block].hash = 0
+
+    def follow(self):
+        """Return a CacheLog of what enters and leaves the prefix cache from now on; it must still be empty."""
+        if self.free_blocks < self.num_blocks or self._cached.size:
+            raise ValueError("a cache can be followed only from its beginning")
+        self._log = CacheLog()
+        return self._log
 
     # ---- the debug face
 

@@ -18,6 +18,7 @@ from simulator.domain.run import Run
 from simulator.results import tables
 from simulator.results.gateway_trace import GATEWAY, gateway_events, incident_events
 from simulator.results.journeys import journeys_of
+from simulator.results.uptime import incidents_of
 
 _PROCESS = ('{"ph":"M","name":"process_name","pid":%d,"args":{"name":"%s"}},\n'
             '{"ph":"M","name":"process_sort_index","pid":%d,"args":{"sort_index":%d}}')
@@ -66,7 +67,7 @@ class ChromeTrace:
         return begin_ns
 
     def finish(self, run: Run) -> None:
-        """Append requests, incidents and the names of processes and threads, and end the file.
+        """Append requests, incidents and names, and end the file.
 
         The spans of unfinished requests end where the clock stopped.
         """
@@ -79,7 +80,7 @@ class ChromeTrace:
                         for event in _request_events(row, request, run.clock_ns, journeys is not None))
             if journeys is not None:
                 self._write(gateway_events(run, journeys, part))
-        self._write(incident_events(run.incidents))
+        self._write(incident_events(incidents_of(run)))
         outside = "" if (requests["replica"] >= 0).all() else "not routed"
         self._write(self._names(len(run.replicas), outside if journeys is None else "gateway"))
         self._file.write("\n]}\n")

@@ -6,6 +6,7 @@ import numpy as np
 from simulator.domain import records
 from simulator.domain.run import Run
 from simulator.results.distributions import distribution
+from simulator.results.uptime import PAID, SERVING, time_in_ns
 
 NS_PER_HOUR = 3.6e12
 _UNNAMED = {"rejected": "engine", "dropped": "engine", "timed_out": "deadline"}      # where no cause is noted
@@ -40,7 +41,7 @@ def by_cause(requests: np.ndarray, journeys: np.ndarray | None) -> dict[str, dic
 
 
 def gateway(journeys: np.ndarray | None) -> dict:
-    """Describe the way to the replicas; empty for one replica that nothing stands before.
+    """Describe the way to the replicas; empty where there are no journeys.
 
     `gateway_ms` is admission to dispatch, of requests that were sent to a replica and, since a replica failed, to no
     other. `downtime_ms` describes requests that were interrupted.
@@ -58,10 +59,10 @@ def gateway(journeys: np.ndarray | None) -> dict:
 
 
 def fairness(run: Run) -> float | None:
-    """Return Jain's index over tenants of the output tokens of completed requests; None without tenants.
+    """Return Jain's index of the output tokens that tenants got; None without tenants.
 
-    (sum x)^2 / (n sum x^2), 1 if all are 0, over tenants of whom a request came. Source: Jain, Chiu, Hawe, "A
-    quantitative measure of fairness", DEC-TR-301, 1984.
+    (sum x)^2 / (n sum x^2), 1 if all are 0, over tenants of whom a request came; x are the output tokens of a tenant's
+    completed requests. Source: Jain, Chiu, Hawe, "A quantitative measure of fairness", DEC-TR-301, 1984.
     """
     requests, codes = run.workload.requests, run.workload.demands["tenant"]
     came = (codes >= 0) & (requests["status"] != records.PENDING)
@@ -74,20 +75,16 @@ def fairness(run: Run) -> float | None:
     return float(tokens.sum())**2 / (len(tokens) * squares) if squares else 1.0
 
 
-def up_ns_of(run: Run) -> np.ndarray:
-    """Return how long each replica was up."""
-    return np.full(len(run.replicas), int(run.clock_ns), np.int64)
-
-
 def replica_shares(run: Run, pools: tuple[PoolFacts, ...]) -> list[dict]:
-    """Describe for each replica how long it was up, how much of that it worked, its queue and its cost.
+    """Describe for each replica its time, how it used it, its queue and its cost.
 
-    The queue is that of first admissions: from waiting queue to first scheduled, on the replica that a request was sent
-    to last. Empty dicts for one replica that nothing stands before.
+    It costs from the moment it is wanted until it is off. The queue is that of first admissions: from waiting queue to
+    first scheduled, on the replica that a request was sent to last. Empty dicts for one replica that nothing stands
+    before.
     """
     if len(run.replicas) < 2 and run.journeys is None and not pools:
         return [{} for _ in run.replicas]
-    up_ns = up_ns_of(run)
+    up_ns, paid_ns = time_in_ns(run, SERVING), time_in_ns(run, PAID)
     pool_of = [pool for pool in pools for _ in range(pool.num_replicas)]
     shares = []
     for replica, (total_wait_ns, peak) in enumerate(_queues(run)):
@@ -95,22 +92,24 @@ def replica_shares(run: Run, pools: tuple[PoolFacts, ...]) -> list[dict]:
         share = {"up_s": up / 1e9, "utilisation": busy / up if up else 0.0,
                  "mean_waiting": total_wait_ns / up if up else 0.0, "peak_waiting": peak}
         if pool_of:
-            share |= {"pool": pool_of[replica].name, "cost": pool_of[replica].cost_per_hour * up / NS_PER_HOUR}
+            pool = pool_of[replica]
+            share |= {"pool": pool.name, "cost": pool.cost_per_hour * int(paid_ns[replica]) / NS_PER_HOUR}
         shares.append(share)
     return shares
 
 
 def by_pool(run: Run, pools: tuple[PoolFacts, ...]) -> dict[str, dict]:
     """Add up the replicas of each pool."""
-    parts, first, up_ns = {}, 0, up_ns_of(run)
+    parts, first, up_ns, paid_ns = {}, 0, time_in_ns(run, SERVING), time_in_ns(run, PAID)
     for pool in pools:
-        rows, up = run.replicas[first:first + pool.num_replicas], int(up_ns[first:first + pool.num_replicas].sum())
+        own = slice(first, first + pool.num_replicas)
         first += pool.num_replicas
+        rows, up, paid = run.replicas[own], int(up_ns[own].sum()), int(paid_ns[own].sum())
         busy = int(rows["busy_ns"].sum())
         parts[pool.name] = {
             "replicas": pool.num_replicas, **{name: int(rows[name].sum()) for name in ("requests", "completed")},
             "up_s": up / 1e9, "utilisation": busy / up if up else 0.0,
-            "cost_per_hour": pool.cost_per_hour, "cost": pool.cost_per_hour * up / NS_PER_HOUR}
+            "cost_per_hour": pool.cost_per_hour, "cost": pool.cost_per_hour * paid / NS_PER_HOUR}
     return parts
 
 

@@ -1,7 +1,7 @@
 """The gateway's part of trace.json: what happens to requests before a replica has them, and what befalls replicas.
 
-The gateway is a process of its own. A request is an async span on it from its arrival until it is sent to a replica,
-then a slice of no length from which a flow arrow leads to the next iteration of that replica. Those that are not served
+The gateway is a process of its own. A request that waits there is an async span until it is sent to a replica; then
+it is a slice of no length from which a flow arrow leads to the next iteration of that replica. Those that are not served
 are instants with their cause, at the last moment known of them. Incidents are instants of the replica.
 """
 import json
@@ -56,7 +56,7 @@ def _events(row: int, request: tuple, way: tuple, clock_ns: int) -> Iterable[str
     until_ns = dispatched_ns
     if dispatched_ns < 0:
         until_ns = {records.WAITING: clock_ns, records.TIMED_OUT: deadline_ns}.get(status, -1)
-    if until_ns >= arrival_ns and not retries:      # of the earlier dispatches of the others nobody knows
+    if until_ns > arrival_ns and not retries:       # of the earlier dispatches of the others nobody knows
         yield _SPAN % (name, row, *divmod(arrival_ns, 1000), name, row, *divmod(until_ns, 1000))
     if dispatched_ns >= 0 and replica >= 0:
         sent, reached = divmod(dispatched_ns, 1000), divmod(max(dispatched_ns, enqueued_ns), 1000)

@@ -64,6 +64,8 @@ class Writer:
         if requests:
             self._write_requests(run)
         self._file.create_dataset("replicas", data=tables.replica_rows(run.replicas), track_times=False)
+        if run.lifecycle is not None:
+            self._write_lifecycle(run.lifecycle)
         self._write_labels(run.workload.labels)
         if token_times:
             self._write_token_times(token_times)
@@ -85,6 +87,11 @@ class Writer:
         for first in range(0, len(workload), tables.BLOCK_ROWS):
             last = min(first + tables.BLOCK_ROWS, len(workload))
             table[first:last] = tables.request_rows(workload, dtype, journeys, first, last).view(table.dtype)
+
+    def _write_lifecycle(self, lifecycle: np.ndarray) -> None:
+        table = self._file.create_dataset("lifecycle", data=tables.lifecycle_rows(lifecycle), track_times=False)
+        table.attrs["state"] = json.dumps(dict(enumerate(records.STAGE_NAMES)))
+        table.attrs["cause"] = json.dumps(dict(enumerate(records.LIFECYCLE_CAUSES)))
 
     def _write_labels(self, labels: dict) -> None:
         """Write the names behind the codes of /requests, one dataset for each column that has any."""
@@ -184,6 +191,10 @@ class Reader:
     def stream(self, name: str) -> np.ndarray:
         """Return one of `tables.STREAMS`."""
         return self._table(name)
+
+    def lifecycle(self) -> np.ndarray:
+        """Return /lifecycle."""
+        return self._table("lifecycle")
 
     def token_times(self) -> tuple[np.ndarray, np.ndarray]:
         """Return offsets and times_ns of /token_times."""

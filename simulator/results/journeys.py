@@ -8,10 +8,11 @@ NO_REPLICA = records.CAUSE_NAMES.index("no_replica")
 
 
 def journeys_of(run: Run) -> np.ndarray | None:
-    """Return the journey of each request, `records.JOURNEY`; None for one replica that nothing stands before.
+    """Return the journey of each request, `records.JOURNEY`.
 
-    With several replicas and no account of journeys, requests went to their replicas at once: they were admitted and
-    dispatched when they came. Then only the lack of a replica keeps a request out.
+    None for one replica that nothing stands before. With several replicas and no account of journeys, requests went to
+    their replicas at once: they were admitted and dispatched when they came, and only the lack of a replica kept a
+    request from all of them.
     """
     if run.journeys is not None or len(run.replicas) < 2:
         return run.journeys
@@ -19,5 +20,5 @@ def journeys_of(run: Run) -> np.ndarray | None:
     journeys = np.zeros(len(requests), records.JOURNEY)
     reached_ns = np.where(requests["replica"] >= 0, requests["arrival_ns"], records.NEVER_NS)
     journeys["admitted_ns"] = journeys["dispatched_ns"] = reached_ns
-    journeys["cause"] = np.where(requests["status"] == records.REJECTED, NO_REPLICA, 0)
+    journeys["cause"] = np.where((requests["status"] == records.REJECTED) & (requests["replica"] < 0), NO_REPLICA, 0)
     return journeys

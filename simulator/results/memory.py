@@ -96,6 +96,11 @@ class MemoryTables:
         """Return one of `tables.STREAMS`."""
         return _asked_for(self._streams.get(name), name)
 
+    def lifecycle(self) -> np.ndarray:
+        """Return the changes of stage of replicas."""
+        rows = self._run.lifecycle
+        return tables.lifecycle_rows(_asked_for(rows, "lifecycle"))
+
     def labels(self) -> dict[str, list[str]]:
         """Return the names behind the codes of the request table, by column."""
         return {column: list(names) for column, names in self._run.workload.labels.items() if len(names)}

@@ -53,27 +53,35 @@ class Result:
 
     @cached_property
     def replica_samples(self) -> np.ndarray:
-        """Structured array, one row for each replica and look, in order of time, as /replica_samples.
+        """Structured array, one row for each replica and look.
 
-        LookupError where [output] replica_samples_s was 0.
+        Fields are those of /replica_samples. LookupError where [output] replica_samples_s was 0.
         """
         return self._tables.stream("replica_samples")
 
     @cached_property
     def decisions(self) -> np.ndarray:
-        """Structured array, one row for each routing decision, in order of time, as /decisions.
+        """Structured array, one row for each routing decision, in order of time.
 
-        LookupError where [output] decisions was 0.
+        Fields are those of /decisions. LookupError where [output] decisions was 0.
         """
         return self._tables.stream("decisions")
 
     @cached_property
     def candidates(self) -> np.ndarray:
-        """Structured array, the best replicas of each decision, as /candidates; `decision` is a row of `decisions`.
+        """Structured array, the best replicas of each decision, the best first.
 
-        LookupError where [output] decisions was 0.
+        Fields are those of /candidates; `decision` is a row of `decisions`. LookupError where [output] decisions was 0.
         """
         return self._tables.stream("candidates")
+
+    @cached_property
+    def lifecycle(self) -> np.ndarray:
+        """Structured array, one row for each change of stage of a replica.
+
+        Fields are those of /lifecycle. LookupError where all replicas were up all the time.
+        """
+        return self._tables.lifecycle()
 
     @cached_property
     def labels(self) -> dict[str, list[str]]:

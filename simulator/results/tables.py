@@ -21,6 +21,8 @@ NO_REPLICA = -1
 
 def why_absent(name: str) -> str:
     """Say why there is no table of that name."""
+    if name == "lifecycle":
+        return "all replicas were up all the time"
     key = {"replica_samples": "replica_samples_s", "candidates": "decisions"}.get(name, name)
     return f"[output] {key} was {'0' if name in STREAMS else 'false'}"
 
@@ -42,6 +44,7 @@ def _without_spare(record: np.dtype) -> np.dtype:
 ITERATION = _shown(records.ITERATION, ITERATION_FIELDS)
 REPLICA = _without_spare(records.REPLICA)
 SAMPLE, DECISION, CANDIDATE = map(_without_spare, (records.SAMPLE, records.DECISION, records.CANDIDATE))
+LIFECYCLE = _without_spare(records.LIFECYCLE)
 STREAMS = {"replica_samples": SAMPLE, "decisions": DECISION, "candidates": CANDIDATE}      # tables that grow row by row
 _RAW = np.dtype(("V", records.ITERATION.itemsize))      # copied as plain memory: 1.4 ns a row, field by field 25 ns
 
@@ -111,6 +114,13 @@ def replica_rows(replicas: np.ndarray) -> np.ndarray:
     rows = replicas.copy()
     rows["spare"] = 0
     return rows.view(REPLICA)
+
+
+def lifecycle_rows(lifecycle: np.ndarray) -> np.ndarray:
+    """Return /lifecycle."""
+    rows = lifecycle.copy()
+    rows["spare"] = 0
+    return rows.view(LIFECYCLE)
 
 
 def iteration_rows(iterations: np.ndarray) -> np.ndarray:

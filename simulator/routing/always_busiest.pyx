@@ -22,7 +22,7 @@ cdef class AlwaysBusiest(Router):
     Parameters = AlwaysBusiestParameters
 
     def __init__(self, parameters, context):
-        self.reads_state = True
+        self.reads_state = self.has_scores = True
         self.view.wants_counts = True
 
     cdef int32_t route(self, int32_t row, int64_t now_ns) except -2 nogil:

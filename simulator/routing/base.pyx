@@ -24,6 +24,7 @@ class RoutingContext:
     block_size : tokens per KV block of the replicas.
     seed : of the experiment.
     stream : name of the random stream.
+    scorers : (class, weight, parameters) of each score that a router may add up.
     """
 
     view: Any
@@ -32,6 +33,7 @@ class RoutingContext:
     block_size: int = 16
     seed: int = 0
     stream: str = "routing"
+    scorers: tuple = ()
 
 
 cdef class Router:

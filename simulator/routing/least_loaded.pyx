@@ -30,7 +30,7 @@ cdef class LeastLoaded(Router):
 
     def __init__(self, parameters, context):
         self._least = LeastLoad(self.view, parameters.metric)
-        self.reads_state = True
+        self.reads_state = self.has_scores = True
 
     cdef int32_t route(self, int32_t row, int64_t now_ns) except -2 nogil:
         self._least.refresh(now_ns)

@@ -193,6 +193,11 @@ cdef class Llumnix(Router):
             self._account.remove(row, replica)
         return 0
 
+    cdef int opened(self, int32_t replica, int64_t now_ns) except -1 nogil:
+        if self._account is not None and self.view.accounts[replica].up_since_ns == now_ns:
+            self._account.restart(replica)      # it came up, and is not only open again
+        return 0
+
     cdef int score(self, int32_t row, int64_t now_ns, double* scores) except -1 nogil:
         """Score by the metric that the selector looks at first; what filters reject gets -inf."""
         cdef int8_t role = self._prepare(row, now_ns)

@@ -10,7 +10,6 @@ from simulator.routing.llumnix_dispatches cimport Dispatch, Dispatches
 cdef class LocalAccount(Dispatches):
     cdef Candidates _candidates     # whose in-flight fields it keeps
     cdef Candidate* _replicas       # its items
-    cdef int8_t* _is_gone           # [replica]
     cdef bint _is_cache_aware
     cdef bint _leaks                # as upstream: a reverted prefill stays in in_flight
     cdef int64_t _staleness_s
@@ -25,9 +24,8 @@ cdef class LocalAccount(Dispatches):
     # Forget a request at one replica, or, replica < 0, everywhere.
     cdef void remove(self, int32_t row, int32_t replica) noexcept nogil
 
-    # A replica is gone: its numbers stay as they are until it is back; then they start from nothing.
-    cdef void forget(self, int32_t replica) noexcept nogil
-    cdef void restore(self, int32_t replica) noexcept nogil
+    # A replica comes up anew, with nothing.
+    cdef void restart(self, int32_t replica) noexcept nogil
 
     # Compare with a newer status of the replica, of which was_waiting and is_waiting of its dispatches tell. Where hits
     # are looked up and `waiting` requests wait, the tokens they compute are replaced by what is known of them here.

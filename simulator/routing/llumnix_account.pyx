@@ -3,7 +3,6 @@
 Source: llumnix-project/llumnix at 8a693b4, instance_status_local_account.go.
 """
 from libc.stdint cimport int8_t, int32_t, int64_t
-from libc.stdlib cimport calloc, free
 cimport cython
 
 from simulator.domain.replica_state cimport DECODE, NEUTRAL, PREFILL
@@ -24,18 +23,10 @@ cdef class LocalAccount:
     leaks : as upstream, a reverted prefill stays in `in_flight`.
     """
 
-    def __cinit__(self, int32_t num_replicas, int32_t num_rows, *_, **__):
-        self._is_gone = <int8_t*>calloc(num_replicas, sizeof(int8_t))
-        if self._is_gone == NULL:
-            raise MemoryError()
-
     def __init__(self, int32_t num_replicas, int32_t num_rows, Candidates candidates, *, bint is_cache_aware=False,
                  int64_t staleness_s=10, bint leaks=False):
         self._candidates, self._replicas = candidates, candidates.items
         self._is_cache_aware, self._staleness_s, self._leaks = is_cache_aware, staleness_s, leaks
-
-    def __dealloc__(self):
-        free(self._is_gone)
 
     cdef int add(self, int32_t row, int32_t replica, int8_t infer_type, int64_t tokens, int64_t hit_tokens,
                  int64_t now_ns) except -1 nogil:
@@ -73,22 +64,18 @@ cdef class LocalAccount:
             one = &self.items[index]
             following = one.next_of_row
             if replica < 0 or one.replica == replica:
-                if not one.is_found and not self._is_gone[one.replica]:
+                if not one.is_found:
                     self._replicas[one.replica].in_flight -= 1
                     self._count(one, one.infer_type, -1)
                 self.drop(index)
             index = following
 
-    cdef void forget(self, int32_t replica) noexcept nogil:
-        self._is_gone[replica] = True
-
-    cdef void restore(self, int32_t replica) noexcept nogil:
+    cdef void restart(self, int32_t replica) noexcept nogil:
         cdef Candidate* candidate = &self._replicas[replica]
         while self.first_of_replica[replica] >= 0:
             self.drop(self.first_of_replica[replica])
         candidate.in_flight = candidate.in_flight_prefills = candidate.in_flight_decodes = 0
         candidate.in_flight_prefill_tokens = candidate.in_flight_decode_tokens = 0
-        self._is_gone[replica] = False
 
     cdef void reconcile(self, int32_t replica, int32_t waiting, int64_t now_ns) noexcept nogil:
         cdef int32_t index = self.first_of_replica[replica], following
@@ -136,13 +123,9 @@ cdef class LocalAccount:
         """Forget a request."""
         self.remove(row, replica)
 
-    def note_gone(self, replica):
-        """Forget a replica."""
-        self.forget(replica)
-
-    def note_back(self, replica):
-        """Take a replica up again."""
-        self.restore(replica)
+    def note_restart(self, replica):
+        """Take up a replica anew."""
+        self.restart(replica)
 
     def note_status(self, replica, waited, waiting, now_ns):
         """Compare with a status that shows the rows `waited` lately and `waiting`, a list, which may name strangers."""

@@ -7,49 +7,46 @@ from libc.stdint cimport int8_t, int32_t, int64_t
 from simulator.routing.llumnix_profiles cimport ProfileTable
 
 
-cdef struct Candidate:
-    # The status it pushed.
-    int64_t time_ns                 # when it was so [timestamp_ms]
-    int64_t step                    # iterations begun [update_id]
-    int64_t total_tokens            # room of its KV cache [num_total_gpu_tokens]
-    int64_t used_tokens             # [num_used_gpu_tokens]
-    int64_t waiting_prefill_tokens  # [num_uncomputed_tokens_all_waiting_prefills]
-    int64_t running_prefill_tokens  # [num_uncomputed_tokens_scheduler_running_prefills]
-    int64_t unallocated_prefill_tokens      # [num_unallocated_tokens_scheduler_running_prefills]
-    int64_t hybrid_unallocated_tokens       # of requests whose KV is still to be fetched
-                                            # [num_unallocated_tokens_hybrid_scheduler_waiting_decodes]
-    int64_t hybrid_decode_tokens    # their texts [hybrid_scheduler_waiting_to_decode_tokens_num]
-    int64_t waiting_decode_tokens   # texts of waiting requests [scheduler_waiting_to_decode_tokens_num]
-    int64_t running_decode_tokens   # of running ones [scheduler_running_to_decode_tokens_num]
-    int64_t loading_tokens          # of those whose KV is on the way [num_tokens_loading_requests]
-    int32_t hybrid_decodes          # their numbers [hybrid_scheduler_waiting_to_decode_requests_num]
-    int32_t waiting_decodes         # [scheduler_waiting_to_decode_requests_num]
-    int32_t running_decodes         # [scheduler_running_to_decode_requests_num]
-    int32_t loading                 # [num_loading_requests]
+cdef struct Candidate:              # a cache line each for what every decision reads, for load, for decodes
+    int64_t time_ns                 # of its status: when it was so [timestamp_ms]
+    int64_t hit_tokens              # of the prompt at hand, in the cache here
+    int64_t miss_tokens
+    int64_t predicted_tokens        # prefill tokens computed since the status, as the online predictor has it
     int32_t waiting                 # [num_waiting_requests]
     int32_t running                 # [num_running_requests]
-    # In flight: sent there, not yet seen in a status.
-    int64_t in_flight_prefill_tokens        # [num_uncomputed_tokens_inflight_dispatch_prefill_requests]
-    int64_t in_flight_decode_tokens         # [num_tokens_inflight_dispatch_decode_requests]
-    int32_t in_flight               # [num_inflight_dispatch_requests]
-    int32_t in_flight_prefills      # a whole request is one of both
-    int32_t in_flight_decodes
-    # Lite mode: what the gateway counts by itself.
-    int32_t lite_requests
-    int64_t lite_tokens
-    # What it is.
-    int32_t node                    # -1: unknown; so for unit
-    int32_t unit
-    int32_t data_parallel_size      # replicas of its unit that work in step; 1: each for itself
-    int32_t max_batched_tokens      # per iteration
+    int32_t loading                 # those whose KV is on the way [num_loading_requests]
     int8_t infer_type               # InferType
     int8_t reserved                 # InferType for which adaptive P/D keeps it; NOT_RESERVED
     int8_t is_schedulable           # it takes requests
     int8_t needs_failover           # found unschedulable or stale while this request is scheduled
-    # The request at hand.
-    int64_t hit_tokens              # of its prompt, in the cache here
-    int64_t miss_tokens
-    int64_t predicted_tokens        # prefill tokens computed since the status, as the online predictor has it
+    int32_t node                    # -1: unknown; so for unit
+    int32_t unit
+    int32_t data_parallel_size      # replicas of its unit that work in step; 1: each for itself
+    int32_t max_batched_tokens      # per iteration
+    int64_t waiting_prefill_tokens  # [num_uncomputed_tokens_all_waiting_prefills]
+    int64_t running_prefill_tokens  # [num_uncomputed_tokens_scheduler_running_prefills]
+    int64_t in_flight_prefill_tokens    # sent, not yet in a status; so for what begins with in_flight
+                                        # [num_uncomputed_tokens_inflight_dispatch_prefill_requests]
+    int64_t in_flight_decode_tokens     # [num_tokens_inflight_dispatch_decode_requests]
+    int64_t total_tokens            # room of its KV cache [num_total_gpu_tokens]
+    int64_t used_tokens             # [num_used_gpu_tokens]
+    int64_t unallocated_prefill_tokens  # [num_unallocated_tokens_scheduler_running_prefills]
+    int64_t hybrid_unallocated_tokens   # of requests whose KV is still to be fetched
+                                        # [num_unallocated_tokens_hybrid_scheduler_waiting_decodes]
+    int64_t hybrid_decode_tokens    # texts of these [hybrid_scheduler_waiting_to_decode_tokens_num]
+    int64_t waiting_decode_tokens   # of waiting requests [scheduler_waiting_to_decode_tokens_num]
+    int64_t running_decode_tokens   # of running ones [scheduler_running_to_decode_tokens_num]
+    int64_t loading_tokens          # of those that load [num_tokens_loading_requests]
+    int32_t hybrid_decodes          # their numbers [hybrid_scheduler_waiting_to_decode_requests_num]
+    int32_t waiting_decodes         # [scheduler_waiting_to_decode_requests_num]
+    int32_t running_decodes         # [scheduler_running_to_decode_requests_num]
+    int32_t in_flight_decodes       # [num_inflight_dispatch_decode_requests]; a whole request is one of both
+    int32_t in_flight_prefills      # [num_inflight_dispatch_prefill_requests]
+    int32_t in_flight               # [num_inflight_dispatch_requests]
+    int64_t step                    # iterations begun [update_id]
+    int64_t lite_tokens             # lite mode: of texts, as the gateway counts them
+    int32_t lite_requests
+    int32_t spare
 
 
 cdef enum:

@@ -7,19 +7,17 @@ import numpy as np
 
 from simulator.routing.llumnix_names import METRIC_NAMES
 
-_LONG = ("time_ns step total_tokens used_tokens waiting_prefill_tokens running_prefill_tokens "
-         "unallocated_prefill_tokens hybrid_unallocated_tokens hybrid_decode_tokens waiting_decode_tokens "
-         "running_decode_tokens loading_tokens")
-_COUNTS = "hybrid_decodes waiting_decodes running_decodes loading waiting running"
-_FIELDS = (
-    [(name, "i8") for name in _LONG.split()] + [(name, "i4") for name in _COUNTS.split()]
-    + [("in_flight_prefill_tokens", "i8"), ("in_flight_decode_tokens", "i8"), ("in_flight", "i4"),
-       ("in_flight_prefills", "i4"), ("in_flight_decodes", "i4"), ("lite_requests", "i4"), ("lite_tokens", "i8")]
-    + [(name, "i4") for name in ("node", "unit", "data_parallel_size", "max_batched_tokens")]
-    + [(name, "i1") for name in ("infer_type", "reserved", "is_schedulable", "needs_failover")]
-    + [(name, "i8") for name in ("hit_tokens", "miss_tokens", "predicted_tokens")])
+_FIELDS = (     # in the order of the struct
+    ("i8", "time_ns hit_tokens miss_tokens predicted_tokens"), ("i4", "waiting running loading"),
+    ("i1", "infer_type reserved is_schedulable needs_failover"),
+    ("i4", "node unit data_parallel_size max_batched_tokens"),
+    ("i8", "waiting_prefill_tokens running_prefill_tokens in_flight_prefill_tokens in_flight_decode_tokens"),
+    ("i8", "total_tokens used_tokens unallocated_prefill_tokens hybrid_unallocated_tokens"),
+    ("i8", "hybrid_decode_tokens waiting_decode_tokens running_decode_tokens loading_tokens"),
+    ("i4", "hybrid_decodes waiting_decodes running_decodes in_flight_decodes in_flight_prefills in_flight"),
+    ("i8", "step lite_tokens"), ("i4", "lite_requests spare"))
 
-CANDIDATE = np.dtype(_FIELDS, align=True)
+CANDIDATE = np.dtype([(name, kind) for kind, names in _FIELDS for name in names.split()], align=True)
 if CANDIDATE.itemsize != sizeof(Candidate):
     raise ImportError("CANDIDATE and the struct Candidate differ")
 

@@ -16,8 +16,8 @@ _KEYS_OF = {"predicted_ttft": ("ttft_profiling_data_path", "tpot_profiling_data_
 
 def missing_tables(parameters: Any, metrics: Iterable[str]) -> list[str]:
     """Return a fault for each key without which a metric cannot be computed."""
-    return list(dict.fromkeys(f"{key}: missing; {name} needs it" for name in metrics for key in _KEYS_OF.get(name, ())
-                              if not getattr(parameters, key)))
+    needs = {key: name for name in metrics for key in _KEYS_OF.get(name, ()) if not getattr(parameters, key)}
+    return [f"{key}: missing; {name} needs it" for key, name in needs.items()]
 
 
 def read_tables(parameters: Any) -> tuple[ProfileTable | None, ProfileTable | None]:

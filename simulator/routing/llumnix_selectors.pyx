@@ -1,7 +1,7 @@
 """Llumnix's selectors: which of the candidates that passed the filters is chosen.
 
-Source: llumnix-project/llumnix at 8a693b4, scheduling_selectors.go. Where the order of a Go map decides there, the
-first candidate wins here.
+Source: llumnix-project/llumnix at 8a693b4, scheduling_selectors.go. Where the order of a Go map decides there, which is
+another one each time, equals are drawn from here if they are ordered by metrics alone; else the first one wins.
 """
 from libc.stdint cimport int32_t
 from libc.string cimport memset
@@ -27,15 +27,33 @@ cdef int32_t best(Candidates candidates, const Selector* selector, const int32_t
     return chosen
 
 
+cdef int32_t one_of_equals(Candidates candidates, const Selector* selector, const int32_t* kept, int32_t num_kept,
+                           int32_t chosen, Draws draws) noexcept nogil:
+    """Return a uniform draw among those that equal the best."""
+    cdef int32_t k, equals = 0, passed_over
+    for k in range(num_kept):
+        equals += not is_before(candidates, selector.metrics, selector.num_metrics, chosen, kept[k])
+    if equals == 1:
+        return chosen
+    passed_over = draws.below(equals)
+    for k in range(num_kept):
+        if not is_before(candidates, selector.metrics, selector.num_metrics, chosen, kept[k]):
+            if passed_over == 0:
+                return kept[k]
+            passed_over -= 1
+    return chosen
+
+
 cdef int32_t by_metrics(Candidates candidates, const Selector* selector, const int32_t* kept, int32_t num_kept,
                         Draws draws) noexcept nogil:
     """Return the best; of several allowed, draw a rank and pass over all that are better."""
-    cdef int32_t passed_over = 0, chosen
+    cdef int32_t passed_over, chosen
     cdef int32_t choices = min(selector.top_k, num_kept)
     memset(candidates.flags, 0, candidates.count)
-    if choices > 1:
-        passed_over = draws.below(choices)
     chosen = best(candidates, selector, kept, num_kept)
+    if selector.top_k == 1:
+        return one_of_equals(candidates, selector, kept, num_kept, chosen, draws)
+    passed_over = draws.below(choices) if choices > 1 else 0
     while passed_over > 0:
         candidates.flags[chosen] = True
         chosen = best(candidates, selector, kept, num_kept)

@@ -15,3 +15,6 @@ cdef class OpenReplicas:
     # Take in what changed in the view since the last time, and forget those changes: for a router that has no other
     # use for them.
     cdef void refresh(self) noexcept nogil
+
+    # Raise RuntimeError if the list, just refreshed, is not that of the open replicas.
+    cpdef int check(self) except -1 nogil

@@ -2,6 +2,7 @@
 from libc.stdint cimport int32_t
 from libc.stdlib cimport free, malloc
 
+from simulator.core.errors cimport broken
 from simulator.signals.view cimport View
 
 
@@ -37,3 +38,23 @@ cdef class OpenReplicas:
                 self._place[last] = self._place[replica]
                 self._place[replica] = -1
         self.view.forget_changes()
+
+    cpdef int check(self) except -1 nogil:
+        cdef int32_t replica, num_open = 0
+        for replica in range(self.view.num_replicas):
+            if (self.view.accounts[replica].is_routable != 0) != (self._place[replica] >= 0):
+                return broken("OpenReplicas: a replica is open there and closed here, or the reverse")
+            if self._place[replica] >= 0:
+                num_open += 1
+                if self.at[self._place[replica]] != replica:
+                    return broken("OpenReplicas: a replica is not in its place")
+        if num_open != self.size:
+            return broken("OpenReplicas: size is not the number of open replicas")
+        return 0
+
+    # The face for tests and exploration.
+
+    def list_open(self):
+        """Return the open replicas, in no special order."""
+        self.refresh()
+        return [self.at[i] for i in range(self.size)]

@@ -1,6 +1,8 @@
 """Base class for routers written in Python: slow, but the shortest way to try an idea."""
 from libc.stdint cimport int32_t, int64_t
 
+import operator
+
 from simulator.routing.base cimport Router
 from simulator.routing.request_view cimport RequestView
 
@@ -88,7 +90,8 @@ cdef class PythonRouter(Router):
         chosen = self.choose(self._request, now_ns)
         if chosen is None:
             return -1
-        if not (isinstance(chosen, int) and 0 <= chosen < self.num_replicas and self.accounts["is_routable"][chosen]):
+        index = operator.index(chosen) if hasattr(chosen, "__index__") else -1      # NumPy's integers too
+        if not (0 <= index < self.num_replicas and self.accounts["is_routable"][index]):
             raise ValueError(f"{type(self).__name__}.choose: expected None or the index of one of {self.num_replicas} "
                              f"replicas that can be routed to, found {chosen!r}")
-        return chosen
+        return index

@@ -60,7 +60,7 @@ cdef class VllmDp(Router):
     def __init__(self, parameters, context):
         self._is_old = parameters.vllm_version == "0.10"
         self._clients = parameters.client_count
-        self.reads_state = True
+        self.reads_state = self.has_scores = True
         self.view.wants_counts = True
         self.view.wants_levels = not self._is_old
 

@@ -30,12 +30,14 @@ class SchedulerFacts:
     max_batched_tokens : tokens in a batch, at most; 0: unknown.
     is_async : an iteration is scheduled while the one before it executes.
     speculative : has num_tokens, num_lookahead_tokens and acceptance; None: no speculation.
+    takes_stages : it can keep a batch in each of several pipeline stages.
     """
 
     max_running: int | None = None
     max_batched_tokens: int = 0
     is_async: bool = False
     speculative: Any = None
+    takes_stages: bool = True
 
 
 @dataclass(frozen=True)

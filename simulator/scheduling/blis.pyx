@@ -1,8 +1,10 @@
 """`blis`: continuous batching as BLIS models it.
 
 Like vLLM, running requests go first, then waiting ones, within a token budget. Unlike it, a preempted request starts
-over: what it had generated is generated again, token by token. The queue may be sorted, and a less urgent request may
-be the victim. Source: inference-sim (BLIS) at f90a1e3a, sim/batch_formation.go, sim/simulator.go.
+over: what it had generated is generated again, token by token; /token_times and the gaps between tokens show every
+attempt, all else the last. The queue may be sorted, and a less urgent request may be the victim. Sequences are never
+grouped: an iteration costs O(batch). Source: inference-sim (BLIS) at f90a1e3a, sim/batch_formation.go and
+sim/simulator.go.
 
 Where BLIS does what no engine does, `upstream_compat` follows it:
 
@@ -29,7 +31,6 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from simulator.errors import InputErrors, KeyFault
 from simulator.scheduling.base import SchedulerFacts
 
 Tokens = Annotated[int, Meta(ge=1, le=2**31 - 1)]
@@ -85,9 +86,6 @@ cdef class Blis(Scheduler):
     cdef int64_t _budget                # tokens left in the iteration being formed
 
     def __init__(self, parameters, context):
-        if context.num_stages > 1:
-            raise InputErrors([KeyFault(f"topology.pipeline_parallel: BLIS has no pipeline stages; expected 1, found "
-                                        f"{context.num_stages}")])
         self._blocks = context.kv
         self.max_running = parameters.max_num_seqs
         self.longest_prompt = context.max_model_len - 1
@@ -109,7 +107,7 @@ cdef class Blis(Scheduler):
     @staticmethod
     def facts(parameters):
         """See Scheduler."""
-        return SchedulerFacts(parameters.max_num_seqs, parameters.max_num_batched_tokens)
+        return SchedulerFacts(parameters.max_num_seqs, parameters.max_num_batched_tokens, takes_stages=False)
 
     @staticmethod
     def kv_cache(parameters, plan):

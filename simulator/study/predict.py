@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from simulator import assemble
+from simulator import assemble, registry
 from simulator.config.experiment import Experiment
 from simulator.config.load import load_experiment
 from simulator.errors import faults_of
@@ -63,5 +63,6 @@ def predict_batch(experiment: Experiment, chunks: list[tuple[int, int]], context
 
 def _drafts(experiment: Experiment) -> int:
     """Return the drafts that a decoding sequence verifies in an iteration."""
-    speculative = getattr(experiment.engine.parameters, "speculative", None)
+    engine = experiment.engine
+    speculative = registry.load("scheduler", engine.scheduler).facts(engine.parameters).speculative
     return speculative.num_tokens if speculative else 0

@@ -131,6 +131,15 @@ def test_a_full_queue_gives_up_the_newest_of_the_lowest_priority(shedding, evict
     queue.check()
 
 
+def test_among_classes_of_one_priority_the_newest_request_is_given_up():
+    classes = [SloClass(name="spare", priority=-1)]
+    queue, _ = opened(["batch", "spare", "batch", "critical", "critical"], classes=classes, max_requests=3,
+                      shedding="sheddable")
+    filled(queue, range(3))
+
+    assert [(queue.offer_row(row, 0), queue.evicted) for row in (3, 4)] == [(True, 2), (True, 1)]
+
+
 def test_equals_are_not_given_up_for_each_other():
     queue, _ = opened(["batch", "batch", "background"], max_requests=1, shedding="lowest")
     filled(queue, [0])
@@ -168,9 +177,10 @@ def test_who_gave_up_is_taken_out_once():
 
 
 def in_flight_queue():
-    """Return a queue whose requests 0 to 4 are in flight, sent in this order, and 5 and 6 not yet offered."""
-    queue, accounts = opened(["background", "batch", "background", "critical", "batch", "standard", "batch"],
-                             in_flight_eviction=True)
+    """Return a queue whose requests 0 to 4 are in flight, sent in this order, and 5 to 7 not yet offered."""
+    queue, accounts = opened(
+        ["background", "batch", "background", "critical", "batch", "standard", "batch", "plain"],
+        classes=[SloClass(name="plain", priority=0)], in_flight_eviction=True)
     for row in range(5):
         filled(queue, [row])
         assert queue.next_row(0) == row
@@ -190,10 +200,23 @@ def test_the_newest_of_the_lowest_priority_is_recalled_one_at_each_attempt():
     assert recalled == [2, 0, 4, 1, -1]         # never 3, which may not be shed
 
 
+def test_among_classes_of_one_priority_the_request_sent_last_is_recalled():
+    classes = [SloClass(name="spare", priority=-1), SloClass(name="plain", priority=0)]
+    queue, accounts = opened(["batch", "spare", "batch", "plain"], classes=classes, in_flight_eviction=True)
+    for row in (2, 1, 0):
+        queue.note_sent(row, 0)
+    accounts["in_flight"] = 10
+    filled(queue, [3])
+
+    assert [(queue.next_row(0), queue.recalled) for _ in range(4)] == [(-1, 0), (-1, 1), (-1, 2), (-1, -1)]
+
+
 def test_nobody_is_recalled_for_requests_that_may_be_shed():
     queue = filled(in_flight_queue(), [6])
 
     assert (queue.next_row(0), queue.recalled) == (-1, -1)
+    filled(queue, [7])          # of priority 0, which may not be shed
+    assert (queue.next_row(0), queue.recalled) == (-1, 2)
 
 
 def test_who_has_left_is_not_recalled():

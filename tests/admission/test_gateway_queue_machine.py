@@ -6,9 +6,10 @@ from admission.gates import context_of, labelled_workload, queue_of
 from admission.naive_queue import NEVER_NS, NaiveQueue
 from simulator.domain.slo_classes import SloClass, by_name, class_of, priority_of
 
-NAMES = ("critical", "batch", "background", "own", "patient", None)
+NAMES = ("critical", "batch", "background", "own", "patient", "spare", "zero", None)
 CLASSES = (SloClass(name="own", priority=4, ttft_ms=5e-6), SloClass(name="patient", priority=4, ttft_ms=30e-6),
-           SloClass(name="batch", ttft_ms=9e-6))
+           SloClass(name="batch", ttft_ms=9e-6), SloClass(name="spare", priority=-1, ttft_ms=2e-6),
+           SloClass(name="zero", priority=0))
 TENANTS = ("a", "b", "z", None)
 MAX_CONCURRENCY = 10
 
@@ -21,9 +22,10 @@ KEYS = st.fixed_dictionaries({
     "lowest_ceiling": st.sampled_from([1.0, 0.75, 0.3]),
     "in_flight_eviction": st.booleans(),
 })
-LABELS = st.lists(st.tuples(st.sampled_from(NAMES), st.sampled_from(TENANTS)), min_size=1, max_size=40)
+LABELS = st.lists(st.sampled_from(NAMES), min_size=1, max_size=4, unique=True).flatmap(     # few, so that they meet
+    lambda names: st.lists(st.tuples(st.sampled_from(names), st.sampled_from(TENANTS)), min_size=1, max_size=40))
 ACTS = st.lists(st.tuples(st.sampled_from(["offer"] * 4 + ["next"] * 3 + ["remove", "expire", "leave"]),
-                          st.integers(0, 3), st.integers(0, 12)), max_size=120)
+                          st.integers(0, 3), st.integers(0, 12)), min_size=20, max_size=120)
 
 
 class Pair:

@@ -59,12 +59,21 @@ class PoolModel:
                       if not any(block in table for table in self.tables.values())]
 
 
+def followed(log):
+    """Return the hashes that are there after all changes; none comes twice, none goes that is not there."""
+    there = set()
+    for hash_, is_there in log.entries():
+        assert (hash_ in there) != is_there
+        there ^= {hash_}
+    return there
+
+
 @settings(max_examples=200)
 @given(prompts=PROMPTS, num_blocks=st.integers(2, 20), block_size=st.integers(1, 4), data=st.data())
 def test_blocks_are_found_taken_and_freed_as_the_rules_say(kv_face, prompts, num_blocks, block_size, data):
     workload = workload_of(prompts)
     kv = BlisKV(num_blocks, block_size, Content(workload))
-    ours, model, running = kv_face.Face(kv, NUM_SLOTS), PoolModel(num_blocks, block_size), {}
+    log, ours, model, running = kv.follow(), kv_face.Face(kv, NUM_SLOTS), PoolModel(num_blocks, block_size), {}
     for _ in range(data.draw(st.integers(1, 25))):
         slot = data.draw(st.integers(0, NUM_SLOTS - 1))
         if slot not in running:
@@ -91,4 +100,4 @@ def test_blocks_are_found_taken_and_freed_as_the_rules_say(kv_face, prompts, num
         kv.check()
         assert kv.free_queue() == model.free
         assert [kv.block_table(slot) for slot in running] == [model.tables[slot] for slot in running]
-        assert kv.num_cached_hashes == len(model.found)
+        assert kv.num_cached_hashes == len(model.found) == len(followed(log))

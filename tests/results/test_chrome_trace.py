@@ -2,9 +2,10 @@
 import json
 from collections import Counter
 
+import numpy as np
 import pytest
 
-from results.fakes import iterations_of, replicas_of, requests_of, small_run, workload_of
+from results.fakes import MS, iterations_of, replicas_of, requests_of, small_run, workload_of
 from simulator.domain import records
 from simulator.results.chrome_trace import ChromeTrace
 
@@ -14,7 +15,7 @@ def trace_of(path, run, *parts):
     with ChromeTrace(path) as trace:
         for rows in parts:
             trace.iterations(rows)
-        trace.finish(run.workload, len(run.replicas), run.clock_ns)
+        trace.finish(run)
     return json.loads(path.read_text())["traceEvents"]
 
 
@@ -113,3 +114,50 @@ def test_stages_are_threads_and_iterations_follow_one_another_in_each(tmp_path):
         (0, 0.0, 10_000.0), (0, 10_000.0, 10_000.0), (1, 10_000.0, 30_000.0), (1, 40_000.0, 30_000.0)]
     assert [event["args"]["name"] for event in events if event["name"] == "thread_name"] == ["stage 0", "stage 1"]
     assert len([event for event in events if event["ph"] == "C"]) == 2 * 2      # of the first stage
+
+
+def test_requests_cross_the_gateway_on_their_way_to_a_replica(tmp_path):
+    # 0 waits for 1 ms, 1 is sent at once, 2 a second time since its first replica failed, 3 stays at the gateway, 4 is
+    # refused at 30, 5 has not come
+    run = small_run()
+    run.journeys = np.zeros(6, records.JOURNEY)
+    run.journeys["admitted_ns"] = [0, 5 * MS, 10 * MS, 20 * MS, -1, -1]
+    run.journeys["dispatched_ns"] = [1 * MS, 5 * MS, 10 * MS, -1, -1, -1]
+    run.journeys["retries"][2], run.journeys["cause"][4] = 1, records.CAUSE_NAMES.index("admission")
+    run.workload.requests["replica"][3] = -1
+
+    events = trace_of(tmp_path / "trace.json", run)
+
+    of_gateway = [event for event in events if event.get("cat") == "gateway"]
+    assert [(event["ph"], event["id"], event["ts"]) for event in of_gateway] == [
+        ("b", 0, 0.0), ("e", 0, 1_000.0), ("b", 3, 20_000.0), ("e", 3, 60_000.0), ("n", 4, 30_000.0)]
+    assert of_gateway[-1]["args"] == {"status": "rejected", "cause": "admission"}
+    arrows = [event for event in events if event.get("cat") == "route"]
+    assert [(event["ph"], event["pid"], event["ts"]) for event in arrows[:3]] == [
+        ("X", -1, 1_000.0), ("s", -1, 1_000.0), ("f", 0, 1_000.0)]
+    assert [event["id"] for event in arrows if event["ph"] in "sf"] == [0, 0, 1, 1, 2, 2]
+    assert {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"} == {
+        0: "replica 0", -1: "gateway"}
+    assert not [event for event in events if event["pid"] == -1 and event.get("cat") == "request"]
+
+
+def test_a_request_that_gave_up_at_the_gateway_ends_there_at_its_deadline(tmp_path):
+    run = small_run()
+    run.workload = workload_of(requests_of([(2, None, None, None, None, 10, 0, records.TIMED_OUT)]))
+    run.workload.demands["deadline_ns"] = 7 * MS
+    run.journeys = np.zeros(1, records.JOURNEY)
+    run.journeys["admitted_ns"], run.journeys["dispatched_ns"] = 2 * MS, -1
+
+    events = [event for event in trace_of(tmp_path / "trace.json", run) if event.get("cat") == "gateway"]
+
+    assert [(event["ph"], event["ts"]) for event in events] == [("b", 2_000.0), ("e", 7_000.0), ("n", 7_000.0)]
+
+
+def test_incidents_are_instants_of_their_replica(tmp_path):
+    run = small_run()
+    run.incidents = [(3 * MS, 0, "failure", 'node "a" is down'), (9 * MS, 0, "recovery", "up again")]
+
+    events = [event for event in trace_of(tmp_path / "trace.json", run) if event["ph"] == "i"]
+
+    assert [(event["cat"], event["name"], event["pid"], event["ts"]) for event in events] == [
+        ("failure", 'node "a" is down', 0, 3_000.0), ("recovery", "up again", 0, 9_000.0)]

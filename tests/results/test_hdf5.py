@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import h5py
+import numpy as np
 import pytest
 
 from results.fakes import MS, FakeCluster, iterations_of, output_of, small_run
@@ -96,6 +97,20 @@ def test_replicas_are_written(tmp_path):
 
     assert table.dtype.names == tuple(name for name in records.REPLICA.names if name != "spare")
     assert (table["num_blocks"][0], table["used_block_ns"][0]) == (100, 1000.0 * MS)
+
+
+def test_the_life_of_replicas_is_written_where_there_is_one(tmp_path):
+    run = small_run()
+    run.lifecycle = np.zeros(2, records.LIFECYCLE)
+    run.lifecycle["state"], run.lifecycle["spare"] = 4, -1
+
+    with h5py.File(write(tmp_path / "a", run)) as file:
+        table, states = file["lifecycle"][:], json.loads(file["lifecycle"].attrs["state"])
+
+    assert table.dtype.names == ("time_ns", "replica", "state", "cause")
+    assert [states[str(code)] for code in table["state"]] == ["up", "up"]
+    with pytest.raises(LookupError, match="all replicas were up"):
+        Reader(write(tmp_path / "b")).lifecycle()
 
 
 def test_what_was_not_asked_for_is_absent_and_named(tmp_path):

@@ -4,8 +4,8 @@ from collections import OrderedDict
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from routing.faces import context_of, view_of, workload
 
+from routing.faces import context_of, view_of, workload
 from simulator.routing.prefix_index import PrefixIndex
 
 BLOCK = 4

@@ -2,6 +2,8 @@
 
 Recorded runs of BLIS itself are in tests/parity/test_blis.py.
 """
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,11 +11,11 @@ from hypothesis import strategies as st
 
 from kv.texts import workload_of
 from simulator import debug
+from simulator.config.load import load_experiment
 from simulator.domain import records
 from simulator.domain.host import HostParameters
 from simulator.errors import InputErrors
 from simulator.latency.linear import Linear
-from simulator.scheduling.base import ReplicaContext
 from simulator.scheduling.blis import Blis
 from support.engine import plan_of
 from support.workloads import plain_workload
@@ -207,12 +209,10 @@ def test_upstream_nobody_gives_up_in_the_last_iteration(upstream, status):
 # ---- always
 
 def test_pipeline_stages_are_refused():
-    workload = plain_workload(0, 4, 1)
-    context = ReplicaContext(kv=None, requests=workload.requests, demands=workload.demands, max_model_len=10,
-                             prompts_use_outputs=False, enable_prefix_caching=True, num_stages=2)
+    file = Path(__file__).parents[2] / "configs" / "blis.toml"
 
-    with pytest.raises(InputErrors, match="topology.pipeline_parallel: BLIS has no pipeline stages"):
-        Blis(Blis.Parameters(), context)
+    with pytest.raises(InputErrors, match=r'pipeline_parallel: scheduler "blis" knows no stages: expected 1, found 2'):
+        load_experiment(file, {"topology.pipeline_parallel": 2})
 
 
 POLICIES = st.fixed_dictionaries({

@@ -10,6 +10,9 @@ from support.blis import ACCELERATORS, BLOCK_SIZE, GATHERING, MODELS
 UNLIMITED = 10**6               # --max-model-len is absent: no request is so long
 NEVER_US = 10**12               # a horizon behind it: until nothing is left to do
 
+SNAPSHOT_S = 0.05               # the newest version's --snapshot-refresh-interval
+
+ROUTERS = {"always-busiest": "always_busiest", "round-robin": "round_robin"}
 KEYS = {    # flag: where its value goes in the experiment file, and what makes it of the text
     "block-size-in-tokens": ("engine.block_size", int),
     "horizon": ("horizon_s", lambda text: inf if int(text) > NEVER_US else int(text) / 1e6),
@@ -22,14 +25,15 @@ KEYS = {    # flag: where its value goes in the experiment file, and what makes 
     "num-instances": ("topology.replicas", int),
     "preemption-policy": ("engine.preemption_policy", str),
     "priority-policy": ("engine.priority_policy", str),
-    "routing-policy": ("cluster.routing.policy", lambda name: {"round-robin": "round_robin"}[name]),
+    "routing-policy": ("cluster.routing.policy", lambda name: ROUTERS[name]),
     "scheduler": ("engine.policy", str),
+    "snapshot-refresh-interval": ("cluster.routing.snapshot_refresh_interval_s", lambda text: int(text) / 1e6),
     "tp": ("topology.tensor_parallel", int),
 }
 READ_BY_LATENCY = {"alpha-coeffs", "beta-coeffs", "hardware", "latency-model", "moe-comm-backend", "model"}
-IGNORED = {     # files whose content is known otherwise, what is only printed, what nobody reads under these policies
+IGNORED = {     # files whose content is known otherwise, and what is only printed
     "counterfactual-k", "hardware-config", "metrics-path", "model-config-folder", "results-path",
-    "snapshot-refresh-interval", "summarize-trace", "total-kv-blocks", "trace-data", "trace-header", "trace-level"}
+    "summarize-trace", "total-kv-blocks", "trace-data", "trace-header", "trace-level"}
 DEFAULT_ALPHA = (15563.199579, 777.3455, 45.907545)         # of the published trained-physics
 
 
@@ -38,7 +42,7 @@ def missing_flags(case):
     known = KEYS.keys() | READ_BY_LATENCY | IGNORED
     missing = [f"--{flag}" for flag in case.options if flag not in known]
     policy = case.options.get("routing-policy", "round-robin")
-    return missing + ([f"--routing-policy {policy}"] if policy != "round-robin" else [])
+    return missing + ([f"--routing-policy {policy}"] if policy not in ROUTERS else [])
 
 
 def experiment_of(case):
@@ -51,6 +55,7 @@ def experiment_of(case):
         "latency": {"resolution_us": 1.0, "host": {"output_token_accumulates": True}},
         "workload": {"type": "trace", "path": str(case.folder / "trace.csv"),
                      "format": "support.blis_trace:BlisTrace"},
+        "cluster": {"routing": {"snapshot_refresh_interval_s": SNAPSHOT_S if case.is_head else 0.0}},
         "output": {"token_times": True},
     }
     for flag, text in case.options.items():

@@ -54,8 +54,8 @@ class Results:
             gaps_us, keeps_some = sum(self._gaps_us(row)), it["output_tokens"] > 0
             known["e2e_us"] = known["ttft_us"] + gaps_us + (self._completion_us if keeps_some else 0)
             known["itl_mean_us"] = gaps_us / max(int(it["output_tokens"]) - 1, 1)
-            observed_us = max(int(it["output_tokens"]), 1) * self._output_us + (self._completion_us if keeps_some else 0)
-            known["left_us"] = int(it["completed_ns"]) // 1000 - observed_us
+            host_us = max(int(it["output_tokens"]), 1) * self._output_us + (self._completion_us if keeps_some else 0)
+            known["left_us"] = int(it["completed_ns"]) // 1000 - host_us
         return known
 
     def aggregate(self):
@@ -97,7 +97,7 @@ def expected_aggregate(case):
 
 
 def differences(found, expected, tolerance):
-    """Yield (key, expected, found) of keys of both: numbers that differ by more than `tolerance`, other values at all."""
+    """Yield (key, expected, found) of keys of both whose numbers differ by more than `tolerance`."""
     for key in found.keys() & expected.keys():
         both = expected[key], found[key]
         if both[0] != both[1] and (None in both or isinstance(both[0], str) or abs(both[0] - both[1]) > tolerance):

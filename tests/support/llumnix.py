@@ -1,6 +1,7 @@
 """The recorded decisions of the real Llumnix scheduler under ../shared/goldens/llumnix, in the terms of ours."""
 import json
 
+from msgspec import convert
 from msgspec.structs import fields, replace
 
 from simulator.core.draws import Draws
@@ -13,6 +14,7 @@ from simulator.routing.llumnix_dispatcher import Dispatcher
 from simulator.routing.llumnix_names import INFER_TYPES, METRIC_NAMES, metric_code
 from simulator.routing.llumnix_predictor import OnlinePredictor
 from simulator.routing.llumnix_profiles import ProfileTable
+from simulator.routing.llumnix_rescheduler import LlumnixReschedulerParameters
 from support.goldens import GOLDENS
 
 NOW_NS = 2 * 10**18         # later than any age in the cases
@@ -52,10 +54,6 @@ FLAGS = {
     "cache-aware-scheduling-min-tokens": "cache_aware_min_tokens",
     "requests-report-duration": "requests_report_duration_s",
 }
-# What a simulated cluster has no use for: which hash names a chunk, and a flag that upstream reads nowhere.
-FLAGS_WITHOUT_MEANING = {"kvs-hash-algo", "enable-rescheduling", "kvs-enable-save-unfull-chunk"}
-
-
 def cases():
     """Return (file, case) of every case of every file, or nothing where the goldens are absent."""
     found = []
@@ -112,33 +110,49 @@ def filter_spec(given):
         inner = filter_spec(given["inner"])
         return replace(inner, invert=not inner.invert)
     names = {"reserved_infer_type": "reserved", "failover_migration_src": "failover_migration_source"}
-    return FilterSpec(
-        name=names.get(given["type"], given["type"]), metric=given.get("metric"), threshold=given.get("threshold"),
-        skip_in_fallback=not given.get("not_skip_when_fallback", False),
-        infer_type=given.get("infer_type", given.get("rejected_reserved_infer_type")),
-        instance_staleness_s=given.get("instance_staleness_seconds"), failover_domain=given.get("failover_domain"))
+    return convert({
+        "name": names.get(given["type"], given["type"]), "metric": given.get("metric"),
+        "threshold": given.get("threshold"), "skip_in_fallback": not given.get("not_skip_when_fallback", False),
+        "infer_type": given.get("infer_type", given.get("rejected_reserved_infer_type")),
+        "instance_staleness_s": given.get("instance_staleness_seconds"),
+        "failover_domain": given.get("failover_domain")}, FilterSpec)
 
 
 def selector_spec(given):
     names = {"slo_prefill_apd": "slo_prefill_adaptive", "slo_decode_apd": "slo_decode_adaptive"}
     limit_ms = given.get("tpot_slo", 0) * given.get("tpot_slo_dispatch_threshold", 0)
-    return SelectorSpec(name=names.get(given["type"], given["type"]), metrics=given.get("metric_names", []),
-                        top_k=given.get("top_k", 1), tpot_limit_ms=limit_ms)
+    return convert({"name": names.get(given["type"], given["type"]), "metrics": given.get("metric_names", []),
+                    "top_k": given.get("top_k", 1), "tpot_limit_ms": limit_ms}, SelectorSpec)
+
+
+def keys_of(flags, parameters):
+    """Return the keys that flags of upstream stand for, those without a meaning in a simulated cluster left out."""
+    known, found = {field.name for field in fields(parameters)}, {}
+    for flag, value in flags.items():
+        key = FLAGS.get(flag, flag.replace("-", "_"))
+        key = key if key in known else key.removeprefix("rescheduling_")
+        if key in known:
+            found[key] = tuple(value.split(",")) if key == "policies" else value
+    return found
 
 
 def parameters_of(flags, upstream_compat, profiling=None):
     """Return the LlumnixParameters that flags of upstream stand for."""
-    keys = {"mode": "full" if flags.get("enable-full-mode-scheduling", True) else "lite"}
-    known = {field.name for field in fields(LlumnixParameters)}
-    for flag, value in flags.items():
-        key = FLAGS.get(flag, flag.replace("-", "_"))
-        if flag == "enable-full-mode-scheduling" or flag in FLAGS_WITHOUT_MEANING:
-            continue
-        assert key in known, f"no key for --{flag}"
-        keys[key] = value
-    if profiling:
-        keys |= {"ttft_profiling_data_path": "given", "tpot_profiling_data_path": "given"}
-    return LlumnixParameters(upstream_compat=upstream_compat, **keys)
+    mode = "full" if flags.get("enable-full-mode-scheduling", True) else "lite"
+    paths = ("ttft_profiling_data_path", "tpot_profiling_data_path") if profiling else ()
+    keys = keys_of(flags, LlumnixParameters) | dict.fromkeys(paths, "given")
+    return convert(keys | {"mode": mode, "upstream_compat": upstream_compat}, LlumnixParameters)
+
+
+def rescheduler_parameters_of(flags):
+    return convert(keys_of(flags, LlumnixReschedulerParameters), LlumnixReschedulerParameters)
+
+
+def flag_defaults():
+    """Return the flags of upstream and their defaults, as the types they have there."""
+    kinds = {"Bool": lambda text: text == "true", "String": str, "Duration": str}
+    flags = json.loads((FOLDER / "flag_defaults.json").read_bytes())["flags"]
+    return {name: kinds.get(flag["type"], float)(flag["default"]) for name, flag in flags.items()}
 
 
 class Scheduler:

@@ -1,0 +1,31 @@
+"""How long each replica was in which stage of its life."""
+import numpy as np
+
+from simulator.domain import records
+from simulator.domain.run import Run
+
+SERVING = ("up", "draining", "slow")
+PAID = tuple(name for name in records.STAGE_NAMES if name != "off")     # also while it starts, or is down
+
+
+def time_in_ns(run: Run, stages: tuple[str, ...]) -> np.ndarray:
+    """Return how long each replica was in some of `records.STAGE_NAMES`, int64."""
+    if run.lifecycle is None:
+        return np.full(len(run.replicas), int(run.clock_ns) if "up" in stages else 0, np.int64)
+    changes = run.lifecycle[np.argsort(run.lifecycle["replica"], kind="stable")]
+    until_ns = np.append(changes["time_ns"][1:], run.clock_ns)
+    until_ns[:-1][np.diff(changes["replica"]) > 0] = run.clock_ns       # the last stage of each lasts until the end
+    counts = np.isin(changes["state"], [records.STAGE_NAMES.index(name) for name in stages])
+    total_ns = np.zeros(len(run.replicas), np.int64)
+    np.add.at(total_ns, changes["replica"][counts], (until_ns - changes["time_ns"])[counts])
+    return total_ns
+
+
+def incidents_of(run: Run) -> list[tuple[int, int, str, str]]:
+    """Return `Run.incidents` and the changes of stage, in order of time."""
+    if run.lifecycle is None:
+        return run.incidents
+    changes = [(int(row["time_ns"]), int(row["replica"]), records.LIFECYCLE_CAUSES[row["cause"]],
+                records.STAGE_NAMES[row["state"]])
+               for row in run.lifecycle if records.LIFECYCLE_CAUSES[row["cause"]] != "start"]
+    return sorted([*run.incidents, *changes], key=lambda incident: incident[0])

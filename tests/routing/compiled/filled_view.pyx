@@ -1,0 +1,15 @@
+# cython: language_level=3
+"""A view whose caches a test fills."""
+from libc.stdint cimport int32_t, int64_t
+
+from simulator.signals.view cimport View
+
+
+cdef class FilledView(View):
+    """A plain view; `cached`: {(replica, row): blocks}."""
+
+    cdef public dict cached
+
+    cdef int32_t cached_blocks(self, int32_t replica, int32_t row, int64_t now_ns) except -1 nogil:
+        with gil:
+            return self.cached.get((replica, row), 0)

@@ -1,0 +1,88 @@
+"""Run a scenario on replicas that fail, come and go."""
+from collections import Counter
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from simulator.domain import records
+from simulator.domain.failures import Health
+from simulator.engine.build import build
+from simulator.engine.plan import Hooks
+from simulator.engine.recorder import Recorder
+from simulator.engine.upkeep import Upkeep
+from simulator.latency.linear import Linear
+from support.engine import plan_of
+
+MS = 1_000_000      # ns
+
+
+@dataclass
+class Outcome:
+    """What a run came to.
+
+    requests, journeys, replicas, iterations, lifecycle : structured arrays.
+    token_times : {row: [ns]}, all that were streamed.
+    gaps : {ms: how many tokens came so long after the one before}.
+    cluster : for its replicas.
+    """
+
+    requests: Any
+    journeys: Any
+    replicas: Any
+    iterations: Any
+    lifecycle: Any
+    token_times: dict
+    gaps: dict
+    cluster: Any
+
+    def times_ms(self, row):
+        """Return when the tokens of a request were streamed."""
+        return [time_ns / MS for time_ns in self.token_times.get(row, [])]
+
+    def changes(self, replica):
+        """Return [(ms, state, cause)] of a replica, without the state it had at first."""
+        rows = [row for row in self.lifecycle if row["replica"] == replica]
+        return [(row["time_ns"] / MS, records.STAGE_NAMES[row["state"]], records.LIFECYCLE_CAUSES[row["cause"]])
+                for row in rows if row["cause"] > 0]
+
+
+class _Sink:
+    def __init__(self):
+        self.iteration_rows, self.token_times = [], {}
+
+    def iterations(self, rows):
+        self.iteration_rows += rows.tolist()
+
+    def tokens(self, rows):
+        for row in rows:
+            self.token_times.setdefault(int(row["request"]), []).extend([int(row["time_ns"])] * int(row["tokens"]))
+
+
+def run(scenario, *, failures=(), health=None, autoscaling=None, autoscaler=None, layers=None, pools=None, observer=None,
+        **setup):
+    """Return the Outcome of a `Scenario`; `setup`: fields of Pool and ClusterPlan.
+
+    layers : of each pipeline stage; None: one stage. pools : fields of each pool in which it differs from the others.
+    observer : sees every batch, with the `cluster` that it is given.
+    """
+    latency = Linear(scenario.prices)
+    latency.set_host(scenario.host.iteration_us, 0.0)
+    if layers is not None:
+        latency.set_stages(layers)
+    workload = replace(scenario.workload, requests=scenario.workload.requests.copy())
+    upkeep = partial(Upkeep, failures=failures, health=health or Health(), autoscaling=autoscaling,
+                     autoscaler=autoscaler)
+    plan = plan_of(scenario.parameters, latency, host=scenario.host, operations=(upkeep,), keeps_journeys=True,
+                   **(scenario.cache | setup))
+    if pools is not None:
+        plan = replace(plan, pools=tuple(replace(plan.pools[0], **fields) for fields in pools))
+    sink = _Sink()
+    cluster = build(workload, plan, Hooks(recorder=Recorder(sink, iterations=True, tokens=True), observer=observer))
+    if observer is not None:
+        observer.cluster = cluster
+    finished = cluster.run()
+    gaps = Counter()
+    for gap_ns, count in zip(*(part.tolist() for part in finished.itl_ns.pairs()), strict=True):
+        gaps[gap_ns / MS] += count
+    return Outcome(workload.requests, finished.journeys, finished.replicas, sink.iteration_rows, finished.lifecycle,
+                   sink.token_times, dict(gaps), cluster)
