@@ -121,7 +121,8 @@ def _front(experiment: Experiment) -> Front:
         classes=by_name(experiment.slo.classes), make=_make,
         snapshot_interval_ns=round(routing.snapshot_refresh_interval_s * 1e9),
         cache_delay_ns=round(routing.cache_signal_delay_s * 1e9),
-        admission_latency_ns=round(admission.latency_s * 1e9), routing_latency_ns=round(routing.latency_s * 1e9))
+        admission_latency_ns=round(admission.latency_s * 1e9), routing_latency_ns=round(routing.latency_s * 1e9),
+        retry_ns=round(routing.retry_interval_s * 1e9), patience_ns=round(routing.retry_timeout_s * 1e9))
 
 
 def _sampler(experiment: Experiment, sink) -> tuple:
@@ -160,7 +161,7 @@ def _make(kind: str, section, context):
 def _has_a_gate(cluster) -> bool:
     """Say whether requests may not reach a replica at once."""
     return (cluster.admission.policy != "always" or cluster.gateway_queue is not None
-            or cluster.admission.latency_s > 0 or cluster.routing.latency_s > 0)
+            or max(cluster.admission.latency_s, cluster.routing.latency_s, cluster.routing.retry_timeout_s) > 0)
 
 
 def _of_pool(experiment: Experiment, pool, work):

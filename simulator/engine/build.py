@@ -155,7 +155,7 @@ def _entrance(index: int, model: str | None, fleet: Fleet, plan: ClusterPlan, sh
     queue = front.queue and front.queue(front.queue_parameters, gate)
     tracer = plan.tracer and plan.tracer(view, index)
     return Entrance(index, fleet, view, (admission, queue, router, tracer),
-                    (front.admission_latency_ns, front.routing_latency_ns))
+                    (front.admission_latency_ns, front.routing_latency_ns, front.retry_ns, front.patience_ns))
 
 
 def _journeys(num_requests: int) -> np.ndarray:

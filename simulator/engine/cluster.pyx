@@ -199,7 +199,7 @@ cdef class Cluster:
             return True
         if self._quiet_since_ns < self._last_event_ns:
             self._quiet_since_ns = now_ns
-        return now_ns - self._quiet_since_ns > PATIENCE_NS
+        return now_ns - self._quiet_since_ns > <int64_t>PATIENCE_NS
 
     cdef int _pop(self) except -1 nogil:
         cdef Event event = self.fleet.events.pop()

@@ -22,6 +22,8 @@ cdef class Entrance:
     cdef Tracer _tracer                 # None: nobody wants to know why
     cdef int64_t _admission_ns          # the admission policy takes that long to decide
     cdef int64_t _routing_ns            # so does the router
+    cdef int64_t _retry_ns              # after which a request that no replica could take is routed again
+    cdef int64_t _patience_ns           # how long after its admission it may be; 0: it is refused at once
     cdef int64_t _owed                  # attempts to pass on a request, for those that left
     cdef bint _ticks                    # a tick of the gateway queue is under way
 

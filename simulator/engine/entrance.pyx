@@ -27,15 +27,18 @@ cdef class Entrance:
     index : its number in the cluster.
     fleet : the replicas and their events.
     view, admission, queue, router, tracer : see entrance.pxd.
-    latencies_ns : of the admission policy and of the router.
+    times_ns : that the admission policy and the router take; after which a request that no replica could take is routed
+        again, and how long after its admission it may be.
     """
 
-    def __init__(self, int32_t index, Fleet fleet, LiveView view, parts, latencies_ns):
+    def __init__(self, int32_t index, Fleet fleet, LiveView view, parts, times_ns):
         self.index = index
         self._fleet = fleet
         self.view = view
         self.admission, self.queue, self.router, self._tracer = parts
-        self._admission_ns, self._routing_ns = latencies_ns
+        self._admission_ns, self._routing_ns, self._retry_ns, self._patience_ns = times_ns
+        if self._patience_ns > 0 and fleet.journeys == NULL:
+            raise ValueError("to route again later, the cluster must keep journeys")
         self.is_blind = not (self.router.reads_state or self.queue is not None or self._tracer is not None
                              or (self.admission is not None and self.admission.reads_state)
                              or self._admission_ns > 0 or self._routing_ns > 0)
@@ -126,10 +129,11 @@ cdef class Entrance:
         replica = self.router.route(row, now_ns)
         if self._tracer is not None:
             self._tracer.decided(self.router, row, replica, now_ns)
-        if replica < 0:
-            self._fleet.refuse(row, REJECTED, CAUSE_NO_REPLICA, now_ns)
-            return 0
-        return self._send(row, replica, now_ns)
+        if replica >= 0:
+            return self._send(row, replica, now_ns)
+        if self._patience_ns > 0 and now_ns + self._retry_ns <= self._fleet.journeys[row].admitted_ns + self._patience_ns:
+            return self._fleet.events.push(now_ns + self._retry_ns, ROUTE, ROUTE, self.index, row)
+        return self._fleet.refuse(row, REJECTED, CAUSE_NO_REPLICA, now_ns)
 
     cdef int _send(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil:
         cdef ReplicaAccount* account = &self.view.accounts[replica]

@@ -19,7 +19,7 @@ cdef void cut(Replica replica, int64_t now_ns) noexcept nogil:
 cdef int halt(Replica replica, int64_t now_ns) except -1 nogil:
     cut(replica, now_ns)
     if replica._run.length > 1:
-        replica._end_run(oldest(&replica._pipeline))
+        replica._end_ahead(oldest(&replica._pipeline), replica._run.length - 1)
     replica.is_halted = True
     replica.wake_ns = NEVER_NS
     return 0

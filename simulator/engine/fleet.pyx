@@ -115,7 +115,7 @@ cdef class Fleet:
     cdef int withdraw(self, int32_t row, int8_t status, int64_t now_ns) except -1 nogil:
         cdef int32_t index = self.requests[row].replica
         (<Replica>self.seats[index].replica).advance(now_ns + 1, now_ns + 1)
-        (<Replica>self.seats[index].replica).time_out(row, now_ns)
+        (<Replica>self.seats[index].replica).withdraw(row, status, now_ns)
         self.touched(index)
         return 0
 

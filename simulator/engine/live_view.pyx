@@ -86,6 +86,8 @@ cdef class LiveView(View):
         return 0
 
     cdef int _read(self, int32_t replica, int64_t now_ns) except -1 nogil:
+        if (<Replica>self._replicas[replica]).is_halted:       # it reports nothing: what was seen last grows old
+            return 0
         observe(<Replica>self._replicas[replica], now_ns, &self.states[replica])
         self.mark(replica)
         return 0
@@ -122,6 +124,7 @@ cdef class LiveView(View):
                 return 0
             self._caches_seen_ns = now_ns
         for i in range(self.num_replicas):
+            (<Replica>self._replicas[i]).keep_up(now_ns)
             if self._log[i] == NULL or (<CacheLog>self._log[i]).size == 0:
                 continue
             self._matched_row = -1

@@ -64,6 +64,8 @@ class Front:
     snapshot_interval_ns : age up to which a snapshot of what replicas report is used again; 0: always live.
     cache_delay_ns : age up to which what was seen of the prefix caches is used again; 0: always live.
     admission_latency_ns, routing_latency_ns : how long the decisions take.
+    retry_ns : after which a request that no replica could take is routed again.
+    patience_ns : how long after its admission it may be; 0: it is refused at once. Needs journeys.
     """
 
     router: type
@@ -79,6 +81,8 @@ class Front:
     cache_delay_ns: int = 0
     admission_latency_ns: int = 0
     routing_latency_ns: int = 0
+    retry_ns: int = 1_000_000_000
+    patience_ns: int = 0
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 Runs of iterations with the same members are taken at once.
 """
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int8_t, int32_t, int64_t
 cimport cython
 
 from simulator.core.finish_heap cimport FinishHeap
@@ -44,7 +44,8 @@ cdef class Replica:
     cdef RunAhead _run                      # iterations with the members of the batch, which is their first
     cdef int32_t* _finished                 # slots that end in the iteration at hand
     cdef int32_t _num_finished
-    cdef RowList _aborted                   # rows that timed out while running; they leave when the iteration ends
+    cdef RowList _aborted                   # rows withdrawn while running; they leave when the iteration ends
+    cdef RowList _ends_as                   # the RequestStatus of each
     cdef object _observer                   # .scheduled(replica) and .ended(replica) are called around every iteration;
                                             # None: nobody watches
     cdef int32_t _num_late                  # members with late_ns > 0
@@ -58,9 +59,12 @@ cdef class Replica:
     # progress.
     cdef int enqueue(self, int32_t row, int64_t now_ns) except -1 nogil
 
-    # The client of a request gave up; advance(now_ns + 1) came before. What waits leaves at once, what runs with the
-    # iteration in progress.
-    cdef int time_out(self, int32_t row, int64_t now_ns) except -1 nogil
+    # A request leaves before its end, as its client gave up or the cluster takes it off, with this RequestStatus;
+    # advance(now_ns + 1) came before. What waits leaves at once, what runs with the iteration in progress.
+    cdef int withdraw(self, int32_t row, int8_t status, int64_t now_ns) except -1 nogil
+
+    # Do what a run ahead has brought before `now_ns`: blocks are then where they are at that instant.
+    cdef int keep_up(self, int64_t now_ns) except -1 nogil
 
     # Start of the first iteration that is not recorded yet; NEVER_NS if there is none.
     cdef int64_t first_open_ns(self) noexcept nogil
@@ -83,7 +87,7 @@ cdef class Replica:
     cdef int _complete(self) except -1 nogil
     cdef int _end_iteration(self, Batch* batch) except -1 nogil
     cdef int _end_at_start(self, Batch* batch) except -1 nogil
-    cdef int _end_run(self, Batch* batch) except -1 nogil
+    cdef int _end_ahead(self, Batch* batch, int32_t count) except -1 nogil
     cdef int _record(self, const Batch* batch) except -1 nogil
     # `ahead`: it is the batch of so many iterations later. `is_in_progress`: clients may have given up while it ran and
     # get no token.

@@ -6,11 +6,12 @@ cimport cython
 from simulator.core.clock cimport NEVER_NS
 from simulator.core.debug cimport SIM_DEBUG
 from simulator.core.finish_heap cimport FinishHeap
-from simulator.domain.request cimport COMPLETED, RUNNING, TIMED_OUT, Request
+from simulator.domain.request cimport COMPLETED, RUNNING, Request
 from simulator.engine.pipeline cimport (
     busy_ns, free_pipeline, oldest, reserve_pipeline, retire, time_batch, vacant_place)
 from simulator.engine.run_ahead cimport (
-    END_OF_CLOCK_NS, RunAhead, add_used_blocks, cut_run, free_run, move_to, plan_run, reserve_run)
+    END_OF_CLOCK_NS, RunAhead, add_used_blocks, cut_run, drop_from_run, free_run, iteration_at, move_to, plan_run,
+    reserve_run)
 from simulator.engine.row_list cimport add_row, has_row
 from simulator.latency.base cimport LatencyModel
 from simulator.scheduling.base cimport Scheduler, Sequence
@@ -57,6 +58,7 @@ cdef class Replica:
         free_run(&self._run)
         free(self._finished)
         free(self._aborted.rows)
+        free(self._ends_as.rows)
 
     cdef int advance(self, int64_t until_ns, int64_t horizon_ns) except -1 nogil:
         cdef int64_t now_ns
@@ -84,7 +86,7 @@ cdef class Replica:
             self.wake_ns = now_ns
         return 0
 
-    cdef int time_out(self, int32_t row, int64_t now_ns) except -1 nogil:
+    cdef int withdraw(self, int32_t row, int8_t status, int64_t now_ns) except -1 nogil:
         cdef Request* request = &self._requests[row]
         if request.status >= COMPLETED:
             return 0
@@ -92,11 +94,12 @@ cdef class Replica:
             self.wake_ns = cut_run(&self._run, now_ns + 1)
         if request.status != RUNNING:
             self.scheduler.waiting.remove(row)
-            self._delivery.leave(row, TIMED_OUT, -1)
+            self._delivery.leave(row, status, -1)
             if self._pipeline.num_in_flight == 0 and not self.is_halted:
                 self.wake_ns = now_ns                   # it may have blocked the queue
             return 0
         add_row(&self._aborted, row)
+        add_row(&self._ends_as, status)
         return self._collect_aborted() if self.scheduler.ends_at_start else 0
 
     cdef int64_t first_open_ns(self) noexcept nogil:
@@ -108,7 +111,7 @@ cdef class Replica:
         if self._run.length > 1:
             self.wake_ns = cut_run(&self._run, now_ns)
         if self._run.length > 1:
-            self._end_run(oldest(&self._pipeline))
+            self._end_ahead(oldest(&self._pipeline), self._run.length - 1)
         slot = self.scheduler._running.head
         while slot >= 0:
             sequence = &self.scheduler._sequences[slot]
@@ -224,16 +227,20 @@ cdef class Replica:
     cdef int _complete(self) except -1 nogil:
         cdef Batch* batch = oldest(&self._pipeline)
         if self._run.length > 1:
-            self._end_run(batch)
+            self._end_ahead(batch, self._run.length - 1)
         if not self.scheduler.ends_at_start:
             self._end_iteration(batch)
         retire(&self._pipeline)
         return 0
 
-    cdef int _end_run(self, Batch* batch) except -1 nogil:
-        """End all iterations of a run but the last; the batch becomes the last."""
+    cdef int keep_up(self, int64_t now_ns) except -1 nogil:
+        cdef int32_t count = iteration_at(&self._run, now_ns) if self._run.length > 1 else 0
+        return self._end_ahead(oldest(&self._pipeline), count) if count > 0 else 0
+
+    cdef int _end_ahead(self, Batch* batch, int32_t count) except -1 nogil:
+        """End the first iterations of a run; the batch becomes the one behind them."""
         cdef RunAhead* run = &self._run
-        cdef int32_t count = run.length - 1, i
+        cdef int32_t i
         if self._recorder.wants_iterations or self._recorder.wants_tokens:
             for i in range(count):
                 move_to(run, batch, i)
@@ -251,7 +258,7 @@ cdef class Replica:
         self.row.iterations += count
         self._recorder.iterations += count
         move_to(run, batch, count)
-        run.length = 1
+        drop_from_run(run, batch, count)
         return self.scheduler.repeat(count)
 
     cdef int _end_iteration(self, Batch* batch) except -1 nogil:
@@ -333,15 +340,15 @@ cdef class Replica:
                 self._finish.remove(slot)
                 self._num_late -= sequence.late_ns > 0
                 self._requests[sequence.row].output_tokens = self.scheduler.outputs(slot) - 1
-            self._delivery.leave(sequence.row, TIMED_OUT, -1)
+            self._delivery.leave(sequence.row, <int8_t>self._ends_as.rows[i], -1)
             self.scheduler.finish(slot)
-        self._aborted.size = 0
+        self._aborted.size = self._ends_as.size = 0
         return 0
 
     cdef int _return(self, const Entry* entry, int64_t now_ns) except -1 nogil:
         """Take in what an entry brought: tokens, if it reached the end of its text."""
         cdef Sequence* sequence = &self.scheduler._sequences[entry.slot]
-        cdef int32_t row = entry.row, accepted = 0, sampled = 0, left
+        cdef int32_t row = entry.row, accepted = 0, sampled = 0, left, kept
         cdef bint is_stale = self.scheduler.stale_tokens(row) > 0
         if is_stale:
             self.scheduler.settle_stale(row, entry.tokens)
@@ -356,7 +363,10 @@ cdef class Replica:
                     accepted = 0                        # padding, not drafts of a drafter
             left = self._delivery.target(row) - self._requests[row].output_tokens
             sampled = min(accepted + 1, left)
+            kept = self._requests[row].output_tokens
             self._delivery.deliver(row, sampled, now_ns)
+            if is_stale:                                # it waits, and its text has grown
+                self.scheduler.waiting.tokens += self._requests[row].output_tokens - kept
         if is_stale:
             if sampled > 0 and sampled == left:
                 self.scheduler.waiting.remove(row)

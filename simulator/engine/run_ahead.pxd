@@ -41,5 +41,8 @@ cdef int32_t iteration_at(const RunAhead* run, int64_t now_ns) noexcept nogil
 # Make the batch iteration i of the run, all but what the whole run has in common.
 cdef void move_to(const RunAhead* run, Batch* batch, int32_t i) noexcept nogil
 
+# Take the first `count` iterations, fewer than all, off a run; the batch is the one behind them.
+cdef void drop_from_run(RunAhead* run, const Batch* batch, int32_t count) noexcept nogil
+
 # Add used blocks x duration (ns) of the first `count` iterations.
 cdef void add_used_blocks(const RunAhead* run, int32_t count, double* block_ns) noexcept nogil

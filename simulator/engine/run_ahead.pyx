@@ -1,6 +1,7 @@
 """A run: iterations of the same members, planned ahead."""
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free, malloc
+from libc.string cimport memmove
 
 from simulator.domain.iteration cimport Batch
 from simulator.kv.base cimport KVCache
@@ -80,6 +81,15 @@ cdef void move_to(const RunAhead* run, Batch* batch, int32_t i) noexcept nogil:
     batch.duration_ns = batch.end_ns - batch.start_ns
     batch.used_blocks = run.used_blocks[i]
     batch.shape.context_tokens = run.context_tokens + <int64_t>i * batch.num_members
+
+
+cdef void drop_from_run(RunAhead* run, const Batch* batch, int32_t count) noexcept nogil:
+    run.length -= count
+    if run.length > 1:
+        run.start_ns = batch.start_ns
+        run.context_tokens = batch.shape.context_tokens
+        memmove(run.ends_ns, run.ends_ns + count, run.length * sizeof(int64_t))
+        memmove(run.used_blocks, run.used_blocks + count, run.length * sizeof(int32_t))
 
 
 cdef void add_used_blocks(const RunAhead* run, int32_t count, double* block_ns) noexcept nogil:

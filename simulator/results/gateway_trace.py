@@ -1,7 +1,7 @@
 """The gateway's part of trace.json: what happens to requests before a replica has them, and what befalls replicas.
 
-The gateway is a process of its own. A request that waits there is an async span until it is sent to a replica; then
-it is a slice of no length from which a flow arrow leads to the next iteration of that replica. Those that are not served
+The gateway is a process of its own. A request that waits there is an async span until it is sent to a replica; then it
+is a slice of no length from which a flow arrow leads to the next iteration of that replica. Those that are not served
 are instants with their cause, at the last moment known of them. Incidents are instants of the replica.
 """
 import json

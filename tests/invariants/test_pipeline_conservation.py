@@ -112,7 +112,9 @@ def test_a_cause_says_how_far_a_request_came(result):
         rows = table[table["cause"] == CAUSE[name]]
         assert (rows["admitted_ns"] >= 0).all()
         assert (rows["replica"] < 0).all()
-    assert (table["dispatched_ns"][table["cause"] == CAUSE["recalled"]] >= 0).all()
+    recalled = table[table["cause"] == CAUSE["recalled"]]
+    assert (recalled["dispatched_ns"] >= 0).all()
+    assert (recalled["status"] == records.REJECTED).all()
 
 
 def test_a_request_takes_one_step_after_the_other(result):

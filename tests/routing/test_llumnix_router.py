@@ -307,6 +307,8 @@ replicas = 4
 [engine]
 num_gpu_blocks = 500
 max_model_len = 4096
+[latency]
+backend = "linear"
 [cluster.routing]
 policy = "llumnix"
 [workload]
