@@ -38,7 +38,8 @@ class Case:
     """One measurement; the defaults are those of the lower bound.
 
     rate_per_s : requests a second at each replica. 25 are 0.8 of what a replica can sustain with these lengths.
-    num_gpu_blocks : of each replica. system_prompts : see `traffic.chat`. engine : further fields of ClusterPlan. front : what stands before the replicas; None: round robin.
+    num_gpu_blocks : of each replica. system_prompts : see `traffic.chat`. engine : further fields of ClusterPlan.
+    front : what stands before the replicas; None: round robin.
     backend : "linear" or "roofline" (Llama-3.1-8B on one H100; the linear prices are close to it).
     """
 

@@ -1,6 +1,7 @@
 """From an experiment to a cluster that is ready to run: here all rooms meet."""
 import math
 from dataclasses import dataclass
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -21,6 +22,7 @@ from simulator.engine.recorder import Recorder
 from simulator.engine.row_stream import RowStream
 from simulator.engine.sampler import Sampler
 from simulator.engine.tracer import DecisionTracer
+from simulator.engine.upkeep import Upkeep
 from simulator.errors import InputErrors, KeyFault, collect_faults
 from simulator.results.cluster import PoolFacts
 from simulator.workload.base import Workload
@@ -44,7 +46,9 @@ class Site:
 
 
 def survey(experiment: Experiment) -> Site:
-    """Work out deployment, longest text and KV blocks of an experiment, or of one of its pools; likewise below.
+    """Work out deployment, longest text and KV blocks.
+
+    experiment : or one of its pools; likewise below.
 
     Raises
     ------
@@ -90,8 +94,9 @@ def build(experiment: Experiment, workload, sink, monitor=None):
         tuple(_pool(pool) for pool in experiment.all_pools()), _front(experiment),
         fast_forward=experiment.engine.fast_forward, seed=experiment.seed,
         horizon_ns=None if math.isinf(experiment.horizon_s) else round(experiment.horizon_s * 1e9),
-        keeps_journeys=_has_a_gate(experiment.cluster),
-        operations=_sampler(experiment, sink), tracer=_tracer(experiment, sink))
+        keeps_journeys=_has_a_gate(experiment.cluster) or bool(_upkeep(experiment)),
+        tracks_identity=True if any(failure.kind == "link" for failure in experiment.failures) else None,
+        operations=_sampler(experiment, sink) + _upkeep(experiment), tracer=_tracer(experiment, sink))
     recorder = Recorder(sink, sink.wants_iterations, sink.wants_tokens)
     return build_cluster(workload, plan, Hooks(recorder, monitor))
 
@@ -106,6 +111,7 @@ def _pool(pool) -> Pool:
         enable_prefix_caching=engine.enable_prefix_caching, host=host_times(pool, model), name=pool.name,
         replicas=_num_replicas(pool), max_replicas=pool.max_replicas,
         model=pool.serves, infer_type=pool.infer_type, nodes_per_unit=pool.nodes_per_unit,
+        cost_per_hour=pool.cost_per_hour,
         replicas_per_node=max(load_node(topology.node).num_accelerators // gpus, 1) if topology.node else 1)
 
 
@@ -134,6 +140,15 @@ def _sampler(experiment: Experiment, sink) -> tuple:
     return (lambda fleet, entrances, plan: Sampler(fleet, period_ns, rows),)
 
 
+def _upkeep(experiment: Experiment) -> tuple:
+    """Return what makes replicas come and go, as an operation of the plan; none where they stay as they are."""
+    failures, scaling = experiment.failures, experiment.autoscaling
+    if not failures and scaling is None:
+        return ()
+    return (partial(Upkeep, failures=failures, health=experiment.cluster.health, autoscaling=scaling,
+                    autoscaler=scaling and registry.load("autoscaler", scaling.policy)),)
+
+
 def _tracer(experiment: Experiment, sink):
     """Return what writes routing decisions down, as a plan has it; None where nobody asked."""
     if not sink.wants_decisions:
@@ -146,7 +161,7 @@ def _tracer(experiment: Experiment, sink):
 def pools_of(experiment: Experiment) -> tuple[PoolFacts, ...]:
     """Return what a summary says of each pool; empty where the experiment has none."""
     return tuple(PoolFacts(pool.name, max(_num_replicas(pool), pool.max_replicas or 0), pool.cost_per_hour)
-                 for pool in experiment.pools)
+                 for pool in experiment.all_pools() if experiment.pools)
 
 
 def _num_replicas(pool) -> int:

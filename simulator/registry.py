@@ -57,6 +57,12 @@ KINDS = {
         "never": "simulator.admission.saturation_never:Never",
         "utilisation": "simulator.admission.saturation_utilisation:Utilisation",
     }, "simulator.admission.saturation_base:SaturationDetector"),
+    "autoscaler": Kind("autoscaler", "policy", {
+        "blis": "simulator.scaling.blis:Blis",
+        "queue": "simulator.scaling.queue:Queue",
+        "slo_attainment": "simulator.scaling.slo_attainment:SloAttainment",
+        "utilisation": "simulator.scaling.utilisation:Utilisation",
+    }, "simulator.scaling.base:Autoscaler"),
     "router": Kind("router", "policy", {
         "always_busiest": "simulator.routing.always_busiest:AlwaysBusiest",
         "cache_aware": "simulator.routing.cache_aware:CacheAware",
@@ -125,7 +131,8 @@ KINDS = {
 # A user's module -> the class in it that was loaded last, "module:Class".
 _user_classes: dict[str, str] = {}
 # Modules of ours that do nothing but ask a user's class, by the base of that class.
-_ASKING = ("simulator.latency.python_model", "simulator.routing.python_router", "simulator.routing.python_scorer")
+_ASKING = ("simulator.latency.python_model", "simulator.routing.python_router", "simulator.routing.python_scorer",
+           "simulator.engine.scaling")
 
 
 class NoParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

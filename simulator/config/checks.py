@@ -4,6 +4,7 @@ from typing import Any
 
 from simulator import registry
 from simulator.config.layers import Path
+from simulator.errors import did_you_mean
 
 Fault = tuple[Path, str]
 
@@ -26,6 +27,9 @@ def check_all(sections: Mapping[str, Any], missing: object, fault: Callable[[Pat
         _check(fields, missing, lambda path, message, i=i: fault(("pools", i, *path), message))
     for path, message in _names(pools):
         fault(path, message)
+    if sections["failures"] is not missing:
+        for path, message in _failed_pools(sections["failures"], pools):
+            fault(path, message)
 
 
 def _check(sections: Mapping[str, Any], missing: object, fault: Callable[[Path, str], None]) -> None:
@@ -45,6 +49,13 @@ def _names(pools) -> Iterator[Fault]:
         most, replicas = pool.max_replicas, pool.topology.replicas if pool.replicas is None else pool.replicas
         if most is not None and most < replicas:
             yield ("pools", i, "max_replicas"), f"expected at least replicas = {replicas}, found {most}"
+
+
+def _failed_pools(failures, pools) -> Iterator[Fault]:
+    names = [pool.name for pool in pools]
+    for i, failure in enumerate(failures):
+        if failure.pool is not None and failure.pool not in names:
+            yield ("failures", i, "pool"), f'there is no pool "{failure.pool}"{did_you_mean(failure.pool, names)}'
 
 
 def _model_source(model) -> Iterator[Fault]:

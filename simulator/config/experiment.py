@@ -8,8 +8,11 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
+from msgspec.structs import replace
 
+from simulator.domain.autoscaling import Autoscaling
 from simulator.domain.dtypes import KvCacheDtype, WeightDtype
+from simulator.domain.failures import Failure, Health
 from simulator.domain.gateway import GatewayQueueParameters
 from simulator.domain.host import HostParameters
 from simulator.domain.slo_classes import SloClass, by_name
@@ -149,6 +152,7 @@ class Cluster(Section, kw_only=True):
     gateway_queue: Annotated[GatewayQueueParameters | None, Meta(description=(
         "where requests wait until replicas can take them; absent: they are routed at once"))] = None
     routing: Annotated[Routing, Meta(description="which replica gets a request, with the keys of its router")]
+    health: Annotated[Health, Meta(description="how the gateway learns that a replica does not answer")]
 
 
 class Workload(Section, kw_only=True):
@@ -217,6 +221,9 @@ class Experiment(Section, kw_only=True):
     latency: Annotated[Latency, Meta(description="how long an iteration takes, with the keys of its backend")]
     pools: Annotated[tuple[Pool, ...], Meta(description="replicas of several kinds; absent: all are alike")] = ()
     cluster: Annotated[Cluster, Meta(description="what stands before the replicas")]
+    failures: Annotated[tuple[Failure, ...], Meta(description="what goes wrong with replicas")] = ()
+    autoscaling: Annotated[Autoscaling | None, Meta(description=(
+        "when replicas come and go, with the keys of the policy; absent: they stay as they are"))] = None
     workload: Annotated[Workload, Meta(description="the requests, with the keys of their type")]
     slo: Annotated[Slo, Meta(description="bounds for goodput")]
     fitness: Annotated[Fitness | None, Meta(description="weights of one number to compare runs by")] = None
@@ -227,7 +234,9 @@ class Experiment(Section, kw_only=True):
             msgspec.structs.force_setattr(self, "horizon_s", math.inf)
 
     def all_pools(self) -> tuple[Pool, ...]:
-        """Return the pools; where the experiment has none, the one that its tables describe."""
-        return self.pools or (Pool(
+        """Return the pools, or the one that the experiment is without any."""
+        pools = self.pools or (Pool(
             name="default", replicas=self.topology.replicas, model=self.model, hardware=self.hardware,
             topology=self.topology, engine=self.engine, latency=self.latency),)
+        most = self.autoscaling and self.autoscaling.max_replicas
+        return tuple(replace(pool, max_replicas=pool.max_replicas or most) for pool in pools)

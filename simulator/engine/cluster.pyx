@@ -372,4 +372,3 @@ cdef class Cluster:
             rows[i].prefix_query_tokens = replica.scheduler.prefix_query_tokens
             rows[i].prefix_hit_tokens = replica.scheduler.prefix_hit_tokens
         return table
-

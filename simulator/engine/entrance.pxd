@@ -17,7 +17,7 @@ cdef class Entrance:
     cdef readonly GatewayQueue queue    # None: requests are routed as soon as they are let in
     cdef readonly Router router
     cdef readonly LiveView view
-    cdef readonly bint is_blind         # nothing here looks at replicas or takes time: arrivals may be routed in advance
+    cdef readonly bint is_blind         # nothing here looks at replicas or takes time: arrivals may be routed ahead
     cdef Fleet _fleet
     cdef Tracer _tracer                 # None: nobody wants to know why
     cdef int64_t _admission_ns          # the admission policy takes that long to decide
@@ -30,7 +30,7 @@ cdef class Entrance:
     # A request comes. Its further way may lead through events of the fleet.
     cdef int arrive(self, int32_t row, int64_t now_ns) except -1 nogil
 
-    # The replica, numbered as in the cluster, for a request where `is_blind`; -1: it is not let in, or none can take it.
+    # Where `is_blind`: the replica for a request, numbered as in the cluster; -1: it is not let in, or none can take it.
     cdef int32_t place(self, int32_t row, int64_t now_ns) except -2 nogil
 
     # What the events of a request mean.

@@ -6,8 +6,7 @@ that at one instant all arrivals come before all admissions, and these before al
 from libc.stdint cimport int8_t, int32_t, int64_t
 cimport cython
 
-from simulator.admission.base cimport Admission
-from simulator.admission.gateway_queue cimport REFUSED, GatewayQueue
+from simulator.admission.gateway_queue cimport REFUSED
 from simulator.domain.journey cimport (
     NO_CAUSE, ADMISSION as CAUSE_ADMISSION, EXPIRED as CAUSE_EXPIRED, NO_REPLICA as CAUSE_NO_REPLICA,
     QUEUE_FULL as CAUSE_QUEUE_FULL, RECALLED as CAUSE_RECALLED, SHED as CAUSE_SHED)
@@ -16,8 +15,6 @@ from simulator.domain.request cimport COMPLETED, REJECTED, TIMED_OUT, WAITING
 from simulator.engine.events cimport ADMIT, DISPATCH, EXPIRE, RECALL, ROUTE
 from simulator.engine.fleet cimport Fleet
 from simulator.engine.live_view cimport LiveView
-from simulator.engine.tracer_base cimport Tracer
-from simulator.routing.base cimport Router
 
 
 @cython.final
@@ -131,7 +128,8 @@ cdef class Entrance:
             self._tracer.decided(self.router, row, replica, now_ns)
         if replica >= 0:
             return self._send(row, replica, now_ns)
-        if self._patience_ns > 0 and now_ns + self._retry_ns <= self._fleet.journeys[row].admitted_ns + self._patience_ns:
+        if (self._patience_ns > 0
+                and now_ns + self._retry_ns <= self._fleet.journeys[row].admitted_ns + self._patience_ns):
             return self._fleet.events.push(now_ns + self._retry_ns, ROUTE, ROUTE, self.index, row)
         return self._fleet.refuse(row, REJECTED, CAUSE_NO_REPLICA, now_ns)
 

@@ -45,9 +45,6 @@ cdef class Fleet:
     cdef bint has_deadlines             # some request has one
     cdef object _owners                 # what these pointers borrow from, and whom the seats point to
 
-    cdef inline Replica replica(self, int32_t index):
-        return <Replica>self.seats[index].replica
-
     # Nothing else happens at this instant, so that a step without delay may follow at once.
     cdef inline bint is_alone(self, int64_t now_ns) noexcept nogil:
         return self.next_arrival_ns > now_ns and self.events.next_time() > now_ns

@@ -9,11 +9,8 @@ from simulator.core.event_queue cimport EventQueue
 from simulator.core.wake_heap cimport WakeHeap
 from simulator.domain.journey cimport Journey
 from simulator.domain.request cimport COMPLETED, WAITING, Demand, Request
-from simulator.engine.delivery cimport Delivery
-from simulator.engine.departures cimport Departures
 from simulator.engine.events cimport ENQUEUE
 from simulator.engine.live_view cimport LiveView
-from simulator.engine.recorder cimport Recorder
 from simulator.engine.replica cimport Replica
 
 
@@ -129,7 +126,7 @@ cdef class Fleet:
         cdef int64_t now_ns = self.wakes.top_time()
         while now_ns < until_ns and not self.departures.any() and most_steps > 0:
             index = self.wakes.top_index()
-            (<Replica>self.seats[index].replica).advance(now_ns + 1, NEVER_NS)      # runs may be long: arrivals cut them
+            (<Replica>self.seats[index].replica).advance(now_ns + 1, NEVER_NS)    # runs may be long: arrivals cut them
             self.touched(index)
             if self.departures.any():
                 return now_ns

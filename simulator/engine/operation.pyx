@@ -5,7 +5,7 @@ from simulator.core.event_queue cimport Event
 
 
 cdef class Operation:
-    """Base of all that acts on the cluster by events of its own; it overrides what it needs."""
+    """Base of all that acts on the cluster by its own events."""
 
     def __cinit__(self, *_, **__):
         self.kinds = ()

@@ -24,6 +24,7 @@ from typing import Any
 
 from simulator.core.random_streams import RandomStreams
 from simulator.engine.slowed import Slowed
+from simulator.errors import InputErrors, KeyFault
 
 
 @dataclass(frozen=True)
@@ -212,14 +213,16 @@ cdef class Outages:
 
 
 def _hit(source):
-    """Return the replicas that a failure hits; where it may hit several, one that is well decides on which."""
-    groups = source.groups
+    """Return the replicas that a failure hits, which serve and do not suffer from it yet.
+
+    Where it may hit several nodes, pools, ... it hits one on which a replica is not standing still anyway.
+    """
+    groups = [[place for place in group if place.serves and not any(fault is source.failure for fault in place.faults)]
+              for group in source.groups]
     if len(groups) == 1:
-        return [place for place in groups[0] if place.serves]
-    groups = [group for group in groups if any(place.serves and not place.stands_still for place in group)]
-    if not groups:
-        return []
-    return [place for place in groups[source.generator.integers(len(groups))] if place.serves]
+        return groups[0]
+    groups = [group for group in groups if not all(place.stands_still for place in group)]
+    return groups[source.generator.integers(len(groups))] if groups else []
 
 
 def _sources(number, failure, places, pools, streams):
@@ -235,5 +238,8 @@ def _sources(number, failure, places, pools, streams):
                 for key, group in groups.items()]
     if failure.which == "any":
         return [Source(failure, streams.generator(name), list(groups.values()))]
+    if failure.which not in groups:
+        raise InputErrors([KeyFault(f"failures[{number}].which: expected {failure.target} {min(groups)} .. {max(groups)}, "
+                                    f"found {failure.which}")])
     return [Source(failure, streams.generator(name), [groups[failure.which]])]
 

@@ -18,7 +18,7 @@ cdef class Router:
     cdef Draws draws                    # its own random stream
     cdef object _owners                 # the arrays these pointers borrow from
 
-    # The replica for request `row` at `now_ns`; -1: none can take it. At least one is routable, unless -1 is the answer.
+    # The replica for request `row` at `now_ns`; -1: none can take it.
     # Called once each time a request is to be sent somewhere.
     cdef int32_t route(self, int32_t row, int64_t now_ns) except -2 nogil
 

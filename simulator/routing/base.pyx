@@ -4,7 +4,6 @@ from libc.stdint cimport int32_t, int64_t
 
 from simulator.core.draws cimport Draws
 from simulator.domain.request cimport Demand, Request
-from simulator.signals.view cimport View
 
 from dataclasses import dataclass
 from typing import Any

@@ -13,7 +13,7 @@ class RoundRobinParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
 
 @cython.final
 cdef class RoundRobin(Router):
-    """One replica after the other, blind to their state; those that are closed are passed over."""
+    """One replica after the other; closed ones are passed over."""
 
     Parameters = RoundRobinParameters
 

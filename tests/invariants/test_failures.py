@@ -78,10 +78,9 @@ class Watch:
             assert not seen & set(rows)
             assert all(requests["replica"][row] == each.index for row in rows)
             seen |= set(rows)
-        replica.check()
 
     def ended(self, replica):
-        pass
+        replica.check()
 
 
 def held(outcome):
@@ -139,7 +138,7 @@ def test_neither_a_second_run_nor_single_steps_change_anything(seed):
     for other in (upkeep.run(scenario, **options), upkeep.run(scenario, fast_forward=False, **options)):
         for table in ("requests", "journeys", "replicas", "lifecycle"):
             np.testing.assert_array_equal(getattr(one, table), getattr(other, table))
-        assert sorted(one.iterations) == sorted(other.iterations)
+        assert sorted(row[:-1] for row in one.iterations) == sorted(row[:-1] for row in other.iterations)
         assert (one.token_times, one.gaps) == (other.token_times, other.gaps)
 
 

@@ -12,34 +12,63 @@ NEVER_US = 10**12               # a horizon behind it: until nothing is left to 
 
 SNAPSHOT_S = 0.05               # the newest version's --snapshot-refresh-interval
 
-ROUTERS = {"always-busiest": "always_busiest", "round-robin": "round_robin"}
+ADMISSIONS = {"always-admit": "always", "gaie-legacy": "saturation_shed", "reject-all": "reject_all",
+              "tier-shed": "tier_shed", "token-bucket": "token_bucket"}
+DETECTORS = {"concurrency": "concurrency", "never": "never", "utilization": "utilisation"}
+FAIRNESS = {"global-strict": "none", "round-robin": "round_robin"}
+# Where BLIS draws among equals, so do these, with its random numbers.
+ROUTERS = {"always-busiest": "always_busiest", "least-loaded": "support.blis_routers:BlisLeastLoaded",
+           "round-robin": "round_robin", "weighted": "support.blis_routers:BlisWeighted"}
 KEYS = {    # flag: where its value goes in the experiment file, and what makes it of the text
+    "admission-policy": ("cluster.admission.policy", lambda name: ADMISSIONS[name]),
     "block-size-in-tokens": ("engine.block_size", int),
+    "cache-signal-delay": ("cluster.routing.cache_signal_delay_s", lambda text: int(text) / 1e6),
+    "fairness-policy": ("cluster.gateway_queue.fairness", lambda name: FAIRNESS[name]),
     "horizon": ("horizon_s", lambda text: inf if int(text) > NEVER_US else int(text) / 1e6),
+    "in-flight-eviction": ("cluster.gateway_queue.in_flight_eviction", lambda _: True),
+    "kv-cache-util-threshold": ("cluster.gateway_queue.saturation.kv_usage_threshold", float),
     "long-prefill-token-threshold": ("engine.long_prefill_token_threshold", int),
+    "max-concurrency": ("cluster.gateway_queue.saturation.max_concurrency", int),
+    "max-gateway-queue-depth": ("cluster.gateway_queue.max_requests", int),
     "max-model-len": ("engine.max_model_len", int),
     "max-num-batched-tokens": ("engine.max_num_batched_tokens", int),
     "max-num-running-reqs": ("engine.max_num_seqs", int),
     "max-num-scheduled-tokens": ("engine.max_num_batched_tokens", int),
     "max-num-seqs": ("engine.max_num_seqs", int),
     "num-instances": ("topology.replicas", int),
+    "per-band-capacity": ("cluster.gateway_queue.max_requests_per_band", int),
     "preemption-policy": ("engine.preemption_policy", str),
     "priority-policy": ("engine.priority_policy", str),
+    "queue-depth-threshold": ("cluster.gateway_queue.saturation.queue_depth_threshold", float),
+    "request-ttl": ("cluster.gateway_queue.ttl_s", lambda text: int(text) / 1e6),
     "routing-policy": ("cluster.routing.policy", lambda name: ROUTERS[name]),
+    "routing-scorers": ("cluster.routing.scorers", lambda text: _pairs(text, ":", "name", "weight", float)),
+    "saturation-detector": ("cluster.gateway_queue.saturation.detector", lambda name: DETECTORS[name]),
     "scheduler": ("engine.policy", str),
     "snapshot-refresh-interval": ("cluster.routing.snapshot_refresh_interval_s", lambda text: int(text) / 1e6),
+    "slo-targets": ("slo.classes", lambda text: _pairs(text, "=", "name", "ttft_ms", lambda us: int(us) / 1e3)),
+    "token-bucket-capacity": ("cluster.admission.capacity_tokens", float),
+    "token-bucket-refill-rate": ("cluster.admission.refill_tokens_per_s", float),
     "tp": ("topology.tensor_parallel", int),
+    "usage-limit-threshold": ("cluster.gateway_queue.lowest_ceiling", float),
 }
+READ_BY_GATE = {"dispatch-order", "flow-control", "policy-config"}
 READ_BY_LATENCY = {"alpha-coeffs", "beta-coeffs", "hardware", "latency-model", "moe-comm-backend", "model"}
 IGNORED = {     # files whose content is known otherwise, and what is only printed
     "counterfactual-k", "hardware-config", "metrics-path", "model-config-folder", "results-path",
     "summarize-trace", "total-kv-blocks", "trace-data", "trace-header", "trace-level"}
+# Version: when its gateway queue passes a request on, who has to go when it is full, what its order "fifo" is.
+GATES = {
+    "head": {"dispatch": "ticks", "shedding": "none", "fifo": "priority"},
+    "bb": {"dispatch": "departures", "shedding": "lowest", "fifo": "fifo"},
+    "v071": {"dispatch": "departures", "shedding": "lowest", "fifo": "fifo"},
+}
 DEFAULT_ALPHA = (15563.199579, 777.3455, 45.907545)         # of the published trained-physics
 
 
 def missing_flags(case):
     """Return the flags, with the values where these matter, that have no counterpart here yet."""
-    known = KEYS.keys() | READ_BY_LATENCY | IGNORED
+    known = KEYS.keys() | READ_BY_GATE | READ_BY_LATENCY | IGNORED
     missing = [f"--{flag}" for flag in case.options if flag not in known]
     policy = case.options.get("routing-policy", "round-robin")
     return missing + ([f"--routing-policy {policy}"] if policy not in ROUTERS else [])
@@ -62,6 +91,7 @@ def experiment_of(case):
         if flag in KEYS:
             path, read = KEYS[flag]
             put(experiment, path, read(text))
+    _gate(case, experiment)
     PRICES[case.options["latency-model"]](case, experiment)
     return experiment
 
@@ -73,6 +103,55 @@ def put(experiment, path, value):
         experiment = experiment.setdefault(section, {})
     experiment[key] = value
 
+
+def _pairs(text, separator, name, key, read):
+    """Return the tables that a list of names and values means."""
+    pairs = (each.split(separator) for each in text.split(","))
+    return [{name: label, key: read(value)} for label, value in pairs]
+
+
+# ---- what stands before the replicas
+
+def _gate(case, experiment):
+    """Write what several flags, and the version, say of admission, gateway queue and router."""
+    cluster, version = experiment["cluster"], "head" if case.is_head else "v071" if "v071" in case.name else "bb"
+    if version == "v071" and case.options.get("routing-policy") == "weighted":
+        cluster["routing"]["profile"] = "blis-0.7.1"
+    if "flow-control" in case.options:
+        gate, order = dict(GATES[version]), case.options.get("dispatch-order", "fifo")
+        fifo = gate.pop("fifo")
+        cluster.setdefault("gateway_queue", {}).update(
+            gate | {"order": fifo if order == "fifo" else order.replace("-", "_")})
+    if "policy-config" in case.options:
+        cluster["admission"] = _admission(_policy_file(case))
+
+
+def _policy_file(case):
+    """Return the sections of policy.yaml, each of keys and plain values."""
+    sections = {}
+    for line in (case.folder / "policy.yaml").read_text(encoding="utf-8").splitlines():
+        key, _, value = map(str.strip, line.partition(":"))
+        if value:
+            sections[section][key] = value
+        else:
+            section = key
+            sections[section] = {}
+    return sections
+
+
+def _admission(policies):
+    given = policies["admission"]
+    admission = {"policy": ADMISSIONS[given["policy"]]}
+    if admission["policy"] == "tier_shed":
+        admission |= {"max_load": int(given["tier_shed_threshold"]),
+                      "min_priority": int(given["tier_shed_min_priority"])}
+    if "tenant_budgets" in policies:
+        budgets = [{"tenant": name, "share": float(share)} for name, share in policies["tenant_budgets"].items()]
+        admission = {"policy": "tenant_budgets", "budgets": budgets, "inner": admission}
+    return admission
+
+
+# ---- how long an iteration takes
 
 def _trained_physics(case, experiment):
     if case.options["model"] == "unit":

@@ -1,0 +1,92 @@
+"""Whole runs behind routers: against round robin on the same requests, as replicas become more, and their memory."""
+import time
+from dataclasses import replace
+from statistics import median
+
+import pytest
+from cases import Case, Prepared
+from pairs import cpu_s
+from test_memory import experiment, provenance_of_run
+
+from simulator import registry
+from simulator.engine.plan import Front
+
+ROUNDS = 5
+COUPLED = {"coupled": True}         # round robin that keeps replicas up to date, as who looks at them has to
+pytestmark = pytest.mark.benchmark(group="cluster", timer=time.process_time)
+
+
+def front(policy, scorers=(), **keys):
+    """Return what stands before the replicas: a router by its name, and its scorers with their weights."""
+    kind = registry.load("router", policy)
+    chosen = [(registry.load("scorer", name), weight) for name, weight in scorers]
+    return Front(kind, kind.Parameters(**keys), tuple((each, weight, each.Parameters()) for each, weight in chosen))
+
+
+PLAIN = Case(400_000, 64)
+# System prompts and blocks as in "system prompts" of test_kv.
+SHARED = Case(200_000, 64, rate_per_s=16.0, system_prompts=(8, 512), num_gpu_blocks=8000)
+AFFINITY = front("weighted", (("prefix-affinity", 3.0), ("queue-depth", 2.0)))
+ROUTERS = {     # name: case, what stands before the replicas, target against round robin
+    "least_loaded": (PLAIN, front("least_loaded"), "<= 1.5 x"),
+    "least_loaded, effective": (PLAIN, front("least_loaded", metric="effective"), "<= 1.5 x"),
+    "weighted, queue-depth": (PLAIN, front("weighted", (("queue-depth", 1.0),)), ""),
+    "weighted, prefix-affinity and queue-depth": (SHARED, AFFINITY, "<= 6 x"),
+}
+SERIES = {      # name: requests at each replica or in all, case, target
+    "least_loaded, 4 to 512 replicas": (replace(PLAIN, front=front("least_loaded")), "<= 1.3 x"),
+    "weighted, 4 to 512 replicas": (replace(SHARED, front=AFFINITY), "<= 1.3 x"),
+    "round robin, system prompts, 4 to 512 replicas": (SHARED, ""),
+}
+
+
+def medians_s(cases, benchmark):
+    """Return the CPU time of each case, run in turns, and the cases as they were run."""
+    prepared = [Prepared(case) for case in cases]
+    rounds = []
+    benchmark.pedantic(lambda: rounds.append([cpu_s(each.ready()) for each in prepared]), rounds=ROUNDS)
+    return [median(times) for times in zip(*rounds, strict=True)], prepared
+
+
+@pytest.mark.parametrize("name", ROUTERS)
+def test_router_against_round_robin(name, benchmark, report):
+    case, chosen, target = ROUTERS[name]
+
+    (routed_s, sliced_s, coupled_s), prepared = medians_s(
+        [replace(case, front=chosen), case, replace(case, engine=COUPLED)], benchmark)
+
+    assert all(each.means_ms()[1] > 0 for each in prepared)     # and all requests completed
+    assert prepared[1].means_ms() == prepared[2].means_ms()
+    ns = 1e9 / case.num_requests
+    report.add(f"{name}, 64 replicas", f"{routed_s / sliced_s:.2f} x round robin", target,
+               f"{routed_s / coupled_s:.2f} x with replicas kept up to date; ns a request: "
+               f"{routed_s * ns:.0f}, {sliced_s * ns:.0f}, {coupled_s * ns:.0f}; iterations: "
+               + ", ".join(f"{each.total('iterations'):,}" for each in prepared))
+
+
+@pytest.mark.parametrize("name", SERIES)
+def test_cost_of_a_request_as_replicas_become_more(name, benchmark, report):
+    case, target = SERIES[name]
+    cases = [replace(case, num_requests=200_000, replicas=replicas) for replicas in (4, 32, 128, 512)]
+
+    seconds, _ = medians_s(cases, benchmark)
+
+    ns = [1e9 * each / 200_000 for each in seconds]
+    benchmark.extra_info["ns_per_request"] = [round(each, 1) for each in ns]
+    report.add(name, f"{ns[-1] / ns[0]:.2f} x", target, "ns a request: " + ", ".join(f"{each:.0f}" for each in ns))
+
+
+@pytest.mark.parametrize("routing", [
+    {"policy": "least_loaded"},
+    {"policy": "weighted", "scorers": [{"name": "prefix-affinity", "weight": 3.0},
+                                       {"name": "queue-depth", "weight": 2.0}]}], ids=lambda keys: keys["policy"])
+def test_memory_of_a_million_requests_over_512_replicas(routing, benchmark, report, tmp_path):
+    large = experiment(1_000_000) | {"topology": {"replicas": 512}, "cluster": {"routing": routing}}
+    large["workload"] |= {"arrival": {"process": "poisson", "rate_per_s": 25.0 * 512},
+                          "system_prompts": {"num_tokens": 512, "num_prompts": 8}}
+
+    found = benchmark.pedantic(provenance_of_run, (large, tmp_path))
+
+    timings = ", ".join(f"{phase} {seconds:.1f} s" for phase, seconds in found["timings_s"].items())
+    report.add(f"{routing['policy']}, 1M requests over 512 replicas", f"{found['peak_memory_bytes'] / 1e9:.2f} GB",
+               "< 4 GB", timings)
