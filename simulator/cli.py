@@ -86,13 +86,16 @@ def _run(options: argparse.Namespace) -> int:
 def _validate(options: argparse.Namespace) -> int:
     from simulator.config.load import load_experiment, resolved_toml
     experiment = load_experiment(options.experiment, options.overrides, "--set")
-    from simulator.assemble import prepare, survey  # NumPy and the engine: after the file is known to be good
+    from simulator.assemble import build, prepare, survey  # NumPy and the engine: after the file is known to be good
+    from simulator.results.memory import MemoryRecorder
     with faults_of(options.experiment):
-        prepare(experiment)
-        site = survey(experiment)
-    for key in ("max_model_len", "num_gpu_blocks"):     # comments: they are no part of the experiment
-        if getattr(experiment.engine, key) is None:
-            print(f"# derived: engine.{key} = {getattr(site, key)}")
+        workload = prepare(experiment)
+        build(experiment, workload, MemoryRecorder(experiment.output, len(workload)))   # policies read their files
+    for pool in experiment.all_pools():
+        site, prefix = survey(pool), f"pools.{pool.name}." if experiment.pools else ""
+        for key in ("max_model_len", "num_gpu_blocks"):     # comments: they are no part of the experiment
+            if getattr(pool.engine, key) is None:
+                print(f"# derived: {prefix}engine.{key} = {getattr(site, key)}")
     print(resolved_toml(experiment), end="")
     return DONE
 

@@ -15,8 +15,6 @@ from simulator.errors import InputErrors, OutputError
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 LINEAR = str(CONFIGS / "linear.toml")
-NEED_MORE = {"compare_backends", "forest", "operators", "vidur"}     # see tests/test_configs.py
-EXPERIMENTS = sorted(path for path in CONFIGS.glob("*.toml") if path.stem not in NEED_MORE)
 
 
 @pytest.fixture
@@ -105,14 +103,28 @@ def test_no_arguments_show_the_usage(capsys):
     assert capsys.readouterr().err.startswith("usage: simulator")
 
 
-@pytest.mark.parametrize("config", EXPERIMENTS, ids=lambda path: path.name)
-def test_shipped_config_opens_with_what_it_shows_and_is_valid(config, capsys, tmp_path):
-    assert config.read_text().startswith("# ")
-    trace = tmp_path / "trace.csv"          # the trace of azure_conv.toml is its reader's to fetch
-    trace.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.6805900,374,44\n")
-    its_trace = ["--set", f"workload.path={trace}"] if config.stem == "azure_conv" else []
-    assert cli.main(["validate", str(config), *its_trace]) == 0
-    assert tomli.loads(capsys.readouterr().out)["name"] == config.stem
+def test_validate_tells_of_each_pool_and_of_what_only_building_finds(capsys, tmp_path):
+    assert cli.main(["validate", str(CONFIGS / "pools.toml")]) == 0
+    derived = [line.split(" = ")[0] for line in capsys.readouterr().out.splitlines() if line.startswith("# ")]
+    assert derived == [f"# derived: pools.{pool}.engine.{key}" for pool in ("large", "small-h100", "small-l40s")
+                       for key in ("max_model_len", "num_gpu_blocks")]
+
+    config = str(CONFIGS / "llumnix_slo.toml")
+    assert cli.main(["validate", config, "--set", 'cluster.routing.ttft_profiling_data_path=""']) == 2
+    assert capsys.readouterr().err == (
+        f"{config}: cluster.routing.ttft_profiling_data_path: missing; predicted_ttft needs it\n")
+
+
+def test_validate_needs_no_model_beside_those_of_the_pools(capsys, tmp_path):
+    path = tmp_path / "a.toml"
+    path.write_text(f'''workload = {{type = "trace", path = "{CONFIGS / "data/labelled.csv"}"}}
+[[pools]]
+name = "all"
+model.name = "llama-3.1-8b"
+hardware.name = "h100-sxm-80gb"
+''')
+    assert cli.main(["validate", str(path)]) == 0
+    assert capsys.readouterr().out.startswith("# derived: pools.all.engine.max_model_len = 131072\n")
 
 
 def test_list_and_describe_and_schema_print(capsys):
@@ -123,7 +135,7 @@ def test_list_and_describe_and_schema_print(capsys):
     assert cli.main(["schema"]) == 0
     assert capsys.readouterr().out.startswith('{\n  "$schema"')
     assert cli.main(["describe", "router", "nearest"]) == 2
-    assert capsys.readouterr().err == 'no router "nearest"; valid: round_robin\n'
+    assert capsys.readouterr().err.startswith('no router "nearest"; valid: always_busiest, ')
 
 
 def test_other_backend_can_be_tried_from_the_command_line(capsys):

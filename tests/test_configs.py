@@ -2,6 +2,7 @@
 import argparse
 import importlib
 import re
+import runpy
 import shlex
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import tomli
 
 import simulator
 from simulator import cli, registry
+from simulator.config.load import load_experiment
 from simulator.errors import InputErrors
 from simulator.study.compare import measure, prepare
 from simulator.study.compare_file import read_comparison
@@ -23,6 +25,7 @@ PROFILES = {                    # of vidur.toml: measured operators, and attenti
     "latency.compute_file": GOLDENS.parent / "data/profiles/vidur/compute/a100/Llama-2-7b-hf/mlp.csv.gz",
     "latency.attention_file": GOLDENS / "vidur/_profiles/attention_a100_llama2-7b_SURROGATE.csv.gz"}
 OPERATORS = GOLDENS.parent / "data/profiles/aiconfigurator/h100_sxm"     # of operators.toml; its reader installs them
+REFUSING = ("admission", "gateway_queue")       # what these show is that not every request is served
 AZURE_TRACE = """TIMESTAMP,ContextTokens,GeneratedTokens
 2023-11-16 18:15:46.6805900,374,44
 2023-11-16 18:15:50.9951690,396,109
@@ -31,6 +34,12 @@ AZURE_TRACE = """TIMESTAMP,ContextTokens,GeneratedTokens
 
 def name(path):
     return path.stem
+
+
+def p99_ttft_ms(config, overrides):
+    """Return it for the most urgent requests."""
+    summary = simulator.run(config, overrides).summary
+    return summary["by_slo_class"].get("critical", summary)["ttft_ms"]["p99"]
 
 
 def trained_fast(folder):
@@ -67,11 +76,13 @@ def test_opens_with_what_it_shows(config):
 @pytest.mark.parametrize("config", EXPERIMENTS, ids=name)
 def test_experiment_runs_and_is_named_as_its_file(config, tmp_path):
     overrides = brought(config, tmp_path)
-    if "workload.path" not in overrides:
+    if load_experiment(config).workload.type == "synthetic":
         overrides["workload.num_requests"] = 30
     summary = simulator.run(config, overrides).summary
+    requests = summary["requests"]
     assert summary["name"] == config.stem
-    assert summary["requests"]["completed"] == summary["requests"]["injected"] > 0
+    assert requests["completed"] + requests["rejected"] == requests["injected"] > 0
+    assert (requests["rejected"] > 0) == (config.stem in REFUSING)
 
 
 @pytest.mark.parametrize("config", EXPERIMENTS, ids=name)
@@ -83,10 +94,12 @@ def test_experiment_is_valid(config, tmp_path, capsys):
 
 @pytest.mark.parametrize("config", COMPARISONS, ids=name)
 def test_comparison_runs(config, tmp_path):
-    plan = prepare(read_comparison(config, {"workload.num_requests": 30} | trained_fast(tmp_path)))
+    num_requests = {"compare_backends": 30, "compare_routers": 400}[config.stem]
+    overrides = trained_fast(tmp_path) if config.stem == "compare_backends" else {}
+    plan = prepare(read_comparison(config, {"workload.num_requests": num_requests} | overrides))
     results = dict(measure(plan))
     assert not plan.unavailable
-    assert {measured.metrics["requests.completed"] for measured in results.values()} == {30}
+    assert {measured.metrics["requests.completed"] for measured in results.values()} == {num_requests}
     assert len({measured.metrics["tpot_ms.mean"] for measured in results.values()}) == len(results)
 
 
@@ -123,8 +136,41 @@ def test_tables_are_what_the_command_beside_them_writes(config, command, folder,
     assert sum(map(len, shipped.values())) < 40_000
 
 
+def test_made_up_data_is_what_the_script_beside_it_writes(tmp_path):
+    script = runpy.run_path(str(CONFIGS / "data/write_data.py"))
+    script["write"](tmp_path)
+    written = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert len(written) == 4
+    assert written == {name: (CONFIGS / "data" / name).read_bytes() for name in written}
+
+
+@pytest.mark.parametrize(("config", "worse"), [
+    ("routing", {"cluster.routing.policy": "round_robin"}),
+    ("stale_signals", {"cluster.routing.snapshot_refresh_interval_s": 5.0}),
+    ("weighted", {"cluster.routing.policy": "round_robin"}),
+    ("sessions", {"cluster.routing.policy": "round_robin"}),
+    ("admission", {"cluster.admission.policy": "always"}),
+    ("gateway_queue", {"cluster.gateway_queue.order": "fifo"}),
+    ("llumnix", {"cluster.routing.enable_instance_status_local_account": False}),
+    ("llumnix_slo", {"cluster.routing.policy": "least_loaded"})])
+def test_policy_does_what_its_file_says(config, worse):
+    path = CONFIGS / f"{config}.toml"
+    assert p99_ttft_ms(path, {}) < 0.9 * p99_ttft_ms(path, worse)
+
+
+def test_router_and_scorers_of_the_readme_run(tmp_path):
+    page = (CONFIGS.parent / "README.md").read_text()
+    section = page[page.index("## How to choose a router"):page.index("## The house")]
+    toml, python = (re.search(rf"```{kind}\n(.*?)```", section, re.DOTALL).group(1) for kind in ("toml", "python"))
+    (tmp_path / "my_lab.py").write_text(python)
+    (tmp_path / "a.toml").write_text(f'extends = "{CONFIGS / "weighted.toml"}"\n{toml}')
+    for overrides in ({}, {"cluster.routing.policy": "my_lab:MostFree"}):
+        result = simulator.run(tmp_path / "a.toml", {"workload.num_requests": 100} | overrides)
+        assert result.summary["requests"]["completed"] == 100
+
+
 def test_comparison_has_every_backend_that_needs_no_files_of_its_reader():
-    [config] = COMPARISONS
+    config = CONFIGS / "compare_backends.toml"
     chosen = {each.latency.backend for each in read_comparison(config).experiments.values()}
     assert set(registry.KINDS["latency"].entries) - chosen == {"operators"}
 

@@ -46,6 +46,7 @@ cdef class GatewayQueue:
     cdef readonly int64_t tick_ns       # a dispatch is tried every so often while rows wait; 0: no ticks
     cdef readonly bint tries_on_departure       # one dispatch is tried for each request that leaves a replica
     cdef readonly bint reads_state      # its detector looks at replicas
+    cdef readonly bint recalls_queued_only      # a request on its way to the queue of its replica is recalled in vain
     cdef readonly int32_t evicted       # by the last `offer`, to make room; -1: none
     cdef readonly int32_t recalled      # by the last `next`: a request in flight that is to be taken off its replica,
                                         # and lost, so that more urgent ones pass; -1: none

@@ -51,6 +51,7 @@ cdef class GatewayQueue:
         self._order = ORDERS.index(parameters.order)
         self._shedding = SHEDDING.index(parameters.shedding)
         self._recalls = parameters.in_flight_eviction
+        self.recalls_queued_only = parameters.upstream_compat
         self.evicted = self.recalled = -1
         self._classes = ClassTable(context.workload, context.classes)
         self._num_rows = len(context.workload.demands)

@@ -25,15 +25,17 @@ class Delay(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Autoscaling(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """When replicas are added and taken away, [autoscaling], with the keys of the policy.
+    """When replicas come and go, [autoscaling], with the keys of the policy.
 
     A new replica is provisioned, loads the model and warms up before it serves; one that is to go gets no new requests
     and finishes those it has. Source of windows and delays: BLIS (inference-sim, sim/cluster/autoscaler.go).
     """
 
     policy: Annotated[str, Meta(description="how many replicas there are to be")]
-    interval_s: Annotated[float, Meta(ge=1e-3, le=1e6, description="time between two decisions, the first after one")] = 15.0
-    min_replicas: Annotated[int, Meta(ge=0, le=2**20, description="of each pool")] = 1
+    interval_s: Annotated[float, Meta(ge=1e-3, le=1e6, description=(
+        "time between two decisions; the first comes after one"))] = 15.0
+    min_replicas: Annotated[int, Meta(ge=0, le=2**20, description=(
+        "of each pool; with none left only a gateway queue can call for the first"))] = 1
     max_replicas: Annotated[Count | None, Meta(description=(
         "of each pool that does not say so itself; default: its replicas at time 0"))] = None
     scale_up_stabilization_window_s: Annotated[Seconds, Meta(description=(

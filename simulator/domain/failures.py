@@ -16,8 +16,8 @@ Law = Literal["exponential", "weibull", "constant"]
 class Failure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What goes wrong, once at a time or again and again, one of [[failures]].
 
-    A stop loses the KV cache, a lost link does not: without it a replica stands still and is not heard of, with it again
-    it goes on. A slow replica takes longer for each iteration that begins while it is slow.
+    A stop loses the KV cache, a lost link does not: without it a replica stands still, with it again it goes on. A slow
+    replica takes longer for each iteration that begins while it is slow.
     """
 
     kind: Annotated[Literal["stop", "slow", "link"], Meta(description=(
@@ -28,7 +28,8 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         "its number in the cluster; any: one that serves, drawn each time; each: every one, on its own"))] = "any"
     pool: Annotated[str | None, Meta(description="only in this pool; default: in all of them")] = None
     at_s: Annotated[Seconds | None, Meta(description="it happens once, then")] = None
-    mtbf_s: Annotated[Mean | None, Meta(description="mean time from the start, and from each repair, to a failure")] = None
+    mtbf_s: Annotated[Mean | None, Meta(description=(
+        "mean time from the start, and from each repair, to a failure"))] = None
     mtbf_law: Annotated[Law, Meta(description="how these times are distributed")] = "exponential"
     mtbf_shape: Annotated[Shape, Meta(description=(
         "of weibull; below 1: the longer it works, the less likely it fails"))] = 1.0
@@ -44,7 +45,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     ))] = "retry"
     max_retries: Annotated[int, Meta(ge=0, le=2**31 - 1, description=(
         "a request that was sent elsewhere so often is dropped the next time"))] = 3
-    name: Annotated[str | None, Meta(min_length=1, description=(
+    name: Annotated[Annotated[str, Meta(min_length=1)] | None, Meta(description=(
         "of its random stream; default: its place among the failures"))] = None
 
     def __post_init__(self):

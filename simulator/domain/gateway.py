@@ -43,4 +43,7 @@ class GatewayQueueParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_u
     in_flight_eviction: Annotated[bool, Meta(description=(
         "while replicas are saturated and a request of priority >= 0 waits, take one of priority < 0 off its replica "
         "at each attempt; it is lost"))] = False
+    upstream_compat: Annotated[bool, Meta(description=(
+        "as BLIS does, in_flight_eviction misses a request that is still on its way to the queue of its replica"
+    ))] = False
     saturation: Annotated[Saturation, Meta(description="when replicas are saturated, with the detector's keys")]

@@ -21,8 +21,8 @@ class Run:
     latency : where the durations of iterations came from, as the latency backend says; {} if it says nothing.
     incidents : what happened to replicas, in order of time, as (time_ns, replica, kind, text): "failure", "recovery",
         "migration", ...; replica -1: to none in particular. For the Chrome trace.
-    lifecycle : structured array (changes,), `records.LIFECYCLE`, how replicas came, went, failed and recovered, in order
-        of time; None: all were up all the time.
+    lifecycle : structured array (changes,), `records.LIFECYCLE`, how replicas came, went, failed and recovered, in
+        order of time; None: all were up all the time.
     decisions : what the decisions of the routers amount to; None: they were not written down.
     diagnosis : what a reader of the results should know, one sentence each: a livelock, for instance.
     """

@@ -2,7 +2,7 @@
 
 The dtypes are in simulator.domain.records; a test holds the two definitions together.
 """
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t
 
 
 cdef struct SampleRow:          # /replica_samples in results.h5
@@ -37,3 +37,11 @@ cdef struct CandidateRow:       # /candidates in results.h5: the replica as the 
     int32_t used_blocks
     int32_t free_blocks
     int32_t spare
+
+
+cdef struct LifecycleRow:       # /lifecycle in results.h5: a change in the life of a replica
+    int64_t time_ns
+    int32_t replica
+    int8_t state                # from then on; engine/lifecycle.pxd has the codes, and those of causes
+    int8_t cause
+    int16_t spare

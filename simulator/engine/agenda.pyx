@@ -8,7 +8,7 @@ from simulator.engine.fleet cimport Fleet
 
 @cython.final
 cdef class Agenda:
-    """Actions, each called as `action(time_ns)` at an event of its own in the queue of `fleet`."""
+    """Actions, each called as `action(time_ns)` at an event of its own."""
 
     def __init__(self, Fleet fleet):
         self._fleet = fleet

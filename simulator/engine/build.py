@@ -102,7 +102,7 @@ def _replicas(pool: Pool, plan: ClusterPlan, shared: Shared, delivery: Delivery,
         acceptance=_acceptance(facts.speculative, len(workload), plan.seed), is_async=facts.is_async)
     with_identity = plan.tracks_identity
     if with_identity is None:
-        with_identity = _needs_identity(workload, pool, facts)
+        with_identity = _needs_identity(workload, pool, facts, plan.moves_requests)
     memory = KVPlan(pool.num_gpu_blocks - 1, pool.block_size, shared.content, pool.enable_prefix_caching, with_identity)
     replicas = []
     for index in range(first, first + pool.places):
@@ -172,15 +172,16 @@ def _acceptance(speculative, num_requests: int, seed: int) -> Acceptance | None:
     return Acceptance(None if weights is not None else speculative.acceptance, weights, num_requests, key)
 
 
-def _needs_identity(workload, pool: Pool, facts: SchedulerFacts) -> bool:
+def _needs_identity(workload, pool: Pool, facts: SchedulerFacts, moves_requests: bool) -> bool:
     """Return whether a request could find blocks that somebody left behind.
 
     Somebody is another request, or itself before a preemption. Nobody shares text where no prompt has segments; nobody
-    is preempted where as many of the longest text as may run at once fit the pool together.
+    is preempted where as many of the longest text as may run at once fit the pool together, and requests that move do
+    not hold blocks besides.
     """
     if not pool.enable_prefix_caching or len(workload) == 0:
         return False
-    if len(workload.segments) or facts.max_running is None:
+    if len(workload.segments) or facts.max_running is None or moves_requests:
         return True
     speculative = facts.speculative
     slack = 2 * (speculative.num_tokens + speculative.num_lookahead_tokens) if speculative else 0

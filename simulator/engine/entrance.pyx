@@ -161,6 +161,21 @@ cdef class Entrance:
             self.queue.left(row, now_ns)
         return 0
 
+    cdef int moved(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil:
+        cdef int32_t before = self._fleet.seats[self._fleet.requests[row].replica].index
+        cdef int32_t after = self._fleet.seats[replica].index
+        cdef ReplicaAccount* giver = &self.view.accounts[before]
+        cdef ReplicaAccount* taker = &self.view.accounts[after]
+        giver.in_flight -= 1
+        giver.in_flight_tokens -= self._fleet.requests[row].prompt_tokens
+        taker.in_flight += 1
+        taker.in_flight_tokens += self._fleet.requests[row].prompt_tokens
+        self.view.mark(before)
+        self.view.mark(after)
+        self._fleet.requests[row].replica = replica
+        self.router.left(row, before, now_ns)
+        return self.router.sent(row, after, now_ns)
+
     cdef int gone(self, int32_t row, int64_t now_ns) except -1 nogil:
         if self.queue is not None:
             self._owed += self.queue.tries_on_departure
@@ -174,6 +189,8 @@ cdef class Entrance:
 
     cdef int recall(self, int32_t row, int64_t now_ns) except -1 nogil:
         if self._fleet.requests[row].status >= COMPLETED:
+            return 0
+        if self.queue.recalls_queued_only and self._fleet.requests[row].enqueued_ns < 0:
             return 0
         if self._fleet.journeys != NULL:
             self._fleet.journeys[row].cause = CAUSE_RECALLED

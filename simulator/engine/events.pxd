@@ -15,6 +15,7 @@ cdef enum EventKind:            # kind and priority in one: at equal times the l
     RESCHEDULE = 11             # the rescheduler looks
     MIGRATE = 12                # a stage of a migration ends
     ENQUEUE = 13                # a request reaches the waiting queue of its replica
-    REPLICAS = 14               # replicas act; never in the queue, it only shows that they do so between the two
-    TIME_OUT = 15               # the client of a request gives up
-    NUM_KINDS = 16
+    TAKE_OFF = 14               # an iteration ends after which requests are taken off their replica
+    REPLICAS = 15               # replicas act; never in the queue, it only shows that they do so between the two
+    TIME_OUT = 16               # the client of a request gives up
+    NUM_KINDS = 17

@@ -43,6 +43,7 @@ cdef class Fleet:
     cdef int64_t next_arrival_ns        # of the next request to come; NEVER_NS: no more
     cdef int64_t num_ticks              # events in the queue that repeat for ever, and count only while there is work
     cdef bint has_deadlines             # some request has one
+    cdef public object mover            # Migration, for whoever wants to empty a replica; None: nobody moves requests
     cdef object _owners                 # what these pointers borrow from, and whom the seats point to
 
     # Nothing else happens at this instant, so that a step without delay may follow at once.

@@ -2,6 +2,7 @@
 from libc.stdint cimport int32_t, int64_t
 cimport cython
 
+from simulator.domain.trace_rows cimport LifecycleRow
 from simulator.engine.entrance cimport Entrance
 from simulator.engine.fleet cimport Fleet
 from simulator.engine.replica cimport Replica
@@ -118,7 +119,10 @@ cdef class Lifecycle:
 
     def table(self, clock_ns):
         """Return what happened up to `clock_ns`, structured array (rows,), `records.LIFECYCLE`."""
+        cdef LifecycleRow[::1] rows
+        cdef int64_t i
         table = np.zeros(len(self._rows), records.LIFECYCLE)
+        rows = table
         for i, row in enumerate(self._rows):
-            table[i] = (*row, 0)
+            rows[i].time_ns, rows[i].replica, rows[i].state, rows[i].cause = row
         return table[table["time_ns"] <= clock_ns]

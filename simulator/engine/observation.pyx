@@ -27,6 +27,7 @@ cdef int describe(Replica replica, Scheduler scheduler, KVCache kv, int64_t now_
     state.waiting_tokens = state.waiting_prefill_tokens = scheduler.waiting.tokens
     state.num_blocks, state.block_size = kv.num_blocks, kv.block_size
     state.max_running = scheduler.max_running
+    state.loading, state.loading_tokens = scheduler.loading, scheduler.loading_tokens
     state.used_blocks = run.used_blocks[ended] if run.length > 1 else kv.num_blocks - kv.free_blocks
     state.running_tokens = scheduler.member_tokens + <int64_t>ended * scheduler.num_members
     if replica._pipeline.num_in_flight == 0:

@@ -43,7 +43,7 @@ class Source:
 
 @dataclass
 class Outage:
-    """Why a replica stands still, and since when; `failure` decides what becomes of its requests."""
+    """Why a replica stands still; `failure` decides what becomes of its requests."""
 
     since_ns: int
     failure: Any
@@ -239,7 +239,6 @@ def _sources(number, failure, places, pools, streams):
     if failure.which == "any":
         return [Source(failure, streams.generator(name), list(groups.values()))]
     if failure.which not in groups:
-        raise InputErrors([KeyFault(f"failures[{number}].which: expected {failure.target} {min(groups)} .. {max(groups)}, "
-                                    f"found {failure.which}")])
+        raise InputErrors([KeyFault(f"failures[{number}].which: expected a {failure.target} {min(groups)} .. "
+                                    f"{max(groups)}, found {failure.which}")])
     return [Source(failure, streams.generator(name), [groups[failure.which]])]
-

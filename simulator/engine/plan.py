@@ -99,6 +99,7 @@ class ClusterPlan:
     tracks_identity : True, False: block tables or counts of blocks; None: tables only where identity can be observed.
     coupled : keep all replicas up to date with every event, as for a router that reads their state.
     keeps_journeys : note each request's way to its replica.
+    moves_requests : an operation moves requests between replicas.
     """
 
     pools: tuple[Pool, ...]
@@ -111,6 +112,7 @@ class ClusterPlan:
     tracks_identity: bool | None = None
     coupled: bool = False
     keeps_journeys: bool = False
+    moves_requests: bool = False
 
 
 @dataclass(frozen=True)

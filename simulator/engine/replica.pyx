@@ -7,6 +7,7 @@ from simulator.core.clock cimport NEVER_NS
 from simulator.core.debug cimport SIM_DEBUG
 from simulator.core.finish_heap cimport FinishHeap
 from simulator.domain.request cimport COMPLETED, RUNNING, Request
+from simulator.engine.parking cimport run_arrived
 from simulator.engine.pipeline cimport (
     busy_ns, free_pipeline, oldest, reserve_pipeline, retire, time_batch, vacant_place)
 from simulator.engine.run_ahead cimport (
@@ -141,6 +142,8 @@ cdef class Replica:
         cdef Batch* batch
         while self._pipeline.num_in_flight < self._pipeline.depth:
             batch = vacant_place(&self._pipeline)
+            if self.scheduler._arrived.size > 0:
+                run_arrived(self.scheduler)
             self.scheduler.schedule(batch, now_ns)
             if batch.num_preempted > 0:
                 self._note_preemptions(batch, now_ns)

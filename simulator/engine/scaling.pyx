@@ -8,7 +8,7 @@ from simulator.engine.entrance cimport Entrance
 from simulator.engine.events cimport ACTUATE, LIFECYCLE, SCALE
 from simulator.engine.fleet cimport Fleet
 from simulator.engine.lifecycle cimport DRAINING, LOADING, OFF, PROVISIONING, UP, WARMING, Lifecycle, Place
-from simulator.engine.row_list cimport RowList, add_row
+from simulator.engine.row_list cimport add_row
 
 from functools import partial
 

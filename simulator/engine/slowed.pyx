@@ -1,5 +1,5 @@
 """A straggler: every iteration takes longer."""
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t
 cimport cython
 
 from simulator.domain.batch cimport BatchShape
@@ -8,7 +8,7 @@ from simulator.latency.base cimport LatencyModel
 
 @cython.final
 cdef class Slowed(LatencyModel):
-    """A latency model whose iterations, host time included, take `factor` times as long as those of `model`.
+    """Iterations, host time included, take `factor` times as long as those of `model`.
 
     It stands in for the model of a replica as long as that is slow, so that healthy replicas pay nothing.
     """

@@ -6,12 +6,11 @@ from simulator.core.event_queue cimport Event
 from simulator.engine.agenda cimport Agenda
 from simulator.engine.events cimport ACTUATE, LIFECYCLE, OUTAGE, SCALE
 from simulator.engine.fleet cimport Fleet
-from simulator.engine.lifecycle cimport START, Lifecycle
+from simulator.engine.lifecycle cimport Lifecycle
 from simulator.engine.operation cimport Operation
 from simulator.engine.outages cimport Outages
 from simulator.engine.scaling cimport Scaling
 
-from simulator.domain import records
 from simulator.domain.failures import Health
 
 
@@ -64,7 +63,3 @@ cdef class Upkeep(Operation):
     def report(self, run):
         """See Operation."""
         run.lifecycle = self.lifecycle.table(run.clock_ns)
-        for row in run.lifecycle:
-            if row["cause"] != START:
-                state, cause = records.STAGE_NAMES[row["state"]], records.LIFECYCLE_CAUSES[row["cause"]]
-                run.incidents.append((int(row["time_ns"]), int(row["replica"]), cause, state.replace("_", " ")))

@@ -341,10 +341,7 @@ cdef class PagedKV(KVCache):
 
     def forget(self):
         """See KVCache."""
-        cdef int32_t block
-        for block in range(1, self.num_blocks + 1):
-            if self._blocks[block].hash != 0:
-                self._prefixes.remove(block)
+        self._prefixes.clear(self.num_blocks)
 
     # ---- the debug face
 

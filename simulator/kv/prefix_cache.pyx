@@ -55,3 +55,10 @@ cdef class PrefixCache:
             self.blocks[it.twin_prev].twin_next = it.twin_next
             self.blocks[it.twin_next].twin_prev = it.twin_prev
         it.hash = 0
+
+    def clear(self, int32_t num_blocks):
+        """Forget all of so many blocks; none is in use."""
+        cdef int32_t block
+        for block in range(1, num_blocks + 1):
+            if self.blocks[block].hash != 0:
+                self.remove(block)

@@ -10,7 +10,7 @@ import numpy as np
 
 RULE_NAMES = ("NUM_REQ", "TOKEN", "RATIO")
 ORDER_NAMES = ("LCR", "FCR", "LR", "SR", "FCW", "FCWSR")
-_MOVABLE = np.dtype([("row", "i4"), ("tokens", "i4"), ("outputs", "i4"), ("is_running", "i1"), ("is_moving", "i1")],
+MOVABLE = np.dtype([("row", "i4"), ("tokens", "i4"), ("outputs", "i4"), ("is_running", "i1"), ("is_moving", "i1")],
                     align=True)
 
 
@@ -141,7 +141,7 @@ def selected_requests(rule, order, value, requests, kv_tokens):
     """
     cdef Selection selection
     cdef int32_t[:, ::1] out = np.zeros((2, len(requests) + 1), np.int32)
-    cdef const Movable[::1] rows = np.array([*map(tuple, requests), (0,) * 5], _MOVABLE)
+    cdef const Movable[::1] rows = np.array([*map(tuple, requests), (0,) * 5], MOVABLE)
     selection.rule, selection.order, selection.value = RULE_NAMES.index(rule), ORDER_NAMES.index(order), value
     count = select_requests(&selection, &rows[0], <int32_t>len(requests), kv_tokens, &out[0, 0], &out[1, 0])
     return [int(each) for each in out[0, :count]]

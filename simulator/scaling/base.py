@@ -94,15 +94,15 @@ class Autoscaler:
         self.parameters = parameters
 
     def decide(self, observation: Observation) -> dict[int, int]:
-        """Return how many replicas each pool is to get more, or less; absent: it stays as it is.
+        """Return by how many replicas each pool is to grow, or shrink.
 
-        More than `room` and less than `removable` is cut to these.
+        A pool that is absent stays as it is; more than `room` and `removable` is cut to these.
         """
         raise NotImplementedError(f"{type(self).__name__} must override decide")
 
 
 def spread(observation: Observation, change: int) -> dict[int, int]:
-    """Return a change of the number of replicas, pool by pool: the cheapest grow first, the dearest shrink first."""
+    """Return a change pool by pool: the cheapest grow first, the dearest shrink first."""
     changes = {}
     for variant in sorted(observation.variants, key=lambda each: each.cost_per_hour, reverse=change < 0):
         part = min(change, variant.room) if change > 0 else max(change, -variant.removable)
@@ -113,7 +113,7 @@ def spread(observation: Observation, change: int) -> dict[int, int]:
 
 
 def in_proportion(observation: Observation, ratio: float, tolerance: float) -> dict[int, int]:
-    """Return the change that brings a load `ratio` times as high as it should be to what it should be.
+    """Return the change that brings a load `ratio` times its target to its target.
 
     replicas = ceil(serving x ratio), nothing as long as |ratio - 1| <= tolerance; those that start count as there.
     Source: Kubernetes, Horizontal Pod Autoscaling, "Algorithm details".

@@ -1,7 +1,7 @@
 """`blis`: as many replicas as the tokens in KV caches and queues need.
 
-Source: BLIS (inference-sim) at f90a1e3a, sim/cluster: its "V2" saturation analyser, which follows llm-d's workload-variant
-autoscaler, and its unlimited optimizer.
+Source: BLIS (inference-sim) at f90a1e3a, sim/cluster: its "V2" saturation analyser, which follows llm-d's
+workload-variant autoscaler, and its unlimited engine.
 """
 import math
 from typing import Annotated
@@ -19,8 +19,8 @@ class BlisParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     kv_cache_threshold: Annotated[Share, Meta(description="share of a KV cache that counts as supply")] = 0.8
     scale_up_threshold: Annotated[Share, Meta(description="demand / supply above which replicas are added")] = 0.8
-    scale_down_boundary: Annotated[Share, Meta(description="demand / supply below which they are taken away")] = 0.4
-    avg_input_tokens: Annotated[int, Meta(ge=1, le=2**31 - 1, description="tokens that a waiting request will need")] = 512
+    scale_down_boundary: Annotated[Share, Meta(description="the same below which they are taken away")] = 0.4
+    avg_input_tokens: Annotated[int, Meta(ge=1, le=2**31 - 1, description="that a waiting request will need")] = 512
 
 
 class Blis(Autoscaler):

@@ -12,11 +12,12 @@ class QueueParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     target_waiting: Annotated[float, Meta(gt=0, le=1e6, description=(
         "requests per replica that wait, in its queue or at the gateway"))] = 5.0
-    tolerance: Annotated[float, Meta(ge=0, le=1, description="nothing happens this close to the target, in parts of it")] = 0.1
+    tolerance: Annotated[float, Meta(ge=0, le=1, description=(
+        "nothing happens this close to the target, in parts of it"))] = 0.1
 
 
 class Queue(Autoscaler):
-    """Replicas in proportion to the requests that wait; see `QueueParameters` and `in_proportion`."""
+    """Replicas in proportion to the requests that wait; see `in_proportion`."""
 
     Parameters = QueueParameters
 

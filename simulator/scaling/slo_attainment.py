@@ -18,7 +18,8 @@ class SloAttainmentParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_
     ttft_ms: Annotated[BoundMs | None, Meta(description="time to first token")] = None
     tpot_ms: Annotated[BoundMs | None, Meta(description="time per output token after the first")] = None
     e2el_ms: Annotated[BoundMs | None, Meta(description="end-to-end latency")] = None
-    target: Annotated[Share, Meta(description="below this share of requests that keep all bounds a replica is added")] = 0.95
+    target: Annotated[Share, Meta(description=(
+        "below this share of requests that keep all bounds a replica is added"))] = 0.95
     comfortable: Annotated[Share, Meta(description=(
         "from this share on one is taken away, if the others would have room for its requests in flight"))] = 0.99
 
@@ -30,7 +31,7 @@ class SloAttainmentParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_
 
 
 class SloAttainment(Autoscaler):
-    """A step at a time, by the requests that left since the last one; see `SloAttainmentParameters`."""
+    """A step at a time, by the requests that left since the last one."""
 
     Parameters = SloAttainmentParameters
     wants_finished = True
@@ -49,7 +50,7 @@ class SloAttainment(Autoscaler):
 
 
 def attainment(requests: np.ndarray, bounds) -> float | None:
-    """Return the share of requests that were completed within all bounds; None where there were no requests."""
+    """Return the share of requests that kept all bounds; None where there were none."""
     if not len(requests):
         return None
     kept = requests["status"] == records.COMPLETED

@@ -14,11 +14,12 @@ class UtilisationParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_un
         "mean over replicas of: KV blocks in use, of those there are; requests in the running list, of max_num_seqs; "
         "requests sent there and not gone, likewise"))] = "kv_cache"
     target: Annotated[float, Meta(gt=0, le=100, description="where the metric is to be")] = 0.7
-    tolerance: Annotated[float, Meta(ge=0, le=1, description="nothing happens this close to the target, in parts of it")] = 0.1
+    tolerance: Annotated[float, Meta(ge=0, le=1, description=(
+        "nothing happens this close to the target, in parts of it"))] = 0.1
 
 
 class Utilisation(Autoscaler):
-    """Replicas in proportion to their mean utilisation; see `UtilisationParameters` and `in_proportion`."""
+    """Replicas in proportion to their mean utilisation; see `in_proportion`."""
 
     Parameters = UtilisationParameters
 

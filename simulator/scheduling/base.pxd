@@ -50,6 +50,10 @@ cdef class Scheduler:
     cdef IndexLinks _links              # of slots, in
     cdef IndexList _running             # the running list, in order of admission
     cdef int64_t _next_order            # that the next admission gets
+    cdef IndexList _parked              # slots of sequences that own KV and do not run: on the way from here or to here
+    cdef IndexList _arrived             # of sequences whose KV has come: they run before anything else is admitted
+    cdef readonly int32_t loading       # of those parked, sequences whose KV is on the way to here
+    cdef readonly int64_t loading_tokens        # of their texts
 
     cdef bint grouping                  # decoding sequences become members; a policy may turn it off
     cdef int64_t iteration              # with grouping: number of the iteration at hand, to be scheduled or executing

@@ -97,7 +97,7 @@ cdef class Scheduler:
         self.grouping = context.fast_forward
         self._counts_queries = context.enable_prefix_caching
         self._links = IndexLinks()
-        self._running = new_list()
+        self._running = self._parked = self._arrived = new_list()
         if context.num_stages > 1:
             self.overlap()
 
@@ -372,13 +372,13 @@ cdef class Scheduler:
         """Raise RuntimeError unless running list, slots, group and their blocks agree."""
         cdef int32_t slot, members = 0
         cdef int64_t tokens = 0, owned = 0
-        slots = list(self._slots())
+        slots = [*self._slots(), *self._slots_from(self._parked.head), *self._slots_from(self._arrived.head)]
         self._links.check_list(&self._running)
         if len(slots) + self._num_free_slots != self.num_slots:
-            raise RuntimeError(f"{len(slots)} running + {self._num_free_slots} free != {self.num_slots} slots")
+            raise RuntimeError(f"{len(slots)} in use + {self._num_free_slots} free != {self.num_slots} slots")
         for slot in slots:
             if self._sequences[slot].row < 0:
-                raise RuntimeError(f"slot {slot} runs without a request")
+                raise RuntimeError(f"slot {slot} is in use without a request")
             if self._sequences[slot].is_member:
                 members += 1
                 tokens += self.computed(slot) + 1
@@ -393,7 +393,9 @@ cdef class Scheduler:
         return [self._sequences[slot].row for slot in self._slots()]
 
     def _slots(self):
-        cdef int32_t slot = self._running.head
+        return self._slots_from(self._running.head)
+
+    def _slots_from(self, int32_t slot):
         while slot >= 0:
             yield slot
             slot = self._links.next(slot)

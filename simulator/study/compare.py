@@ -26,8 +26,10 @@ METRICS = {
     "requests.completed": "completed requests",
     "duration_s": "duration, s",
     "request_throughput": "requests/s",
+    "request_goodput": "goodput, requests/s",
     "output_throughput": "output tokens/s",
     "iterations": "iterations",
+    "prefix_cache.hit_rate": "prefix hit rate",
     **{f"{key}.{statistic}": f"{label} {statistic}, ms"
        for key, label in (("ttft_ms", "TTFT"), ("tpot_ms", "TPOT"), ("itl_ms", "ITL"), ("e2el_ms", "E2EL"))
        for statistic in ("mean", "p50", "p99")},

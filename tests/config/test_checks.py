@@ -46,3 +46,19 @@ def test_every_reason_for_a_missing_table_is_told(load, faults):
         "which is not given and by engine.max_model_len, which is not given",
         'a.toml: hardware: missing table; it is needed by latency.backend = "roofline" and by engine.num_gpu_blocks, '
         "which is not given"]
+
+
+@pytest.mark.parametrize(("pools", "expected"), [
+    ("[{name = 'a', serves = 'x'}, {name = 'b', serves = 'y', replicas = 0}]",
+     ["--set: pools[1].replicas: expected at least 1 here, or max_replicas, or in a pool that serves the same"]),
+    ("[{name = 'a'}, {name = 'a'}]", ['--set: pools[1].name: two pools are named "a"']),
+    ("[{name = 'a', replicas = 3, max_replicas = 2}]",
+     ["--set: pools[0].max_replicas: expected at least replicas = 3, found 2"])])
+def test_pools_have_names_of_their_own_and_replicas_for_what_they_serve(load, faults, pools, expected):
+    assert faults(load, f"pools={pools}") == expected
+
+
+@pytest.mark.parametrize("pools", [
+    "[{name = 'a'}, {name = 'b', replicas = 0}]", "[{name = 'a', replicas = 0, max_replicas = 1}]"])
+def test_pool_may_begin_empty(load, pools):
+    assert load(f"pools={pools}").pools

@@ -10,9 +10,10 @@ from simulator.config.fields import table_of
 
 # Names of numbers without a unit: counts of what they name, and ratios.
 COUNTS = (r"num_\w+|\w+s|\w+s_per_\w+|\w+_(parallel|count|degree|gpu|size|split)|size|acceptance|"
-          r"(\w+_)?(seed|depth|priority|concurrency|load)")
+          r"(\w+_)?(seed|depth|priority|concurrency|load|top_k|waiting)|which")
 RATIOS = (r"mfu_\w+|\w+_(efficiency|fraction|overlap|scale|utilization|share|factor|score|threshold|ceiling)|watermark|"
-          r"share|(\w+_)?weight|temperature|distribution|exponent|cv|beta")
+          r"share|(\w+_)?weight|temperature|distribution|exponent|cv|beta|\w+_shape|\w+_boundary|tolerance|target|comfortable|"
+          r"threshold|\w+_value")        # these two in the unit of the metric, or of the rule, that they go with
 
 
 def test_names_of_a_kind_stand_one_a_line():

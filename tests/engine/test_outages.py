@@ -205,8 +205,8 @@ def test_other_ways_to_iterate_recover_as_well(options):
 
 
 def test_a_pipeline_stands_still_as_a_whole():
-    # Two stages of 2.5 ms: iterations of one request follow each other every 5 ms. Away from 11 to 21, in the second
-    # iteration's... third iteration's first stage, 10..12.5, which ends at 22.5, its second at 25.
+    # Two stages of 2.5 ms: iterations of one request follow each other every 5 ms. Away from 11 to 21, in the first
+    # stage of the third, 10..12.5, which ends at 22.5, and its second at 25.
     failure = Failure(kind="link", which=0, at_s=0.011, duration_s=0.01)
     outcome = serve([(0, 10, 5, {})], [failure], health=Health(detection_delay_s=1.0), layers=[1, 1])
     assert outcome.times_ms(0) == [5, 10, 25, 30, 35]
@@ -237,5 +237,5 @@ def test_failures_have_their_mean_time():
 @pytest.mark.parametrize("keys", [
     {}, {"at_s": 1.0, "mtbf_s": 1.0}, {"at_s": 1.0, "duration_s": 1.0, "mttr_s": 1.0}, {"at_s": 1.0, "target": "pool"}])
 def test_contradictions_are_refused(keys):
-    with pytest.raises(ValueError, match="give|takes"):
+    with pytest.raises(ValueError, match=r"give|takes"):
         Failure(kind="stop", **keys)

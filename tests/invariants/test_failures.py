@@ -53,8 +53,8 @@ def scene(seed):
         RoundRobin, RoundRobinParameters())
     options = {"failures": random_failures(rng), "layers": layers, "front": front, "seed": seed,
                "replicas": rng.randint(1, 4), "replicas_per_node": rng.choice([1, 2]), "nodes_per_unit": 2,
-               "health": Health(check_interval_s=rng.choice([0.0, 0.01]), detection_delay_s=rng.choice([0.0, 0.004, 0.05]),
-                                reopening_delay_s=rng.choice([0.0, 0.02]))}
+               "health": Health(check_interval_s=rng.choice([0.0, 0.01]), reopening_delay_s=rng.choice([0.0, 0.02]),
+                                detection_delay_s=rng.choice([0.0, 0.004, 0.05]))}
     if rng.random() < 0.4:
         options |= {"autoscaler": Queue, "max_replicas": 5, "autoscaling": Autoscaling(
             policy="queue", interval_s=0.03, actuation_delay=Delay(), provisioning_delay=EARLY_DELAY,

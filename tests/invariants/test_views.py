@@ -18,7 +18,8 @@ class Notes(PythonRouter):
 
     def choose(self, request, now_ns):
         """Note the states; send the request to the next replica."""
-        SEEN.append((now_ns, self.states.copy(), self.accounts["in_flight"].copy(), self.cached_blocks(request, now_ns)))
+        cached = self.cached_blocks(request, now_ns)
+        SEEN.append((now_ns, self.states.copy(), self.accounts["in_flight"].copy(), cached))
         return len(SEEN) % self.num_replicas
 
 

@@ -31,6 +31,7 @@ MODELS = {  # ours, format of the weights
     "redhatai/llama-4-scout-17b-16e-instruct-fp8-dynamic": ("llama-4-scout", "fp8"),
 }
 ACCELERATORS = {"H100": "h100-sxm-80gb", "A100-SXM": "a100-sxm-80gb", "A100-80": "a100-sxm-80gb", "L40S": "l40s"}
+HELD_BACK = ("batch", "background")       # classes that v0.7.1 lets in when no request of another is left
 GATHERING = ("naive", "allgather_reducescatter")        # names of --moe-comm-backend; all others are all-to-all
 # Options that the engine's setup or the latency model takes care of, and those that change nothing that is compared
 UNDERSTOOD = {
@@ -66,6 +67,11 @@ class Case:
     def counts_outputs(self):
         """Every output token is counted, once; v0.7.1 leaves out the first and counts again what is done again."""
         return "v071" not in self.name
+
+    @cached_property
+    def held_back(self):
+        """Ids of the requests that waited until no other was left."""
+        return set(self._log(r"req (\w+) deferred"))
 
     @cached_property
     def step_us(self):

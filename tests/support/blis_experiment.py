@@ -1,7 +1,7 @@
 """A recorded command of BLIS as an experiment of ours.
 
 `experiment_of(case)` returns the tables of a TOML file. A new flag is a line in `KEYS` or `IGNORED`, or a function that
-writes what several flags mean together; `missing_flags` says what is still unknown.
+writes what several flags mean together.
 """
 from math import inf
 
@@ -66,16 +66,10 @@ GATES = {
 DEFAULT_ALPHA = (15563.199579, 777.3455, 45.907545)         # of the published trained-physics
 
 
-def missing_flags(case):
-    """Return the flags, with the values where these matter, that have no counterpart here yet."""
-    known = KEYS.keys() | READ_BY_GATE | READ_BY_LATENCY | IGNORED
-    missing = [f"--{flag}" for flag in case.options if flag not in known]
-    policy = case.options.get("routing-policy", "round-robin")
-    return missing + ([f"--routing-policy {policy}"] if policy not in ROUTERS else [])
-
-
 def experiment_of(case):
     """Return the experiment file of a case as nested tables."""
+    unknown = case.options.keys() - KEYS.keys() - READ_BY_GATE - READ_BY_LATENCY - IGNORED
+    assert not unknown, f"{case}: flags without a counterpart here: {sorted(unknown)}"
     version = "head" if case.is_head else "0.7"
     experiment = {
         "engine": {"scheduler": "blis", "upstream_compat": True, "blis_version": version, "block_size": BLOCK_SIZE,
@@ -83,7 +77,7 @@ def experiment_of(case):
                    "priority_policy": "class" if case.is_head else "constant"},
         "latency": {"resolution_us": 1.0, "host": {"output_token_accumulates": True}},
         "workload": {"type": "trace", "path": str(case.folder / "trace.csv"),
-                     "format": "support.blis_trace:BlisTrace"},
+                     "format": f"support.blis_trace:{'UrgentBlisTrace' if case.held_back else 'BlisTrace'}"},
         "cluster": {"routing": {"snapshot_refresh_interval_s": SNAPSHOT_S if case.is_head else 0.0}},
         "output": {"token_times": True},
     }
@@ -121,21 +115,20 @@ def _gate(case, experiment):
         gate, order = dict(GATES[version]), case.options.get("dispatch-order", "fifo")
         fifo = gate.pop("fifo")
         cluster.setdefault("gateway_queue", {}).update(
-            gate | {"order": fifo if order == "fifo" else order.replace("-", "_")})
+            gate | {"upstream_compat": True, "order": fifo if order == "fifo" else order.replace("-", "_")})
     if "policy-config" in case.options:
         cluster["admission"] = _admission(_policy_file(case))
 
 
 def _policy_file(case):
     """Return the sections of policy.yaml, each of keys and plain values."""
-    sections = {}
+    sections, section = {}, None
     for line in (case.folder / "policy.yaml").read_text(encoding="utf-8").splitlines():
         key, _, value = map(str.strip, line.partition(":"))
         if value:
-            sections[section][key] = value
+            section[key] = value
         else:
-            section = key
-            sections[section] = {}
+            section = sections[key] = {}
     return sections
 
 

@@ -1,8 +1,8 @@
 """The random numbers with which BLIS draws among equals: those of Go's math/rand.
 
-An additive lagged Fibonacci generator, x[n] = x[n - 607] + x[n - 273] modulo 2^64. A seed fills its first 607 words from
-the Lehmer generator 48271 x modulo 2^31 - 1 (Park, Miller, CACM 31(10), 1988), and each is combined with a word of a
-fixed table: the state that the seed 1, with narrower words, reaches after 7.8e12 steps. It is worked out here, with a
+An additive lagged Fibonacci generator, x[n] = x[n - 607] + x[n - 273] modulo 2^64. A seed fills its first 607 words
+from the Lehmer generator 48271 x modulo 2^31 - 1 (Park, Miller, CACM 31(10), 1988), and each is combined with a word of
+a fixed table: the state that the seed 1, with narrower words, reaches after 7.8e12 steps. It is worked out here, with a
 power of x modulo the polynomial of the recurrence. Source of the numbers: Go, src/math/rand/rng.go and gen_cooked.go.
 """
 from functools import cache

@@ -9,6 +9,7 @@ import numpy as np
 from simulator.domain import records
 from simulator.workload.columns import Columns, Prompts
 from simulator.workload.limits import MISSING
+from support.blis import HELD_BACK
 
 URGENCY = {"critical": 0, "standard": 1, "": 1, "batch": 5, "sheddable": 6, "background": 7}    # lower goes first
 LABELS = {"slo_class": "slo_class", "tenant": "tenant_id", "model": "model"}                    # ours: BLIS's
@@ -20,9 +21,13 @@ class BlisTrace:
     def __init__(self, parameters=None):
         pass
 
+    def keeps(self, row):
+        """Say whether a row counts."""
+        return True
+
     def read(self, path, data):
         """Return the requests of a file that holds `data`, in file order."""
-        rows = list(csv.DictReader(data.decode().splitlines()))
+        rows = [row for row in csv.DictReader(data.decode().splitlines()) if self.keeps(row)]
         arrival_us = _numbers(rows, lambda row: int(row["send_time_us"]) or int(row["arrival_time_us"]))
         deadline_us = _numbers(rows, lambda row: int(row["deadline_us"]))
         own, shared, groups = _lengths(rows)
@@ -34,6 +39,14 @@ class BlisTrace:
             timeout_ns=np.where(deadline_us > 0, 1000 * (deadline_us - arrival_us), MISSING),
             labels={ours: _label(rows, theirs) for ours, theirs in LABELS.items()},
             prompts=_prompts(own, shared, groups))
+
+
+class UrgentBlisTrace(BlisTrace):
+    """Without the requests that v0.7.1 holds back until no other is left."""
+
+    def keeps(self, row):
+        """See BlisTrace."""
+        return row["slo_class"] not in HELD_BACK
 
 
 def _lengths(rows):

@@ -58,8 +58,8 @@ class _Sink:
             self.token_times.setdefault(int(row["request"]), []).extend([int(row["time_ns"])] * int(row["tokens"]))
 
 
-def run(scenario, *, failures=(), health=None, autoscaling=None, autoscaler=None, layers=None, pools=None, observer=None,
-        **setup):
+def run(scenario, *, failures=(), health=None, autoscaling=None, autoscaler=None, layers=None, pools=None,
+        observer=None, **setup):
     """Return the Outcome of a `Scenario`; `setup`: fields of Pool and ClusterPlan.
 
     layers : of each pipeline stage; None: one stage. pools : fields of each pool in which it differs from the others.

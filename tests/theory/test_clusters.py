@@ -40,8 +40,8 @@ def mean_wait_s():
 
     def run(front):
         recording = record(
-            plain_workload(arrivals_ns, prompts, 1), VllmParameters(max_num_seqs=1, max_num_batched_tokens=10_000_000), latency, front=front,
-            details=False, replicas=REPLICAS, num_gpu_blocks=1_000_000, block_size=16, max_model_len=10_000_000)
+            plain_workload(arrivals_ns, prompts, 1), VllmParameters(max_num_seqs=1, max_num_batched_tokens=10_000_000),
+            latency, front=front, details=False, replicas=REPLICAS, num_gpu_blocks=1_000_000, block_size=16, max_model_len=10_000_000)
         waits_ns = recording.requests["scheduled_ns"] - recording.requests["arrival_ns"]
         assert (waits_ns >= 0).all()
         return waits_ns.mean() / 1e9
@@ -66,7 +66,8 @@ def gateway():
 
     queue = GatewayQueueParameters(order="fifo", dispatch="departures", saturation=Saturation(
         detector="concurrency", parameters=ConcurrencyParameters(max_concurrency=1)))
-    return Front(LeastLoaded, LeastLoadedParameters(), queue=GatewayQueue, queue_parameters=queue, classes={}, make=make)
+    return Front(LeastLoaded, LeastLoadedParameters(), queue=GatewayQueue, queue_parameters=queue, classes={},
+                 make=make)
 
 
 def test_a_gateway_queue_before_one_slot_replicas_is_an_m_m_k_queue(mean_wait_s):

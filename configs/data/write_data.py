@@ -1,0 +1,69 @@
+"""Write the traces and Llumnix profiles beside this file, all made up: python configs/data/write_data.py [FOLDER].
+
+Traces follow the formulas below. Profiles are what the roofline model predicts for the replicas of llumnix_slo.toml.
+"""
+import csv
+import json
+import sys
+from pathlib import Path
+
+import simulator
+
+CONFIGS = Path(__file__).resolve().parents[1]
+TOKENS = (1, 256, 512, 1024, 2048, 4096, 8192)
+
+CLASSES = ("critical", *["standard"] * 5, *["batch"] * 2, *["sheddable"] * 2)
+TENANTS = ("acme", "acme", "acme", "birch", "cedar")
+
+
+def labelled():
+    """Yield 800 requests in turns of 2 s at 30 a second and 2 s at 10 a second; tenant acme sends three of five."""
+    yield "arrived_at", "num_prefill_tokens", "num_decode_tokens", "slo_class", "tenant", "model"
+    for i in range(800):
+        period, k = divmod(i, 80)
+        seconds = 4 * period + (k / 30 if k < 60 else 2 + (k - 60) / 10)
+        yield (f"{seconds:.3f}", 100 + i * 7919 % 900, 50 + i * 104_729 % 250, CLASSES[i % 10],
+               TENANTS[i // 3 % 5], "large" if i // 7 % 4 == 0 else "small")
+
+
+def conversations():
+    """Yield 61 conversations of 8 rounds, 10 s apart; a prompt is all that was said before and 200 tokens more."""
+    yield "request_id", "arrived_at", "num_prefill_tokens", "num_decode_tokens", "session", "prompt"
+    for i in range(8 * 61):
+        number, chat = divmod(i, 61)
+        said = [f"{chat}-{k}" for k in range(number)]
+        prompt = "/".join(["system:1000", *(f"{each}.own:200/{each}.out:100" for each in said), ":200"])
+        yield (f"{chat}-{number}", f"{10 * number + chat * 17 % 61 / 6.1:.3f}", 1200 + 300 * number, 100,
+               f"chat{chat}", prompt)
+
+
+def prefills():
+    """Yield the duration in ms of a prompt chunk, by its tokens."""
+    for tokens in TOKENS:
+        yield {"tokens_num": tokens, "p50": duration_ms(prefill=[tokens])}
+
+
+def decodes():
+    """Yield the duration in ms of a decode iteration, by its sequences and their mean length."""
+    for sequences in (1, 16, 64, 128, 256, 1024):
+        for tokens in (8, 512, 1024, 2048, 12_288):
+            yield {"batch_size": sequences, "tokens_per_request": tokens,
+                   "p50": duration_ms(decode=[tokens] * sequences)}
+
+
+def duration_ms(**batch):
+    return round(1e3 * simulator.predict(CONFIGS / "quickstart.toml", **batch).seconds, 3)
+
+
+def write(folder):
+    """Write each file to a folder."""
+    for rows in (labelled, conversations):
+        with open(Path(folder, f"{rows.__name__}.csv"), "w", encoding="ascii", newline="") as file:
+            csv.writer(file, lineterminator="\n").writerows(rows())
+    for rows in (prefills, decodes):
+        lines = ",\n".join(map(json.dumps, rows()))
+        Path(folder, f"{rows.__name__}.json").write_text(f'{{"results": [\n{lines}\n]}}\n', encoding="ascii")
+
+
+if __name__ == "__main__":
+    write(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent)

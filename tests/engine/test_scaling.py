@@ -1,0 +1,155 @@
+"""Autoscaling, on timelines worked out by hand: every iteration takes 5 ms, whatever is in it."""
+import pytest
+
+from simulator.domain import records
+from simulator.domain.autoscaling import Autoscaling, Delay
+from simulator.domain.failures import Failure, Health
+from simulator.scaling.base import Autoscaler
+from support import upkeep
+from support.scenario import load
+from support.upkeep import MS
+
+PRICES = {"base_us": 5000.0, "per_sequence_us": 0.0, "per_prefill_token_us": 0.0, "per_context_token_us": 0.0}
+NOTHING = Delay()
+
+
+def scripted(*script, seen=None, wants=False):
+    """Return an autoscaler that says, at each decision, the next change of pool 0."""
+    class Scripted(Autoscaler):
+        wants_finished = wants
+
+        def __init__(self, parameters):
+            self.script = list(script)
+
+        def decide(self, observation):
+            if seen is not None:
+                seen.append(observation)
+            change = self.script.pop(0) if self.script else 0
+            return change if isinstance(change, dict) else {0: change}
+    return Scripted
+
+
+def settings(**more):
+    fields = {"policy": "scripted", "interval_s": 0.01, "parameters": None} | dict.fromkeys(
+        ("actuation_delay", "provisioning_delay", "loading_delay", "warm_up_delay"), NOTHING)
+    return Autoscaling(**(fields | more))
+
+
+def serve(requests, autoscaler, scaling=None, *, fast=True, **setup):
+    """Serve (arrival in ms, output tokens) under round robin; pool 0 has places for three replicas."""
+    described = [{"id": str(i), "arrival": arrival / 1e3, "prompt": [["uniq", 10]], "output_len": outputs}
+                 for i, (arrival, outputs) in enumerate(requests)]
+    scenario = load({"options": {}, "prices": PRICES, "requests": described})
+    return upkeep.run(scenario, autoscaling=scaling or settings(), autoscaler=autoscaler, fast_forward=fast,
+                      **({"replicas": 1, "max_replicas": 3} | setup))
+
+
+STEADY = [(4 * i, 2) for i in range(30)]        # at 0, 4, ..., 116 ms
+
+
+def test_a_replica_starts_step_by_step():
+    # Decided at 10, acted upon at 12; machine at 15, model at 22, warm at 33. From then on the round includes it.
+    scaling = settings(actuation_delay=Delay(mean_s=0.002), provisioning_delay=Delay(mean_s=0.003),
+                       loading_delay=Delay(mean_s=0.007), warm_up_delay=Delay(mean_s=0.011))
+    outcome = serve(STEADY, scripted(1), scaling)
+    assert outcome.changes(1) == [(12, "provisioning", "scaling"), (15, "loading", "scaling"),
+                                  (22, "warming", "scaling"), (33, "up", "scaling")]
+    on_it = outcome.requests["arrival_ns"][outcome.requests["replica"] == 1]
+    assert on_it.min() >= 33 * MS
+    assert outcome.changes(2) == []
+
+
+@pytest.mark.parametrize("fast", [True, False], ids=["fast", "slow"])
+def test_a_replica_drains_before_it_is_off(fast):
+    # Both have a request of 10 tokens, until 50; the newest is closed at 10. What comes at 20 goes to the other.
+    outcome = serve([(0, 10), (0, 10), (20, 1), (30, 1), (100, 1)], scripted(-1), replicas=2, fast=fast)
+    assert outcome.changes(1) == [(10, "draining", "scaling"), (50, "off", "scaling")]
+    assert outcome.requests["replica"].tolist() == [0, 1, 0, 0, 0]
+    assert (outcome.requests["status"] == records.COMPLETED).all()
+
+
+def test_an_idle_replica_is_off_at_once():
+    outcome = serve([(0, 10), (60, 1)], scripted(-1), replicas=2)
+    assert outcome.changes(1) == [(10, "draining", "scaling"), (10, "off", "scaling")]
+
+
+def test_pools_bound_what_is_asked_for():
+    seen = []
+    outcome = serve(STEADY, scripted(9, -9, seen=seen), settings(min_replicas=2))
+    assert [(view.serving, view.variants[0].room, view.variants[0].removable) for view in seen[:3]] == [
+        (1, 2, 0), (3, 0, 1), (2, 1, 0)]
+    assert outcome.changes(2)[:2] == [(10, "up", "scaling"), (20, "draining", "scaling")]
+    assert outcome.changes(1) == [(10, "up", "scaling")]
+
+
+def test_a_place_is_used_again():
+    outcome = serve(STEADY, scripted(1, -1, 0, 1))
+    assert [state for _, state, _ in outcome.changes(1)] == ["up", "draining", "off", "up"]
+
+
+@pytest.mark.parametrize(("drains", "first"), [("newest", 2), ("oldest", 0), ("least_loaded", 1)])
+def test_who_goes_first_is_a_matter_of_choice(drains, first):
+    # Rows 0, 1, 2 on replicas 0, 1, 2; after 5 ms replica 1 is empty.
+    outcome = serve([(0, 10), (0, 1), (0, 10), (100, 1)], scripted(-1), settings(drains=drains), replicas=3)
+    assert [bool(outcome.changes(replica)) for replica in range(3)] == [replica == first for replica in range(3)]
+
+
+def test_a_signal_must_last_as_long_as_the_window():
+    # Wanted at 10, not at 20, then from 30 on; 20 ms of it are over at 50.
+    scaling = settings(scale_up_stabilization_window_s=0.02)
+    outcome = serve(STEADY, scripted(1, 0, 1, 1, 1), scaling)
+    assert outcome.changes(1) == [(50, "up", "scaling")]
+
+
+def test_windows_are_apart():
+    # Less is wanted at 10 and 20, which is enough; more at 20 too, of another pool, which waits for 40.
+    scaling = settings(scale_up_stabilization_window_s=0.02, scale_down_stabilization_window_s=0.01)
+    outcome = serve(STEADY, scripted(-1, {0: -1, 1: 1}, {1: 1}, {1: 1}), scaling,
+                    pools=[{"replicas": 2}, {"replicas": 1, "max_replicas": 2}])
+    assert outcome.changes(1)[0] == (20, "draining", "scaling")
+    assert outcome.changes(4) == [(40, "up", "scaling")]
+
+
+def test_a_policy_sees_who_left():
+    seen = []
+    serve([(0, 1), (1, 3), (12, 1), (60, 1)], scripted(seen=seen, wants=True))
+    # The first at 5; the second, 10, 15 and 20, and the third, 20, after the decision of that instant.
+    assert [len(view.finished) for view in seen[:3]] == [1, 0, 2]
+    assert seen[0].finished["completed_ns"].tolist() == [5 * MS]
+
+
+def test_delays_may_be_drawn():
+    # The same draws for the same seed; normal ones spread around their mean.
+    def starts(seed, law):
+        scaling = settings(loading_delay=Delay(mean_s=0.02, stddev_s=0.004, law=law))
+        outcome = serve([(0, 40)], scripted(2), scaling, seed=seed)
+        return [outcome.changes(replica)[-1][0] - 10 for replica in (1, 2)]
+    assert starts(1, "constant") == [20, 20]
+    assert starts(1, "normal") == starts(1, "normal") != starts(2, "normal")
+    assert all(4 < delay < 36 for delay in starts(1, "normal"))
+    assert len(set(starts(1, "exponential"))) == 2
+
+
+def test_a_draining_replica_that_fails_is_off_when_its_requests_are_gone():
+    # Closed at 10, stopped at 12, noticed at 32: its request goes elsewhere and nothing is left to drain.
+    failure = Failure(kind="stop", which=1, at_s=0.012, duration_s=0.05)
+    outcome = serve([(0, 10), (0, 10)], scripted(-1), replicas=2, failures=[failure],
+                    health=Health(detection_delay_s=0.02))
+    assert outcome.changes(1)[:4] == [(10, "draining", "scaling"), (12, "down", "failure"), (32, "down", "detection"),
+                                      (32, "off", "scaling")]
+    assert outcome.requests["replica"].tolist() == [0, 0]
+    assert outcome.requests["output_tokens"].tolist() == [10, 10]
+
+
+def test_a_run_without_work_left_ends():
+    outcome = serve([(0, 1)], scripted())
+    assert outcome.requests["completed_ns"].tolist() == [5 * MS]
+
+
+@pytest.mark.parametrize("answer", [{7: 1}, {0: 1.5}, None])
+def test_an_answer_that_makes_no_sense_is_refused(answer):
+    class Confused(Autoscaler):
+        def decide(self, observation):
+            return answer
+    with pytest.raises(ValueError, match=r"Confused\.decide: expected"):
+        serve(STEADY, Confused)

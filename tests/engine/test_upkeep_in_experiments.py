@@ -1,0 +1,96 @@
+"""Failures and autoscaling as an experiment file asks for them."""
+import inspect
+import textwrap
+
+import numpy as np
+import pytest
+
+import simulator
+from simulator.domain import records
+from simulator.errors import InputErrors
+from simulator.scaling.base import Autoscaler
+
+BASE = """
+name = "up"
+[engine]
+num_gpu_blocks = 1000
+max_model_len = 2000
+[latency]
+backend = "linear"
+[workload]
+type = "synthetic"
+num_requests = 200
+[workload.arrival]
+process = "constant"
+rate_per_s = 100.0
+[workload.prompt_tokens]
+distribution = "constant"
+tokens = 50
+[workload.output_tokens]
+distribution = "constant"
+tokens = 10
+"""
+
+
+def write(folder, more):
+    path = folder / "up.toml"
+    path.write_text(BASE + textwrap.dedent(more), encoding="utf-8")
+    return path
+
+
+def test_failures_reach_the_results(tmp_path):
+    result = simulator.run(write(tmp_path, """
+        [topology]
+        replicas = 2
+        [cluster.health]
+        detection_delay_s = 0.1
+        [[failures]]
+        kind = "stop"
+        which = 1
+        at_s = 0.5
+        duration_s = 0.5
+        """), out=tmp_path / "out")
+    rows = result.lifecycle
+    assert [(row["time_ns"], row["state"], row["cause"]) for row in rows if row["replica"] == 1] == [
+        (0, 4, 0), (500_000_000, 8, 2), (600_000_000, 8, 3), (1_000_000_000, 4, 4), (1_000_000_000, 4, 5)]
+    assert result.summary["requests"]["completed"] == 200
+    assert result.summary["retries"] == int(result.requests["retries"].sum()) > 0
+    down = (result.requests["dispatched_ns"] > 600_000_000) & (result.requests["dispatched_ns"] < 1_000_000_000)
+    assert set(result.requests["replica"][down].tolist()) == {0}
+
+
+def test_the_example_of_a_policy_works(tmp_path):
+    # At night eight replicas would be too many; the experiment is over before the first morning.
+    example = textwrap.dedent(inspect.getdoc(Autoscaler).partition("    class ")[2])
+    source = "class " + example.partition("\n\n")[0].replace("\n    ", "\n")
+    module = f"from simulator.scaling.base import Autoscaler, spread\n\n\n{source}\n"
+    (tmp_path / "night_lab.py").write_text(module, encoding="utf-8")
+    result = simulator.run(write(tmp_path, """
+        [topology]
+        replicas = 3
+        [autoscaling]
+        policy = "night_lab:Nightly"
+        interval_s = 0.1
+        max_replicas = 8
+        """))
+    last = {int(row["replica"]): records.STAGE_NAMES[row["state"]] for row in result.lifecycle}
+    assert sorted(last.values()) == ["off"] * 7 + ["up"]
+
+
+def test_every_policy_can_be_chosen(tmp_path):
+    for policy in ('"utilisation"', '"queue"', '"blis"', '"slo_attainment"\nttft_ms = 1.0'):
+        result = simulator.run(write(tmp_path, f"[autoscaling]\npolicy = {policy}\ninterval_s = 0.1\nmax_replicas = 3\n"))
+        assert result.summary["requests"]["completed"] == 200
+    assert np.isin(records.STAGE_NAMES.index("up"), result.lifecycle["state"][3:])      # 1 ms is never kept
+
+
+@pytest.mark.parametrize(("more", "message"), [
+    ("[[failures]]\nkind = 'stop'", "failures[0]: give either at_s or mtbf_s"),
+    ("[[failures]]\nkind = 'stop'\nat_s = 1.0\nwhich = 7", "failures[0].which: expected a replica 0 .. 0, found 7"),
+    ("[[failures]]\nkind = 'stop'\nat_s = 1.0\npool = 'a'", 'failures[0].pool: there is no pool "a"'),
+    ("[autoscaling]\npolicy = 'utilization'", 'autoscaling.policy: no autoscaler "utilization"; did you mean utilisation?'),
+])
+def test_faults_are_named(tmp_path, more, message):
+    with pytest.raises(InputErrors) as caught:
+        simulator.run(write(tmp_path, more))
+    assert message in str(caught.value)
