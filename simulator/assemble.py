@@ -13,6 +13,7 @@ from simulator.domain import records
 from simulator.domain.deployment import Deployment
 from simulator.domain.facts import load_accelerator, load_model, load_node
 from simulator.domain.host import HostParameters
+from simulator.domain.kv_link import kv_link
 from simulator.domain.memory_plan import DoesNotFit, MemoryPlan, plan
 from simulator.domain.parallelism import Parallelism
 from simulator.domain.slo_classes import by_name
@@ -79,7 +80,8 @@ def prepare(experiment: Experiment) -> Workload:
     workload, *_ = collect_faults(
         lambda: load_workload(experiment.workload, experiment.seed),
         *[lambda pool=pool: _of_pool(experiment, pool, lambda: latency_model(pool, survey(pool)))
-          for pool in experiment.all_pools()])
+          for pool in experiment.all_pools()],
+        lambda: _mover(experiment))
     return workload
 
 
@@ -94,9 +96,10 @@ def build(experiment: Experiment, workload, sink, monitor=None):
         tuple(_pool(pool) for pool in experiment.all_pools()), _front(experiment),
         fast_forward=experiment.engine.fast_forward, seed=experiment.seed,
         horizon_ns=None if math.isinf(experiment.horizon_s) else round(experiment.horizon_s * 1e9),
-        keeps_journeys=_has_a_gate(experiment.cluster) or bool(_upkeep(experiment)),
+        keeps_journeys=_has_a_gate(experiment.cluster) or bool(_upkeep(experiment) + _mover(experiment)),
         tracks_identity=True if any(failure.kind == "link" for failure in experiment.failures) else None,
-        operations=_sampler(experiment, sink) + _upkeep(experiment), tracer=_tracer(experiment, sink))
+        moves_requests=experiment.cluster.rescheduling is not None, tracer=_tracer(experiment, sink),
+        operations=_sampler(experiment, sink) + _mover(experiment) + _upkeep(experiment))
     recorder = Recorder(sink, sink.wants_iterations, sink.wants_tokens)
     return build_cluster(workload, plan, Hooks(recorder, monitor))
 
@@ -147,6 +150,41 @@ def _upkeep(experiment: Experiment) -> tuple:
         return ()
     return (partial(Upkeep, failures=failures, health=experiment.cluster.health, autoscaling=scaling,
                     autoscaler=scaling and registry.load("autoscaler", scaling.policy)),)
+
+
+def _mover(experiment: Experiment) -> tuple:
+    """Return what moves requests between replicas, as an operation of the plan; none where they stay."""
+    moving = experiment.cluster.rescheduling
+    if moving is None:
+        return ()
+    from simulator.engine.migration import Migration        # only those who move requests load it
+    from simulator.engine.move_plan import MovePlan
+    plan = MovePlan(
+        tuple(_of_pool(experiment, pool, partial(_port, moving, pool)) for pool in experiment.all_pools()),
+        mode=moving.mode, max_in=moving.max_migrations_in, max_out=moving.max_migrations_out,
+        latency_ns=round(moving.latency_s * 1e9), max_stages=moving.max_stages,
+        last_stage_blocks=moving.last_stage_blocks, rescheduler=registry.load("rescheduler", moving.policy),
+        parameters=moving.parameters, interval_ns=moving.interval_s and round(moving.interval_s * 1e9))
+    return (lambda fleet, entrances, cluster: Migration(fleet, entrances, plan, cluster.seed),)
+
+
+def _port(moving, pool):
+    """Return how the replicas of a pool are linked."""
+    from simulator.engine.move_plan import Port             # as above
+    deployment = deployment_of(pool)
+    link = deployment and kv_link(deployment)
+    token_bytes = moving.kv_bytes_per_token or (link.bytes_per_token if link else 0.0)
+    outer = (moving.bandwidth_gb_per_s or 0.0) * 1e9 or (link.scaleout_bytes_per_s if link else 0.0)
+    inner = 0.0 if moving.bandwidth_gb_per_s or not link else link.scaleup_bytes_per_s
+    faults = []
+    if moving.mode != "recompute" and token_bytes == 0.0:
+        faults.append("cluster.rescheduling.kv_bytes_per_token: missing; expected a number, or [model] and [hardware]")
+    if moving.mode != "recompute" and outer == 0.0:
+        faults.append("cluster.rescheduling.bandwidth_gb_per_s: missing; expected a number, or hardware whose network "
+                      "is known")
+    if faults:
+        raise InputErrors(map(KeyFault, faults))
+    return Port(token_bytes * pool.engine.block_size, inner, outer, link.replicas_per_domain if link else 1)
 
 
 def _tracer(experiment: Experiment, sink):

@@ -83,6 +83,7 @@ KINDS = {
     }, "simulator.routing.base:Router"),
     "rescheduler": Kind("rescheduler", "policy", {
         "llumnix": "simulator.routing.llumnix_rescheduler:LlumnixRescheduler",
+        "rebalance": "simulator.routing.rebalance:Rebalance",
     }, "simulator.routing.rescheduling_base:Rescheduler"),
     "scorer": Kind("scorer", "name", {
         "active-requests": "simulator.routing.load_scorers:ActiveRequests",
@@ -132,7 +133,7 @@ KINDS = {
 _user_classes: dict[str, str] = {}
 # Modules of ours that do nothing but ask a user's class, by the base of that class.
 _ASKING = ("simulator.latency.python_model", "simulator.routing.python_router", "simulator.routing.python_scorer",
-           "simulator.engine.scaling")
+           "simulator.engine.scaling", "simulator.admission.python_admission")
 
 
 class NoParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

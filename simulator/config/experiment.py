@@ -145,6 +145,28 @@ class Routing(Section, kw_only=True):
     parameters: Annotated[Any, Meta(extra={"kind": "router"})]
 
 
+class Rescheduling(Section, kw_only=True):
+    """Requests that move between replicas, [cluster.rescheduling], with the rescheduler's own keys."""
+
+    policy: Annotated[str, Meta(description="which requests move, and from where to where")] = "rebalance"
+    interval_s: Annotated[Annotated[float, Meta(ge=1e-6, le=1e6)] | None, Meta(description=(
+        "time between two plans; default: the rescheduler's"))] = None
+    mode: Annotated[Literal["live", "blocking", "recompute"], Meta(description=(
+        "KV is copied while the request runs on, or while it stands still, or is computed again"))] = "live"
+    max_migrations_in: Annotated[Count, Meta(description="requests on their way to a replica, at most")] = 1
+    max_migrations_out: Annotated[Count, Meta(description="requests on their way from a replica, at most")] = 1
+    max_stages: Annotated[Count, Meta(description="live: copies, the one while it stands still included")] = 3
+    last_stage_blocks: Annotated[Count, Meta(description=(
+        "live: when no more are left to copy, the request stands still"))] = 16
+    bandwidth_gb_per_s: Annotated[Annotated[float, Meta(gt=0, le=1e9)] | None, Meta(description=(
+        "of a replica's link, in each direction; default: of its accelerators, within a scale-up domain and beyond"
+    ))] = None
+    latency_s: Annotated[float, Meta(ge=0, le=1e6, description="of each copy, besides")] = 0.0
+    kv_bytes_per_token: Annotated[Annotated[float, Meta(gt=0, le=1e12)] | None, Meta(description=(
+        "on all accelerators of a replica; default: the model's"))] = None
+    parameters: Annotated[Any, Meta(extra={"kind": "rescheduler"})]
+
+
 class Cluster(Section, kw_only=True):
     """What stands before the replicas, [cluster]."""
 
@@ -152,6 +174,8 @@ class Cluster(Section, kw_only=True):
     gateway_queue: Annotated[GatewayQueueParameters | None, Meta(description=(
         "where requests wait until replicas can take them; absent: they are routed at once"))] = None
     routing: Annotated[Routing, Meta(description="which replica gets a request, with the keys of its router")]
+    rescheduling: Annotated[Rescheduling | None, Meta(description=(
+        "requests that move between replicas; absent: they stay"))] = None
     health: Annotated[Health, Meta(description="how the gateway learns that a replica does not answer")]
 
 

@@ -4,7 +4,7 @@ from libc.stdint cimport int32_t, int64_t
 import operator
 
 from simulator.routing.base cimport Router
-from simulator.routing.request_view cimport RequestView
+from simulator.signals.request_view cimport RequestView
 
 
 cdef class PythonRouter(Router):

@@ -3,7 +3,7 @@ from libc.stdint cimport int32_t, int64_t
 
 import numpy as np
 
-from simulator.routing.request_view cimport RequestView
+from simulator.signals.request_view cimport RequestView
 from simulator.routing.scorer cimport Scorer
 
 

@@ -27,7 +27,7 @@ class SloAttainmentParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_
         if self.ttft_ms is None and self.tpot_ms is None and self.e2el_ms is None:
             raise ValueError("give a bound: ttft_ms, tpot_ms or e2el_ms")
         if self.comfortable < self.target:
-            raise ValueError(f"comfortable: expected at least target = {self.target:g}, found {self.comfortable:g}")
+            raise ValueError(f"comfortable: {self.comfortable:g} is below target = {self.target:g}")
 
 
 class SloAttainment(Autoscaler):

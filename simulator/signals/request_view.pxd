@@ -1,4 +1,4 @@
-"""What a router written in Python may know of a request."""
+"""What a policy written in Python may know of a request."""
 cimport cython
 from libc.stdint cimport int32_t
 

@@ -1,4 +1,4 @@
-"""What a router written in Python may know of a request: what its client declared, never what time will tell."""
+"""What a policy written in Python may know of a request: what its client declared, never what time will tell."""
 from simulator.domain.request cimport Demand, Request
 
 
