@@ -157,8 +157,9 @@ def _mover(experiment: Experiment) -> tuple:
     moving = experiment.cluster.rescheduling
     if moving is None:
         return ()
-    from simulator.engine.migration import Migration        # only those who move requests load it
+    from simulator.engine.migration import Migration  # only those who move requests load it
     from simulator.engine.move_plan import MovePlan
+
     plan = MovePlan(
         tuple(_of_pool(experiment, pool, partial(_port, moving, pool)) for pool in experiment.all_pools()),
         mode=moving.mode, max_in=moving.max_migrations_in, max_out=moving.max_migrations_out,
@@ -170,7 +171,8 @@ def _mover(experiment: Experiment) -> tuple:
 
 def _port(moving, pool):
     """Return how the replicas of a pool are linked."""
-    from simulator.engine.move_plan import Port             # as above
+    from simulator.engine.move_plan import Port  # as above
+
     deployment = deployment_of(pool)
     link = deployment and kv_link(deployment)
     token_bytes = moving.kv_bytes_per_token or (link.bytes_per_token if link else 0.0)

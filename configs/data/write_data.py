@@ -52,6 +52,7 @@ def decodes():
 
 
 def duration_ms(**batch):
+    """Return what the roofline model predicts for a batch."""
     return round(1e3 * simulator.predict(CONFIGS / "quickstart.toml", **batch).seconds, 3)
 
 

@@ -50,7 +50,8 @@ def _names(pools) -> Iterator[Fault]:
         if most is not None and most < replicas:
             yield ("pools", i, "max_replicas"), f"expected at least replicas = {replicas}, found {most}"
         if not any(each.replicas != 0 or each.max_replicas for each in pools if each.serves == pool.serves):
-            yield ("pools", i, "replicas"), "expected at least 1 here, or max_replicas, or in a pool that serves the same"
+            yield ("pools", i, "replicas"), (
+                "expected at least 1 here, or max_replicas, or in a pool that serves the same")
 
 
 def _failed_pools(failures, pools) -> Iterator[Fault]:

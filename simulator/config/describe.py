@@ -46,10 +46,10 @@ def describe_text(kind: str, name: str) -> str:
     if kind in FACTS:
         return _facts(kind, name)
     if kind == "table":
-        tables = dict(_tables(Experiment))
+        tables = {table: entry for table, *entry in _tables(Experiment)}
         if name not in tables:
             raise InputErrors([f"no table {show(name)}{did_you_mean(name, tables)}"])
-        return _entry(f"[{name}]" if name else "experiment", tables[name])
+        return _entry(*tables[name])
     chosen = registry.load(kind, name, ("",))
     target = registry.KINDS[kind].entries.get(name, name)
     return _entry(f"{TITLES[kind]} {name} ({target})", registry.parameters_of(chosen), _doc(chosen))
@@ -59,7 +59,7 @@ def names(kind: str) -> list[str]:
     """Return the built-in names of a kind."""
     if kind in FACTS:
         return facts.names(kind)
-    return [name for name, _ in _tables(Experiment)] if kind == "table" else list(registry.KINDS[kind].entries)
+    return [name for name, *_ in _tables(Experiment)] if kind == "table" else list(registry.KINDS[kind].entries)
 
 
 def kind_of(word: str) -> str:
@@ -78,6 +78,8 @@ def plural(title: str) -> str:
     """Return the plural of a kind's title."""
     if title == "hardware":
         return title
+    if title.endswith("y"):
+        return title[:-1] + "ies"
     return title + ("es" if title.endswith("s") else "s")
 
 
@@ -87,13 +89,16 @@ def _paragraph(kind: str) -> str:
     return "\n  ".join([f"{plural(TITLES[kind])} ({len(entries)})", *lines])
 
 
-def _tables(struct: type[msgspec.Struct], prefix: str = "") -> Iterator[tuple[str, type[msgspec.Struct]]]:
-    """Yield the tables of the experiment file by name, in its order."""
-    yield prefix or "experiment", struct
+def _tables(struct: type[msgspec.Struct], prefix: str = "") -> Iterator[tuple[str, str, type[msgspec.Struct]]]:
+    """Yield name and title of the tables of the experiment file, in its order, and what they hold."""
+    yield prefix or "experiment", f"[{prefix}]" if prefix else "experiment", struct
     for field in table_of(struct).fields:
+        name = f"{prefix}.{field.name}" if prefix else field.name
         for option in alternatives(field.hint):
             if is_struct(option):
-                yield from _tables(bare(option), f"{prefix}.{field.name}" if prefix else field.name)
+                yield from _tables(bare(option), name)
+            elif is_struct(element_of(option)):
+                yield name, f"[[{name}]]", bare(element_of(option))
 
 
 def _entry(title: str, parameters: type[msgspec.Struct], text: str | None = None) -> str:

@@ -146,7 +146,7 @@ class Routing(Section, kw_only=True):
 
 
 class Rescheduling(Section, kw_only=True):
-    """Requests that move between replicas, [cluster.rescheduling], with the rescheduler's own keys."""
+    """Requests that move, [cluster.rescheduling], with the rescheduler's own keys."""
 
     policy: Annotated[str, Meta(description="which requests move, and from where to where")] = "rebalance"
     interval_s: Annotated[Annotated[float, Meta(ge=1e-6, le=1e6)] | None, Meta(description=(

@@ -1,9 +1,11 @@
 """When replicas come and go: what an experiment says of it."""
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
-import numpy as np
 from msgspec import Meta
+
+if TYPE_CHECKING:          # NumPy would be half of the time that reading an experiment takes
+    import numpy as np
 
 Seconds = Annotated[float, Meta(ge=0, le=1e6)]
 Count = Annotated[int, Meta(ge=1, le=2**20)]
@@ -17,7 +19,7 @@ class Delay(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     law: Annotated[Literal["constant", "normal", "exponential"], Meta(description=(
         "how it is distributed; what normal draws below 0 is 0"))] = "constant"
 
-    def draw_ns(self, generator: np.random.Generator) -> int:
+    def draw_ns(self, generator: "np.random.Generator") -> int:
         """Draw how long it takes this time."""
         if self.law == "normal":
             return round(max(generator.normal(self.mean_s, self.stddev_s), 0.0) * 1e9)

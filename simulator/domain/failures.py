@@ -1,10 +1,12 @@
 """What goes wrong with replicas, and how the gateway learns of it: what an experiment says of them."""
 import math
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
-import numpy as np
 from msgspec import Meta
+
+if TYPE_CHECKING:          # NumPy would be half of the time that reading an experiment takes
+    import numpy as np
 
 MAX_S = 9e9             # 285 years
 Seconds = Annotated[float, Meta(ge=0, le=MAX_S)]
@@ -56,11 +58,11 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         if self.target == "pool" and (self.pool is None or self.which != "any"):
             raise ValueError('target = "pool" takes the name of the pool as pool, and no which')
 
-    def time_to_failure_ns(self, generator: np.random.Generator) -> int:
+    def time_to_failure_ns(self, generator: "np.random.Generator") -> int:
         """Draw how long it takes to the next failure."""
         return draw_ns(generator, self.mtbf_s, self.mtbf_law, self.mtbf_shape)
 
-    def duration_ns(self, generator: np.random.Generator) -> int | None:
+    def duration_ns(self, generator: "np.random.Generator") -> int | None:
         """Draw how long a failure lasts; None: for ever."""
         if self.mttr_s is not None:
             return draw_ns(generator, self.mttr_s, self.mttr_law, self.mttr_shape)
@@ -88,7 +90,7 @@ class Health(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return asked_ns + round(delay_s * 1e9)
 
 
-def draw_ns(generator: np.random.Generator, mean_s: float, law: Law, shape: float = 1.0) -> int:
+def draw_ns(generator: "np.random.Generator", mean_s: float, law: Law, shape: float = 1.0) -> int:
     """Draw a time with this mean, at least 1 ns."""
     draws = {"constant": lambda: 1.0, "exponential": generator.standard_exponential,
              "weibull": lambda: generator.weibull(shape) / math.gamma(1 + 1 / shape)}

@@ -18,6 +18,6 @@ cdef struct Journey:
     int64_t dispatched_ns       # it was sent to a replica, the last time
     int64_t downtime_ns         # sum of times without progress, for failures and migrations
     int32_t retries             # times that it was sent elsewhere since its replica failed
-    int32_t migrations          # times that it moved with its KV
+    int32_t migrations          # times that it moved to another replica which had not failed
     int8_t cause                # Cause
     int8_t spare[7]

@@ -6,10 +6,10 @@ from simulator.domain.kv_layout import kv_layout
 
 
 class KvLink(msgspec.Struct, frozen=True, kw_only=True):
-    """Of the accelerators together that hold a sequence; bytes/s in each direction, 0: not known."""
+    """Of the accelerators together that hold a sequence; rates are per direction."""
 
     bytes_per_token: float
-    scaleup_bytes_per_s: float
+    scaleup_bytes_per_s: float          # 0: not known
     scaleout_bytes_per_s: float
     replicas_per_domain: int            # that share a scale-up domain
 

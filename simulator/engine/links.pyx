@@ -4,7 +4,7 @@ All flows advance at once, each at its rate. Flows that leave or enter by the sa
 fairly: rates grow alike until a link is full, the flows over it stay at that, the others go on (Bertsekas and Gallager,
 Data Networks, 2nd ed., 6.5.2). A link carries both directions at full bandwidth.
 """
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int64_t
 cimport cython
 
 from simulator.core.arithmetic cimport round_half_up

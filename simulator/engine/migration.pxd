@@ -6,7 +6,6 @@ from simulator.engine.entrance cimport Entrance
 from simulator.engine.fleet cimport Fleet
 from simulator.engine.mover cimport Mover
 from simulator.engine.operation cimport Operation
-from simulator.engine.replica cimport Replica
 from simulator.routing.rescheduling_base cimport Move, Rescheduler
 
 
@@ -14,15 +13,13 @@ from simulator.routing.rescheduling_base cimport Move, Rescheduler
 cdef class Migration(Operation):
     cdef readonly Mover mover
     cdef Fleet _fleet
+    cdef list _replicas         # Replica
     cdef list _entrances        # Entrance
     cdef list _reschedulers     # of each; None: requests move only where somebody empties a replica
     cdef object _plan           # MovePlan
     cdef set _emptied           # replicas that requests are to leave
     cdef int32_t _num_emptied
-    cdef list _orders           # (row, destination) of `move_at`
-
-    cdef inline Replica _replica(self, int32_t index):
-        return <Replica>self._fleet.seats[index].replica
+    cdef list _orders           # what `at` was asked for
 
     cdef int _handle(self, int kind, int64_t payload, int64_t now_ns) except -1
     cdef int _reschedule(self, int32_t index, int64_t now_ns) except -1

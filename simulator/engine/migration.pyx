@@ -35,6 +35,7 @@ cdef class Migration(Operation):
         cdef Entrance entrance
         self.kinds = (RESCHEDULE, MIGRATE, TAKE_OFF)
         self._fleet, self._entrances, self._plan = fleet, list(entrances), plan
+        self._replicas = fleet.replicas
         self.mover = Mover(fleet, entrances, plan)
         self._emptied, self._orders = set(), []
         self._reschedulers = [None] * len(self._entrances)
@@ -64,7 +65,8 @@ cdef class Migration(Operation):
         if kind == RESCHEDULE:
             return self._reschedule(<int32_t>payload, now_ns)
         if payload < 0:
-            return self._obey(*self._orders[~payload], now_ns)
+            self._orders[~payload](now_ns)
+            return 0
         self.mover.handle(kind, payload, now_ns)
         self._go_on_emptying(now_ns)
         return 0
@@ -109,7 +111,7 @@ cdef class Migration(Operation):
     cdef int _carry_out(self, Entrance entrance, Rescheduler rescheduler, const Move* move, int64_t now_ns) except -1:
         cdef int32_t source = entrance.view.accounts[move.source].replica, count, i
         cdef int32_t destination = entrance.view.accounts[move.destination].replica
-        cdef Replica replica = self._replica(source)
+        cdef Replica replica = self._replicas[source]
         cdef int32_t[:, ::1] chosen
         settle_run(replica, now_ns)
         self._fleet.touched(source)
@@ -124,17 +126,19 @@ cdef class Migration(Operation):
             self.mover.begin(requests[chosen[0, i]].row, slots[chosen[0, i]], source, destination, now_ns)
         return 0
 
-    def move_at(self, int64_t time_ns, row, destination):
-        """Have a request moved to a replica at an instant, before the run begins (for tests and exploration)."""
-        self._orders.append((row, destination))
+    # ---- the face for tests and exploration
+
+    def at(self, int64_t time_ns, action):
+        """Have something done at an instant, called with it; asked before the run begins."""
+        self._orders.append(action)
         self._fleet.events.push(time_ns, MIGRATE, MIGRATE, 0, -len(self._orders))
 
-    def _obey(self, int32_t row, int32_t destination, int64_t now_ns):
+    def move(self, int32_t row, int32_t destination, int64_t now_ns):
+        """Move a request to a replica if it may go."""
         cdef int32_t source = self._fleet.requests[row].replica
         if source < 0 or self._fleet.requests[row].status >= COMPLETED:
             return 0
-        settle_run(self._replica(source), now_ns)
-        self.mover.begin(row, self._replica(source).scheduler.slot_of(row), source, destination, now_ns)
+        self.mover.begin(row, (<Replica>self._replicas[source]).scheduler.slot_of(row), source, destination, now_ns)
         return 0
 
     # ---- replicas that are to be empty, or are no more
@@ -152,7 +156,7 @@ cdef class Migration(Operation):
 
     def abandon(self, int32_t replica, int64_t now_ns):
         """Give up all moves from and to a replica that is about to lose its requests; they are where they were."""
-        cdef Scheduler scheduler = self._replica(replica).scheduler
+        cdef Scheduler scheduler = (<Replica>self._replicas[replica]).scheduler
         cdef Transit transit
         cdef int32_t slot
         for transit in list(self.mover.transits.values()):
@@ -169,9 +173,9 @@ cdef class Migration(Operation):
     def _go_on_emptying(self, int64_t now_ns):
         """Begin as many moves off replicas that are to be empty as there may be."""
         for index in sorted(self._emptied):
-            settle_run(self._replica(index), now_ns)
+            settle_run(self._replicas[index], now_ns)
             self._fleet.touched(index)
-            rows, slots = list_movables(self._replica(index), self.mover.transits)
+            rows, slots = list_movables(self._replicas[index], self.mover.transits)
             for row, slot in zip(rows["row"].tolist(), slots, strict=True):
                 if self.mover.num_going(index) == self._plan.max_out:
                     break

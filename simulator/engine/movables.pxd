@@ -5,9 +5,9 @@ from simulator.engine.fleet cimport Fleet
 from simulator.engine.replica cimport Replica
 
 
-# Requests of a replica whose run is settled: an array of Movable, and a list of their slots, -1 for those that wait. While
-# the text of a running one is still computed, again or for the first time, its outputs do not count: else one that moves
-# without KV could move on and on, and never get a token.
+# Requests of a replica whose run is settled: an array of Movable, and a list of their slots, -1 for those that wait.
+# While the text of a running one is still computed, again or for the first time, its outputs do not count: else one
+# that moves without KV could move on and on, and never get a token.
 cdef tuple list_movables(Replica replica, dict moving)
 
 # The routable replica behind the same entrance with the most free blocks, not one of `full`; -1: there is none.

@@ -37,11 +37,13 @@ cdef int32_t freest_replica(Fleet fleet, int32_t source, full, int64_t now_ns) e
     cdef LiveView view = <LiveView>fleet.seats[source].view
     cdef ReplicaState state
     cdef int32_t i, index, best = -1, most_blocks = -1
+    cdef Replica replica
     for i in range(view.num_replicas):
         index = view.accounts[i].replica
-        if index == source or index in full or not view.accounts[i].is_routable or (<Replica>fleet.seats[index].replica).is_halted:
+        replica = fleet.replicas[index]
+        if index == source or index in full or not view.accounts[i].is_routable or replica.is_halted:
             continue
-        observe((<Replica>fleet.seats[index].replica), now_ns, &state)
+        observe(replica, now_ns, &state)
         if state.num_blocks - state.used_blocks > most_blocks:
             best, most_blocks = index, state.num_blocks - state.used_blocks
     return best

@@ -5,10 +5,12 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Port:
-    """How the replicas of a pool are linked; bytes/s in each direction, of all accelerators of a replica together.
+    """How the replicas of a pool are linked, each by all its accelerators together.
 
-    block_bytes : of a KV block, on all accelerators. inner_bytes_per_s : between replicas of one scale-up domain; 0: as
-    beyond. outer_bytes_per_s : between others. replicas_per_domain : that share a scale-up domain.
+    block_bytes : of a KV block, on all of them.
+    inner_bytes_per_s : in each direction, between replicas of one scale-up domain; 0: as beyond.
+    outer_bytes_per_s : in each direction, between others.
+    replicas_per_domain : that share a scale-up domain.
     """
 
     block_bytes: float
@@ -21,10 +23,15 @@ class Port:
 class MovePlan:
     """How requests move.
 
-    ports : of each pool. mode : "live", "blocking" or "recompute". max_in, max_out : moves of a replica at a time.
-    latency_ns : before what was sent is there. max_stages : the last one included. last_stage_blocks : so few are
-    copied while the request stands still. rescheduler, parameters : a Rescheduler subclass and its `Parameters`; None:
-    requests move only where somebody empties a replica. interval_ns : between two plans; None: as the rescheduler wants.
+    ports : of each pool.
+    mode : "live", "blocking" or "recompute".
+    max_in, max_out : moves to and from a replica at a time.
+    latency_ns : of each copy, besides.
+    max_stages : of a live move, the last one included.
+    last_stage_blocks : when no more are left to copy, the request stands still.
+    rescheduler, parameters : a Rescheduler subclass and its `Parameters`; None: requests move only where somebody
+        empties a replica.
+    interval_ns : between two plans; None: the rescheduler's.
     """
 
     ports: tuple[Port, ...]

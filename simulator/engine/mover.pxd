@@ -4,7 +4,6 @@ cimport cython
 
 from simulator.engine.fleet cimport Fleet
 from simulator.engine.links cimport Flow, Links
-from simulator.engine.replica cimport Replica
 
 
 cdef enum Phase:                # of a move
@@ -40,6 +39,7 @@ cdef class Mover:
     cdef readonly list watchers         # called with (replica, now_ns) when a request has moved off it
     cdef readonly dict counts           # how moves ended: moved, aborted, refused
     cdef Fleet _fleet
+    cdef list _replicas         # Replica
     cdef list _entrances        # Entrance
     cdef object _plan           # MovePlan
     cdef Links _links
@@ -49,9 +49,6 @@ cdef class Mover:
     cdef int64_t _last_ticket
     cdef int64_t _link_ticket   # of the event at which the first flow ends
     cdef int64_t _link_end_ns   # when that is
-
-    cdef inline Replica _replica(self, int32_t index):
-        return <Replica>self._fleet.seats[index].replica
 
     # Begin to move a request that runs in `slot` or waits, -1, from one replica to another, numbered as in the cluster;
     # False: it stays.

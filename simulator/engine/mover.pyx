@@ -15,7 +15,7 @@ from simulator.domain.request cimport COMPLETED, PENDING
 from simulator.engine.entrance cimport Entrance
 from simulator.engine.events cimport MIGRATE, TAKE_OFF
 from simulator.engine.fleet cimport Fleet
-from simulator.engine.links cimport Flow, Links
+from simulator.engine.links cimport Links
 from simulator.engine.parking cimport cancel, extend, receive, release, reserve, take_in, unpark
 from simulator.engine.replica cimport Replica
 from simulator.engine.transfer cimport (
@@ -41,6 +41,7 @@ cdef class Mover:
     def __init__(self, Fleet fleet, entrances, plan):
         cdef Entrance entrance
         self._fleet, self._entrances, self._plan = fleet, list(entrances), plan
+        self._replicas = fleet.replicas
         self.transits, self._tickets, self._carried, self.watchers = {}, {}, {}, []
         self._link_end_ns = NEVER_NS
         self.counts = dict.fromkeys(("moved", "aborted", "refused"), 0)
@@ -85,9 +86,10 @@ cdef class Mover:
     # ---- a move begins
 
     cdef bint begin(self, int32_t row, int32_t slot, int32_t source, int32_t destination, int64_t now_ns) except -1:
-        cdef Replica replica = self._replica(source)
+        cdef Replica replica = self._replicas[source]
         cdef Transit transit
         settle_run(replica, now_ns)
+        self._fleet.touched(source)
         if not self.may_go(row, slot, source, destination) or (slot < 0 and replica.scheduler.waiting.remove(row) != 0):
             self.counts["refused"] += 1
             return False
@@ -110,7 +112,7 @@ cdef class Mover:
 
     def may_go(self, int32_t row, int32_t slot, int32_t source, int32_t destination):
         """Say whether a request can move, as far as can be known without asking for blocks."""
-        cdef Replica giver = self._replica(source), taker = self._replica(destination)
+        cdef Replica giver = self._replicas[source], taker = self._replicas[destination]
         if row in self.transits or source == destination or giver.is_halted or taker.is_halted:
             return False
         if taker.scheduler.refusal(row) != PENDING or taker._delivery.target(row) != giver._delivery.target(row):
@@ -135,7 +137,7 @@ cdef class Mover:
 
     cdef int _next_stage(self, Transit transit, int64_t now_ns) except -1:
         """Copy what is new, or take the request off if little is left."""
-        cdef Replica replica = self._replica(transit.source)
+        cdef Replica replica = self._replicas[transit.source]
         cdef int32_t block_size = replica._kv.block_size, rest
         cdef int64_t tokens
         settle_run(replica, now_ns)
@@ -156,14 +158,14 @@ cdef class Mover:
 
     def _is_there(self, Transit transit):
         """Whether the request still runs at its source, as it did when the move began."""
-        cdef const Sequence* sequence = &self._replica(transit.source).scheduler._sequences[transit.slot]
+        cdef const Sequence* sequence = &(<Replica>self._replicas[transit.source]).scheduler._sequences[transit.slot]
         return sequence.row == transit.row and sequence.order == transit.order
 
     def _reserve(self, Transit transit, int64_t tokens, int64_t now_ns):
         """Reserve blocks at the destination; say whether there was room."""
-        cdef Replica replica = self._replica(transit.destination)
+        cdef Replica replica = self._replicas[transit.destination]
         cdef Scheduler scheduler = replica.scheduler
-        cdef int64_t text = self._replica(transit.source).scheduler._sequences[transit.slot].num_tokens
+        cdef int64_t text = (<Replica>self._replicas[transit.source]).scheduler._sequences[transit.slot].num_tokens
         text = max(text, tokens + 1)                    # of a member only the latter is kept
         if replica.is_halted:
             return False
@@ -207,9 +209,10 @@ cdef class Mover:
         return 0
 
     cdef int _stage_over(self, Transit transit, int64_t now_ns) except -1:
+        cdef Replica giver = self._replicas[transit.source], taker = self._replicas[transit.destination]
         if transit.phase == SENDING:
             return self.arrive(transit, now_ns)
-        if self._replica(transit.source).is_halted or self._replica(transit.destination).is_halted:
+        if giver.is_halted or taker.is_halted:
             return self.abort(transit, now_ns)
         if transit.phase == LAST_COPY:
             return self._hand_over(transit, now_ns)
@@ -220,7 +223,7 @@ cdef class Mover:
 
     cdef int _await_end(self, Transit transit, int64_t now_ns) except -1:
         """Wait for the end of the oldest iteration in flight."""
-        cdef Replica replica = self._replica(transit.source)
+        cdef Replica replica = self._replicas[transit.source]
         if transit.phase != DRAINING:
             transit.phase = LEAVING
         settle_run(replica, now_ns)
@@ -232,7 +235,7 @@ cdef class Mover:
 
     cdef int _end_iteration(self, int32_t source, int64_t now_ns) except -1:
         """End an iteration of a replica, take off who leaves, begin the next."""
-        cdef Replica replica = self._replica(source)
+        cdef Replica replica = self._replicas[source]
         cdef Transit transit
         cdef bint is_due = next_end_ns(replica, now_ns) == now_ns
         waiting = [transit for transit in self.transits.values()
@@ -254,7 +257,7 @@ cdef class Mover:
         return 0
 
     cdef int _take_off(self, Transit transit, int64_t now_ns) except -1:
-        cdef Replica replica = self._replica(transit.source)
+        cdef Replica replica = self._replicas[transit.source]
         if not self._is_there(transit):
             return self.abort(transit, now_ns)
         if transit.place >= 0 and not self._reserve(transit, replica.scheduler.computed(transit.slot), now_ns):
@@ -268,7 +271,7 @@ cdef class Mover:
 
     cdef int _depart(self, Transit transit, int64_t now_ns) except -1:
         """Copy the rest of the KV, if it is to go along."""
-        cdef Replica replica = self._replica(transit.source)
+        cdef Replica replica = self._replicas[transit.source]
         cdef Scheduler scheduler = replica.scheduler
         if self._fleet.requests[transit.row].status >= COMPLETED:       # with a token that was in flight
             return self.abort(transit, now_ns)
@@ -284,7 +287,7 @@ cdef class Mover:
     # ---- it comes to its destination
 
     cdef int _hand_over(self, Transit transit, int64_t now_ns) except -1:
-        cdef Replica giver = self._replica(transit.source), taker = self._replica(transit.destination)
+        cdef Replica giver = self._replicas[transit.source], taker = self._replicas[transit.destination]
         cdef Sequence sequence = giver.scheduler._sequences[transit.slot]
         settle_run(giver, now_ns)
         release(giver.scheduler, transit.slot)
@@ -309,7 +312,7 @@ cdef class Mover:
 
     def arrive(self, Transit transit, int64_t now_ns):
         """Put a request that was sent without KV into its destination's waiting queue."""
-        cdef Replica replica = self._replica(transit.destination)
+        cdef Replica replica = self._replicas[transit.destination]
         enqueue_again(replica, transit.row, now_ns)
         self._fleet.touched(transit.destination)
         self._forget(transit, "moved", now_ns)
@@ -323,7 +326,7 @@ cdef class Mover:
             self._fleet.journeys[transit.row].migrations += 1
 
     cdef int abort(self, Transit transit, int64_t now_ns) except -1:
-        cdef Replica giver = self._replica(transit.source), taker = self._replica(transit.destination)
+        cdef Replica giver = self._replicas[transit.source], taker = self._replicas[transit.destination]
         cdef bint is_parked = transit.phase in (DRAINING, LAST_COPY)
         self._forget(transit, "aborted", now_ns)
         if transit.place >= 0:

@@ -173,6 +173,8 @@ cdef class Outages:
         cdef int32_t most = 0 if outage.failure.on_failure == "lost" else outage.failure.max_retries
         cdef bint restarts = outage.failure.on_failure == "restart"
         cdef int32_t num_retried = 0, i, row
+        if self._fleet.mover is not None:
+            self._fleet.mover.abandon(place.replica.index, now_ns)
         evacuate(place.replica, &self._rows)
         self._fleet.touched(place.replica.index)
         for i in range(self._rows.size):

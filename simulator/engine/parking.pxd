@@ -1,14 +1,15 @@
 """Sequences that own KV without running: on the way from a replica, or to it.
 
-These functions act on one scheduler and know nothing of other replicas. A parked sequence is in no batch that is formed.
+These functions act on one scheduler and know nothing of other replicas. A parked sequence is in no batch that is
+formed.
 """
 from libc.stdint cimport int32_t, int64_t
 
 from simulator.scheduling.base cimport Scheduler, Sequence
 
 
-# Reserve blocks for the first `num_computed` tokens of a text of `num_tokens` that will come from elsewhere, those found
-# in the prefix cache among them; the slot, or -1 where there is no room, and nothing changed.
+# Reserve blocks for the first `num_computed` tokens of a text of `num_tokens` that will come from elsewhere, those
+# found in the prefix cache among them; the slot, or -1 where there is no room, and nothing changed.
 cdef int32_t reserve(Scheduler scheduler, int32_t row, int64_t num_tokens, int64_t num_computed) except -2 nogil
 
 # The same for a text that has grown; False where there is no room.

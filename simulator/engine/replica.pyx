@@ -111,8 +111,7 @@ cdef class Replica:
         cdef Sequence* sequence
         if self._run.length > 1:
             self.wake_ns = cut_run(&self._run, now_ns)
-        if self._run.length > 1:
-            self._end_ahead(oldest(&self._pipeline), self._run.length - 1)
+            self.keep_up(now_ns)
         slot = self.scheduler._running.head
         while slot >= 0:
             sequence = &self.scheduler._sequences[slot]

@@ -77,6 +77,9 @@ cdef class Scaling:
         return add_row(&self._finished, row) if self._fleet.requests[row].replica >= 0 else 0
 
     def _decide(self, now_ns):
+        if self._lifecycle.num_draining > 0:            # migrations may have emptied a replica unheard
+            for place in self._lifecycle.places:
+                self._lifecycle.look_at(place.index, now_ns)
         finished = self._take_finished() if self.wants_finished else {}
         for group in self._groups:
             changes = group.policy.decide(self._observe(group, finished, now_ns))

@@ -11,7 +11,7 @@ import numpy as np
 RULE_NAMES = ("NUM_REQ", "TOKEN", "RATIO")
 ORDER_NAMES = ("LCR", "FCR", "LR", "SR", "FCW", "FCWSR")
 MOVABLE = np.dtype([("row", "i4"), ("tokens", "i4"), ("outputs", "i4"), ("is_running", "i1"), ("is_moving", "i1")],
-                    align=True)
+                   align=True)
 
 
 cdef class Rescheduler:

@@ -372,7 +372,7 @@ cdef class Scheduler:
         """Raise RuntimeError unless running list, slots, group and their blocks agree."""
         cdef int32_t slot, members = 0
         cdef int64_t tokens = 0, owned = 0
-        slots = [*self._slots(), *self._slots_from(self._parked.head), *self._slots_from(self._arrived.head)]
+        slots = [*self._slots(), *self._slots(self._parked.head), *self._slots(self._arrived.head)]
         self._links.check_list(&self._running)
         if len(slots) + self._num_free_slots != self.num_slots:
             raise RuntimeError(f"{len(slots)} in use + {self._num_free_slots} free != {self.num_slots} slots")
@@ -392,10 +392,8 @@ cdef class Scheduler:
         """Return the rows of the running list, in order."""
         return [self._sequences[slot].row for slot in self._slots()]
 
-    def _slots(self):
-        return self._slots_from(self._running.head)
-
-    def _slots_from(self, int32_t slot):
+    def _slots(self, int32_t first=-2):
+        cdef int32_t slot = self._running.head if first == -2 else first
         while slot >= 0:
             yield slot
             slot = self._links.next(slot)

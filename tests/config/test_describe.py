@@ -27,7 +27,7 @@ def test_names_of_a_kind_stand_one_a_line():
     ("latency backends", "latency"), ("latency-backend", "latency"), ("latency", "latency"), ("routers", "router"),
     ("trace_formats", "trace_format"), ("Arrival Processes", "arrival"),
     ("length distributions", "length_distribution"),
-    ("workloads", "workload"), ("tables", "table"),
+    ("workloads", "workload"), ("tables", "table"), ("admission policies", "admission"),
 ])
 def test_kind_is_known_by_its_name_and_title_one_or_many(word, kind):
     assert describe.kind_of(word) == kind
@@ -68,6 +68,11 @@ def test_table_of_the_experiment_is_described():
     text = describe.describe_text("table", "engine")
     assert "gpu_memory_utilization" in text
     assert '"vllm" or "module:Class"' in text
+
+
+def test_table_that_stands_in_a_list_is_one_of_the_experiment():
+    assert {"pools", "cluster.routing.scorers", "slo.classes"} <= set(describe.names("table"))
+    assert describe.describe_text("table", "slo.classes").startswith("[[slo.classes]]\n")
 
 
 @pytest.mark.parametrize(("kind", "name", "part"), [

@@ -81,8 +81,8 @@ def test_rates_are_max_min_fair(bandwidths, data):
     for flows, bandwidth in zip(out + into, bandwidths * 2, strict=True):
         assert sum(flows) <= bandwidth * (1 + 1e-9)
     for source, destination, rate in rates:
-        assert any(np.isclose(sum(flows), bandwidth) and rate >= max(flows) * (1 - 1e-9)
-                   for flows, bandwidth in ((out[source], bandwidths[source]), (into[destination], bandwidths[destination])))
+        ends = (out[source], bandwidths[source]), (into[destination], bandwidths[destination])
+        assert any(np.isclose(sum(flows), bandwidth) and rate >= max(flows) * (1 - 1e-9) for flows, bandwidth in ends)
 
 
 @pytest.mark.parametrize("count", [1, 3, 10])

@@ -79,7 +79,8 @@ def test_the_example_of_a_policy_works(tmp_path):
 
 def test_every_policy_can_be_chosen(tmp_path):
     for policy in ('"utilisation"', '"queue"', '"blis"', '"slo_attainment"\nttft_ms = 1.0'):
-        result = simulator.run(write(tmp_path, f"[autoscaling]\npolicy = {policy}\ninterval_s = 0.1\nmax_replicas = 3\n"))
+        table = f"[autoscaling]\npolicy = {policy}\ninterval_s = 0.1\nmax_replicas = 3\n"
+        result = simulator.run(write(tmp_path, table))
         assert result.summary["requests"]["completed"] == 200
     assert np.isin(records.STAGE_NAMES.index("up"), result.lifecycle["state"][3:])      # 1 ms is never kept
 
@@ -88,7 +89,7 @@ def test_every_policy_can_be_chosen(tmp_path):
     ("[[failures]]\nkind = 'stop'", "failures[0]: give either at_s or mtbf_s"),
     ("[[failures]]\nkind = 'stop'\nat_s = 1.0\nwhich = 7", "failures[0].which: expected a replica 0 .. 0, found 7"),
     ("[[failures]]\nkind = 'stop'\nat_s = 1.0\npool = 'a'", 'failures[0].pool: there is no pool "a"'),
-    ("[autoscaling]\npolicy = 'utilization'", 'autoscaling.policy: no autoscaler "utilization"; did you mean utilisation?'),
+    ("[autoscaling]\npolicy = 'utilization'", 'no autoscaler "utilization"; did you mean utilisation?'),
 ])
 def test_faults_are_named(tmp_path, more, message):
     with pytest.raises(InputErrors) as caught:

@@ -1,5 +1,6 @@
 """Clusters in which requests move."""
 from collections import Counter
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,11 +18,11 @@ from support.engine import plan_of
 PORT = Port(block_bytes=1e6, inner_bytes_per_s=0.0, outer_bytes_per_s=1e9)      # a block takes 1 ms
 
 
-def serve(workload, moves=(), *, plan=None, parameters=None, latency=None, after=None, **setup):
+def serve(workload, moves=(), *, at=(), plan=None, parameters=None, latency=None, **setup):
     """Run a workload and what moves; return requests, journeys, token times, gaps, counts of moves and the cluster.
 
-    moves : (time in ms, row, destination). plan : MovePlan. setup : fields of Pool and ClusterPlan. after : called with
-    the Migration before the run.
+    moves : (time in ms, row, destination). at : (time in ms, what is called with Migration and the time in ns). plan :
+    MovePlan. setup : fields of Pool and ClusterPlan.
     """
     made = []
 
@@ -36,9 +37,9 @@ def serve(workload, moves=(), *, plan=None, parameters=None, latency=None, after
     tables = _Tables()
     cluster = build(workload, cluster_plan, Hooks(recorder=Recorder(tables, iterations=True, tokens=True)))
     for time_ms, row, destination in moves:
-        made[0].move_at(round(time_ms * 1e6), row, destination)
-    if after is not None:
-        after(made[0])
+        made[0].at(round(time_ms * 1e6), partial(made[0].move, row, destination))
+    for time_ms, action in at:
+        made[0].at(round(time_ms * 1e6), partial(action, made[0]))
     run = cluster.run()
     gaps = Counter()
     for gap_ns, count in zip(*(column.tolist() for column in run.itl_ns.pairs()), strict=True):

@@ -59,14 +59,14 @@ class _Sink:
 
 
 def run(scenario, *, failures=(), health=None, autoscaling=None, autoscaler=None, layers=None, pools=None,
-        observer=None, **setup):
+        observer=None, resolution_us=0.0, **setup):
     """Return the Outcome of a `Scenario`; `setup`: fields of Pool and ClusterPlan.
 
     layers : of each pipeline stage; None: one stage. pools : fields of each pool in which it differs from the others.
-    observer : sees every batch, with the `cluster` that it is given.
+    observer : sees every batch, with the `cluster` that it is given. resolution_us : of iterations.
     """
     latency = Linear(scenario.prices)
-    latency.set_host(scenario.host.iteration_us, 0.0)
+    latency.set_host(scenario.host.iteration_us, resolution_us)
     if layers is not None:
         latency.set_stages(layers)
     workload = replace(scenario.workload, requests=scenario.workload.requests.copy())
