@@ -153,8 +153,10 @@ class Rescheduling(Section, kw_only=True):
         "time between two plans; default: the rescheduler's"))] = None
     mode: Annotated[Literal["live", "blocking", "recompute"], Meta(description=(
         "KV is copied while the request runs on, or while it stands still, or is computed again"))] = "live"
-    max_migrations_in: Annotated[Count, Meta(description="requests on their way to a replica, at most")] = 1
-    max_migrations_out: Annotated[Count, Meta(description="requests on their way from a replica, at most")] = 1
+    max_migrations_in: Annotated[Count, Meta(extra={"unit": "requests"}, description=(
+        "on their way to a replica, at most"))] = 1
+    max_migrations_out: Annotated[Count, Meta(extra={"unit": "requests"}, description=(
+        "on their way from a replica, at most"))] = 1
     max_stages: Annotated[Count, Meta(description="live: copies, the one while it stands still included")] = 3
     last_stage_blocks: Annotated[Count, Meta(description=(
         "live: when no more are left to copy, the request stands still"))] = 16

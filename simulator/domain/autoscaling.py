@@ -45,6 +45,9 @@ class Autoscaling(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     scale_down_stabilization_window_s: Annotated[Seconds, Meta(description="likewise fewer")] = 0.0
     drains: Annotated[Literal["newest", "oldest", "least_loaded"], Meta(description=(
         "who goes first: by the highest number, the lowest, or the fewest requests"))] = "newest"
+    drain: Annotated[Literal["finish", "migrate"], Meta(description=(
+        "what a replica that is to go does with its requests; migrate: moves them, as [cluster.rescheduling] says, and "
+        "finishes those that stay"))] = "finish"
     actuation_delay: Annotated[Delay, Meta(description="from a decision to its effect")]
     provisioning_delay: Annotated[Delay, Meta(description="until a machine is there")]
     loading_delay: Annotated[Delay, Meta(description="then, until the model is loaded")]

@@ -322,8 +322,8 @@ cdef class Replica:
                                 batch.end_ns, self.scheduler.outputs(slot) + ahead + 1), 1)
                     self._num_late -= sequence.late_ns > 0
                     sequence.late_ns = 0
-                elif sequence.is_member:
-                    sequence.is_starved = False
+                elif sequence.is_member:                # of those that leave, _collect_aborted must know
+                    sequence.is_starved = is_in_progress and has_row(&self._aborted, sequence.row)
                 slot = self.scheduler._links.next(slot)
         if usual > 0:
             self._recorder.gaps.add(gap_ns, usual)

@@ -16,6 +16,7 @@ import numpy as np
 
 from simulator.core.random_streams import RandomStreams
 from simulator.domain import records
+from simulator.errors import InputErrors, KeyFault
 from simulator.scaling.base import Observation, Variant
 
 
@@ -65,6 +66,13 @@ cdef class Scaling:
                 if place.entrance is entrance:
                     pools.setdefault(place.pool, []).append(place)
             self._groups.append(Group(entrance, policy(settings.parameters), pools))
+        if fleet.mover is not None:
+            fleet.mover.mover.watchers.append(self._look_at)
+        elif settings.drain == "migrate":
+            raise InputErrors([KeyFault('autoscaling.drain: "migrate" needs [cluster.rescheduling]')])
+
+    def _look_at(self, replica, now_ns):
+        self._lifecycle.look_at(replica, now_ns)
 
     def __dealloc__(self):
         free(self._finished.rows)
@@ -152,6 +160,8 @@ cdef class Scaling:
                 most = min(-change, self._removable(len(serving), starting))
                 for place in self._in_order(serving)[:most]:
                     self._lifecycle.enter(place, now_ns, DRAINING)
+                    if self._settings.drain == "migrate":
+                        self._fleet.mover.evacuate_by_migration(place.index, now_ns)
 
     def _in_order(self, places):
         """Return replicas in the order in which they are taken away."""
@@ -169,6 +179,8 @@ cdef class Scaling:
     def _advance(self, place, steps, now_ns):
         """Let a replica enter the next stage of its start; behind the last, it serves."""
         if not steps:
+            if self._fleet.mover is not None:
+                self._fleet.mover.leave_alone(place.index)
             self._lifecycle.enter(place, now_ns, UP)
             return
         (stage, duration_ns), *later = steps

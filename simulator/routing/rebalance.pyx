@@ -17,7 +17,7 @@ from msgspec import Meta
 class RebalanceParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """When a request moves, and how many at once."""
 
-    least_difference: Annotated[float, Meta(ge=0, le=1, description=(
+    least_difference: Annotated[float, Meta(ge=0, le=1, extra={"unit": "fraction"}, description=(
         "of the shares of KV blocks in use: one replica above the other by more than that"))] = 0.2
     num_requests: Annotated[int, Meta(ge=1, le=2**20, description="that move at a time")] = 1
 

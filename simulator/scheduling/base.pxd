@@ -159,7 +159,8 @@ cdef class Scheduler:
     # Tokens that a member has generated so far.
     @cython.final
     cdef inline int32_t outputs(self, int32_t slot) noexcept nogil:
-        return <int32_t>(self.iteration + self._sequences[slot].offset + 1) - self._sequences[slot].prompt_tokens
+        cdef const Sequence* sequence = &self._sequences[slot]      # one without a turn had its offset put back already
+        return <int32_t>(self.iteration + sequence.offset + 1) - sequence.prompt_tokens + sequence.is_starved
 
     # The slot of a request; -1: it is not running. O(running).
     cdef int32_t slot_of(self, int32_t row) noexcept nogil

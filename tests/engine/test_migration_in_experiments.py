@@ -79,10 +79,24 @@ detection_delay_s = 0.4
     assert again.summary["itl_ms"] == result.summary["itl_ms"]
 
 
+def test_a_replica_that_is_to_go_goes_sooner_when_its_requests_move(tmp_path):
+    scaling = "[autoscaling]\npolicy = 'utilisation'\ntarget = 0.99\ninterval_s = 1.0\n"
+    moving = f"[cluster.rescheduling]\nleast_difference = 1.0\nmax_migrations_in = 4\nmax_migrations_out = 4\n{LINK}"
+    gone_ns = {}
+    for drain in ("finish", "migrate"):
+        result = run(tmp_path, f"{moving}{scaling}drain = '{drain}'\n", {"engine.num_gpu_blocks": 2000})
+        assert result.summary["requests"]["completed"] == 300
+        assert (result.summary["migrations"] > 0) == (drain == "migrate")
+        off = result.lifecycle["state"] == records.STAGE_NAMES.index("off")
+        gone_ns[drain] = result.lifecycle["time_ns"][off].min()
+    assert 1_000_000_000 < gone_ns["migrate"] < gone_ns["finish"]
+
+
 @pytest.mark.parametrize(("more", "message"), [
-    ("[cluster.rescheduling]\n", "cluster.rescheduling.kv_bytes_per_token: missing; expected a number, or [model] and"),
-    ("[cluster.rescheduling]\nkv_bytes_per_token = 1.0\n", "cluster.rescheduling.bandwidth_gb_per_s: missing; expected"),
+    ("[cluster.rescheduling]\n", "cluster.rescheduling.kv_bytes_per_token: missing; expected a number, or [model]"),
+    ("[cluster.rescheduling]\nkv_bytes_per_token = 1.0\n", "cluster.rescheduling.bandwidth_gb_per_s: missing"),
     ("[cluster.rescheduling]\npolicy = 'rebalanced'\n", 'no rescheduler "rebalanced"; did you mean rebalance?'),
+    ("[autoscaling]\npolicy = 'utilisation'\ndrain = 'migrate'\n", 'autoscaling.drain: "migrate" needs'),
     ("[cluster.rescheduling]\nmode = 'alive'\n", "cluster.rescheduling.mode: expected"),
 ])
 def test_faults_are_named(tmp_path, more, message):
