@@ -30,7 +30,7 @@ cdef class Entrance:
     # A request comes. Its further way may lead through events of the fleet.
     cdef int arrive(self, int32_t row, int64_t now_ns) except -1 nogil
 
-    # Where `is_blind`: the replica for a request, numbered as in the cluster; -1: it is not let in, or none can take it.
+    # Where `is_blind`: the replica for a request, numbered as in the cluster; -1: not let in, or none can take it.
     cdef int32_t place(self, int32_t row, int64_t now_ns) except -2 nogil
 
     # What the events of a request mean.

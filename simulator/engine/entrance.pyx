@@ -173,8 +173,7 @@ cdef class Entrance:
         self.view.mark(before)
         self.view.mark(after)
         self._fleet.requests[row].replica = replica
-        self.router.left(row, before, now_ns)
-        return self.router.sent(row, after, now_ns)
+        return self.router.moved(row, before, after, now_ns)
 
     cdef int gone(self, int32_t row, int64_t now_ns) except -1 nogil:
         if self.queue is not None:

@@ -15,7 +15,7 @@ from simulator.engine.run_ahead cimport (
     reserve_run)
 from simulator.engine.row_list cimport add_row, has_row
 from simulator.latency.base cimport LatencyModel
-from simulator.scheduling.base cimport Scheduler, Sequence
+from simulator.scheduling.base cimport Scheduler, Sequence, sort_by_order
 from simulator.domain.iteration cimport Batch, Entry, Preempted
 
 cdef enum:
@@ -350,7 +350,7 @@ cdef class Replica:
     cdef int _return(self, const Entry* entry, int64_t now_ns) except -1 nogil:
         """Take in what an entry brought: tokens, if it reached the end of its text."""
         cdef Sequence* sequence = &self.scheduler._sequences[entry.slot]
-        cdef int32_t row = entry.row, accepted = 0, sampled = 0, left, kept
+        cdef int32_t row = entry.row, accepted = 0, sampled = 0, left, kept = self._requests[entry.row].output_tokens
         cdef bint is_stale = self.scheduler.stale_tokens(row) > 0
         if is_stale:
             self.scheduler.settle_stale(row, entry.tokens)
@@ -363,9 +363,8 @@ cdef class Replica:
                 accepted = min(self._acceptance.next(row), entry.drafts)
                 if entry.is_admission:
                     accepted = 0                        # padding, not drafts of a drafter
-            left = self._delivery.target(row) - self._requests[row].output_tokens
+            left = self._delivery.target(row) - kept
             sampled = min(accepted + 1, left)
-            kept = self._requests[row].output_tokens
             self._delivery.deliver(row, sampled, now_ns)
             if is_stale:                                # it waits, and its text has grown
                 self.scheduler.waiting.tokens += self._requests[row].output_tokens - kept
@@ -394,16 +393,8 @@ cdef class Replica:
 
     cdef int _free_finished(self) except -1 nogil:
         """Free what the finished sequences hold, in scheduled order."""
-        cdef int32_t* slots = self._finished
-        cdef Sequence* sequences = self.scheduler._sequences
-        cdef int32_t i, j, slot
-        for i in range(1, self._num_finished):
-            slot = slots[i]
-            j = i
-            while j > 0 and sequences[slots[j - 1]].order > sequences[slot].order:
-                slots[j] = slots[j - 1]
-                j -= 1
-            slots[j] = slot
+        cdef int32_t i
+        sort_by_order(self._finished, self._num_finished, self.scheduler._sequences)
         for i in range(self._num_finished):
-            self.scheduler.finish(slots[i])
+            self.scheduler.finish(self._finished[i])
         return 0

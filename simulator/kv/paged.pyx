@@ -18,12 +18,7 @@ from simulator.kv.base cimport KVCache, blocks_for
 from simulator.kv.cache_log cimport CacheLog
 from simulator.kv.content cimport Content, Cursor
 from simulator.kv.prefix_cache cimport PRIVATE, Block, PrefixCache
-from simulator.kv.returning cimport Returning, ReturningBlocks
-
-
-# The hash of block `index` of a request's private text; never 0, which says: not cached.
-cdef inline uint64_t private_hash(int32_t row, int32_t index) noexcept nogil:
-    return (<uint64_t>(row + 1) << 32) | <uint64_t>index
+from simulator.kv.returning cimport ReturningBlocks, private_hash
 
 
 @cython.final
@@ -125,25 +120,10 @@ cdef class PagedKV(KVCache):
         return min(most, self._content.public_tokens(row) // self.block_size)
 
     cdef int32_t _lookup_private(self, int32_t row, int32_t found, int32_t most) noexcept nogil:
-        cdef int32_t count, i, block
-        cdef Returning* returning = self._returning.get(row)
-        if returning == NULL:
-            return found
-        count = 0
-        for i in range(found, most):
-            self._hits[i] = 0
-        for i in range(returning.count):                # oldest first: of two copies the one inserted first is hit
-            block = returning.blocks[i].block
-            if self._blocks[block].hash == private_hash(row, returning.blocks[i].index):
-                returning.blocks[count] = returning.blocks[i]
-                count += 1
-                if found <= returning.blocks[i].index < most and self._hits[returning.blocks[i].index] == 0:
-                    self._hits[returning.blocks[i].index] = block
-        returning.count = count                         # what was evicted since is gone for good
-        while found < most and self._hits[found] != 0:
-            self._free_hits += self._blocks[self._hits[found]].references == 0
-            found += 1
-        return found
+        cdef int32_t end = self._returning.find(row, found, most, self._blocks, self._hits), i
+        for i in range(found, end):
+            self._free_hits += self._blocks[self._hits[i]].references == 0
+        return end
 
     cdef int _grow_hits(self, int32_t room) except -1 nogil:
         cdef int32_t* hits = <int32_t*>realloc(self._hits, 2 * room * sizeof(int32_t))

@@ -2,10 +2,11 @@
 
 They hold private text, which the prefix cache does not list.
 """
-from libc.stdint cimport int32_t
+from libc.stdint cimport int32_t, uint64_t
 cimport cython
 
 from simulator.core.hash_map cimport HashMap
+from simulator.kv.prefix_cache cimport Block
 
 
 cdef struct LeftBlock:
@@ -20,6 +21,11 @@ cdef struct Returning:          # what one request left behind
     LeftBlock* blocks           # in the order in which they were first cached
 
 
+# The hash of block `index` of a request's private text; never 0, which says: not cached.
+cdef inline uint64_t private_hash(int32_t row, int32_t index) noexcept nogil:
+    return (<uint64_t>(row + 1) << 32) | <uint64_t>index
+
+
 @cython.final
 cdef class ReturningBlocks:
     cdef readonly int32_t size          # requests that left something
@@ -31,6 +37,11 @@ cdef class ReturningBlocks:
 
     # What `row` left behind; NULL if nothing. Valid until the next `keep`.
     cdef Returning* get(self, int32_t row) noexcept nogil
+
+    # Go on from block `found`, to block `most` at the latest, with what is still there: fill in `hits`, [most], and return
+    # the end. What was evicted since is forgotten.
+    cdef int32_t find(self, int32_t row, int32_t found, int32_t most, const Block* blocks,
+                      int32_t* hits) noexcept nogil
 
     # Note blocks begin .. end - 1 of a table that is about to be given up.
     cdef int keep(self, int32_t row, const int32_t* table, int32_t begin, int32_t end) except -1 nogil

@@ -5,6 +5,7 @@ cimport cython
 
 from simulator.core.errors cimport out_of_memory
 from simulator.core.hash_map cimport HashMap
+from simulator.kv.prefix_cache cimport Block
 
 
 # A row mixed as HashMap wants its keys: times 2**64 / golden ratio (Knuth, TAOCP 3, 6.4), without the lowest bits,
@@ -30,6 +31,26 @@ cdef class ReturningBlocks:
     cdef Returning* get(self, int32_t row) noexcept nogil:
         cdef int32_t entry = self._entry_of.get(key_of(row))
         return &self._entries[entry] if entry >= 0 else NULL
+
+    cdef int32_t find(self, int32_t row, int32_t found, int32_t most, const Block* blocks,
+                      int32_t* hits) noexcept nogil:
+        cdef int32_t count = 0, i, block, index
+        cdef Returning* entry = self.get(row)
+        if entry == NULL:
+            return found
+        for i in range(found, most):
+            hits[i] = 0
+        for i in range(entry.count):                    # oldest first: of two copies the one inserted first is hit
+            block, index = entry.blocks[i].block, entry.blocks[i].index
+            if blocks[block].hash == private_hash(row, index):
+                entry.blocks[count] = entry.blocks[i]
+                count += 1
+                if found <= index < most and hits[index] == 0:
+                    hits[index] = block
+        entry.count = count
+        while found < most and hits[found] != 0:
+            found += 1
+        return found
 
     cdef int keep(self, int32_t row, const int32_t* table, int32_t begin, int32_t end) except -1 nogil:
         cdef Returning* entry = self._entry(row)

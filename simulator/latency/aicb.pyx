@@ -275,7 +275,7 @@ cdef class Aicb(LatencyModel):
 
     cdef double batch_ns(self, const BatchShape* shape) noexcept nogil:
         cdef Place place
-        if self._num_slices == 1 and shape.num_chunks == 0 and shape.decode_tokens == shape.num_decodes:   # steady decode
+        if self._num_slices == 1 and shape.num_chunks == 0 and shape.decode_tokens == shape.num_decodes:    # steady
             place = self._decode_place(share_of(shape.num_decodes, self._data_ranks), self._length(shape))
             self._count(shape, place.trust)
             return value(&place, 0, TOTAL)

@@ -24,11 +24,11 @@ cdef class LatencyModel:
     # this.
     cdef double batch_ns(self, const BatchShape* shape) noexcept nogil
 
-    # The same for each pipeline stage, its hand-over to the next one included: fill in `ns`, [num_stages]. Backends that
-    # know better override this; here batch_ns is shared out by layers.
+    # The same for each pipeline stage, its hand-over to the next one included: fill in `ns`, [num_stages]. Backends
+    # that know better override this; here batch_ns is shared out by layers.
     cdef void stages_ns(self, const BatchShape* shape, double* ns) noexcept nogil
 
-    # Divide by layers what all of them take; a hand-over follows each stage but the last, which has `last_ns` of its own.
+    # Divide by layers what all of them take; a hand-over follows each stage but the last, which has its own `last_ns`.
     @cython.final
     cdef inline void spread(self, double layers_ns, double handover_ns, double last_ns, double* ns) noexcept nogil:
         cdef int32_t i
@@ -46,8 +46,8 @@ cdef class LatencyModel:
     cdef inline int64_t iteration_ns(self, const BatchShape* shape) noexcept nogil:
         return self.rounded_ns(self.batch_ns(shape) + self._host_iteration_ns)
 
-    # What it calls with several stages: fill in the time in each, `durations_ns`, [num_stages]. Host time belongs to the
-    # first. The time up to the end of each stage is what is rounded: together they take iteration_ns.
+    # What it calls with several stages: fill in the time in each, `durations_ns`, [num_stages]. Host time belongs to
+    # the first. The time up to the end of each stage is what is rounded: together they take iteration_ns.
     cdef void stage_durations_ns(self, const BatchShape* shape, int64_t* durations_ns) noexcept nogil
 
     @cython.final

@@ -23,9 +23,10 @@ cdef class Router:
     cdef int32_t route(self, int32_t row, int64_t now_ns) except -2 nogil
 
     # What is better known afterwards: the request was sent to `replica`; it is gone from there, whatever became of it;
-    # `replica` may be routed to from now on, or no more.
+    # it moved; `replica` may be routed to from now on, or no more.
     cdef int sent(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil
     cdef int left(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil
+    cdef int moved(self, int32_t row, int32_t before, int32_t after, int64_t now_ns) except -1 nogil
     cdef int opened(self, int32_t replica, int64_t now_ns) except -1 nogil
     cdef int closed(self, int32_t replica, int64_t now_ns) except -1 nogil
 

@@ -61,6 +61,10 @@ cdef class Router:
     cdef int left(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil:
         return 0
 
+    cdef int moved(self, int32_t row, int32_t before, int32_t after, int64_t now_ns) except -1 nogil:
+        self.left(row, before, now_ns)
+        return self.sent(row, after, now_ns)
+
     cdef int opened(self, int32_t replica, int64_t now_ns) except -1 nogil:
         return 0
 

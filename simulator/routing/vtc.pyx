@@ -98,6 +98,9 @@ cdef class Vtc(Router):
     cdef int left(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil:
         return self._use(row, self._output * self.requests[row].output_tokens, now_ns)
 
+    cdef int moved(self, int32_t row, int32_t before, int32_t after, int64_t now_ns) except -1 nogil:
+        return 0                # its tenant has been charged for the prompt, and pays for the output when it is over
+
     cdef int _use(self, int32_t row, double tokens, int64_t now_ns) except -1 nogil:
         cdef int32_t tenant = self.demands[row].tenant
         if tenant >= 0:

@@ -35,6 +35,18 @@ cdef struct Sequence:
     int8_t is_starved           # of a member, where num_starved > 0: it has no turn in the batch scheduled last
 
 
+# Sort slots by admission; few end together.
+cdef inline void sort_by_order(int32_t* slots, int32_t count, const Sequence* sequences) noexcept nogil:
+    cdef int32_t i, j, slot
+    for i in range(1, count):
+        slot = slots[i]
+        j = i
+        while j > 0 and sequences[slots[j - 1]].order > sequences[slot].order:
+            slots[j] = slots[j - 1]
+            j -= 1
+        slots[j] = slot
+
+
 cdef class Scheduler:
     cdef readonly KVCache kv
     cdef readonly WaitingQueue waiting  # created by the policy

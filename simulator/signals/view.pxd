@@ -11,7 +11,7 @@ cdef class View:
     cdef readonly object state_array        # the same as NumPy arrays, records.REPLICA_STATE and REPLICA_ACCOUNT
     cdef readonly object account_array
 
-    # What those who look want, set when they are made. Counts change only when a replica acts; levels change on the way.
+    # What those who look want, set when they are made. Counts change only when a replica acts, levels on the way.
     cdef public bint wants_counts           # waiting, running, loading, preemptions
     cdef public bint wants_levels           # blocks, tokens, iterations
     cdef public bint wants_caches           # `cached_blocks`

@@ -33,7 +33,7 @@ def test_the_documented_policy_runs():
 def test_states_cannot_be_written():
     policy = policy_of(documented(), View(2))
 
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="read-only"):
         policy.accounts["in_flight"] = 1
 
 

@@ -35,7 +35,8 @@ def serve(router, parameters=None, seed=0):
     """Return the request table; prompts differ in length, so that only idle replicas are equally loaded."""
     draws = np.random.default_rng(11)
     prompts = draws.permutation(np.arange(50, 50 + REQUESTS))
-    workload = plain_workload(np.sort(draws.integers(0, 20 * 10**9, REQUESTS)), prompts, draws.integers(1, 60, REQUESTS))
+    arrivals_ns = np.sort(draws.integers(0, 20 * 10**9, REQUESTS))
+    workload = plain_workload(arrivals_ns, prompts, draws.integers(1, 60, REQUESTS))
     recording = record(workload, VllmParameters(max_num_seqs=4), Linear(LinearParameters()), details=False, seed=seed,
                        replicas=REPLICAS, num_gpu_blocks=4000, block_size=16, max_model_len=4096,
                        front=Front(router, parameters))

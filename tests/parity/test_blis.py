@@ -4,8 +4,8 @@ Compared are, of every request that reached a replica, TTFT, E2E latency, mean g
 queue, first scheduling, preemptions, instance and when its last token left the engine; how many did not get through, by
 cause and class; and the aggregate of the run.
 
-Where several replicas are equally good BLIS draws one. Its draws are repeated (support/blis_routers.py): with others the
-mean TTFT of a run of 120 requests can be half as much again, as with any other seed.
+Where several replicas are equally good BLIS draws one. Its draws are repeated (support/blis_routers.py): with others
+the mean TTFT of a run of 120 requests can be half as much again, as with any other seed.
 """
 from fnmatch import fnmatch
 

@@ -41,7 +41,8 @@ def mean_wait_s():
     def run(front):
         recording = record(
             plain_workload(arrivals_ns, prompts, 1), VllmParameters(max_num_seqs=1, max_num_batched_tokens=10_000_000),
-            latency, front=front, details=False, replicas=REPLICAS, num_gpu_blocks=1_000_000, block_size=16, max_model_len=10_000_000)
+            latency, front=front, details=False, replicas=REPLICAS, num_gpu_blocks=1_000_000, block_size=16,
+            max_model_len=10_000_000)
         waits_ns = recording.requests["scheduled_ns"] - recording.requests["arrival_ns"]
         assert (waits_ns >= 0).all()
         return waits_ns.mean() / 1e9
