@@ -6,7 +6,6 @@ import subprocess
 import sys
 import sysconfig
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
@@ -44,11 +43,6 @@ CASES = {       # name: policy, its keys, scorers
 }
 
 
-@dataclass(frozen=True)
-class Context(RoutingContext):
-    scorers: tuple = ()
-
-
 @pytest.fixture(scope="module")
 def loops(tmp_path_factory):
     """Return the module built from routing_loops.pyx, with the flags of a release."""
@@ -83,8 +77,8 @@ def loop_of(loops, workload, num_replicas, policy, keys, scorers):
     view = View(num_replicas)
     view.state_array["num_blocks"], view.state_array["block_size"] = 27_000, BLOCK_SIZE
     chosen = [(registry.load("scorer", name), weight) for name, weight in scorers]
-    context = Context(view=view, workload=workload, content=Content(workload), block_size=BLOCK_SIZE,
-                      scorers=tuple((kind, weight, kind.Parameters()) for kind, weight in chosen))
+    context = RoutingContext(view=view, workload=workload, content=Content(workload), block_size=BLOCK_SIZE,
+                             scorers=tuple((kind, weight, kind.Parameters()) for kind, weight in chosen))
     kind = registry.load("router", policy)
     return loops.GatewayLoop(kind(kind.Parameters(**keys), context), workload, 8 * num_replicas)
 

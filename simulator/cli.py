@@ -87,10 +87,10 @@ def _validate(options: argparse.Namespace) -> int:
     from simulator.config.load import load_experiment, resolved_toml
     experiment = load_experiment(options.experiment, options.overrides, "--set")
     from simulator.assemble import build, prepare, survey  # NumPy and the engine: after the file is known to be good
-    from simulator.results.memory import MemoryRecorder
+    from simulator.results.memory import NO_SINK
     with faults_of(options.experiment):
         workload = prepare(experiment)
-        build(experiment, workload, MemoryRecorder(experiment.output, len(workload)))   # policies read their files
+        build(experiment, workload, NO_SINK)    # policies read their files
     for pool in experiment.all_pools():
         site, prefix = survey(pool), f"pools.{pool.name}." if experiment.pools else ""
         for key in ("max_model_len", "num_gpu_blocks"):     # comments: they are no part of the experiment

@@ -12,6 +12,7 @@ import tomli
 import simulator
 from simulator import cli, registry
 from simulator.config.load import load_experiment
+from simulator.domain import records
 from simulator.errors import InputErrors
 from simulator.study.compare import measure, prepare
 from simulator.study.compare_file import read_comparison
@@ -156,6 +157,21 @@ def test_made_up_data_is_what_the_script_beside_it_writes(tmp_path):
 def test_policy_does_what_its_file_says(config, worse):
     path = CONFIGS / f"{config}.toml"
     assert p99_ttft_ms(path, {}) < 0.9 * p99_ttft_ms(path, worse)
+
+
+def test_a_busy_tenant_queues_by_itself():
+    vtc, turns = (simulator.run(CONFIGS / "fairness.toml", overrides).summary["by_tenant"]
+                  for overrides in ({}, {"cluster.routing": {"policy": "round_robin"}}))
+    for tenant in ("birch", "cedar"):
+        assert vtc[tenant]["ttft_ms"]["mean"] < 0.9 * turns[tenant]["ttft_ms"]["mean"]
+    assert vtc["acme"]["ttft_ms"]["mean"] > turns["acme"]["ttft_ms"]["mean"]
+
+
+def test_a_node_that_fails_takes_two_replicas_along():
+    result = simulator.run(CONFIGS / "failures.toml", {"workload.num_requests": 2500})
+    cut_off = result.lifecycle[result.lifecycle["state"] == records.STAGE_NAMES.index("cut_off")]
+    assert set(cut_off["replica"].tolist()) == {0, 1}
+    assert result.summary["retries"] > 0
 
 
 def test_router_and_scorers_of_the_readme_run(tmp_path):

@@ -25,8 +25,13 @@ def check_all(sections: Mapping[str, Any], missing: object, fault: Callable[[Pat
     for i, pool in enumerate(pools):
         fields = {name: getattr(pool, name) for name in pool.__struct_fields__}
         _check(fields, missing, lambda path, message, i=i: fault(("pools", i, *path), message))
-    for path, message in _names(pools):
+    scaling = sections["autoscaling"]
+    most = getattr(scaling, "max_replicas", None)           # None also if there is no such table, or none that was read
+    for path, message in _names(pools, most):
         fault(path, message)
+    if most is not None and sections["topology"] is not missing:
+        for path, message in _bounds(scaling, pools, sections["topology"]):
+            fault(path, message)
     if sections["failures"] is not missing:
         for path, message in _failed_pools(sections["failures"], pools):
             fault(path, message)
@@ -40,18 +45,33 @@ def _check(sections: Mapping[str, Any], missing: object, fault: Callable[[Path, 
                 fault(path, message)
 
 
-def _names(pools) -> Iterator[Fault]:
+def _names(pools, most_of_all) -> Iterator[Fault]:
     names = [pool.name for pool in pools]
     for i, name in enumerate(names):
         if name in names[:i]:
             yield ("pools", i, "name"), f'two pools are named "{name}"'
     for i, pool in enumerate(pools):
-        most, replicas = pool.max_replicas, pool.topology.replicas if pool.replicas is None else pool.replicas
+        most, replicas = pool.max_replicas, _at_start(pool)
         if most is not None and most < replicas:
             yield ("pools", i, "max_replicas"), f"expected at least replicas = {replicas}, found {most}"
-        if not any(each.replicas != 0 or each.max_replicas for each in pools if each.serves == pool.serves):
+        if not (most_of_all or any(each.replicas != 0 or each.max_replicas
+                                   for each in pools if each.serves == pool.serves)):
             yield ("pools", i, "replicas"), (
                 "expected at least 1 here, or max_replicas, or in a pool that serves the same")
+
+
+def _bounds(scaling, pools, topology) -> Iterator[Fault]:
+    path, most = ("autoscaling", "max_replicas"), scaling.max_replicas
+    replicas = max((_at_start(pool) for pool in pools if pool.max_replicas is None), default=0) if pools else (
+        topology.replicas)
+    if most < scaling.min_replicas:
+        yield path, f"expected at least min_replicas = {scaling.min_replicas}, found {most}"
+    if most < replicas:
+        yield path, f"expected at least {replicas}, the replicas at time 0, found {most}"
+
+
+def _at_start(pool) -> int:
+    return pool.topology.replicas if pool.replicas is None else pool.replicas
 
 
 def _failed_pools(failures, pools) -> Iterator[Fault]:

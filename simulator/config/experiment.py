@@ -222,14 +222,14 @@ class Fitness(Section, kw_only=True):
     Source: BLIS (inference-sim, sim/cluster/metrics.go).
     """
 
-    p99_ttft: Weight = 0.0
-    p50_ttft: Weight = 0.0
-    mean_ttft: Weight = 0.0
-    p99_e2e: Weight = 0.0
-    p50_e2e: Weight = 0.0
-    mean_e2e: Weight = 0.0
-    throughput: Weight = 0.0
-    tokens_per_sec: Weight = 0.0
+    p99_ttft: Annotated[Weight, Meta(description="99th percentile of the time to first token")] = 0.0
+    p50_ttft: Annotated[Weight, Meta(description="median time to first token")] = 0.0
+    mean_ttft: Annotated[Weight, Meta(description="mean time to first token")] = 0.0
+    p99_e2e: Annotated[Weight, Meta(description="99th percentile of the end-to-end latency")] = 0.0
+    p50_e2e: Annotated[Weight, Meta(description="median end-to-end latency")] = 0.0
+    mean_e2e: Annotated[Weight, Meta(description="mean end-to-end latency")] = 0.0
+    throughput: Annotated[Weight, Meta(description="completed requests per second")] = 0.0
+    tokens_per_sec: Annotated[Weight, Meta(description="output tokens per second")] = 0.0
 
 
 class Experiment(Section, kw_only=True):

@@ -41,10 +41,11 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     mttr_shape: Annotated[Shape, Meta(description="of weibull")] = 1.0
     slow_factor: Annotated[float, Meta(gt=0, le=1e6, description=(
         "slow: iterations take so many times as long, host time included"))] = 2.0
-    on_failure: Annotated[Literal["retry", "restart", "lost"], Meta(description=(
+    on_failure: Annotated[Literal["retry", "restart", "lost", "migrate"], Meta(description=(
         "what becomes of its requests once the gateway knows: they go elsewhere, where prompt and tokens so far are "
-        "computed again; they begin again, what was streamed is void and time to first token runs on; they are dropped"
-    ))] = "retry"
+        "computed again; they begin again, what was streamed is void and time to first token runs on; they are "
+        "dropped; slow alone, where it closes the replica too: they move as [cluster.rescheduling] says, and stay if "
+        "they cannot. A slow replica keeps its requests otherwise"))] = "retry"
     max_retries: Annotated[int, Meta(ge=0, le=2**31 - 1, description=(
         "a request that was sent elsewhere so often is dropped the next time"))] = 3
     name: Annotated[Annotated[str, Meta(min_length=1)] | None, Meta(description=(
@@ -55,6 +56,9 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             raise ValueError("give either at_s or mtbf_s")
         if self.duration_s is not None and self.mttr_s is not None:
             raise ValueError("give duration_s or mttr_s, not both")
+        if self.on_failure == "migrate" and self.kind != "slow":
+            raise ValueError('on_failure = "migrate" takes kind = "slow": no KV can be fetched from a replica that '
+                             "has stopped or lost its link")
         if self.target == "pool" and (self.pool is None or self.which != "any"):
             raise ValueError('target = "pool" takes the name of the pool as pool, and no which')
 

@@ -20,7 +20,9 @@ class Run:
     journeys : structured array (requests,), `records.JOURNEY`; None: requests went to their replicas at once.
     latency : where the durations of iterations came from, as the latency backend says; {} if it says nothing.
     incidents : what happened to replicas, in order of time, as (time_ns, replica, kind, text): "failure", "recovery",
-        "migration", ...; replica -1: to none in particular. For the Chrome trace.
+        ...; replica -1: to none in particular. For the Chrome trace.
+    moves : requests that moved between replicas, in the order in which they came, as (row, source, destination,
+        began_ns, ended_ns). For the Chrome trace.
     lifecycle : structured array (changes,), `records.LIFECYCLE`, how replicas came, went, failed and recovered, in
         order of time; None: all were up all the time.
     decisions : what the decisions of the routers amount to; None: they were not written down.
@@ -35,6 +37,7 @@ class Run:
     journeys: np.ndarray | None = None
     latency: dict = field(default_factory=dict)
     incidents: list[tuple[int, int, str, str]] = field(default_factory=list)
+    moves: list[tuple[int, int, int, int, int]] = field(default_factory=list)
     lifecycle: np.ndarray | None = None
     decisions: dict | None = None
     diagnosis: list[str] = field(default_factory=list)

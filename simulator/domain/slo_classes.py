@@ -29,11 +29,6 @@ class SloClass(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         "time per output token after the first; default: that of [slo]"))] = None
     e2el_ms: Annotated[BoundMs | None, Meta(description="end-to-end latency; default: that of [slo]")] = None
 
-    @property
-    def is_sheddable(self) -> bool:
-        """Whether its requests may be given up for more urgent ones."""
-        return priority_of(self) < 0
-
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     """Service level objectives of a request; None: not asked for."""

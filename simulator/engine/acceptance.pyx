@@ -7,12 +7,7 @@ from libc.stdint cimport int32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 cimport cython
 
-
-cdef inline uint64_t mix(uint64_t x) noexcept nogil:
-    """Mix all bits: the finalizer of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014)."""
-    x = (x ^ (x >> 30)) * <uint64_t>0xBF58476D1CE4E5B9
-    x = (x ^ (x >> 27)) * <uint64_t>0x94D049BB133111EB
-    return x ^ (x >> 31)
+from simulator.core.draws cimport mix
 
 
 @cython.final

@@ -35,8 +35,9 @@ cdef class Cluster:
     cdef int64_t _horizon_ns            # nothing after this instant happens; NEVER_NS - 1: no horizon
     cdef int64_t _output_ns             # [latency.host] output_token_us: a client sees a token that much later; 0 where
                                         # it accumulates
-    cdef int64_t _last_event_ns         # arrival or time-out
+    cdef int64_t _last_event_ns         # arrival, time-out or other loss of a request
     cdef int64_t _quiet_since_ns        # nothing but ticks happened since then
+    cdef int64_t _idle_since_ns         # the same, failures and repairs aside
     cdef int64_t _next_poll             # recorder.iterations at which the monitor is asked again
     cdef bint _stopped                  # by the monitor, a livelock or an exception
 

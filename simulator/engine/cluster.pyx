@@ -32,6 +32,7 @@ cdef enum:
     POLL_ITERATIONS = 1 << 16           # a few milliseconds of work
     SLICE_ARRIVALS = 1024               # per replica, of arrivals served at once
     PATIENCE_NS = 600000000000          # of ticks alone, while requests wait at a gateway that lets nobody pass
+    RESTLESS_PATIENCE_NS = 60000000000000       # of ticks, failures and repairs alone, while requests wait
     FIRST_SLICE_NS = 1000000000         # of simulated time while draining; then fitted to POLL_ITERATIONS
 
 
@@ -145,7 +146,7 @@ cdef class Cluster:
     # ---- the loop
 
     cdef int _loop(self) except -1 nogil:
-        cdef int64_t arrival_ns, event_ns, now_ns, reached_ns
+        cdef int64_t arrival_ns, event_ns, now_ns, reached_ns, num_finished
         cdef const Event* top
         cdef bint is_event
         while not self._stopped:
@@ -166,13 +167,16 @@ cdef class Cluster:
             if now_ns > self._horizon_ns or now_ns == NEVER_NS:
                 break
             is_event = event_ns < arrival_ns or (event_ns == arrival_ns and top.kind < ARRIVAL)
-            if is_event and self.fleet.num_ticks > 0 and self.fleet.is_quiet() and self._is_over(now_ns):
+            if is_event and self.fleet.num_ticks > 0 and self._is_over(now_ns):
                 break
             self.clock_ns = now_ns
+            num_finished = self._recorder.finished
             if is_event:
                 self._pop()
             else:
                 self._arrive(now_ns)
+            if self._recorder.finished > num_finished:
+                self._last_event_ns = now_ns
             if self.fleet.departures.any():
                 self._hear_of_departures(now_ns)
             if self._recorder.iterations >= self._next_poll:
@@ -194,9 +198,22 @@ cdef class Cluster:
         return 0
 
     cdef bint _is_over(self, int64_t now_ns) noexcept nogil:
-        """Say whether only ticks are left, and nobody who hears them will act on one."""
-        if self._recorder.finished == self._num_requests:
-            return True
+        """Say whether nothing is left that matters.
+
+        Without a horizon that is so when no request and no iteration is left: repairs and replicas that start could go
+        on for ever. Else when only ticks are left, and nobody who hears them will act on one; or when failures and
+        repairs follow each other for very long without letting a request pass.
+        """
+        cdef bint is_done = self._recorder.finished == self._num_requests, is_quiet = self.fleet.is_quiet()
+        if self.fleet.next_arrival_ns < NEVER_NS or self.fleet.wakes.top_time() < NEVER_NS:
+            self._idle_since_ns = now_ns
+            return False
+        if is_done:
+            return is_quiet or self._horizon_ns == NEVER_NS - 1
+        if self._idle_since_ns < self._last_event_ns:
+            self._idle_since_ns = now_ns
+        if not is_quiet:
+            return now_ns - self._idle_since_ns > <int64_t>RESTLESS_PATIENCE_NS
         if self._quiet_since_ns < self._last_event_ns:
             self._quiet_since_ns = now_ns
         return now_ns - self._quiet_since_ns > <int64_t>PATIENCE_NS
@@ -350,7 +367,7 @@ cdef class Cluster:
     # ---- what came of it
 
     def _end_of_time(self):
-        """Return how far the clock came: to a stop, the horizon, or the last request."""
+        """Return how far the clock came: to a stop, the horizon, or the end of the last request and iteration."""
         requests = self.workload.requests
         if self._stopped:
             return self.clock_ns
@@ -358,7 +375,8 @@ cdef class Cluster:
             return self._horizon_ns
         if not len(requests):
             return 0
-        return max(self._last_event_ns, int(requests["completed_ns"].max()))
+        return max(self._last_event_ns, int(requests["completed_ns"].max()),
+                   *((<Replica>replica)._pipeline.last_end_ns for replica in self.replicas))
 
     def _replica_table(self):
         cdef ReplicaRow[::1] rows

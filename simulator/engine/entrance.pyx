@@ -187,8 +187,8 @@ cdef class Entrance:
         return 0
 
     cdef int recall(self, int32_t row, int64_t now_ns) except -1 nogil:
-        if self._fleet.requests[row].status >= COMPLETED:
-            return 0
+        if self._fleet.requests[row].status >= COMPLETED or self._fleet.requests[row].replica < 0:
+            return 0                                        # its replica failed at this instant: it is back already
         if self.queue.recalls_queued_only and self._fleet.requests[row].enqueued_ns < 0:
             return 0
         if self._fleet.journeys != NULL:

@@ -33,7 +33,8 @@ cdef int resume(Replica replica, int64_t since_ns, int64_t now_ns) except -1 nog
     for i in range(pipeline.num_in_flight):
         put_off(&pipeline.batches[(pipeline.first + i) % pipeline.depth], since_ns, pause_ns, i == 0)
     if pipeline.num_in_flight > 0:
-        replica.row.busy_ns -= pause_ns         # it will be counted with the oldest batch
+        if not replica.scheduler.ends_at_start:
+            replica.row.busy_ns -= pause_ns     # it will be counted with the oldest batch
         put_off_starved(replica.scheduler, oldest(pipeline), pause_ns)
         replica.wake_ns = oldest(pipeline).end_ns
     elif replica.scheduler.waiting.size + replica.scheduler._running.size > 0:

@@ -24,7 +24,7 @@ cdef enum LifecycleCause:       # the names are records.LIFECYCLE_CAUSES
     START = 0                   # so it was at time 0
     SCALING = 1                 # the autoscaler wanted it
     FAILURE = 2                 # something failed
-    DETECTION = 3               # the gateway knows that it does not answer
+    DETECTION = 3               # the gateway knows that it does not answer, or is slow
     RECOVERY = 4                # something is repaired
     REOPENING = 5               # the gateway sends requests there again
 
@@ -39,6 +39,7 @@ cdef class Place:               # of a replica
     cdef readonly int32_t unit
     cdef public int stage               # ReplicaStage
     cdef public bint is_shunned         # the gateway knows that it does not answer
+    cdef public int num_slow            # failures that make it slow, and for which the gateway avoids it
     cdef public list faults             # domain.failures.Failure that it suffers from
     cdef public object outage           # its last outages.Outage; None: it had none
     cdef readonly LatencyModel latency  # its own, of a healthy replica

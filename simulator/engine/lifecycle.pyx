@@ -51,7 +51,7 @@ cdef class Place:
     @property
     def is_open(self):
         """Whether it may get requests, as far as the gateway knows."""
-        return self.stage == UP and not self.is_shunned
+        return self.stage == UP and not self.is_shunned and self.num_slow == 0
 
     @property
     def is_starting(self):

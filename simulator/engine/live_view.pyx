@@ -5,7 +5,6 @@ result is cached would; at first all states are empty, taken at time 0.
 """
 from libc.stdint cimport int8_t, int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
-from libc.string cimport memcpy, memset
 cimport cython
 
 from simulator.core.clock cimport NEVER_NS
@@ -14,7 +13,8 @@ from simulator.domain.request cimport Request
 from simulator.engine.observation cimport observe
 from simulator.engine.replica cimport Replica
 from simulator.kv.cache_log cimport CacheChange, CacheLog
-from simulator.kv.content cimport Content, Cursor
+from simulator.kv.content cimport Content
+from simulator.kv.prompt_hashes cimport read_hashes
 from simulator.signals.holder_sets cimport HolderSets
 from simulator.signals.view cimport View
 
@@ -127,6 +127,8 @@ cdef class LiveView(View):
             (<Replica>self._replicas[i]).keep_up(now_ns)
             if self._log[i] == NULL or (<CacheLog>self._log[i]).size == 0:
                 continue
+            if (<CacheLog>self._log[i]).has_lost_some:
+                return out_of_memory()
             self._matched_row = -1
             for j in range((<CacheLog>self._log[i]).size):
                 change = &(<CacheLog>self._log[i]).changes[j]
@@ -140,24 +142,13 @@ cdef class LiveView(View):
     cdef int _match(self, int32_t row) except -1 nogil:
         cdef int32_t num_blocks = min(
             self._requests[row].prompt_tokens, self._content.public_tokens(row)) // self._block_size
-        cdef int32_t known = 0, i
-        cdef const uint64_t* first
         cdef uint64_t* hashes
-        cdef Cursor cursor
         if num_blocks > self._room:
             hashes = <uint64_t*>realloc(self._hashes, 2 * num_blocks * sizeof(uint64_t))
             if hashes == NULL:
                 return out_of_memory()
             self._hashes, self._room = hashes, 2 * num_blocks
-        memset(&cursor, 0, sizeof(Cursor))
-        if num_blocks > 0:
-            first = self._content.first_hashes(row, self._block_size, &known)
-            known = min(known, num_blocks)
-            if known > 0:
-                memcpy(self._hashes, first, known * sizeof(uint64_t))
-                cursor = self._content.behind(row, self._block_size, self._hashes, known)
-        for i in range(known, num_blocks):
-            self._hashes[i] = self._content.advance(row, self._block_size, &cursor)
+        read_hashes(self._content, row, self._block_size, num_blocks, self._hashes)
         self._holders.match(self._hashes, num_blocks, self._matched)
         self._matched_row = row
         return 0

@@ -30,6 +30,7 @@ cdef class Transit:             # a request on its way
     cdef int64_t ticket         # of the event that it waits for; 0: none
     cdef int64_t due_ns         # LEAVING, DRAINING: when the iteration ends
     cdef int64_t stopped_ns     # since when it stands still; -1: it does not
+    cdef int64_t began_ns       # when the move began
 
 
 @cython.final
@@ -38,6 +39,7 @@ cdef class Mover:
     cdef readonly int32_t num_transits
     cdef readonly list watchers         # called with (replica, now_ns) when a request has moved off it
     cdef readonly dict counts           # how moves ended: moved, aborted, refused
+    cdef readonly list moves            # those that came to their end, as Run.moves has them
     cdef Fleet _fleet
     cdef list _replicas         # Replica
     cdef list _entrances        # Entrance

@@ -42,7 +42,7 @@ cdef class Mover:
         cdef Entrance entrance
         self._fleet, self._entrances, self._plan = fleet, list(entrances), plan
         self._replicas = fleet.replicas
-        self.transits, self._tickets, self._carried, self.watchers = {}, {}, {}, []
+        self.transits, self._tickets, self._carried, self.watchers, self.moves = {}, {}, {}, [], []
         self._link_end_ns = NEVER_NS
         self.counts = dict.fromkeys(("moved", "aborted", "refused"), 0)
         self._ports = [None] * fleet.num_replicas
@@ -95,7 +95,7 @@ cdef class Mover:
             return False
         transit = Transit()
         transit.row, transit.slot, transit.source, transit.destination = row, slot, source, destination
-        transit.place = transit.stopped_ns = -1
+        transit.place, transit.stopped_ns, transit.began_ns = -1, -1, now_ns
         self.transits[row] = transit
         self.num_transits += 1
         if slot < 0:
@@ -360,5 +360,6 @@ cdef class Mover:
         if transit.stopped_ns >= 0 and self._fleet.journeys != NULL:
             self._fleet.journeys[transit.row].downtime_ns += now_ns - transit.stopped_ns
         if outcome == "moved":
+            self.moves.append((transit.row, transit.source, transit.destination, transit.began_ns, now_ns))
             for watch in self.watchers:
                 watch(transit.source, now_ns)

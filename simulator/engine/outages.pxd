@@ -15,6 +15,7 @@ cdef class Outages:
     cdef Lifecycle _lifecycle
     cdef object _health         # domain.failures.Health
     cdef list _sources          # Source
+    cdef dict _slow             # (replica, id of a Failure) -> its Outage, where requests move off slow replicas
     cdef RowList _rows          # taken off a replica, until all are seen to
 
     # Take the requests off a replica that stands still: send them elsewhere, or drop them.

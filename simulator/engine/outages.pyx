@@ -2,7 +2,8 @@
 
 A replica that stops or loses its link stands still. Its requests, and those that are still sent there, stay until the
 gateway knows; then it is closed and they are retried, restarted or lost. If it answers again before, one that lost its
-link goes on as if nothing had been, and one that had stopped gives its requests up at that instant.
+link goes on as if nothing had been, and one that had stopped gives its requests up at that instant. A slow replica
+serves on; if the failure says so, it is closed when the gateway knows, and its requests move elsewhere.
 """
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free
@@ -15,7 +16,7 @@ from simulator.engine.agenda cimport Agenda
 from simulator.engine.evacuation cimport cut, evacuate, halt, resume
 from simulator.engine.events cimport ENQUEUE, LIFECYCLE, OUTAGE, REPLICAS
 from simulator.engine.fleet cimport Fleet
-from simulator.engine.lifecycle cimport DETECTION, FAILURE, RECOVERY, REOPENING, Lifecycle, Place
+from simulator.engine.lifecycle cimport DETECTION, DRAINING, FAILURE, RECOVERY, REOPENING, Lifecycle, Place
 
 import math
 from dataclasses import dataclass
@@ -43,7 +44,7 @@ class Source:
 
 @dataclass
 class Outage:
-    """Why a replica stands still; `failure` decides what becomes of its requests."""
+    """Why a replica stands still or is slow; `failure`: what becomes of its requests."""
 
     since_ns: int
     failure: Any
@@ -65,6 +66,10 @@ cdef class Outages:
 
     def __init__(self, Fleet fleet, Agenda agenda, Lifecycle lifecycle, failures, health, pools, seed):
         self._fleet, self._agenda, self._lifecycle, self._health = fleet, agenda, lifecycle, health
+        self._slow = {}
+        for number, failure in enumerate(failures):
+            if failure.on_failure == "migrate" and fleet.mover is None:
+                raise InputErrors([KeyFault(f'failures[{number}].on_failure: "migrate" needs [cluster.rescheduling]')])
         self._sources = [source for number, failure in enumerate(failures)
                          for source in _sources(number, failure, lifecycle.places, pools, RandomStreams(seed))]
 
@@ -105,6 +110,10 @@ cdef class Outages:
         place.faults.append(failure)
         if failure.kind == "slow":
             self._set_pace(place, now_ns)
+            if failure.on_failure == "migrate":
+                outage = self._slow[place.index, id(failure)] = Outage(now_ns, failure)
+                self._agenda.at(self._health.noticed_ns(now_ns, self._health.detection_delay_s), LIFECYCLE,
+                                partial(self._avoid, place, outage))
         else:
             if not place.stands_still:
                 halt(place.replica, now_ns)
@@ -121,6 +130,8 @@ cdef class Outages:
         self._lifecycle.note(place, now_ns, RECOVERY)
         if failure.kind == "slow":
             self._set_pace(place, now_ns)
+            if failure.on_failure == "migrate":
+                self._well_again(place, self._slow.pop((place.index, id(failure))), now_ns)
         elif all(fault.kind == "slow" for fault in place.faults):
             self._go_on(place, place.outage, now_ns)
 
@@ -166,6 +177,30 @@ cdef class Outages:
         cut(place.replica, now_ns)
         place.replica._latency = place.latency if factor == 1.0 else Slowed(place.latency, factor)
         self._fleet.touched(place.replica.index)
+
+    # ---- a slow replica whose requests move elsewhere
+
+    def _avoid(self, Place place, outage, now_ns):
+        if not outage.is_over:
+            outage.is_noticed = True
+            place.num_slow += 1
+            self._lifecycle.note(place, now_ns, DETECTION)
+            self._lifecycle.review(place, now_ns)
+            self._fleet.mover.evacuate_by_migration(place.index, now_ns)
+
+    def _well_again(self, Place place, outage, now_ns):
+        outage.is_over = True
+        if outage.is_noticed:
+            open_ns = self._health.noticed_ns(now_ns, self._health.reopening_delay_s)
+            self._agenda.at(open_ns, LIFECYCLE, partial(self._trust, place))
+
+    def _trust(self, Place place, now_ns):
+        place.num_slow -= 1
+        if place.num_slow == 0:
+            if place.stage != DRAINING:
+                self._fleet.mover.leave_alone(place.index)
+            self._lifecycle.note(place, now_ns, REOPENING)
+            self._lifecycle.review(place, now_ns)
 
     # ---- its requests
 
@@ -229,7 +264,7 @@ def _hit(source):
 
 def _sources(number, failure, places, pools, streams):
     """Return where a failure comes from: one source, or one for each node, replica, ... if it hits each on its own."""
-    chosen = [place for place in places if failure.pool in (None, pools[place.pool])]
+    chosen = [place for place in places if failure.pool is None or failure.pool == pools[place.pool]]
     groups = {}
     for place in chosen:
         key = {"replica": place.index, "node": place.node, "unit": place.unit, "pool": place.pool}[failure.target]

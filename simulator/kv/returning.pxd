@@ -38,7 +38,7 @@ cdef class ReturningBlocks:
     # What `row` left behind; NULL if nothing. Valid until the next `keep`.
     cdef Returning* get(self, int32_t row) noexcept nogil
 
-    # Go on from block `found`, to block `most` at the latest, with what is still there: fill in `hits`, [most], and return
+    # Go on from block `found`, to block `most` at the latest, with what is still there: fill in `hits`, [most]; return
     # the end. What was evicted since is forgotten.
     cdef int32_t find(self, int32_t row, int32_t found, int32_t most, const Block* blocks,
                       int32_t* hits) noexcept nogil

@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
+from simulator.core.draws cimport mix
 from simulator.core.hash_map cimport HashMap
 from simulator.latency.collective cimport (
     ALL_REDUCE, ALL_TO_ALL, SEND_RECV, CollectiveGroup, CollectiveKind)
@@ -51,13 +52,6 @@ class FlowParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     seed: Annotated[int, Meta(ge=0, description="of the choice among equal paths; 0: as NS-3 chooses")] = 0
     sizes_per_octave: Annotated[int, Meta(ge=0, le=1024, description=(
         "sizes simulated between one and its double, others interpolated; 0: each size is simulated"))] = 0
-
-
-cdef inline uint64_t mixed(uint64_t x) noexcept nogil:
-    """Mix the bits of a key (SplitMix64, Steele et al. 2014)."""
-    x = (x ^ x >> 30) * <uint64_t>0xbf58476d1ce4e5b9
-    x = (x ^ x >> 27) * <uint64_t>0x94d049bb133111eb
-    return x ^ x >> 31
 
 
 cdef packed struct Timing:
@@ -130,7 +124,7 @@ cdef class Flow(RememberingCollective):
         cdef uint64_t key
         cdef int32_t i
         memcpy(&key, &num_bytes, sizeof(key))
-        key = mixed(key + <uint64_t>column * <uint64_t>0x9e3779b97f4a7c15)
+        key = mix(key + <uint64_t>column * <uint64_t>0x9e3779b97f4a7c15)
         i = self._index.get(key)
         if i >= 0 and self._timings[i].num_bytes == num_bytes and self._timings[i].column == column:
             return self._timings[i].ns

@@ -16,7 +16,7 @@ import numpy as np
 from simulator.domain import records
 from simulator.domain.run import Run
 from simulator.results import tables
-from simulator.results.gateway_trace import GATEWAY, gateway_events, incident_events
+from simulator.results.gateway_trace import GATEWAY, gateway_events, incident_events, move_events
 from simulator.results.journeys import journeys_of
 from simulator.results.uptime import incidents_of
 
@@ -67,7 +67,7 @@ class ChromeTrace:
         return begin_ns
 
     def finish(self, run: Run) -> None:
-        """Append requests, incidents and names, and end the file.
+        """Append requests, incidents, moves and names, and end the file.
 
         The spans of unfinished requests end where the clock stopped.
         """
@@ -81,6 +81,7 @@ class ChromeTrace:
             if journeys is not None:
                 self._write(gateway_events(run, journeys, part))
         self._write(incident_events(incidents_of(run)))
+        self._write(move_events(run))
         outside = "" if (requests["replica"] >= 0).all() else "not routed"
         self._write(self._names(len(run.replicas), outside if journeys is None else "gateway"))
         self._file.write("\n]}\n")

@@ -89,7 +89,7 @@ def replica_shares(run: Run, pools: tuple[PoolFacts, ...]) -> list[dict]:
     shares = []
     for replica, (total_wait_ns, peak) in enumerate(_queues(run)):
         up, busy = int(up_ns[replica]), int(run.replicas["busy_ns"][replica])
-        share = {"up_s": up / 1e9, "utilisation": busy / up if up else 0.0,
+        share = {"up_s": up / 1e9, "utilisation": _utilisation(busy, up),
                  "mean_waiting": total_wait_ns / up if up else 0.0, "peak_waiting": peak}
         if pool_of:
             pool = pool_of[replica]
@@ -108,9 +108,14 @@ def by_pool(run: Run, pools: tuple[PoolFacts, ...]) -> dict[str, dict]:
         busy = int(rows["busy_ns"].sum())
         parts[pool.name] = {
             "replicas": pool.num_replicas, **{name: int(rows[name].sum()) for name in ("requests", "completed")},
-            "up_s": up / 1e9, "utilisation": busy / up if up else 0.0,
+            "up_s": up / 1e9, "utilisation": _utilisation(busy, up),
             "cost_per_hour": pool.cost_per_hour, "cost": pool.cost_per_hour * paid / NS_PER_HOUR}
     return parts
+
+
+def _utilisation(busy_ns: int, up_ns: int) -> float:
+    """Return the share of its time that a replica was busy; one that goes may still end an iteration for nobody."""
+    return min(busy_ns / up_ns, 1.0) if up_ns else 0.0
 
 
 def _queues(run: Run) -> list[tuple[int, int]]:

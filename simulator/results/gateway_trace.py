@@ -2,7 +2,8 @@
 
 The gateway is a process of its own. A request that waits there is an async span until it is sent to a replica; then it
 is a slice of no length from which a flow arrow leads to the next iteration of that replica. Those that are not served
-are instants with their cause, at the last moment known of them. Incidents are instants of the replica.
+are instants with their cause, at the last moment known of them. Incidents are instants of the replica. A request that
+moves is a slice of no length on each of the two replicas, when the move begins and when it is there, and a flow arrow.
 """
 import json
 from collections.abc import Iterable
@@ -21,6 +22,10 @@ _ARROW = ('{"ph":"X","cat":"route","name":%s,"pid":-1,"tid":0,"ts":%d.%03d,"dur"
           '{"ph":"f","cat":"route","name":"route","id":%d,"pid":%d,"tid":0,"ts":%d.%03d}')
 _INSTANT = ('{"ph":"n","cat":"gateway","name":%s,"id":%d,"pid":-1,"tid":0,"ts":%d.%03d,'
             '"args":{"status":"%s","cause":"%s"}}')
+_MOVE = ('{"ph":"X","cat":"migration","name":%s,"pid":%d,"tid":0,"ts":%d.%03d,"dur":0.000,"args":{"to":%d}},\n'
+         '{"ph":"s","cat":"migration","name":"migration","id":%d,"pid":%d,"tid":0,"ts":%d.%03d},\n'
+         '{"ph":"X","cat":"migration","name":%s,"pid":%d,"tid":0,"ts":%d.%03d,"dur":0.000,"args":{"from":%d}},\n'
+         '{"ph":"f","bp":"e","cat":"migration","name":"migration","id":%d,"pid":%d,"tid":0,"ts":%d.%03d}')
 _INCIDENT = '{"ph":"i","cat":%s,"name":%s,"pid":%d,"tid":0,"ts":%d.%03d,"s":"p"}'
 
 _TIMES = ("arrival_ns", "enqueued_ns", "scheduled_ns", "first_token_ns", "completed_ns")
@@ -70,3 +75,12 @@ def incident_events(incidents: Iterable[tuple[int, int, str, str]]) -> Iterable[
     """Yield the instants of `Run.incidents`."""
     for time_ns, replica, kind, text in incidents:
         yield _INCIDENT % (json.dumps(kind), json.dumps(text), replica, *divmod(time_ns, 1000))
+
+
+def move_events(run: Run) -> Iterable[str]:
+    """Yield the slices and arrows of `Run.moves`."""
+    for number, (row, source, destination, began_ns, ended_ns) in enumerate(run.moves):
+        name = json.dumps(f"request {run.workload.request_ids[row]}")
+        began, ended = divmod(began_ns, 1000), divmod(ended_ns, 1000)
+        yield _MOVE % (name, source, *began, destination, number, source, *began,
+                       name, destination, *ended, source, number, destination, *ended)

@@ -1,4 +1,6 @@
 """Keep the tables of a run in memory, for a caller who wants nothing written."""
+from types import SimpleNamespace
+
 import numpy as np
 
 from simulator.domain.run import Run
@@ -110,3 +112,7 @@ def _asked_for(table, key: str):
     if table is None:
         raise LookupError(f"there is no such table: {tables.why_absent(key)}")
     return table
+
+
+# For a cluster that is built and not run.
+NO_SINK = SimpleNamespace(wants_iterations=False, wants_tokens=False, wants_samples=False, wants_decisions=False)

@@ -5,14 +5,13 @@ llm-d's approximate prefix scorer.
 """
 from libc.stdint cimport int32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
-from libc.string cimport memcpy
 
 from simulator.core.draws cimport mix
 from simulator.core.errors cimport out_of_memory
 from simulator.core.hash_map cimport HashMap
 from simulator.core.index_list cimport NONE, IndexLinks, IndexList, Link, new_list
 from simulator.domain.request cimport Request
-from simulator.kv.content cimport Cursor
+from simulator.kv.prompt_hashes cimport read_hashes
 from simulator.signals.holder_sets cimport HolderSets
 
 cdef enum:
@@ -112,10 +111,8 @@ cdef class PrefixIndex:
 
     cdef int _read(self, int32_t row) except -1 nogil:
         """Take the hashes of a prompt."""
-        cdef int32_t total = self.num_blocks(row), known, i
-        cdef const uint64_t* first
+        cdef int32_t total = self.num_blocks(row)
         cdef uint64_t* hashes
-        cdef Cursor cursor
         if row == self._row:
             return 0
         self._row = -1
@@ -126,16 +123,7 @@ cdef class PrefixIndex:
             if hashes == NULL:
                 return out_of_memory()
             self._hashes, self._room = hashes, 2 * (self._public + 1)
-        cursor.hash, cursor.offset, cursor.piece = 0, 0, 0
-        known = 0
-        if self._public > 0:
-            first = self._content.first_hashes(row, self.block_size, &known)
-            known = min(known, self._public)
-            if known > 0:
-                memcpy(self._hashes, first, known * sizeof(uint64_t))
-                cursor = self._content.behind(row, self.block_size, self._hashes, known)
-        for i in range(known, self._public):
-            self._hashes[i] = self._content.advance(row, self.block_size, &cursor)
+        read_hashes(self._content, row, self.block_size, self._public, self._hashes)
         self._hashes[self._public] = mix(<uint64_t>(row + 1) * RUN) | 1
         self._row = row
         return 0

@@ -5,7 +5,7 @@ Full is by KV blocks in use, reserved ones included, as a share of all.
 from libc.stdint cimport int32_t, int64_t
 cimport cython
 
-from simulator.domain.replica_state cimport ReplicaState
+from simulator.routing.load cimport kv_usage
 from simulator.routing.rescheduling_base cimport LCR, NUM_REQ, Rescheduler, Selection
 
 from typing import Annotated
@@ -46,7 +46,7 @@ cdef class Rebalance(Rescheduler):
         for i in range(self.num_replicas):
             if not self.view.accounts[i].is_routable:
                 continue
-            share = used_share(&self.view.states[i])
+            share = kv_usage(self.view, i)
             if share > most:
                 fullest, most = i, share
             if share < least:
@@ -54,7 +54,3 @@ cdef class Rebalance(Rescheduler):
         if most - least > self._least_difference:
             self.add_move(fullest, emptiest, 0, &self._selection)
         return 0
-
-
-cdef inline double used_share(const ReplicaState* state) noexcept nogil:
-    return <double>state.used_blocks / state.num_blocks if state.num_blocks > 0 else 0.0

@@ -6,6 +6,8 @@ kvt_migration_frontend.py.
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free, realloc
 
+from simulator.core.errors cimport out_of_memory
+
 import numpy as np
 
 RULE_NAMES = ("NUM_REQ", "TOKEN", "RATIO")
@@ -43,8 +45,7 @@ cdef class Rescheduler:
             room = max(16, 2 * self._room)
             moves = <Move*>realloc(self.moves, room * sizeof(Move))
             if moves == NULL:
-                with gil:
-                    raise MemoryError()
+                return out_of_memory()
             self.moves, self._room = moves, room
         moves = &self.moves[self.num_moves]
         moves.source, moves.destination, moves.policy, moves.selection = source, destination, policy, selection[0]

@@ -58,7 +58,22 @@ def test_pools_have_names_of_their_own_and_replicas_for_what_they_serve(load, fa
     assert faults(load, f"pools={pools}") == expected
 
 
+@pytest.mark.parametrize(("more", "expected"), [
+    ("topology = {replicas = 3}\nautoscaling = {policy = 'queue', max_replicas = 2}",
+     "expected at least 3, the replicas at time 0, found 2"),
+    ("pools = [{name = 'a', replicas = 3}, {name = 'b', replicas = 4, max_replicas = 4}]\n"
+     "autoscaling = {policy = 'queue', max_replicas = 2}", "expected at least 3, the replicas at time 0, found 2"),
+    ("autoscaling = {policy = 'queue', max_replicas = 2, min_replicas = 3}",
+     "expected at least min_replicas = 3, found 2")])
+def test_autoscaling_has_room_for_what_there_is(load, faults, more, expected):
+    assert faults(load, *more.split("\n")) == [f"--set: autoscaling.max_replicas: {expected}"]
+
+
 @pytest.mark.parametrize("pools", [
     "[{name = 'a'}, {name = 'b', replicas = 0}]", "[{name = 'a', replicas = 0, max_replicas = 1}]"])
 def test_pool_may_begin_empty(load, pools):
     assert load(f"pools={pools}").pools
+
+
+def test_pool_may_begin_empty_if_all_may_be_scaled_up(load):
+    assert load("pools=[{name = 'a', replicas = 0}]", "autoscaling={policy = 'queue', max_replicas = 1}").pools

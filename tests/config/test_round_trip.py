@@ -70,6 +70,7 @@ def experiments(draw):
                         "num_gpu_blocks": 100}
     table["latency"] = {"backend": "linear"} if "model" not in table else table["latency"]
     table.pop("pools", None)            # each is an experiment in small: see test_pools
+    (table.get("autoscaling") or {}).pop("max_replicas", None)      # has to fit topology.replicas
     table["hardware"] = {"name": "a10"}
     table["model"] = {"name": "llama-3.1-8b"}
     return table

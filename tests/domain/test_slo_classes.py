@@ -5,21 +5,18 @@ import pytest
 from simulator.domain.slo_classes import Bounds, SloClass, bounds_of, by_name, class_of, priority_of
 
 
-@pytest.mark.parametrize(("name", "priority", "is_sheddable"), [
-    ("critical", 4, False), ("standard", 3, False), ("batch", -1, True), ("sheddable", -2, True),
-    ("background", -3, True), ("unheard of", 3, False), (None, 3, False),
+@pytest.mark.parametrize(("name", "priority"), [
+    ("critical", 4), ("standard", 3), ("batch", -1), ("sheddable", -2), ("background", -3), ("unheard of", 3),
+    (None, 3),
 ])
-def test_priorities_of_names(name, priority, is_sheddable):
-    found = class_of(name, by_name(()))
-
-    assert (priority_of(found), found.is_sheddable) == (priority, is_sheddable)
+def test_priorities_of_names(name, priority):
+    assert priority_of(class_of(name, by_name(()))) == priority
 
 
 def test_a_given_priority_wins():
     classes = by_name([SloClass(name="batch", priority=0), SloClass(name="mine", priority=-7)])
 
     assert [priority_of(class_of(name, classes)) for name in ("batch", "mine", "critical")] == [0, -7, 4]
-    assert not class_of("batch", classes).is_sheddable
 
 
 def test_requests_without_a_class_are_standard():

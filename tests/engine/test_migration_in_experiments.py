@@ -1,4 +1,6 @@
 """[cluster.rescheduling] in experiment files."""
+import json
+
 import numpy as np
 import pytest
 
@@ -92,11 +94,60 @@ def test_a_replica_that_is_to_go_goes_sooner_when_its_requests_move(tmp_path):
     assert 1_000_000_000 < gone_ns["migrate"] < gone_ns["finish"]
 
 
+SLOW = """
+[[failures]]
+kind = "slow"
+which = 1
+at_s = 2.0
+duration_s = 6.0
+slow_factor = 20.0
+on_failure = "%s"
+[cluster.health]
+detection_delay_s = 0.5
+reopening_delay_s = 0.25
+"""
+
+
+@pytest.mark.parametrize("mode", ["live", "blocking", "recompute"])
+def test_requests_move_off_a_slow_replica_and_come_back_when_it_is_well(tmp_path, mode):
+    moving = (f'[cluster.rescheduling]\nleast_difference = 1.0\nmode = "{mode}"\n'
+              f"max_migrations_in = 4\nmax_migrations_out = 8\n{LINK}")
+    room = {"engine.num_gpu_blocks": 2000}
+    stay, move = (run(tmp_path, moving + SLOW % policy, room) for policy in ("retry", "migrate"))
+    assert stay.summary["migrations"] == 0
+    assert move.summary["migrations"] > 1
+    assert move.summary["requests"]["completed"] == 300
+    assert move.summary["e2el_ms"]["p99"] < 0.7 * stay.summary["e2el_ms"]["p99"]
+    changes = move.lifecycle[(move.lifecycle["replica"] == 1) & (move.lifecycle["time_ns"] > 0)]
+    assert [(row["time_ns"] / 1e9, records.STAGE_NAMES[row["state"]], records.LIFECYCLE_CAUSES[row["cause"]])
+            for row in changes] == [
+        (2.0, "slow", "failure"), (2.5, "slow", "detection"), (8.0, "up", "recovery"), (8.25, "up", "reopening")]
+    sent_s = move.requests["dispatched_ns"][(move.requests["replica"] == 1) & (move.requests["retries"] == 0)] / 1e9
+    assert not ((sent_s > 2.5) & (sent_s < 8.25)).any()
+    assert (sent_s > 8.25).any()
+    slowly = run(tmp_path, moving + SLOW % "migrate", room | {"engine.fast_forward": False})
+    np.testing.assert_array_equal(slowly.requests, move.requests)
+
+
+def test_moves_are_arrows_of_the_chrome_trace(tmp_path):
+    path = tmp_path / "move.toml"
+    path.write_text(f"{BASE}[cluster.rescheduling]\nleast_difference = 0.1\n{LINK}[output]\nchrome_trace = true\n")
+    result = simulator.run(path, out=tmp_path / "out")
+    events = json.loads((tmp_path / "out/trace.json").read_text())["traceEvents"]
+    moves = [event for event in events if event.get("cat") == "migration"]
+    assert len(moves) == 4 * result.summary["migrations"] > 20
+    begins, ends = ([event for event in moves if event["ph"] == kind] for kind in "sf")
+    assert all(begin["id"] == end["id"] and begin["pid"] != end["pid"] and begin["ts"] <= end["ts"]
+               for begin, end in zip(begins, ends, strict=True))
+
+
 @pytest.mark.parametrize(("more", "message"), [
     ("[cluster.rescheduling]\n", "cluster.rescheduling.kv_bytes_per_token: missing; expected a number, or [model]"),
     ("[cluster.rescheduling]\nkv_bytes_per_token = 1.0\n", "cluster.rescheduling.bandwidth_gb_per_s: missing"),
     ("[cluster.rescheduling]\npolicy = 'rebalanced'\n", 'no rescheduler "rebalanced"; did you mean rebalance?'),
     ("[autoscaling]\npolicy = 'utilisation'\ndrain = 'migrate'\n", 'autoscaling.drain: "migrate" needs'),
+    ("[[failures]]\nkind = 'slow'\nat_s = 1.0\non_failure = 'migrate'\n", 'failures[0].on_failure: "migrate" needs'),
+    ("[[failures]]\nkind = 'stop'\nat_s = 1.0\non_failure = 'migrate'\n", 'failures[0]: on_failure = "migrate" takes'),
     ("[cluster.rescheduling]\nmode = 'alive'\n", "cluster.rescheduling.mode: expected"),
 ])
 def test_faults_are_named(tmp_path, more, message):

@@ -33,6 +33,7 @@ tokens = 10
 
 
 def write(folder, more):
+    folder.mkdir(exist_ok=True)
     path = folder / "up.toml"
     path.write_text(BASE + textwrap.dedent(more), encoding="utf-8")
     return path
@@ -95,3 +96,74 @@ def test_faults_are_named(tmp_path, more, message):
     with pytest.raises(InputErrors) as caught:
         simulator.run(write(tmp_path, more))
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("more", [
+    # four overlapping failures: the next one always begins before the last repair
+    """
+    [topology]
+    replicas = 4
+    [[failures]]
+    kind = "slow"
+    which = "each"
+    mtbf_s = 0.1
+    duration_s = 10.0
+    """,
+    # decisions come five times as often as they take effect, and each wants one replica more
+    """
+    [autoscaling]
+    policy = "slo_attainment"
+    ttft_ms = 0.001
+    interval_s = 0.1
+    max_replicas = 3
+    actuation_delay = {mean_s = 0.5}
+    """])
+def test_an_experiment_ends_with_its_requests_whatever_else_goes_on(tmp_path, more):
+    result = simulator.run(write(tmp_path, more + """
+        [output]
+        replica_samples_s = 0.1
+        """), out=tmp_path / "out")
+    assert result.summary["complete"]
+    assert result.replica_samples["time_ns"].max() <= result.summary["clock_s"] * 1e9 + 1
+
+
+def test_the_clock_runs_until_the_last_request_is_given_up(tmp_path):
+    # The one replica stops at 0.1 s; at 3 s it becomes known, and its requests are lost.
+    result = simulator.run(write(tmp_path, """
+        [cluster.health]
+        detection_delay_s = 2.9
+        [[failures]]
+        kind = "stop"
+        at_s = 0.1
+        on_failure = "lost"
+        """))
+    assert result.summary["requests"]["completed"] + result.summary["requests"]["dropped"] == 200
+    assert result.summary["clock_s"] == 3.0
+
+
+def test_the_clock_runs_until_the_last_iteration_ends(tmp_path):
+    # Async scheduling does not count on drafts: another iteration has begun when the last token comes. Arrival: 10 ms.
+    result = simulator.run(write(tmp_path, """
+        [topology]
+        replicas = 2
+        """), {"engine.async_scheduling": True, "engine.speculative": {"num_tokens": 2, "acceptance": [2]},
+               "workload.num_requests": 1})
+    replica = result.summary["replicas"][0]
+    assert result.summary["clock_s"] == pytest.approx(0.01 + replica["busy_s"])
+    assert result.summary["clock_s"] > result.summary["duration_s"]
+
+
+@pytest.mark.parametrize("upstream_compat", [False, True])
+def test_a_replica_without_its_link_is_not_busy(tmp_path, upstream_compat):
+    # BLIS counts an iteration when it begins, all others when it ends: the pause of 5 s counts for neither.
+    experiment = write(tmp_path, """
+        [[failures]]
+        kind = "link"
+        at_s = 0.5
+        duration_s = 5.0
+        """)
+    engine = {"engine.scheduler": "blis", "engine.upstream_compat": upstream_compat}
+    paused, free = (simulator.run(path, engine).summary["replicas"][0]
+                    for path in (experiment, write(tmp_path / "free", "")))
+    assert paused["iterations"] > 0
+    assert 0 < paused["busy_s"] <= free["busy_s"]

@@ -161,3 +161,16 @@ def test_incidents_are_instants_of_their_replica(tmp_path):
 
     assert [(event["cat"], event["name"], event["pid"], event["ts"]) for event in events] == [
         ("failure", 'node "a" is down', 0, 3_000.0), ("recovery", "up again", 0, 9_000.0)]
+
+
+def test_a_request_that_moves_is_an_arrow_from_replica_to_replica(tmp_path):
+    run = small_run()
+    run.moves = [(1, 0, 2, 3 * MS, 7 * MS), (1, 2, 0, 8 * MS, 9 * MS)]
+
+    events = [event for event in trace_of(tmp_path / "trace.json", run) if event.get("cat") == "migration"]
+
+    assert [(event["ph"], event["name"], event["pid"], event["ts"]) for event in events[:4]] == [
+        ("X", "request 1", 0, 3_000.0), ("s", "migration", 0, 3_000.0),
+        ("X", "request 1", 2, 7_000.0), ("f", "migration", 2, 7_000.0)]
+    assert [event["args"] for event in events[:4] if event["ph"] == "X"] == [{"to": 2}, {"from": 0}]
+    assert [event["id"] for event in events if event["ph"] in "sf"] == [0, 0, 1, 1]

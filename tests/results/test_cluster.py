@@ -143,6 +143,16 @@ def test_pools_add_up_their_replicas():
     assert (parts["b"]["utilisation"], parts["b"]["cost"]) == (0.0, pytest.approx(20.0))
 
 
+def test_a_replica_is_never_busier_than_all_the_time():
+    # It was off after 4 ms, while an iteration that nobody waited for went on for 1 ms.
+    run = run_of([], ({"busy_ns": 5 * MS}, {}), 10)
+    run.lifecycle = lifecycle_of((0, 0, "up", "start"), (0, 1, "up", "start"), (4, 0, "off", "scaling"))
+
+    zero, one = cluster.replica_shares(run, (PoolFacts("a", 2, 0.0),))
+
+    assert (zero["utilisation"], one["utilisation"]) == (1.0, 0.0)
+
+
 def lifecycle_of(*rows):
     """Return changes of stage; each row (time in ms, replica, stage, cause)."""
     table = np.zeros(len(rows), records.LIFECYCLE)

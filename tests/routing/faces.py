@@ -1,6 +1,4 @@
 """Routers and scorers on a plain view, whose replicas a test describes itself."""
-from dataclasses import dataclass
-
 import numpy as np
 
 from simulator import registry
@@ -9,11 +7,6 @@ from simulator.kv.content import Content
 from simulator.routing.base import RoutingContext
 from simulator.signals.view import View
 from simulator.workload.base import Workload
-
-
-@dataclass(frozen=True)
-class Context(RoutingContext):
-    scorers: tuple = ()         # (class, weight, parameters)
 
 
 def workload(prompts, **columns):
@@ -58,7 +51,7 @@ def tell(view, **fields):
 
 def context_of(view, requests, scorers=(), **options):
     """Return what routers and scorers are built with; `scorers`: (class, weight, parameters)."""
-    return Context(view=view, workload=requests, content=Content(requests), scorers=tuple(scorers), **options)
+    return RoutingContext(view=view, workload=requests, content=Content(requests), scorers=tuple(scorers), **options)
 
 
 def router_of(name, view, requests=None, scorers=(), seed=0, **parameters):

@@ -1,11 +1,15 @@
 """Routers and scorers that users compile, and policies that look into caches."""
 import importlib
+from pathlib import Path
 
 import pytest
 
+import simulator
 from routing.faces import context_of, router_of, scorer_of, tell, view_of, workload
 from simulator import registry
 from simulator.routing.weighted import Weighted
+
+CONFIGS = Path(__file__).parents[2] / "configs"
 
 
 @pytest.fixture
@@ -31,6 +35,20 @@ def test_the_documented_scorer_is_found_built_and_asked(example):
     router = Weighted(Weighted.Parameters(), context_of(view, workload([10]), [(kind, 1.0, None)]))
 
     assert router.scores(0, 0).tolist() == [0.5, 1, 0.25]
+
+
+@pytest.mark.parametrize("policy", [
+    'policy = "first_with_room:FirstWithRoom"\nmax_in_flight = 64',
+    'policy = "weighted"\nscorers = [{name = "first_with_room:FewPreemptions", weight = 1.0}]'])
+def test_the_documented_classes_run_in_an_experiment(policy, example, tmp_path):
+    file = tmp_path / "a.toml"
+    file.write_text(f'extends = "{CONFIGS / "routing.toml"}"\n[cluster.routing]\n{policy}\n')
+
+    result = simulator.run(file, {"workload.num_requests": 200})
+
+    assert result.summary["requests"]["completed"] == 200
+    # 200 requests at a time fill four replicas, and the others sleep; without preemptions all are equally good.
+    assert set(result.requests["replica"].tolist()) == set(range(4 if "First" in policy else 8))
 
 
 def test_precise_prefix_cache_ranks_between_the_least_and_the_most(filled_view):

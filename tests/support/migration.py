@@ -45,7 +45,7 @@ def serve(workload, moves=(), *, at=(), plan=None, parameters=None, latency=None
     for gap_ns, count in zip(*(column.tolist() for column in run.itl_ns.pairs()), strict=True):
         gaps[gap_ns] += count
     return SimpleNamespace(
-        requests=workload.requests, journeys=run.journeys, replicas=run.replicas, complete=run.complete,
+        run=run, requests=workload.requests, journeys=run.journeys, replicas=run.replicas, complete=run.complete,
         token_ms={row: [each / 1e6 for each in times] for row, times in tables.token_times().items()},
         gaps=sorted(gaps.items()), counts=dict(made[0].mover.counts),
         iterations=tables.all_iterations(), cluster=cluster, mover=made[0].mover)

@@ -1,0 +1,23 @@
+"""The hashes of the blocks at the beginning of a prompt, for whoever looks for them in caches."""
+from libc.stdint cimport int32_t, uint64_t
+from libc.string cimport memcpy
+
+from simulator.kv.content cimport Content, Cursor
+
+
+cdef int read_hashes(Content content, int32_t row, int32_t block_size, int32_t num_blocks,
+                     uint64_t* hashes) except -1 nogil:
+    cdef int32_t known = 0, i
+    cdef const uint64_t* first
+    cdef Cursor cursor
+    if num_blocks == 0:
+        return 0
+    cursor.hash, cursor.offset, cursor.piece = 0, 0, 0
+    first = content.first_hashes(row, block_size, &known)
+    known = min(known, num_blocks)
+    if known > 0:
+        memcpy(hashes, first, known * sizeof(uint64_t))
+        cursor = content.behind(row, block_size, hashes, known)
+    for i in range(known, num_blocks):
+        hashes[i] = content.advance(row, block_size, &cursor)
+    return 0
