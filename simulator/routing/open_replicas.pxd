@@ -8,7 +8,7 @@ from simulator.signals.view cimport View
 @cython.final
 cdef class OpenReplicas:
     cdef View view
-    cdef int32_t* at            # [size] open replicas, in no special order
+    cdef int32_t* at            # [size] open replicas, in order of their number
     cdef int32_t* _place        # [replica] where it is in `at`; -1: it is closed
     cdef readonly int32_t size
 

@@ -24,19 +24,19 @@ cdef class OpenReplicas:
         free(self._place)
 
     cdef void refresh(self) noexcept nogil:
-        cdef int32_t i, replica, last
+        cdef int32_t i, replica
+        cdef bint is_other = False
         for i in range(self.view.num_changed):
             replica = self.view.changed[i]
-            if self.view.accounts[replica].is_routable and self._place[replica] < 0:
-                self._place[replica] = self.size
-                self.at[self.size] = replica
-                self.size += 1
-            elif not self.view.accounts[replica].is_routable and self._place[replica] >= 0:
-                self.size -= 1
-                last = self.at[self.size]
-                self.at[self._place[replica]] = last
-                self._place[last] = self._place[replica]
+            is_other |= (self.view.accounts[replica].is_routable != 0) != (self._place[replica] >= 0)
+        if is_other:                # by number: the order of changes is that in which somebody looked
+            self.size = 0
+            for replica in range(self.view.num_replicas):
                 self._place[replica] = -1
+                if self.view.accounts[replica].is_routable:
+                    self._place[replica] = self.size
+                    self.at[self.size] = replica
+                    self.size += 1
         self.view.forget_changes()
 
     cpdef int check(self) except -1 nogil:
@@ -55,6 +55,6 @@ cdef class OpenReplicas:
     # The face for tests and exploration.
 
     def list_open(self):
-        """Return the open replicas, in no special order."""
+        """Return the open replicas, in order of their number."""
         self.refresh()
         return [self.at[i] for i in range(self.size)]

@@ -52,8 +52,9 @@ def experiment_of(rng):
     return "\n".join(lines + [failure_of(rng) for _ in range(rng.randint(1, 3))]) + "\n"
 
 
-# In the last one a replica fails at the instant at which one of its requests is recalled.
-@pytest.fixture(scope="module", params=[*range(100), 11291])
+# In the last ones a replica fails at the instant at which one of its requests is recalled, and several open and close
+# between two draws of a router.
+@pytest.fixture(scope="module", params=[*range(100), 11291, 20955, 22304])
 def experiment(request, tmp_path_factory):
     rng, folder = Random(9100 + request.param), tmp_path_factory.mktemp("whole")
     (folder / "requests.csv").write_text(requests_of(rng))
