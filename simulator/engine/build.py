@@ -136,7 +136,7 @@ def _entrance(index: int, model: str | None, fleet: Fleet, plan: ClusterPlan, sh
                   for place, replica in enumerate(range(first, first + pool.places)) if pool.model == model]
         first += pool.places
         node += -(-pool.places // pool.replicas_per_node)
-    view = LiveView(len(seats), [fleet.replicas[seat[0]] for seat in seats], shared.workload, shared.content,
+    view = LiveView(len(seats), [fleet.replicas[seat[0]] for seat in seats], shared,
                     (front.snapshot_interval_ns, front.cache_delay_ns))
     for i, (_, number, pool, node, place) in enumerate(seats):
         account = view.account_array[i]

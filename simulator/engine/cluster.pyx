@@ -186,15 +186,16 @@ cdef class Cluster:
     cdef int _hear_of_departures(self, int64_t now_ns) except -1 nogil:
         cdef int32_t row, i
         self.clock_ns = max(self.clock_ns, now_ns)
-        while self.fleet.departures.any():
-            row = self.fleet.departures.take()
-            i = self._requests[row].replica
-            if i >= 0:
-                (<Entrance>self._entrances[self.fleet.seats[i].entrance]).gone(row, now_ns)
-            for i in range(self._num_operations):
-                (<Operation>self._operations[i]).gone(row, now_ns)
-        for i in range(self._num_entrances):
-            (<Entrance>self._entrances[i]).settle(now_ns)
+        while self.fleet.departures.any():      # again: who is let pass now may be refused by its replica at once
+            while self.fleet.departures.any():
+                row = self.fleet.departures.take()
+                i = self._requests[row].replica
+                if i >= 0:
+                    (<Entrance>self._entrances[self.fleet.seats[i].entrance]).gone(row, now_ns)
+                for i in range(self._num_operations):
+                    (<Operation>self._operations[i]).gone(row, now_ns)
+            for i in range(self._num_entrances):
+                (<Entrance>self._entrances[i]).settle(now_ns)
         return 0
 
     cdef bint _is_over(self, int64_t now_ns) noexcept nogil:

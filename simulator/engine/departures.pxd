@@ -10,6 +10,13 @@ cdef class Departures:
     cdef int64_t _taken         # of these, those that were taken out
     cdef int64_t _room          # one for each request: each leaves once
 
+    cdef int64_t turn_ns        # the last instant at which a replica acted, and the number behind that of the replica:
+    cdef int32_t turn           # at this instant those with lower numbers have acted, the others have not
+
+    # The instant up to which a replica has acted at `now_ns`, exclusive; also in the middle of a run.
+    cdef inline int64_t acted_until_ns(self, int32_t replica, int64_t now_ns) noexcept nogil:
+        return now_ns + (now_ns == self.turn_ns and replica < self.turn)
+
     cdef inline bint any(self) noexcept nogil:
         return self._size > 0
 

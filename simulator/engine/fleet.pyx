@@ -99,6 +99,8 @@ cdef class Fleet:
         if self.requests[row].status >= COMPLETED:          # it left on the way to the queue
             return 0
         (<Replica>self.seats[index].replica).advance(now_ns, now_ns)
+        if self.departures.acted_until_ns(index, now_ns) > now_ns:
+            (<Replica>self.seats[index].replica).keep_up(now_ns + 1)
         (<Replica>self.seats[index].replica).enqueue(row, now_ns)
         self.touched(index)
         return 0
@@ -127,6 +129,7 @@ cdef class Fleet:
         while now_ns < until_ns and not self.departures.any() and most_steps > 0:
             index = self.wakes.top_index()
             (<Replica>self.seats[index].replica).advance(now_ns + 1, NEVER_NS)    # runs may be long: arrivals cut them
+            self.departures.turn_ns, self.departures.turn = now_ns, index + 1
             self.touched(index)
             if self.departures.any():
                 return now_ns

@@ -3,6 +3,7 @@ from libc.stdint cimport int8_t, int32_t, int64_t, uint64_t
 cimport cython
 
 from simulator.domain.request cimport Request
+from simulator.engine.departures cimport Departures
 from simulator.kv.content cimport Content
 from simulator.signals.holder_sets cimport HolderSets
 from simulator.signals.view cimport View
@@ -29,6 +30,7 @@ cdef class LiveView(View):
     cdef int32_t* _matched              # [replica] leading blocks in its cache
     cdef uint64_t* _hashes              # [_room] of the blocks of its prompt
     cdef int32_t _room
+    cdef Departures _departures         # knows which replicas have acted at this instant
     cdef list _replica_list             # [replica] the objects themselves
     cdef object _owners                 # what the pointers borrow from
 

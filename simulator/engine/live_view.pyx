@@ -25,14 +25,13 @@ cdef class LiveView(View):
 
     num_replicas : of them.
     replicas : list of Replica; `account.replica` is set to their indexes.
-    workload : lends its `requests`.
-    content : of its prompts.
+    shared : build.Shared, what all parts of the cluster share.
     delays_ns : ages up to which a snapshot of what replicas report, and what was seen of their prefix caches, is used
         again; 0: always live.
     """
 
-    def __init__(self, num_replicas, replicas, workload, Content content, delays_ns):
-        cdef const Request[::1] requests = workload.requests
+    def __init__(self, num_replicas, replicas, shared, delays_ns):
+        cdef const Request[::1] requests = shared.workload.requests
         cdef Replica replica
         cdef int32_t i, block_size
         cdef int64_t cache_delay_ns
@@ -46,13 +45,13 @@ cdef class LiveView(View):
             raise MemoryError()
         replicas = list(replicas)
         block_size = replicas[0].scheduler.kv.block_size
-        self._replica_list, self._owners = replicas, workload
+        self._replica_list, self._owners, self._departures = replicas, shared, shared.departures
         self._log = <void**>calloc(num_replicas, sizeof(void*))
         self._matched = <int32_t*>calloc(num_replicas, sizeof(int32_t))
         if self._log == NULL or self._matched == NULL:
             raise MemoryError()
         self._matched_row = -1
-        self._content, self._block_size, self._cache_delay_ns = content, block_size, cache_delay_ns
+        self._content, self._block_size, self._cache_delay_ns = shared.content, block_size, cache_delay_ns
         for i, replica in enumerate(replicas):
             self._replicas[i] = <void*>replica
             self.accounts[i].replica = replica.index
@@ -88,7 +87,9 @@ cdef class LiveView(View):
     cdef int _read(self, int32_t replica, int64_t now_ns) except -1 nogil:
         if (<Replica>self._replicas[replica]).is_halted:       # it reports nothing: what was seen last grows old
             return 0
-        observe(<Replica>self._replicas[replica], now_ns, &self.states[replica])
+        observe(<Replica>self._replicas[replica],
+                self._departures.acted_until_ns(self.accounts[replica].replica, now_ns), &self.states[replica])
+        self.states[replica].time_ns = now_ns
         self.mark(replica)
         return 0
 
@@ -124,7 +125,8 @@ cdef class LiveView(View):
                 return 0
             self._caches_seen_ns = now_ns
         for i in range(self.num_replicas):
-            (<Replica>self._replicas[i]).keep_up(now_ns)
+            (<Replica>self._replicas[i]).keep_up(
+                self._departures.acted_until_ns(self.accounts[i].replica, now_ns))
             if self._log[i] == NULL or (<CacheLog>self._log[i]).size == 0:
                 continue
             if (<CacheLog>self._log[i]).has_lost_some:
