@@ -13,7 +13,6 @@ from simulator.domain.request cimport Request
 from simulator.engine.observation cimport observe
 from simulator.engine.replica cimport Replica
 from simulator.kv.cache_log cimport CacheChange, CacheLog
-from simulator.kv.content cimport Content
 from simulator.kv.prompt_hashes cimport read_hashes
 from simulator.signals.holder_sets cimport HolderSets
 from simulator.signals.view cimport View
