@@ -200,7 +200,8 @@ def _tracer(experiment: Experiment, sink):
 
 def pools_of(experiment: Experiment) -> tuple[PoolFacts, ...]:
     """Return what a summary says of each pool; empty where the experiment has none."""
-    return tuple(PoolFacts(pool.name, max(_num_replicas(pool), pool.max_replicas or 0), pool.cost_per_hour)
+    return tuple(PoolFacts(pool.name, max(_num_replicas(pool), pool.max_replicas or 0), pool.cost_per_hour,
+                           pool.topology.node or (pool.hardware.name if pool.hardware else ""))
                  for pool in experiment.all_pools() if experiment.pools)
 
 

@@ -18,6 +18,7 @@ class PoolFacts(NamedTuple):
     name: str
     num_replicas: int           # places in it; replicas are numbered pool by pool
     cost_per_hour: float        # of a replica, in any currency
+    node: str = ""              # type of node, or accelerator, that it runs on; "": not said
 
 
 def by_cause(requests: np.ndarray, journeys: np.ndarray | None) -> dict[str, dict[str, int]]:
@@ -111,6 +112,19 @@ def by_pool(run: Run, pools: tuple[PoolFacts, ...]) -> dict[str, dict]:
             "up_s": up / 1e9, "utilisation": _utilisation(busy, up),
             "cost_per_hour": pool.cost_per_hour, "cost": pool.cost_per_hour * paid / NS_PER_HOUR}
     return parts
+
+
+def cost_by_node(pools: tuple[PoolFacts, ...], parts: dict[str, dict]) -> dict[str, dict[str, float]]:
+    """Add up the cost of pools by type of node; per hour, with all places taken.
+
+    parts : what `by_pool` gave.
+    """
+    costs = {}
+    for pool in pools:
+        total = costs.setdefault(pool.node, {"cost_per_hour": 0.0, "cost": 0.0})
+        total["cost_per_hour"] += pool.cost_per_hour * pool.num_replicas
+        total["cost"] += parts[pool.name]["cost"]
+    return costs
 
 
 def _utilisation(busy_ns: int, up_ns: int) -> float:

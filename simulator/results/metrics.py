@@ -51,7 +51,8 @@ def summarise(run: Run, bounds, pools: tuple[cluster.PoolFacts, ...] = ()) -> di
         "by_tenant": breakdown(run, "tenant", verdicts),
         "by_model": breakdown(run, "model", verdicts),
         "fairness": cluster.fairness(run),
-        "by_pool": cluster.by_pool(run, pools),
+        "by_pool": (parts := cluster.by_pool(run, pools)),
+        "cost_by_node": cluster.cost_by_node(pools, parts),
         "replicas": [_replica(run.replicas[row:row + 1]) | share
                      for row, share in enumerate(cluster.replica_shares(run, pools))],
         **({} if run.decisions is None else {"decisions": run.decisions}),

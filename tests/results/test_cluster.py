@@ -133,6 +133,14 @@ def test_replicas_are_described_by_their_share_of_the_time():
                      "pool": "b", "cost": 0.0}
 
 
+def test_pools_on_one_type_of_node_add_up_their_cost():
+    pools = PoolFacts("a", 2, 1.0, "dgx-h100"), PoolFacts("b", 1, 3.0, "dgx-h100"), PoolFacts("c", 4, 0.5, "l4")
+    parts = {"a": {"cost": 10.0}, "b": {"cost": 5.0}, "c": {"cost": 2.0}}
+
+    assert cluster.cost_by_node(pools, parts) == {
+        "dgx-h100": {"cost_per_hour": 5.0, "cost": 15.0}, "l4": {"cost_per_hour": 2.0, "cost": 2.0}}
+
+
 def test_pools_add_up_their_replicas():
     run = run_of([], ({"busy_ns": 5 * MS, "requests": 4, "completed": 3}, {"busy_ns": 3 * MS, "requests": 2}, {}), 10)
 
