@@ -1,6 +1,7 @@
 """How saturated the replicas behind a gate are: the one question a detector answers."""
 from libc.stdint cimport int32_t, int64_t
 
+from simulator.signals.load cimport kv_usage
 from simulator.signals.view cimport View
 
 
@@ -12,15 +13,14 @@ cdef class SaturationDetector:
     cdef double saturation(self, int64_t now_ns) except -1.0 nogil
 
 
-# The mean over the replicas that can be routed to of the larger of two ratios: waiting requests to `waiting`, and the
-# share of KV blocks in use to `kv_usage`. No such replica: 1. Call `view.look` first.
-cdef inline double mean_utilisation(View view, double waiting, double kv_usage) noexcept nogil:
+# The mean over the replicas that can be routed to of the larger of two ratios: waiting requests to `most_waiting`, and
+# the share of KV blocks in use to `most_usage`. No such replica: 1. Call `view.look` first.
+cdef inline double mean_utilisation(View view, double most_waiting, double most_usage) noexcept nogil:
     cdef int32_t i, num_routable = 0
-    cdef double total = 0.0, used
+    cdef double total = 0.0
     for i in range(view.num_replicas):
         if not view.accounts[i].is_routable:
             continue
         num_routable += 1
-        used = <double>view.states[i].used_blocks / view.states[i].num_blocks if view.states[i].num_blocks else 0.0
-        total += max(view.states[i].waiting / waiting, used / kv_usage)
+        total += max(view.states[i].waiting / most_waiting, kv_usage(view, i) / most_usage)
     return total / num_routable if num_routable else 1.0

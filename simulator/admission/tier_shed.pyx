@@ -4,6 +4,7 @@ from libc.stdint cimport int32_t, int64_t
 from typing import Annotated
 
 from simulator.admission.base cimport Admission
+from simulator.signals.load cimport effective_load
 
 import msgspec
 from msgspec import Meta
@@ -37,13 +38,10 @@ cdef class TierShed(Admission):
 
     cdef int admit(self, int32_t row, int64_t now_ns) except -1 nogil:
         cdef int32_t i
-        cdef int64_t load
         if self.classes.priority_of(row) >= self._min_priority:
             return 1
         self.view.look(now_ns)
         for i in range(self.view.num_replicas):
-            load = (<int64_t>self.view.states[i].waiting + self.view.states[i].running
-                    + self.view.accounts[i].in_flight)
-            if self.view.accounts[i].is_routable and load > self._max_load:
+            if self.view.accounts[i].is_routable and effective_load(self.view, i) > self._max_load:
                 return 0
         return 1

@@ -2,7 +2,8 @@
 from libc.stdint cimport int32_t, int64_t
 cimport cython
 
-from simulator.routing.base cimport Router, effective_load
+from simulator.routing.base cimport Router
+from simulator.signals.load cimport effective_load
 
 import msgspec
 

@@ -33,9 +33,3 @@ cdef class Router:
     # Score all replicas for a request as `route` would, [num_replicas], without side effects; those that cannot be
     # routed to get -inf. For decision traces; by default minus the effective load.
     cdef int score(self, int32_t row, int64_t now_ns, double* scores) except -1 nogil
-
-
-# Waiting, running and in flight: a running request counts twice, as in BLIS and in routers that add up what they scrape
-# to what they have sent.
-cdef inline int64_t effective_load(View view, int32_t replica) noexcept nogil:
-    return (<int64_t>view.states[replica].waiting + view.states[replica].running + view.accounts[replica].in_flight)

@@ -4,6 +4,7 @@ from libc.stdint cimport int32_t, int64_t
 
 from simulator.core.draws cimport Draws
 from simulator.domain.request cimport Demand, Request
+from simulator.signals.load cimport effective_load
 
 from dataclasses import dataclass
 from typing import Any

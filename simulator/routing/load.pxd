@@ -1,7 +1,7 @@
 """What "loaded" may mean: one number for a replica, lower is better."""
 from libc.stdint cimport int32_t
 
-from simulator.routing.base cimport effective_load
+from simulator.signals.load cimport effective_load, kv_usage
 from simulator.signals.view cimport View
 
 
@@ -12,12 +12,6 @@ cdef enum Load:
     RUNNING = 3
     KV = 4                      # share of the KV blocks in use
     EFFECTIVE = 5               # waiting + running + in flight
-
-
-cdef inline double kv_usage(View view, int32_t replica) noexcept nogil:
-    """Share of KV blocks in use; 0 for a replica that never reported."""
-    cdef int32_t num_blocks = view.states[replica].num_blocks
-    return <double>view.states[replica].used_blocks / num_blocks if num_blocks > 0 else 0.0
 
 
 cdef inline double load_of(Load kind, View view, int32_t replica) noexcept nogil:

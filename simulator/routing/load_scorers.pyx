@@ -11,9 +11,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from simulator.routing.base cimport effective_load
-from simulator.routing.load cimport kv_usage
 from simulator.routing.scorer cimport LowestBest, Scorer
+from simulator.signals.load cimport effective_load, kv_usage
 
 
 class QueueDepthParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -5,8 +5,8 @@ Full is by KV blocks in use, reserved ones included, as a share of all.
 from libc.stdint cimport int32_t, int64_t
 cimport cython
 
-from simulator.routing.load cimport kv_usage
 from simulator.routing.rescheduling_base cimport LCR, NUM_REQ, Rescheduler, Selection
+from simulator.signals.load cimport kv_usage
 
 from typing import Annotated
 

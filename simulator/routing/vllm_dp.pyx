@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from simulator.routing.base cimport Router
-from simulator.routing.load cimport kv_usage
+from simulator.signals.load cimport kv_usage
 
 
 class VllmDpParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
