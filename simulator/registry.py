@@ -87,7 +87,7 @@ KINDS = {
     }, "simulator.routing.rescheduling_base:Rescheduler"),
     "scorer": Kind("scorer", "name", {
         "active-requests": "simulator.routing.load_scorers:ActiveRequests",
-        "kv-utilization": "simulator.routing.load_scorers:KvUtilization",
+        "kv-utilization": "simulator.routing.load_scorers:KvUtilisation",
         "latency-headroom": "simulator.routing.latency_scorer:LatencyHeadroom",
         "load-aware": "simulator.routing.load_scorers:LoadAware",
         "load-balance": "simulator.routing.load_scorers:LoadBalance",

@@ -60,9 +60,6 @@ cdef class GatewayQueue:
     # Take out a row whose client gave up; 1 if it was there.
     cdef bint remove(self, int32_t row) noexcept nogil
 
-    # When the row that waits longest is to be removed; NEVER_NS: none waits, or they may wait for ever.
-    cdef int64_t expiry_ns(self) noexcept nogil
-
     # Take out a row that has waited for ttl_ns; -1: none.
     cdef int32_t expire(self, int64_t now_ns) noexcept nogil
 

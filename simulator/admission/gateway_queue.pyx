@@ -142,16 +142,6 @@ cdef class GatewayQueue:
         self._take(row)
         return True
 
-    cdef int64_t expiry_ns(self) noexcept nogil:
-        cdef int64_t earliest = NEVER_NS
-        cdef int32_t i
-        if self.ttl_ns == 0:
-            return NEVER_NS
-        for i in range(self._num_lines):
-            if self._lines[i].waiting.head != NONE:
-                earliest = min(earliest, self._entries[self._lines[i].waiting.head].offered_ns + self.ttl_ns)
-        return earliest
-
     cdef int32_t expire(self, int64_t now_ns) noexcept nogil:
         cdef int32_t i, row, oldest = -1
         if self.ttl_ns == 0:
@@ -301,10 +291,6 @@ cdef class GatewayQueue:
     def expire_row(self, now_ns):
         """Take out a row that has waited for too long; -1 if there is none."""
         return self.expire(now_ns)
-
-    def next_expiry_ns(self):
-        """Return when the row that waits longest is to be removed; NEVER_NS if there is none."""
-        return self.expiry_ns()
 
     def note_sent(self, row, now_ns):
         """Tell that a request was sent to a replica."""

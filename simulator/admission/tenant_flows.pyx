@@ -67,6 +67,7 @@ cdef class TenantFlows:
     cdef int check(self, int64_t size) except -1 nogil:
         cdef int32_t i
         cdef int64_t found = 0
+        self._ring.check()
         for i in range(self._num_flows):
             self._links.check_list(&self._flows[i])
             found += self._flows[i].size

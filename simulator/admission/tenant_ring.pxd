@@ -23,3 +23,6 @@ cdef class TenantRing:
     # The next member after `last` in begin .. end - 1, from `begin` again behind the highest; -1: none. `last` need not
     # be a member; begin - 1 asks for the lowest.
     cdef int32_t next_in(self, int32_t begin, int32_t end, int32_t last) noexcept nogil
+
+    # Raise RuntimeError if a bit is not what the level below says, or is beyond the universe.
+    cpdef int check(self) except -1 nogil

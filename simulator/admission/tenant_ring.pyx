@@ -3,8 +3,8 @@ cimport cython
 from libc.stdint cimport int32_t, uint64_t
 from libc.stdlib cimport calloc, free
 
-cdef extern from *:
-    int lowest_bit "__builtin_ctzll"(unsigned long long word) noexcept nogil
+from simulator.core.arithmetic cimport lowest_bit
+from simulator.core.errors cimport broken
 
 
 cdef inline uint64_t bit(int32_t i) noexcept nogil:
@@ -74,6 +74,20 @@ cdef class TenantRing:
         if not 0 <= found < end:
             found = self.first_from(begin)
         return found if found < end else -1
+
+    cpdef int check(self) except -1 nogil:
+        cdef int32_t k, i, num = self.universe, words       # bits and words of level k
+        cdef uint64_t above
+        for k in range(self._num_levels):
+            words = (num + 63) >> 6
+            if num & 63 and self._words[self._level[k] + words - 1] >> (num & 63):
+                return broken("TenantRing: a member is beyond the universe")
+            for i in range(words if k + 1 < self._num_levels else 0):
+                above = self._words[self._level[k + 1] + (i >> 6)] & bit(i)
+                if (above != 0) != (self._words[self._level[k] + i] != 0):
+                    return broken("TenantRing: a word does not agree with its bit of the level above")
+            num = words
+        return 0
 
     # The face for tests and exploration.
 

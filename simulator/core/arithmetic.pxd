@@ -17,6 +17,11 @@ cdef extern from *:
     bint pair_before(int64_t a_high, int64_t a_low, int64_t b_high, int64_t b_low) noexcept nogil
 
 
+cdef extern from *:
+    # The place, 0 .. 63, of the lowest bit of a word that is not 0. GCC's and Clang's, as is the wide integer above.
+    int lowest_bit "__builtin_ctzll"(unsigned long long word) noexcept nogil
+
+
 # The integer nearest to x >= 0, halves up: what llround gives, without the call. x < 2**52.
 cdef inline int64_t round_half_up(double x) noexcept nogil:
     cdef int64_t whole = <int64_t>x

@@ -3,6 +3,7 @@ cimport cython
 from libc.stdint cimport int32_t, int64_t
 
 from simulator.core.arithmetic cimport pair_before
+from simulator.core.clock cimport NEVER_NS
 
 
 cdef struct Event:
@@ -31,10 +32,12 @@ cdef class EventQueue:
     cdef Event pop(self) noexcept nogil
 
     # The first event, valid until the next push or pop; NULL if empty.
-    cdef const Event* top(self) noexcept nogil
+    cdef inline const Event* top(self) noexcept nogil:
+        return self._heap if self.size > 0 else NULL
 
     # Its time; NEVER_NS if empty.
-    cdef int64_t next_time(self) noexcept nogil
+    cdef inline int64_t next_time(self) noexcept nogil:
+        return self._heap[0].time_ns if self.size > 0 else NEVER_NS
 
     # Forget every event and start the sequence again; keeps the memory.
     cdef void clear(self) noexcept nogil

@@ -2,7 +2,6 @@
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free, realloc
 
-from simulator.core.clock cimport NEVER_NS
 from simulator.core.errors cimport broken, out_of_memory
 
 cdef enum:
@@ -62,12 +61,6 @@ cdef class EventQueue:
             hole = child
             first = ARITY * hole + 1
         heap[hole] = event[0]
-
-    cdef const Event* top(self) noexcept nogil:
-        return self._heap if self.size > 0 else NULL
-
-    cdef int64_t next_time(self) noexcept nogil:
-        return self._heap[0].time_ns if self.size > 0 else NEVER_NS
 
     cdef void clear(self) noexcept nogil:
         self.size = 0

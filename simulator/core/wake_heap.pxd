@@ -1,42 +1,54 @@
-"""When each replica must act next, and which is first: one wake time each, kept as a tree of minima."""
+"""When each replica must act next, and which is first: one wake time each, and a knock-out tournament between them."""
 cimport cython
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t
 
 
 @cython.final
 cdef class WakeHeap:
-    cdef int64_t* _node         # 1: root; 2i, 2i + 1: children of i; _num_leaves + r: wake time of replica r. A parent
-                                # is the minimum of its children; index 0 is not used
+    cdef int64_t* _time         # [_num_leaves] wake time of each replica; those beyond size stay at NEVER_NS
+    cdef int32_t* _winner       # 1: of all; 2i, 2i + 1: children of i; _num_leaves + r: replica r. A parent is that
+                                # child with the earlier time, of equal ones the left; index 0 is not used
     cdef readonly int32_t size  # replicas
-    cdef int32_t _num_leaves    # power of two >= size; the leaves beyond size stay at NEVER_NS
+    cdef int32_t _num_leaves    # power of two >= size
 
-    # Move the wake time of `index` to any other, earlier or later; NEVER_NS if there is none. O(log size) at most.
+    # Move the wake time of `index` to any other, earlier or later; NEVER_NS if there is none. O(log size), without a
+    # branch but the loop's: to guess where changes end costs more than it saves.
     cdef inline void set(self, int32_t index, int64_t time_ns) noexcept nogil:
-        cdef int64_t* node = self._node
-        cdef int64_t i = self._num_leaves + index, earliest = time_ns
-        node[i] = time_ns
+        cdef int32_t* winner = self._winner
+        cdef const int64_t* time = self._time
+        cdef int64_t earliest = time_ns, other_ns
+        cdef int32_t i = self._num_leaves + index, best = index, other
+        self._time[index] = time_ns
         while i > 1:
-            if node[i ^ 1] < earliest:
-                earliest = node[i ^ 1]
+            other = winner[i ^ 1]
+            other_ns = time[other]
+            best ^= (best ^ other) & -<int32_t>(other_ns - (i & 1) < earliest)     # the left one at equal times
+            earliest = min(earliest, other_ns)
             i >>= 1
-            if node[i] == earliest:         # nothing above can change
-                return
-            node[i] = earliest
+            winner[i] = best
 
     cdef inline int64_t get(self, int32_t index) noexcept nogil:
-        return self._node[self._num_leaves + index]
+        return self._time[index]
 
     # The earliest wake time; NEVER_NS if no replica has one.
     cdef inline int64_t top_time(self) noexcept nogil:
-        return self._node[1]
+        return self._time[self._winner[1]]
 
     # The replica with that time, the lowest index among equals; 0 if no replica has one.
     cdef inline int32_t top_index(self) noexcept nogil:
-        cdef int64_t* node = self._node
-        cdef int64_t i = 1, earliest = node[1]
-        while i < self._num_leaves:
-            i = 2 * i + (node[2 * i] != earliest)
-        return <int32_t>(i - self._num_leaves)
+        return self._winner[1]
 
-    # Raise RuntimeError if a parent is not the minimum of its children.
+    # One that would be first if that one were not there; the same one if there is no other. O(log size).
+    cdef inline int32_t second_index(self) noexcept nogil:
+        cdef int64_t earliest = INT64_MAX, other_ns
+        cdef int32_t best = self._winner[1], i = self._num_leaves + best, other
+        while i > 1:                            # it has lost to the first on its way up
+            other = self._winner[i ^ 1]
+            other_ns = self._time[other]
+            best ^= (best ^ other) & -<int32_t>(other_ns < earliest)
+            earliest = min(earliest, other_ns)
+            i >>= 1
+        return best
+
+    # Raise RuntimeError unless each parent is the right one of its children.
     cpdef int check(self) except -1 nogil

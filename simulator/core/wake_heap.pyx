@@ -1,7 +1,7 @@
 """When each replica must act next, and which is first.
 
-A tree of minima rather than an indexed heap: it needs no map from replica to position, a change walks straight up and
-stops where the minimum stays, and equal times fall to the lowest index by themselves.
+A tournament rather than an indexed heap: it needs no map from replica to position, a change walks straight up, the
+first is known without a search, the second has lost to it on its way up, and equal times fall to the lowest index.
 """
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free, malloc
@@ -20,23 +20,29 @@ cdef class WakeHeap:
         self._num_leaves = 1
         while self._num_leaves < size:
             self._num_leaves *= 2
-        self._node = <int64_t*>malloc(2 * self._num_leaves * sizeof(int64_t))
-        if self._node == NULL:
+        self._time = <int64_t*>malloc(self._num_leaves * sizeof(int64_t))
+        self._winner = <int32_t*>malloc(2 * self._num_leaves * sizeof(int32_t))
+        if self._time == NULL or self._winner == NULL:
             raise MemoryError()
-        cdef int64_t i
-        for i in range(2 * self._num_leaves):
-            self._node[i] = NEVER_NS
+        cdef int32_t i
+        for i in range(self._num_leaves):
+            self._time[i] = NEVER_NS
+            self._winner[self._num_leaves + i] = i
+        for i in range(self._num_leaves - 1, 0, -1):
+            self._winner[i] = self._winner[2 * i]
 
     def __dealloc__(self):
-        free(self._node)
+        free(self._time)
+        free(self._winner)
 
     cpdef int check(self) except -1 nogil:
-        cdef int64_t i
+        cdef int32_t i, left, right
         for i in range(1, self._num_leaves):
-            if self._node[i] != min(self._node[2 * i], self._node[2 * i + 1]):
-                return broken("WakeHeap: a node is not the minimum of its children")
-        for i in range(self._num_leaves + self.size, 2 * self._num_leaves):
-            if self._node[i] != NEVER_NS:
+            left, right = self._winner[2 * i], self._winner[2 * i + 1]
+            if self._winner[i] != (left if self._time[left] <= self._time[right] else right):
+                return broken("WakeHeap: a node is not the earlier of its children")
+        for i in range(self.size, self._num_leaves):
+            if self._time[i] != NEVER_NS:
                 return broken("WakeHeap: a leaf without a replica has a wake time")
         return 0
 
@@ -51,3 +57,7 @@ cdef class WakeHeap:
     def top(self):
         """Return (index, time_ns) of the first replica to wake, the lowest index among equals."""
         return self.top_index(), self.top_time()
+
+    def second(self):
+        """Return (index, time_ns) of one that would be first without that one."""
+        return self.second_index(), self.get(self.second_index())

@@ -21,6 +21,8 @@ class Run:
     latency : where the durations of iterations came from, as the latency backend says; {} if it says nothing.
     incidents : what happened to replicas, in order of time, as (time_ns, replica, kind, text): "failure", "recovery",
         ...; replica -1: to none in particular. For the Chrome trace.
+    retries : {row: [(replica, dispatched_ns, returned_ns), ...]}, the dispatches from which a request came back since
+        its replica failed, in order of time. For the Chrome trace.
     moves : requests that moved between replicas, in the order in which they came, as (row, source, destination,
         began_ns, ended_ns). For the Chrome trace.
     lifecycle : structured array (changes,), `records.LIFECYCLE`, how replicas came, went, failed and recovered, in
@@ -37,6 +39,7 @@ class Run:
     journeys: np.ndarray | None = None
     latency: dict = field(default_factory=dict)
     incidents: list[tuple[int, int, str, str]] = field(default_factory=list)
+    retries: dict[int, list[tuple[int, int, int]]] = field(default_factory=dict)
     moves: list[tuple[int, int, int, int, int]] = field(default_factory=list)
     lifecycle: np.ndarray | None = None
     decisions: dict | None = None

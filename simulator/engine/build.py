@@ -89,7 +89,10 @@ def build(workload, plan: ClusterPlan, hooks: Hooks) -> Cluster:
     entrances, entrance_of = _entrances(fleet, plan, shared)
     operations = [make(fleet, entrances, plan) for make in plan.operations]
     if plan.coupled or operations or not all(entrance.is_blind for entrance in entrances):
-        fleet.couple()
+        views = [entrance.view for entrance in entrances]
+        fleet.couple(counts_alone=not (
+            plan.coupled or operations or plan.tracer or hooks.observer
+            or any(view.wants_counts or view.wants_levels or view.wants_caches for view in views)))
     return Cluster(fleet, entrances, entrance_of, operations, shared)
 
 

@@ -12,6 +12,7 @@ cimport cython
 from simulator.core.clock cimport NEVER_NS
 from simulator.core.errors cimport out_of_memory
 from simulator.core.event_queue cimport Event
+from simulator.core.memory cimport prefetch
 from simulator.domain.request cimport COMPLETED, REJECTED, TIMED_OUT, WAITING, Demand, Request
 from simulator.domain.tables cimport ReplicaRow
 from simulator.domain.journey cimport NO_REPLICA
@@ -26,9 +27,10 @@ import numpy as np
 
 from simulator.domain import records
 from simulator.domain.run import Run
-from simulator.engine.diagnosis import diagnose
+from simulator.engine.diagnosis import diagnose, diagnose_gateways
 
 cdef enum:
+    AHEAD = 8                           # arrivals for whose requests memory is asked before their turn
     POLL_ITERATIONS = 1 << 16           # a few milliseconds of work
     SLICE_ARRIVALS = 1024               # per replica, of arrivals served at once
     PATIENCE_NS = 600000000000          # of ticks alone, while requests wait at a gateway that lets nobody pass
@@ -59,7 +61,8 @@ cdef class Cluster:
         num_models = len(shared.workload.labels.get("model", ()))
         self._entrances = <void**>malloc(len(self.entrances) * sizeof(void*))
         self._entrance_of = <int32_t*>malloc((num_models + 1) * sizeof(int32_t))
-        if self._entrances == NULL or self._entrance_of == NULL:
+        self._operations = <void**>malloc((len(self.operations) + 1) * sizeof(void*))
+        if self._entrances == NULL or self._entrance_of == NULL or self._operations == NULL:
             raise MemoryError()
         for i, entrance in enumerate(self.entrances):
             self._entrances[i] = <void*>entrance
@@ -67,9 +70,6 @@ cdef class Cluster:
         for code in range(-1, num_models):
             self._entrance_of[<int32_t>code + 1] = entrance_of.get(code, -1)
         self._num_operations = len(self.operations)
-        self._operations = <void**>malloc((self._num_operations + 1) * sizeof(void*))
-        if self._operations == NULL:
-            raise MemoryError()
         memset(self._handlers, 0, sizeof(self._handlers))
         for i, operation in enumerate(self.operations):
             self._operations[<int32_t>i] = <void*>operation
@@ -112,8 +112,8 @@ cdef class Cluster:
             self._loop()
             if not self.fleet.coupled and not self._stopped:
                 self._drain()
-            if self._stopped:
-                self.fleet.advance_all(self.clock_ns)       # some may lag behind the clock
+            if self._stopped or self.fleet.deferrals != NULL:   # some may lag behind
+                self.fleet.advance_all(self.clock_ns if self._stopped else self._horizon_ns + 1)
         return self._conclude()
 
     def _delays_queue(self):
@@ -134,6 +134,8 @@ cdef class Cluster:
         self._recorder.close()
         models = list({id(replica._latency): replica._latency for replica in self.replicas}.values())
         diagnosis = diagnose(self.replicas, self.workload, self._stopped)
+        if self._waits_in_vain():
+            diagnosis += diagnose_gateways(self.workload)
         diagnosis += dict.fromkeys(warning for model in models for warning in model.warnings())
         cannot_go_on = any(replica.is_livelocked or replica.is_out_of_time for replica in self.replicas)
         run = Run(workload=self.workload, complete=not (self._stopped or cannot_go_on), clock_ns=self._end_of_time(),
@@ -308,6 +310,7 @@ cdef class Cluster:
         cdef int32_t row = <int32_t>self._next
         cdef int32_t entrance = self._entrance_for(row)
         self._next += 1
+        prefetch(&self._requests[self._next + AHEAD])
         self.fleet.next_arrival_ns = (
             self._requests[self._next].arrival_ns if self._next < self._num_requests else NEVER_NS)
         self._last_event_ns = now_ns
@@ -367,6 +370,12 @@ cdef class Cluster:
 
     # ---- what came of it
 
+    def _waits_in_vain(self):
+        """Say whether nothing will ever let a request pass that waits at a gateway; a horizon ends no such wait."""
+        cdef int64_t event_ns = self.fleet.events.next_time()
+        return (not self._stopped and self._next == self._num_requests and self.fleet.wakes.top_time() == NEVER_NS
+                and (event_ns == NEVER_NS or event_ns <= self._horizon_ns))
+
     def _end_of_time(self):
         """Return how far the clock came: to a stop, the horizon, or the end of the last request and iteration."""
         requests = self.workload.requests
@@ -374,9 +383,7 @@ cdef class Cluster:
             return self.clock_ns
         if self._horizon_ns < NEVER_NS - 1:
             return self._horizon_ns
-        if not len(requests):
-            return 0
-        return max(self._last_event_ns, int(requests["completed_ns"].max()),
+        return max(self._last_event_ns, int(requests["completed_ns"].max(initial=0)),
                    *((<Replica>replica)._pipeline.last_end_ns for replica in self.replicas))
 
     def _replica_table(self):

@@ -2,7 +2,10 @@
 from libc.stdint cimport int32_t
 
 from simulator.core.clock cimport NEVER_NS
+from simulator.domain.request cimport WAITING
 from simulator.engine.replica cimport Replica
+
+import numpy as np
 
 
 def diagnose(replicas, workload, has_stopped):
@@ -27,6 +30,16 @@ def diagnose(replicas, workload, has_stopped):
         elif waiting and not has_stopped and replica.wake_ns == NEVER_NS and not replica.is_halted:
             messages.append(_describe_stuck(replica, workload))
     return messages
+
+
+def diagnose_gateways(workload):
+    """Return a list with a message if requests wait at gateways."""
+    requests = workload.requests
+    rows = np.flatnonzero((requests["status"] == WAITING) & (requests["replica"] < 0))
+    if not len(rows):
+        return []
+    return [f"gateway: {len(rows)} requests wait there for ever, request {workload.request_ids[rows[0]]} first: "
+            "the replicas that could take them fail, or stay saturated or closed"]
 
 
 cdef object _describe_stuck(Replica replica, workload):

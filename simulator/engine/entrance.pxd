@@ -18,6 +18,7 @@ cdef class Entrance:
     cdef readonly Router router
     cdef readonly LiveView view
     cdef readonly bint is_blind         # nothing here looks at replicas or takes time: arrivals may be routed ahead
+    cdef bint _is_direct                # there is nothing but the router, which takes no time
     cdef Fleet _fleet
     cdef Tracer _tracer                 # None: nobody wants to know why
     cdef int64_t _admission_ns          # the admission policy takes that long to decide
@@ -62,4 +63,3 @@ cdef class Entrance:
     cdef int _offer(self, int32_t row, int64_t now_ns) except -1 nogil
     cdef int _attempt(self, int64_t now_ns) except -1 nogil
     cdef int _keep_ticking(self, int64_t now_ns) except -1 nogil
-    cdef int _send(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil

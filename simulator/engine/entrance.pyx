@@ -17,6 +17,23 @@ from simulator.engine.fleet cimport Fleet
 from simulator.engine.live_view cimport LiveView
 
 
+cdef inline int send(Entrance entrance, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil:
+    """Dispatch a request, and note it."""
+    cdef ReplicaAccount* account = &entrance.view.accounts[replica]
+    account.in_flight += 1
+    account.in_flight_tokens += entrance._fleet.requests[row].prompt_tokens
+    account.dispatched += 1
+    entrance.view.mark_in_flight(replica)
+    if entrance._fleet.journeys != NULL:
+        entrance._fleet.journeys[row].dispatched_ns = now_ns
+    entrance.router.sent(row, replica, now_ns)
+    if entrance.admission is not None:
+        entrance.admission.sent(row, now_ns)
+    if entrance.queue is not None:
+        entrance.queue.sent(row, now_ns)
+    return entrance._fleet.send(row, account.replica, now_ns)
+
+
 @cython.final
 cdef class Entrance:
     """One entrance.
@@ -39,10 +56,14 @@ cdef class Entrance:
         self.is_blind = not (self.router.reads_state or self.queue is not None or self._tracer is not None
                              or (self.admission is not None and self.admission.reads_state)
                              or self._admission_ns > 0 or self._routing_ns > 0)
+        self._is_direct = (self.admission is None and self.queue is None and self._admission_ns == 0
+                           and self._routing_ns == 0 and fleet.journeys == NULL)
         fleet.seat(view, index)
 
     cdef int arrive(self, int32_t row, int64_t now_ns) except -1 nogil:
         self._fleet.requests[row].status = WAITING
+        if self._is_direct and self._fleet.is_alone(now_ns):
+            return self.route(row, now_ns)
         if self.admission is None and self.queue is None and self._admission_ns == 0:
             if self._fleet.journeys != NULL:
                 self._fleet.journeys[row].admitted_ns = now_ns
@@ -127,33 +148,18 @@ cdef class Entrance:
         if self._tracer is not None:
             self._tracer.decided(self.router, row, replica, now_ns)
         if replica >= 0:
-            return self._send(row, replica, now_ns)
+            return send(self, row, replica, now_ns)
         if (self._patience_ns > 0
                 and now_ns + self._retry_ns <= self._fleet.journeys[row].admitted_ns + self._patience_ns):
             return self._fleet.events.push(now_ns + self._retry_ns, ROUTE, ROUTE, self.index, row)
         return self._fleet.refuse(row, REJECTED, CAUSE_NO_REPLICA, now_ns)
-
-    cdef int _send(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil:
-        cdef ReplicaAccount* account = &self.view.accounts[replica]
-        account.in_flight += 1
-        account.in_flight_tokens += self._fleet.requests[row].prompt_tokens
-        account.dispatched += 1
-        self.view.mark(replica)
-        if self._fleet.journeys != NULL:
-            self._fleet.journeys[row].dispatched_ns = now_ns
-        self.router.sent(row, replica, now_ns)
-        if self.admission is not None:
-            self.admission.sent(row, now_ns)
-        if self.queue is not None:
-            self.queue.sent(row, now_ns)
-        return self._fleet.send(row, account.replica, now_ns)
 
     cdef int left(self, int32_t row, int64_t now_ns) except -1 nogil:
         cdef int32_t replica = self._fleet.seats[self._fleet.requests[row].replica].index
         cdef ReplicaAccount* account = &self.view.accounts[replica]
         account.in_flight -= 1
         account.in_flight_tokens -= self._fleet.requests[row].prompt_tokens
-        self.view.mark(replica)
+        self.view.mark_in_flight(replica)
         self.router.left(row, replica, now_ns)
         if self.admission is not None:
             self.admission.left(row, now_ns)
@@ -170,8 +176,8 @@ cdef class Entrance:
         giver.in_flight_tokens -= self._fleet.requests[row].prompt_tokens
         taker.in_flight += 1
         taker.in_flight_tokens += self._fleet.requests[row].prompt_tokens
-        self.view.mark(before)
-        self.view.mark(after)
+        self.view.mark_in_flight(before)
+        self.view.mark_in_flight(after)
         self._fleet.requests[row].replica = replica
         return self.router.moved(row, before, after, now_ns)
 

@@ -3,20 +3,23 @@ from libc.stdint cimport int8_t, int32_t, int64_t
 cimport cython
 
 from simulator.core.event_queue cimport EventQueue
+from simulator.core.finish_heap cimport Finish
 from simulator.core.wake_heap cimport WakeHeap
 from simulator.domain.journey cimport Journey
 from simulator.domain.request cimport Demand, Request
+from simulator.engine.deferral cimport Deferral
 from simulator.engine.delivery cimport Delivery
 from simulator.engine.departures cimport Departures
 from simulator.engine.recorder cimport Recorder
 from simulator.engine.replica cimport Replica
+from simulator.scheduling.base cimport Sequence
 
 
 cdef enum:
     TICK = -2                   # replica of an event that repeats: it counts only while there is work
 
 
-cdef struct Seat:               # where the cluster finds a replica
+cdef struct Seat:               # where the cluster finds a replica; 64 bytes, one cache line
     void* replica               # the Replica, borrowed: to be called without the GIL
     void* view                  # the LiveView that shows it, borrowed
     int32_t index               # its number there
@@ -24,6 +27,8 @@ cdef struct Seat:               # where the cluster finds a replica
     double queue_base_ns        # from dispatch to waiting queue: [latency.host] queue_base_us
     double queue_token_ns       # the same, per prompt token
     int64_t resolution_ns       # of its latency model; the delay is truncated to whole multiples, 0: rounded
+    const Sequence* due         # of the member that will be complete first, when the replica was last up to date
+    const Finish* finish        # the heap it is on top of
 
 
 @cython.final
@@ -35,7 +40,9 @@ cdef class Fleet:
     cdef readonly Departures departures
     cdef readonly EventQueue events
     cdef WakeHeap wakes                 # when each replica must act; kept only if coupled
-    cdef bint coupled                   # replicas are brought up to date with every event, since somebody looks at them
+    cdef bint coupled                   # departures are told at once, since somebody looks at replicas or acts on them
+    cdef Deferral* deferrals            # [replica] coupled, and they act only when a request may leave; NULL: they are
+                                        # kept up to date with every event
     cdef Request* requests              # borrowed from the workload, like demands
     cdef const Demand* demands
     cdef Journey* journeys              # [row]; NULL: the way to the replicas is too short to tell
@@ -68,6 +75,9 @@ cdef class Fleet:
 
     # A replica was changed from outside: note when it acts next, and that its state is another.
     cdef void touched(self, int32_t index) noexcept nogil
+
+    # A replica acts soon: ask for what it will touch first.
+    cdef void _warm(self, int32_t index) noexcept nogil
 
     # Let the replicas act that do before `until_ns`, in order of time, until one lets requests go: the instant at which
     # it did, or `until_ns`.

@@ -6,12 +6,37 @@ cimport cython
 from simulator.core.arithmetic cimport round_half_up
 from simulator.core.clock cimport NEVER_NS
 from simulator.core.event_queue cimport EventQueue
+from simulator.core.memory cimport prefetch, prefetch_lines
 from simulator.core.wake_heap cimport WakeHeap
 from simulator.domain.journey cimport Journey
 from simulator.domain.request cimport COMPLETED, WAITING, Demand, Request
+from simulator.engine.deferral cimport Deferral, bring, can_lag, next_departure_ns, post, prepare
 from simulator.engine.events cimport ENQUEUE
 from simulator.engine.live_view cimport LiveView
 from simulator.engine.replica cimport Replica
+
+
+cdef enum:
+    MANY = 128                  # replicas whose states do not all stay in the nearer caches
+
+
+cdef inline int bring_up(Fleet fleet, int32_t index, int64_t until_ns, int64_t horizon_ns) except -1 nogil:
+    """Let a replica take in what was sent to it, and do what is due before `until_ns`."""
+    if fleet.deferrals != NULL:
+        return bring(&fleet.deferrals[index], <Replica>fleet.seats[index].replica, until_ns, horizon_ns)
+    return (<Replica>fleet.seats[index].replica).advance(until_ns, horizon_ns)
+
+
+cdef inline void note_state(Fleet fleet, int32_t index, Replica replica) noexcept nogil:
+    """Note when a replica acts next, and that it is not as it was."""
+    cdef Seat* seat = &fleet.seats[index]
+    seat.finish = replica._finish._heap
+    seat.due = replica.scheduler._sequences + (replica._finish.top_slot() if replica._finish.size > 0 else 0)
+    if fleet.deferrals != NULL:
+        fleet.wakes.set(index, next_departure_ns(&fleet.deferrals[index], replica))
+    else:
+        fleet.wakes.set(index, replica.wake_ns)
+        (<LiveView>seat.view).note(seat.index)
 
 
 @cython.final
@@ -57,11 +82,29 @@ cdef class Fleet:
 
     def __dealloc__(self):
         free(self.seats)
+        free(self.deferrals)
 
-    def couple(self):
-        """Keep replicas up to date with every event from now on, for somebody looks at them or acts on them."""
+    @property
+    def defers(self):
+        """Replicas act only when a request may leave them."""
+        return self.deferrals != NULL
+
+    def couple(self, counts_alone=False):
+        """Tell from now on who leaves a replica, for somebody looks at them or acts on them.
+
+        counts_alone : nobody looks at more than what is in flight. Else all are kept up to date with every event.
+        """
+        cdef Replica replica
         self.coupled = True
         self.departures.keep()
+        for replica in self.replicas:
+            counts_alone = counts_alone and can_lag(replica)
+        if counts_alone:
+            self.deferrals = <Deferral*>calloc(self.num_replicas, sizeof(Deferral))
+            if self.deferrals == NULL:
+                raise MemoryError()
+            for replica in self.replicas:
+                prepare(&self.deferrals[replica.index], replica)
 
     def seat(self, LiveView view, int32_t entrance):
         """Give the replicas that a view shows their places in it."""
@@ -96,11 +139,20 @@ cdef class Fleet:
 
     cdef int enqueue(self, int32_t row, int64_t now_ns) except -1 nogil:
         cdef int32_t index = self.requests[row].replica
+        cdef int64_t until_ns = self.departures.acted_until_ns(index, now_ns), departs_ns
         if self.requests[row].status >= COMPLETED:          # it left on the way to the queue
             return 0
-        (<Replica>self.seats[index].replica).advance(now_ns, now_ns)
-        if self.departures.acted_until_ns(index, now_ns) > now_ns:
-            (<Replica>self.seats[index].replica).keep_up(now_ns + 1)
+        if self.deferrals != NULL:
+            departs_ns = self.wakes.get(index)
+            if post(&self.deferrals[index], row, self.requests[row].prompt_tokens, now_ns, until_ns > now_ns,
+                    &departs_ns):
+                self.requests[row].enqueued_ns = now_ns
+                if departs_ns < self.wakes.get(index):
+                    self.wakes.set(index, departs_ns)
+                return 0
+        bring_up(self, index, until_ns, now_ns)
+        if until_ns > now_ns:
+            (<Replica>self.seats[index].replica).keep_up(until_ns)
         (<Replica>self.seats[index].replica).enqueue(row, now_ns)
         self.touched(index)
         return 0
@@ -113,24 +165,37 @@ cdef class Fleet:
 
     cdef int withdraw(self, int32_t row, int8_t status, int64_t now_ns) except -1 nogil:
         cdef int32_t index = self.requests[row].replica
-        (<Replica>self.seats[index].replica).advance(now_ns + 1, now_ns + 1)
+        bring_up(self, index, now_ns + 1, now_ns + 1)
         (<Replica>self.seats[index].replica).withdraw(row, status, now_ns)
         self.touched(index)
         return 0
 
     cdef void touched(self, int32_t index) noexcept nogil:
         if self.coupled:
-            self.wakes.set(index, (<Replica>self.seats[index].replica).wake_ns)
-            (<LiveView>self.seats[index].view).note(self.seats[index].index)
+            note_state(self, index, <Replica>self.seats[index].replica)
+
+    cdef void _warm(self, int32_t index) noexcept nogil:
+        cdef const Seat* seat = &self.seats[index]
+        cdef const Deferral* deferral
+        cdef int32_t i
+        prefetch(seat.due)
+        prefetch_lines(seat.finish, 6)
+        if self.deferrals != NULL:
+            deferral = &self.deferrals[index]
+            for i in range(deferral.num_posted):
+                prefetch(&self.requests[deferral.posted[i].row])
 
     cdef int64_t catch_up(self, int64_t until_ns, int64_t most_steps) except -1 nogil:
         cdef int32_t index
         cdef int64_t now_ns = self.wakes.top_time()
         while now_ns < until_ns and not self.departures.any() and most_steps > 0:
             index = self.wakes.top_index()
-            (<Replica>self.seats[index].replica).advance(now_ns + 1, NEVER_NS)    # runs may be long: arrivals cut them
+            if self.num_replicas >= MANY:
+                self._warm(self.wakes.second_index())
+            bring_up(self, index, now_ns + 1, NEVER_NS)        # runs may be long: arrivals cut them
             self.departures.turn_ns, self.departures.turn = now_ns, index + 1
-            self.touched(index)
+            note_state(self, index, <Replica>self.seats[index].replica)
+            prefetch(self.seats[self.wakes.top_index()].due)
             if self.departures.any():
                 return now_ns
             now_ns = self.wakes.top_time()
@@ -140,6 +205,6 @@ cdef class Fleet:
     cdef int advance_all(self, int64_t until_ns) except -1 nogil:
         cdef int32_t index
         for index in range(self.num_replicas):
-            (<Replica>self.seats[index].replica).advance(until_ns, until_ns)
+            bring_up(self, index, until_ns, until_ns)
             self.touched(index)
         return 0

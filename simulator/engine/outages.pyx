@@ -66,7 +66,7 @@ cdef class Outages:
 
     def __init__(self, Fleet fleet, Agenda agenda, Lifecycle lifecycle, failures, health, pools, seed):
         self._fleet, self._agenda, self._lifecycle, self._health = fleet, agenda, lifecycle, health
-        self._slow = {}
+        self._slow, self.retries = {}, {}
         for number, failure in enumerate(failures):
             if failure.on_failure == "migrate" and fleet.mover is None:
                 raise InputErrors([KeyFault(f'failures[{number}].on_failure: "migrate" needs [cluster.rescheduling]')])
@@ -219,6 +219,8 @@ cdef class Outages:
                 self._fleet.refuse(row, DROPPED, LOST, now_ns)
                 continue
             self._fleet.journeys[row].retries += 1
+            self.retries.setdefault(row, []).append(
+                (place.replica.index, self._fleet.journeys[row].dispatched_ns, now_ns))
             place.entrance.left(row, now_ns)
             if restarts:
                 self._void(row)

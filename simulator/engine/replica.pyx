@@ -6,6 +6,7 @@ cimport cython
 from simulator.core.clock cimport NEVER_NS
 from simulator.core.debug cimport SIM_DEBUG
 from simulator.core.finish_heap cimport FinishHeap
+from simulator.core.memory cimport prefetch
 from simulator.domain.request cimport COMPLETED, RUNNING, Request
 from simulator.engine.parking cimport run_arrived
 from simulator.engine.pipeline cimport (
@@ -159,8 +160,7 @@ cdef class Replica:
             if batch.end_ns > END_OF_CLOCK_NS:
                 self.is_out_of_time = True
                 break
-            batch.waiting = self.scheduler.waiting.size
-            batch.running = self.scheduler._running.size
+            batch.waiting, batch.running = self.scheduler.waiting.size, self.scheduler._running.size
             batch.used_blocks = self._kv.num_blocks - self._kv.free_blocks
             self._pipeline.num_in_flight += 1
             if batch.num_starved > 0:
@@ -228,6 +228,8 @@ cdef class Replica:
 
     cdef int _complete(self) except -1 nogil:
         cdef Batch* batch = oldest(&self._pipeline)
+        if self._finish.size > 0:                   # who ends next was heard of last long ago
+            prefetch(&self._requests[self.scheduler._sequences[self._finish.top_slot()].row])
         if self._run.length > 1:
             self._end_ahead(batch, self._run.length - 1)
         if not self.scheduler.ends_at_start:
@@ -354,9 +356,7 @@ cdef class Replica:
         cdef bint is_stale = self.scheduler.stale_tokens(row) > 0
         if is_stale:
             self.scheduler.settle_stale(row, entry.tokens)
-        elif sequence.row != row:
-            return 0
-        if self._requests[row].status >= COMPLETED:
+        if self._requests[row].status >= COMPLETED or (sequence.row != row and not is_stale):
             return 0
         if not entry.is_partial:
             if entry.drafts > 0:

@@ -7,6 +7,7 @@ Source: counterfactual regret of BLIS (inference-sim, sim/cluster/counterfactual
 from libc.math cimport INFINITY, NAN, isfinite
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy
 cimport cython
 
 from simulator.domain.replica_state cimport ReplicaAccount, ReplicaState
@@ -43,7 +44,10 @@ cdef class DecisionTracer(Tracer):
 
     cdef int decided(self, Router router, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil:
         cdef DecisionRow* decision
-        self._score(router, row, now_ns)
+        if router.scored != NULL:
+            memcpy(self._scores, router.scored, self._view.num_replicas * sizeof(double))
+        else:
+            self._score(router, row, now_ns)
         self._rank()
         decision = <DecisionRow*>self._decisions.add()
         decision.time_ns, decision.request, decision.entrance = now_ns, row, self._entrance

@@ -13,6 +13,8 @@ cdef extern from *:
 
 cdef class LatencyModel:
     cdef readonly bint failed           # a time could not be given; see has_failed()
+    cdef readonly bint is_monotone      # more sequences, tokens or context never make an iteration shorter, and none
+                                        # fails; set by the backend
     cdef CollectiveModel _collective    # prices communication; None: there is none, or the backend prices it itself
     cdef double _host_iteration_ns      # added to every iteration, [latency.host] iteration_us
     cdef int64_t _resolution_ns         # 0: nearest ns; else truncate to whole multiples of this, at least one
@@ -45,6 +47,10 @@ cdef class LatencyModel:
     @cython.final
     cdef inline int64_t iteration_ns(self, const BatchShape* shape) noexcept nogil:
         return self.rounded_ns(self.batch_ns(shape) + self._host_iteration_ns)
+
+    # No iteration is shorter. Of monotone models that is the one of a single token, of others the host's share.
+    @cython.final
+    cdef int64_t least_ns(self) noexcept nogil
 
     # What it calls with several stages: fill in the time in each, `durations_ns`, [num_stages]. Host time belongs to
     # the first. The time up to the end of each stage is what is rounded: together they take iteration_ns.

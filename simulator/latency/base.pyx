@@ -2,7 +2,9 @@
 from libc.math cimport llround
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free, malloc
+from libc.string cimport memset
 
+from simulator.domain.batch cimport BatchShape, Chunk
 from simulator.latency.batch_view cimport BatchView
 
 cdef class LatencyModel:
@@ -29,6 +31,20 @@ cdef class LatencyModel:
 
     cdef void stages_ns(self, const BatchShape* shape, double* ns) noexcept nogil:
         self.spread(self.batch_ns(shape), 0.0, 0.0, ns)
+
+    cdef int64_t least_ns(self) noexcept nogil:
+        cdef BatchShape decode, prefill
+        cdef Chunk chunk
+        if not self.is_monotone:
+            return self.rounded_ns(self._host_iteration_ns)
+        memset(&decode, 0, sizeof(BatchShape))
+        decode.num_sequences = decode.num_decodes = decode.num_samples = 1
+        decode.decode_tokens = decode.context_tokens = 1
+        chunk.tokens, chunk.context_tokens, chunk.prompt_tokens = 1, 0, 1
+        memset(&prefill, 0, sizeof(BatchShape))
+        prefill.num_sequences = prefill.num_chunks = 1
+        prefill.prefill_tokens, prefill.prefill_token_pairs, prefill.chunks = 1, 2, &chunk
+        return min(self.iteration_ns(&decode), self.iteration_ns(&prefill))
 
     cdef void stage_durations_ns(self, const BatchShape* shape, int64_t* durations_ns) noexcept nogil:
         cdef double total = self._host_iteration_ns
@@ -88,6 +104,11 @@ cdef class LatencyModel:
         cdef int64_t ns = self.iteration_ns(&batch.shape)
         self.raise_if_failed()
         return ns
+
+    @property
+    def least_iteration_ns(self) -> int:
+        """No iteration is shorter, whatever its batch."""
+        return self.least_ns()
 
     def predict_stages_ns(self, prefill=(), decode=(), int tokens_per_decode=1) -> list:
         """Return the same for each pipeline stage, its hand-over to the next one included."""

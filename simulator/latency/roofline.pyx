@@ -144,6 +144,7 @@ cdef class Roofline(LatencyModel):
         if collective is not None:
             self._collective = collective
             self._collectives = IterationCollectives(collective, exchanges(deployment))
+        self.is_monotone = collective is None       # sums of larger and smaller of products with counts
         self._copy_costs()
 
     def __dealloc__(self):

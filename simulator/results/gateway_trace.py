@@ -1,9 +1,10 @@
 """The gateway's part of trace.json: what happens to requests before a replica has them, and what befalls replicas.
 
 The gateway is a process of its own. A request that waits there is an async span until it is sent to a replica; then it
-is a slice of no length from which a flow arrow leads to the next iteration of that replica. Those that are not served
-are instants with their cause, at the last moment known of them. Incidents are instants of the replica. A request that
-moves is a slice of no length on each of the two replicas, when the move begins and when it is there, and a flow arrow.
+is a slice of no length from which a flow arrow leads to the next iteration of that replica. One that comes back since
+its replica failed waits there again, and each time that it is sent is an arrow. Those that are not served are instants
+with their cause, at the last moment known of them. Incidents are instants of the replica. A request that moves is a
+slice of no length on each of the two replicas, when the move begins and when it is there, and a flow arrow.
 """
 import json
 from collections.abc import Iterable
@@ -18,8 +19,8 @@ GATEWAY = -1        # pid
 _SPAN = ('{"ph":"b","cat":"gateway","name":%s,"id":%d,"pid":-1,"tid":0,"ts":%d.%03d},\n'
          '{"ph":"e","cat":"gateway","name":%s,"id":%d,"pid":-1,"tid":0,"ts":%d.%03d}')
 _ARROW = ('{"ph":"X","cat":"route","name":%s,"pid":-1,"tid":0,"ts":%d.%03d,"dur":0.000,"args":{"replica":%d}},\n'
-          '{"ph":"s","cat":"route","name":"route","id":%d,"pid":-1,"tid":0,"ts":%d.%03d},\n'
-          '{"ph":"f","cat":"route","name":"route","id":%d,"pid":%d,"tid":0,"ts":%d.%03d}')
+          '{"ph":"s","cat":"route","name":"%s","id":%d,"pid":-1,"tid":0,"ts":%d.%03d},\n'
+          '{"ph":"f","cat":"route","name":"%s","id":%d,"pid":%d,"tid":0,"ts":%d.%03d}')
 _INSTANT = ('{"ph":"n","cat":"gateway","name":%s,"id":%d,"pid":-1,"tid":0,"ts":%d.%03d,'
             '"args":{"status":"%s","cause":"%s"}}')
 _MOVE = ('{"ph":"X","cat":"migration","name":%s,"pid":%d,"tid":0,"ts":%d.%03d,"dur":0.000,"args":{"to":%d}},\n'
@@ -46,29 +47,41 @@ def gateway_events(run: Run, journeys: np.ndarray, part: slice) -> Iterable[str]
     columns = (workload.request_ids[part], requests["status"].tolist(), requests["arrival_ns"].tolist(),
                requests["enqueued_ns"].tolist(), requests["replica"].tolist(), latest_ns.tolist(),
                workload.demands["deadline_ns"][part].tolist())
-    journeys = journeys[part]
-    ways = zip(*(journeys[name].tolist() for name in ("dispatched_ns", "retries", "cause")), strict=True)
+    ways = zip(journeys["dispatched_ns"][part].tolist(), journeys["cause"][part].tolist(), strict=True)
     for row, (request, way) in enumerate(zip(zip(*columns, strict=True), ways, strict=True), start=part.start):
-        yield from _events(row, request, way, run.clock_ns)
+        yield from _events(row, request, way, run.retries.get(row, ()), run.clock_ns)
 
 
-def _events(row: int, request: tuple, way: tuple, clock_ns: int) -> Iterable[str]:
+def _events(row: int, request: tuple, way: tuple, retries: list[tuple], clock_ns: int) -> Iterable[str]:
     request_id, status, arrival_ns, enqueued_ns, replica, latest_ns, deadline_ns = request
-    dispatched_ns, retries, cause = way
+    dispatched_ns, cause = way
     if status == records.PENDING:
         return
     name = json.dumps(f"request {request_id}")
-    until_ns = dispatched_ns
-    if dispatched_ns < 0:
-        until_ns = {records.WAITING: clock_ns, records.TIMED_OUT: deadline_ns}.get(status, -1)
-    if until_ns > arrival_ns and not retries:       # of the earlier dispatches of the others nobody knows
-        yield _SPAN % (name, row, *divmod(arrival_ns, 1000), name, row, *divmod(until_ns, 1000))
+    since_ns = arrival_ns                   # when it came to the gateway, the last time
+    for number, (failed_replica, sent_ns, returned_ns) in enumerate(retries):
+        yield from _dispatch(row, name, number, failed_replica, since_ns, sent_ns, sent_ns)
+        since_ns = returned_ns
     if dispatched_ns >= 0 and replica >= 0:
-        sent, reached = divmod(dispatched_ns, 1000), divmod(max(dispatched_ns, enqueued_ns), 1000)
-        yield _ARROW % (name, *sent, replica, row, *sent, row, replica, *reached)
+        reached_ns = max(dispatched_ns, enqueued_ns)
+        yield from _dispatch(row, name, len(retries), replica, since_ns, dispatched_ns, reached_ns)
+    else:
+        yield from _wait(row, name, since_ns, {
+            records.WAITING: clock_ns, records.TIMED_OUT: deadline_ns}.get(status, since_ns))
     if status in _UNSERVED:
-        at_ns = max(latest_ns, deadline_ns if status == records.TIMED_OUT else latest_ns)
+        at_ns = max(latest_ns, since_ns, deadline_ns if status == records.TIMED_OUT else latest_ns)
         yield _INSTANT % (name, row, *divmod(at_ns, 1000), records.STATUS_NAMES[status], records.CAUSE_NAMES[cause])
+
+
+def _dispatch(row, name, number, replica, since_ns, sent_ns, reached_ns):
+    yield from _wait(row, name, since_ns, sent_ns)
+    flow, sent, reached = f"retry {number}" if number else "route", divmod(sent_ns, 1000), divmod(reached_ns, 1000)
+    yield _ARROW % (name, *sent, replica, flow, row, *sent, flow, row, replica, *reached)
+
+
+def _wait(row, name, since_ns, until_ns):
+    if until_ns > since_ns:
+        yield _SPAN % (name, row, *divmod(since_ns, 1000), name, row, *divmod(until_ns, 1000))
 
 
 def incident_events(incidents: Iterable[tuple[int, int, str, str]]) -> Iterable[str]:

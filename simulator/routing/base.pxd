@@ -12,6 +12,7 @@ cdef class Router:
     cdef readonly int32_t num_replicas
     cdef readonly bint reads_state      # it looks at replicas, or wants to hear when requests leave; set in __init__
     cdef readonly bint has_scores       # `score` gives the numbers it decides by, the highest wins
+    cdef const double* scored           # [num_replicas] the scores that `route` went by last; NULL: `score` tells them
     cdef const Request* requests        # [row] of the workload, borrowed, like demands
     cdef const Demand* demands
     cdef Content content                # of prompts: hashes of blocks
@@ -31,5 +32,5 @@ cdef class Router:
     cdef int closed(self, int32_t replica, int64_t now_ns) except -1 nogil
 
     # Score all replicas for a request as `route` would, [num_replicas], without side effects; those that cannot be
-    # routed to get -inf. For decision traces; by default minus the effective load.
+    # routed to get -inf. For decision traces of routers without `scored`; by default minus the effective load.
     cdef int score(self, int32_t row, int64_t now_ns, double* scores) except -1 nogil

@@ -36,9 +36,15 @@ cdef class LeastLoaded(Router):
         self._least.refresh(now_ns)
         return self._least.pick(self.draws)
 
+    cdef int sent(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil:
+        return self._least.sent(replica)
+
+    cdef int left(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil:
+        return self._least.left(replica)
+
     cdef int score(self, int32_t row, int64_t now_ns, double* scores) except -1 nogil:
         cdef int32_t i
         self._least.refresh(now_ns)
         for i in range(self.num_replicas):
-            scores[i] = -self._least.loads.get(i)
+            scores[i] = -self._least.load(i)
         return 0

@@ -41,3 +41,6 @@ cdef class Dispatches:
     cdef void drop(self, int32_t index) noexcept nogil
 
     cdef int _grow(self) except -1 nogil
+
+    # Raise RuntimeError if a record is not in the lists of its replica and its request, nor unused.
+    cpdef int check(self) except -1

@@ -3,6 +3,8 @@ from libc.stdint cimport INT32_MAX, int32_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memset
 
+from simulator.core.errors cimport broken, out_of_memory
+
 
 cdef class Dispatches:
     """A store of dispatches of `num_rows` requests to `num_replicas` replicas."""
@@ -59,20 +61,46 @@ cdef class Dispatches:
         cdef int32_t i, room = max(64, 2 * self._room)
         cdef Dispatch* items
         if self._room > INT32_MAX // 2:
-            with gil:
-                raise MemoryError()
+            return out_of_memory()
         items = <Dispatch*>realloc(self.items, room * sizeof(Dispatch))
         if items == NULL:
-            with gil:
-                raise MemoryError()
+            return out_of_memory()
         self.items = items
         for i in range(self._room, room):
             items[i].next_of_replica = i + 1 if i + 1 < room else -1
         self._free, self._room = self._room, room
         return 0
 
+    cpdef int check(self) except -1:
+        cdef int32_t replica, row, index, before, of_rows = 0, at_replicas = 0, unused = 0
+        for row in range(self._num_rows):
+            index = self.first_of_row[row]
+            while index >= 0 and of_rows <= self._room:
+                of_rows += 1
+                index = self.items[index].next_of_row
+        if of_rows > self._room:
+            return broken("Dispatches: the list of a request has a cycle")
+        for replica in range(self._num_replicas):
+            index, before = self.first_of_replica[replica], -1
+            while index >= 0:
+                if self.items[index].replica != replica or self.items[index].previous_of_replica != before:
+                    return broken("Dispatches: the list of a replica has strangers, or does not lead back")
+                if self.find(self.items[index].row, replica) != index:
+                    return broken("Dispatches: a record is not in the list of its request")
+                at_replicas += 1
+                before, index = index, self.items[index].next_of_replica
+        index = self._free
+        while index >= 0 and unused <= self._room:
+            unused += 1
+            index = self.items[index].next_of_replica
+        if of_rows != at_replicas or at_replicas + unused != self._room:
+            return broken("Dispatches: a record is neither at a replica nor unused")
+        return 0
+
+    # The face for tests.
+
     def rows_at(self, replica):
-        """Return the requests at a replica (for tests)."""
+        """Return the requests at a replica."""
         cdef int32_t index = self.first_of_replica[replica]
         found = []
         while index >= 0:
@@ -81,7 +109,7 @@ cdef class Dispatches:
         return sorted(found)
 
     def replicas_of(self, row):
-        """Return the replicas at which a request is, first come first (for tests)."""
+        """Return the replicas at which a request is, first come first."""
         cdef int32_t index = self.first_of_row[row]
         found = []
         while index >= 0:

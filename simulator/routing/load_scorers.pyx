@@ -82,7 +82,7 @@ cdef class VllmDpScorer(LowestBest):
         return 4.0 * self.view.states[replica].waiting + self.view.states[replica].running
 
 
-class KvUtilizationParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class KvUtilisationParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Score 1 - share of KV blocks in use.
 
     Source: BLIS's kv-utilization, llm-d's kv-cache-utilization-scorer.
@@ -90,10 +90,10 @@ class KvUtilizationParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_
 
 
 @cython.final
-cdef class KvUtilization(Scorer):
+cdef class KvUtilisation(Scorer):
     """Free KV memory is better."""
 
-    Parameters = KvUtilizationParameters
+    Parameters = KvUtilisationParameters
 
     def __init__(self, parameters, context):
         self.view.wants_levels = True

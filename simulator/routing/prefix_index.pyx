@@ -187,6 +187,7 @@ cdef class PrefixIndex:
     cpdef int check(self) except -1:
         """Raise RuntimeError if counts, sets and lists do not agree."""
         cdef int32_t replica, held
+        self._holders.check()
         whole = set()
         for replica in range(self._num_replicas):
             self._links.check_list(&self._lru[replica])

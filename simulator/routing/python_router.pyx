@@ -20,9 +20,10 @@ cdef class PythonRouter(Router):
                 free = self.states["num_blocks"] - self.states["used_blocks"]
                 return int(free.argmax()) if free.max() * 16 > request.prompt_tokens else None
 
-    Each request costs a Python call and what it does, some microseconds. `states` and `accounts` are read-only NumPy
-    arrays, one row a replica, fields as in simulator/domain/replica_state.pxd; they show the replicas as the gateway
-    sees them at `now_ns`, with the ages that the experiment gives. An exception ends the simulation.
+    `choose` is called once each time a request is to be sent somewhere, whether or not decisions are written down. It
+    costs a Python call and what it does, some microseconds. `states` and `accounts` are read-only NumPy arrays, one row
+    a replica, fields as in simulator/domain/replica_state.pxd; they show the replicas as the gateway sees them at
+    `now_ns`, with the ages that the experiment gives. An exception ends the simulation.
     """
 
     Parameters = None

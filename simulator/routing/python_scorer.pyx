@@ -19,9 +19,10 @@ cdef class PythonScorer(Scorer):
             def rate_all(self, request, now_ns):
                 return 1.0 / (1.0 + self.states["running_tokens"] / 1e6)
 
-    Each request costs a Python call and what it does, some microseconds. `states` and `accounts` are those of
-    `PythonRouter`. Scores are clamped to 0 .. 1; those of replicas that cannot be routed to do not count. An exception
-    ends the simulation.
+    `rate_all` is called once each time a request is to be sent somewhere, whether or not decisions are written down.
+    It costs a Python call and what it does, some microseconds. `states` and `accounts` are those of `PythonRouter`.
+    Scores are clamped to 0 .. 1; those of replicas that cannot be routed to do not count. An exception ends the
+    simulation.
     """
 
     Parameters = None

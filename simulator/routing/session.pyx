@@ -54,3 +54,9 @@ cdef class Session(Router):
         else:
             code = (<uint64_t>2 << 32) + <uint64_t>row
         return self._ring.owner(mix(code + 1), self.view, INT32_MAX)
+
+    cdef int sent(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil:
+        return self._least.sent(replica) if self._least is not None else 0
+
+    cdef int left(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil:
+        return self._least.left(replica) if self._least is not None else 0

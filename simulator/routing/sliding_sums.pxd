@@ -16,3 +16,6 @@ cdef class SlidingSums:
 
     # Add to a key, after `advance`.
     cdef void add(self, int32_t key, double amount) noexcept nogil
+
+    # Raise RuntimeError if a sum is not that of its slices, rounding aside.
+    cpdef int check(self) except -1 nogil

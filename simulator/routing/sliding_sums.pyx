@@ -1,6 +1,9 @@
 """Sums over the last stretch of time, which moves on in slices."""
+from libc.math cimport fabs
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
+
+from simulator.core.errors cimport broken
 
 cdef enum:
     NUM_SLICES = 60             # a window of a minute moves on each second
@@ -38,6 +41,17 @@ cdef class SlidingSums:
     cdef void add(self, int32_t key, double amount) noexcept nogil:
         self.sums[key] += amount
         self._slices[(self._now % NUM_SLICES) * self.num_keys + key] += amount
+
+    cpdef int check(self) except -1 nogil:
+        cdef int32_t key, i
+        cdef double total
+        for key in range(self.num_keys):
+            total = 0.0
+            for i in range(NUM_SLICES):
+                total += self._slices[i * self.num_keys + key]
+            if not fabs(self.sums[key] - total) <= 1e-6 * max(1.0, total):
+                return broken("SlidingSums: a sum is not that of its slices")
+        return 0
 
     # The face for tests and exploration.
 

@@ -49,13 +49,13 @@ cdef class Vtc(Router):
 
     Parameters = VtcParameters
 
-    cdef double _fairness, _utilization, _max_load, _input, _output, _min_bucket
+    cdef double _fairness, _utilisation, _max_load, _input, _output, _min_bucket
     cdef SlidingSums _used              # weighted tokens by tenant
     cdef TiedMinima _least, _most       # of these, the latter negative; infinity: none used
 
     def __init__(self, parameters, context):
         cdef int32_t num_tenants = int(context.workload.demands["tenant"].max(initial=-1)) + 1
-        self._fairness, self._utilization = parameters.fairness_weight, parameters.utilization_weight
+        self._fairness, self._utilisation = parameters.fairness_weight, parameters.utilization_weight
         self._max_load, self._min_bucket = parameters.max_load, parameters.min_bucket_tokens
         self._input, self._output = parameters.input_token_weight, parameters.output_token_weight
         self._used = SlidingSums(num_tenants, parameters.window_s)
@@ -136,4 +136,4 @@ cdef class Vtc(Router):
 
     cdef double _cost(self, int32_t replica, int32_t place, double centre) noexcept nogil:
         return (self._fairness * fabs(place - centre)
-                + self._utilization * min(self.view.states[replica].running / self._max_load, 1.0))
+                + self._utilisation * min(self.view.states[replica].running / self._max_load, 1.0))

@@ -14,7 +14,7 @@ from simulator.routing.base cimport Router
 from simulator.routing.pick cimport pick_highest, pick_in_proportion
 from simulator.routing.scorer cimport Scorer
 
-from simulator.routing.load_scorers import KvUtilization, QueueDepth
+from simulator.routing.load_scorers import KvUtilisation, QueueDepth
 from simulator.routing.prefix_scorers import PrecisePrefixCache, PrefixAffinity
 
 cdef enum Picker:
@@ -25,9 +25,9 @@ cdef enum Picker:
 _PICKERS = {"max-score": MAX_SCORE, "random": RANDOM, "weighted-random": WEIGHTED_RANDOM}
 # What a profile adds up: scorer, weight, its parameters.
 _PROFILES = {
-    "blis": [(PrecisePrefixCache, 2.0, {}), (QueueDepth, 1.0, {}), (KvUtilization, 1.0, {})],
-    "blis-0.7.1": [(PrefixAffinity, 3.0, {}), (QueueDepth, 2.0, {"load": "effective"}), (KvUtilization, 2.0, {})],
-    "llm-d": [(QueueDepth, 2.0, {}), (KvUtilization, 2.0, {}), (PrefixAffinity, 3.0, {"capacity_blocks": 31_250})],
+    "blis": [(PrecisePrefixCache, 2.0, {}), (QueueDepth, 1.0, {}), (KvUtilisation, 1.0, {})],
+    "blis-0.7.1": [(PrefixAffinity, 3.0, {}), (QueueDepth, 2.0, {"load": "effective"}), (KvUtilisation, 2.0, {})],
+    "llm-d": [(QueueDepth, 2.0, {}), (KvUtilisation, 2.0, {}), (PrefixAffinity, 3.0, {"capacity_blocks": 31_250})],
 }
 
 
@@ -71,6 +71,7 @@ cdef class Weighted(Router):
         self._totals = <double*>calloc(self.num_replicas, sizeof(double))
         if self._start == NULL or self._totals == NULL:
             raise MemoryError()
+        self.scored = self._totals          # scorers in Python may draw, or count how often they are asked
 
     def __init__(self, parameters, context):
         cdef Scorer scorer
@@ -87,7 +88,7 @@ cdef class Weighted(Router):
         for i in range(self._num_parts):
             scorer = self.scorers[i]
             self._parts[i] = Part(<void*>scorer, chosen[i][1] / total, scorer.is_per_request, False)
-        self.reads_state = self.has_scores = True
+        self.reads_state = self.has_scores = self.view.wants_in_flight = True
 
     def __dealloc__(self):
         free(self._start)

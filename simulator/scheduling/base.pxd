@@ -5,7 +5,7 @@ slot). The engine asks `schedule` for the next batch, times it, and tells what c
 token an iteration can be *members* of the group: they advance together by counting iterations, so that an iteration
 costs nothing per member.
 """
-from libc.stdint cimport int8_t, int32_t, int64_t
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t
 cimport cython
 
 from simulator.core.index_list cimport IndexLinks, IndexList
@@ -15,7 +15,7 @@ from simulator.domain.iteration cimport Batch, Entry
 from simulator.scheduling.waiting_queue cimport WaitingQueue
 
 
-cdef struct Sequence:
+cdef struct Sequence:           # 64 bytes, one cache line: with many replicas, most are far away when their turn comes
     int64_t order               # admission stamp: increases along the running list
     int64_t offset              # of a member: tokens in KV when iteration i is scheduled = i + offset
     int64_t late_ns             # of a member: time since its last token that it spent in iterations without a turn
@@ -23,11 +23,11 @@ cdef struct Sequence:
     int32_t prompt_tokens
     int32_t num_tokens          # prompt and outputs so far; of a member: not kept, tokens in KV + 1
     int32_t num_computed        # tokens in KV, those of scheduled iterations included; of a member: not kept
-    int32_t num_drafts          # draft tokens held, to be verified in the next iteration
     int32_t num_placeholders    # async scheduling: output tokens still in flight
     int32_t in_flight           # several batches in flight: tokens scheduled and not returned
     int32_t scheduled           # tokens in the batch being formed; of a member: 0 unless visited by itself
-    int32_t scheduled_drafts    # of these, drafts
+    int16_t num_drafts          # draft tokens held, to be verified in the next iteration
+    int16_t scheduled_drafts    # of the scheduled tokens, drafts
     int8_t is_member
     int8_t is_decoding          # was computed to the end of its text since it was admitted: has sampled, or will
     int8_t is_partial           # the last scheduled chunk ends before the end of its text
@@ -91,6 +91,9 @@ cdef class Scheduler:
     # What becomes of a request that comes: a RequestStatus at or after COMPLETED if it is refused, else PENDING.
     cdef int8_t refusal(self, int32_t row) noexcept nogil
 
+    # A text of so many tokens is never refused; -1: none is safe. Whoever overrides `refusal` overrides this.
+    cdef int64_t longest_surely_taken(self) noexcept nogil
+
     # Form the next batch at `now_ns`. An empty batch that preempted something is asked for again at once; an empty one
     # that did not means that nothing can run until something changes.
     cdef int schedule(self, Batch* batch, int64_t now_ns) except -1 nogil
@@ -98,6 +101,10 @@ cdef class Scheduler:
     # After a batch of members only: would the next iterations, free blocks permitting, be the same again for as long as
     # nobody arrives, finishes or leaves?
     cdef bint repeats(self) noexcept nogil
+
+    # Between iterations: will each member have a turn in every iteration up to its last, whoever comes, as long as
+    # nobody is preempted?
+    cdef bint keeps_turns(self) noexcept nogil
 
     # Is a batch of no tokens an iteration?
     @cython.final

@@ -1,10 +1,10 @@
 """What schedulers share: slots, running list, group of decoding sequences."""
 from libc.stdint cimport int8_t, int32_t, int64_t
-from libc.stdlib cimport calloc, free, realloc
+from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
-from simulator.core.errors cimport out_of_memory
 from simulator.core.index_list cimport IndexLinks, new_list
+from simulator.core.memory cimport resize, resize_lines
 from simulator.domain.batch cimport BatchShape, Chunk
 from simulator.domain.request cimport DROPPED, PENDING, REJECTED, RUNNING, WAITING, Demand, Request
 from simulator.domain.iteration cimport Batch, Entry, Preempted
@@ -139,10 +139,16 @@ cdef class Scheduler:
             return REJECTED
         return DROPPED if blocks_for(text, self.kv.block_size) > self.kv.num_blocks else PENDING
 
+    cdef int64_t longest_surely_taken(self) noexcept nogil:
+        return min(self.longest_prompt, <int64_t>self.kv.num_blocks * self.kv.block_size)
+
     cdef int schedule(self, Batch* batch, int64_t now_ns) except -1 nogil:
         return 0
 
     cdef bint repeats(self) noexcept nogil:
+        return False
+
+    cdef bint keeps_turns(self) noexcept nogil:
         return False
 
     cdef int enqueue(self, int32_t row) except -1 nogil:
@@ -168,20 +174,9 @@ cdef class Scheduler:
     cdef int _grow(self) except -1 nogil:
         cdef int32_t before = self.num_slots, i
         cdef int32_t after = min(max(<int32_t>FIRST_SLOTS, 2 * before), max(self.max_running, before + 1))
-        cdef void* sequences = realloc(self._sequences, after * sizeof(Sequence))
-        cdef void* slots
-        cdef void* prefilling
-        if sequences == NULL:
-            return out_of_memory()
-        self._sequences = <Sequence*>sequences
-        slots = realloc(self._free_slots, after * sizeof(int32_t))
-        if slots == NULL:
-            return out_of_memory()
-        self._free_slots = <int32_t*>slots
-        prefilling = realloc(self._prefilling, after * sizeof(int32_t))
-        if prefilling == NULL:
-            return out_of_memory()
-        self._prefilling = <int32_t*>prefilling
+        resize_lines(<void**>&self._sequences, before * sizeof(Sequence), after * sizeof(Sequence))
+        resize(<void**>&self._free_slots, after * sizeof(int32_t))
+        resize(<void**>&self._prefilling, after * sizeof(int32_t))
         self._links.grow(after)
         self.kv.reserve_slots(after)
         memset(self._sequences + before, 0, (after - before) * sizeof(Sequence))

@@ -148,6 +148,12 @@ cdef class Vllm(Scheduler):
         # Members alone cannot make room for the head of the queue, unless what they generate is its prompt.
         return self.waiting.size == 0 or not self._outputs_are_prompts
 
+    cdef bint keeps_turns(self) noexcept nogil:
+        # The running list is served in order: who comes later takes nothing from members, unfinished prompts before
+        # them may.
+        return self.num_members + self._num_prefilling <= self._token_budget and (
+            self._num_prefilling == 0 or self._sequences[self._prefilling[0]].order > self._last_member_order)
+
     cdef int schedule(self, Batch* batch, int64_t now_ns) except -1 nogil:
         cdef int64_t threshold = self._chunk_limit()
         batch.start_ns = now_ns

@@ -24,3 +24,6 @@ cdef class HolderSets:
     cdef int match(self, const uint64_t* hashes, int32_t num_blocks, int32_t* matched) noexcept nogil
 
     cdef int _grow(self) except -1 nogil
+
+    # Raise RuntimeError if hashes and sets are not paired, or a set is empty or has strangers.
+    cpdef int check(self) except -1

@@ -4,11 +4,9 @@ from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memset
 cimport cython
 
-from simulator.core.errors cimport out_of_memory
+from simulator.core.arithmetic cimport lowest_bit
+from simulator.core.errors cimport broken, out_of_memory
 from simulator.core.hash_map cimport HashMap
-
-cdef extern from *:
-    int count_trailing_zeros "__builtin_ctzll"(unsigned long long word) noexcept nogil
 
 cdef enum:
     FIRST_SETS = 1024
@@ -71,10 +69,28 @@ cdef class HolderSets:
                 self._alive[k] &= word
                 any_left |= self._alive[k]
                 while lost:
-                    matched[64 * k + count_trailing_zeros(lost)] = i
+                    matched[64 * k + lowest_bit(lost)] = i
                     lost &= lost - 1
             if any_left == 0:
                 return 0
+        return 0
+
+    cpdef int check(self) except -1:
+        cdef HashMap by_hash = self._set_of
+        cdef int32_t spare = 64 * self._num_words - self.num_replicas, each, k
+        cdef uint64_t i, held
+        self._set_of.check()
+        sets = [by_hash._slots[i].value for i in range(by_hash._mask + 1) if by_hash._slots[i].value >= 0]
+        if sorted(sets + [self._free[k] for k in range(self._num_free)]) != list(range(self._num_sets)):
+            return broken("HolderSets: a set has several hashes, or is free and has one, or is lost")
+        for each in sets:
+            held = 0
+            for k in range(self._num_words):
+                held |= self._words[<int64_t>each * self._num_words + k]
+            if held == 0:
+                return broken("HolderSets: nobody holds a block that has a set")
+            if spare > 0 and self._words[(each + <int64_t>1) * self._num_words - 1] >> (64 - spare):
+                return broken("HolderSets: a replica that there is not holds a block")
         return 0
 
     cdef int _grow(self) except -1 nogil:

@@ -15,8 +15,9 @@ cdef class View:
     cdef public bint wants_counts           # waiting, running, loading, preemptions
     cdef public bint wants_levels           # blocks, tokens, iterations
     cdef public bint wants_caches           # `cached_blocks`
+    cdef public bint wants_in_flight        # who got or lost a request, in `changed`: `sent` and `left` do not do
 
-    # Replicas of which an account or a seen state has changed since `forget_changes`, each once, in no special order.
+    # Replicas of which a seen state, or an account, has changed since `forget_changes`, each once, in no special order.
     # Kept for whoever updates scores as changes come.
     cdef int32_t* changed
     cdef readonly int32_t num_changed
@@ -34,6 +35,10 @@ cdef class View:
             self._is_changed[replica] = True
             self.changed[self.num_changed] = replica
             self.num_changed += 1
+
+    cdef inline void mark_in_flight(self, int32_t replica) noexcept nogil:
+        if self.wants_in_flight:
+            self.mark(replica)
 
     cdef inline void forget_changes(self) noexcept nogil:
         cdef int32_t i

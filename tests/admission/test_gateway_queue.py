@@ -154,9 +154,15 @@ def test_time_to_live_ends_with_the_last_nanosecond():
     queue.offer_row(0, 5)
     queue.offer_row(1, 7)
 
-    assert queue.next_expiry_ns() == S + 5
-    assert queue.expire_row(S + 4) == -1
-    assert [queue.expire_row(S + 7), queue.expire_row(S + 7), queue.expire_row(S + 7)] == [0, 1, -1]
+    assert [queue.expire_row(S + later_ns) for later_ns in (4, 5, 5, 6, 7, 7)] == [-1, 0, -1, -1, 1, -1]
+
+
+def test_all_that_waited_too_long_are_taken_out_the_oldest_first():
+    queue, _ = opened(["batch", "critical"], ttl_s=1.0)
+    queue.offer_row(0, 5)
+    queue.offer_row(1, 7)
+
+    assert [queue.expire_row(S + 7) for _ in range(3)] == [0, 1, -1]
 
 
 def test_without_time_to_live_nothing_expires():
@@ -164,7 +170,7 @@ def test_without_time_to_live_nothing_expires():
 
     filled(queue, [0])
 
-    assert (queue.expire_row(10**18), queue.next_expiry_ns()) == (-1, 2**63 - 1)
+    assert queue.expire_row(10**18) == -1
 
 
 def test_who_gave_up_is_taken_out_once():

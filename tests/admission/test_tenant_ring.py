@@ -13,6 +13,7 @@ def test_ring_finds_the_next_member_in_a_range(universe, data):
     for is_added, member in data.draw(st.lists(st.tuples(st.booleans(), place), max_size=60)):
         (ring.put_in if is_added else ring.take_out)(member)
         (members.add if is_added else members.discard)(member)
+        ring.check()
 
         begin, end = min(pair := (data.draw(place), data.draw(place))), max(pair) + 1
         last = data.draw(st.integers(begin - 1, end - 1))

@@ -50,7 +50,15 @@ def test_a_single_replica_is_its_own_top():
     heap = WakeHeap(1)
     heap.set_time(0, 5)
 
-    assert heap.top() == (0, 5)
+    assert heap.top() == heap.second() == (0, 5)
+
+
+def test_the_second_is_the_one_that_follows_the_first():
+    heap = WakeHeap(5)
+    for index, time_ns in enumerate([30, 10, 20, 40, 15]):
+        heap.set_time(index, time_ns)
+
+    assert heap.second() == (4, 15)
 
 
 @pytest.mark.parametrize("size", [0, -1, 2**24 + 1])

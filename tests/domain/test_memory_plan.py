@@ -36,7 +36,7 @@ def test_what_is_left_becomes_blocks():
     assert result.num_gpu_blocks == 2091                                      # 8,565,760 / 4096 = 2091.25
 
 
-def test_utilization_is_a_share_of_what_the_driver_leaves():
+def test_utilisation_is_a_share_of_what_the_driver_leaves():
     reserve = MemoryReserve(driver_bytes=1_000_000, non_torch_bytes=50_000, sampler_bytes_per_logit=0)
     accelerator = replace(ACCELERATOR, memory_bytes=11_000_000)
 

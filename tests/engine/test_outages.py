@@ -37,6 +37,7 @@ def test_a_retried_request_keeps_its_tokens(fast):
     assert outcome.requests["replica"].tolist() == [1, 1]
     assert outcome.requests["output_tokens"].tolist() == [10, 10]
     assert outcome.journeys["retries"].tolist() == [1, 0]
+    assert outcome.retries == {0: [(0, 0, 22.5 * MS)]}
     assert outcome.journeys["downtime_ns"].tolist() == [0, 0]
     assert outcome.changes(0) == [(22.5, "down", "failure"), (22.5, "down", "detection")]
 
@@ -53,6 +54,7 @@ def test_until_a_stop_is_noticed_requests_are_sent_there_and_stay(fast):
     outcome = serve([*PAIR, (30, 10, 1, {})], [stop(22.5)], health=Health(detection_delay_s=0.02), fast=fast)
     assert outcome.times_ms(0)[:5] == [5, 10, 15, 20, 50]
     assert outcome.times_ms(2) == [50]
+    assert outcome.retries == {0: [(0, 0, 42.5 * MS)], 2: [(0, 30 * MS, 42.5 * MS)]}
     assert outcome.journeys["downtime_ns"].tolist() == [20 * MS, 0, 12.5 * MS]
     assert outcome.journeys["retries"].tolist() == [1, 0, 1]
     assert outcome.changes(0) == [(22.5, "down", "failure"), (42.5, "down", "detection")]
@@ -90,7 +92,9 @@ def test_retries_are_limited():
     outcome = serve([(0, 10, 20, {})], stops, replicas=3)
     assert outcome.journeys["retries"].tolist() == [1]
     assert outcome.requests["status"].tolist() == [records.DROPPED]
-    assert serve([(0, 10, 20, {})], [stop(22.5), stop(40, which=1)], replicas=3).journeys["retries"].tolist() == [2]
+    outcome = serve([(0, 10, 20, {})], [stop(22.5), stop(40, which=1)], replicas=3)
+    assert outcome.journeys["retries"].tolist() == [2]
+    assert outcome.retries == {0: [(0, 0, 22.5 * MS), (1, 22.5 * MS, 40 * MS)]}
 
 
 def test_without_a_replica_left_a_request_is_refused():

@@ -117,13 +117,12 @@ def test_stages_are_threads_and_iterations_follow_one_another_in_each(tmp_path):
 
 
 def test_requests_cross_the_gateway_on_their_way_to_a_replica(tmp_path):
-    # 0 waits for 1 ms, 1 is sent at once, 2 a second time since its first replica failed, 3 stays at the gateway, 4 is
-    # refused at 30, 5 has not come
+    # 0 waits for 1 ms, 1 and 2 are sent at once, 3 stays at the gateway, 4 is refused at 30, 5 has not come
     run = small_run()
     run.journeys = np.zeros(6, records.JOURNEY)
     run.journeys["admitted_ns"] = [0, 5 * MS, 10 * MS, 20 * MS, -1, -1]
     run.journeys["dispatched_ns"] = [1 * MS, 5 * MS, 10 * MS, -1, -1, -1]
-    run.journeys["retries"][2], run.journeys["cause"][4] = 1, records.CAUSE_NAMES.index("admission")
+    run.journeys["cause"][4] = records.CAUSE_NAMES.index("admission")
     run.workload.requests["replica"][3] = -1
 
     events = trace_of(tmp_path / "trace.json", run)
@@ -139,6 +138,28 @@ def test_requests_cross_the_gateway_on_their_way_to_a_replica(tmp_path):
     assert {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"} == {
         0: "replica 0", -1: "gateway"}
     assert not [event for event in events if event["pid"] == -1 and event.get("cat") == "request"]
+
+
+def test_a_request_that_came_back_is_an_arrow_for_each_dispatch(tmp_path):
+    # 2 comes at 10, goes to replica 1 at 12, at once from there to replica 2 at 15, comes back at 25, goes to 0 at 30;
+    # 3 comes at 20, goes to replica 1 at once, comes back at 40 and stays at the gateway until the clock stops at 60
+    run = small_run()
+    run.journeys = np.zeros(6, records.JOURNEY)
+    run.journeys["dispatched_ns"] = [0, 5 * MS, 30 * MS, 20 * MS, -1, -1]
+    run.workload.requests["replica"][3] = -1
+    run.retries = {2: [(1, 12 * MS, 15 * MS), (2, 15 * MS, 25 * MS)], 3: [(1, 20 * MS, 40 * MS)]}
+
+    events = trace_of(tmp_path / "trace.json", run)
+
+    waits = [(event["id"], event["ph"], event["ts"]) for event in events
+             if event.get("cat") == "gateway" and event["ph"] in "be"]
+    assert waits == [(2, "b", 10_000.0), (2, "e", 12_000.0), (2, "b", 25_000.0), (2, "e", 30_000.0),
+                     (3, "b", 40_000.0), (3, "e", 60_000.0)]
+    arrows = [(event["id"], event["name"], event["pid"], event["ts"]) for event in events
+              if event.get("cat") == "route" and event["ph"] == "f" and event["id"] > 1]
+    assert arrows == [(2, "route", 1, 12_000.0), (2, "retry 1", 2, 15_000.0), (2, "retry 2", 0, 30_000.0),
+                      (3, "route", 1, 20_000.0)]
+    assert len({(event["id"], event["name"]) for event in events if event["ph"] == "s"}) == 2 + len(arrows)
 
 
 def test_a_request_that_gave_up_at_the_gateway_ends_there_at_its_deadline(tmp_path):

@@ -188,6 +188,33 @@ def test_watching_changes_nothing(tmp_path, router, front):
     assert len(watched.replica_samples) % 5 == 0
 
 
+FICKLE = """
+import numpy as np
+
+from simulator.routing.python_scorer import PythonScorer
+
+
+class Fickle(PythonScorer):
+    asked = 0
+
+    def rate_all(self, request, now_ns):
+        self.asked += 1
+        return np.roll([1.0, 0.6, 0.3, 0.2, 0.1], self.asked)
+"""
+
+
+def test_a_scorer_is_asked_once_for_each_decision(tmp_path):
+    (tmp_path / "fickle_lab.py").write_text(FICKLE)
+    fickle = 'cluster.routing = {policy = "weighted", scorers = [{name = "fickle_lab:Fickle", weight = 1.0}]}\n'
+
+    watched = run(tmp_path, fickle + CROWDED, traffic(1))
+    alone = run(tmp_path, fickle + CROWDED, traffic(1), {"output.decisions": 0})
+
+    assert watched.requests["replica"].tolist() == [(row + 1) % 5 for row in range(150)]
+    assert alone.requests["replica"].tolist() == watched.requests["replica"].tolist()
+    assert watched.decisions["best_score"].tolist() == watched.decisions["score"].tolist() == [1.0] * 150
+
+
 def test_the_weighted_router_takes_the_best(tmp_path):
     found = run(tmp_path, 'cluster.routing.policy = "weighted"\n' + CROWDED, traffic(1))
 

@@ -118,6 +118,7 @@ def test_counters_are_the_sums_of_what_no_status_has_shown(ops):
 
 
 def check_account(account, candidates):
+    account.check()
     for replica in range(REPLICAS):
         hidden = [each for each in account.dispatches(replica).values() if not each[3]]
         prefills = [tokens for role, _, tokens, _ in hidden if role != "decode"]
@@ -160,6 +161,7 @@ def test_lite_counts_are_those_of_a_plain_dictionary(ops):
             else:
                 state.note_prefilled(row, replica, 0)
                 live[key][1] = False
+        state.check()
         for each in range(REPLICAS):
             here = [value for (_, place), value in live.items() if place == each]
             waiting = [value[0] for value in here if value[1]]

@@ -189,6 +189,7 @@ def test_sliding_sums_hold_the_last_window(additions):
         now += step
         sums.add_at(key, amount, now * SECOND)
         entries.append((key, amount, now))
+        sums.check()
 
         for each in range(3):
             expected = sum(a for k, a, at in entries if k == each and now - at < 60)

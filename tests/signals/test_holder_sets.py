@@ -2,7 +2,7 @@ from itertools import takewhile
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from simulator.signals.holder_sets import HolderSets
 
@@ -61,6 +61,10 @@ class Machine(RuleBasedStateMachine):
                     for replica in range(self.num_replicas)]
         assert self.sets.matches(hashes) == expected
 
+    @invariant()
+    def agree(self):
+        self.sets.check()
+
 
 TestMachine = Machine.TestCase
 TestMachine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
@@ -69,3 +73,4 @@ TestMachine.settings = settings(max_examples=60, stateful_step_count=40, deadlin
 def test_sets_grow_beyond_those_there_was_room_for_at_first():
     sets = holding(2, r0=range(1, 5001), r1=range(1, 3001))     # at first there is room for 1024
     assert sets.matches(range(1, 5001)) == [5000, 3000]
+    sets.check()

@@ -21,6 +21,7 @@ class Outcome:
     """What a run came to.
 
     requests, journeys, replicas, iterations, lifecycle : structured arrays.
+    retries, diagnosis : as `Run` has them.
     token_times : {row: [ns]}, all that were streamed.
     gaps : {ms: how many tokens came so long after the one before}.
     cluster : for its replicas.
@@ -31,6 +32,8 @@ class Outcome:
     replicas: Any
     iterations: Any
     lifecycle: Any
+    retries: dict
+    diagnosis: list
     token_times: dict
     gaps: dict
     cluster: Any
@@ -85,4 +88,4 @@ def run(scenario, *, failures=(), health=None, autoscaling=None, autoscaler=None
     for gap_ns, count in zip(*(part.tolist() for part in finished.itl_ns.pairs()), strict=True):
         gaps[gap_ns / MS] += count
     return Outcome(workload.requests, finished.journeys, finished.replicas, sink.iteration_rows, finished.lifecycle,
-                   sink.token_times, dict(gaps), cluster)
+                   finished.retries, finished.diagnosis, sink.token_times, dict(gaps), cluster)

@@ -1,0 +1,56 @@
+"""Arrays that grow, and asking for memory before it is needed."""
+from libc.stdint cimport int32_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcpy
+
+from simulator.core.errors cimport out_of_memory
+
+
+cdef extern from *:
+    """
+    #include <stdlib.h>
+    #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
+    #define SIM_PREFETCH(address) __asm__ volatile("prefetchw (%0)" : : "r"(address))
+    #elif defined(__GNUC__) || defined(__clang__)
+    #define SIM_PREFETCH(address) __builtin_prefetch(address, 1)
+    #else
+    #define SIM_PREFETCH(address) ((void)(address))
+    #endif
+    """
+    void* aligned_alloc(size_t alignment, size_t size) noexcept nogil
+
+    # The cache line at this address will be written to soon; it may be any address. Asked for to be read, lines that
+    # another core or an outer cache holds modified were measured to come no sooner.
+    void prefetch "SIM_PREFETCH"(const void* address) noexcept nogil
+
+
+cdef enum:
+    LINE_BYTES = 64             # of a cache line
+
+
+# The same for `count` lines from there on.
+cdef inline void prefetch_lines(const void* address, int32_t count) noexcept nogil:
+    cdef int32_t i
+    for i in range(count):
+        prefetch(<const char*>address + LINE_BYTES * i)
+
+
+# Give an array another size in bytes. -1 without memory, and nothing changed.
+cdef inline int resize(void** array, size_t size) except -1 nogil:
+    cdef void* moved = realloc(array[0], size)
+    if moved == NULL:
+        return out_of_memory()
+    array[0] = moved
+    return 0
+
+
+# The same for an array of whole cache lines, `before` bytes of which are kept.
+cdef inline int resize_lines(void** array, size_t before, size_t size) except -1 nogil:
+    cdef void* moved = aligned_alloc(LINE_BYTES, size)
+    if moved == NULL:
+        return out_of_memory()
+    if before > 0:
+        memcpy(moved, array[0], before)
+    free(array[0])
+    array[0] = moved
+    return 0

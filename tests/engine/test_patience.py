@@ -1,0 +1,69 @@
+"""How long a run goes on for requests that wait at a gateway whose replicas are closed; iterations take 5 ms."""
+import pytest
+
+from simulator.admission.gateway_queue import GatewayQueue
+from simulator.admission.saturation_concurrency import Concurrency, ConcurrencyParameters
+from simulator.domain import records
+from simulator.domain.failures import Failure, Health
+from simulator.domain.gateway import GatewayQueueParameters, Saturation
+from simulator.engine.plan import Front
+from simulator.routing.round_robin import RoundRobin, RoundRobinParameters
+from support import upkeep
+from support.scenario import load
+
+S = 1_000_000_000
+every_dispatch = pytest.mark.parametrize("dispatch", ["ticks", "departures"])
+IN_VAIN = ["gateway: 2 requests wait there for ever, request 1 first: the replicas that could take them fail, or stay "
+           "saturated or closed"]
+STARVED = [records.COMPLETED, records.WAITING, records.WAITING]
+
+
+def serve(dispatch, **stop):
+    """Serve requests of one token on one replica that stops at 10 s, behind a queue with ticks every 10 s.
+
+    The first comes at 0; the second at 9.996 s and comes back without a token; the third, at 15 s, finds the replica
+    closed. It is open again 30 s after a repair if it has not failed until then.
+    """
+    saturation = Saturation(detector="concurrency", parameters=ConcurrencyParameters())
+    front = Front(RoundRobin, RoundRobinParameters(), queue=GatewayQueue, classes={},
+                  queue_parameters=GatewayQueueParameters(dispatch=dispatch, tick_s=10.0, saturation=saturation),
+                  make=lambda kind, section, context: Concurrency(section.parameters, context))
+    described = [{"id": str(i), "arrival": arrival_s, "prompt": [["uniq", 10]], "output_len": 1}
+                 for i, arrival_s in enumerate((0, 9.996, 15))]
+    scenario = load({"options": {}, "prices": {"base_us": 5000.0}, "requests": described})
+    return upkeep.run(scenario, failures=[Failure(kind="stop", which=0, **stop)], front=front,
+                      health=Health(reopening_delay_s=30.0))
+
+
+@every_dispatch
+def test_failures_and_repairs_alone_end_a_run_in_which_requests_wait(dispatch):
+    # Down for 10 s, up for 10 s: never open again. Of 60,000 s, counted from the first event after the last arrival, at
+    # 20 or 30 s, the clock shows the last event; these are 20 s apart at most.
+    outcome = serve(dispatch, mtbf_s=10.0, mtbf_law="constant", duration_s=10.0)
+
+    assert 60_000 * S <= outcome.cluster.clock_ns <= 60_050 * S
+    assert outcome.requests["status"].tolist() == STARVED
+    assert outcome.diagnosis == IN_VAIN
+    assert outcome.requests["replica"].tolist() == [0, -1, -1]
+    assert outcome.requests["output_tokens"].tolist() == [1, 0, 0]
+    assert outcome.journeys["retries"].tolist() == [0, 1, 0]
+
+
+@every_dispatch
+def test_a_repair_that_comes_late_is_waited_for(dispatch):
+    # Open at 10 + 50,000 + 30 s, and ticks go on meanwhile; the last token comes within 20 s and two iterations
+    outcome = serve(dispatch, at_s=10.0, duration_s=50_000.0)
+
+    assert outcome.requests["status"].tolist() == [records.COMPLETED] * 3
+    assert outcome.diagnosis == []
+    assert 50_040 * S < outcome.requests["completed_ns"].max() < 50_061 * S
+
+
+@pytest.mark.parametrize(("dispatch", "last_s"), [("ticks", 620), ("departures", 15)])
+def test_without_a_repair_ticks_end_after_ten_minutes(dispatch, last_s):
+    # Ticks, of which the first after the last arrival is that at 20 s; without ticks nothing is left at 15 s.
+    outcome = serve(dispatch, at_s=10.0)
+
+    assert outcome.cluster.clock_ns == last_s * S
+    assert outcome.requests["status"].tolist() == STARVED
+    assert outcome.diagnosis == IN_VAIN

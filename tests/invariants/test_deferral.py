@@ -1,0 +1,111 @@
+"""Replicas that act only when a request may leave them do what replicas do that are kept up to date."""
+import msgspec
+import numpy as np
+import pytest
+
+from simulator import registry
+from simulator.admission.gateway_queue import GatewayQueue
+from simulator.admission.saturation_concurrency import Concurrency, ConcurrencyParameters
+from simulator.domain.gateway import GatewayQueueParameters, Saturation
+from simulator.engine.build import build
+from simulator.engine.plan import Front, Hooks
+from simulator.latency.linear import Linear, LinearParameters
+from simulator.scheduling.vllm import VllmParameters
+from support.engine import plan_of, run
+from support.scenario import load
+from support.traffic import random_traffic
+from support.workloads import plain_workload
+
+MS = 1_000_000
+
+
+def front(name="least_loaded", most=None, **keys):
+    """Return a front with this router; `most`: of a gateway queue in front of it, requests in flight."""
+    router = registry.load("router", name)
+    parameters = msgspec.convert(keys, router.Parameters)
+    if most is None:
+        return Front(router, parameters)
+    queue = GatewayQueueParameters(order="fifo", dispatch="departures", saturation=Saturation(
+        detector="concurrency", parameters=ConcurrencyParameters(max_concurrency=most)))
+    return Front(router, parameters, queue=GatewayQueue, queue_parameters=queue, classes={},
+                 make=lambda kind, section, context: Concurrency(section.parameters, context))
+
+
+FRONTS = {
+    "least_loaded": front(),
+    "least_loaded by tokens": front(metric="tokens"),
+    "power_of_two": front("power_of_two"),
+    "session": front("session", otherwise="least_loaded"),
+    "behind a queue of three": front(most=3),
+    "behind a queue of forty": front(most=40),
+}
+
+
+def assert_same(one, other):
+    for name in ("requests", "replicas", "itl_gap_ns", "itl_count"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
+    shown = [name for name in one.iterations.dtype.names if name != "spare"]
+    np.testing.assert_array_equal(*(np.sort(each.iterations[shown], order=shown[:3]) for each in (one, other)))
+
+
+@pytest.mark.parametrize("name", FRONTS)
+@pytest.mark.parametrize("seed", range(60))
+def test_nothing_depends_on_when_replicas_act(name, seed):
+    description, replicas = random_traffic(4000 + seed)
+    lagging, kept = (run(load(description), details=False, replicas=replicas, front=FRONTS[name], coupled=coupled)
+                     for coupled in (False, True))
+
+    assert_same(lagging, kept)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_horizon_cuts_all_replicas_at_the_same_instant(seed):
+    description, replicas = random_traffic(5000 + seed)
+    last_ns = int(1e9 * description["requests"][-1]["arrival"]) + 1
+    for horizon_ns in (last_ns // 3, last_ns, last_ns + 200 * MS):
+        lagging, kept = (run(load(description), details=False, replicas=replicas, front=front(), coupled=coupled,
+                             horizon_ns=horizon_ns) for coupled in (False, True))
+
+        assert_same(lagging, kept)
+
+
+def defers(latency=None, parameters=None, **setup):
+    workload = plain_workload([0], [10], [10])
+    plan = plan_of(parameters or VllmParameters(), latency or Linear(LinearParameters()), num_gpu_blocks=100,
+                   block_size=16, max_model_len=1000, replicas=2, **setup)
+    return build(workload, plan, Hooks()).fleet.defers
+
+
+def test_replicas_lag_behind_where_requests_in_flight_are_all_that_counts():
+    assert defers(front=front())
+    assert defers(front=front(metric="tokens"))
+    assert not defers(front=front(metric="waiting"))            # a state of the replica
+    assert not defers(front=front(metric="kv"))
+    assert not defers(front=front("round_robin"))               # looks at nothing: served in slices
+    assert not defers(front=front(), coupled=True)
+
+
+def test_replicas_of_which_too_little_is_known_do_not_lag():
+    assert not defers(Linear(LinearParameters(per_sequence_us=-1.0)), front=front())
+    assert not defers(parameters=VllmParameters(async_scheduling=True), front=front())
+    assert not defers(front=front(), fast_forward=False)
+
+
+@pytest.mark.parametrize("coupled", [True, False])
+def test_more_requests_than_can_be_left_with_a_replica_are_taken_in(coupled):
+    # Iterations of 10 ms. The first request decodes from 10 to 100 ms; nine come within the second iteration and start
+    # together with the third, at 20 ms.
+    prices = LinearParameters(base_us=10_000.0, per_sequence_us=0.0, per_prefill_token_us=0.0, per_context_token_us=0.0)
+    arrivals_ns = [0] + [11 * MS + i for i in range(9)]
+    recording = run_plain(arrivals_ns, [10] + [2] * 9, prices, coupled)
+
+    assert recording["scheduled_ns"].tolist() == [0] + [20 * MS] * 9
+    assert recording["completed_ns"].tolist() == [100 * MS] + [40 * MS] * 9
+
+
+def run_plain(arrivals_ns, outputs, prices, coupled):
+    workload = plain_workload(arrivals_ns, [1] * len(outputs), outputs)
+    plan = plan_of(VllmParameters(), Linear(prices), num_gpu_blocks=1000, block_size=16, max_model_len=1000,
+                   front=front(), coupled=coupled)
+    build(workload, plan, Hooks()).run()
+    return workload.requests
