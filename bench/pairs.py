@@ -2,6 +2,8 @@
 import time
 from statistics import median
 
+SHORT_REQUESTS = 64_000     # a run of fewer takes a few milliseconds
+
 
 class Pair:
     """CPU seconds of two programs, one entry a round."""
@@ -53,6 +55,12 @@ class Pairs:
             return results[-1].loop_s
 
         return self.against(other, prepared.ready, rounds), results[-1]
+
+
+def repeated_cpu_s(prepared):
+    """Return the CPU time of a run of a `cases.Prepared`: the mean of a few if it is short."""
+    times = max(1, SHORT_REQUESTS // prepared.case.num_requests)
+    return sum(cpu_s(prepared.ready()) for _ in range(times)) / times
 
 
 def cpu_s(action):

@@ -76,8 +76,8 @@ cdef class Fleet:
     # A replica was changed from outside: note when it acts next, and that its state is another.
     cdef void touched(self, int32_t index) noexcept nogil
 
-    # A replica acts soon: ask for what it will touch first.
-    cdef void _warm(self, int32_t index) noexcept nogil
+    # A replica acts now, and another soon: ask for what they will touch first.
+    cdef void _warm(self, int32_t index, int32_t next_index) noexcept nogil
 
     # Let the replicas act that do before `until_ns`, in order of time, until one lets requests go: the instant at which
     # it did, or `until_ns`.

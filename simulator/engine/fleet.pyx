@@ -17,7 +17,13 @@ from simulator.engine.replica cimport Replica
 
 
 cdef enum:
-    MANY = 128                  # replicas whose states do not all stay in the nearer caches
+    MANY = 128                  # replicas: their states do not all stay in the nearer caches
+    FINISH_LINES = 6            # cache lines of a finish heap that a pop touches, mostly
+
+
+cdef inline int32_t due_row(Replica replica) noexcept nogil:
+    """Return the request that is complete first of those that decode; 0 if none does."""
+    return replica.scheduler._sequences[replica._finish.top_slot()].row if replica._finish.size > 0 else 0
 
 
 cdef inline int bring_up(Fleet fleet, int32_t index, int64_t until_ns, int64_t horizon_ns) except -1 nogil:
@@ -174,16 +180,17 @@ cdef class Fleet:
         if self.coupled:
             note_state(self, index, <Replica>self.seats[index].replica)
 
-    cdef void _warm(self, int32_t index) noexcept nogil:
-        cdef const Seat* seat = &self.seats[index]
+    cdef void _warm(self, int32_t index, int32_t next_index) noexcept nogil:
+        cdef const Seat* seat = &self.seats[next_index]
         cdef const Deferral* deferral
         cdef int32_t i
         prefetch(seat.due)
-        prefetch_lines(seat.finish, 6)
+        prefetch_lines(seat.finish, FINISH_LINES)
         if self.deferrals != NULL:
-            deferral = &self.deferrals[index]
+            deferral = &self.deferrals[next_index]
             for i in range(deferral.num_posted):
                 prefetch(&self.requests[deferral.posted[i].row])
+        prefetch(&self.requests[due_row(<Replica>self.seats[index].replica)])
 
     cdef int64_t catch_up(self, int64_t until_ns, int64_t most_steps) except -1 nogil:
         cdef int32_t index
@@ -191,7 +198,7 @@ cdef class Fleet:
         while now_ns < until_ns and not self.departures.any() and most_steps > 0:
             index = self.wakes.top_index()
             if self.num_replicas >= MANY:
-                self._warm(self.wakes.second_index())
+                self._warm(index, self.wakes.second_index())
             bring_up(self, index, now_ns + 1, NEVER_NS)        # runs may be long: arrivals cut them
             self.departures.turn_ns, self.departures.turn = now_ns, index + 1
             note_state(self, index, <Replica>self.seats[index].replica)

@@ -6,7 +6,6 @@ cimport cython
 from simulator.core.clock cimport NEVER_NS
 from simulator.core.debug cimport SIM_DEBUG
 from simulator.core.finish_heap cimport FinishHeap
-from simulator.core.memory cimport prefetch
 from simulator.domain.request cimport COMPLETED, RUNNING, Request
 from simulator.engine.parking cimport run_arrived
 from simulator.engine.pipeline cimport (
@@ -228,8 +227,6 @@ cdef class Replica:
 
     cdef int _complete(self) except -1 nogil:
         cdef Batch* batch = oldest(&self._pipeline)
-        if self._finish.size > 0:                   # who ends next was heard of last long ago
-            prefetch(&self._requests[self.scheduler._sequences[self._finish.top_slot()].row])
         if self._run.length > 1:
             self._end_ahead(batch, self._run.length - 1)
         if not self.scheduler.ends_at_start:

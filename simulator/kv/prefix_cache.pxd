@@ -37,4 +37,9 @@ cdef class PrefixCache:
     cdef void insert(self, int32_t block, uint64_t hash) noexcept nogil
 
     # A cached block, private or not, is about to be reused.
-    cdef void remove(self, int32_t block) noexcept nogil
+    cdef inline void remove(self, int32_t block) noexcept nogil:
+        if self.blocks[block].chain != PRIVATE:
+            self._unlist(block)
+        self.blocks[block].hash = 0
+
+    cdef void _unlist(self, int32_t block) noexcept nogil

@@ -37,7 +37,7 @@ cdef class PrefixCache:
         blocks[block].twin_next = first
         blocks[last].twin_next = blocks[first].twin_prev = block
 
-    cdef void remove(self, int32_t block) noexcept nogil:
+    cdef void _unlist(self, int32_t block) noexcept nogil:
         cdef Block* it = &self.blocks[block]
         cdef int32_t* link
         if it.chain >= 0:
@@ -51,10 +51,8 @@ cdef class PrefixCache:
             else:
                 link[0] = it.twin_next
                 self.blocks[it.twin_next].chain = it.chain
-        if it.chain != PRIVATE:
-            self.blocks[it.twin_prev].twin_next = it.twin_next
-            self.blocks[it.twin_next].twin_prev = it.twin_prev
-        it.hash = 0
+        self.blocks[it.twin_prev].twin_next = it.twin_next
+        self.blocks[it.twin_next].twin_prev = it.twin_prev
 
     def clear(self, int32_t num_blocks):
         """Forget all of so many blocks; none is in use."""
