@@ -91,7 +91,7 @@ cdef class Scheduler:
     # What becomes of a request that comes: a RequestStatus at or after COMPLETED if it is refused, else PENDING.
     cdef int8_t refusal(self, int32_t row) noexcept nogil
 
-    # A text of so many tokens is never refused; -1: none is safe. Whoever overrides `refusal` overrides this.
+    # A text of up to so many tokens is never refused; -1: unknown.
     cdef int64_t longest_surely_taken(self) noexcept nogil
 
     # Form the next batch at `now_ns`. An empty batch that preempted something is asked for again at once; an empty one

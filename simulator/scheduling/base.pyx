@@ -140,7 +140,7 @@ cdef class Scheduler:
         return DROPPED if blocks_for(text, self.kv.block_size) > self.kv.num_blocks else PENDING
 
     cdef int64_t longest_surely_taken(self) noexcept nogil:
-        return min(self.longest_prompt, <int64_t>self.kv.num_blocks * self.kv.block_size)
+        return -1
 
     cdef int schedule(self, Batch* batch, int64_t now_ns) except -1 nogil:
         return 0

@@ -118,9 +118,6 @@ cdef class Blis(Scheduler):
         cdef int64_t text = <int64_t>self._requests[row].prompt_tokens + self._demands[row].max_tokens
         return DROPPED if text > self._max_model_len else Scheduler.refusal(self, row)
 
-    cdef int64_t longest_surely_taken(self) noexcept nogil:
-        return min(<int64_t>self._max_model_len, Scheduler.longest_surely_taken(self))
-
     cdef int schedule(self, Batch* batch, int64_t now_ns) except -1 nogil:
         cdef int32_t slot
         batch.start_ns = now_ns

@@ -148,6 +148,9 @@ cdef class Vllm(Scheduler):
         # Members alone cannot make room for the head of the queue, unless what they generate is its prompt.
         return self.waiting.size == 0 or not self._outputs_are_prompts
 
+    cdef int64_t longest_surely_taken(self) noexcept nogil:
+        return min(self.longest_prompt, <int64_t>self.kv.num_blocks * self.kv.block_size)
+
     cdef bint keeps_turns(self) noexcept nogil:
         # The running list is served in order: who comes later takes nothing from members, unfinished prompts before
         # them may.
