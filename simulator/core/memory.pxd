@@ -19,8 +19,8 @@ cdef extern from *:
     """
     void* aligned_alloc(size_t alignment, size_t size) noexcept nogil
 
-    # The cache line at this address will be written to soon; it may be any address. Asked for to be read, lines that
-    # another core or an outer cache holds modified were measured to come no sooner.
+    # The cache line at this address, any address, will be written to soon. (To ask for reading was measured not to help
+    # with lines that were modified elsewhere.)
     void prefetch "SIM_PREFETCH"(const void* address) noexcept nogil
 
 
@@ -44,9 +44,9 @@ cdef inline int resize(void** array, size_t size) except -1 nogil:
     return 0
 
 
-# The same for an array of whole cache lines, `before` bytes of which are kept.
+# The same for an array that begins with a cache line, `before` bytes of which are kept.
 cdef inline int resize_lines(void** array, size_t before, size_t size) except -1 nogil:
-    cdef void* moved = aligned_alloc(LINE_BYTES, size)
+    cdef void* moved = aligned_alloc(LINE_BYTES, (size + LINE_BYTES - 1) // LINE_BYTES * LINE_BYTES)
     if moved == NULL:
         return out_of_memory()
     if before > 0:

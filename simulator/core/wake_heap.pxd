@@ -38,7 +38,7 @@ cdef class WakeHeap:
     cdef inline int32_t top_index(self) noexcept nogil:
         return self._winner[1]
 
-    # One that would be first if that one were not there; the same one if there is no other. O(log size).
+    # The runner-up; the first itself if there is no other. O(log size).
     cdef inline int32_t second_index(self) noexcept nogil:
         cdef int64_t earliest = INT64_MAX, other_ns
         cdef int32_t best = self._winner[1], i = self._num_leaves + best, other

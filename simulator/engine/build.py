@@ -91,7 +91,7 @@ def build(workload, plan: ClusterPlan, hooks: Hooks) -> Cluster:
     if plan.coupled or operations or not all(entrance.is_blind for entrance in entrances):
         views = [entrance.view for entrance in entrances]
         fleet.couple(counts_alone=not (
-            plan.coupled or operations or plan.tracer or hooks.observer
+            plan.coupled or operations or plan.tracer or hooks.observer or plan.front.snapshot_interval_ns
             or any(view.wants_counts or view.wants_levels or view.wants_caches for view in views)))
     return Cluster(fleet, entrances, entrance_of, operations, shared)
 

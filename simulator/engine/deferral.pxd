@@ -8,9 +8,10 @@ turns a replica takes. In the terms of parallel simulation it is the replica's l
 from libc.stdint cimport int32_t, int64_t
 
 from simulator.engine.replica cimport Replica
+from simulator.scheduling.base cimport Scheduler
 
 cdef enum:
-    MOST_POSTED = 4             # what comes beyond is taken in at once; a Deferral is two cache lines long
+    MOST_POSTED = 4             # what comes beyond is taken in at once; so a Deferral has 128 bytes
 
 
 cdef struct Posted:             # a request on its way into the waiting queue
@@ -20,14 +21,14 @@ cdef struct Posted:             # a request on its way into the waiting queue
 
 
 cdef struct Deferral:           # of one replica
-    int64_t reached_ns          # it has acted up to here, exclusive
+    int64_t reached_ns          # up to which it was brought, exclusive
     int64_t least_ns            # no iteration of it is shorter
     int64_t spare_tokens        # room in its KV cache once all that it has, and was posted, is computed; < 0: none
     int64_t room_tokens         # room to allow for besides its text for each request: blocks not full, and growth
     int64_t longest_tokens      # a text up to this is never refused
     int64_t preemptions         # of its scheduler, up to now
     const int32_t* targets      # [row] tokens after which generation stops, see Delivery
-    int32_t fewest_tokens       # that any request still generates that does not decode yet; more than there are: none
+    int32_t fewest_tokens       # that any request still generates that does not decode yet; INT32_MAX: there is none
     int32_t num_posted
     Posted posted[MOST_POSTED]
 
@@ -38,13 +39,18 @@ cdef bint can_lag(Replica replica) noexcept nogil
 # A replica on which nothing has been put yet.
 cdef int prepare(Deferral* deferral, Replica replica) except -1
 
-# Leave a request with the replica, which reaches its waiting queue at `now_ns`, unless it has to be taken in at once: 0
-# then, else 1. `departs_ns`, an instant before which nobody leaves, may move forward.
+# Leave a request with the replica, which reaches its waiting queue at `now_ns`. `departs_ns`, an instant before which
+# nobody leaves, may move forward. 0: the caller has to take it in at once, and to ask for the next departure.
 cdef bint post(Deferral* deferral, int32_t row, int64_t text_tokens, int64_t now_ns, bint is_behind,
                int64_t* departs_ns) noexcept nogil
+
+# A request reaches the waiting queue of a replica, whether replicas lag or not. `is_behind`: the replica had acted at
+# this instant already.
+cdef int take_in(Replica replica, int32_t row, int64_t now_ns, bint is_behind) except -1 nogil
 
 # Let the replica take in what was posted, and do what is due before `until_ns`; see Replica.advance.
 cdef int bring(Deferral* deferral, Replica replica, int64_t until_ns, int64_t horizon_ns) except -1 nogil
 
 # An instant before which the replica, brought up to date, lets nobody go, whatever is sent to it. NEVER_NS: it is idle.
-cdef int64_t next_departure_ns(Deferral* deferral, Replica replica) noexcept nogil
+# `scheduler`: the replica's.
+cdef int64_t next_departure_ns(Deferral* deferral, Replica replica, Scheduler scheduler) noexcept nogil

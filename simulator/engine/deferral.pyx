@@ -3,7 +3,6 @@ from libc.stdint cimport INT32_MAX, int32_t, int64_t
 from libc.string cimport memset
 
 from simulator.core.clock cimport NEVER_NS
-from simulator.core.debug cimport SIM_DEBUG
 from simulator.core.errors cimport broken
 from simulator.domain.batch cimport BatchShape
 from simulator.domain.iteration cimport Batch, Entry
@@ -17,7 +16,8 @@ cdef enum:
 
 
 cdef bint can_lag(Replica replica) noexcept nogil:
-    return replica.scheduler.grouping and not replica.scheduler.ends_at_start and replica._latency.is_monotone
+    return (replica.scheduler.grouping and not replica.scheduler.ends_at_start and replica._latency.is_monotone
+            and replica.scheduler.longest_surely_taken() >= 0)
 
 
 cdef int prepare(Deferral* deferral, Replica replica) except -1:
@@ -49,20 +49,24 @@ cdef bint post(Deferral* deferral, int32_t row, int64_t text_tokens, int64_t now
     return True
 
 
+cdef int take_in(Replica replica, int32_t row, int64_t now_ns, bint is_behind) except -1 nogil:
+    replica.advance(now_ns, now_ns)
+    if is_behind:
+        if replica._pipeline.num_in_flight > 0:     # else it is idle: whoever comes at this instant starts together
+            replica.advance(now_ns + 1, now_ns + 1)
+        replica.keep_up(now_ns + 1)
+    return replica.enqueue(row, now_ns)
+
+
 cdef int bring(Deferral* deferral, Replica replica, int64_t until_ns, int64_t horizon_ns) except -1 nogil:
-    cdef Posted* posted
-    cdef int64_t time_ns, finished = replica._recorder.finished
+    cdef const Posted* posted
+    cdef int64_t finished = replica._recorder.finished
     cdef int32_t i
     for i in range(deferral.num_posted):
         posted = &deferral.posted[i]
-        time_ns = posted.time_ns + posted.is_behind
-        replica.advance(time_ns, time_ns)
-        if posted.is_behind:
-            replica.keep_up(time_ns)
-        replica.enqueue(posted.row, posted.time_ns)
+        take_in(replica, posted.row, posted.time_ns, posted.is_behind)
     deferral.num_posted = 0
-    if SIM_DEBUG:
-        replica.advance(until_ns - 1, horizon_ns)
+    replica.advance(until_ns - 1, horizon_ns)
     if replica._recorder.finished != finished:
         return broken("Deferral: a request left earlier than was thought possible")
     replica.advance(until_ns, horizon_ns)
@@ -70,11 +74,7 @@ cdef int bring(Deferral* deferral, Replica replica, int64_t until_ns, int64_t ho
     return 0
 
 
-cdef int64_t next_departure_ns(Deferral* deferral, Replica replica) noexcept nogil:
-    return foresee_ns(deferral, replica, replica.scheduler)
-
-
-cdef int64_t foresee_ns(Deferral* deferral, Replica replica, Scheduler scheduler) noexcept nogil:
+cdef int64_t next_departure_ns(Deferral* deferral, Replica replica, Scheduler scheduler) noexcept nogil:
     cdef int64_t departs_ns = NEVER_NS, ends_ns = replica.wake_ns
     cdef int64_t most = replica._finish.top_iteration() - scheduler.iteration if replica._finish.size > 0 else 0
     cdef int32_t ahead = 0, length = replica._run.length
@@ -88,6 +88,8 @@ cdef int64_t foresee_ns(Deferral* deferral, Replica replica, Scheduler scheduler
     if length > 1 and (not is_steady or scheduler.waiting.size > 0):
         ahead = iteration_at(&replica._run, deferral.reached_ns)
         ends_ns = replica._run.ends_ns[ahead]       # of the iteration in progress
+    # A member gains one token an iteration, so the first is complete after `most`. If all keep their turns these are no
+    # shorter than with members alone, whoever comes; the run shows the first of them.
     if most > 0 and is_steady:
         departs_ns = replica.wake_ns
         if most > length:
@@ -98,6 +100,7 @@ cdef int64_t foresee_ns(Deferral* deferral, Replica replica, Scheduler scheduler
     if scheduler.waiting.size + scheduler._num_prefilling == 0:
         deferral.fewest_tokens = INT32_MAX
         return departs_ns
+    # Who does not decode yet gets the first token at the end of the iteration in progress, at best.
     return min(departs_ns, later(ends_ns, deferral.fewest_tokens - 1, deferral.least_ns))
 
 
@@ -126,11 +129,12 @@ cdef int64_t decoding_ns(Replica replica, Scheduler scheduler, const Batch* batc
     cdef int32_t i, joined = 0, _
     memset(&shape, 0, sizeof(BatchShape))
     shape.context_tokens = scheduler.member_tokens
-    for i in range(batch.num_entries):
+    for i in range(batch.num_entries if batch.num_entries == scheduler._num_prefilling else 0):
         entry = &batch.entries[i]
-        if not entry.is_partial:
-            joined += 1
-            shape.context_tokens += scheduler._sequences[entry.slot].num_computed
+        if entry.is_partial:                        # it may grow, and take the turns of those behind it
+            break
+        joined += 1
+        shape.context_tokens += scheduler._sequences[entry.slot].num_computed
     shape.num_sequences = shape.num_decodes = shape.num_samples = scheduler.num_members + joined
     shape.decode_tokens = shape.num_sequences
     for _ in range(<int32_t>min(count, <int64_t>FEW)):

@@ -19,7 +19,7 @@ cdef enum:
     TICK = -2                   # replica of an event that repeats: it counts only while there is work
 
 
-cdef struct Seat:               # where the cluster finds a replica; 64 bytes, one cache line
+cdef struct Seat:               # where the cluster finds a replica; 64 bytes
     void* replica               # the Replica, borrowed: to be called without the GIL
     void* view                  # the LiveView that shows it, borrowed
     int32_t index               # its number there
@@ -39,7 +39,7 @@ cdef class Fleet:
     cdef readonly Recorder recorder
     cdef readonly Departures departures
     cdef readonly EventQueue events
-    cdef WakeHeap wakes                 # when each replica must act; kept only if coupled
+    cdef WakeHeap wakes                 # when each replica must act, or may let a request go; kept only if coupled
     cdef bint coupled                   # departures are told at once, since somebody looks at replicas or acts on them
     cdef Deferral* deferrals            # [replica] coupled, and they act only when a request may leave; NULL: they are
                                         # kept up to date with every event

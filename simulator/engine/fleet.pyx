@@ -10,7 +10,7 @@ from simulator.core.memory cimport prefetch, prefetch_lines
 from simulator.core.wake_heap cimport WakeHeap
 from simulator.domain.journey cimport Journey
 from simulator.domain.request cimport COMPLETED, WAITING, Demand, Request
-from simulator.engine.deferral cimport Deferral, bring, can_lag, next_departure_ns, post, prepare
+from simulator.engine.deferral cimport Deferral, bring, can_lag, next_departure_ns, post, prepare, take_in
 from simulator.engine.events cimport ENQUEUE
 from simulator.engine.live_view cimport LiveView
 from simulator.engine.replica cimport Replica
@@ -39,7 +39,7 @@ cdef inline void note_state(Fleet fleet, int32_t index, Replica replica) noexcep
     seat.finish = replica._finish._heap
     seat.due = replica.scheduler._sequences + (replica._finish.top_slot() if replica._finish.size > 0 else 0)
     if fleet.deferrals != NULL:
-        fleet.wakes.set(index, next_departure_ns(&fleet.deferrals[index], replica))
+        fleet.wakes.set(index, next_departure_ns(&fleet.deferrals[index], replica, replica.scheduler))
     else:
         fleet.wakes.set(index, replica.wake_ns)
         (<LiveView>seat.view).note(seat.index)
@@ -145,21 +145,19 @@ cdef class Fleet:
 
     cdef int enqueue(self, int32_t row, int64_t now_ns) except -1 nogil:
         cdef int32_t index = self.requests[row].replica
-        cdef int64_t until_ns = self.departures.acted_until_ns(index, now_ns), departs_ns
+        cdef bint is_behind = self.departures.acted_until_ns(index, now_ns) > now_ns
+        cdef int64_t departs_ns
         if self.requests[row].status >= COMPLETED:          # it left on the way to the queue
             return 0
         if self.deferrals != NULL:
             departs_ns = self.wakes.get(index)
-            if post(&self.deferrals[index], row, self.requests[row].prompt_tokens, now_ns, until_ns > now_ns,
-                    &departs_ns):
+            if post(&self.deferrals[index], row, self.requests[row].prompt_tokens, now_ns, is_behind, &departs_ns):
                 self.requests[row].enqueued_ns = now_ns
                 if departs_ns < self.wakes.get(index):
                     self.wakes.set(index, departs_ns)
                 return 0
-        bring_up(self, index, until_ns, now_ns)
-        if until_ns > now_ns:
-            (<Replica>self.seats[index].replica).keep_up(until_ns)
-        (<Replica>self.seats[index].replica).enqueue(row, now_ns)
+            bring(&self.deferrals[index], <Replica>self.seats[index].replica, now_ns, now_ns)
+        take_in(<Replica>self.seats[index].replica, row, now_ns, is_behind)
         self.touched(index)
         return 0
 

@@ -7,6 +7,7 @@ from simulator.core.memory cimport resize
 
 cdef enum:
     FIRST_LEVELS = 64
+    MOST = 1 << 28
 
 
 cdef class TiedCounts:
@@ -66,7 +67,7 @@ cdef class TiedCounts:
 
     def set_count(self, index, count):
         """Give an index another count; None takes it out."""
-        if not 0 <= index < self.size or (count is not None and count < 0):
+        if not 0 <= index < self.size or not 0 <= (count or 0) < MOST:
             raise ValueError(f"index {index} of {self.size}, count {count}")
         self.set(index, OUT if count is None else count)
 

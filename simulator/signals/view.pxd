@@ -15,7 +15,7 @@ cdef class View:
     cdef public bint wants_counts           # waiting, running, loading, preemptions
     cdef public bint wants_levels           # blocks, tokens, iterations
     cdef public bint wants_caches           # `cached_blocks`
-    cdef public bint wants_in_flight        # who got or lost a request, in `changed`: `sent` and `left` do not do
+    cdef public bint wants_in_flight        # who got or lost a request, in `changed`, instead of by `sent` and `left`
 
     # Replicas of which a seen state, or an account, has changed since `forget_changes`, each once, in no special order.
     # Kept for whoever updates scores as changes come.

@@ -1,4 +1,6 @@
 """Replicas that act only when a request may leave them do what replicas do that are kept up to date."""
+from dataclasses import replace
+
 import msgspec
 import numpy as np
 import pytest
@@ -101,6 +103,59 @@ def test_more_requests_than_can_be_left_with_a_replica_are_taken_in(coupled):
 
     assert recording["scheduled_ns"].tolist() == [0] + [20 * MS] * 9
     assert recording["completed_ns"].tolist() == [100 * MS] + [40 * MS] * 9
+
+
+@pytest.mark.parametrize("coupled", [True, False])
+@pytest.mark.parametrize("idle", [0, 1])
+def test_requests_sent_at_one_instant_to_an_idle_replica_start_together(idle, coupled):
+    # Iterations of 10 ms; two requests may be in flight, one for each replica on average. The first two end at 30 ms on
+    # one replica; at that instant the other two go to the idle one, which has acted if its number is lower, and start
+    # there together.
+    workload = plain_workload([0, 0, MS, MS], [1] * 4, [3, 3, 5, 5])
+    owners = sessions_by_replica(workload, coupled)
+    workload.demands["session"] = [owners[1 - idle]] * 2 + [owners[idle]] * 2
+    requests = run_sessions(workload, coupled)
+
+    assert requests["replica"].tolist() == [1 - idle] * 2 + [idle] * 2
+    assert requests["scheduled_ns"].tolist() == [0, 0, 30 * MS, 30 * MS]
+    assert requests["completed_ns"].tolist() == [30 * MS, 30 * MS, 80 * MS, 80 * MS]
+
+
+def sessions_by_replica(workload, coupled):
+    """Return {replica: a session that goes there}."""
+    owners = {}
+    for session in range(16):
+        workload.demands["session"] = session
+        owners[int(run_sessions(workload, coupled)["replica"][0])] = session
+    return owners
+
+
+def run_sessions(workload, coupled):
+    prices = LinearParameters(base_us=10_000.0, per_sequence_us=0.0, per_prefill_token_us=0.0, per_context_token_us=0.0)
+    plan = plan_of(VllmParameters(), Linear(prices), num_gpu_blocks=1000, block_size=16, max_model_len=1000, replicas=2,
+                   front=front("session", most=1, otherwise="least_loaded"), coupled=coupled)
+    fresh = replace(workload, requests=workload.requests.copy())
+    build(fresh, plan, Hooks()).run()
+    return fresh.requests
+
+
+@pytest.mark.parametrize("coupled", [True, False])
+def test_a_prompt_that_takes_the_turns_of_others_makes_nobody_heard_of_late(coupled):
+    # 1 ms a sequence, 64 tokens an iteration. When the request of row 10 gives up, the threshold lets the unfinished
+    # prompt of row 1 take all tokens, so that rows 2 and 3, which have just begun to decode, get no turn and iterations
+    # become shorter: the first request is complete at 311 ms, and the one that waits at the gateway follows then.
+    arrivals_ns = [0] + [int(130.5 * MS)] * 10 + [140 * MS]
+    workload = plain_workload(arrivals_ns, [6400, 6400, 2, 2] + [10] * 8, [121] + [1000] * 11)
+    workload.demands["deadline_ns"][10] = 133 * MS
+    parameters = VllmParameters(max_num_seqs=4, max_num_batched_tokens=640, max_num_scheduled_tokens=64,
+                                long_prefill_token_threshold=1, long_prefill_token_threshold_adaptive=True)
+    prices = LinearParameters(base_us=0.0, per_sequence_us=1000.0, per_prefill_token_us=0.0, per_context_token_us=0.0)
+    plan = plan_of(parameters, Linear(prices), num_gpu_blocks=10_000, block_size=16, max_model_len=8000,
+                   front=front(most=10), coupled=coupled)
+    build(workload, plan, Hooks()).run()
+
+    assert workload.requests["completed_ns"][0] == 311 * MS
+    assert workload.requests["enqueued_ns"][11] == 311 * MS
 
 
 def run_plain(arrivals_ns, outputs, prices, coupled):

@@ -23,7 +23,7 @@ def truncated():
 
 def roofline(model):
     return lambda: Roofline(Roofline.Parameters(
-        mfu_prefill=0.5, mfu_decode=0.5, mfu_attention=0.5, bandwidth_efficiency=0.5), deploy(model))
+        mfu_prefill=0.7, mfu_decode=0.2, mfu_attention=0.4, bandwidth_efficiency=0.9), deploy(model))
 
 
 MODELS = {"linear": linear, "linear, whole milliseconds": truncated} | {

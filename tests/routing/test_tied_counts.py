@@ -37,8 +37,10 @@ def test_a_size_that_makes_no_sense_is_refused(size):
         TiedCounts(size)
 
 
-def test_an_index_outside_or_a_negative_count_is_refused():
+def test_an_index_outside_or_an_impossible_count_is_refused():
     with pytest.raises(ValueError, match="index 3 of 3"):
         TiedCounts(3).set_count(3, 0)
     with pytest.raises(ValueError, match="count -1"):
         TiedCounts(3).set_count(0, -1)
+    with pytest.raises(ValueError, match="count 268435456"):
+        TiedCounts(3).set_count(0, 1 << 28)
