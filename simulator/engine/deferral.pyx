@@ -26,6 +26,7 @@ cdef int prepare(Deferral* deferral, Replica replica) except -1:
     deferral.longest_tokens = replica.scheduler.longest_surely_taken()
     deferral.targets = replica._delivery._targets
     deferral.fewest_tokens = INT32_MAX
+    deferral.last_ns = -1
     deferral.room_tokens = 2 * replica._kv.block_size
     deferral.spare_tokens = <int64_t>replica._kv.num_blocks * replica._kv.block_size
     return 0
@@ -36,23 +37,23 @@ cdef inline int64_t later(int64_t time_ns, int64_t count, int64_t ns) noexcept n
     return NEVER_NS if <double>time_ns + <double>count * <double>ns >= 9.2e18 else time_ns + count * ns
 
 
-cdef bint post(Deferral* deferral, int32_t row, int64_t text_tokens, int64_t now_ns, bint is_behind,
+cdef bint post(Deferral* deferral, int32_t row, int64_t text_tokens, int64_t now_ns, int order,
                int64_t* departs_ns) noexcept nogil:
     cdef Posted* posted = &deferral.posted[deferral.num_posted]
     deferral.spare_tokens -= text_tokens + deferral.room_tokens
     deferral.fewest_tokens = min(deferral.fewest_tokens, deferral.targets[row])
     if deferral.num_posted == MOST_POSTED or text_tokens > deferral.longest_tokens or deferral.spare_tokens < 0:
         return False
-    posted.time_ns, posted.row, posted.is_behind = now_ns, row, is_behind
+    posted.time_ns, posted.row, posted.order = now_ns, row, order
     deferral.num_posted += 1
     departs_ns[0] = min(departs_ns[0], later(now_ns, deferral.fewest_tokens, deferral.least_ns))
     return True
 
 
-cdef int take_in(Replica replica, int32_t row, int64_t now_ns, bint is_behind) except -1 nogil:
+cdef int take_in(Replica replica, int32_t row, int64_t now_ns, int order) except -1 nogil:
     replica.advance(now_ns, now_ns)
-    if is_behind:
-        if replica._pipeline.num_in_flight > 0:     # else it is idle: whoever comes at this instant starts together
+    if order != AHEAD:
+        if order == STARTED or replica._pipeline.num_in_flight > 0:
             replica.advance(now_ns + 1, now_ns + 1)
         replica.keep_up(now_ns + 1)
     return replica.enqueue(row, now_ns)
@@ -64,7 +65,7 @@ cdef int bring(Deferral* deferral, Replica replica, int64_t until_ns, int64_t ho
     cdef int32_t i
     for i in range(deferral.num_posted):
         posted = &deferral.posted[i]
-        take_in(replica, posted.row, posted.time_ns, posted.is_behind)
+        take_in(replica, posted.row, posted.time_ns, posted.order)
     deferral.num_posted = 0
     replica.advance(until_ns - 1, horizon_ns)
     if replica._recorder.finished != finished:
@@ -79,6 +80,8 @@ cdef int64_t next_departure_ns(Deferral* deferral, Replica replica, Scheduler sc
     cdef int64_t most = replica._finish.top_iteration() - scheduler.iteration if replica._finish.size > 0 else 0
     cdef int32_t ahead = 0, length = replica._run.length
     cdef bint is_steady
+    if replica._aborted.size > 0:                   # they leave with the iteration in progress, which who comes may cut
+        deferral.spare_tokens = -1                  # at this instant: nobody is posted
     if ends_ns == NEVER_NS or replica._pipeline.num_in_flight == 0 or replica._aborted.size > 0:
         return ends_ns
     if scheduler.preemptions != deferral.preemptions:

@@ -2,6 +2,8 @@
 from libc.stdint cimport int32_t, int64_t
 cimport cython
 
+from simulator.engine.row_list cimport RowList, add_row
+
 
 @cython.final
 cdef class Departures:
@@ -10,8 +12,25 @@ cdef class Departures:
     cdef int64_t _taken         # of these, those that were taken out
     cdef int64_t _room          # one for each request: each leaves once
 
-    cdef int64_t turn_ns        # the last instant at which a replica acted, and the number behind that of the replica:
-    cdef int32_t turn           # at this instant those with lower numbers have acted, the others have not
+    cdef int64_t turn_ns        # the last instant at which a replica acted, and the number behind the highest that did:
+    cdef int32_t turn           # what those with lower numbers had to do at this instant is done, that of others is not
+    cdef RowList turns          # the replicas that acted at this instant, in order; one may be woken to act again
+
+    # A replica acts.
+    cdef inline int note_turn(self, int32_t replica, int64_t now_ns) except -1 nogil:
+        if now_ns != self.turn_ns:
+            self.turn_ns = now_ns
+            self.turn = self.turns.size = 0
+        self.turn = max(self.turn, replica + 1)
+        return add_row(&self.turns, replica)
+
+    # After `num_turns` turns at this instant a replica was woken: has its own turn come since? The lowest goes first.
+    cdef inline bint had_turn(self, int32_t replica, int32_t num_turns) noexcept nogil:
+        cdef int32_t i
+        for i in range(num_turns, self.turns.size):
+            if self.turns.rows[i] >= replica:
+                return True
+        return False
 
     # The instant up to which a replica has acted at `now_ns`, exclusive; also in the middle of a run.
     cdef inline int64_t acted_until_ns(self, int32_t replica, int64_t now_ns) noexcept nogil:

@@ -23,3 +23,4 @@ cdef class Departures:
 
     def __dealloc__(self):
         free(self._rows)
+        free(self.turns.rows)

@@ -67,6 +67,8 @@ cdef class Fleet:
     cdef int send(self, int32_t row, int32_t index, int64_t now_ns) except -1 nogil
     cdef int enqueue(self, int32_t row, int64_t now_ns) except -1 nogil
 
+    cdef int _order(self, int32_t index, int order, int64_t now_ns) noexcept nogil
+
     # A request that is in no replica leaves for good, with this RequestStatus and Cause.
     cdef int refuse(self, int32_t row, int8_t status, int8_t cause, int64_t now_ns) except -1 nogil
 

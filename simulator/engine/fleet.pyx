@@ -10,7 +10,8 @@ from simulator.core.memory cimport prefetch, prefetch_lines
 from simulator.core.wake_heap cimport WakeHeap
 from simulator.domain.journey cimport Journey
 from simulator.domain.request cimport COMPLETED, WAITING, Demand, Request
-from simulator.engine.deferral cimport Deferral, bring, can_lag, next_departure_ns, post, prepare, take_in
+from simulator.engine.deferral cimport (
+    AHEAD, BEHIND, STARTED, Deferral, bring, can_lag, next_departure_ns, post, prepare, take_in)
 from simulator.engine.events cimport ENQUEUE
 from simulator.engine.live_view cimport LiveView
 from simulator.engine.replica cimport Replica
@@ -145,21 +146,32 @@ cdef class Fleet:
 
     cdef int enqueue(self, int32_t row, int64_t now_ns) except -1 nogil:
         cdef int32_t index = self.requests[row].replica
-        cdef bint is_behind = self.departures.acted_until_ns(index, now_ns) > now_ns
+        cdef int order = BEHIND if self.departures.acted_until_ns(index, now_ns) > now_ns else AHEAD
         cdef int64_t departs_ns
         if self.requests[row].status >= COMPLETED:          # it left on the way to the queue
             return 0
         if self.deferrals != NULL:
             departs_ns = self.wakes.get(index)
-            if post(&self.deferrals[index], row, self.requests[row].prompt_tokens, now_ns, is_behind, &departs_ns):
+            order = self._order(index, order, now_ns)
+            if post(&self.deferrals[index], row, self.requests[row].prompt_tokens, now_ns, order, &departs_ns):
                 self.requests[row].enqueued_ns = now_ns
                 if departs_ns < self.wakes.get(index):
                     self.wakes.set(index, departs_ns)
                 return 0
             bring(&self.deferrals[index], <Replica>self.seats[index].replica, now_ns, now_ns)
-        take_in(<Replica>self.seats[index].replica, row, now_ns, is_behind)
+        take_in(<Replica>self.seats[index].replica, row, now_ns, order)
         self.touched(index)
         return 0
+
+    cdef inline int _order(self, int32_t index, int order, int64_t now_ns) noexcept nogil:
+        """Say what a lagging replica has done, or will have done, when a request comes at this instant."""
+        cdef Deferral* deferral = &self.deferrals[index]
+        if deferral.last_ns == now_ns and self.departures.turn_ns == now_ns and self.departures.had_turn(
+                index, deferral.last_turn):
+            order = STARTED
+        deferral.last_ns = now_ns
+        deferral.last_turn = self.departures.turns.size if self.departures.turn_ns == now_ns else 0
+        return order
 
     cdef int refuse(self, int32_t row, int8_t status, int8_t cause, int64_t now_ns) except -1 nogil:
         self.gate.leave(row, status, -1)
@@ -198,7 +210,7 @@ cdef class Fleet:
             if self.num_replicas >= MANY:
                 self._warm(index, self.wakes.second_index())
             bring_up(self, index, now_ns + 1, NEVER_NS)        # runs may be long: arrivals cut them
-            self.departures.turn_ns, self.departures.turn = now_ns, index + 1
+            self.departures.note_turn(index, now_ns)
             note_state(self, index, <Replica>self.seats[index].replica)
             prefetch(self.seats[self.wakes.top_index()].due)
             if self.departures.any():

@@ -1,5 +1,6 @@
 """Replicas that act only when a request may leave them do what replicas do that are kept up to date."""
 from dataclasses import replace
+from random import Random
 
 import msgspec
 import numpy as np
@@ -58,6 +59,18 @@ def test_nothing_depends_on_when_replicas_act(name, seed):
                      for coupled in (False, True))
 
     assert_same(lagging, kept)
+
+
+@pytest.mark.parametrize("seed", [*range(6000, 6040), 194, 418, 1194, 3672, 3750])
+def test_nothing_depends_on_it_where_iterations_end_at_the_same_instants(seed):
+    description, _ = random_traffic(seed)
+    description["prices"] = {"base_us": 5000.0, "per_sequence_us": 0.0, "per_prefill_token_us": 0.0,
+                             "per_context_token_us": 0.0}
+    description["options"] |= {"async_scheduling": False, "num_speculative_tokens": 0}
+    replicas = Random(seed).choice([2, 3, 9])
+    for chosen in (front(metric="tokens", most=2), front(most=2)):
+        assert_same(*(run(load(description), details=False, replicas=replicas, front=chosen, coupled=coupled)
+                      for coupled in (False, True)))
 
 
 @pytest.mark.parametrize("seed", range(30))
