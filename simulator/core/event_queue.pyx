@@ -1,8 +1,9 @@
 """The global event queue: a heap with four children to a node, half as deep as with two, a family in two lines."""
 from libc.stdint cimport int32_t, int64_t
-from libc.stdlib cimport free, realloc
+from libc.stdlib cimport free
 
-from simulator.core.errors cimport broken, out_of_memory
+from simulator.core.errors cimport broken
+from simulator.core.memory cimport resize
 
 cdef enum:
     FIRST_ROOM = 64
@@ -68,10 +69,7 @@ cdef class EventQueue:
 
     cdef int _grow(self) except -1 nogil:
         cdef int64_t room = max(<int64_t>FIRST_ROOM, 2 * self._room)
-        cdef Event* heap = <Event*>realloc(self._heap, room * sizeof(Event))
-        if heap == NULL:
-            return out_of_memory()
-        self._heap = heap
+        resize(&self._heap, room * sizeof(Event))
         self._room = room
         return 0
 

@@ -1,8 +1,9 @@
 """In which iteration each decoding sequence ends."""
 from libc.stdint cimport int32_t
-from libc.stdlib cimport free, realloc
+from libc.stdlib cimport free
 
-from simulator.core.errors cimport broken, out_of_memory
+from simulator.core.errors cimport broken
+from simulator.core.memory cimport resize
 
 cdef enum:
     FIRST_ROOM = 64
@@ -44,10 +45,7 @@ cdef class FinishHeap:
     cdef int reserve(self, int32_t room) except -1 nogil:
         if room <= self._room:
             return 0
-        cdef Finish* heap = <Finish*>realloc(self._heap, room * sizeof(Finish))
-        if heap == NULL:
-            return out_of_memory()
-        self._heap = heap
+        resize(&self._heap, room * sizeof(Finish))
         self._room = room
         return 0
 

@@ -1,8 +1,9 @@
 """The waiting queue under priority scheduling, a binary heap in one array."""
 from libc.stdint cimport int32_t, int64_t
-from libc.stdlib cimport free, realloc
+from libc.stdlib cimport free
 
-from simulator.core.errors cimport broken, out_of_memory
+from simulator.core.errors cimport broken
+from simulator.core.memory cimport resize
 
 cdef enum:
     FIRST_ROOM = 64
@@ -75,10 +76,7 @@ cdef class IndexHeap:
 
     cdef int _grow(self) except -1 nogil:
         cdef int32_t room = max(<int32_t>FIRST_ROOM, 2 * self._room)
-        cdef Waiting* heap = <Waiting*>realloc(self._heap, room * sizeof(Waiting))
-        if heap == NULL:
-            return out_of_memory()
-        self._heap = heap
+        resize(&self._heap, room * sizeof(Waiting))
         self._room = room
         return 0
 

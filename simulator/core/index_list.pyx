@@ -1,8 +1,9 @@
 """Doubly linked lists of indices that share one array of links."""
 from libc.stdint cimport int32_t
-from libc.stdlib cimport free, malloc, realloc
+from libc.stdlib cimport free, malloc
 
-from simulator.core.errors cimport broken, out_of_memory
+from simulator.core.errors cimport broken
+from simulator.core.memory cimport resize
 
 
 cdef class IndexLinks:
@@ -17,14 +18,11 @@ cdef class IndexLinks:
     cdef int grow(self, int32_t universe) except -1 nogil:
         if universe <= self.universe:
             return 0
-        cdef Link* links = <Link*>realloc(self._links, universe * sizeof(Link))
-        if links == NULL:
-            return out_of_memory()
         cdef int32_t i
+        resize(&self._links, universe * sizeof(Link))
         for i in range(self.universe, universe):
-            links[i].prev = UNLINKED
-            links[i].next = NONE
-        self._links = links
+            self._links[i].prev = UNLINKED
+            self._links[i].next = NONE
         self.universe = universe
         return 0
 

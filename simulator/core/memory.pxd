@@ -35,22 +35,27 @@ cdef inline void prefetch_lines(const void* address, int32_t count) noexcept nog
         prefetch(<const char*>address + LINE_BYTES * i)
 
 
-# Give an array another size in bytes. -1 without memory, and nothing changed.
-cdef inline int resize(void** array, size_t size) except -1 nogil:
-    cdef void* moved = realloc(array[0], size)
+# Give an array another size in bytes; `array` is the address of the pointer to it, of whatever type, which is copied
+# byte by byte for that reason. -1 without memory, and nothing changed.
+cdef inline int resize(void* array, size_t size) except -1 nogil:
+    cdef void* moved
+    memcpy(&moved, array, sizeof(void*))
+    moved = realloc(moved, size)
     if moved == NULL:
         return out_of_memory()
-    array[0] = moved
+    memcpy(array, &moved, sizeof(void*))
     return 0
 
 
 # The same for an array that begins with a cache line, `before` bytes of which are kept.
-cdef inline int resize_lines(void** array, size_t before, size_t size) except -1 nogil:
+cdef inline int resize_lines(void* array, size_t before, size_t size) except -1 nogil:
+    cdef void* old
     cdef void* moved = aligned_alloc(LINE_BYTES, (size + LINE_BYTES - 1) // LINE_BYTES * LINE_BYTES)
     if moved == NULL:
         return out_of_memory()
+    memcpy(&old, array, sizeof(void*))
     if before > 0:
-        memcpy(moved, array[0], before)
-    free(array[0])
-    array[0] = moved
+        memcpy(moved, old, before)
+    free(old)
+    memcpy(array, &moved, sizeof(void*))
     return 0

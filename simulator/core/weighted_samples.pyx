@@ -1,9 +1,9 @@
 """A weighted sample of integers, kept whole: exact mean, deviation and ranks."""
 cimport cython
 from libc.stdint cimport int32_t, int64_t, uint64_t
-from libc.stdlib cimport free, realloc
+from libc.stdlib cimport free
 
-from simulator.core.errors cimport out_of_memory
+from simulator.core.memory cimport resize
 
 import math
 
@@ -48,7 +48,6 @@ cdef class WeightedSamples:
         free(self._large)
 
     cdef int _add_slowly(self, int64_t value, int32_t weight) except -1 nogil:
-        cdef void* large
         while weight > WEIGHT_MASK:
             self._add_slowly(value, WEIGHT_MASK)
             weight -= WEIGHT_MASK
@@ -57,10 +56,7 @@ cdef class WeightedSamples:
                 self._grow()
             return self.add(value, weight)
         if self._num_large == self._room_large:
-            large = realloc(self._large, (2 * self._room_large + 16) * sizeof(LargeSample))
-            if large == NULL:
-                return out_of_memory()
-            self._large = <LargeSample*>large
+            resize(&self._large, (2 * self._room_large + 16) * sizeof(LargeSample))
             self._room_large = 2 * self._room_large + 16
         self._large[self._num_large].value = value
         self._large[self._num_large].weight = weight
@@ -69,17 +65,13 @@ cdef class WeightedSamples:
 
     cdef int _grow(self) except -1 nogil:
         cdef int64_t room = max(<int64_t>4096, 2 * self._room)
-        cdef void* packed
         if self.size >= MERGED_FROM:
             with gil:
                 self._sort()
             self._merge()
             if self.size <= self._room // 2:
                 return 0
-        packed = realloc(self._packed, room * sizeof(uint64_t))
-        if packed == NULL:
-            return out_of_memory()
-        self._packed = <uint64_t*>packed
+        resize(&self._packed, room * sizeof(uint64_t))
         self._room = room
         return 0
 

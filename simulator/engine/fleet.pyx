@@ -19,7 +19,7 @@ from simulator.engine.replica cimport Replica
 
 cdef enum:
     MANY = 128                  # replicas: their states do not all stay in the nearer caches
-    FINISH_LINES = 6            # cache lines of a finish heap that a pop touches, mostly
+    FINISH_LINES = 6            # cache lines that hold the first levels of a finish heap
 
 
 cdef inline int32_t due_row(Replica replica) noexcept nogil:

@@ -4,11 +4,12 @@ A snapshot is taken when somebody looks and the last one is as old as the interv
 result is cached would; at first all states are empty, taken at time 0.
 """
 from libc.stdint cimport int8_t, int32_t, int64_t, uint64_t
-from libc.stdlib cimport calloc, free, realloc
+from libc.stdlib cimport calloc, free
 cimport cython
 
 from simulator.core.clock cimport NEVER_NS
 from simulator.core.errors cimport out_of_memory
+from simulator.core.memory cimport resize
 from simulator.domain.request cimport Request
 from simulator.engine.observation cimport observe
 from simulator.engine.replica cimport Replica
@@ -143,12 +144,9 @@ cdef class LiveView(View):
     cdef int _match(self, int32_t row) except -1 nogil:
         cdef int32_t num_blocks = min(
             self._requests[row].prompt_tokens, self._content.public_tokens(row)) // self._block_size
-        cdef uint64_t* hashes
         if num_blocks > self._room:
-            hashes = <uint64_t*>realloc(self._hashes, 2 * num_blocks * sizeof(uint64_t))
-            if hashes == NULL:
-                return out_of_memory()
-            self._hashes, self._room = hashes, 2 * num_blocks
+            resize(&self._hashes, 2 * num_blocks * sizeof(uint64_t))
+            self._room = 2 * num_blocks
         read_hashes(self._content, row, self._block_size, num_blocks, self._hashes)
         self._holders.match(self._hashes, num_blocks, self._matched)
         self._matched_row = row

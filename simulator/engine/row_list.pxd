@@ -1,8 +1,7 @@
 """A few rows in a growing array: those whose clients gave up during an iteration."""
 from libc.stdint cimport int32_t
-from libc.stdlib cimport realloc
 
-from simulator.core.errors cimport out_of_memory
+from simulator.core.memory cimport resize
 
 
 cdef struct RowList:            # all zero at first; whoever has it frees `rows`
@@ -14,12 +13,8 @@ cdef struct RowList:            # all zero at first; whoever has it frees `rows`
 # Add a row at the end. -1 without memory, and nothing changed.
 cdef inline int add_row(RowList* listed, int32_t row) except -1 nogil:
     cdef int32_t room = 2 * listed.room + 16
-    cdef void* rows
     if listed.size == listed.room:
-        rows = realloc(listed.rows, room * sizeof(int32_t))
-        if rows == NULL:
-            return out_of_memory()
-        listed.rows = <int32_t*>rows
+        resize(&listed.rows, room * sizeof(int32_t))
         listed.room = room
     listed.rows[listed.size] = row
     listed.size += 1

@@ -1,9 +1,9 @@
 """The KV cache of a replica: the base of both implementations."""
 from libc.stdint cimport int32_t, int64_t
-from libc.stdlib cimport calloc, free, realloc
+from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
-from simulator.core.errors cimport out_of_memory
+from simulator.core.memory cimport resize
 
 
 cdef class KVCache:
@@ -38,14 +38,10 @@ cdef class KVCache:
         free(self._owned)
 
     cdef int reserve_slots(self, int32_t num_slots) except -1 nogil:
-        cdef int32_t* owned
         if num_slots <= self.num_slots:
             return 0
-        owned = <int32_t*>realloc(self._owned, num_slots * sizeof(int32_t))
-        if owned == NULL:
-            out_of_memory()
-        memset(owned + self.num_slots, 0, (num_slots - self.num_slots) * sizeof(int32_t))
-        self._owned = owned
+        resize(&self._owned, num_slots * sizeof(int32_t))
+        memset(self._owned + self.num_slots, 0, (num_slots - self.num_slots) * sizeof(int32_t))
         self.num_slots = num_slots
         return 0
 

@@ -5,12 +5,12 @@ same text the one cached last is found, and once a block is reused nothing is fo
 that text. A lookup may find a prompt whole. Source: inference-sim (BLIS) at f90a1e3a, sim/kv/cache.go.
 """
 from libc.stdint cimport int32_t, int64_t, uint64_t
-from libc.stdlib cimport calloc, free, realloc
+from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 cimport cython
 
-from simulator.core.errors cimport out_of_memory
 from simulator.core.hash_map cimport HashMap
+from simulator.core.memory cimport resize
 from simulator.kv.base cimport KVCache, blocks_for
 from simulator.kv.cache_log cimport CacheLog
 from simulator.kv.content cimport Content, Cursor
@@ -49,14 +49,10 @@ cdef class BlisKV(KVCache):
 
     cdef int reserve_slots(self, int32_t num_slots) except -1 nogil:
         cdef int32_t before = self.num_slots
-        cdef BlisTable* tables
         if num_slots <= before:
             return 0
-        tables = <BlisTable*>realloc(self._tables, num_slots * sizeof(BlisTable))
-        if tables == NULL:
-            return out_of_memory()
-        memset(tables + before, 0, (num_slots - before) * sizeof(BlisTable))
-        self._tables = tables
+        resize(&self._tables, num_slots * sizeof(BlisTable))
+        memset(self._tables + before, 0, (num_slots - before) * sizeof(BlisTable))
         return KVCache.reserve_slots(self, num_slots)
 
     # ---- prefix cache
@@ -170,18 +166,12 @@ cdef class BlisKV(KVCache):
         return 0
 
     cdef int _grow_table(self, BlisTable* table, int32_t room) except -1 nogil:
-        cdef int32_t* blocks = <int32_t*>realloc(table.blocks, 2 * <size_t>room * sizeof(int32_t))
-        if blocks == NULL:
-            return out_of_memory()
-        table.blocks = blocks
+        resize(&table.blocks, 2 * <size_t>room * sizeof(int32_t))
         table.room = 2 * room
         return 0
 
     cdef int _grow_hits(self, int32_t room) except -1 nogil:
-        cdef int32_t* hits = <int32_t*>realloc(self._hits, 2 * <size_t>room * sizeof(int32_t))
-        if hits == NULL:
-            return out_of_memory()
-        self._hits = hits
+        resize(&self._hits, 2 * <size_t>room * sizeof(int32_t))
         self._room_hits = 2 * room
         return 0
 

@@ -9,11 +9,11 @@ Text that only its own request could ever hit again (see content.pxd) is not has
 its blocks carry a hash that names request and place, and `ReturningBlocks` finds them after a preemption.
 """
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint64_t
-from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
 cimport cython
 
-from simulator.core.errors cimport out_of_memory
+from simulator.core.memory cimport resize
 from simulator.kv.base cimport KVCache, blocks_for
 from simulator.kv.cache_log cimport CacheLog
 from simulator.kv.content cimport Content, Cursor
@@ -63,14 +63,10 @@ cdef class PagedKV(KVCache):
 
     cdef int reserve_slots(self, int32_t num_slots) except -1 nogil:
         cdef int32_t before = self.num_slots
-        cdef Table* tables
         if num_slots <= before:
             return 0
-        tables = <Table*>realloc(self._tables, num_slots * sizeof(Table))
-        if tables == NULL:
-            return out_of_memory()
-        memset(tables + before, 0, (num_slots - before) * sizeof(Table))
-        self._tables = tables
+        resize(&self._tables, num_slots * sizeof(Table))
+        memset(self._tables + before, 0, (num_slots - before) * sizeof(Table))
         return KVCache.reserve_slots(self, num_slots)
 
     # ---- prefix cache
@@ -126,10 +122,7 @@ cdef class PagedKV(KVCache):
         return end
 
     cdef int _grow_hits(self, int32_t room) except -1 nogil:
-        cdef int32_t* hits = <int32_t*>realloc(self._hits, 2 * room * sizeof(int32_t))
-        if hits == NULL:
-            return out_of_memory()
-        self._hits = hits
+        resize(&self._hits, 2 * room * sizeof(int32_t))
         self._room_hits = 2 * room
         return 0
 
@@ -189,10 +182,7 @@ cdef class PagedKV(KVCache):
         return 1 if self.cache(slot, known_tokens) == 0 else -1
 
     cdef int _grow_table(self, Table* table, int32_t room) except -1 nogil:
-        cdef int32_t* blocks = <int32_t*>realloc(table.blocks, 2 * room * sizeof(int32_t))
-        if blocks == NULL:
-            return out_of_memory()
-        table.blocks = blocks
+        resize(&table.blocks, 2 * room * sizeof(int32_t))
         table.room = 2 * room
         return 0
 

@@ -5,6 +5,7 @@ cimport cython
 
 from simulator.core.errors cimport out_of_memory
 from simulator.core.hash_map cimport HashMap
+from simulator.core.memory cimport resize
 from simulator.kv.prefix_cache cimport Block
 
 
@@ -57,10 +58,7 @@ cdef class ReturningBlocks:
         cdef int32_t old = entry.count, i, index
         cdef LeftBlock* blocks
         if old + end - begin > entry.room:
-            blocks = <LeftBlock*>realloc(entry.blocks, (old + end - begin) * sizeof(LeftBlock))
-            if blocks == NULL:
-                return out_of_memory()
-            entry.blocks = blocks
+            resize(&entry.blocks, (old + end - begin) * sizeof(LeftBlock))
             entry.room = old + end - begin
         blocks = entry.blocks
         for i in range(begin, end):

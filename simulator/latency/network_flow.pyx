@@ -15,12 +15,13 @@ Congestion control, queues and loss are not simulated: rates are fair at every i
 cimport cython
 from libc.math cimport INFINITY, ceil, floor
 from libc.stdint cimport int32_t, uint32_t
-from libc.stdlib cimport free, realloc
+from libc.stdlib cimport free
 
 import numpy as np
 
 from simulator.core.debug cimport SIM_DEBUG
-from simulator.core.errors cimport broken, out_of_memory
+from simulator.core.errors cimport broken
+from simulator.core.memory cimport resize
 from simulator.latency.network_heap cimport TimeHeap
 from simulator.latency.network_plan cimport Edge, Lane, Plan
 from simulator.latency.network_routes cimport MAX_HOPS, Message, Routes
@@ -233,14 +234,8 @@ cdef class FlowNetwork:
     cdef int _grow(self) except -1 nogil:
         """Make room for twice as many messages at once."""
         cdef int32_t slot, room = max(2 * self._room, 1024)
-        cdef void* grown = realloc(self._sendings, room * sizeof(Sending))
-        if grown == NULL:
-            return out_of_memory()
-        self._sendings = <Sending*>grown
-        grown = realloc(self._free, room * sizeof(int32_t))
-        if grown == NULL:
-            return out_of_memory()
-        self._free = <int32_t*>grown
+        resize(&self._sendings, room * sizeof(Sending))
+        resize(&self._free, room * sizeof(int32_t))
         self.share.reserve(room)
         self._starts.reserve(room)
         self._ends.reserve(room)

@@ -2,9 +2,10 @@
 cimport cython
 from libc.math cimport INFINITY
 from libc.stdint cimport int32_t
-from libc.stdlib cimport free, realloc
+from libc.stdlib cimport free
 
-from simulator.core.errors cimport broken, out_of_memory
+from simulator.core.errors cimport broken
+from simulator.core.memory cimport resize
 
 
 @cython.final
@@ -16,21 +17,13 @@ cdef class TimeHeap:
         free(self._position)
 
     cdef int reserve(self, int32_t slots) except -1 nogil:
-        cdef Timed* heap
-        cdef int32_t* position
         cdef int32_t slot
         if slots <= self._room:
             return 0
-        heap = <Timed*>realloc(self._heap, slots * sizeof(Timed))
-        if heap == NULL:
-            return out_of_memory()
-        self._heap = heap
-        position = <int32_t*>realloc(self._position, slots * sizeof(int32_t))
-        if position == NULL:
-            return out_of_memory()
-        self._position = position
+        resize(&self._heap, slots * sizeof(Timed))
+        resize(&self._position, slots * sizeof(int32_t))
         for slot in range(self._room, slots):
-            position[slot] = -1
+            self._position[slot] = -1
         self._room = slots
         return 0
 

@@ -1,9 +1,10 @@
 """How flows share links: max-min fair rates, kept up to date as flows come and go; see network_share.pxd."""
 cimport cython
 from libc.stdint cimport int32_t
-from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.stdlib cimport calloc, free, malloc
 
-from simulator.core.errors cimport broken, out_of_memory
+from simulator.core.errors cimport broken
+from simulator.core.memory cimport resize
 
 cdef enum:
     MAX_ROUNDS = 16             # of widening, before all flows are shared out again
@@ -45,22 +46,12 @@ cdef class FairShare:
         free(self.affected)
 
     cdef int reserve(self, int32_t room) except -1 nogil:
-        cdef void* grown
         cdef int32_t slot
         if room <= self.room:
             return 0
-        grown = realloc(self.flows, room * sizeof(Flow))
-        if grown == NULL:
-            return out_of_memory()
-        self.flows = <Flow*>grown
-        grown = realloc(self._hops, <size_t>room * self._max_hops * sizeof(Hop))
-        if grown == NULL:
-            return out_of_memory()
-        self._hops = <Hop*>grown
-        grown = realloc(self.affected, room * sizeof(int32_t))
-        if grown == NULL:
-            return out_of_memory()
-        self.affected = <int32_t*>grown
+        resize(&self.flows, room * sizeof(Flow))
+        resize(&self._hops, <size_t>room * self._max_hops * sizeof(Hop))
+        resize(&self.affected, room * sizeof(int32_t))
         for slot in range(self.room, room):
             self.flows[slot].num_hops, self.flows[slot].solve = 0, 0
         self.room = room

@@ -1,9 +1,10 @@
 """Which requests are where: records of dispatches, linked by replica and by request."""
 from libc.stdint cimport INT32_MAX, int32_t
-from libc.stdlib cimport free, malloc, realloc
+from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
 from simulator.core.errors cimport broken, out_of_memory
+from simulator.core.memory cimport resize
 
 
 cdef class Dispatches:
@@ -59,15 +60,11 @@ cdef class Dispatches:
 
     cdef int _grow(self) except -1 nogil:
         cdef int32_t i, room = max(64, 2 * self._room)
-        cdef Dispatch* items
         if self._room > INT32_MAX // 2:
             return out_of_memory()
-        items = <Dispatch*>realloc(self.items, room * sizeof(Dispatch))
-        if items == NULL:
-            return out_of_memory()
-        self.items = items
+        resize(&self.items, room * sizeof(Dispatch))
         for i in range(self._room, room):
-            items[i].next_of_replica = i + 1 if i + 1 < room else -1
+            self.items[i].next_of_replica = i + 1 if i + 1 < room else -1
         self._free, self._room = self._room, room
         return 0
 

@@ -4,12 +4,12 @@ Source of the rule: the router-side LRU of prefix-affinity in BLIS (inference-si
 llm-d's approximate prefix scorer.
 """
 from libc.stdint cimport int32_t, uint64_t
-from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.stdlib cimport calloc, free, malloc
 
 from simulator.core.draws cimport mix
-from simulator.core.errors cimport out_of_memory
 from simulator.core.hash_map cimport HashMap
 from simulator.core.index_list cimport NONE, IndexLinks, IndexList, Link, new_list
+from simulator.core.memory cimport resize
 from simulator.domain.request cimport Request
 from simulator.kv.prompt_hashes cimport read_hashes
 from simulator.signals.holder_sets cimport HolderSets
@@ -112,17 +112,14 @@ cdef class PrefixIndex:
     cdef int _read(self, int32_t row) except -1 nogil:
         """Take the hashes of a prompt."""
         cdef int32_t total = self.num_blocks(row)
-        cdef uint64_t* hashes
         if row == self._row:
             return 0
         self._row = -1
         self._public = min(total, self._content.public_tokens(row) // self.block_size)
         self._private = total - self._public
         if self._public + 1 > self._room:
-            hashes = <uint64_t*>realloc(self._hashes, 2 * (self._public + 1) * sizeof(uint64_t))
-            if hashes == NULL:
-                return out_of_memory()
-            self._hashes, self._room = hashes, 2 * (self._public + 1)
+            resize(&self._hashes, 2 * (self._public + 1) * sizeof(uint64_t))
+            self._room = 2 * (self._public + 1)
         read_hashes(self._content, row, self.block_size, self._public, self._hashes)
         self._hashes[self._public] = mix(<uint64_t>(row + 1) * RUN) | 1
         self._row = row
@@ -175,10 +172,7 @@ cdef class PrefixIndex:
 
     cdef int _grow(self) except -1 nogil:
         cdef int32_t before = self._links.universe, after = max(2 * before, FIRST_ENTRIES), i
-        cdef Held* held = <Held*>realloc(self._held, after * sizeof(Held))
-        if held == NULL:
-            return out_of_memory()
-        self._held = held
+        resize(&self._held, after * sizeof(Held))
         self._links.grow(after)
         for i in range(before, after):
             self._links.push_back(&self._free_held, i)

@@ -4,9 +4,9 @@ Source of rules and orders: llumnix-project/llumnix at 8a693b4, base_migration_f
 kvt_migration_frontend.py.
 """
 from libc.stdint cimport int32_t, int64_t
-from libc.stdlib cimport free, realloc
+from libc.stdlib cimport free
 
-from simulator.core.errors cimport out_of_memory
+from simulator.core.memory cimport resize
 
 import numpy as np
 
@@ -43,10 +43,8 @@ cdef class Rescheduler:
         cdef int32_t room
         if self.num_moves == self._room:
             room = max(16, 2 * self._room)
-            moves = <Move*>realloc(self.moves, room * sizeof(Move))
-            if moves == NULL:
-                return out_of_memory()
-            self.moves, self._room = moves, room
+            resize(&self.moves, room * sizeof(Move))
+            self._room = room
         moves = &self.moves[self.num_moves]
         moves.source, moves.destination, moves.policy, moves.selection = source, destination, policy, selection[0]
         self.num_moves += 1

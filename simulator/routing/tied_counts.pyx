@@ -37,7 +37,7 @@ cdef class TiedCounts:
 
     cdef int _grow(self, int32_t num_levels) except -1 nogil:
         cdef int32_t i
-        resize(<void**>&self._begin, num_levels * sizeof(int32_t))
+        resize(&self._begin, num_levels * sizeof(int32_t))
         for i in range(self._num_levels, num_levels):
             self._begin[i] = self.size
         self._num_levels = num_levels

@@ -174,9 +174,9 @@ cdef class Scheduler:
     cdef int _grow(self) except -1 nogil:
         cdef int32_t before = self.num_slots, i
         cdef int32_t after = min(max(<int32_t>FIRST_SLOTS, 2 * before), max(self.max_running, before + 1))
-        resize_lines(<void**>&self._sequences, before * sizeof(Sequence), after * sizeof(Sequence))
-        resize(<void**>&self._free_slots, after * sizeof(int32_t))
-        resize(<void**>&self._prefilling, after * sizeof(int32_t))
+        resize_lines(&self._sequences, before * sizeof(Sequence), after * sizeof(Sequence))
+        resize(&self._free_slots, after * sizeof(int32_t))
+        resize(&self._prefilling, after * sizeof(int32_t))
         self._links.grow(after)
         self.kv.reserve_slots(after)
         memset(self._sequences + before, 0, (after - before) * sizeof(Sequence))

@@ -1,12 +1,13 @@
 """Which replicas hold the block of text with a given hash; a prompt is matched against all of them at once."""
 from libc.stdint cimport int32_t, int64_t, uint64_t
-from libc.stdlib cimport calloc, free, realloc
+from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 cimport cython
 
 from simulator.core.arithmetic cimport lowest_bit
-from simulator.core.errors cimport broken, out_of_memory
+from simulator.core.errors cimport broken
 from simulator.core.hash_map cimport HashMap
+from simulator.core.memory cimport resize
 
 cdef enum:
     FIRST_SETS = 1024
@@ -95,15 +96,8 @@ cdef class HolderSets:
 
     cdef int _grow(self) except -1 nogil:
         cdef int32_t room = max(2 * self._num_sets, <int32_t>FIRST_SETS), i
-        cdef void* words = realloc(self._words, <int64_t>room * self._num_words * sizeof(uint64_t))
-        cdef void* unused
-        if words == NULL:
-            return out_of_memory()
-        self._words = <uint64_t*>words
-        unused = realloc(self._free, room * sizeof(int32_t))
-        if unused == NULL:
-            return out_of_memory()
-        self._free = <int32_t*>unused
+        resize(&self._words, <int64_t>room * self._num_words * sizeof(uint64_t))
+        resize(&self._free, room * sizeof(int32_t))
         for i in range(room - 1, self._num_sets - 1, -1):
             self._free[self._num_free] = i
             self._num_free += 1
