@@ -10,7 +10,7 @@ from simulator.core.row_list cimport add_row, has_row
 from simulator.domain.iteration cimport Batch, Entry, Preempted
 from simulator.domain.request cimport COMPLETED, RUNNING, WAITING, Request
 from simulator.engine.replica.pipeline cimport (
-    busy_ns, free_pipeline, oldest, put_off, reserve_pipeline, retire, time_batch, vacant_place)
+    free_pipeline, oldest, put_off, reserve_pipeline, retire, time_batch, vacant_place)
 from simulator.engine.replica.run_ahead cimport (
     END_OF_CLOCK_NS, RunAhead, add_used_blocks, cut_run, drop_from_run, free_run, iteration_at, move_to, plan_run,
     reserve_run)
@@ -36,6 +36,7 @@ cdef class Rank:
         self.scheduler, self.kv = scheduler, scheduler.kv
         self.row.replica, self.row.num_blocks = index, scheduler.kv.num_blocks
         self.delivery, self.recorder, self._acceptance = setup.delivery, setup.recorder, setup.acceptance
+        self._legs = setup.legs
         self._requests = &requests[0] if len(requests) else NULL
         self._owner = setup.workload
         self.finish = FinishHeap()
@@ -67,6 +68,8 @@ cdef class Rank:
             return False
         if request.scheduled_ns < 0:
             request.enqueued_ns = now_ns
+        if self._legs is not None:
+            self._legs.enqueued(row, now_ns)
         self.scheduler.enqueue(row)
         return True
 
@@ -79,6 +82,8 @@ cdef class Rank:
             self._requests[row].status = WAITING
             self.row.requests += 1
             self.scheduler.waiting.push_front(row)
+            if self._legs is not None:
+                self._legs.enqueued(row, now_ns)
         if enqueued_ns >= 0:
             self._requests[row].enqueued_ns = enqueued_ns       # it has been waiting since then
         return is_taken
@@ -114,18 +119,13 @@ cdef class Rank:
 
     # ---- an iteration begins
 
-    cdef int form(self, Batch* batch, int64_t now_ns) except -1 nogil:
-        self.scheduler.form(batch, now_ns)
-        return self._note_preemptions(batch, now_ns) if batch.num_preempted > 0 else 0
-
-    cdef int start(self, Batch* batch) except -1 nogil:
-        batch.waiting, batch.running = self.scheduler.waiting.size, self.scheduler.num_running()
-        batch.used_blocks = self.kv.num_blocks - self.kv.free_blocks
-        return self._note_starvation(batch) if batch.num_starved > 0 else 0
-
-    cdef int64_t num_alike(self) noexcept nogil:
-        cdef int64_t most = self.next_complete()
-        return most if most > 1 and self.scheduler.repeats() else 1
+    cdef void _note_admissions(self, const Batch* batch, int64_t now_ns) noexcept nogil:
+        cdef const Entry* entry
+        cdef int32_t i
+        for i in range(batch.num_entries):
+            entry = &batch.entries[i]
+            if entry.is_admission:
+                self._legs.scheduled(entry.row, self.scheduler.sequence(entry.slot).num_computed - entry.tokens, now_ns)
 
     cdef int _note_preemptions(self, Batch* batch, int64_t now_ns) except -1 nogil:
         cdef int32_t i
@@ -366,6 +366,13 @@ cdef class Rank:
             sequence.late_ns = 0
         return self.scheduler.park(slot)
 
+    cdef int receive(self, int32_t slot, const Sequence* sequence, int64_t now_ns) except -1 nogil:
+        self.row.requests += 1
+        if self._legs is not None:
+            self._legs.enqueued(sequence.row, now_ns)
+            self._legs.scheduled(sequence.row, 0, now_ns)
+        return self.scheduler.receive(slot, sequence)
+
     cdef int64_t settled_tokens(self, int32_t slot) noexcept nogil:
         cdef const Sequence* sequence = self.scheduler.sequence(slot)
         return self.scheduler.computed(slot) - (0 if sequence.is_member else sequence.in_flight)
@@ -505,10 +512,6 @@ cdef class Replica:
             self._end_iteration(batch)
         retire(&self.pipeline)
         return 0
-
-    cdef int _end_iteration(self, Batch* batch) except -1 nogil:
-        self.rank.end(batch, busy_ns(&self.pipeline, batch))
-        return self._observe(True) if self._observer is not None and batch.shape.num_sequences > 0 else 0
 
     cdef int keep_up(self, int64_t now_ns) except -1 nogil:
         cdef int32_t count = iteration_at(&self.run, now_ns) if self.run.length > 1 else 0
