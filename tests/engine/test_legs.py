@@ -3,9 +3,19 @@ from simulator.domain import records
 from simulator.domain.failures import Failure
 from simulator.engine.operations.move_plan import MovePlan
 from support import migration, upkeep
+from support.scenario import load
 from support.workloads import plain_workload
 
 MS = 1_000_000
+PRICES = {"base_us": 5000.0, "per_sequence_us": 0.0, "per_prefill_token_us": 0.0, "per_context_token_us": 0.0}
+REQUEST = {"arrival": 0.0, "prompt": [["uniq", 10]], "output_len": 10}
+
+
+def stopped_at_22_5_ms(num_requests, **failure):
+    """Serve requests that come at 0 by two replicas with iterations of 5 ms, the first of which stops."""
+    requests = [REQUEST | {"id": str(i)} for i in range(num_requests)]
+    return upkeep.run(load({"options": {}, "prices": PRICES, "requests": requests, "host": {}}), replicas=2,
+                      failures=[Failure(kind="stop", at_s=0.0225, which=0, **failure)])
 
 
 def stays(legs):
@@ -25,7 +35,7 @@ def test_a_request_that_moves_has_a_leg_at_each_replica():
 
 def test_a_request_that_is_retried_has_a_leg_for_each_time_it_was_sent():
     # Replica 0 stops at 22.5; replica 1 is within 20..25, and computes the prompt again from 25 on.
-    outcome = upkeep.serve([(0, 10, 10, {}), (0, 10, 10, {})], [Failure(kind="stop", at_s=0.0225, which=0)])
+    outcome = stopped_at_22_5_ms(2)
 
     assert stays(outcome.legs) == [(0, 0, 0, 0, 0, 22.5, "retried"), (1, 1, 0, 0, 0, 50, "completed"),
                                    (0, 1, 22.5, 22.5, 25, 55, "completed")]
@@ -33,6 +43,6 @@ def test_a_request_that_is_retried_has_a_leg_for_each_time_it_was_sent():
 
 
 def test_the_leg_of_a_lost_request_has_ended():
-    outcome = upkeep.serve([(0, 10, 10, {})], [Failure(kind="stop", at_s=0.0225, which=0, on_failure="lost")])
+    outcome = stopped_at_22_5_ms(1, on_failure="lost")
 
     assert stays(outcome.legs) == [(0, 0, 0, 0, 0, 22.5, "ended")]
