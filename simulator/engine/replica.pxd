@@ -42,8 +42,7 @@ cdef class Replica:
     cdef Batch* _formed                     # the batch scheduled last, for the observer
     cdef FinishHeap _finish                 # members, by the value of scheduler.iteration at which they are complete
     cdef RunAhead _run                      # iterations with the members of the batch, which is their first
-    cdef int32_t* _finished                 # slots that end in the iteration at hand
-    cdef int32_t _num_finished
+    cdef RowList _finished                  # slots that end in the iteration at hand
     cdef RowList _aborted                   # rows withdrawn while running; they leave when the iteration ends
     cdef RowList _ends_as                   # the RequestStatus of each
     cdef object _observer                   # .scheduled(replica) and .ended(replica) are called around every iteration;

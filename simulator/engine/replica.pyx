@@ -1,6 +1,6 @@
 """One serving instance: the order of an iteration, and nothing of any policy."""
 from libc.stdint cimport int8_t, int32_t, int64_t
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport free
 cimport cython
 
 from simulator.core.clock cimport NEVER_NS
@@ -11,12 +11,12 @@ from simulator.engine.parking cimport run_arrived
 from simulator.engine.pipeline cimport (
     busy_ns, free_pipeline, oldest, reserve_pipeline, retire, time_batch, vacant_place)
 from simulator.engine.run_ahead cimport (
-    END_OF_CLOCK_NS, RunAhead, add_used_blocks, cut_run, drop_from_run, free_run, iteration_at, move_to, plan_run,
-    reserve_run)
+    END_OF_CLOCK_NS, MAX_RUN, RunAhead, add_used_blocks, cut_run, drop_from_run, free_run, grow_run, iteration_at,
+    move_to, plan_run)
 from simulator.engine.row_list cimport add_row, has_row
 from simulator.latency.base cimport LatencyModel
 from simulator.scheduling.base cimport Scheduler, Sequence, sort_by_order
-from simulator.domain.iteration cimport Batch, Entry, Preempted
+from simulator.domain.iteration cimport Batch, Entry, Preempted, grow_batch
 
 cdef enum:
     OFTEN_CHECKED = 100         # iterations: a debug build checks the first ones, then every so many
@@ -45,19 +45,15 @@ cdef class Replica:
         self._requests = &requests[0] if len(requests) else NULL
         self._owner = setup.workload
         self._observer = setup.observer
-        reserve_pipeline(&self._pipeline, 2 if setup.is_async else latency.num_stages, latency.num_stages,
-                         scheduler.max_running)
+        reserve_pipeline(&self._pipeline, 2 if setup.is_async else latency.num_stages, latency.num_stages)
         self._finish = FinishHeap()
         self.wake_ns = NEVER_NS
-        reserve_run(&self._run)
-        self._finished = <int32_t*>malloc(scheduler.max_running * sizeof(int32_t))
-        if self._finished == NULL:
-            raise MemoryError()
+        self._run.length = 1
 
     def __dealloc__(self):
         free_pipeline(&self._pipeline)
         free_run(&self._run)
-        free(self._finished)
+        free(self._finished.rows)
         free(self._aborted.rows)
         free(self._ends_as.rows)
 
@@ -143,6 +139,8 @@ cdef class Replica:
             batch = vacant_place(&self._pipeline)
             if self.scheduler._arrived.size > 0:
                 run_arrived(self.scheduler)
+            if batch.room < self.scheduler.num_slots:
+                grow_batch(batch, self.scheduler.num_slots)
             self.scheduler.schedule(batch, now_ns)
             if batch.num_preempted > 0:
                 self._note_preemptions(batch, now_ns)
@@ -187,6 +185,9 @@ cdef class Replica:
     cdef int _plan_run(self, Batch* batch, int64_t horizon_ns) except -1 nogil:
         cdef int64_t most = self._finish.top_iteration() - self.scheduler.iteration
         if most > 1 and self.scheduler.repeats():
+            most = min(most, <int64_t>MAX_RUN)
+            if most > self._run.room:
+                grow_run(&self._run, most)
             plan_run(&self._run, batch, most, horizon_ns, self._latency, self._kv, self.scheduler.phase)
             self.wake_ns = self._run.ends_ns[self._run.length - 1]
         return 0
@@ -264,7 +265,7 @@ cdef class Replica:
 
     cdef int _end_iteration(self, Batch* batch) except -1 nogil:
         cdef int32_t i, slot, row
-        self._num_finished = 0
+        self._finished.size = 0
         if batch.shape.num_sequences > 0:
             self._record(batch)
         if self.scheduler.grouping:
@@ -274,8 +275,7 @@ cdef class Replica:
             self._collect_aborted()
         while self._finish.size > 0 and self._finish.top_iteration() <= self.scheduler.iteration:
             slot = self._finish.pop()
-            self._finished[self._num_finished] = slot
-            self._num_finished += 1
+            add_row(&self._finished, slot)
             row = self.scheduler._sequences[slot].row
             self._requests[row].output_tokens = self.scheduler.outputs(slot)
             self._complete_request(row, batch.end_ns)
@@ -377,8 +377,7 @@ cdef class Replica:
             return 0
         if sampled == left:
             self._complete_request(row, now_ns)
-            self._finished[self._num_finished] = entry.slot
-            self._num_finished += 1
+            add_row(&self._finished, entry.slot)
         elif self.scheduler.grouping:
             self.scheduler.join(entry.slot)
             self._await_end(entry.slot)
@@ -391,7 +390,7 @@ cdef class Replica:
     cdef int _free_finished(self) except -1 nogil:
         """Free what the finished sequences hold, in scheduled order."""
         cdef int32_t i
-        sort_by_order(self._finished, self._num_finished, self.scheduler._sequences)
-        for i in range(self._num_finished):
-            self.scheduler.finish(self._finished[i])
+        sort_by_order(self._finished.rows, self._finished.size, self.scheduler._sequences)
+        for i in range(self._finished.size):
+            self.scheduler.finish(self._finished.rows[i])
         return 0

@@ -9,7 +9,7 @@ from simulator.kv.content cimport Content
 from simulator.kv.prefix_cache cimport Block
 
 cdef enum:
-    FIRST_RECORDS = 64          # doubled until there is one for each block
+    FIRST_RECORDS = 8           # doubled until there is one for each block
 
 
 cdef class BlockPool(KVCache):

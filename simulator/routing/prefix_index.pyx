@@ -197,7 +197,7 @@ cdef class PrefixIndex:
                 held = self._links.next(held)
             if blocks != self._blocks[replica] or blocks > self.capacity:
                 raise RuntimeError("PrefixIndex: blocks of a replica are miscounted, or too many")
-        if self._holders._set_of.size != len(whole):
+        if self._holders.size() != len(whole):
             raise RuntimeError("PrefixIndex: a block that nobody holds is left over")
         return 0
 
