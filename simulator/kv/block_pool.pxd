@@ -6,6 +6,7 @@ out of the middle, since nothing is found in it, or put one back there. So the r
 and the last record stands for all blocks behind it too.
 """
 from libc.stdint cimport int32_t, int64_t
+cimport cython
 
 from simulator.kv.base cimport KVCache
 from simulator.kv.content cimport Content, Cursor
@@ -38,6 +39,7 @@ cdef class BlockPool(KVCache):
 
     # Make room in a table for `total` blocks, and records, so that `count` blocks can be taken from the queue and there
     # still is one that stands for those without. -1 without memory, and nothing changed.
+    @cython.final
     cdef inline int _prepare(self, Table* table, int32_t total, int32_t count) except -1 nogil:
         if total > table.room:
             self._grow_table(table, total)
@@ -46,6 +48,7 @@ cdef class BlockPool(KVCache):
         return 0
 
     # `block` is the front of the queue, after some were taken.
+    @cython.final
     cdef inline void _set_front(self, int32_t block) noexcept nogil:
         self._blocks[0].next = block
         self._blocks[block].prev = 0
@@ -53,11 +56,13 @@ cdef class BlockPool(KVCache):
             self._unused = block
 
     # The queue: take a block out, put one in; before block 0 is at the end.
+    @cython.final
     cdef inline void _unlink(self, int32_t block) noexcept nogil:
         cdef Block* it = &self._blocks[block]
         self._blocks[it.prev].next = it.next
         self._blocks[it.next].prev = it.prev
 
+    @cython.final
     cdef inline void _link_before(self, int32_t block, int32_t following) noexcept nogil:
         cdef Block* it = &self._blocks[block]
         it.next = following
