@@ -1,4 +1,4 @@
-"""A few rows, or slots, in a growing array: those whose clients gave up during an iteration, those that end in it."""
+"""A few rows in a growing array: those whose clients gave up during an iteration."""
 from libc.stdint cimport int32_t
 
 from simulator.core.memory cimport resize
