@@ -1,4 +1,4 @@
-"""Peak memory of whole processes; SIM_BENCH_LARGE=1 adds ten million requests."""
+"""Peak memory of whole processes; SIM_BENCH_LARGE=1 adds ten million requests, 100,000 replicas."""
 import json
 import os
 import subprocess
