@@ -1,7 +1,8 @@
 """The KV cache of a replica, in blocks: what a scheduler may ask of it.
 
 Two kinds: `CountingKV` knows how many blocks each sequence owns, a `BlockPool` (`PagedKV`, `BlisKV`) which ones, what
-they hold and who else holds them. They answer alike wherever the identity of blocks cannot be observed (see counting.pyx).
+they hold and who else holds them. They answer alike wherever the identity of blocks cannot be observed (see
+counting.pyx).
 
 A sequence is known by its slot, a small index its scheduler gives out. Sequences that decode one token an iteration may
 join the *group*: their blocks are then taken by `step_*` in bulk, paid for only when a block is due. A member's *phase*
