@@ -36,8 +36,7 @@ cdef class Rank:
     cdef LegBook _legs                      # None: a request stays at one replica
     cdef Request* _requests
     cdef object _owner                      # the workload, from which _requests borrows
-    cdef int32_t* _finished                 # slots that end in the iteration at hand
-    cdef int32_t _num_finished
+    cdef RowList _finished                  # slots that end in the iteration at hand
     cdef RowList _aborted                   # rows withdrawn while running; they leave when the iteration ends
     cdef RowList _ends_as                   # the RequestStatus of each
     cdef int32_t _num_late                  # members with late_ns > 0

@@ -1,6 +1,6 @@
 """One serving instance: the order of an iteration, and nothing of any policy."""
 from libc.stdint cimport int8_t, int32_t, int64_t
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport free
 cimport cython
 
 from simulator.core.clock cimport NEVER_NS
@@ -12,8 +12,8 @@ from simulator.domain.request cimport COMPLETED, RUNNING, WAITING, Request
 from simulator.engine.replica.pipeline cimport (
     free_pipeline, oldest, put_off, reserve_pipeline, retire, time_batch, vacant_place)
 from simulator.engine.replica.run_ahead cimport (
-    END_OF_CLOCK_NS, RunAhead, add_used_blocks, cut_run, drop_from_run, free_run, iteration_at, move_to, plan_run,
-    reserve_run)
+    END_OF_CLOCK_NS, MAX_RUN, RunAhead, add_used_blocks, cut_run, drop_from_run, free_run, grow_run, iteration_at,
+    move_to, plan_run)
 from simulator.latency.base cimport LatencyModel
 from simulator.scheduling.base cimport Scheduler, Sequence, sort_by_order
 
@@ -40,12 +40,9 @@ cdef class Rank:
         self._requests = &requests[0] if len(requests) else NULL
         self._owner = setup.workload
         self.finish = FinishHeap()
-        self._finished = <int32_t*>malloc(scheduler.max_running * sizeof(int32_t))
-        if self._finished == NULL:
-            raise MemoryError()
 
     def __dealloc__(self):
-        free(self._finished)
+        free(self._finished.rows)
         free(self._aborted.rows)
         free(self._ends_as.rows)
 
@@ -165,7 +162,7 @@ cdef class Rank:
 
     cdef int end(self, Batch* batch, int64_t executed_ns) except -1 nogil:
         cdef int32_t i, slot, row
-        self._num_finished = 0
+        self._finished.size = 0
         if batch.shape.num_sequences > 0:
             self._record(batch, executed_ns)
         if self.scheduler.grouping:
@@ -175,8 +172,7 @@ cdef class Rank:
             self._collect_aborted()
         while self.finish.size > 0 and self.finish.top_iteration() <= self.scheduler.iteration:
             slot = self.finish.pop()
-            self._finished[self._num_finished] = slot
-            self._num_finished += 1
+            add_row(&self._finished, slot)
             row = self.scheduler.sequence(slot).row
             self._requests[row].output_tokens = self.scheduler.outputs(slot)
             self._complete_request(row, batch.end_ns)
@@ -282,8 +278,7 @@ cdef class Rank:
             return 0
         if sampled == left:
             self._complete_request(row, now_ns)
-            self._finished[self._num_finished] = entry.slot
-            self._num_finished += 1
+            add_row(&self._finished, entry.slot)
         elif self.scheduler.grouping:
             self.scheduler.join(entry.slot)
             self._await_end(entry.slot)
@@ -296,9 +291,9 @@ cdef class Rank:
     cdef int _free_finished(self) except -1 nogil:
         """Free what the finished sequences hold, in scheduled order."""
         cdef int32_t i
-        sort_by_order(self._finished, self._num_finished, self.scheduler.sequence(0))
-        for i in range(self._num_finished):
-            self.scheduler.finish(self._finished[i])
+        sort_by_order(self._finished.rows, self._finished.size, self.scheduler.sequence(0))
+        for i in range(self._finished.size):
+            self.scheduler.finish(self._finished.rows[i])
         return 0
 
     cdef int settle(self) except -1 nogil:
@@ -391,9 +386,8 @@ cdef class Replica:
     def __init__(self, int32_t index, Rank rank, LatencyModel latency, setup):
         self.index, self.rank, self.latency = index, rank, latency
         self._observer = setup.observer
-        reserve_pipeline(&self.pipeline, 2 if setup.is_async else latency.num_stages, latency.num_stages,
-                         rank.scheduler.max_running)
-        reserve_run(&self.run)
+        reserve_pipeline(&self.pipeline, 2 if setup.is_async else latency.num_stages, latency.num_stages)
+        self.run.length = 1
         self.wake_ns = NEVER_NS
 
     def __dealloc__(self):
@@ -494,8 +488,10 @@ cdef class Replica:
         return 0
 
     cdef int _plan_run(self, Batch* batch, int64_t horizon_ns) except -1 nogil:
-        cdef int64_t most = self.rank.num_alike()
+        cdef int64_t most = min(self.rank.num_alike(), <int64_t>MAX_RUN)
         if most > 1:
+            if most > self.run.room:
+                grow_run(&self.run, most)
             plan_run(&self.run, batch, most, horizon_ns, self.latency, self.rank.kv, self.rank.scheduler.phase)
             self.wake_ns = self.run.ends_ns[self.run.length - 1]
         return 0
