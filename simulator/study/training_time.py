@@ -20,6 +20,7 @@ from simulator.study.training_workload import Operation, Phase, TrainingWorkload
 
 GROUPS = ("data", "data_expert", "tensor", "expert")
 OUTSIDE_THE_BUBBLE = "embedding_layer"
+SIMAI_LEAST_FORWARD_BYTES = 4096.0      # of a message of the forward pass; gradients go as they are
 WholeNs = Callable[[str, str, float], float]    # group, kind, bytes -> ns with nothing hidden
 
 
@@ -83,7 +84,7 @@ class Timer:
         Bytes in a GB of the bandwidths reported.
     is_simai : bool
         As SimAI does: hide an input gradient by the ratio of its layer's forward group and add both up in its name,
-        tensor unless expert; cut what is exposed of each operation, a product of float32, to whole nanoseconds; take
+        tensor unless expert; enlarge small messages of the forward pass; cut what is exposed of each operation, a product of float32, to whole nanoseconds; take
         the pipeline ratio for the bandwidth of pipeline messages where none is given, and charge these to one stage
         too.
     """
@@ -120,7 +121,10 @@ class Timer:
 
     def _layer(self, operation: Operation) -> LayerTime:
         forward_group, input_group, _ = self._accounts(operation)
-        return LayerTime(operation.name, self._phase(operation.forward, forward_group),
+        forward = operation.forward
+        if self._is_simai and forward.num_bytes:
+            forward = forward._replace(num_bytes=max(forward.num_bytes, SIMAI_LEAST_FORWARD_BYTES))
+        return LayerTime(operation.name, self._phase(forward, forward_group),
                          self._phase(operation.input_gradient, input_group),
                          self._phase(operation.weight_gradient, "data"))
 

@@ -95,9 +95,9 @@ def random_workload(layout, seed, num_layers):
     def phase(groups, default):
         if draw.random() < 0.3:
             return Phase(draw.randrange(10**6), "", default, 0.0)
-        kind, group, num_bytes = draw.choice(list(KINDS)), draw.choice(groups), draw.randrange(2, 256 * MIB)
+        kind, group, num_bytes = draw.choice(list(KINDS)), draw.choice(groups), draw.randrange(4096, 256 * MIB)
         if layout.expected_ns(group, kind, num_bytes) is None:      # of that SimAI prints garbage
-            num_bytes = draw.randrange(2, MIB)
+            num_bytes = draw.randrange(4096, MIB)
         return Phase(draw.randrange(10**6), kind, group, num_bytes)
 
     operations = [Operation(draw.choice(["embedding_layer", "layer"]), phase(["tensor", "expert"], "tensor"),

@@ -177,14 +177,23 @@ def test_simai_multiplies_what_is_exposed_in_float32(workload):
     assert theirs.layers[0].forward.total_us == 100_000.001
 
 
+def test_simai_enlarges_small_messages_of_the_forward_pass_alone(tmp_path):
+    path = tmp_path / "workload.txt"
+    path.write_text(f"{HEADER}\n1\nmoe -1 0 ALLREDUCE 4 0 ALLREDUCE 4 0 ALLREDUCE 4 100\n")
+    layer = Timer(byte_a_nanosecond, lambda *_: 1.0, Overlaps(), is_simai=True).time(read_workload(path)).layers[0]
+
+    assert (layer.forward.total_us, layer.input_gradient.total_us, layer.weight_gradient.total_us) == (
+        4.096, 0.004, 0.004)
+
+
 def test_simai_adds_an_input_gradient_up_in_the_name_of_its_forward_group(tmp_path):
     path = tmp_path / "workload.txt"
-    path.write_text(f"{HEADER}\n1\nmoe -1 0 ALLREDUCE 1000 0 ALLTOALL_EP 6000 0 NONE 0 100\n")
+    path.write_text(f"{HEADER}\n1\nmoe -1 0 ALLREDUCE 5000 0 ALLTOALL_EP 6000 0 NONE 0 100\n")
     ours, theirs = (Timer(byte_a_nanosecond, lambda *_: 1.0, Overlaps(), is_simai=is_simai).time(read_workload(path))
                     for is_simai in (False, True))
 
-    assert (ours.exposed_us["tensor"], ours.exposed_us["expert"]) == (1.0, 6.0)
-    assert (theirs.exposed_us["tensor"], theirs.exposed_us["expert"]) == (7.0, 0.0)
+    assert (ours.exposed_us["tensor"], ours.exposed_us["expert"]) == (5.0, 6.0)
+    assert (theirs.exposed_us["tensor"], theirs.exposed_us["expert"]) == (11.0, 0.0)
 
 
 # ---- the command
