@@ -86,8 +86,8 @@ class Rate(NamedTuple):
     small_ns: float = 0.0                       # least time; in SimAI's convention the time below `small_bytes`
     small_bytes: float = 0.0
     ratios: tuple[float, ...] | None = None     # share of the peak by size
-    # In SimAI's convention, where its own arithmetic is followed: S / 2**30 / gib_per_s x 1e9 x numerator / denominator,
-    # gib_per_s a float32, and float32 again after its share. 0: `ns_per_byte` is all there is.
+    # In SimAI's convention, where its own arithmetic is followed: S / 2**30 / gib_per_s x 1e9 x numerator /
+    # denominator, gib_per_s a float32, and float32 again after its share. 0: `ns_per_byte` is all there is.
     gib_per_s: float = 0.0
     numerator: float = 1.0
     denominator: float = 1.0
@@ -226,7 +226,10 @@ def _simai_rate(busbw, kind, size) -> Rate:
 
 
 def single(value: float) -> float:
-    """Return the float32 nearest to a number; of a product or quotient of two float32 that is their float32 result."""
+    """Return the float32 nearest to a number.
+
+    Of a product or quotient of two float32 that is the result of float32 arithmetic.
+    """
     return float(np.float32(value))
 
 
@@ -243,7 +246,10 @@ def bus_factor(kind: str, size: int) -> float:
 
 def bus_bandwidth(links: Links, num_nics: float, nodes: int, per_node: int, kind: str,
                   rounded: Callable[[float], float] = float) -> tuple[float, bool]:
-    """Return the peak bus bandwidth, GB/s, and whether NVLink limits it; `rounded` takes each product and quotient."""
+    """Return the peak bus bandwidth, GB/s, and whether NVLink limits it.
+
+    rounded : what becomes of each product and quotient.
+    """
     if nodes == 1:
         return links.nvlink, kind == "all_to_all"
     total = rounded(links.nic * num_nics)

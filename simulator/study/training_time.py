@@ -84,9 +84,9 @@ class Timer:
         Bytes in a GB of the bandwidths reported.
     is_simai : bool
         As SimAI does: hide an input gradient by the ratio of its layer's forward group and add both up in its name,
-        tensor unless expert; enlarge small messages of the forward pass; cut what is exposed of each operation, a product of float32, to whole nanoseconds; take
-        the pipeline ratio for the bandwidth of pipeline messages where none is given, and charge these to one stage
-        too.
+        tensor unless expert; enlarge small messages of the forward pass; cut what is exposed of each operation, a
+        product of float32, to whole nanoseconds; take the pipeline ratio for the bandwidth of pipeline messages where
+        none is given, and charge these to one stage too.
     """
 
     def __init__(self, whole_ns: WholeNs, bus_factors: Callable[[str, str], float], overlaps: Overlaps,

@@ -6,9 +6,9 @@ from support.scenario import load
 def pressed(times):
     """Return a scenario of `times` equal moments, each of four decisions of which one only preempts.
 
-    Five blocks of 4 tokens. a (8 + 2 tokens) and b (7 + 3) start together and hold 2 blocks each; then a takes the last one.
-    As its output is complete, the third decision has nothing for it, and b finds no block and preempts itself. When a
-    has ended b comes back.
+    Five blocks of 4 tokens. a (8 + 2 tokens) and b (7 + 3) start together and hold 2 blocks each; then a takes the
+    last one. As its output is complete, the third decision has nothing for it, and b finds no block and preempts
+    itself. When a has ended b comes back.
     """
     options = {"max_num_batched_tokens": 64, "max_num_seqs": 4, "block_size": 4, "num_blocks": 6, "max_model_len": 64,
                "enable_prefix_caching": False, "async_scheduling": True}

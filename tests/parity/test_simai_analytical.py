@@ -1,7 +1,8 @@
 """SimAI_analytical, both its builds, to its last printed digit: every row, under `convention = "simai"`.
 
-A case is a folder with a command.txt of one of its programs, that program's EndToEnd.csv and the workload that the command
-names. Left out, as the program itself prints garbage there. It divides by zero or wraps a negative time around where
+A case is a folder with a command.txt of one of its programs, that program's EndToEnd.csv and the workload that the
+command names. Left out, as the program itself prints garbage there, is where it divides by zero or wraps a negative
+time around:
   - the tensor group has one rank (automatic bandwidth);
   - the command does not say how many cards a node has (automatic);
   - the ranks of a node that share cards are more than the cards, so that each gets none (automatic);
@@ -80,7 +81,7 @@ def is_garbage(phase, run):
     if size == 1:
         return phase.group == "tensor"
     leaves_node = phase.group.startswith("data") or size * stride > node
-    return run.num_cards < 1 or leaves_node and run.num_cards // min(stride, node) < 1
+    return run.num_cards < 1 or (leaves_node and run.num_cards // min(stride, node) < 1)
 
 
 def is_null(phase, run):
@@ -93,7 +94,7 @@ def is_null(phase, run):
 
 
 def phases_of(run):
-    """Yield the columns, the phase and the time of each phase of each row: (compute, exposed, total, two bandwidths)."""
+    """Yield (compute, exposed, total, two bandwidths) as printed, the phase and our time, of each phase of each row."""
     for row, operation, layer in zip(run.rows[3:], run.workload.operations, run.took.layers, strict=True):
         assert row[0] == layer.name
         for i, name in enumerate(PHASES):
@@ -127,7 +128,8 @@ def test_bandwidths_agree_to_the_printed_digits(case):
     found = run(case)
     for printed, phase, took in phases_of(found):
         if phase.kind and took.total_us > 0.0 and not is_garbage(phase, found):
-            assert [took.algbw, took.busbw] == pytest.approx([float(each) for each in printed[3:]], abs=PRINTED, rel=1e-6)
+            theirs = [float(each) for each in printed[3:]]
+            assert [took.algbw, took.busbw] == pytest.approx(theirs, abs=PRINTED, rel=1e-6)
 
 
 @every_case

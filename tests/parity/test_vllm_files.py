@@ -58,7 +58,8 @@ def has_everything(log):
 
 
 def rich_request(log):
-    return next((request for request in log["requests"] if request["finish"] is not None and "token_times" in request), None)
+    completed = (request for request in log["requests"] if request["finish"] is not None)
+    return next((request for request in completed if "token_times" in request), None)
 
 
 @pytest.fixture(scope="module")

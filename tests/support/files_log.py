@@ -1,7 +1,7 @@
 """Compare results that were written to files with the log of a recorded run, field by field.
 
-Logs round times to 6 or 9 decimals, and every recorded duration and arrival is a whole number of microseconds: a rounded
-time is the exact one. A log that was cut says nothing about what comes after.
+Logs round times to 6 or 9 decimals, and every recorded duration and arrival is a whole number of microseconds: a
+rounded time is the exact one. A log that was cut says nothing about what comes after.
 """
 import numpy as np
 

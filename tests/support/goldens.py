@@ -1,7 +1,7 @@
 """The recorded runs of the real vLLM scheduler under ../shared/goldens ($SIM_GOLDENS overrides that folder).
 
-A case is a scenario `CASE.json` with its log `CASE.log.json[.gz]` beside it, in any folder below `vllm` or `vllm_more`; nothing
-depends on a name. `vllm_scope` says which cases need what the engine does not have.
+A case is a scenario `CASE.json` with its log `CASE.log.json[.gz]` beside it, in any folder below `vllm` or
+`vllm_more`; nothing depends on a name. `vllm_scope` says which cases need what the engine does not have.
 """
 import gzip
 import json

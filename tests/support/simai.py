@@ -1,4 +1,4 @@
-"""Recorded runs of SimAI's programs: a folder each, with command.txt, EndToEnd.csv and the files that the command names."""
+"""Recorded runs of SimAI's programs: a folder each, with command.txt, EndToEnd.csv and what the command names."""
 import shlex
 from itertools import pairwise
 

@@ -1,27 +1,31 @@
 """Which recorded scenarios of vLLM the engine can run, and those that it can once they are said in other words.
 
 Two features change nothing but what the scheduler is told:
-  - decode context parallelism n over full attention: a block of B slots holds n B tokens (../shared/specs/vllm_more.md, N);
-  - LoRA adapters that all fit at once: prompts of different adapters share no block, as prompts of different streams do.
+  - decode context parallelism n over full attention: a block of B slots holds n B tokens (specs/vllm_more.md, N);
+  - LoRA adapters that all fit at once: prompts of different adapters share no block, like those of different streams.
 """
 
-# Options by the recorder's names. The values beside those of the second line say "not used".
-KNOWN = {"max_num_batched_tokens", "max_num_scheduled_tokens", "max_num_seqs", "max_num_active_seqs", "block_size", "num_blocks",
-         "enable_prefix_caching", "max_model_len", "enable_chunked_prefill", "policy", "long_prefill_token_threshold",
-         "long_prefill_token_threshold_adaptive", "scheduler_reserve_full_isl", "watermark", "async_scheduling",
-         "num_speculative_tokens", "spec_lookahead"}
+# Options by the recorder's names; a value that is none, 0 or false says "not used".
+KNOWN = {"max_num_batched_tokens", "max_num_scheduled_tokens", "max_num_seqs", "max_num_active_seqs", "block_size",
+         "num_blocks", "enable_prefix_caching", "max_model_len", "enable_chunked_prefill", "policy",
+         "long_prefill_token_threshold", "long_prefill_token_threshold_adaptive", "scheduler_reserve_full_isl",
+         "watermark", "async_scheduling", "num_speculative_tokens", "spec_lookahead"}
 # Options that only act on what requests bring along, or on caches with several groups
 OF_REQUESTS = {"max_loras", "max_num_encoder_input_tokens", "encoder_cache_size", "disable_chunked_mm_input",
                "prefix_cache_retention_interval"}
 NEEDS = {"kv_connector": "a KV connector", "kv_role": "a KV connector", "kv_offload": "KV offload",
-         "prefill": "a prefill/decode pair", "decode": "a prefill/decode pair", "prefix_match_unit": "hits of parts of blocks"}
+         "prefill": "a prefill/decode pair", "decode": "a prefill/decode pair",
+         "prefix_match_unit": "hits of parts of blocks"}
 REQUEST_KEYS = {"id", "arrival", "output_len", "priority", "max_tokens", "stop_at", "prompt"}
 REQUEST_NEEDS = {"grammar": "structured outputs", "mm": "encoder inputs", "external": "a KV connector",
                  "hold": "a KV connector", "local": "a prefill/decode pair", "rank": "data-parallel ranks"}
 
 
 def missing(description):
-    """Return what a scenario needs that the engine does not have, or None; read from what it holds, not from its name."""
+    """Return what a scenario needs that the engine does not have, or None.
+
+    It is read from what the scenario holds, not from its name.
+    """
     if "engines" in description:
         return "the choice of a data-parallel engine alone"
     if "ranks" in description:
