@@ -13,6 +13,7 @@ Left out, as upstream does not answer from the tables there:
 import csv
 import json
 import shlex
+from collections import Counter
 from itertools import pairwise
 
 import pytest
@@ -44,8 +45,8 @@ def option(given, name, default=None):
     return next((value for key, value in given.items() if key.endswith(name)), default)
 
 
-CASES = sorted(path.parent for path in FOLDER.rglob("chrome_trace.json")
-               if option(options(path.parent), "_config_backend") == "aicb")
+RUNS = sorted(path.parent for path in FOLDER.rglob("chrome_trace.json"))
+CASES = [case for case in RUNS if option(options(case), "_config_backend") == "aicb"]
 NAMES = [str(case.relative_to(FOLDER)) for case in CASES]
 pytestmark = pytest.mark.skipif(not CASES, reason=f"no recorded runs in {FOLDER}")
 needs_tables = pytest.mark.skipif(TABLES == FOLDER, reason=f"no tables in {FOLDER}")
@@ -65,6 +66,12 @@ def left_out(case):
     if all(us < 1.0 and abs(us / DEFAULT_US - round(us / DEFAULT_US)) < 1e-6 for us in durations):
         return "upstream found no tables"
     return None
+
+
+def census():
+    """Return how many runs of the program were recorded, and why how many of them are left out."""
+    others = Counter({"another backend than AICB": len(RUNS) - len(CASES)})
+    return len(RUNS), +others + Counter(reason.partition(":")[0] for case in CASES if (reason := left_out(case)))
 
 
 def backend(given):

@@ -10,6 +10,7 @@ time around:
 Totals that such a row enters are not compared either.
 """
 import csv
+from collections import Counter
 from typing import NamedTuple
 
 import pytest
@@ -26,7 +27,7 @@ OPTIONS = {
     "-tp_o": ("tensor_overlap", float), "-ep_o": ("expert_overlap", float), "-dp_o": ("data_overlap", float),
     "-pp_o": ("pipeline_overlap", float),
 }
-WITHOUT_EFFECT = {"-r", "-busbw"}       # where results go; the file is busbw.yaml of the case
+KNOWN = {*OPTIONS, "-r", "-busbw"}      # where results go; the file is busbw.yaml of the case
 PHASES = ("forward", "weight_gradient", "input_gradient")       # in the order of the program's columns
 LARGEST_US = 1e15       # beyond: a negative time that wrapped around
 PRINTED = 5.01e-3       # half of the last of two digits, and what float32 adds to that
@@ -48,7 +49,7 @@ class Run(NamedTuple):
 
 def run(case):
     options = simai.options(case)
-    if reason := simai.left_out(case, {*OPTIONS, *WITHOUT_EFFECT}):
+    if reason := simai.left_out(case, KNOWN):
         pytest.skip(reason)
     table = {"pipeline_overlap": 1.0, "convention": "simai"}
     table |= {key: type_(options[option]) for option, (key, type_) in OPTIONS.items() if option in options}
@@ -99,6 +100,13 @@ def phases_of(run):
         assert row[0] == layer.name
         for i, name in enumerate(PHASES):
             yield (row[2 + i], row[5 + i], *row[8 + 3 * i:11 + 3 * i]), getattr(operation, name), getattr(layer, name)
+
+
+def census():
+    """Return how many collectives were recorded, and why how many of them are left out."""
+    runs = [run(case) for case in CASES if not simai.left_out(case, KNOWN)]
+    phases = [(phase, each) for each in runs for _, phase, _ in phases_of(each) if phase.kind]
+    return len(phases), Counter("the program prints garbage" for phase in phases if is_garbage(*phase))
 
 
 @every_case

@@ -1,17 +1,17 @@
 """SimAI_simulation: collectives that SimAI 1.6 ran in NS-3, against the flow-level network.
 
-NS-3 simulates every packet with DCQCN; a flow-level network knows no queues, and its rings go in lock-step. What that costs:
+NS-3 simulates every packet with DCQCN; a flow-level network knows no queues, and its rings go in lock-step. That costs:
   - Rings that share a link drift apart in NS-3, packet by packet, and one sends while another waits its send latency.
     In lock-step all wait at once: too long by what drifting hides. Nothing can be hidden below the time without any
     send latency, nor below the time without any bytes: that bounds it, on any case.
-  - Acknowledgements and packets of others in front of a message's last one: too short by a percent or two.
-Seen so far where no paths collide: -1.5 to +1.8 % on the cases below and those of the same files at other sizes, +3.4 %
-where 16 GPUs on two servers share 8 rings (NS-3's 668.6 us of ../shared/specs/simai.md, D.1), +3.2 % on a 1 MiB ring
+  - Acknowledgements, and packets of others in front of the last one of a message: too short by a percent or two.
+Seen so far where no paths collide: -1.5 to +1.8 % on the cases below and the same networks at other sizes, +3.4 %
+where 16 GPUs on two servers share 8 rings (668.6 us in NS-3, ../shared/specs/simai.md, D.1), +3.2 % on a 1 MiB ring
 with a send latency of 3 us. So 5 % is what the error is held to.
 
-Where paths collide, the time is a matter of luck: NS-3's is held to be an ordinary draw among other seeds', and seed 0,
-which makes NS-3's own choice of paths, to come nearer to it than such draws come to each other. That paths collide shows
-in other seeds changing the time. Found (us, and error):
+Where paths collide, the time is a matter of luck: NS-3's is held to be an ordinary draw among other seeds', and seed
+0, which makes NS-3's own choice of paths, to come nearer to it than such draws come to each other. That paths collide
+shows in other seeds changing the time. Found (us, and error):
 
     case                    collective            NS-3      ours
     ring8_H20               all-reduce 256 KiB    86.19     87.14   +1.10 %
@@ -43,6 +43,7 @@ With other seeds than NS-3's own choice the last two take 1314 +- 98 us and 5181
 runs are 14 % and 11 % below that mean, 1.7 and 1.4 standard deviations.
 """
 import re
+from collections import Counter
 from functools import cache
 from typing import NamedTuple
 
@@ -59,7 +60,7 @@ PHASES = {"forward": (3, 8), "input": (6, 14), "weight": (9, 11)}      # column 
 NVLS_GPUS, NVLS_LEAST = ("H100", "H800"), 8
 LEAST_BYTES = 4096          # smaller messages are sent as these
 TOLERANCE = 0.05
-WAITS = 0.02                # acknowledgements and waits in queues, of the time
+WAITS = 0.03                # acknowledgements and waits in queues, of the time: twice what was seen
 SEEDS = range(1, 41)
 ORDINARY = 3.0              # standard deviations: one draw of 370 lies beyond
 ANOTHER_PATH = 1e-6         # of the time; what rounding makes is far below
@@ -168,6 +169,11 @@ def collides(row):
 
 ROWS = [row for case in CASES for row in rows_of(case)]
 every_row = pytest.mark.parametrize("row", ROWS, ids=name_of)
+
+
+def census():
+    """Return how many collectives were recorded, and why how many of them are left out."""
+    return len(ROWS), Counter(reason for row in ROWS if (reason := left_out(row)))
 
 
 def compared(row, *, colliding):

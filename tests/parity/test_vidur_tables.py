@@ -1,6 +1,7 @@
 """Vidur's iterations from Vidur's own tables, operator by operator; and those tables from Vidur's profiles."""
 import gzip
 import json
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -92,15 +93,31 @@ def batch_of(stage):
             "decode": [int(context) for _, context, is_done in rows if is_done]}
 
 
+def key_of(case):
+    return (VIDUR / case / "tables_key.txt").read_text().strip()
+
+
+def left_out(case):
+    """Return why a run cannot be compared, or None."""
+    config = json.loads(read(VIDUR / case / "config.json"))
+    if not (VIDUR / "_tables" / f"{key_of(case)}.npz").exists():
+        return "its tables were not recorded"
+    if not config["execution_time_predictor_config"]["skip_cpu_overhead_modeling"]:
+        return "it adds measured CPU overheads, of which no profile is at hand"
+    return None
+
+
+def census():
+    """Return how many runs were recorded, and why how many of them are left out."""
+    return len(CASES), Counter(reason for case in CASES if (reason := left_out(case)))
+
+
 def opened(case):
     """Return configuration and tables of a recorded run; skip one that cannot be compared."""
+    if reason := left_out(case):
+        pytest.skip(reason)
     config = json.loads(read(VIDUR / case / "config.json"))
-    key = (VIDUR / case / "tables_key.txt").read_text().strip()
-    if not (VIDUR / "_tables" / f"{key}.npz").exists():
-        pytest.skip(f"its tables {key} were not recorded")
-    if not config["execution_time_predictor_config"]["skip_cpu_overhead_modeling"]:
-        pytest.skip("it adds measured CPU overheads, of which no profile is at hand")
-    return config, recorded_tables(key, parameters_of(config).kv_granularity_tokens)
+    return config, recorded_tables(key_of(case), parameters_of(config).kv_granularity_tokens)
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -1,12 +1,19 @@
 """The engine does what the real vLLM 0.32 scheduler did, run by run, decision by decision; see README.md."""
+from collections import Counter
+
 import pytest
 
 from support import engine, goldens
 from support.log import first_difference, to_log
 from support.scenario import load
-from support.vllm_scope import plain
+from support.vllm_scope import missing, plain
 
 CASES = goldens.case_paths()
+
+
+def census():
+    """Return how many scenarios were recorded, and what those that are left out need."""
+    return len(CASES), Counter(reason for path in CASES if (reason := missing(goldens.read_scenario(path))))
 
 
 @pytest.mark.skipif(not CASES, reason=f"no recorded runs under {goldens.GOLDENS}")
