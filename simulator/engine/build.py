@@ -106,7 +106,8 @@ def _replicas(pool: Pool, plan: ClusterPlan, shared: Shared, delivery: Delivery,
     with_identity = plan.tracks_identity
     if with_identity is None:
         with_identity = _needs_identity(workload, pool, facts, plan.moves_requests)
-    memory = KVPlan(pool.num_gpu_blocks - 1, pool.block_size, shared.content, pool.enable_prefix_caching, with_identity)
+    memory = KVPlan(_usable_blocks(pool, facts), pool.block_size, shared.content, pool.enable_prefix_caching,
+                    with_identity)
     replicas = []
     for index in range(first, first + pool.places):
         context = ReplicaContext(
@@ -116,6 +117,10 @@ def _replicas(pool: Pool, plan: ClusterPlan, shared: Shared, delivery: Delivery,
             num_stages=pool.latency.num_stages)
         replicas.append(Replica(index, pool.scheduler(parameters, context), pool.latency, setup))
     return replicas
+
+
+def _usable_blocks(pool: Pool, facts: SchedulerFacts) -> int:
+    return pool.num_gpu_blocks - facts.blocks_held_back
 
 
 def _entrances(fleet: Fleet, plan: ClusterPlan, shared: Shared) -> tuple[list[Entrance], dict[int, int]]:
@@ -191,4 +196,4 @@ def _needs_identity(workload, pool: Pool, facts: SchedulerFacts, moves_requests:
     outputs = np.minimum(np.maximum(workload.outcomes["output_tokens"], 1), workload.demands["max_tokens"])
     texts = np.minimum(workload.requests["prompt_tokens"].astype(np.int64) + outputs, pool.max_model_len)
     longest = -(-(int(texts.max()) + slack + 2) // pool.block_size)
-    return min(facts.max_running, len(workload)) * longest > pool.num_gpu_blocks - 1
+    return min(facts.max_running, len(workload)) * longest > _usable_blocks(pool, facts)
