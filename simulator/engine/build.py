@@ -19,7 +19,7 @@ from simulator.engine.recorder import Recorder
 from simulator.engine.replica import Replica
 from simulator.kv.content import Content
 from simulator.routing.base import RoutingContext
-from simulator.scheduling.base import KVPlan, ReplicaContext, SchedulerFacts
+from simulator.scheduling.questions import KVPlan, ReplicaContext, SchedulerFacts
 
 INFER_TYPES = {"neutral": 0, "prefill": 1, "decode": 2}     # domain/replica_state.pxd
 
@@ -114,7 +114,7 @@ def _replicas(pool: Pool, plan: ClusterPlan, shared: Shared, delivery: Delivery,
             kv=pool.scheduler.kv_cache(parameters, memory), requests=workload.requests, demands=workload.demands,
             max_model_len=pool.max_model_len, prompts_use_outputs=workload.prompts_use_outputs,
             enable_prefix_caching=pool.enable_prefix_caching, fast_forward=plan.fast_forward,
-            num_stages=pool.latency.num_stages)
+            num_stages=pool.latency.num_stages, request_ids=workload.request_ids, labels=workload.labels)
         replicas.append(Replica(index, pool.scheduler(parameters, context), pool.latency, setup))
     return replicas
 

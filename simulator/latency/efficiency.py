@@ -9,7 +9,6 @@ from statistics import median
 from simulator.domain.facts import load_accelerator, names
 from simulator.domain.hardware_spec import COMPUTE_FALLBACK, AcceleratorSpec, MeasuredShares
 
-
 # Formats that were not measured, and the one whose share they take: units of the same kind and rate.
 SIMILAR = {
     "float16": "bfloat16", "float32": "bfloat16", "int8": "fp8", "int4": "bfloat16", "fp4": "fp8", "fp8": "bfloat16",

@@ -12,7 +12,7 @@ from simulator.kv.base cimport blocks_for
 
 from simulator.kv.counting import CountingKV
 from simulator.kv.paged import PagedKV
-from simulator.scheduling.questions import KVPlan, MemoryNeeds, ReplicaContext, SchedulerFacts  # noqa: F401, re-exported
+from simulator.scheduling.questions import MemoryNeeds, SchedulerFacts
 
 cdef enum:
     FIRST_SLOTS = 16            # doubled until max_running fit: most replicas never run so many
@@ -60,7 +60,16 @@ cdef class Scheduler:
                 raise MemoryError()
         return 0
 
-    # ---- what the engine asks of the class
+    # ---- what is asked of the class
+
+    @classmethod
+    def objection(cls):
+        """Return why a user's class cannot be a scheduler; None: it can."""
+        compiled = next(each for each in cls.__mro__ if "__pyx_vtable__" in vars(each))
+        return None if compiled is not Scheduler else (
+            "Python cannot override what Scheduler has compiled: inherit "
+            "simulator.scheduling.python_scheduler.PythonScheduler, or compile the class "
+            "(simulator/scheduling/README.md shows both)")
 
     @staticmethod
     def facts(parameters) -> SchedulerFacts:

@@ -1,5 +1,6 @@
 """What is asked of a scheduler class before there is a scheduler, and what one is built from."""
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -65,6 +66,7 @@ class ReplicaContext:
     enable_prefix_caching : prompts may find blocks that others left behind.
     fast_forward : advance decoding sequences in bulk where that changes no result.
     num_stages : pipeline stages, each with a batch of its own.
+    request_ids, labels : names of the requests, and those behind the codes in `demands`, as Workload has them.
     """
 
     kv: Any
@@ -75,3 +77,5 @@ class ReplicaContext:
     enable_prefix_caching: bool
     fast_forward: bool = True
     num_stages: int = 1
+    request_ids: Any = ()
+    labels: Mapping = field(default_factory=dict)
