@@ -2,10 +2,10 @@
 import pytest
 from msgspec.structs import replace
 
+from simulator.domain.efficiency import compute_dtype, efficiency_of, matmul_efficiency
 from simulator.domain.facts import load_accelerator, names
 from simulator.domain.hardware_spec import DenseFlops
 from simulator.errors import InputErrors
-from simulator.latency.efficiency import compute_dtype, efficiency_of, matmul_efficiency
 from support.small_models import ACCELERATOR
 
 H100 = load_accelerator("h100-sxm-80gb").measured
