@@ -115,8 +115,19 @@ def _replicas(pool: Pool, plan: ClusterPlan, shared: Shared, delivery: Delivery,
             max_model_len=pool.max_model_len, prompts_use_outputs=workload.prompts_use_outputs,
             enable_prefix_caching=pool.enable_prefix_caching, fast_forward=plan.fast_forward,
             num_stages=pool.latency.num_stages, request_ids=workload.request_ids, labels=workload.labels)
-        replicas.append(Replica(index, pool.scheduler(parameters, context), pool.latency, setup))
+        replicas.append(Replica(index, _scheduler(pool, context), pool.latency, setup))
     return replicas
+
+
+def _scheduler(pool: Pool, context: ReplicaContext):
+    """Return a scheduler of a pool; the compiled loop takes for granted what is checked here."""
+    scheduler, name = pool.scheduler(pool.parameters, context), pool.scheduler.__name__
+    if scheduler.waiting is None:
+        raise TypeError(f"{name}.__init__ must set waiting, a WaitingQueue")
+    if scheduler.max_running < 1 or scheduler.longest_prompt < 1:
+        raise TypeError(f"{name}.__init__ must set max_running and longest_prompt to 1 or more, "
+                        f"found {scheduler.max_running} and {scheduler.longest_prompt}")
+    return scheduler
 
 
 def _usable_blocks(pool: Pool, facts: SchedulerFacts) -> int:
