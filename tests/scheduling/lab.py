@@ -33,8 +33,8 @@ def serve(scheduler, workload, **setup):
     latency = Linear(Linear.Parameters(base_us=5000.0, per_sequence_us=0.0, per_prefill_token_us=0.0,
                                        per_context_token_us=0.0))
     setup = {"block_size": 4, "num_gpu_blocks": 10, "max_model_len": 1000, "details": False} | setup
-    return engine.record(workload, setup.pop("parameters", None) or scheduler.Parameters(), latency, scheduler=scheduler,
-                         **setup)
+    parameters = setup.pop("parameters", None) or scheduler.Parameters()
+    return engine.record(workload, parameters, latency, scheduler=scheduler, **setup)
 
 
 def completed(recording):

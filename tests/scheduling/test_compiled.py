@@ -78,5 +78,5 @@ def test_the_documented_scheduler_runs_in_an_experiment(example, tmp_path):
 
 def test_a_scheduler_that_sets_nothing_is_refused_before_the_loop_needs_it():
     # the base itself: what is compiled would read through a queue that is not there
-    with pytest.raises(TypeError, match="Scheduler.__init__ must set waiting, a WaitingQueue"):
+    with pytest.raises(TypeError, match=r"Scheduler\.__init__ must set waiting, a WaitingQueue"):
         serve(Scheduler, plain_workload(0, 4, 1), parameters=PythonSchedulerParameters())
