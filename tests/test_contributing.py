@@ -18,9 +18,10 @@ def test_the_recipe_of_a_first_contribution_runs_as_printed(tmp_path):
     for language, name, text in BLOCK.findall((ROOT / "CONTRIBUTING.md").read_text()):
         (tmp_path / (name or f"by_deadline.{language}")).write_text(text)
 
+    where = {**os.environ, "PYTHONPATH": str(Path(simulator.__file__).parents[1])}
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_by_deadline.py"], cwd=tmp_path,
-        text=True, capture_output=True, check=False, env={**os.environ, "PYTHONPATH": str(Path(simulator.__file__).parents[1])})
+        text=True, capture_output=True, check=False, env=where)
 
     assert done.returncode == 0, done.stdout
     assert "2 passed" in done.stdout

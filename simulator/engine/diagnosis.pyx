@@ -4,6 +4,7 @@ from libc.stdint cimport int32_t
 from simulator.core.clock cimport NEVER_NS
 from simulator.domain.request cimport WAITING
 from simulator.engine.replica.replica cimport Replica
+from simulator.scheduling.base cimport Scheduler
 
 import numpy as np
 
@@ -16,15 +17,15 @@ def diagnose(replicas, workload, has_stopped):
     cdef Replica replica
     messages = []
     for replica in replicas:
-        if replica.is_livelocked:
+        if replica.rank.is_livelocked:
             messages.append(_describe_livelock(replica))
         elif replica.is_out_of_time:
             messages.append(f"replica {replica.index}: an iteration would end after the last instant of the clock, "
                             "253 years; lower the prices of [latency]")
         elif not has_stopped and replica.wake_ns == NEVER_NS and not replica.is_halted:
-            if replica.scheduler._running.size > 0:
+            if replica.rank.scheduler.num_running() > 0:
                 messages.append(_describe_left_alone(replica, workload))
-            elif replica.scheduler.waiting.size > 0:
+            elif replica.rank.scheduler.waiting.size > 0:
                 messages.append(_describe_stuck(replica, workload))
     return messages
 
@@ -40,15 +41,16 @@ def diagnose_gateways(workload):
 
 
 cdef object _describe_livelock(Replica replica):
-    scheduler = replica.scheduler
-    return (f"replica {replica.index}: livelock: {scheduler.waiting.size} waiting and {len(scheduler.running_rows())} "
+    cdef Scheduler scheduler = replica.rank.scheduler
+    return (f"replica {replica.index}: livelock: {scheduler.waiting.size} waiting and {scheduler.num_running()} "
             f"running requests preempt each other for ever, and no token is sampled; {scheduler.kv.num_blocks} KV "
             f"blocks are too few: {scheduler.advice('livelock')}")
 
 
 cdef object _describe_stuck(Replica replica, workload):
-    cdef int32_t row = replica.scheduler.waiting.top()
-    scheduler, kv = replica.scheduler, replica.scheduler.kv
+    cdef Scheduler scheduler = replica.rank.scheduler
+    cdef int32_t row = scheduler.waiting.top()
+    kv = scheduler.kv
     text = int(workload.requests["prompt_tokens"][row]) + int(workload.requests["output_tokens"][row])
     blocks = -(-text // kv.block_size)
     if blocks > kv.num_blocks:
@@ -61,6 +63,6 @@ cdef object _describe_stuck(Replica replica, workload):
 
 
 cdef object _describe_left_alone(Replica replica, workload):
-    rows = replica.scheduler.running_rows()
+    rows = replica.rank.scheduler.running_rows()
     return (f"replica {replica.index}: stuck: request {workload.request_ids[rows[0]]} and {len(rows) - 1} more run and "
-            f"get no tokens for ever: {replica.scheduler.advice('left alone')}")
+            f"get no tokens for ever: {replica.rank.scheduler.advice('left alone')}")

@@ -291,7 +291,7 @@ cdef class NextBatch:
     @property
     def places(self) -> int:
         """Requests that may still be admitted."""
-        return self.scheduler.max_running - self.scheduler._running.size
+        return self.scheduler.max_running - self.scheduler.num_running()
 
     @property
     def num_preempted(self) -> int:
@@ -357,7 +357,7 @@ cdef class LocalRequest(RequestView):
     @property
     def computed_tokens(self) -> int:
         """Tokens of its text in the KV cache, before this iteration; 0 while it waits."""
-        return self.scheduler._sequences[self.slot].num_computed if self.is_running else 0
+        return self.scheduler.sequence(self.slot).num_computed if self.is_running else 0
 
     @property
     def remaining_tokens(self) -> int:
@@ -367,7 +367,7 @@ cdef class LocalRequest(RequestView):
     @property
     def scheduled_tokens(self) -> int:
         """Tokens that it computes in the batch being formed."""
-        return self.scheduler._sequences[self.slot].scheduled if self.is_running else 0
+        return self.scheduler.sequence(self.slot).scheduled if self.is_running else 0
 
     @property
     def preemptions(self) -> int:

@@ -54,13 +54,13 @@ cdef class WholeBatches(Scheduler):
         return Scheduler.refusal(self, row)
 
     cdef int schedule(self, Batch* batch, int64_t now_ns) except -1 nogil:
-        cdef int32_t slot = self._running.head, row, hits, text
+        cdef int32_t slot = self.first_running(), row, hits, text
         cdef Sequence* sequence
         batch.start_ns = now_ns                                 # 1. an empty batch
         batch.num_entries = batch.num_preempted = batch.num_members = batch.num_starved = 0
         memset(&batch.shape, 0, sizeof(BatchShape))
         if slot < 0:                                            # 2. who waits, once all are done
-            while self.waiting.size > 0 and self._running.size < self.max_running:
+            while self.waiting.size > 0 and self.num_running() < self.max_running:
                 row = self.waiting.top()
                 text = self._requests[row].prompt_tokens + self._requests[row].output_tokens
                 hits = self.kv.lookup(row, text)
@@ -68,13 +68,13 @@ cdef class WholeBatches(Scheduler):
                     break                                       # no blocks: nothing has changed
                 self.waiting.pop()
                 self.admit(row, hits, batch)
-            slot = self._running.head
+            slot = self.first_running()
         while slot >= 0:                                        # 3. tokens of each, 4. entries in running order
-            sequence = &self._sequences[slot]
+            sequence = self.sequence(slot)
             sequence.scheduled = sequence.num_tokens - sequence.num_computed
             if sequence.scheduled > 0:
                 self.kv.cache(slot, sequence.num_tokens)
                 self.add_entry(batch, slot)
-            slot = self._links.next(slot)
+            slot = self.next_running(slot)
         self.close(batch, -1)                                   # 5. sums
         return 0
