@@ -86,13 +86,13 @@ def _run(options: argparse.Namespace) -> int:
 def _validate(options: argparse.Namespace) -> int:
     from simulator.config.load import load_experiment, resolved_toml
     experiment = load_experiment(options.experiment, options.overrides, "--set")
-    from simulator.assemble import build, prepare, survey  # NumPy and the engine: after the file is known to be good
+    from simulator.assemble import build, prepare  # NumPy and the engine: after the file is known to be good
     from simulator.results.memory import NO_SINK
     with faults_of(options.experiment):
-        workload = prepare(experiment)
-        build(experiment, workload, NO_SINK)    # policies read their files
-    for pool in experiment.all_pools():
-        site, prefix = survey(pool), f"pools.{pool.name}." if experiment.pools else ""
+        prepared = prepare(experiment)
+        build(prepared, NO_SINK)                # policies read their files
+    for pool, site in zip(experiment.all_pools(), prepared.sites, strict=True):
+        prefix = f"pools.{pool.name}." if experiment.pools else ""
         for key in ("max_model_len", "num_gpu_blocks"):     # comments: they are no part of the experiment
             if getattr(pool.engine, key) is None:
                 print(f"# derived: {prefix}engine.{key} = {getattr(site, key)}")

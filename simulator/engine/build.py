@@ -21,7 +21,7 @@ from simulator.engine.replica.replica import Rank, Replica
 from simulator.engine.sources.trace import Trace
 from simulator.kv.content import Content
 from simulator.routing.base import RoutingContext
-from simulator.scheduling.base import KVPlan, ReplicaContext, SchedulerFacts
+from simulator.scheduling.questions import KVPlan, ReplicaContext, SchedulerFacts
 
 INFER_TYPES = {"neutral": 0, "prefill": 1, "decode": 2}     # domain/replica_state.pxd
 
@@ -114,17 +114,33 @@ def _replicas(pool: Pool, plan: ClusterPlan, shared: Shared, delivery: Delivery,
     with_identity = plan.tracks_identity
     if with_identity is None:
         with_identity = _needs_identity(workload, pool, facts, plan.moves_requests)
-    memory = KVPlan(pool.num_gpu_blocks - 1, pool.block_size, shared.content, pool.enable_prefix_caching, with_identity)
+    memory = KVPlan(_usable_blocks(pool, facts), pool.block_size, shared.content, pool.enable_prefix_caching,
+                    with_identity)
     replicas = []
     for index in range(first, first + pool.places):
         context = ReplicaContext(
             kv=pool.scheduler.kv_cache(parameters, memory), requests=workload.requests, demands=workload.demands,
             max_model_len=pool.max_model_len, prompts_use_outputs=workload.prompts_use_outputs,
             enable_prefix_caching=pool.enable_prefix_caching, fast_forward=plan.fast_forward,
-            num_stages=pool.latency.num_stages)
-        rank = Rank(index, pool.scheduler(parameters, context), setup)
+            num_stages=pool.latency.num_stages, request_ids=workload.request_ids, labels=workload.labels)
+        rank = Rank(index, _scheduler(pool, context), setup)
         replicas.append(Replica(index, rank, pool.latency, setup))
     return replicas
+
+
+def _scheduler(pool: Pool, context: ReplicaContext):
+    """Return a scheduler of a pool; the compiled loop takes for granted what is checked here."""
+    scheduler, name = pool.scheduler(pool.parameters, context), pool.scheduler.__name__
+    if scheduler.waiting is None:
+        raise TypeError(f"{name}.__init__ must set waiting, a WaitingQueue")
+    if scheduler.max_running < 1 or scheduler.longest_prompt < 1:
+        raise TypeError(f"{name}.__init__ must set max_running and longest_prompt to 1 or more, "
+                        f"found {scheduler.max_running} and {scheduler.longest_prompt}")
+    return scheduler
+
+
+def _usable_blocks(pool: Pool, facts: SchedulerFacts) -> int:
+    return pool.num_gpu_blocks - facts.blocks_held_back
 
 
 def _entrances(fleet: Fleet, plan: ClusterPlan, shared: Shared) -> tuple[list[Entrance], dict[int, int]]:
@@ -200,4 +216,4 @@ def _needs_identity(workload, pool: Pool, facts: SchedulerFacts, moves_requests:
     outputs = np.minimum(np.maximum(workload.outcomes["output_tokens"], 1), workload.demands["max_tokens"])
     texts = np.minimum(workload.requests["prompt_tokens"].astype(np.int64) + outputs, pool.max_model_len)
     longest = -(-(int(texts.max()) + slack + 2) // pool.block_size)
-    return min(facts.max_running, len(workload)) * longest > pool.num_gpu_blocks - 1
+    return min(facts.max_running, len(workload)) * longest > _usable_blocks(pool, facts)
