@@ -2,6 +2,7 @@
 import os
 import shutil
 import sysconfig
+from copy import copy
 from pathlib import Path
 from zlib import crc32
 
@@ -81,6 +82,7 @@ class BuildExtensions(build_ext):
         """Build one module from the object file that exists, unless its C is newer."""
         objects = self.compiler.object_filenames(extension.sources, output_dir=self.build_temp)
         if not self.force and not newer_group(extension.sources, objects[0]):
+            extension = copy(extension)
             extension.sources, extension.extra_objects = [], objects
             extension.depends = [*extension.depends, *objects]
         super().build_extension(extension)

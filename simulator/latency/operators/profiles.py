@@ -8,9 +8,9 @@ from pathlib import Path
 
 import msgspec
 
-from simulator.latency.operators.cache import converted, digest_of
 from simulator.latency.operators.model import frontier as operator_frontier
 from simulator.latency.operators.model import llmservingsim as operator_llmservingsim
+from simulator.latency.operators.cache import converted, digest_of
 
 
 def read_profile(folder: Path, deployment, is_graph: bool, cache_directory: str | None) -> tuple[dict, str]:
