@@ -8,8 +8,8 @@ from pathlib import Path
 
 import msgspec
 
-from simulator.latency.operators.model import frontier as operator_frontier
-from simulator.latency.operators.model import llmservingsim as operator_llmservingsim
+from simulator.latency.operators import frontier as operator_frontier
+from simulator.latency.operators import llmservingsim as operator_llmservingsim
 from simulator.latency.operators.cache import converted, digest_of
 
 
