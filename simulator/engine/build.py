@@ -12,12 +12,14 @@ from simulator.engine.cluster import Cluster
 from simulator.engine.fleet.fleet import Fleet
 from simulator.engine.fleet.live_view import LiveView
 from simulator.engine.gateway.gateway import Entrance
+from simulator.engine.output.legs import LegBook
 from simulator.engine.output.recorder import Recorder
 from simulator.engine.plan import ClusterPlan, Hooks, Pool
 from simulator.engine.replica.acceptance import Acceptance
 from simulator.engine.replica.delivery import Delivery
 from simulator.engine.replica.departures import Departures
-from simulator.engine.replica.replica import Replica
+from simulator.engine.replica.replica import Rank, Replica
+from simulator.engine.sources.trace import Trace
 from simulator.kv.content import Content
 from simulator.routing.base import RoutingContext
 from simulator.scheduling.base import KVPlan, ReplicaContext, SchedulerFacts
@@ -37,6 +39,7 @@ class Shared:
     gate : Delivery through which requests leave that are in no replica; it delivers nothing, so any pool's will do.
     plan : ClusterPlan.
     horizon_ns : see `ClusterPlan`.
+    legs : of requests that may stay at several replicas; None: each stays at one.
     """
 
     workload: Any
@@ -49,6 +52,7 @@ class Shared:
     gate: Delivery
     plan: ClusterPlan
     horizon_ns: int | None
+    legs: LegBook | None
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,7 @@ class ReplicaSetup:
     delivery : what reaches the clients.
     acceptance : None: no speculation.
     is_async : schedule an iteration while the one before it executes.
+    legs : see `Shared`.
     """
 
     workload: Any
@@ -68,6 +73,7 @@ class ReplicaSetup:
     acceptance: Acceptance | None
     is_async: bool
     observer: Any
+    legs: LegBook | None
 
 
 class PoolSeat(NamedTuple):
@@ -94,7 +100,8 @@ def build(workload, plan: ClusterPlan, hooks: Hooks) -> Cluster:
         workload=workload, content=Content(workload), recorder=hooks.recorder, observer=hooks.observer,
         monitor=hooks.monitor, departures=departures, gate=gates[0], plan=plan,
         horizon_ns=plan.horizon_ns,
-        journeys=_journeys(len(workload)) if plan.keeps_journeys else None)
+        journeys=_journeys(len(workload)) if plan.keeps_journeys else None,
+        legs=LegBook(len(workload)) if plan.operations else None)
     replicas, hosts = [], []
     for pool, delivery in zip(plan.pools, gates, strict=True):
         replicas += _replicas(pool, plan, shared, delivery, len(replicas))
@@ -107,7 +114,7 @@ def build(workload, plan: ClusterPlan, hooks: Hooks) -> Cluster:
         fleet.couple(counts_alone=not (
             plan.coupled or operations or plan.tracer or hooks.observer or plan.front.snapshot_interval_ns
             or any(view.wants_counts or view.wants_levels or view.wants_caches for view in views)))
-    return Cluster(fleet, entrances, entrance_of, operations, shared)
+    return Cluster(fleet, entrances, entrance_of, operations, Trace(workload), shared)
 
 
 def _replicas(pool: Pool, plan: ClusterPlan, shared: Shared, delivery: Delivery, first: int) -> list[Replica]:
@@ -116,7 +123,8 @@ def _replicas(pool: Pool, plan: ClusterPlan, shared: Shared, delivery: Delivery,
     facts = pool.scheduler.facts(parameters)
     setup = ReplicaSetup(
         workload=workload, recorder=shared.recorder, observer=shared.observer, delivery=delivery,
-        acceptance=_acceptance(facts.speculative, len(workload), plan.seed), is_async=facts.is_async)
+        acceptance=_acceptance(facts.speculative, len(workload), plan.seed), is_async=facts.is_async,
+        legs=shared.legs)
     with_identity = plan.tracks_identity
     if with_identity is None:
         with_identity = _needs_identity(workload, pool, facts, plan.moves_requests)
@@ -128,7 +136,8 @@ def _replicas(pool: Pool, plan: ClusterPlan, shared: Shared, delivery: Delivery,
             max_model_len=pool.max_model_len, prompts_use_outputs=workload.prompts_use_outputs,
             enable_prefix_caching=pool.enable_prefix_caching, fast_forward=plan.fast_forward and pool.fast_forward,
             num_stages=pool.latency.num_stages)
-        replicas.append(Replica(index, pool.scheduler(parameters, context), pool.latency, setup))
+        rank = Rank(index, pool.scheduler(parameters, context), setup)
+        replicas.append(Replica(index, rank, pool.latency, setup))
     return replicas
 
 
