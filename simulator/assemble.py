@@ -112,7 +112,8 @@ def build(prepared: Prepared, sink, monitor=None):
     experiment = prepared.experiment
     plan = ClusterPlan(
         prepared.pools, _front(experiment),
-        fast_forward=experiment.engine.fast_forward, seed=experiment.seed,
+        seed=experiment.seed, give_up_ns=round(experiment.cluster.give_up_after_s * 1e9),
+        give_up_failing_ns=round(experiment.cluster.give_up_failing_after_s * 1e9),
         horizon_ns=None if math.isinf(experiment.horizon_s) else round(experiment.horizon_s * 1e9),
         keeps_journeys=_has_a_gate(experiment.cluster) or bool(_upkeep(experiment) + prepared.mover),
         tracks_identity=True if any(failure.kind == "link" for failure in experiment.failures) else None,
@@ -130,8 +131,8 @@ def _pool(pool) -> tuple[Site, Pool]:
     return site, Pool(
         scheduler=registry.load("scheduler", engine.scheduler), parameters=engine.parameters, latency=model,
         num_gpu_blocks=site.num_gpu_blocks, block_size=engine.block_size, max_model_len=site.max_model_len,
-        enable_prefix_caching=engine.enable_prefix_caching, host=host_times(pool, model), name=pool.name,
-        replicas=_num_replicas(pool), max_replicas=pool.max_replicas,
+        enable_prefix_caching=engine.enable_prefix_caching, fast_forward=engine.fast_forward,
+        host=host_times(pool, model), name=pool.name, replicas=_num_replicas(pool), max_replicas=pool.max_replicas,
         model=pool.serves, infer_type=pool.infer_type, nodes_per_unit=pool.nodes_per_unit,
         cost_per_hour=pool.cost_per_hour,
         replicas_per_node=max(load_node(topology.node).num_accelerators // gpus, 1) if topology.node else 1)

@@ -32,6 +32,13 @@ def check_all(sections: Mapping[str, Any], missing: object, fault: Callable[[Pat
     if most is not None and sections["topology"] is not missing:
         for path, message in _bounds(scaling, pools, sections["topology"]):
             fault(path, message)
+    for path, message in _infer_types(pools):
+        fault(path, message)
+    if sections["cluster"] is not missing:
+        for path, message in _phases(sections["cluster"].routing):
+            fault(path, message)
+        for path, message in _copied_blocks(sections["cluster"].rescheduling, pools):
+            fault(path, message)
     if sections["failures"] is not missing:
         for path, message in _failed_pools(sections["failures"], pools):
             fault(path, message)
@@ -72,6 +79,48 @@ def _bounds(scaling, pools, topology) -> Iterator[Fault]:
 
 def _at_start(pool) -> int:
     return pool.topology.replicas if pool.replicas is None else pool.replicas
+
+
+NO_HAND_OVER = "requests are not handed over between prefill and decode pools yet"
+
+
+def _infer_types(pools) -> Iterator[Fault]:
+    """Refuse pools for one phase: no request is handed over from one pool to another when its prefill is done."""
+    for i, pool in enumerate(pools):
+        if pool.infer_type != "neutral":
+            yield ("pools", i, "infer_type"), (
+                f'expected "neutral", found "{pool.infer_type}": {NO_HAND_OVER}, so that this pool would serve whole '
+                "requests, or none; leave infer_type out")
+
+
+def _phases(routing) -> Iterator[Fault]:
+    """Refuse what a router is told about pools for one phase, which there are not."""
+    for i, composed in enumerate(getattr(routing.parameters, "infer_types", ())):
+        if composed.infer_type != "neutral":
+            yield ("cluster", "routing", "infer_types", i, "infer_type"), (
+                f'expected "neutral", found "{composed.infer_type}": {NO_HAND_OVER}, hence no such pools')
+    if getattr(routing.parameters, "enable_adaptive_pd", False):
+        yield ("cluster", "routing", "enable_adaptive_pd"), f"expected false, found true: {NO_HAND_OVER}"
+
+
+def _copied_blocks(rescheduling, pools) -> Iterator[Fault]:
+    """Refuse copies of KV blocks to where they do not fit."""
+    if rescheduling is None or rescheduling.mode == "recompute":
+        return
+    pairs = ((one, two) for i, one in enumerate(pools) for two in pools[i + 1:] if one.serves == two.serves)
+    for one, two in pairs:
+        for key, (first, second) in (("engine.block_size", (one.engine.block_size, two.engine.block_size)),
+                                     ("model", (_kv_of(one.model), _kv_of(two.model)))):
+            if first != second:
+                yield ("cluster", "rescheduling", "mode"), (
+                    f'"{rescheduling.mode}" copies KV blocks, but {key} is {first} in pool "{one.name}" and {second} '
+                    f'in pool "{two.name}": expected "recompute", or the same in all pools that serve the same')
+                return
+
+
+def _kv_of(model) -> str:
+    """Return what a model's KV blocks look like goes by, in words."""
+    return "none" if model is None else f"{model.name or model.config} with kv_cache_dtype {model.kv_cache_dtype}"
 
 
 def _failed_pools(failures, pools) -> Iterator[Fault]:

@@ -1,6 +1,7 @@
 """Build a cluster from its plan."""
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -35,7 +36,8 @@ class Shared:
     recorder, observer, monitor : see `Hooks`.
     departures : who left a replica.
     journeys : structured array (requests,), `records.JOURNEY`; None: not kept.
-    gate : Delivery through which requests leave that are in no replica.
+    gate : Delivery through which requests leave that are in no replica; it delivers nothing, so any pool's will do.
+    plan : ClusterPlan.
     horizon_ns : see `ClusterPlan`.
     legs : of requests that may stay at several replicas; None: each stays at one.
     """
@@ -48,6 +50,7 @@ class Shared:
     departures: Departures
     journeys: np.ndarray | None
     gate: Delivery
+    plan: ClusterPlan
     horizon_ns: int | None
     legs: LegBook | None
 
@@ -73,6 +76,16 @@ class ReplicaSetup:
     legs: LegBook | None
 
 
+class PoolSeat(NamedTuple):
+    """Where a place for a replica is."""
+
+    pool: int           # index of its pool
+    place: int          # its number there
+    replica: int        # and in the cluster
+    node: int
+    unit: int
+
+
 def build(workload, plan: ClusterPlan, hooks: Hooks) -> Cluster:
     """Return a cluster, ready to run the workload once.
 
@@ -85,7 +98,8 @@ def build(workload, plan: ClusterPlan, hooks: Hooks) -> Cluster:
                               gates[0] if gates else None))
     shared = Shared(
         workload=workload, content=Content(workload), recorder=hooks.recorder, observer=hooks.observer,
-        monitor=hooks.monitor, departures=departures, gate=gates[0], horizon_ns=plan.horizon_ns,
+        monitor=hooks.monitor, departures=departures, gate=gates[0], plan=plan,
+        horizon_ns=plan.horizon_ns,
         journeys=_journeys(len(workload)) if plan.keeps_journeys else None,
         legs=LegBook(len(workload)) if plan.operations else None)
     replicas, hosts = [], []
@@ -121,7 +135,7 @@ def _replicas(pool: Pool, plan: ClusterPlan, shared: Shared, delivery: Delivery,
         context = ReplicaContext(
             kv=pool.scheduler.kv_cache(parameters, memory), requests=workload.requests, demands=workload.demands,
             max_model_len=pool.max_model_len, prompts_use_outputs=workload.prompts_use_outputs,
-            enable_prefix_caching=pool.enable_prefix_caching, fast_forward=plan.fast_forward,
+            enable_prefix_caching=pool.enable_prefix_caching, fast_forward=plan.fast_forward and pool.fast_forward,
             num_stages=pool.latency.num_stages, request_ids=workload.request_ids, labels=workload.labels)
         rank = Rank(index, _scheduler(pool, context), setup)
         replicas.append(Replica(index, rank, pool.latency, setup))
@@ -152,28 +166,23 @@ def _entrances(fleet: Fleet, plan: ClusterPlan, shared: Shared) -> tuple[list[En
     if None in models:      # a pool that serves all that no other serves
         anyone = models.index(None)
         entrance_of = dict.fromkeys(range(-1, len(labels)), anyone) | entrance_of
-    else:                   # requests that name no model are for the first
+    elif len(models) == 1:  # requests that name no model are for the only one
         entrance_of[-1] = 0
     return entrances, entrance_of
 
 
 def _entrance(index: int, model: str | None, fleet: Fleet, plan: ClusterPlan, shared: Shared) -> Entrance:
-    front, first, seats, node = plan.front, 0, [], 0
-    for number, pool in enumerate(plan.pools):
-        seats += [(replica, number, pool, node + place // pool.replicas_per_node, place)
-                  for place, replica in enumerate(range(first, first + pool.places)) if pool.model == model]
-        first += pool.places
-        node += -(-pool.places // pool.replicas_per_node)
-    view = LiveView(len(seats), [fleet.replicas[seat[0]] for seat in seats], shared,
+    front = plan.front
+    seats = [seat for seat in _seats(plan.pools) if plan.pools[seat.pool].model == model]
+    view = LiveView(len(seats), [fleet.replicas[seat.replica] for seat in seats], shared,
                     (front.snapshot_interval_ns, front.cache_delay_ns))
-    for i, (_, number, pool, node, place) in enumerate(seats):
-        account = view.account_array[i]
-        account["pool"], account["node"], account["unit"] = number, node, node // pool.nodes_per_unit
-        account["infer_type"], account["is_routable"] = INFER_TYPES[pool.infer_type], place < pool.replicas
+    for i, seat in enumerate(seats):
+        account, pool = view.account_array[i], plan.pools[seat.pool]
+        account["pool"], account["node"], account["unit"] = seat.pool, seat.node, seat.unit
+        account["infer_type"], account["is_routable"] = INFER_TYPES[pool.infer_type], seat.place < pool.replicas
         view.state_array["max_batched_tokens"][i] = pool.scheduler.facts(pool.parameters).max_batched_tokens
-    pool = seats[0][2]
-    context = RoutingContext(view, shared.workload, shared.content, pool.block_size, plan.seed,
-                             "routing" if index == 0 else f"routing {model}", front.scorers)
+    context = RoutingContext(view, shared.workload, shared.content, view.block_size, plan.seed,
+                             "routing" if plan.num_models == 1 else f"routing {model}", front.scorers)
     router = front.router(front.router_parameters, context)
     if view.wants_caches:
         view.watch_caches()
@@ -184,6 +193,18 @@ def _entrance(index: int, model: str | None, fleet: Fleet, plan: ClusterPlan, sh
     tracer = plan.tracer and plan.tracer(view, index)
     return Entrance(index, fleet, view, (admission, queue, router, tracer),
                     (front.admission_latency_ns, front.routing_latency_ns, front.retry_ns, front.patience_ns))
+
+
+def _seats(pools: tuple[Pool, ...]) -> Iterator[PoolSeat]:
+    """Give all places their numbers; no two pools share a node, or a unit."""
+    replica = node = unit = 0
+    for number, pool in enumerate(pools):
+        for place in range(pool.places):
+            own_node = place // pool.replicas_per_node
+            yield PoolSeat(number, place, replica + place, node + own_node, unit + own_node // pool.nodes_per_unit)
+        num_nodes = -(-pool.places // pool.replicas_per_node)
+        replica, node = replica + pool.places, node + num_nodes
+        unit += -(-num_nodes // pool.nodes_per_unit)
 
 
 def _journeys(num_requests: int) -> np.ndarray:

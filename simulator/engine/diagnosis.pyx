@@ -30,14 +30,29 @@ def diagnose(replicas, workload, has_stopped):
     return messages
 
 
-def diagnose_gateways(workload):
-    """Return a list with a message if requests wait at gateways."""
+def diagnose_gateways(workload, gave_up_ns, is_quiet):
+    """Return a message, in a list, if requests wait or the run was given up.
+
+    gave_up_ns : for so long nothing that matters happened before the run ended; 0: nothing at all was left.
+    is_quiet : nothing at all happened meanwhile; else replicas failed and were repaired.
+    """
     requests = workload.requests
     rows = np.flatnonzero((requests["status"] == WAITING) & (requests["replica"] < 0))
     if not len(rows):
-        return []
+        num_waiting = int((requests["status"] == WAITING).sum())
+        return [f"replicas: {num_waiting} requests wait at some that stand still" + _why_it_ended(gave_up_ns, is_quiet)
+                ] if gave_up_ns else []
     return [f"gateway: {len(rows)} requests wait there for ever, request {workload.request_ids[rows[0]]} first: "
-            "the replicas that could take them fail, or stay saturated or closed"]
+            "the replicas that could take them fail, or stay saturated or closed"
+            + _why_it_ended(gave_up_ns, is_quiet)]
+
+
+def _why_it_ended(gave_up_ns, is_quiet):
+    if not gave_up_ns:
+        return ""
+    key, what = (("give_up_after_s", "nothing else happened") if is_quiet else
+                 ("give_up_failing_after_s", "nothing but failures and repairs happened"))
+    return f"; the run ended since {what} for {gave_up_ns / 1e9:,.9g} s, [cluster] {key}"
 
 
 cdef object _describe_livelock(Replica replica):

@@ -21,7 +21,8 @@ class RoutingContext:
     view : simulator.signals.view.View of the replicas to choose from.
     workload : simulator.workload.base.Workload; only what clients declare may be read.
     content : simulator.kv.content.Content of its prompts.
-    block_size : tokens per KV block of the replicas.
+    block_size : tokens per KV block of the replicas, in which `view.cached_blocks` counts; where their blocks differ,
+        the greatest common divisor.
     seed : of the experiment.
     stream : name of the random stream.
     scorers : (class, weight, parameters) of each score that a router may add up.

@@ -3,6 +3,7 @@ import pytest
 
 from kv.texts import workload_of
 from simulator.domain import records
+from simulator.kv.blis_cache import BlisKV
 from simulator.kv.content import Content
 from simulator.kv.paged import PagedKV
 
@@ -286,3 +287,17 @@ def test_an_impossible_pool_is_refused():
     for num_blocks, block_size in ((0, 4), (4, 0)):
         with pytest.raises(ValueError, match="at least 1"):
             PagedKV(num_blocks, block_size, content)
+
+
+@pytest.mark.parametrize("prompt", [[(SYSTEM, 8), (DOCUMENT, 4)], [(SYSTEM, 6), (DOCUMENT, 6)]])
+@pytest.mark.parametrize("cache", [PagedKV, BlisKV])
+def test_equal_prompts_under_different_adapters_have_no_blocks_in_common(kv_face, cache, prompt):
+    # Three blocks each, of which an admission may find two: the last token is always computed. The third request finds
+    # those of the second, which has its adapter; the last one those of the first, which has none either.
+    workload = workload_of([prompt] * 5)
+    workload.demands["adapter"] = [-1, 0, 0, 1, -1]
+    kv = cache(20, 4, Content(workload))
+    face = kv_face.Face(kv, 5)
+
+    assert [admit(face, row, 12) for row in range(5)] == [0, 0, 2, 0, 2]
+    kv.check()

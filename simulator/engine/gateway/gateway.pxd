@@ -18,6 +18,7 @@ cdef class Entrance:
     cdef readonly Router router
     cdef readonly LiveView view
     cdef readonly bint is_blind         # nothing here looks at replicas or takes time: arrivals may be routed ahead
+    cdef readonly int64_t shift_ns      # the least of its replicas' HostParameters.shift_ns
     cdef bint _is_direct                # there is nothing but the router, which takes no time
     cdef Fleet _fleet
     cdef Tracer _tracer                 # None: nobody wants to know why

@@ -7,6 +7,7 @@ from libc.stdint cimport int8_t, int32_t, int64_t
 cimport cython
 
 from simulator.admission.gateway_queue cimport REFUSED
+from simulator.core.clock cimport NEVER_NS
 from simulator.domain.journey cimport (
     LEG_COMPLETED, LEG_ENDED, LEG_MOVED, NO_CAUSE, ADMISSION as CAUSE_ADMISSION, EXPIRED as CAUSE_EXPIRED, NO_REPLICA as CAUSE_NO_REPLICA,
     QUEUE_FULL as CAUSE_QUEUE_FULL, RECALLED as CAUSE_RECALLED, SHED as CAUSE_SHED)
@@ -61,6 +62,9 @@ cdef class Entrance:
         self._is_direct = (self.admission is None and self.queue is None and self._admission_ns == 0
                            and self._routing_ns == 0 and fleet.journeys == NULL)
         fleet.seat(view, index)
+        self.shift_ns = NEVER_NS
+        for i in range(view.num_replicas):
+            self.shift_ns = min(self.shift_ns, fleet.shifts_ns[view.accounts[i].replica])
 
     cdef int arrive(self, int32_t row, int64_t now_ns) except -1 nogil:
         self._fleet.requests[row].status = WAITING
@@ -181,6 +185,7 @@ cdef class Entrance:
         self.view.mark_in_flight(before)
         self.view.mark_in_flight(after)
         self._fleet.requests[row].replica = replica
+        self._fleet.watch_deadline(row, replica, now_ns)
         if self._fleet.legs is not None:
             self._fleet.legs.ended(row, LEG_MOVED, now_ns)
             self._fleet.legs.sent(row, replica, since_ns)

@@ -251,16 +251,23 @@ def _hit(source):
     return groups[source.generator.integers(len(groups))] if groups else []
 
 
+def _key_of(place, target):
+    return {"replica": place.index, "node": place.node, "unit": place.unit, "pool": place.pool}[target]
+
+
 def _sources(number, failure, places, pools, streams):
     """Return where a failure comes from: one source, or one for each node, replica, ... if it hits each on its own."""
     chosen = [place for place in places if failure.pool is None or failure.pool == pools[place.pool]]
-    groups = {}
+    groups, streams_of, first_of = {}, {}, {}
     for place in chosen:
-        key = {"replica": place.index, "node": place.node, "unit": place.unit, "pool": place.pool}[failure.target]
+        key = _key_of(place, failure.target)
         groups.setdefault(key, []).append(place)
+        first = first_of.setdefault(place.pool, key)
+        # Of several pools by its number in its own, so that their order does not matter.
+        streams_of[key] = key if len(pools) == 1 else f"{key - first} of {pools[place.pool]}"
     name = f"failure {number if failure.name is None else failure.name}"
     if failure.which == "each":
-        return [Source(failure, streams.generator(f"{name} {failure.target} {key}"), [group])
+        return [Source(failure, streams.generator(f"{name} {failure.target} {streams_of[key]}"), [group])
                 for key, group in groups.items()]
     if failure.which == "any":
         return [Source(failure, streams.generator(name), list(groups.values()))]
