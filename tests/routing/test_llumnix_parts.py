@@ -285,7 +285,7 @@ def test_a_rest_has_a_key_of_its_own_where_it_is_saved(algorithm, rest):
 
 def test_the_fallback_of_adaptive_pd_leaves_the_ttft_of_no_request():
     # 100 tokens wait at replica 0, 300 at replica 1; 0.1 ms a token
-    candidates = Candidates(2, ProfileTable([(n, 0, 0.1 * n) for n in (0, 1000)]), ProfileTable([(1, 8, 5), (9, 99, 9)]))
+    candidates = Candidates(2, ProfileTable([(n, 0, 0.1 * n) for n in (0, 1000)]), ProfileTable([(1, 8, 5), (9, 9, 9)]))
     candidates.array["waiting_prefill_tokens"], candidates.array["max_batched_tokens"] = [100, 300], 1000
     candidates.metric_array[METRIC_NAMES.index("predicted_tpot")] = [20, 20]
     candidates.metric_array[METRIC_NAMES.index("predicted_ttft")] = [60, 80]        # with a prompt of 500

@@ -41,7 +41,8 @@ def test_exact_ties_are_drawn_with_equal_chances():
 
 def test_ties_follow_the_draws_that_are_given():
     # equals 1, 2 and 3 in this order: the remainders by 3 of 4, 0 and 5 are 1, 0 and 2
-    router = router_of("weighted", view_of(4, waiting=[1, 0, 0, 0]), scorers=[("queue-depth", 1.0, {})], draws=[4, 0, 5])
+    view = view_of(4, waiting=[1, 0, 0, 0])
+    router = router_of("weighted", view, scorers=[("queue-depth", 1.0, {})], draws=[4, 0, 5])
 
     assert [router.choose_replica(0, 0) for _ in range(3)] == [2, 1, 3]
 
