@@ -1,8 +1,8 @@
 """BLIS's latency models, in whole runs: every step and every request to the microsecond.
 
 The engine runs the recorded requests under our vLLM scheduler, which forms the batches that BLIS forms as long as KV
-blocks suffice; `support.blis.Case.latency_obstacle` says where it cannot, and why. Compared are the start of every step,
-and of every request first scheduling, TTFT and E2E latency. `crossmodel` was never recorded.
+blocks suffice; `support.blis.Case.latency_obstacle` says where it cannot, and why. Compared are the start of every
+step, and of every request first scheduling, TTFT and E2E latency. `crossmodel` was never recorded.
 """
 from math import floor
 

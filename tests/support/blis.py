@@ -41,8 +41,8 @@ class Case:
     """One recorded run.
 
     version : "head", "bb" (v0.7.10), "v071" or an older one. options : {flag: text} of the command; settings : of the
-    command, the policy file and the version's defaults. requests : rows of its trace, with whole prompts. num_blocks : of
-    the KV cache. step_us : start of every step. results : what it reported, by request id.
+    command, the policy file and the version's defaults. requests : rows of its trace, with whole prompts.
+    num_blocks : of the KV cache. step_us : start of every step. results : what it reported, by request id.
     """
 
     def __init__(self, folder):
@@ -137,7 +137,7 @@ class Case:
 
     @cached_property
     def num_blocks(self):
-        return int(next(self._log(r"with (\d+) KV blocks")))
+        return int(next(self.log(r"with (\d+) KV blocks")))
 
     @cached_property
     def alpha(self):
@@ -151,22 +151,22 @@ class Case:
     @cached_property
     def max_model_len(self):
         """Return the longest text: as given, else as BLIS worked it out from model and KV cache; None: any length."""
-        derived = [*self._log(r"auto-derived max-model-len=(\d+)"), *self._log(r"capping to (\d+) tokens")]
+        derived = [*self.log(r"auto-derived max-model-len=(\d+)"), *self.log(r"capping to (\d+) tokens")]
         return self.number("max-model-len") or (int(derived[-1]) if derived else None)
 
     @cached_property
     def held_back(self):
         """Ids of the requests that waited until no other was left."""
-        return set(self._log(r"req (\w+) deferred"))
+        return set(self.log(r"req (\w+) deferred"))
 
     @cached_property
     def step_us(self):
-        return [int(at) for at in self._log(r"<< StepEvent at (\d+) ticks")]
+        return [int(at) for at in self.log(r"<< StepEvent at (\d+) ticks")]
 
     @cached_property
     def left_us(self):
         """When the last token of a request left the engine, by id."""
-        return {name: int(at) for name, at in self._log(r"<< RequestLeft: (\w+) at (\d+) ticks")}
+        return {name: int(at) for name, at in self.log(r"<< RequestLeft: (\w+) at (\d+) ticks")}
 
     @property
     def overlaps_itself(self):
@@ -176,16 +176,16 @@ class Case:
         queues before the end starts a step at once, beside the one that still executes.
         """
         end_us = 0
-        for step, completed in self._log(r"(?:<< StepEvent at (\d+) ticks|Finished req: ID: (\w+) )"):
+        for step, completed in self.log(r"(?:<< StepEvent at (\d+) ticks|Finished req: ID: (\w+) )"):
             if step and int(step) < end_us:
                 return True
             end_us = max(end_us, self.left_us.get(completed, 0))
         return False
 
     def _coefficients(self, name):
-        return tuple(map(float, next(self._log(rf"{name}Coeffs=\[([^\]]*)\]")).split()))
+        return tuple(map(float, next(self.log(rf"{name}Coeffs=\[([^\]]*)\]")).split()))
 
-    def _log(self, pattern):
+    def log(self, pattern):
         """Yield what the pattern finds, line by line: its group, or a tuple of them."""
         with gzip.open(self.folder / "events.log.gz", "rt", encoding="utf-8") as log:
             yield from (found[1] if len(found.groups()) == 1 else found.groups()

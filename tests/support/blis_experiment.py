@@ -1,7 +1,7 @@
 """A recorded command of BLIS as an experiment of ours.
 
-`experiment_of(case, folder)` returns the tables of a TOML file. What a flag means stands in `KEYS`, or in a function that
-writes what several flags mean together; what it is where the command has none, in support/blis_flags.py.
+`experiment_of(case, folder)` returns the tables of a TOML file. What a flag means stands in `KEYS`, or in a function
+that writes what several flags mean together; what it is where the command has none, in support/blis_flags.py.
 """
 from math import inf
 

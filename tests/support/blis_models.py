@@ -1,8 +1,8 @@
 """The models and accelerators that BLIS's commands name, as ours.
 
 BLIS calls a model by its id on the Hugging Face hub in lower case, quantised ones by the id of the quantised copy. Any
-model of models/*.toml can be named, by the id that stands there or by our own name. Files given by --model-config-folder
-and --hardware-config are turned into files of facts.
+model of models/*.toml can be named, by the id that stands there or by our own name. Files given by
+--model-config-folder and --hardware-config are turned into files of facts.
 """
 import json
 import re

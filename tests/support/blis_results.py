@@ -9,7 +9,6 @@ Every figure that BLIS wrote is compared, but for those in the `NOT_COMPARED_...
 import numpy as np
 
 from simulator.domain import records
-from simulator.domain.slo_classes import UNLABELLED
 
 PERCENTILES = (90, 95, 99)
 US = 1000                       # in nanoseconds

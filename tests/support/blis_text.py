@@ -1,7 +1,7 @@
 """What BLIS prints of a run besides its figures, and the same of a run of ours.
 
-Every printed number is compared, to half a unit of its last digit, but for `NOT_COMPARED`. Keys are paths: section, then
-labels, then the field.
+Every printed number is compared, to half a unit of its last digit, but for `NOT_COMPARED`. Keys are paths: section,
+then labels, then the field.
 """
 import re
 

@@ -34,7 +34,7 @@ def _block(lines, first):
         i += 1
         if rest:
             found[key] = _flow(rest)
-        elif i < len(lines) and (lines[i][0] > indent or lines[i][0] == indent and lines[i][1].startswith("-")):
+        elif i < len(lines) and (lines[i][0], lines[i][1].startswith("-")) > (indent, False):
             found[key], i = _block(lines, i)
         else:
             found[key] = ""
