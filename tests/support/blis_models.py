@@ -17,7 +17,7 @@ from simulator.domain import facts
 UNLIMITED = 10**6               # no context length is given: no request is so long
 ACCELERATORS = {"H100": "h100-sxm-80gb", "A100-SXM": "a100-sxm-80gb", "A100-80": "a100-sxm-80gb", "L40S": "l40s"}
 # Behind the name of a quantised copy: the format of the weights.
-_QUANTISED = re.compile(r"[-_.](fp8|w\d+a\d+|nvfp4|int4|int8|awq|gptq)(?:[-_.].*)?$")
+_QUANTISED = re.compile(r"(?:[-_.]quantized)?[-_.](fp8|w\d+a\d+|nvfp4|int4|int8|awq|gptq)(?:[-_.].*)?$")
 _WEIGHTS = {"fp8": "fp8", "nvfp4": "fp4", "awq": "int4", "gptq": "int4", "int4": "int4", "int8": "int8",
             "w4": "int4", "w8": "int8"}
 

@@ -21,6 +21,8 @@ def _block(lines, first):
     found = [] if lines[first][1].startswith("-") else {}
     while i < len(lines) and lines[i][0] == indent:
         text = lines[i][1]
+        if isinstance(found, list) and not text.startswith("-"):
+            break
         if isinstance(found, list):
             lines[i] = (indent + 2, text[1:].strip())
             if lines[i][1].startswith("{") or ":" not in lines[i][1]:
