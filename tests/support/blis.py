@@ -216,6 +216,8 @@ class Case:
             return f"columns of the trace whose effect is not modelled: {', '.join(columns)}"
         if any(row["model"] not in ("", self.settings["model"]) for row in self.rows):
             return "requests of a model that no replica serves"
+        if self.command == "run" and any(row["session_id"] for row in self.rows):
+            return "closed-loop sessions: a turn arrives when the one before it is complete"
         if any(int(row.get("slo_target_us") or 0) for row in self.rows):
             return "SLO targets of single requests"
         return None
@@ -225,6 +227,12 @@ class Case:
         stuck = found["preemption_count"] or found["still_queued"] or found["still_running"]
         if self.version == "v071" and stuck:
             return "v0.7.1 under KV pressure: blocks lose their hashes otherwise, and a run may never end"
+        return None
+
+    def experiment_obstacle(self):
+        """Return why an experiment file of ours cannot say what was run; None if it can."""
+        if self.number("dp") > 1:
+            return "data-parallel ranks that form one batch: topology.data_parallel is 1"
         return None
 
     def latency_obstacle(self):

@@ -14,9 +14,9 @@ NOT_COMPARED = {    # the beginning of a key, and why
     ("Fitness Evaluation",): "a formula over figures that are compared",
     ("KV Cache Metrics", "Cache Hit Rate"): "BLIS counts blocks as they are taken, ours tokens as they are looked up",
     ("KV Cache Metrics", "KV Thrashing Rate"): "KV blocks in tiers",
-    ("Goodput",): "a verdict on latencies that are compared",
     ("Per-Model Metrics",): "one model serves all",
 }
+VERDICTS = ("Goodput", "SLO", "Saturation")     # sections that begin so weigh latencies that are compared
 # Of always-busiest: BLIS takes the least loaded for the best there, too; ours what the router goes by.
 REGRETS = {("Trace Summary", "Mean Regret"), ("Trace Summary", "Max Regret")}
 LOSSES = {      # what BLIS prints: what we call the causes
@@ -46,7 +46,8 @@ def printed(case):
             above = parent if parent and indent > (0 if parent == ("Target Distribution",) else 2) else ()
             found |= {(section, *above, label, *field): value for field, value in _numbers(rest)}
     left_out = [*NOT_COMPARED, *(REGRETS if case.settings["routing-policy"] == "always-busiest" else ())]
-    return {key: value for key, value in found.items() if not any(key[:len(each)] == each for each in left_out)}
+    return {key: value for key, value in found.items()
+            if not key[0].startswith(VERDICTS) and not any(key[:len(each)] == each for each in left_out)}
 
 
 def _numbers(text):
