@@ -11,10 +11,10 @@ import pytest
 from simulator.domain.deployment import Deployment
 from simulator.domain.facts import load_accelerator, load_model
 from simulator.domain.parallelism import Parallelism
-from simulator.latency.blackbox import Blackbox
+from simulator.latency.blis.blackbox import Blackbox
+from simulator.latency.blis.step_roofline import StepRoofline
+from simulator.latency.blis.trained_physics import TrainedPhysics
 from simulator.latency.python_model import PythonLatencyModel
-from simulator.latency.step_roofline import StepRoofline
-from simulator.latency.trained_physics import TrainedPhysics
 from support import blis
 from support.blis_flags import unknown_flags
 from support.blis_models import accelerator_named, model_named, write_accelerator, write_model
