@@ -65,7 +65,8 @@ class Engine(Section, kw_only=True):
         "tokens of a request, prompt and output; default: the model's"))] = None
     block_size: Annotated[int, Meta(ge=1, le=2**20, description="tokens in a KV block")] = 16
     num_gpu_blocks: Annotated[Annotated[int, Meta(ge=2, le=2**31 - 1)] | None, Meta(description=(
-        "KV blocks, the null block included; default: what gpu_memory_utilization leaves beside the weights"))] = None
+        "KV blocks, with those that the scheduler holds back (vllm: the null block); default: what "
+        "gpu_memory_utilization leaves beside the weights"))] = None
     gpu_memory_utilization: Annotated[float, Meta(gt=0, le=1, description="share of memory the engine may use")] = 0.9
     enable_prefix_caching: Annotated[bool, Meta(description="requests share the KV blocks of equal prefixes")] = True
     fast_forward: Annotated[bool, Meta(description=(
@@ -135,7 +136,7 @@ class Routing(Section, kw_only=True):
     snapshot_refresh_interval_s: Annotated[float, Meta(ge=0, le=1e6, description=(
         "age up to which the router's view of the replicas is reused; 0: always live"))] = 0.0
     retry_timeout_s: Annotated[float, Meta(ge=0, le=1e6, description=(
-        "a request that no replica can take is routed again for so long; 0: it is refused at once"))] = 0.0
+        "keep retrying a request that no replica accepts for this long; 0: refuse it immediately"))] = 0.0
     retry_interval_s: Annotated[float, Meta(gt=1e-6, le=1e6, description="and so often")] = 1.0
     cache_signal_delay_s: Annotated[float, Meta(ge=0, le=1e6, description=(
         "age up to which what the router saw of prefix caches is reused; 0: always live"))] = 0.0

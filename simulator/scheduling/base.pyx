@@ -7,77 +7,22 @@ from simulator.core.index_list cimport IndexLinks, new_list
 from simulator.core.memory cimport resize, resize_lines
 from simulator.domain.batch cimport BatchShape, Chunk
 from simulator.domain.request cimport DROPPED, PENDING, REJECTED, RUNNING, WAITING, Demand, Request
-from simulator.domain.iteration cimport Batch, Entry, Preempted
+from simulator.domain.iteration cimport Batch, Entry, Preempted, grow_batch
 from simulator.kv.base cimport blocks_for
-
-from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
 
 from simulator.kv.counting import CountingKV
 from simulator.kv.paged import PagedKV
+from simulator.scheduling.questions import MemoryNeeds, SchedulerFacts
 
 cdef enum:
     FIRST_SLOTS = 16            # doubled until max_running fit: most replicas never run so many
 
-
-@dataclass(frozen=True)
-class SchedulerFacts:
-    """What the engine knows of a scheduler before there is one.
-
-    max_running : sequences in the running list, at most; None: unknown.
-    max_batched_tokens : tokens in a batch, at most; 0: unknown.
-    is_async : an iteration is scheduled while the one before it executes.
-    speculative : has num_tokens, num_lookahead_tokens and acceptance; None: no speculation.
-    takes_stages : it can keep a batch in each of several pipeline stages.
-    """
-
-    max_running: int | None = None
-    max_batched_tokens: int = 0
-    is_async: bool = False
-    speculative: Any = None
-    takes_stages: bool = True
-
-
-@dataclass(frozen=True)
-class KVPlan:
-    """The KV cache that a scheduler is asked to make.
-
-    num_blocks, block_size : usable blocks, the null block not counted, and tokens in each.
-    content : the texts of the requests.
-    enable_prefix_caching : prompts may find blocks that others left behind.
-    with_identity : which block is which can be observed.
-    """
-
-    num_blocks: int
-    block_size: int
-    content: Any
-    enable_prefix_caching: bool
-    with_identity: bool
-
-
-@dataclass(frozen=True)
-class ReplicaContext:
-    """One replica, as its scheduler sees it.
-
-    kv : the replica's KVCache.
-    requests, demands : structured arrays (n,), `records.REQUEST` and `DEMAND`. True output lengths are not here.
-    max_model_len : longest text, prompt and output, in tokens.
-    prompts_use_outputs : some prompt contains what another request generates.
-    enable_prefix_caching : prompts may find blocks that others left behind.
-    fast_forward : advance decoding sequences in bulk where that changes no result.
-    num_stages : pipeline stages, each with a batch of its own.
-    """
-
-    kv: Any
-    requests: np.ndarray
-    demands: np.ndarray
-    max_model_len: int
-    prompts_use_outputs: bool
-    enable_prefix_caching: bool
-    fast_forward: bool = True
-    num_stages: int = 1
+ADVICE = {
+    "livelock": "give more blocks, or let fewer requests run at once",
+    "too large": "give more blocks",
+    "passed over": "the scheduler admits nobody while nothing else happens",
+    "left alone": "the scheduler gives them no tokens while nothing else happens",
+}
 
 
 cdef class Scheduler:
@@ -115,13 +60,39 @@ cdef class Scheduler:
                 raise MemoryError()
         return 0
 
-    # ---- what the engine asks of the class
+    # ---- what is asked of the class
+
+    @classmethod
+    def objection(cls):
+        """Return why a user's class cannot be a scheduler; None: it can."""
+        compiled = next(each for each in cls.__mro__ if "__pyx_vtable__" in vars(each))
+        return None if compiled is not Scheduler else (
+            "Python cannot override what Scheduler has compiled: inherit "
+            "simulator.scheduling.python_scheduler.PythonScheduler, or compile the class "
+            "(simulator/scheduling/README.md shows both)")
 
     @staticmethod
     def facts(parameters) -> SchedulerFacts:
         """Return what follows from its parameters."""
         return SchedulerFacts(getattr(parameters, "max_num_seqs", None),
                               getattr(parameters, "max_num_batched_tokens", 0))
+
+    @classmethod
+    def memory(cls, parameters, deployment, max_model_len) -> MemoryNeeds:
+        """Return what the memory plan must know; ValueError: this needs an experiment that gives num_gpu_blocks."""
+        facts = cls.facts(parameters)
+        if facts.max_running is None or facts.max_batched_tokens < 1:
+            raise ValueError(f"{cls.__name__} does not say how many sequences and tokens a batch has at most; give "
+                             "num_gpu_blocks, or override Scheduler.memory")
+        return MemoryNeeds(facts.max_batched_tokens, facts.max_running)
+
+    @staticmethod
+    def faults(parameters, engine):
+        """Return (key, what is wrong with it) for each key of [engine] that the scheduler refuses to start with.
+
+        engine : `simulator.config.experiment.Engine`, of which `parameters` are the scheduler's own.
+        """
+        return ()
 
     @staticmethod
     def kv_cache(parameters, plan):
@@ -192,6 +163,8 @@ cdef class Scheduler:
         cdef Request* request = &self._requests[row]
         cdef int32_t slot
         cdef Sequence* sequence
+        if batch.room < self.num_slots:
+            grow_batch(batch, self.num_slots)
         self._num_free_slots -= 1
         slot = self._free_slots[self._num_free_slots]
         sequence = &self._sequences[slot]
@@ -361,13 +334,127 @@ cdef class Scheduler:
         self.member_tokens += <int64_t>count * self.num_members
         return self.kv.step_run(first, count)
 
+    # ---- sequences that own KV without running
+
+    cdef int32_t reserve(self, int32_t row, int64_t num_tokens, int64_t num_computed) except -2 nogil:
+        cdef int32_t slot = self.top_slot(), hits
+        cdef Sequence* sequence = &self._sequences[slot]
+        hits = self.kv.lookup(row, <int32_t>num_computed + 1)
+        if not self.kv.allocate(slot, row, hits, num_computed, 0, 0, 0):
+            return -1
+        self._num_free_slots -= 1
+        memset(sequence, 0, sizeof(Sequence))
+        sequence.row, sequence.num_tokens = row, <int32_t>num_tokens
+        sequence.num_computed = hits * self.kv.block_size
+        self._links.push_back(&self._parked, slot)
+        self.loading += 1
+        self.loading_tokens += num_tokens
+        return slot
+
+    cdef bint extend(self, int32_t slot, int64_t num_tokens, int64_t num_computed) except -1 nogil:
+        cdef Sequence* sequence = &self._sequences[slot]
+        if not self.kv.allocate(slot, sequence.row, 0, num_computed, 0, 0, 0):
+            return False
+        self.loading_tokens += num_tokens - sequence.num_tokens
+        sequence.num_tokens = <int32_t>num_tokens
+        return True
+
+    cdef int receive(self, int32_t slot, const Sequence* sequence) except -1 nogil:
+        cdef Sequence* own = &self._sequences[slot]
+        self.loading -= 1
+        self.loading_tokens -= own.num_tokens
+        own[0] = sequence[0]
+        self.kv.cache(slot, own.num_computed)
+        self.unpark(slot)
+        return 0
+
+    cdef int cancel(self, int32_t slot) except -1 nogil:
+        self.loading -= 1
+        self.loading_tokens -= self._sequences[slot].num_tokens
+        return self.release_parked(slot)
+
+    cdef int park(self, int32_t slot) except -1 nogil:
+        cdef Sequence* sequence = &self._sequences[slot]
+        cdef int32_t row = sequence.row
+        if sequence.is_member:
+            self._requests[row].output_tokens = self.outputs(slot)
+            sequence.num_computed = <int32_t>self.computed(slot)
+            self.leave(slot)
+        elif self.grouping:
+            self._drop_prefilling(slot)
+        if self._stale != NULL:
+            self._stale[row] = sequence.in_flight
+        self._requests[row].status = WAITING
+        self._links.remove(&self._running, slot)
+        self._links.push_back(&self._parked, slot)
+        if self.stale_tokens(row) == 0:
+            self.settle_parked(slot)
+        return 0
+
+    cdef void settle_parked(self, int32_t slot) noexcept nogil:
+        cdef Sequence* sequence = &self._sequences[slot]
+        sequence.num_tokens = sequence.prompt_tokens + self._requests[sequence.row].output_tokens
+        sequence.num_computed = min(sequence.num_computed, sequence.num_tokens - 1)     # less rejected drafts
+        sequence.in_flight = sequence.num_placeholders = sequence.scheduled = sequence.scheduled_drafts = 0
+        sequence.late_ns = 0
+
+    cdef int release_parked(self, int32_t slot) except -1 nogil:
+        self.kv.release(slot, False)
+        self._links.remove(&self._parked, slot)
+        self._sequences[slot].row = -1
+        self._free_slots[self._num_free_slots] = slot
+        self._num_free_slots += 1
+        return 0
+
+    cdef void unpark(self, int32_t slot) noexcept nogil:
+        self._links.remove(&self._parked, slot)
+        self._links.push_back(&self._arrived, slot)
+        self.run_arrived()
+
+    cdef int32_t arrived_slot(self, int32_t row) noexcept nogil:
+        cdef int32_t slot = self._arrived.head
+        while slot >= 0 and self._sequences[slot].row != row:
+            slot = self._links.next(slot)
+        return slot
+
+    cdef int drop_arrived(self, int32_t row) except -1 nogil:
+        cdef int32_t slot = self.arrived_slot(row)
+        self._links.remove(&self._arrived, slot)
+        self._links.push_back(&self._parked, slot)
+        return self.release_parked(slot)
+
+    cdef void run_arrived(self) noexcept nogil:
+        cdef int32_t slot
+        while self._arrived.size > 0 and self._running.size < self.max_running:
+            slot = self._links.pop_front(&self._arrived)
+            self._sequences[slot].order = self._next_order
+            self._next_order += 1
+            self._links.push_back(&self._running, slot)
+            if self.grouping:
+                self._prefilling[self._num_prefilling] = slot
+                self._num_prefilling += 1
+            self._requests[self._sequences[slot].row].status = RUNNING
+
+    cdef int drop(self, int32_t slot) except -1 nogil:
+        self._requests[self._sequences[slot].row].status = WAITING
+        return self._vacate(slot, True)
+
+    def advice(self, plight):
+        """Return what may help a replica that cannot go on, as the end of a sentence.
+
+        plight : "livelock": requests preempt each other for ever; "too large": the head of the queue needs more KV
+            blocks than there are; "passed over": it does not, and is not admitted; "left alone": those that run get
+            no tokens.
+        """
+        return ADVICE[plight]
+
     # ---- the debug face
 
     def check(self):
         """Raise RuntimeError unless running list, slots, group and their blocks agree."""
         cdef int32_t slot, members = 0
         cdef int64_t tokens = 0, owned = 0
-        slots = [*self._slots(), *self._slots(self._parked.head), *self._slots(self._arrived.head)]
+        slots = [*self.slots(), *self.slots(self._parked.head), *self.slots(self._arrived.head)]
         self._links.check_list(&self._running)
         if len(slots) + self._num_free_slots != self.num_slots:
             raise RuntimeError(f"{len(slots)} in use + {self._num_free_slots} free != {self.num_slots} slots")
@@ -385,9 +472,10 @@ cdef class Scheduler:
 
     def running_rows(self):
         """Return the rows of the running list, in order."""
-        return [self._sequences[slot].row for slot in self._slots()]
+        return [self._sequences[slot].row for slot in self.slots()]
 
-    def _slots(self, int32_t first=-2):
+    def slots(self, int32_t first=-2):
+        """Yield the slots of the running list, or those linked from `first` on."""
         cdef int32_t slot = self._running.head if first == -2 else first
         while slot >= 0:
             yield slot

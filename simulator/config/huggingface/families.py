@@ -7,7 +7,7 @@ or the model's own repository; structure is that of the modeling file beside the
 from collections.abc import Callable
 from typing import NamedTuple
 
-from simulator.config.huggingface.reader import layers
+from simulator.config.huggingface import layers
 from simulator.config.huggingface.keys import Key, Keys
 
 Flag = Key | bool

@@ -15,7 +15,6 @@ cdef class Outages:
     cdef Lifecycle _lifecycle
     cdef object _health         # domain.failures.Health
     cdef list _sources          # Source
-    cdef readonly dict retries  # as Run.retries has them
     cdef dict _slow             # (replica, id of a Failure) -> its Outage, where requests move off slow replicas
     cdef RowList _rows          # taken off a replica, until all are seen to
 
@@ -27,6 +26,3 @@ cdef class Outages:
 
     # The replica of a request stood still from `since_ns`.
     cdef void _count_downtime(self, int32_t row, int64_t since_ns, int64_t now_ns) noexcept nogil
-
-    # When the last request that is on its way to a replica's queue gets there; -1: none is.
-    cdef int64_t _last_on_the_way_ns(self, int32_t replica) noexcept nogil
