@@ -25,6 +25,8 @@ class RoutingContext:
         the greatest common divisor.
     seed : of the experiment.
     stream : name of the random stream.
+    draws : simulator.core.draws.Draws to draw from, among equals too, in place of that stream; the one door for who
+        repeats the draws of another system. None: the stream.
     scorers : (class, weight, parameters) of each score that a router may add up.
     """
 
@@ -35,6 +37,7 @@ class RoutingContext:
     seed: int = 0
     stream: str = "routing"
     scorers: tuple = ()
+    draws: Draws | None = None
 
 
 cdef class Router:
@@ -52,7 +55,7 @@ cdef class Router:
         if len(requests):
             self.requests, self.demands = &requests[0], &demands[0]
         self.content = context.content
-        self.draws = Draws(RandomStreams(context.seed).generator(context.stream))
+        self.draws = context.draws or Draws(RandomStreams(context.seed).generator(context.stream))
 
     cdef int32_t route(self, int32_t row, int64_t now_ns) except -2 nogil:
         return -1
