@@ -11,6 +11,7 @@ from simulator.engine.cluster import Cluster
 from simulator.engine.fleet.fleet import Fleet
 from simulator.engine.fleet.live_view import LiveView
 from simulator.engine.gateway.gateway import Entrance
+from simulator.engine.output.legs import LegBook
 from simulator.engine.output.recorder import Recorder
 from simulator.engine.plan import ClusterPlan, Hooks, Pool
 from simulator.engine.replica.acceptance import Acceptance
@@ -36,6 +37,7 @@ class Shared:
     journeys : structured array (requests,), `records.JOURNEY`; None: not kept.
     gate : Delivery through which requests leave that are in no replica.
     horizon_ns : see `ClusterPlan`.
+    legs : of requests that may stay at several replicas; None: each stays at one.
     """
 
     workload: Any
@@ -47,6 +49,7 @@ class Shared:
     journeys: np.ndarray | None
     gate: Delivery
     horizon_ns: int | None
+    legs: LegBook | None
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,7 @@ class ReplicaSetup:
     delivery : what reaches the clients.
     acceptance : None: no speculation.
     is_async : schedule an iteration while the one before it executes.
+    legs : see `Shared`.
     """
 
     workload: Any
@@ -66,6 +70,7 @@ class ReplicaSetup:
     acceptance: Acceptance | None
     is_async: bool
     observer: Any
+    legs: LegBook | None
 
 
 def build(workload, plan: ClusterPlan, hooks: Hooks) -> Cluster:
@@ -81,7 +86,8 @@ def build(workload, plan: ClusterPlan, hooks: Hooks) -> Cluster:
     shared = Shared(
         workload=workload, content=Content(workload), recorder=hooks.recorder, observer=hooks.observer,
         monitor=hooks.monitor, departures=departures, gate=gates[0], horizon_ns=plan.horizon_ns,
-        journeys=_journeys(len(workload)) if plan.keeps_journeys else None)
+        journeys=_journeys(len(workload)) if plan.keeps_journeys else None,
+        legs=LegBook(len(workload)) if plan.operations else None)
     replicas, hosts = [], []
     for pool, delivery in zip(plan.pools, gates, strict=True):
         replicas += _replicas(pool, plan, shared, delivery, len(replicas))
@@ -103,7 +109,8 @@ def _replicas(pool: Pool, plan: ClusterPlan, shared: Shared, delivery: Delivery,
     facts = pool.scheduler.facts(parameters)
     setup = ReplicaSetup(
         workload=workload, recorder=shared.recorder, observer=shared.observer, delivery=delivery,
-        acceptance=_acceptance(facts.speculative, len(workload), plan.seed), is_async=facts.is_async)
+        acceptance=_acceptance(facts.speculative, len(workload), plan.seed), is_async=facts.is_async,
+        legs=shared.legs)
     with_identity = plan.tracks_identity
     if with_identity is None:
         with_identity = _needs_identity(workload, pool, facts, plan.moves_requests)

@@ -7,7 +7,7 @@ from simulator.core.index_list cimport IndexLinks, new_list
 from simulator.core.memory cimport resize, resize_lines
 from simulator.domain.batch cimport BatchShape, Chunk
 from simulator.domain.request cimport DROPPED, PENDING, REJECTED, RUNNING, WAITING, Demand, Request
-from simulator.domain.iteration cimport Batch, Entry, Preempted
+from simulator.domain.iteration cimport Batch, Entry, Preempted, grow_batch
 from simulator.kv.base cimport blocks_for
 
 from simulator.kv.counting import CountingKV
@@ -163,6 +163,8 @@ cdef class Scheduler:
         cdef Request* request = &self._requests[row]
         cdef int32_t slot
         cdef Sequence* sequence
+        if batch.room < self.num_slots:
+            grow_batch(batch, self.num_slots)
         self._num_free_slots -= 1
         slot = self._free_slots[self._num_free_slots]
         sequence = &self._sequences[slot]

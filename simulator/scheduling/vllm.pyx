@@ -166,7 +166,7 @@ cdef class Vllm(Scheduler):
         As visiting one by one would, provided there are blocks for all and the budget lasts to the last member.
         """
         cdef int64_t budget = self._budget - self.num_members, wanted, tokens
-        cdef int64_t need = self.kv._due[self.phase]
+        cdef int64_t need = self.kv.due(self.phase)
         cdef int32_t i, slot
         cdef Sequence* sequence
         if budget < 0:
@@ -182,7 +182,7 @@ cdef class Vllm(Scheduler):
             sequence.scheduled = <int32_t>tokens
             budget -= tokens
             if tokens > 0:
-                need += max(blocks_for(sequence.num_computed + tokens, self.kv.block_size) - self.kv._owned[slot], 0)
+                need += max(blocks_for(sequence.num_computed + tokens, self.kv.block_size) - self.kv.owned(slot), 0)
         if need > self.kv.free_blocks:
             return 0
         self.kv.step_begin(self.phase)
