@@ -80,6 +80,8 @@ cdef class PythonScheduler(Scheduler):
     @classmethod
     def objection(cls):
         """See Scheduler."""
+        if cls.form_batch is PythonScheduler.form_batch:
+            return "it must override form_batch"
         lacking = [name for name in NEEDED if name not in getattr(cls.Parameters, "__struct_fields__", ())]
         return lacking and f"its Parameters lacks {' and '.join(lacking)}: let it inherit PythonSchedulerParameters"
 
@@ -153,7 +155,8 @@ cdef class PythonScheduler(Scheduler):
     cdef object _view(self, int32_t row):
         cdef LocalRequest request = self._views.get(row)
         if request is None:
-            request = self._views[row] = LocalRequest(self._context)
+            request = self._views[row] = LocalRequest.__new__(LocalRequest)
+            RequestView.__init__(request, self._context)
             request.row = row
             request.scheduler = self
         return request
@@ -273,6 +276,9 @@ cdef class NextBatch:
 
     cdef PythonScheduler scheduler
 
+    def __init__(self):
+        raise TypeError("a NextBatch is made by the engine alone")
+
     @property
     def waiting(self) -> list:
         """The waiting requests: in order of arrival, those that were preempted in front."""
@@ -338,6 +344,12 @@ cdef class LocalRequest(RequestView):
     cdef int64_t turn                   # for which place and slot hold
     cdef int8_t place
     cdef int32_t slot                   # -1: it does not run
+
+    def __init__(self):
+        raise TypeError("a LocalRequest is made by the engine alone")
+
+    def __repr__(self):
+        return f"<request {self.request_id}>"
 
     @property
     def request_id(self):

@@ -1,14 +1,17 @@
 """What a scheduler in Python may not do, what it sees, and how it ends where it does nothing."""
 import re
 from dataclasses import replace
+from random import Random
 
+import numpy as np
 import pytest
 
 from scheduling.lab import Fcfs, completed, serve
 from simulator.domain import records
-from simulator.scheduling.python_scheduler import PythonScheduler
+from simulator.scheduling.python_scheduler import LocalRequest, NextBatch, PythonScheduler
 from support import engine
 from support.scenario import load
+from support.traffic import random_traffic
 from support.workloads import plain_workload
 
 
@@ -216,3 +219,52 @@ def test_prompts_found_in_the_cache_are_not_computed_again():
 
     # two full blocks of 4 tokens
     assert looked == [0, 8] and recording.requests["cached_tokens"].tolist() == [0, 8]
+
+
+def test_batches_and_requests_are_made_by_the_engine_alone():
+    for kind in (NextBatch, LocalRequest):
+        with pytest.raises(TypeError, match=f"a {kind.__name__} is made by the engine alone"):
+            kind()
+
+
+# ---- whatever it does
+
+class Erratic(PythonScheduler):
+    """Does anything to anybody, allowed or not, and now and then what lets a request go on."""
+
+    rng = Random(0)
+
+    def form_batch(self, batch, now_ns):
+        self.check()
+        known.extend(batch.waiting)
+        for _ in range(self.rng.randint(0, 12)):
+            request = self.rng.choice(known)
+            deed = self.rng.choice((batch.admit, batch.run, batch.preempt, batch.cached_tokens))
+            tokens = self.rng.choice(((), (1,), (5,), (-1,), (10**12,))) if deed in (batch.admit, batch.run) else ()
+            try:
+                deed(request, *tokens)
+            except ValueError:
+                refused.append(request.row)
+        for request in batch.running:
+            if not request.scheduled_tokens and now_ns > 10**9:
+                batch.run(request)
+
+
+known, refused = [], []
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_no_sequence_of_calls_corrupts_anything(seed):
+    description, replicas = random_traffic(seed)
+    description["options"] |= {"vllm_version": "0.32", "async_scheduling": False, "num_speculative_tokens": 0}
+    scenario = load(description)
+    parameters = Erratic.Parameters(max_num_seqs=scenario.parameters.max_num_seqs, max_num_batched_tokens=64)
+    known.clear(), refused.clear()
+    Erratic.rng = Random(seed)
+
+    recording = engine.run(replace(scenario, parameters=parameters), scheduler=Erratic, details=False, replicas=replicas)
+
+    # it ends, with all served or a reason why not; nobody got more than was asked for
+    left = np.isin(recording.requests["status"], (records.WAITING, records.RUNNING))
+    assert refused and (not left.any() or recording.diagnosis)
+    assert (recording.requests["output_tokens"] <= scenario.workload.demands["max_tokens"]).all()

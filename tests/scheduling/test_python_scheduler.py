@@ -167,7 +167,14 @@ def test_parameters_that_lack_what_the_engine_needs_are_refused(tmp_path, monkey
         load_class(tmp_path, monkeypatch, (
             "import msgspec\nfrom simulator.scheduling.python_scheduler import PythonScheduler\n"
             "class Keys(msgspec.Struct, frozen=True):\n    max_num_batched_tokens: int = 3\n"
-            "class Mine(PythonScheduler):\n    Parameters = Keys"))
+            "class Mine(PythonScheduler):\n    Parameters = Keys\n    def form_batch(self, batch, now_ns): pass"))
+
+
+def test_a_class_that_forms_no_batch_is_refused_at_load(tmp_path, monkeypatch):
+    with pytest.raises(InputErrors, match="it must override form_batch"):
+        load_class(tmp_path, monkeypatch, (
+            "from simulator.scheduling.python_scheduler import PythonScheduler\n"
+            "class Mine(PythonScheduler):\n    def form_bach(self, batch, now_ns): pass"))
 
 
 def test_pipeline_stages_are_refused(my_lab):
