@@ -12,6 +12,7 @@ class RoutingContext:
     seed: int = 0
     stream: str = "routing"
     scorers: tuple = ()
+    draws: Any = None                   # simulator.core.draws.Draws
 
 class Router:
     view: Any                           # View
