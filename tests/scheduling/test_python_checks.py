@@ -262,7 +262,8 @@ def test_no_sequence_of_calls_corrupts_anything(seed):
     known.clear(), refused.clear()
     Erratic.rng = Random(seed)
 
-    recording = engine.run(replace(scenario, parameters=parameters), scheduler=Erratic, details=False, replicas=replicas)
+    recording = engine.run(
+        replace(scenario, parameters=parameters), scheduler=Erratic, details=False, replicas=replicas)
 
     # it ends, with all served or a reason why not; nobody got more than was asked for
     left = np.isin(recording.requests["status"], (records.WAITING, records.RUNNING))
