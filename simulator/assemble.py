@@ -11,10 +11,11 @@ from simulator.config.experiment import Experiment
 from simulator.config.huggingface import read_config
 from simulator.domain import records
 from simulator.domain.deployment import Deployment
-from simulator.domain.facts import load_accelerator, load_model, load_node
+from simulator.domain.facts import load_accelerator, load_model, load_node, load_node_with
 from simulator.domain.host import HostParameters
 from simulator.domain.kv_link import kv_link
 from simulator.domain.memory_plan import DoesNotFit, MemoryPlan, plan
+from simulator.domain.model_spec import ModelSpec
 from simulator.domain.parallelism import Parallelism
 from simulator.domain.slo_classes import by_name
 from simulator.engine.build import build as build_cluster
@@ -56,9 +57,8 @@ def survey(experiment: Experiment) -> Site:
     InputErrors
         Facts that cannot be read, a model that cannot be spread as asked or does not fit.
     """
-    deployment = deployment_of(experiment)
+    deployment, max_model_len = collect_faults(lambda: deployment_of(experiment), lambda: _longest_text(experiment))
     engine, parameters = experiment.engine, experiment.engine.parameters
-    max_model_len = engine.max_model_len or deployment.model.max_position_embeddings
     if engine.num_gpu_blocks is not None:
         return Site(deployment, max_model_len, engine.num_gpu_blocks, None)
     try:
@@ -67,6 +67,27 @@ def survey(experiment: Experiment) -> Site:
     except DoesNotFit as error:
         raise InputErrors([KeyFault(f"engine.num_gpu_blocks: {error}")]) from None
     return Site(deployment, max_model_len, memory.num_gpu_blocks, memory)
+
+
+def _longest_text(experiment: Experiment) -> int:
+    """Return max_model_len, or refuse one that the model was not made for.
+
+    Source: vllm-project/vllm, vllm/config/model.py, _get_and_verify_max_len.
+    """
+    engine = experiment.engine
+    asked, is_allowed = engine.max_model_len, engine.allow_long_max_model_len
+    if experiment.model is None:
+        if is_allowed:
+            raise InputErrors([KeyFault("engine.allow_long_max_model_len: without [model] there is no maximum that "
+                                        "it could lift; expected false")])
+        return asked
+    model = model_of(experiment.model)
+    longest = model.max_position_embeddings
+    if asked is not None and asked > longest and not is_allowed:
+        raise InputErrors([KeyFault(
+            f"engine.max_model_len: expected at most {longest}, the maximum of {model.name}, found {asked}; vLLM "
+            "refuses it too. allow_long_max_model_len = true takes it, like vLLM's VLLM_ALLOW_LONG_MAX_MODEL_LEN")])
+    return asked or longest
 
 
 def prepare(experiment: Experiment) -> Workload:
@@ -294,17 +315,23 @@ def deployment_of(experiment: Experiment) -> Deployment | None:
         Facts that cannot be read, a model that cannot be spread as asked.
     """
     model, hardware, topology = experiment.model, experiment.hardware, experiment.topology
+    accelerator = load_accelerator(hardware.name) if hardware else None
+    node = load_node_with(accelerator, topology.node, "topology.node") if topology.node else None
     if model is None or hardware is None:
         return None
     parallelism = Parallelism(
         tensor_parallel=topology.tensor_parallel, pipeline_parallel=topology.pipeline_parallel,
         expert_parallel=topology.expert_parallel, data_parallel=topology.data_parallel)
-    spec = read_config(model.config) if model.config else load_model(model.name)
+    spec = model_of(model)
     faults = [f"topology: {fault}" for fault in parallelism.faults(spec)]
     if faults:
         raise InputErrors(map(KeyFault, faults))
     return Deployment(
-        model=spec, accelerator=load_accelerator(hardware.name), parallelism=parallelism,
-        node=load_node(topology.node) if topology.node else None,
+        model=spec, accelerator=accelerator, parallelism=parallelism, node=node,
         weight_dtype=model.dtype, kv_cache_dtype=model.kv_cache_dtype,
         gpu_memory_utilization=experiment.engine.gpu_memory_utilization)
+
+
+def model_of(section) -> ModelSpec:
+    """Return the facts of the model that [model] names."""
+    return read_config(section.config) if section.config else load_model(section.name)

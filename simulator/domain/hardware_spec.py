@@ -11,6 +11,8 @@ FASTEST = 1e18                                  # bound of every rate, which kee
 Rate = Annotated[float, Meta(gt=0, le=FASTEST)]
 OptionalRate = Annotated[float, Meta(ge=0, le=FASTEST)]     # 0: not known or absent
 
+ANY = "any"                                     # in place of an accelerator's name: a node that takes every one
+
 # Formats without a rate of their own run at that of the next one listed that the accelerator has: weights are unpacked
 # to it before the multiplication, as vLLM's weight-only kernels do.
 COMPUTE_FALLBACK = {
@@ -77,7 +79,7 @@ class NodeSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     source: str = ""
     note: str = ""
 
-    accelerator: str                            # name in hardware/
+    accelerator: str                            # name in hardware/; "any": holds whatever it is given
     num_accelerators: Positive
     host_cpu: str = ""
     scaleup_fabric: str = ""
@@ -86,3 +88,7 @@ class NodeSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     num_nics: Count
     nic_bytes_per_s: OptionalRate               # one card
     scaleout_bytes_per_s: OptionalRate          # network bandwidth of one accelerator
+
+    def holds(self, accelerator: AcceleratorSpec) -> bool:
+        """Say whether the node is built of this accelerator."""
+        return self.accelerator in (accelerator.name, ANY)
