@@ -9,7 +9,7 @@ FAULTS = [
                              "output_token_accumulates, output_token_us, queue_base_us, queue_per_prompt_token_us"),
     ("nam = 'x'", "nam: unknown key; did you mean name?"),
     ("workload.pth = 1", "workload.pth: unknown key; did you mean path?"),
-    ("engine.parameters = 1", "engine.parameters: unknown key; valid: allow_long_max_model_len, async_scheduling, block_size"),
+    ("engine.parameters = 1", "engine.parameters: unknown key; valid: allow_long_max_model_len, async_scheduling"),
     ('"odd key" = 1', '"odd key": unknown key; valid: autoscaling, cluster, engine'),
     # wrong types
     ("engine.max_num_seqs = '8'", 'engine.max_num_seqs: expected an integer from 1 to 1048576, found "8"'),
