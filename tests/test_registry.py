@@ -81,7 +81,8 @@ def user_module(tmp_path, monkeypatch):
 
 
 def test_class_of_a_user_is_found_in_the_given_folder(user_module):
-    folder = user_module("from simulator.latency.base import LatencyModel\nclass Greedy(LatencyModel): pass")
+    folder = user_module("from simulator.latency.python_model import PythonLatencyModel\n"
+                         "class Greedy(PythonLatencyModel):\n    Parameters = None\n    def batch_us(self, shape): ...")
     chosen = registry.load("latency", "my_policies:Greedy", [folder])
     assert chosen.__name__ == "Greedy"
     assert registry.parameters_of(chosen) is registry.NoParameters
@@ -113,8 +114,10 @@ def test_keys_of_a_users_class_are_read_by_its_parameters(user_module, tmp_path)
 
     user_module("""
 import msgspec
-from simulator.latency.base import LatencyModel
-class Fixed(LatencyModel):
+from simulator.latency.python_model import PythonLatencyModel
+class Fixed(PythonLatencyModel):
+    def batch_us(self, shape):
+        return self.parameters.duration_us
     class Parameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         duration_us: float = 3.0
 """, "my_latency")
