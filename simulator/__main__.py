@@ -5,7 +5,7 @@ INTERRUPTED = 130               # 128 + SIGINT, as shells say
 
 
 def main() -> int:
-    """Do what the command line asks; a Ctrl-C while the program still starts ends it quietly, too."""
+    """Do what the command line asks; Ctrl-C ends it quietly from the start."""
     try:
         from simulator.cli import main as run  # the imports take a while
         return run()

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from simulator import registry
 from simulator.admission.gateway_queue import GatewayQueue
+from simulator.budget import check_memory, check_time
 from simulator.config.experiment import Experiment
 from simulator.config.huggingface import read_config
 from simulator.domain import records
@@ -96,13 +97,15 @@ def prepare(experiment: Experiment) -> Workload:
     Raises
     ------
     InputErrors
-        What is wrong with facts, memory plan, latency model and workload.
+        What is wrong with facts, memory plan, latency model and workload, or more than memory and time can hold.
     """
+    check_memory(experiment)
     workload, *_ = collect_faults(
         lambda: load_workload(experiment.workload, experiment.seed),
         *[lambda pool=pool: _of_pool(experiment, pool, lambda: latency_model(pool, survey(pool)))
           for pool in experiment.all_pools()],
         lambda: _mover(experiment))
+    check_time(experiment, workload)
     return workload
 
 

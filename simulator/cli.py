@@ -59,7 +59,7 @@ def _replace_closed_streams() -> None:
 
 
 def _print_everything() -> None:
-    """Show what a stream cannot encode as \\u and its number, as errors are: a name is no reason to fail."""
+    """Show what a stream cannot encode by its number, as on stderr: a name is no reason to fail."""
     for stream in (sys.stdout, sys.stderr):
         if getattr(stream, "errors", None) in ("strict", "surrogateescape") and hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
@@ -199,8 +199,8 @@ def _report(error: BaseException) -> int:
         raise error
     message = " ".join(str(error).split())
     if isinstance(error, MemoryError):
-        print(f"simulator: not enough memory{f': {message}' if message else ''}; ask for fewer requests, replicas or KV "
-              "blocks, or for less output", file=sys.stderr)
+        print(f"simulator: not enough memory{f': {message}' if message else ''}; ask for fewer requests, replicas or "
+              "KV blocks, or for less output", file=sys.stderr)
         return INPUT_FAULT
     print(f"simulator: a fault of the program: {type(error).__name__}: {message}\n"
           "Please report it as CONTRIBUTING.md says, with the experiment file and what SIM_TRACEBACK=1 shows.",

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from simulator.errors import nearest
 
-
 _MADE_BY_PYTHON = 1 << 9        # Py_TPFLAGS_HEAPTYPE, which compiled classes are not
 
 
@@ -82,7 +81,10 @@ def python_base(kind: str) -> type | None:
 
 
 def address(compiled: type, place: int) -> int:
-    """Return the address of a C method: entry `place` of the table of a compiled class, or of its nearest such base."""
+    """Return the address of a C method.
+
+    It is entry `place` of the table of a compiled class, or of the nearest such base.
+    """
     get = ctypes.pythonapi.PyCapsule_GetPointer
     get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
     table = get(compiled.__pyx_vtable__, None)

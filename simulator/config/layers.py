@@ -110,6 +110,8 @@ def read_toml(file: str) -> dict:
         with open(readable(file), "rb") as stream:
             text = stream.read().decode("utf-8-sig")
         return tomli.loads(text)
+    except InputErrors:
+        raise
     except OSError as error:
         raise InputErrors([f"{file}: {error.strerror or error}"]) from None
     except UnicodeDecodeError as error:

@@ -10,7 +10,7 @@ _KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
 
 
 def special(path: str | os.PathLike) -> str | None:
-    """Say what a path leads to that cannot be read twice; None: a file, a folder, or nothing."""
+    """Say what a path leads to that is neither file nor folder; None: nothing."""
     try:
         mode = os.stat(path).st_mode
     except (OSError, ValueError):       # told by who opens it
@@ -44,9 +44,12 @@ def place_of(directory: str | os.PathLike) -> str:
     shown = name.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
     try:
         name.encode()
-        os.lstat(name)
     except UnicodeEncodeError:
         raise InputErrors([f"{shown}: not UTF-8; the name stands in the results"]) from None
+    try:
+        os.lstat(name)
+    except UnicodeEncodeError:
+        raise InputErrors([f"{shown}: the locale has no such letters: LC_ALL=C.UTF-8 has"]) from None
     except FileNotFoundError:
         pass
     except (OSError, ValueError) as error:

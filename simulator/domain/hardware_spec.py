@@ -63,10 +63,16 @@ class AcceleratorSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     def flops_per_s(self, dtype: str) -> float:
         """Return the peak dense rate of matrix products with weights stored in `dtype`."""
+        return getattr(self.dense_flops_per_s, self.compute_dtype(dtype))
+
+    def compute_dtype(self, dtype: str) -> str:
+        """Return the format in which weights stored as `dtype` are multiplied.
+
+        ValueError: the accelerator has none for them.
+        """
         for candidate in COMPUTE_FALLBACK[dtype]:
-            rate = getattr(self.dense_flops_per_s, candidate)
-            if rate > 0.0:
-                return rate
+            if getattr(self.dense_flops_per_s, candidate) > 0.0:
+                return candidate
         known = ", ".join(format for format in DTYPE_BITS if getattr(self.dense_flops_per_s, format) > 0.0)
         raise ValueError(f"accelerator {self.name} has no compute rate for {dtype}; it has {known or 'none'}")
 

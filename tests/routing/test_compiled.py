@@ -100,5 +100,5 @@ def test_dynamo_goes_by_what_caches_say(filled_view):
 def test_compiled_class_whose_method_is_misspelt_is_refused(compiled):
     with pytest.raises(InputErrors) as caught:
         registry.load("router", "filled_view:Misspelt")
-    assert str(caught.value) == ('"filled_view:Misspelt" is no router: it overrides no `cdef route` of Router: as it is '
-                                 "spelt there, and typed")
+    assert str(caught.value) == (
+        '"filled_view:Misspelt" is no router: it overrides no `cdef route` of Router: as it is spelt there, and typed')
