@@ -38,7 +38,7 @@ QUESTIONS = {
     "autoscaler": Question("decide", None, None, "simulator.scaling.base:Autoscaler", "decide"),
     "router": Question("route", 0, None, "simulator.routing.python_router:PythonRouter", "choose"),
     "rescheduler": Question("plan", 0),
-    "scorer": Question("rate", 1, 0, "simulator.routing.python_scorer:PythonScorer", "rate_all"),     # or `note`
+    "scorer": Question("rate", 1, 0, "simulator.routing.scoring.python:PythonScorer", "rate_all"),     # or `note`
     "workload": Question("build"),
     "trace_format": Question("read"),
     "arrival": Question("gaps_s"),

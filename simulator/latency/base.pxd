@@ -5,7 +5,7 @@ from libc.stdint cimport int32_t, int64_t
 
 from simulator.core.arithmetic cimport round_half_up
 from simulator.domain.batch cimport BatchShape
-from simulator.latency.collective cimport CollectiveModel
+from simulator.collective.base cimport CollectiveModel
 
 cdef extern from *:
     const int64_t LONGEST_ITERATION_NS "INT64_C(1000000000000000000)"    # 31 years; what is longer is cut to it
@@ -47,6 +47,15 @@ cdef class LatencyModel:
     @cython.final
     cdef inline int64_t iteration_ns(self, const BatchShape* shape) noexcept nogil:
         return self.rounded_ns(self.batch_ns(shape) + self._host_iteration_ns)
+
+    # Times are truncated to whole multiples of this; 0: rounded to the nearest ns.
+    @cython.final
+    cdef inline int64_t resolution_ns(self) noexcept nogil:
+        return self._resolution_ns
+
+    # Add `factor` times the host time of another model to each iteration, and round as that one does.
+    @cython.final
+    cdef void take_host_of(self, LatencyModel model, double factor) noexcept nogil
 
     # No iteration is shorter. Of monotone models that is the one of a single token, of others the host's share.
     @cython.final

@@ -42,7 +42,7 @@ def test_node_of_a_user_may_take_any_accelerator(load, tmp_path):
 
 def test_node_of_a_pool_is_held_against_the_accelerator_of_the_pool(load, faults):
     pools = "pools=[{name='a', hardware={name='t4'}}, {name='b', hardware={name='h100-sxm-80gb'}}]"
-    told = faults(assemble.prepare, load(pools, "topology.node='dgx-h100'", "workload.path='/dev/null'"))
+    told = faults(assemble.prepare, load(pools, "topology.node='dgx-h100'"))
     assert [fault.partition(":")[0] for fault in told if "holds" in fault] == ["pools.a.topology.node"]
 
 

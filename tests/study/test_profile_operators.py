@@ -8,8 +8,8 @@ from simulator.domain.deployment import Deployment
 from simulator.domain.facts import load_accelerator, load_model, load_node
 from simulator.domain.parallelism import Parallelism
 from simulator.errors import InputErrors
-from simulator.latency.forest import Forest
-from simulator.latency.roofline import Roofline
+from simulator.latency.forest.model import Forest
+from simulator.latency.roofline.model import Roofline
 from simulator.study import profile_operators
 from support.forest_profiles import parameters_for
 

@@ -10,11 +10,11 @@ SHOWN_IN = {
     "latency/test_operators.py": ("latency:operators", "expert_load cuda_graph outside"),
     "latency/test_operator_files.py": ("latency:operators", "system framework cache_directory"),
     "latency/test_operator_exchange.py": ("latency:operators", "all2all_backend"),
-    "latency/test_collective_busbw.py": ("collective:busbw", "size_ratios"),
-    "latency/test_network_flow.py": ("collective:flow", "seed"),
-    "latency/test_network_topology.py": ("collective:flow.fabric", "num_spine_switches"),
-    "latency/test_collective_table.py": ("collective:table", "statistic dtype cuda_graph outside"),
-    "latency/test_collective_external.py": (
+    "collective/test_collective_busbw.py": ("collective:busbw", "size_ratios"),
+    "collective/test_network_flow.py": ("collective:flow", "seed"),
+    "collective/test_network_topology.py": ("collective:flow.fabric", "num_spine_switches"),
+    "collective/test_collective_table.py": ("collective:table", "statistic dtype cuda_graph outside"),
+    "collective/test_collective_external.py": (
         "collective:external", "program topology config checkout arguments send_latency_us nvls send_recv_gb_per_s "
         "time_limit_s cache"),
     "routing/test_llumnix_compositions.py": (

@@ -34,7 +34,7 @@ SCHEDULERS = {
         "policy": acts("fcfs", "priority"), "scheduler_reserve_full_isl": acts(True, False, **CHUNKED),
         "watermark": acts(0.0, 0.5, **TIGHT), "async_scheduling": acts(False, True),
         "vllm_version": acts("0.10", "0.32", **CHUNKED),
-        "speculative.num_tokens": acts(1, 3, engine__speculative__acceptance=[0, 1, 2]),
+        "speculative.num_tokens": acts(1, 3, engine__speculative__acceptance=[0, 1]),
         "speculative.num_lookahead_tokens": acts(0, 64, **DRAFTS, **TIGHT),
         "speculative.acceptance": acts([0], [2], **DRAFTS),
         "speculative.acceptance.distribution": acts([1.0, 0.0], [1.0, 1.0], engine__speculative={"num_tokens": 3})}),

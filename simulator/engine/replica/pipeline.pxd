@@ -1,0 +1,77 @@
+"""Batches in flight: a ring of them, and when each passes the stages of the replica.
+
+As many batches as pipeline stages are in flight at once, vLLM's batch queue; under async scheduling, two in one stage.
+A batch enters a stage when it has left the one before it, handed over, and its predecessor has left this one; batches
+keep their order. Source: vLLM, vllm/v1/engine/core.py, EngineCore.step_with_batch_queue; vllm/config/vllm.py,
+VllmConfig.max_concurrent_batches.
+"""
+from libc.stdint cimport int32_t, int64_t
+
+from simulator.domain.iteration cimport Batch
+from simulator.latency.base cimport LatencyModel
+
+
+cdef struct Pipeline:
+    Batch* batches              # [depth] a ring
+    int32_t depth               # batches in flight at most
+    int32_t num_stages
+    int32_t first               # place of the batch that ends first
+    int32_t num_in_flight       # batches from there on, in the order in which they were scheduled; 0: idle
+    int64_t last_end_ns         # with several stages: when the last batch that is not in flight any more ended
+    int64_t* durations_ns       # [num_stages] scratch; NULL: one stage
+
+
+# Memory for batches of `num_sequences` sequences.
+cdef int reserve_pipeline(Pipeline* pipeline, int32_t depth, int32_t num_stages, size_t num_sequences) except -1
+cdef void free_pipeline(Pipeline* pipeline) noexcept nogil
+
+# Several stages: the batch in vacant_place() passes them behind the others.
+cdef void pass_stages(Pipeline* pipeline, Batch* batch, LatencyModel latency) noexcept nogil
+
+
+# The accelerator stood still for `pause_ns` from `since_ns` on: what was in flight ends later.
+cdef void put_off(Pipeline* pipeline, int64_t since_ns, int64_t pause_ns) noexcept nogil
+
+
+cdef inline Batch* oldest(Pipeline* pipeline) noexcept nogil:
+    return &pipeline.batches[pipeline.first]
+
+
+# The batch to be scheduled next; num_in_flight < depth.
+cdef inline Batch* vacant_place(Pipeline* pipeline) noexcept nogil:
+    return &pipeline.batches[(pipeline.first + pipeline.num_in_flight) % pipeline.depth]
+
+
+# The batch in flight that was scheduled last; num_in_flight > 0.
+cdef inline Batch* newest(Pipeline* pipeline) noexcept nogil:
+    return &pipeline.batches[(pipeline.first + pipeline.num_in_flight - 1) % pipeline.depth]
+
+
+# Work out when the batch in vacant_place() executes. It counts as in flight only when num_in_flight is raised.
+# `pause_ns`: how long it takes without tokens; <= 0: as the model says.
+cdef inline void time_batch(Pipeline* pipeline, Batch* batch, LatencyModel latency, int64_t pause_ns) noexcept nogil:
+    cdef int64_t free_ns = batch.start_ns       # when the accelerator is free
+    if pipeline.num_stages > 1:
+        pass_stages(pipeline, batch, latency)
+        return
+    if pipeline.num_in_flight > 0:
+        free_ns = newest(pipeline).end_ns
+    batch.duration_ns = pause_ns
+    if pause_ns <= 0 or batch.shape.num_sequences > 0:
+        batch.duration_ns = latency.iteration_ns(&batch.shape)
+    batch.end_ns = free_ns + batch.duration_ns
+
+
+# Busy time charged to the oldest batch: from the later of its start and its predecessor's end to its own end. Summed
+# over batches it is the time during which the replica executed something.
+cdef inline int64_t busy_ns(const Pipeline* pipeline, const Batch* batch) noexcept nogil:
+    if pipeline.num_stages > 1:
+        return batch.end_ns - max(pipeline.last_end_ns, batch.visits[0].start_ns)
+    return batch.duration_ns
+
+
+# The oldest batch has ended.
+cdef inline void retire(Pipeline* pipeline) noexcept nogil:
+    pipeline.last_end_ns = pipeline.batches[pipeline.first].end_ns
+    pipeline.first = pipeline.first + 1 if pipeline.first + 1 < pipeline.depth else 0
+    pipeline.num_in_flight -= 1

@@ -1,0 +1,65 @@
+"""Batches in flight: their memory, and their way through several pipeline stages."""
+from libc.stdint cimport int32_t, int64_t
+from libc.stdlib cimport calloc, free, malloc
+
+from simulator.domain.iteration cimport Batch, StageVisit, free_batch, reserve_batch
+from simulator.latency.base cimport LatencyModel
+
+
+cdef int reserve_pipeline(Pipeline* pipeline, int32_t depth, int32_t num_stages, size_t num_sequences) except -1:
+    cdef int32_t i
+    pipeline.batches = <Batch*>calloc(depth, sizeof(Batch))
+    if pipeline.batches == NULL:
+        raise MemoryError()
+    pipeline.depth, pipeline.num_stages = depth, num_stages
+    for i in range(depth):
+        reserve_batch(&pipeline.batches[i], num_sequences, num_stages)
+    if num_stages > 1:
+        pipeline.durations_ns = <int64_t*>malloc(num_stages * sizeof(int64_t))
+        if pipeline.durations_ns == NULL:
+            raise MemoryError()
+    return 0
+
+
+cdef void free_pipeline(Pipeline* pipeline) noexcept nogil:
+    cdef int32_t i
+    for i in range(pipeline.depth):
+        free_batch(&pipeline.batches[i])
+    free(pipeline.batches)
+    free(pipeline.durations_ns)
+
+
+cdef void pass_stages(Pipeline* pipeline, Batch* batch, LatencyModel latency) noexcept nogil:
+    cdef const Batch* before = newest(pipeline) if pipeline.num_in_flight > 0 else NULL
+    cdef int64_t ready_ns = batch.start_ns
+    cdef int32_t i
+    latency.stage_durations_ns(&batch.shape, pipeline.durations_ns)
+    for i in range(pipeline.num_stages):
+        if before != NULL:
+            ready_ns = max(ready_ns, before.visits[i].end_ns)
+        batch.visits[i].start_ns = ready_ns
+        ready_ns += pipeline.durations_ns[i]
+        batch.visits[i].end_ns = ready_ns
+    batch.end_ns = ready_ns
+    batch.duration_ns = ready_ns - batch.visits[0].start_ns
+
+
+cdef void put_off(Pipeline* pipeline, int64_t since_ns, int64_t pause_ns) noexcept nogil:
+    cdef int32_t i
+    for i in range(pipeline.num_in_flight):
+        put_off_batch(&pipeline.batches[(pipeline.first + i) % pipeline.depth], since_ns, pause_ns, i == 0)
+
+
+cdef void put_off_batch(Batch* batch, int64_t since_ns, int64_t pause_ns, bint is_executing) noexcept nogil:
+    """Let a batch that was in flight at `since_ns` end later."""
+    cdef StageVisit* visit
+    cdef int32_t i
+    batch.end_ns += pause_ns
+    if batch.visits == NULL:
+        batch.duration_ns += pause_ns if is_executing else 0
+        return
+    for i in range(batch.num_stages):
+        visit = &batch.visits[i]
+        visit.start_ns += pause_ns if visit.start_ns >= since_ns else 0
+        visit.end_ns += pause_ns if visit.end_ns >= since_ns else 0
+    batch.duration_ns = batch.end_ns - batch.visits[0].start_ns
