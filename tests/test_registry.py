@@ -4,10 +4,11 @@ import sys
 
 import msgspec
 import pytest
+from msgspec import inspect
 
 from simulator import registry
 from simulator.config.experiment import Experiment
-from simulator.config.fields import alternatives, bare, is_struct, table_of
+from simulator.config.fields import alternatives, bare, element_of, is_struct, node_of, table_of
 from simulator.errors import InputErrors
 
 ENTRIES = [(kind, name) for kind, entry in registry.KINDS.items() for name in entry.entries]
@@ -165,3 +166,19 @@ def test_error_of_the_program_blames_nobody():
     with pytest.raises(ZeroDivisionError) as caught:
         _ = 1 / 0
     assert registry.blame(caught.value) is None
+
+
+def integers_in(hint):
+    for option in alternatives(hint):
+        if element_of(option) is not None:
+            yield from integers_in(element_of(option))
+        elif isinstance(node_of(option), inspect.IntType):
+            yield node_of(option)
+
+
+def test_every_integer_has_a_largest_value():
+    # C has no larger ones: what no declaration bounds ends in an OverflowError, or is cut
+    roots = [Experiment, *(parameters(kind, name) for kind, name in ENTRIES)]
+    unbounded = [f"{struct.__name__}.{field.name}" for root in roots for struct in structs_in(root)
+                 for field in table_of(struct).fields for node in integers_in(field.hint) if node.le is None]
+    assert unbounded == []

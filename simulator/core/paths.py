@@ -50,7 +50,7 @@ def place_of(directory: str | os.PathLike) -> str:
         os.lstat(name)
     except UnicodeEncodeError:
         raise InputErrors([f"{shown}: the locale has no such letters: LC_ALL=C.UTF-8 has"]) from None
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):     # the second is told when it is to be made
         pass
     except (OSError, ValueError) as error:
         what = getattr(error, "strerror", None) or "a name cannot hold NUL"
