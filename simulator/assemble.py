@@ -7,14 +7,16 @@ from msgspec.structs import replace
 
 from simulator import registry
 from simulator.admission.gateway_queue import GatewayQueue
+from simulator.budget import check_memory, check_time
 from simulator.config.experiment import Experiment
 from simulator.config.huggingface.reader import read_config
 from simulator.domain import records
 from simulator.domain.deployment import Deployment
-from simulator.domain.facts import load_accelerator, load_model, load_node
+from simulator.domain.facts import load_accelerator, load_model, load_node, load_node_with
 from simulator.domain.host import HostParameters
 from simulator.domain.kv_link import kv_link
 from simulator.domain.memory_plan import MemoryPlan, plan
+from simulator.domain.model_spec import ModelSpec
 from simulator.domain.parallelism import Parallelism
 from simulator.domain.slo_classes import by_name
 from simulator.engine.build import build as build_cluster
@@ -73,8 +75,8 @@ def survey(experiment: Experiment) -> Site:
     InputErrors
         Facts that cannot be read, a model that cannot be spread as asked or does not fit.
     """
-    deployment, engine = deployment_of(experiment), experiment.engine
-    max_model_len = engine.max_model_len or deployment.model.max_position_embeddings
+    deployment, max_model_len = collect_faults(lambda: deployment_of(experiment), lambda: _longest_text(experiment))
+    engine = experiment.engine
     if engine.num_gpu_blocks is not None:
         return Site(deployment, max_model_len, engine.num_gpu_blocks, None)
     scheduler = registry.load("scheduler", engine.scheduler)
@@ -86,6 +88,27 @@ def survey(experiment: Experiment) -> Site:
     return Site(deployment, max_model_len, memory.num_gpu_blocks, memory)
 
 
+def _longest_text(experiment: Experiment) -> int:
+    """Return max_model_len, or refuse one that the model was not made for.
+
+    Source: vllm-project/vllm, vllm/config/model.py, _get_and_verify_max_len.
+    """
+    engine = experiment.engine
+    asked, is_allowed = engine.max_model_len, engine.allow_long_max_model_len
+    if experiment.model is None:
+        if is_allowed:
+            raise InputErrors([KeyFault("engine.allow_long_max_model_len: without [model] there is no maximum that "
+                                        "it could lift; expected false")])
+        return asked
+    model = model_of(experiment.model)
+    longest = model.max_position_embeddings
+    if asked is not None and asked > longest and not is_allowed:
+        raise InputErrors([KeyFault(
+            f"engine.max_model_len: expected at most {longest}, the maximum of {model.name}, found {asked}; vLLM "
+            "refuses it too. allow_long_max_model_len = true takes it, like vLLM's VLLM_ALLOW_LONG_MAX_MODEL_LEN")])
+    return asked or longest
+
+
 def prepare(experiment: Experiment, workload: Workload | None = None) -> Prepared:
     """Read all files and build all models; find what is missing or does not fit.
 
@@ -94,12 +117,14 @@ def prepare(experiment: Experiment, workload: Workload | None = None) -> Prepare
     Raises
     ------
     InputErrors
-        What is wrong with facts, memory plan, latency model and workload.
+        What is wrong with facts, memory plan, latency model and workload, or more than memory and time can hold.
     """
+    check_memory(experiment)
     workload, *built, mover = collect_faults(
         lambda: load_workload(experiment.workload, experiment.seed) if workload is None else workload,
         *[partial(_of_pool, experiment, pool, partial(_pool, pool)) for pool in experiment.all_pools()],
         lambda: _mover(experiment))
+    check_time(experiment, workload)
     return Prepared(experiment, workload, tuple(site for site, _ in built), tuple(pool for _, pool in built), mover)
 
 
@@ -314,17 +339,23 @@ def deployment_of(experiment: Experiment) -> Deployment | None:
         Facts that cannot be read, a model that cannot be spread as asked.
     """
     model, hardware, topology = experiment.model, experiment.hardware, experiment.topology
+    accelerator = load_accelerator(hardware.name) if hardware else None
+    node = load_node_with(accelerator, topology.node, "topology.node") if topology.node else None
     if model is None or hardware is None:
         return None
     parallelism = Parallelism(
         tensor_parallel=topology.tensor_parallel, pipeline_parallel=topology.pipeline_parallel,
         expert_parallel=topology.expert_parallel, data_parallel=topology.data_parallel)
-    spec = read_config(model.config) if model.config else load_model(model.name)
+    spec = model_of(model)
     faults = [f"topology: {fault}" for fault in parallelism.faults(spec)]
     if faults:
         raise InputErrors(map(KeyFault, faults))
     return Deployment(
-        model=spec, accelerator=load_accelerator(hardware.name), parallelism=parallelism,
-        node=load_node(topology.node) if topology.node else None,
+        model=spec, accelerator=accelerator, parallelism=parallelism, node=node,
         weight_dtype=model.dtype, kv_cache_dtype=model.kv_cache_dtype,
         gpu_memory_utilization=experiment.engine.gpu_memory_utilization)
+
+
+def model_of(section) -> ModelSpec:
+    """Return the facts of the model that [model] names."""
+    return read_config(section.config) if section.config else load_model(section.name)

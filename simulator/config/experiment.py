@@ -64,6 +64,8 @@ class Engine(Section, kw_only=True):
     scheduler: Annotated[str, Meta(description="which requests run next")] = "vllm"
     max_model_len: Annotated[Annotated[int, Meta(ge=1, le=2**31 - 1)] | None, Meta(description=(
         "tokens of a request, prompt and output; default: the model's"))] = None
+    allow_long_max_model_len: Annotated[bool, Meta(description=(
+        "take a max_model_len above the model's maximum; vLLM's VLLM_ALLOW_LONG_MAX_MODEL_LEN"))] = False
     block_size: Annotated[int, Meta(ge=1, le=2**20, description="tokens in a KV block")] = 16
     num_gpu_blocks: Annotated[Annotated[int, Meta(ge=2, le=2**31 - 1)] | None, Meta(description=(
         "KV blocks, with those that the scheduler holds back (vllm: the null block); default: what "

@@ -13,6 +13,8 @@ OptionalRate = Annotated[float, Meta(ge=0, le=FASTEST)]     # 0: not known or ab
 Share = Annotated[float, Meta(gt=0, le=1)]
 Format = Literal["float32", "tf32", "bfloat16", "float16", "fp8", "fp4", "int8", "int4"]    # of operands
 
+ANY = "any"                                     # in place of an accelerator's name: a node that takes every one
+
 # Formats without a rate of their own run at that of the next one listed that the accelerator has: weights are unpacked
 # to it before the multiplication, as vLLM's weight-only kernels do.
 COMPUTE_FALLBACK = {
@@ -79,10 +81,16 @@ class AcceleratorSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     def flops_per_s(self, dtype: str) -> float:
         """Return the peak dense rate of matrix products with weights stored in `dtype`."""
+        return getattr(self.dense_flops_per_s, self.compute_dtype(dtype))
+
+    def compute_dtype(self, dtype: str) -> str:
+        """Return the format in which weights stored as `dtype` are multiplied.
+
+        ValueError: the accelerator has none for them.
+        """
         for candidate in COMPUTE_FALLBACK[dtype]:
-            rate = getattr(self.dense_flops_per_s, candidate)
-            if rate > 0.0:
-                return rate
+            if getattr(self.dense_flops_per_s, candidate) > 0.0:
+                return candidate
         known = ", ".join(format for format in DTYPE_BITS if getattr(self.dense_flops_per_s, format) > 0.0)
         raise ValueError(f"accelerator {self.name} has no compute rate for {dtype}; it has {known or 'none'}")
 
@@ -95,7 +103,7 @@ class NodeSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     source: str = ""
     note: str = ""
 
-    accelerator: str                            # name in hardware/
+    accelerator: str                            # name in hardware/; "any": holds whatever it is given
     num_accelerators: Positive
     host_cpu: str = ""
     scaleup_fabric: str = ""
@@ -104,3 +112,7 @@ class NodeSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     num_nics: Count
     nic_bytes_per_s: OptionalRate               # one card
     scaleout_bytes_per_s: OptionalRate          # network bandwidth of one accelerator
+
+    def holds(self, accelerator: AcceleratorSpec) -> bool:
+        """Say whether the node is built of this accelerator."""
+        return self.accelerator in (accelerator.name, ANY)

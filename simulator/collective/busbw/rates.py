@@ -28,7 +28,7 @@ from simulator.collective.groups import Group
 DECIMAL_GB, BINARY_GB = 1e9, float(1 << 30)
 Bandwidth = Annotated[float, Meta(gt=0, le=1e9, extra={"unit": "GB/s"})]
 Overlap = Annotated[float, Meta(ge=0, le=1)]
-Count = Annotated[int, Meta(ge=1)]
+Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 _BUSBW = "bus bandwidth, GB/s; default: from links and layout"
 
 

@@ -42,7 +42,8 @@ class FlowParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     topology: Annotated[str | None, Meta(description="a topology file of SimAI", extra={"path": True})] = None
     fabric: Annotated[Fabric | None, Meta(description="a network to generate")] = None
-    first_gpu: Annotated[int, Meta(ge=0, description="of the network, on which the replica's rank 0 runs")] = 0
+    first_gpu: Annotated[int, Meta(ge=0, le=2**31 - 1, description=(
+        "of the network, on which the replica's rank 0 runs"))] = 0
     send_latency_us: Annotated[Microseconds, Meta(description="before each message; SimAI's AS_SEND_LAT")] = 6.0
     packet_bytes: Annotated[float, Meta(ge=1, le=1e9, description="payload of a packet")] = 9000.0
     header_bytes: Annotated[float, Meta(ge=0, le=1e6, description="sent with each packet")] = 48.0
@@ -50,7 +51,8 @@ class FlowParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         "all-reduce of 8 GPUs or more of a server in its NVSwitch; SimAI's AS_NVLS_ENABLE"))] = False
     relay: Annotated[bool, Meta(description=(
         "rings change rails over NVLink, NCCL's PXN; SimAI's AS_PXN_ENABLE"))] = False
-    seed: Annotated[int, Meta(ge=0, description="of the choice among equal paths; 0: as NS-3 chooses")] = 0
+    seed: Annotated[int, Meta(ge=0, le=2**31 - 1, description=(
+        "of the choice among equal paths; 0: as NS-3 chooses"))] = 0
     sizes_per_octave: Annotated[int, Meta(ge=0, le=1024, description=(
         "sizes simulated between one and its double, others interpolated; 0: each size is simulated"))] = 0
 

@@ -12,7 +12,7 @@ from simulator.latency.aicb.profile import DISPATCH_SHARE
 from simulator.latency.aicb.rows import Row, Rules, decode_rows, prefill_row
 from simulator.latency.aicb.tables import Layout, Table, model_in, read_layout
 
-Count = Annotated[int, Meta(ge=1)]
+Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Gbps = Annotated[float, Meta(ge=1e-3, le=1e9)]
 
 # What vidur-alibabacloud (aliyun/SimAI at cef83f9d) does: "Gbps" of 2**30 bits, and 1 us for a component that a layer
