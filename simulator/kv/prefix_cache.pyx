@@ -8,7 +8,7 @@ from simulator.core.errors cimport out_of_memory
 
 @cython.final
 cdef class PrefixCache:
-    """Index of the cached blocks of a pool, which tells with `relocate` where they are."""
+    """Index of the cached blocks of a pool; `relocate` says where they are."""
 
     def __cinit__(self):
         self._buckets = <int32_t*>calloc(1, sizeof(int32_t))

@@ -26,9 +26,9 @@ def journeys_of(run: Run) -> np.ndarray | None:
 
 
 def retries_of(run: Run) -> dict[int, list[tuple[int, int, int]]]:
-    """Return the stays from which requests came back since their replica failed, in order of time, by row.
+    """Return the stays that ended with the failure of a replica, by row.
 
-    Each as (replica, sent_ns, returned_ns).
+    Each as (replica, sent_ns, returned_ns), in order of time; the request went back to its gateway.
     """
     retries = {}
     if run.legs is not None:

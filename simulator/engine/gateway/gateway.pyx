@@ -9,8 +9,8 @@ cimport cython
 from simulator.admission.gateway_queue cimport REFUSED
 from simulator.core.clock cimport NEVER_NS
 from simulator.domain.journey cimport (
-    LEG_COMPLETED, LEG_ENDED, LEG_MOVED, NO_CAUSE, ADMISSION as CAUSE_ADMISSION, EXPIRED as CAUSE_EXPIRED, NO_REPLICA as CAUSE_NO_REPLICA,
-    QUEUE_FULL as CAUSE_QUEUE_FULL, RECALLED as CAUSE_RECALLED, SHED as CAUSE_SHED)
+    LEG_COMPLETED, LEG_ENDED, LEG_MOVED, NO_CAUSE, ADMISSION as CAUSE_ADMISSION, EXPIRED as CAUSE_EXPIRED,
+    NO_REPLICA as CAUSE_NO_REPLICA, QUEUE_FULL as CAUSE_QUEUE_FULL, RECALLED as CAUSE_RECALLED, SHED as CAUSE_SHED)
 from simulator.domain.replica_state cimport ReplicaAccount
 from simulator.domain.request cimport COMPLETED, REJECTED, TIMED_OUT, WAITING
 from simulator.engine.fleet.events cimport ADMIT, DISPATCH, EXPIRE, RECALL, ROUTE

@@ -102,7 +102,7 @@ cdef class Rank:
     # Park a running sequence, see Scheduler.park; the last iteration ended at `last_end_ns`.
     cdef int take_off(self, int32_t slot, int64_t last_end_ns) except -1 nogil
 
-    # The KV of a parked sequence that comes from another replica is here: it goes on as that one, see Scheduler.receive.
+    # The KV of a parked sequence that comes from another replica is here: see Scheduler.receive.
     cdef int receive(self, int32_t slot, const Sequence* sequence, int64_t now_ns) except -1 nogil
 
     # Tokens of a running sequence in KV, not counting those that are being computed.
