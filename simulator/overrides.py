@@ -30,8 +30,7 @@ class Question(NamedTuple):
 
 
 QUESTIONS = {
-    "scheduler": Question("schedule", 2, None, "simulator.scheduling.python_scheduler:PythonScheduler",
-                          "form_batch"),
+    "scheduler": Question("schedule", 2, None, "simulator.scheduling.python_scheduler:PythonScheduler", "form_batch"),
     "latency": Question("batch_ns", 0, None, "simulator.latency.python_model:PythonLatencyModel", "batch_us"),
     "collective": Question("time_ns", 0),
     "admission": Question("admit", 0, None, "simulator.admission.python_admission:PythonAdmission", "lets_pass"),
