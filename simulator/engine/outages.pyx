@@ -13,6 +13,7 @@ from simulator.core.event_queue cimport Event
 from simulator.domain.journey cimport LOST, Journey
 from simulator.domain.request cimport DROPPED
 from simulator.engine.agenda cimport Agenda
+from simulator.engine.delivery cimport VOID_TOKEN_NS
 from simulator.engine.evacuation cimport cut, evacuate, halt, resume
 from simulator.engine.events cimport ENQUEUE, LIFECYCLE, OUTAGE, REPLICAS
 from simulator.engine.fleet cimport Fleet
@@ -235,7 +236,7 @@ cdef class Outages:
         """Let nothing of what was streamed count; gaps between its tokens were gaps, and stay."""
         self._fleet.requests[row].output_tokens = 0
         self._fleet.requests[row].first_token_ns = -1
-        self._fleet.gate.last_token_ns[row] = -1
+        self._fleet.gate.last_token_ns[row] = VOID_TOKEN_NS
 
     cdef void _count_downtime(self, int32_t row, int64_t since_ns, int64_t now_ns) noexcept nogil:
         cdef Journey* journey = &self._fleet.journeys[row]
