@@ -224,8 +224,8 @@ def test_every_fate_of_a_request_is_counted_once(tmp_path):
     trace = "\n".join([f"{COLUMNS},deadline_s", *(f"{row},{'0.02' if i == 4 else ''}" for i, row in enumerate(rows))])
     summary = simulator.run(write(tmp_path, PLAIN, trace=trace), {"horizon_s": 0.1}).summary
     assert summary["requests"] == {
-        "injected": 5, "completed": 1, "rejected": 1, "dropped": 1, "timed_out": 1, "failed": 0, "waiting": 0, "running": 1,
-        "length_capped": 0}
+        "injected": 5, "completed": 1, "rejected": 1, "dropped": 1, "timed_out": 1, "failed": 0, "waiting": 0,
+        "running": 1, "length_capped": 0}
     assert summary["complete"] is True
 
 

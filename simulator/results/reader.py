@@ -89,7 +89,7 @@ class Reader:
             try:
                 return file[name][:]
             except (OSError, RuntimeError, AttributeError, TypeError, ValueError) as error:
-                raise self._fault(f"/{name} cannot be read: {_words(error)}") from error
+                raise self._fault(f"/{name} cannot be read, the file is damaged: {_words(error)}") from error
 
     @contextmanager
     def _open(self) -> Iterator[h5py.File]:
