@@ -4,8 +4,8 @@ Names and definitions are those of `vllm bench serve` (vLLM 0.32, vllm/benchmark
 totals, throughputs and latencies are those of completed requests, deviations are those of the population, and goodput
 asks every given bound to hold. Queue time is vLLM's server-side one (vllm:request_queue_time_seconds): waiting queue to
 first scheduled. What the other requests had by then stands under `not_completed`. Gaps between tokens are counted as
-they happen, before anybody knows what becomes of the request: `itl_ms` holds those of the others too, and `diagnosis`
-says so.
+they happen, before anybody knows what becomes of the request: `itl_ms` holds those of the others too, and
+`not_completed` says of how many (`in_itl`).
 """
 from typing import NamedTuple
 
@@ -75,19 +75,12 @@ def remarks(workload, is_cut: np.ndarray) -> list[str]:
 
     is_cut : bool (n,), what max_model_len cut; likewise below.
     """
-    requests, found = workload.requests, []
-    if rows := np.flatnonzero(is_cut).tolist():
-        found.append(f"{_outputs(len(rows))} cut at max_model_len, request {workload.request_ids[rows[0]]} first: "
-                     "prompt and whole output are longer; they count as completed, with the tokens they got")
-    mixed = int(((requests["status"] != records.COMPLETED) & (requests["output_tokens"] > 1)).sum())
-    if mixed:
-        found.append(f"itl_ms holds the gaps of {mixed} request{'s' * (mixed > 1)} that did not complete too; all "
-                     "other latencies are those of completed requests")
-    return found
-
-
-def _outputs(count: int) -> str:
-    return "1 output was" if count == 1 else f"{count} outputs were"
+    rows = np.flatnonzero(is_cut).tolist()
+    if not rows:
+        return []
+    what = "1 output was" if len(rows) == 1 else f"{len(rows)} outputs were"
+    return [f"{what} cut at max_model_len, request {workload.request_ids[rows[0]]} first: prompt and whole output are "
+            "longer; they count as completed, with the tokens they got"]
 
 
 def count_by_status(requests: np.ndarray, is_cut: np.ndarray) -> dict[str, int]:
@@ -230,14 +223,15 @@ def queue_ms(scheduled: np.ndarray) -> np.ndarray:
 def not_completed(requests: np.ndarray) -> dict:
     """Describe what the requests that came and did not complete had by then.
 
-    `streamed` counts those with a first token, `output_tokens` what all of them got; TTFT and queue time are those of
-    the requests that came so far.
+    `streamed` counts those with a first token, `in_itl` those with a second one, whose gaps are in `itl_ms`;
+    `output_tokens` is what all of them got. TTFT and queue time are those of the requests that came so far.
     """
     others = requests[(requests["status"] != records.COMPLETED) & (requests["status"] != records.PENDING)]
     streamed = others[others["first_token_ns"] >= 0]
     return {
         "requests": len(others),
         "streamed": len(streamed),
+        "in_itl": int((others["output_tokens"] > 1).sum()),
         "output_tokens": int(others["output_tokens"].sum(dtype=np.int64)),
         "ttft_ms": distribution(ttft_ms(streamed)),
         "queue_ms": distribution(queue_ms(others[others["scheduled_ns"] >= 0])),

@@ -12,6 +12,8 @@ def summary_table(summary: dict) -> str:
     lines += ["", f"{'ms':<9}" + "".join(f" {column:>11}" for column in COLUMNS)]
     lines += [f"{label:<9}" + "".join(f" {_milliseconds(summary[key][column]):>11}" for column in COLUMNS)
               for label, key in LATENCIES]
+    if others := summary["not_completed"]["in_itl"]:
+        lines += ["", f"of completed requests; ITL also holds the gaps of {_plural(others, 'other')}"]
     return "\n".join(lines)
 
 

@@ -28,7 +28,8 @@ def test_the_table_fits_a_screen_and_shows_what_matters():
     assert "stopped" not in text       # such sentences go where diagnostics go, stderr
     assert "load         133.33 requests/s offered: stable" in text      # 5 requests came within 30 ms
     assert "max_model_len" not in text
-    assert notes(summary)[0] == "replica 0 stopped"
+    assert lines[-1] == "of completed requests; ITL also holds the gaps of 1 other"
+    assert notes(summary) == ["replica 0 stopped"]
 
 
 def test_columns_stay_apart_however_long_the_numbers_are():
