@@ -9,24 +9,24 @@ from pathlib import Path
 import numpy as np
 from limit import Unavailable
 
+from simulator.collective.busbw.model import Busbw
+from simulator.collective.external.model import External
+from simulator.collective.flow.model import Flow
+from simulator.collective.table.model import Table
 from simulator.domain.deployment import Deployment
 from simulator.domain.facts import load_accelerator, load_model, load_node
 from simulator.domain.parallelism import Parallelism
-from simulator.latency.aicb import Aicb
-from simulator.latency.blackbox import Blackbox
-from simulator.latency.collective_busbw import Busbw
-from simulator.latency.collective_external import External
-from simulator.latency.collective_flow import Flow
-from simulator.latency.collective_table import Table
-from simulator.latency.crossmodel import Crossmodel
-from simulator.latency.forest import Forest
-from simulator.latency.forest_profiles import ROUNDED_OPERATORS
-from simulator.latency.forest_tables import MEASURED, ForestTables
+from simulator.latency.aicb.model import Aicb
+from simulator.latency.blis.blackbox import Blackbox
+from simulator.latency.blis.crossmodel import Crossmodel
+from simulator.latency.blis.step_roofline import StepRoofline
+from simulator.latency.blis.trained_physics import TrainedPhysics
+from simulator.latency.forest.model import Forest
+from simulator.latency.forest.profiles import ROUNDED_OPERATORS
+from simulator.latency.forest.tables import MEASURED, ForestTables
 from simulator.latency.linear import Linear
-from simulator.latency.operators import Operators
-from simulator.latency.roofline import Roofline
-from simulator.latency.step_roofline import StepRoofline
-from simulator.latency.trained_physics import TrainedPhysics
+from simulator.latency.operators.model import Operators
+from simulator.latency.roofline.model import Roofline
 
 OPERATORS = Path(os.environ.get("SIM_OPERATORS", Path(__file__).resolve().parents[2].joinpath(
     "shared", "data", "profiles", "aiconfigurator")))

@@ -9,11 +9,11 @@ from simulator.domain.deployment import Deployment
 from simulator.domain.facts import load_accelerator, load_model
 from simulator.domain.parallelism import Parallelism
 from simulator.engine.build import build
+from simulator.engine.output.recorder import Recorder
 from simulator.engine.plan import ClusterPlan, Front, Hooks, Pool
-from simulator.engine.recorder import Recorder
 from simulator.latency.linear import Linear, LinearParameters
-from simulator.latency.roofline import Roofline, RooflineParameters
-from simulator.routing.round_robin import RoundRobin, RoundRobinParameters
+from simulator.latency.roofline.model import Roofline, RooflineParameters
+from simulator.routing.policies.round_robin import RoundRobin, RoundRobinParameters
 from simulator.scheduling.vllm import Vllm, VllmParameters
 
 UNLIMITED_BLOCKS = 10_000_000

@@ -17,7 +17,7 @@ from cases import Case, NoSink, Prepared
 from limit import Limit, Unavailable
 
 from simulator.engine.plan import Front
-from simulator.routing.least_loaded import LeastLoaded, LeastLoadedParameters
+from simulator.routing.policies.least_loaded import LeastLoaded, LeastLoadedParameters
 
 TIMED = "__pyx_pw_9simulator_6engine_7cluster_7Cluster_?run"    # Cluster.run in C; ?: its place among the methods
 SHARED = {"rate_per_s": 16.0, "system_prompts": (8, 512)}

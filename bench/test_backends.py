@@ -8,10 +8,10 @@ from limit import Unavailable
 from pairs import cpu_s
 
 from simulator.engine.build import build
+from simulator.engine.output.recorder import Recorder
 from simulator.engine.plan import ClusterPlan, Front, Hooks, Pool
-from simulator.engine.recorder import Recorder
 from simulator.latency.linear import Linear
-from simulator.routing.round_robin import RoundRobin, RoundRobinParameters
+from simulator.routing.policies.round_robin import RoundRobin, RoundRobinParameters
 from simulator.scheduling.vllm import Vllm, VllmParameters
 
 pytestmark = pytest.mark.benchmark(group="backends", timer=time.process_time)

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from simulator import registry
 from simulator.admission.gateway_queue import GatewayQueue
 from simulator.config.experiment import Experiment
-from simulator.config.huggingface import read_config
+from simulator.config.huggingface.reader import read_config
 from simulator.domain import records
 from simulator.domain.deployment import Deployment
 from simulator.domain.facts import load_accelerator, load_model, load_node
@@ -18,12 +18,12 @@ from simulator.domain.memory_plan import DoesNotFit, MemoryPlan, plan
 from simulator.domain.parallelism import Parallelism
 from simulator.domain.slo_classes import by_name
 from simulator.engine.build import build as build_cluster
+from simulator.engine.gateway.tracer import DecisionTracer
+from simulator.engine.operations.sampler import Sampler
+from simulator.engine.operations.upkeep import Upkeep
+from simulator.engine.output.recorder import Recorder
+from simulator.engine.output.row_stream import RowStream
 from simulator.engine.plan import ClusterPlan, Front, Hooks, Pool
-from simulator.engine.recorder import Recorder
-from simulator.engine.row_stream import RowStream
-from simulator.engine.sampler import Sampler
-from simulator.engine.tracer import DecisionTracer
-from simulator.engine.upkeep import Upkeep
 from simulator.errors import InputErrors, KeyFault, collect_faults
 from simulator.results.cluster import PoolFacts
 from simulator.workload.base import Workload
@@ -157,8 +157,8 @@ def _mover(experiment: Experiment) -> tuple:
     moving = experiment.cluster.rescheduling
     if moving is None:
         return ()
-    from simulator.engine.migration import Migration  # only those who move requests load it
-    from simulator.engine.move_plan import MovePlan
+    from simulator.engine.operations.migration import Migration  # only those who move requests load it
+    from simulator.engine.operations.move_plan import MovePlan
 
     plan = MovePlan(
         tuple(_of_pool(experiment, pool, partial(_port, moving, pool)) for pool in experiment.all_pools()),
@@ -171,7 +171,7 @@ def _mover(experiment: Experiment) -> tuple:
 
 def _port(moving, pool):
     """Return how the replicas of a pool are linked."""
-    from simulator.engine.move_plan import Port  # as above
+    from simulator.engine.operations.move_plan import Port  # as above
 
     deployment = deployment_of(pool)
     link = deployment and kv_link(deployment)

@@ -6,8 +6,8 @@ import numpy as np
 from simulator.domain import records
 from simulator.engine.build import build
 from simulator.engine.debug import IterationLimit, StepLog
+from simulator.engine.output.recorder import Recorder
 from simulator.engine.plan import ClusterPlan, Hooks
-from simulator.engine.recorder import Recorder
 
 
 @dataclass

@@ -16,11 +16,11 @@ from simulator.domain.deployment import Deployment
 from simulator.domain.facts import load_accelerator, load_model
 from simulator.domain.layer_spec import GatedDeltaNet
 from simulator.domain.parallelism import Parallelism
-from simulator.latency.operator_curves import Curve, along, at_site
-from simulator.latency.operator_exchange import TABLES, exchange_curves, light
-from simulator.latency.operator_latent import BLOCKS, LatentTables
-from simulator.latency.operator_tables import Database
-from simulator.latency.operators import Operators
+from simulator.latency.operators.curves import Curve, along, at_site
+from simulator.latency.operators.database import Database
+from simulator.latency.operators.deepep import TABLES, exchange_curves, light
+from simulator.latency.operators.latent_attention import BLOCKS, LatentTables
+from simulator.latency.operators.model import Operators
 
 # Recurrences are measured of these widths alone; heads do not matter here.
 QWEN = GatedDeltaNet(num_key_heads=1, num_value_heads=1, key_head_dim=128, value_head_dim=128, conv_kernel=4)

@@ -8,7 +8,7 @@ cimport cython
 from libc.stdint cimport int8_t, int32_t, int64_t
 
 from simulator.admission.class_table cimport ClassTable
-from simulator.admission.saturation_base cimport SaturationDetector
+from simulator.admission.saturation.base cimport SaturationDetector
 from simulator.admission.tenant_flows cimport TenantFlows
 from simulator.core.index_list cimport IndexLinks, IndexList
 

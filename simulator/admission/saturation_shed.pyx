@@ -3,9 +3,9 @@ cimport cython
 from libc.stdint cimport int32_t, int64_t
 
 from simulator.admission.base cimport Admission
-from simulator.admission.saturation_base cimport mean_utilisation
+from simulator.admission.saturation.base cimport mean_utilisation
 
-from simulator.admission.saturation_utilisation import UtilisationParameters
+from simulator.admission.saturation.utilisation import UtilisationParameters
 
 
 class SaturationShedParameters(UtilisationParameters, frozen=True, kw_only=True, forbid_unknown_fields=True):

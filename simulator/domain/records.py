@@ -58,7 +58,7 @@ CANDIDATE = _record(
     free_blocks="i4", spare="i4")
 LIFECYCLE = _record(time_ns="i8", replica="i4", state="i1", cause="i1", spare="i2")
 
-# What LIFECYCLE.state and LIFECYCLE.cause mean; see engine/lifecycle.pxd.
+# What LIFECYCLE.state and LIFECYCLE.cause mean; see engine/operations/lifecycle.pxd.
 STAGE_NAMES = ("off", "provisioning", "loading", "warming", "up", "draining", "slow", "cut_off", "down")
 LIFECYCLE_CAUSES = ("start", "scaling", "failure", "detection", "recovery", "reopening")
 

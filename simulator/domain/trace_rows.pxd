@@ -42,6 +42,6 @@ cdef struct CandidateRow:       # /candidates in results.h5: the replica as the 
 cdef struct LifecycleRow:       # /lifecycle in results.h5: a change in the life of a replica
     int64_t time_ns
     int32_t replica
-    int8_t state                # from then on; engine/lifecycle.pxd has the codes, and those of causes
+    int8_t state                # from then on; engine/operations/lifecycle.pxd has the codes, and those of causes
     int8_t cause
     int16_t spare

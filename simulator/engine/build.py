@@ -7,16 +7,16 @@ import numpy as np
 from simulator.admission.base import AdmissionContext
 from simulator.core.random_streams import RandomStreams
 from simulator.domain import records
-from simulator.engine.acceptance import Acceptance
 from simulator.engine.cluster import Cluster
-from simulator.engine.delivery import Delivery
-from simulator.engine.departures import Departures
-from simulator.engine.entrance import Entrance
-from simulator.engine.fleet import Fleet
-from simulator.engine.live_view import LiveView
+from simulator.engine.fleet.fleet import Fleet
+from simulator.engine.fleet.live_view import LiveView
+from simulator.engine.gateway.gateway import Entrance
+from simulator.engine.output.recorder import Recorder
 from simulator.engine.plan import ClusterPlan, Hooks, Pool
-from simulator.engine.recorder import Recorder
-from simulator.engine.replica import Replica
+from simulator.engine.replica.acceptance import Acceptance
+from simulator.engine.replica.delivery import Delivery
+from simulator.engine.replica.departures import Departures
+from simulator.engine.replica.replica import Replica
 from simulator.kv.content import Content
 from simulator.routing.base import RoutingContext
 from simulator.scheduling.base import KVPlan, ReplicaContext, SchedulerFacts

@@ -3,10 +3,10 @@ from libc.stdint cimport int32_t, int64_t
 cimport cython
 
 from simulator.domain.request cimport Demand, Request
-from simulator.engine.entrance cimport Entrance
-from simulator.engine.events cimport NUM_KINDS
-from simulator.engine.fleet cimport Fleet
-from simulator.engine.recorder cimport Recorder
+from simulator.engine.gateway.gateway cimport Entrance
+from simulator.engine.fleet.events cimport NUM_KINDS
+from simulator.engine.fleet.fleet cimport Fleet
+from simulator.engine.output.recorder cimport Recorder
 
 
 @cython.final

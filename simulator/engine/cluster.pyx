@@ -16,12 +16,12 @@ from simulator.core.memory cimport prefetch
 from simulator.domain.request cimport COMPLETED, REJECTED, TIMED_OUT, WAITING, Demand, Request
 from simulator.domain.tables cimport ReplicaRow
 from simulator.domain.journey cimport NO_REPLICA
-from simulator.engine.entrance cimport Entrance
-from simulator.engine.events cimport (
+from simulator.engine.gateway.gateway cimport Entrance
+from simulator.engine.fleet.events cimport (
     ADMIT, ARRIVAL, DISPATCH, ENQUEUE, EXPIRE, RECALL, ROUTE, TIME_OUT)
-from simulator.engine.fleet cimport TICK, Fleet
-from simulator.engine.operation cimport Operation
-from simulator.engine.replica cimport Replica
+from simulator.engine.fleet.fleet cimport TICK, Fleet
+from simulator.engine.operations.base cimport Operation
+from simulator.engine.replica.replica cimport Replica
 
 import numpy as np
 

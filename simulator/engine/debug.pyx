@@ -1,8 +1,8 @@
 """The debug face: every decision of a run, for tests and for the curious."""
 from libc.stdint cimport int32_t
 
-from simulator.engine.pipeline cimport oldest
-from simulator.engine.replica cimport Replica
+from simulator.engine.replica.pipeline cimport oldest
+from simulator.engine.replica.replica cimport Replica
 from simulator.scheduling.base cimport Scheduler
 from simulator.domain.iteration cimport Batch, Entry
 

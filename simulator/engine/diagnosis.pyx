@@ -3,7 +3,7 @@ from libc.stdint cimport int32_t
 
 from simulator.core.clock cimport NEVER_NS
 from simulator.domain.request cimport WAITING
-from simulator.engine.replica cimport Replica
+from simulator.engine.replica.replica cimport Replica
 
 import numpy as np
 

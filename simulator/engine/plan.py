@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from simulator.domain.host import HostParameters
-from simulator.engine.recorder import Recorder
+from simulator.engine.output.recorder import Recorder
 from simulator.latency.base import LatencyModel
 
 

@@ -5,7 +5,7 @@ from libc.stdint cimport int32_t, int64_t
 
 from simulator.core.arithmetic cimport round_half_up
 from simulator.domain.batch cimport BatchShape
-from simulator.latency.collective cimport CollectiveModel
+from simulator.collective.base cimport CollectiveModel
 
 cdef extern from *:
     const int64_t LONGEST_ITERATION_NS "INT64_C(1000000000000000000)"    # 31 years; what is longer is cut to it

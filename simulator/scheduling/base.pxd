@@ -91,7 +91,7 @@ cdef class Scheduler:
     # What becomes of a request that comes: a RequestStatus at or after COMPLETED if it is refused, else PENDING.
     cdef int8_t refusal(self, int32_t row) noexcept nogil
 
-    # A text of up to so many tokens is never refused. -1: unknown, and a replica must not lag behind (engine/deferral).
+    # A text of up to so many tokens is never refused. -1: unknown, and a replica must not lag behind (engine/fleet/lookahead).
     # What lags must give a member one token a turn.
     cdef int64_t longest_surely_taken(self) noexcept nogil
 

@@ -6,7 +6,7 @@ from typing import get_args
 import tomli
 
 from simulator import registry
-from simulator.config.huggingface import read_config
+from simulator.config.huggingface.reader import read_config
 from simulator.config.layers import Source
 from simulator.config.reader import MISSING, Reader
 from simulator.domain.deployment import Deployment

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from simulator.config.huggingface import read_config
-from simulator.config.huggingface_families import FAMILIES
+from simulator.config.huggingface.families import FAMILIES
+from simulator.config.huggingface.reader import read_config
 from simulator.domain.facts import load_model
 from simulator.domain.model_spec import Quantization
 from simulator.errors import InputErrors

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.engine.links import Links
+from simulator.engine.operations.links import Links
 
 SECOND = 1_000_000_000
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from simulator.domain import records
-from simulator.engine.move_plan import MovePlan, Port
+from simulator.engine.operations.move_plan import MovePlan, Port
 from simulator.scheduling.blis import Blis
 from simulator.scheduling.vllm import VllmParameters
 from support.migration import PORT, assert_all_free, serve

@@ -112,6 +112,14 @@ def test_a_request_that_began_anew_and_is_lost_has_failed_for_its_client_had_tok
     assert outcome.requests["status"].tolist() == [records.FAILED]
 
 
+def test_a_request_that_streamed_and_is_refused_where_it_comes_next_has_failed():
+    # The second pool has one block for the 24 tokens of its text by then.
+    outcome = serve([(0, 20, 10, {})], [stop(22.5)], pools=[{"replicas": 1}, {"replicas": 1, "num_gpu_blocks": 2}])
+    assert outcome.requests["replica"].tolist() == [1]
+    assert outcome.requests["output_tokens"].tolist() == [4]
+    assert outcome.requests["status"].tolist() == [records.FAILED]
+
+
 def test_without_a_replica_left_a_request_that_streamed_has_failed():
     outcome = serve([(0, 10, 10, {})], [stop(12)], replicas=1)
     assert outcome.requests["status"].tolist() == [records.FAILED]

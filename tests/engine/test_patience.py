@@ -2,12 +2,12 @@
 import pytest
 
 from simulator.admission.gateway_queue import GatewayQueue
-from simulator.admission.saturation_concurrency import Concurrency, ConcurrencyParameters
+from simulator.admission.saturation.concurrency import Concurrency, ConcurrencyParameters
 from simulator.domain import records
 from simulator.domain.failures import Failure, Health
 from simulator.domain.gateway import GatewayQueueParameters, Saturation
 from simulator.engine.plan import Front
-from simulator.routing.round_robin import RoundRobin, RoundRobinParameters
+from simulator.routing.policies.round_robin import RoundRobin, RoundRobinParameters
 from support import upkeep
 from support.scenario import load
 

@@ -8,7 +8,7 @@ import pytest
 
 from simulator import registry
 from simulator.admission.gateway_queue import GatewayQueue
-from simulator.admission.saturation_concurrency import Concurrency, ConcurrencyParameters
+from simulator.admission.saturation.concurrency import Concurrency, ConcurrencyParameters
 from simulator.domain.gateway import GatewayQueueParameters, Saturation
 from simulator.engine.build import build
 from simulator.engine.plan import Front, Hooks

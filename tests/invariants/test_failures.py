@@ -10,8 +10,8 @@ from simulator.domain import records
 from simulator.domain.autoscaling import Autoscaling, Delay
 from simulator.domain.failures import Failure, Health
 from simulator.engine.plan import Front
-from simulator.routing.least_loaded import LeastLoaded
-from simulator.routing.round_robin import RoundRobin, RoundRobinParameters
+from simulator.routing.policies.least_loaded import LeastLoaded
+from simulator.routing.policies.round_robin import RoundRobin, RoundRobinParameters
 from simulator.scaling.queue import Queue, QueueParameters
 from support import upkeep
 from support.random_scenarios import random_description

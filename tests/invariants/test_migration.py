@@ -7,9 +7,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from simulator.domain import records
-from simulator.engine.move_plan import MovePlan, Port
+from simulator.engine.operations.move_plan import MovePlan, Port
 from simulator.latency.linear import Linear, LinearParameters
-from simulator.routing.rebalance import Rebalance, RebalanceParameters
+from simulator.routing.rescheduling.rebalance import Rebalance, RebalanceParameters
 from simulator.scheduling.vllm import SpeculativeParameters, VllmParameters
 from support.migration import assert_all_free, serve
 from support.workloads import plain_workload

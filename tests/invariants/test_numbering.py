@@ -5,7 +5,7 @@ import pytest
 from simulator.domain import records
 from simulator.engine.plan import Front
 from simulator.latency.linear import Linear, LinearParameters
-from simulator.routing.least_loaded import LeastLoaded, LeastLoadedParameters
+from simulator.routing.policies.least_loaded import LeastLoaded, LeastLoadedParameters
 from simulator.routing.python_router import PythonRouter
 from simulator.scheduling.vllm import VllmParameters
 from support.engine import record

@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from simulator.collective.busbw.model import Busbw
 from simulator.errors import InputErrors
-from simulator.latency.aicb import Aicb
-from simulator.latency.aicb_tables import Layout, file_name
-from simulator.latency.collective_busbw import Busbw
+from simulator.latency.aicb.model import Aicb
+from simulator.latency.aicb.tables import Layout, file_name
 from support.small_models import DENSE, MIXTURE, NODE, deploy
 
 NS = 1e-9

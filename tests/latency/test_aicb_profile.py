@@ -8,10 +8,10 @@ from msgspec.structs import replace
 
 from simulator.domain.facts import load_model
 from simulator.errors import InputErrors
-from simulator.latency.aicb import Aicb
-from simulator.latency.aicb_profile import exchange_bytes, reduce_bytes
-from simulator.latency.aicb_tables import _files, read_table
-from simulator.latency.roofline import Roofline
+from simulator.latency.aicb.model import Aicb
+from simulator.latency.aicb.profile import exchange_bytes, reduce_bytes
+from simulator.latency.aicb.tables import _files, read_table
+from simulator.latency.roofline.model import Roofline
 from support.goldens import GOLDENS
 from support.small_models import DENSE, MIXTURE, NODE, RECURRENT, SLIDING, deploy
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from simulator.errors import InputErrors
-from simulator.latency.aicb_tables import Layout, file_name, model_in, read_layout, read_table
+from simulator.latency.aicb.tables import Layout, file_name, model_in, read_layout, read_table
 
 HEADER = "layer_id\tlayer_name\tcomp_time\tcomm_size\n"
 ROWS = "0\tattention\t100\t8\n0\tmlp\t50\t8\n1\tattention\t110\t8\n1\tmoe\t70.5\t24\n"

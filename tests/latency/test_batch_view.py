@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from simulator.latency.batch_view import BatchView
 from simulator.latency.linear import Linear
-from simulator.latency.roofline import Roofline
+from simulator.latency.roofline.model import Roofline
 from support.small_models import deploy
 
 

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from simulator.domain.facts import load_accelerator, load_model, names
 from simulator.errors import InputErrors
-from simulator.latency.blackbox import Blackbox
-from simulator.latency.blackbox_sets import SETS
+from simulator.latency.blis.blackbox import Blackbox
+from simulator.latency.blis.blackbox_sets import SETS
 from support.small_models import DENSE, deploy
 
 LLAMA, H100 = load_model("llama-3.1-8b"), load_accelerator("h100-sxm-80gb")

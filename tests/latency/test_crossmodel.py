@@ -3,7 +3,7 @@ import msgspec
 import pytest
 
 from simulator.domain.facts import load_accelerator, load_model
-from simulator.latency.crossmodel import Crossmodel
+from simulator.latency.blis.crossmodel import Crossmodel
 from support.small_models import DENSE, LATENT, MIXTURE, deploy
 
 BETA = (100.0, 1e6, 20.0, 9000.0)

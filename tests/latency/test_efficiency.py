@@ -2,9 +2,9 @@
 import pytest
 from msgspec.structs import replace
 
+from simulator.domain.efficiency import GENERATION, MEASURED, compute_dtype, efficiency_of, matmul_efficiency
 from simulator.domain.facts import load_accelerator, names
 from simulator.domain.hardware_spec import DenseFlops
-from simulator.latency.efficiency import GENERATION, MEASURED, compute_dtype, efficiency_of, matmul_efficiency
 from support.small_models import ACCELERATOR
 
 

@@ -7,10 +7,10 @@ from msgspec import convert
 from msgspec.structs import replace
 
 from simulator.errors import InputErrors
-from simulator.latency.aicb_links import AicbLinks
-from simulator.latency.forest import Forest
-from simulator.latency.forest_profiles import ROUNDED_OPERATORS
-from simulator.latency.forest_tables import EXTRAPOLATED, MEASURED, ForestTables
+from simulator.latency.aicb.links import AicbLinks
+from simulator.latency.forest.model import Forest
+from simulator.latency.forest.profiles import ROUNDED_OPERATORS
+from simulator.latency.forest.tables import EXTRAPOLATED, MEASURED, ForestTables
 from support.small_models import DENSE, LATENT, MIXTURE, deploy
 
 LAST_TOKENS, LAST_BATCH, LAST_CHUNK = 64, 4, 64

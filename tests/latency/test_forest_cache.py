@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 from simulator.errors import InputErrors
-from simulator.latency import forest_cache
-from simulator.latency.forest import Forest
-from simulator.latency.forest_cache import tables_of
+from simulator.latency.forest.model import cache as forest_cache
+from simulator.latency.forest.cache import tables_of
+from simulator.latency.forest.model import Forest
 from support.forest_profiles import compute_rows, parameters_for, write, write_profiles
 from support.small_models import deploy
 

@@ -4,9 +4,9 @@ import pytest
 from msgspec.structs import replace
 
 from simulator.errors import InputErrors
-from simulator.latency import forest_training
-from simulator.latency.forest_profiles import MAY_BE_ABSENT, Samples, read_samples, subject_of
-from simulator.latency.forest_tables import EXTRAPOLATED, INTERPOLATED, MEASURED, coverage
+from simulator.latency.forest.model import training as forest_training
+from simulator.latency.forest.profiles import MAY_BE_ABSENT, Samples, read_samples, subject_of
+from simulator.latency.forest.tables import EXTRAPOLATED, INTERPOLATED, MEASURED, coverage
 from support.forest_profiles import (
     attention_rows,
     compute_rows,

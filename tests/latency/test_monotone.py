@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.latency.linear import Linear, LinearParameters
-from simulator.latency.roofline import Roofline
+from simulator.latency.roofline.model import Roofline
 from support.small_models import DENSE, LATENT, MIXTURE, RECURRENT, SLIDING, deploy
 
 PROMPTS = st.lists(st.tuples(st.integers(1, 3000), st.integers(0, 3000)), max_size=4)

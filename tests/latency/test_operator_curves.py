@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.latency.operator_curves import (
+from simulator.latency.operators.curves import (
     EXACT,
     EXTRAPOLATED,
     INTERPOLATED,

@@ -8,7 +8,7 @@ from simulator.domain.deployment import Deployment
 from simulator.domain.facts import load_accelerator, load_model
 from simulator.domain.layer_spec import Indexer, LatentAttention
 from simulator.domain.parallelism import Parallelism
-from simulator.latency.operators import Operators
+from simulator.latency.operators.model import Operators
 from support.goldens import GOLDENS
 from support.operator_profiles import GEMM, MLA, mla_rows, write_table, write_tables
 from support.small_models import DENSE, deploy

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simulator.collective.base import CollectiveModel
 from simulator.domain.model_spec import Quantization
 from simulator.errors import InputErrors
-from simulator.latency.collective import CollectiveModel
-from simulator.latency.operators import Operators
+from simulator.latency.operators.model import Operators
 from support.operator_profiles import (
     SITES,
     context_rows,

@@ -4,9 +4,9 @@ import gzip
 import numpy as np
 import pytest
 
+from simulator.core.csv_columns import ProfileCsv
 from simulator.errors import InputErrors
-from simulator.latency.forest import Forest
-from simulator.latency.profile_csv import ProfileCsv
+from simulator.latency.forest.model import Forest
 from support.forest_profiles import attention_rows, compute_rows, parameters_for, write, write_profiles
 from support.small_models import deploy
 

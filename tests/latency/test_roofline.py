@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from simulator.domain.facts import load_accelerator, load_model, load_node, names
-from simulator.latency.roofline import Roofline
+from simulator.latency.roofline.model import Roofline
 from support.goldens import GOLDENS
 from support.small_models import ACCELERATOR, DENSE, LATENT, MIXTURE, NODE, RECURRENT, SLIDING, deploy
 

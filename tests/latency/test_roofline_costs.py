@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from simulator.domain.facts import load_model
 from simulator.domain.hardware_spec import DenseFlops
-from simulator.latency.roofline import Roofline
+from simulator.latency.roofline.model import Roofline
 from support.small_models import ACCELERATOR, DENSE, LATENT, MIXTURE, NODE, RECURRENT, SLIDING, deploy
 
 SHARES = {

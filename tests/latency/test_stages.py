@@ -3,13 +3,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.latency.aicb import Aicb
-from simulator.latency.aicb_tables import Layout, file_name
-from simulator.latency.collective_busbw import Busbw
+from simulator.collective.busbw.model import Busbw
+from simulator.latency.aicb.model import Aicb
+from simulator.latency.aicb.tables import Layout, file_name
 from simulator.latency.linear import Linear, LinearParameters
-from simulator.latency.operators import Operators
+from simulator.latency.operators.model import Operators
 from simulator.latency.python_model import PythonLatencyModel
-from simulator.latency.roofline import Roofline
+from simulator.latency.roofline.model import Roofline
 from support.operator_profiles import write_tables
 from support.small_models import DENSE, NODE, deploy
 

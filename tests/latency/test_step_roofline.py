@@ -9,7 +9,7 @@ import pytest
 
 from simulator.domain.facts import load_accelerator, load_model
 from simulator.errors import InputErrors
-from simulator.latency.step_roofline import StepRoofline
+from simulator.latency.blis.step_roofline import StepRoofline
 from support.small_models import DENSE, MIXTURE, deploy
 
 

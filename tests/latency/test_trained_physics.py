@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from simulator.domain.facts import load_accelerator, load_model
 from simulator.errors import InputErrors
-from simulator.latency.trained_counts import blis_counts, blis_rates, model_counts
-from simulator.latency.trained_physics import TrainedPhysics
+from simulator.latency.blis.trained_counts import blis_counts, blis_rates, model_counts
+from simulator.latency.blis.trained_physics import TrainedPhysics
 from support.small_models import DENSE, LATENT, MIXTURE, deploy
 
 #       prompts, decodes, weights, reduces, layer, sequence, iteration, alternation, prompt KV, decode KV, exchange

@@ -13,7 +13,7 @@ import pytest
 from simulator.domain.deployment import Deployment
 from simulator.domain.facts import load_accelerator, load_model
 from simulator.domain.parallelism import Parallelism
-from simulator.latency.aicb import Aicb
+from simulator.latency.aicb.model import Aicb
 from support.goldens import GOLDENS
 
 FOLDER = GOLDENS / "vidurali"

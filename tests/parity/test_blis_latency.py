@@ -14,10 +14,10 @@ from simulator.domain.hardware_spec import AcceleratorSpec, DenseFlops
 from simulator.domain.layer_spec import Mlp, MultiHeadAttention
 from simulator.domain.model_spec import ModelSpec
 from simulator.domain.parallelism import Parallelism
-from simulator.latency.blackbox import Blackbox
+from simulator.latency.blis.blackbox import Blackbox
+from simulator.latency.blis.step_roofline import StepRoofline
+from simulator.latency.blis.trained_physics import TrainedPhysics
 from simulator.latency.python_model import PythonLatencyModel
-from simulator.latency.step_roofline import StepRoofline
-from simulator.latency.trained_physics import TrainedPhysics
 from support import blis
 
 # Facts of ../shared/goldens/blis/_unit. Under the coefficients of its cases an iteration takes 5000 us + 10 a sequence

@@ -9,22 +9,22 @@ import pytest
 from msgspec import ValidationError, structs
 
 from simulator.errors import InputErrors
-from simulator.routing.llumnix import LlumnixParameters
-from simulator.routing.llumnix_composition import coerce
-from simulator.routing.llumnix_filters import filtered
-from simulator.routing.llumnix_hashes import chunk_keys
-from simulator.routing.llumnix_metrics import orders_before, value_of
-from simulator.routing.llumnix_names import INFER_TYPES
-from simulator.routing.llumnix_pairs import pairs_of
-from simulator.routing.llumnix_planner import MovePlanner
-from simulator.routing.llumnix_predictor import OnlinePredictor
-from simulator.routing.llumnix_prefix import note_holders
-from simulator.routing.llumnix_profiles import ProfileTable
-from simulator.routing.llumnix_rescheduler import LlumnixReschedulerParameters
-from simulator.routing.llumnix_rescheduling import policy_names, policy_specs
-from simulator.routing.llumnix_reserved import reserve_all
-from simulator.routing.llumnix_selectors import selected
-from simulator.routing.rescheduling_base import Rescheduler, selected_requests
+from simulator.routing.llumnix.composition import coerce
+from simulator.routing.llumnix.filters import filtered
+from simulator.routing.llumnix.hashes import chunk_keys
+from simulator.routing.llumnix.metrics import orders_before, value_of
+from simulator.routing.llumnix.names import INFER_TYPES
+from simulator.routing.llumnix.pairs import pairs_of
+from simulator.routing.llumnix.planner import MovePlanner
+from simulator.routing.llumnix.predictor import OnlinePredictor
+from simulator.routing.llumnix.prefix import note_holders
+from simulator.routing.llumnix.profiles import ProfileTable
+from simulator.routing.llumnix.rescheduler import LlumnixReschedulerParameters
+from simulator.routing.llumnix.rescheduling import policy_names, policy_specs
+from simulator.routing.llumnix.reserved import reserve_all
+from simulator.routing.llumnix.router import LlumnixParameters
+from simulator.routing.llumnix.selectors import selected
+from simulator.routing.rescheduling.base import Rescheduler, selected_requests
 from simulator.signals.view import View
 from support.llumnix import (
     NOW_NS,

@@ -15,7 +15,7 @@ import pytest
 from simulator.domain.deployment import Deployment
 from simulator.domain.facts import load_accelerator, load_model
 from simulator.domain.parallelism import Parallelism
-from simulator.latency.operators import Operators
+from simulator.latency.operators.model import Operators
 from support.goldens import GOLDENS
 
 PROFILES = GOLDENS.parent / "data" / "profiles"

@@ -38,9 +38,9 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from simulator.latency import network_collectives as decompose
-from simulator.latency.network_flow import FlowNetwork
-from simulator.latency.network_topology import read_topology
+from simulator.collective.flow import steps as decompose
+from simulator.collective.flow.network import FlowNetwork
+from simulator.collective.flow.topology import read_topology
 from support.goldens import GOLDENS
 
 FOLDER = GOLDENS / "simai"

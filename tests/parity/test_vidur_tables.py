@@ -8,10 +8,10 @@ from msgspec import convert
 
 from simulator.domain.layer_spec import Mlp, MultiHeadAttention
 from simulator.domain.model_spec import ModelSpec
-from simulator.latency.forest import Forest
-from simulator.latency.forest_profiles import files_needed, read_samples, subject_of
-from simulator.latency.forest_tables import ForestTables
-from simulator.latency.forest_training import train
+from simulator.latency.forest.model import Forest
+from simulator.latency.forest.profiles import files_needed, read_samples, subject_of
+from simulator.latency.forest.tables import ForestTables
+from simulator.latency.forest.training import train
 from support.goldens import GOLDENS
 from support.small_models import deploy
 

@@ -191,7 +191,7 @@ def test_watching_changes_nothing(tmp_path, router, front):
 FICKLE = """
 import numpy as np
 
-from simulator.routing.python_scorer import PythonScorer
+from simulator.routing.scoring.python import PythonScorer
 
 
 class Fickle(PythonScorer):

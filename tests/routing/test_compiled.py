@@ -7,7 +7,7 @@ import pytest
 import simulator
 from routing.faces import context_of, router_of, scorer_of, tell, view_of, workload
 from simulator import registry
-from simulator.routing.weighted import Weighted
+from simulator.routing.policies.weighted import Weighted
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 

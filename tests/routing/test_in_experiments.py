@@ -48,7 +48,7 @@ POLICIES = {
 }
 MY_LAB = '''
 from simulator.routing.python_router import PythonRouter
-from simulator.routing.python_scorer import PythonScorer
+from simulator.routing.scoring.python import PythonScorer
 
 
 class MostFree(PythonRouter):

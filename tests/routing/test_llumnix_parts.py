@@ -7,17 +7,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import simulator
-from simulator.routing.llumnix_account import LocalAccount
-from simulator.routing.llumnix_candidates import CANDIDATE, Candidates
-from simulator.routing.llumnix_composition import FilterSpec, SelectorSpec
-from simulator.routing.llumnix_filters import filtered
-from simulator.routing.llumnix_hashes import chunk_keys, xxh64
-from simulator.routing.llumnix_lite import LiteState
-from simulator.routing.llumnix_metrics import orders_before, value_of
-from simulator.routing.llumnix_names import FAILOVER_DOMAINS, INFER_TYPES, METRIC_NAMES
-from simulator.routing.llumnix_predictor import OnlinePredictor
-from simulator.routing.llumnix_profiles import ProfileTable
-from simulator.routing.llumnix_selectors import selected
+from simulator.routing.llumnix.account import LocalAccount
+from simulator.routing.llumnix.candidates import CANDIDATE, Candidates
+from simulator.routing.llumnix.composition import FilterSpec, SelectorSpec
+from simulator.routing.llumnix.filters import filtered
+from simulator.routing.llumnix.hashes import chunk_keys, xxh64
+from simulator.routing.llumnix.lite import LiteState
+from simulator.routing.llumnix.metrics import orders_before, value_of
+from simulator.routing.llumnix.names import FAILOVER_DOMAINS, INFER_TYPES, METRIC_NAMES
+from simulator.routing.llumnix.predictor import OnlinePredictor
+from simulator.routing.llumnix.profiles import ProfileTable
+from simulator.routing.llumnix.selectors import selected
 
 ROWS, REPLICAS = 6, 3
 
@@ -224,7 +224,7 @@ def test_keys_of_a_shared_beginning_are_shared():
 
 
 def test_the_record_has_the_fields_of_the_struct():
-    text = (Path(simulator.__file__).parent / "routing/llumnix_candidates.pxd").read_text()
+    text = (Path(simulator.__file__).parent / "routing/llumnix/candidates.pxd").read_text()
     body = text[text.index("cdef struct Candidate:"):text.index("cdef enum:")]
 
     fields = re.findall(r"^    int(\d+)_t (\w+)", body, re.MULTILINE)

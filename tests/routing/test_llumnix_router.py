@@ -8,7 +8,7 @@ import pytest
 import simulator
 from routing.faces import context_of, send, tell, view_of, workload
 from simulator.errors import InputErrors
-from simulator.routing.llumnix import Llumnix, LlumnixParameters
+from simulator.routing.llumnix.router import Llumnix, LlumnixParameters
 
 MS, S = 10**6, 10**9
 REQUESTS = workload([600] * 40)

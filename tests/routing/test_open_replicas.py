@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from routing.faces import tell, view_of
-from simulator.routing.open_replicas import OpenReplicas
+from simulator.routing.parts.open_replicas import OpenReplicas
 
 
 @given(st.lists(st.lists(st.booleans(), min_size=5, max_size=5), max_size=10))

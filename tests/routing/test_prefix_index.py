@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from routing.faces import context_of, view_of, workload
-from simulator.routing.prefix_index import PrefixIndex
+from simulator.routing.parts.prefix_index import PrefixIndex
 
 BLOCK = 4
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from routing.faces import router_of, send, tell, view_of, workload
-from simulator.routing.sliding_sums import SlidingSums
+from simulator.core.sliding_sums import SlidingSums
 
 SECOND = 10**9
 SYSTEM = workload([[("sys", 160), ("", 40)] for _ in range(20)] + [400] * 20)       # 10 of 12 blocks shared; 25 own

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from routing.faces import context_of, send, tell, view_of, workload
+from simulator.routing.policies.weighted import Weighted
 from simulator.routing.python_router import PythonRouter
-from simulator.routing.python_scorer import PythonScorer
-from simulator.routing.weighted import Weighted
+from simulator.routing.scoring.python import PythonScorer
 
 
 def documented(base):

@@ -1,6 +1,6 @@
 """The rescheduler that evens out KV blocks."""
 from simulator.routing.base import RoutingContext
-from simulator.routing.rebalance import Rebalance, RebalanceParameters
+from simulator.routing.rescheduling.rebalance import Rebalance, RebalanceParameters
 from simulator.signals.view import View
 from support.workloads import plain_workload
 

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.routing.tied_counts import TiedCounts
+from simulator.core.tied_counts import TiedCounts
 
 COUNTS = st.none() | st.integers(0, 5) | st.integers(60, 300)
 

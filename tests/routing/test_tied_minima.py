@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.routing.tied_minima import TiedMinima
+from simulator.core.tied_minima import TiedMinima
 
 KEYS = st.sampled_from([0.0, 1.0, 2.5, 7.0, math.inf])
 

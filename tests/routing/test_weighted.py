@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from routing.faces import context_of, router_of, send, tell, view_of, workload
-from simulator.routing.python_scorer import PythonScorer
-from simulator.routing.weighted import Weighted
+from simulator.routing.policies.weighted import Weighted
+from simulator.routing.scoring.python import PythonScorer
 
 
 def test_the_sum_weighs_each_score_by_its_share():

@@ -7,7 +7,7 @@ from simulator.domain.deployment import Deployment
 from simulator.domain.facts import load_accelerator, load_model
 from simulator.domain.parallelism import Parallelism
 from simulator.errors import InputErrors
-from simulator.latency.aicb import Aicb
+from simulator.latency.aicb.model import Aicb
 from simulator.study import profile_layers
 
 SMALL = ["--batch-sizes", "1,4", "--lengths", "128,16,1024"]

@@ -8,8 +8,8 @@ from simulator.domain.deployment import Deployment
 from simulator.domain.facts import load_accelerator, load_model, load_node
 from simulator.domain.parallelism import Parallelism
 from simulator.errors import InputErrors
-from simulator.latency.forest import Forest
-from simulator.latency.roofline import Roofline
+from simulator.latency.forest.model import Forest
+from simulator.latency.roofline.model import Roofline
 from simulator.study import profile_operators
 from support.forest_profiles import parameters_for
 
@@ -139,7 +139,7 @@ def test_profiles_that_are_there_stay_unless_they_are_to_be_replaced(tmp_path):
     assert (folder / "send_recv.csv").read_text() == "mine"
     run(folder, *LLAMA, "--overwrite")
 
-    assert sorted(path.name for path in folder.iterdir()) == ["attention.csv", "mlp.csv"]
+    assert sorted(path.name for path in folder.iterdir()) == ["all_reduce.csv", "attention.csv", "mlp.csv"]
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 

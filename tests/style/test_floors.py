@@ -1,9 +1,11 @@
 """Imports only point down, and policies cannot see the future."""
+from graphlib import TopologicalSorter
+
 import pytest
 
 from style.sources import CODE, ROOT, files, imports, name
 
-COMPILED_FLOORS = [{"core"}, {"domain"}, {"kv", "latency", "signals"},
+COMPILED_FLOORS = [{"core"}, {"domain"}, {"kv", "collective", "signals"}, {"latency"},
                    {"scheduling", "routing", "admission", "scaling"}, {"engine"}]
 PYTHON_FLOORS = [{"config", "workload"}, {"results"}, {"study"}]
 SEEN_BY_ALL = {"errors"}                                    # top-level modules that import nothing of the project
@@ -60,6 +62,19 @@ def test_imports_only_point_down():
              for importer, imported, link in house_imports()
              if importer in allowed and imported not in allowed[importer]]
     assert not wrong, "\n".join(wrong)
+
+
+def test_folders_do_not_import_each_other():
+    modules = {".".join(path.relative_to(ROOT).with_suffix("").parts) for path in files(*CODE, under="simulator")}
+    imported = {}
+    for _, _, link in house_imports():
+        folder, target = ".".join(link.path.parent.relative_to(ROOT).parts), f"{link.module}.{link.item}"
+        target = (target if target in modules else link.module).rpartition(".")[0]
+        if folder != target and "simulator" not in (folder, target):       # the face sees all, all see its errors
+            imported.setdefault(folder, set()).add(target)
+
+    assert imported["simulator.engine.fleet.fleet"] >= {"simulator.engine.replica.replica"}
+    TopologicalSorter(imported).prepare()       # raises CycleError, with the cycle
 
 
 def test_the_engine_sees_policies_only_through_their_base():

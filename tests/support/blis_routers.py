@@ -1,9 +1,9 @@
 """BLIS's routers that draw among equals: our scores, and the numbers that BLIS draws."""
 import numpy as np
 
-from simulator.routing.least_loaded import LeastLoaded, LeastLoadedParameters
+from simulator.routing.policies.least_loaded import LeastLoaded, LeastLoadedParameters
+from simulator.routing.policies.weighted import Weighted
 from simulator.routing.python_router import PythonRouter
-from simulator.routing.weighted import Weighted
 from support.blis_random import GoRandom, seed_of
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 from simulator import debug
 from simulator.engine.plan import ClusterPlan, Front, Pool
 from simulator.latency.linear import Linear
-from simulator.routing.round_robin import RoundRobin, RoundRobinParameters
+from simulator.routing.policies.round_robin import RoundRobin, RoundRobinParameters
 from simulator.scheduling.vllm import Vllm
 
 

@@ -1,8 +1,8 @@
 """Profiles in Vidur's format, small enough to work out by hand: DENSE of small_models, on one or more accelerators."""
 from msgspec import convert
 
-from simulator.latency.forest import Forest
-from simulator.latency.forest_profiles import ROUNDED_OPERATORS
+from simulator.latency.forest.model import Forest
+from simulator.latency.forest.profiles import ROUNDED_OPERATORS
 
 SUBJECT = {"n_head": 4, "n_kv_head": 2, "n_embd": 64, "n_expanded_embd": 128, "use_gated_mlp": True, "vocab_size": 1024}
 ATTENTION_SUBJECT = {"n_embd": 64, "n_q_head": 4, "n_kv_head": 2, "block_size": 16}

@@ -6,15 +6,15 @@ from msgspec.structs import fields, replace
 
 from simulator.core.draws import Draws
 from simulator.core.random_streams import RandomStreams
-from simulator.routing.llumnix import LlumnixParameters
-from simulator.routing.llumnix_account import LocalAccount
-from simulator.routing.llumnix_candidates import Candidates
-from simulator.routing.llumnix_composition import FilterSpec, SelectorSpec, coerce, compose
-from simulator.routing.llumnix_dispatcher import Dispatcher
-from simulator.routing.llumnix_names import INFER_TYPES, METRIC_NAMES, metric_code
-from simulator.routing.llumnix_predictor import OnlinePredictor
-from simulator.routing.llumnix_profiles import ProfileTable
-from simulator.routing.llumnix_rescheduler import LlumnixReschedulerParameters
+from simulator.routing.llumnix.account import LocalAccount
+from simulator.routing.llumnix.candidates import Candidates
+from simulator.routing.llumnix.composition import FilterSpec, SelectorSpec, coerce, compose
+from simulator.routing.llumnix.dispatcher import Dispatcher
+from simulator.routing.llumnix.names import INFER_TYPES, METRIC_NAMES, metric_code
+from simulator.routing.llumnix.predictor import OnlinePredictor
+from simulator.routing.llumnix.profiles import ProfileTable
+from simulator.routing.llumnix.rescheduler import LlumnixReschedulerParameters
+from simulator.routing.llumnix.router import LlumnixParameters
 from support.goldens import GOLDENS
 
 NOW_NS = 2 * 10**18         # later than any age in the cases

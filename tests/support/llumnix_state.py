@@ -1,7 +1,7 @@
 """Recorded histories of what Llumnix keeps count of: the in-flight account and lite mode."""
-from simulator.routing.llumnix_account import LocalAccount
-from simulator.routing.llumnix_candidates import Candidates
-from simulator.routing.llumnix_lite import LiteState
+from simulator.routing.llumnix.account import LocalAccount
+from simulator.routing.llumnix.candidates import Candidates
+from simulator.routing.llumnix.lite import LiteState
 from support.llumnix import ACCOUNT_FIELDS, indexed
 
 

@@ -7,10 +7,10 @@ import numpy as np
 
 from simulator.domain import records
 from simulator.engine.build import build
-from simulator.engine.migration import Migration
-from simulator.engine.move_plan import MovePlan, Port
+from simulator.engine.operations.migration import Migration
+from simulator.engine.operations.move_plan import MovePlan, Port
+from simulator.engine.output.recorder import Recorder
 from simulator.engine.plan import Hooks
-from simulator.engine.recorder import Recorder
 from simulator.latency.linear import Linear, LinearParameters
 from simulator.scheduling.vllm import VllmParameters
 from support.engine import plan_of

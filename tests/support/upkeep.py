@@ -7,9 +7,9 @@ from typing import Any
 from simulator.domain import records
 from simulator.domain.failures import Health
 from simulator.engine.build import build
+from simulator.engine.operations.upkeep import Upkeep
+from simulator.engine.output.recorder import Recorder
 from simulator.engine.plan import Hooks
-from simulator.engine.recorder import Recorder
-from simulator.engine.upkeep import Upkeep
 from simulator.latency.linear import Linear
 from support.engine import plan_of
 

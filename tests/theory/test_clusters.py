@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from simulator.admission.gateway_queue import GatewayQueue
-from simulator.admission.saturation_concurrency import Concurrency, ConcurrencyParameters
+from simulator.admission.saturation.concurrency import Concurrency, ConcurrencyParameters
 from simulator.domain.gateway import GatewayQueueParameters, Saturation
 from simulator.engine.plan import Front
 from simulator.latency.linear import Linear, LinearParameters
-from simulator.routing.least_loaded import LeastLoaded, LeastLoadedParameters
-from simulator.routing.power_of_two import PowerOfTwo, PowerOfTwoParameters
-from simulator.routing.random import Random, RandomParameters
-from simulator.routing.round_robin import RoundRobin, RoundRobinParameters
+from simulator.routing.policies.least_loaded import LeastLoaded, LeastLoadedParameters
+from simulator.routing.policies.power_of_two import PowerOfTwo, PowerOfTwoParameters
+from simulator.routing.policies.random import Random, RandomParameters
+from simulator.routing.policies.round_robin import RoundRobin, RoundRobinParameters
 from simulator.scheduling.vllm import VllmParameters
 from support.engine import record
 from support.workloads import plain_workload

@@ -13,7 +13,7 @@ from typing import Annotated
 import msgspec
 
 from simulator.routing.base cimport Router
-from simulator.routing.scorer cimport Scorer
+from simulator.routing.scoring.base cimport Scorer
 
 
 class FirstWithRoomParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -1,0 +1,38 @@
+"""`utilisation`: long queues and full KV caches, averaged over replicas."""
+cimport cython
+from libc.stdint cimport int64_t
+from typing import Annotated
+
+from simulator.admission.saturation.base cimport SaturationDetector, mean_utilisation
+
+import msgspec
+from msgspec import Meta
+
+
+class UtilisationParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Saturation = mean of max(waiting / its threshold, KV usage / its threshold).
+
+    The mean is over replicas. Source: llm-d's inference gateway, utilization detector, as BLIS (inference-sim) has it;
+    with its defaults.
+    """
+
+    queue_depth_threshold: Annotated[float, Meta(gt=0, le=1e9, description="waiting requests of a full replica")] = 5.0
+    kv_usage_threshold: Annotated[float, Meta(gt=0, le=1, description=(
+        "share of KV blocks in use of a full replica"))] = 0.8
+
+
+@cython.final
+cdef class Utilisation(SaturationDetector):
+    """Long queues and full KV caches, as the replicas report them."""
+
+    Parameters = UtilisationParameters
+
+    cdef double _waiting, _kv_usage
+
+    def __init__(self, parameters, context):
+        self._waiting, self._kv_usage = parameters.queue_depth_threshold, parameters.kv_usage_threshold
+        self.reads_state = self.view.wants_counts = self.view.wants_levels = True
+
+    cdef double saturation(self, int64_t now_ns) except -1.0 nogil:
+        self.view.look(now_ns)
+        return mean_utilisation(self.view, self._waiting, self._kv_usage)

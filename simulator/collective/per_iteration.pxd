@@ -1,0 +1,33 @@
+"""The collectives of an iteration, priced together by the number of its tokens."""
+from libc.stdint cimport int64_t
+
+from simulator.collective.base cimport CollectiveGroup, CollectiveKind, CollectiveModel
+
+
+cdef enum:
+    MAX_EXCHANGES = 8
+
+
+cdef struct PricedExchange:     # see exchanges.Exchange
+    CollectiveGroup group
+    CollectiveKind kind
+    double count
+    double token_bytes
+
+
+cdef class IterationCollectives:
+    cdef CollectiveModel _model
+    cdef PricedExchange _exchanges[MAX_EXCHANGES]
+    cdef int _num_exchanges
+    cdef int64_t _tokens        # of the last iteration; steady decode repeats it
+    cdef double _ns             # of these
+
+    # Nanoseconds of all collectives of an iteration of so many tokens, one after another. A pure function.
+    cdef inline double ns(self, int64_t tokens) noexcept nogil:
+        return self._ns if tokens == self._tokens else self._price(tokens)
+
+    # Of these, one hand-over to the next pipeline stage; 0 with one stage.
+    cdef double handover_ns(self, int64_t tokens) noexcept nogil
+
+    cdef double _price(self, int64_t tokens) noexcept nogil
+    cdef double _exchange_ns(self, int i, int64_t tokens) noexcept nogil

@@ -1,0 +1,89 @@
+"""The replicas of a cluster on one clock, and the events that concern them."""
+from libc.stdint cimport int8_t, int32_t, int64_t
+cimport cython
+
+from simulator.core.event_queue cimport EventQueue
+from simulator.core.finish_heap cimport Finish
+from simulator.core.wake_heap cimport WakeHeap
+from simulator.domain.journey cimport Journey
+from simulator.domain.request cimport Demand, Request
+from simulator.engine.fleet.lookahead cimport Deferral
+from simulator.engine.replica.delivery cimport Delivery
+from simulator.engine.replica.departures cimport Departures
+from simulator.engine.output.recorder cimport Recorder
+from simulator.engine.replica.replica cimport Replica
+from simulator.scheduling.base cimport Sequence
+
+
+cdef enum:
+    TICK = -2                   # replica of an event that repeats: it counts only while there is work
+
+
+cdef struct Seat:               # where the cluster finds a replica; 64 bytes
+    void* replica               # the Replica, borrowed: to be called without the GIL
+    void* view                  # the LiveView that shows it, borrowed
+    int32_t index               # its number there
+    int32_t entrance            # index of the entrance in front of it
+    double queue_base_ns        # from dispatch to waiting queue: [latency.host] queue_base_us
+    double queue_token_ns       # the same, per prompt token
+    int64_t resolution_ns       # of its latency model; the delay is truncated to whole multiples, 0: rounded
+    const Sequence* due         # of the member that will be complete first, when the replica was last up to date
+    const Finish* finish        # the heap it is on top of
+
+
+@cython.final
+cdef class Fleet:
+    cdef readonly list replicas
+    cdef readonly int32_t num_replicas
+    cdef Seat* seats                    # [replica]
+    cdef readonly Recorder recorder
+    cdef readonly Departures departures
+    cdef readonly EventQueue events
+    cdef WakeHeap wakes                 # when each replica must act, or may let a request go; kept only if coupled
+    cdef bint coupled                   # departures are told at once, since somebody looks at replicas or acts on them
+    cdef Deferral* deferrals            # [replica] coupled, and they act only when a request may leave; NULL: they are
+                                        # kept up to date with every event
+    cdef Request* requests              # borrowed from the workload, like demands
+    cdef const Demand* demands
+    cdef Journey* journeys              # [row]; NULL: the way to the replicas is too short to tell
+    cdef Delivery gate                  # through it requests leave that are in no replica
+    cdef int64_t next_arrival_ns        # of the next request to come; NEVER_NS: no more
+    cdef int64_t num_ticks              # events in the queue that repeat for ever, and count only while there is work
+    cdef bint has_deadlines             # some request has one
+    cdef public object mover            # Migration, for whoever wants to empty a replica; None: nobody moves requests
+    cdef object _owners                 # what these pointers borrow from, and whom the seats point to
+
+    # Nothing else happens at this instant, so that a step without delay may follow at once.
+    cdef inline bint is_alone(self, int64_t now_ns) noexcept nogil:
+        return self.next_arrival_ns > now_ns and self.events.next_time() > now_ns
+
+    # Nothing will ever happen again but ticks.
+    cdef bint is_quiet(self) noexcept nogil
+
+    # An event that repeats: it is dropped where the fleet is quiet.
+    cdef int push_tick(self, int64_t time_ns, int kind, int64_t payload) except -1 nogil
+
+    # A request goes to a replica: it reaches its waiting queue now or after the host's delay.
+    cdef int send(self, int32_t row, int32_t index, int64_t now_ns) except -1 nogil
+    cdef int enqueue(self, int32_t row, int64_t now_ns) except -1 nogil
+
+    cdef int _order(self, int32_t index, int order, int64_t now_ns) noexcept nogil
+
+    # A request that is in no replica leaves for good, with this RequestStatus and Cause.
+    cdef int refuse(self, int32_t row, int8_t status, int8_t cause, int64_t now_ns) except -1 nogil
+
+    # A request leaves its replica for good before it is complete, with this RequestStatus.
+    cdef int withdraw(self, int32_t row, int8_t status, int64_t now_ns) except -1 nogil
+
+    # A replica was changed from outside: note when it acts next, and that its state is another.
+    cdef void touched(self, int32_t index) noexcept nogil
+
+    # A replica acts now, and another soon: ask for what they will touch first.
+    cdef void _warm(self, int32_t index, int32_t next_index) noexcept nogil
+
+    # Let the replicas act that do before `until_ns`, in order of time, until one lets requests go: the instant at which
+    # it did, or `until_ns`.
+    cdef int64_t catch_up(self, int64_t until_ns, int64_t most_steps) except -1 nogil
+
+    # Let each replica act as far as `until_ns`, whatever it lets go.
+    cdef int advance_all(self, int64_t until_ns) except -1 nogil

@@ -1,0 +1,227 @@
+"""The replicas of a cluster on one clock, and the events that concern them."""
+from libc.stdint cimport int8_t, int32_t, int64_t
+from libc.stdlib cimport calloc, free
+cimport cython
+
+from simulator.core.arithmetic cimport round_half_up
+from simulator.core.clock cimport NEVER_NS
+from simulator.core.event_queue cimport EventQueue
+from simulator.core.memory cimport prefetch, prefetch_lines
+from simulator.core.wake_heap cimport WakeHeap
+from simulator.domain.journey cimport Journey
+from simulator.domain.request cimport COMPLETED, WAITING, Demand, Request
+from simulator.engine.fleet.lookahead cimport (
+    AHEAD, BEHIND, STARTED, Deferral, bring, can_lag, next_departure_ns, post, prepare, take_in)
+from simulator.engine.fleet.events cimport ENQUEUE
+from simulator.engine.fleet.live_view cimport LiveView
+from simulator.engine.replica.replica cimport Replica
+
+
+cdef enum:
+    MANY = 128                  # replicas: their states do not all stay in the nearer caches
+    FINISH_LINES = 6            # cache lines that hold the first levels of a finish heap
+
+
+cdef inline int32_t due_row(Replica replica) noexcept nogil:
+    """Return the request that is complete first of those that decode; 0 if none does."""
+    return replica.scheduler._sequences[replica._finish.top_slot()].row if replica._finish.size > 0 else 0
+
+
+cdef inline int bring_up(Fleet fleet, int32_t index, int64_t until_ns, int64_t horizon_ns) except -1 nogil:
+    """Let a replica take in what was sent to it, and do what is due before `until_ns`."""
+    if fleet.deferrals != NULL:
+        return bring(&fleet.deferrals[index], <Replica>fleet.seats[index].replica, until_ns, horizon_ns)
+    return (<Replica>fleet.seats[index].replica).advance(until_ns, horizon_ns)
+
+
+cdef inline void note_state(Fleet fleet, int32_t index, Replica replica) noexcept nogil:
+    """Note when a replica acts next, and that it is not as it was."""
+    cdef Seat* seat = &fleet.seats[index]
+    seat.finish = replica._finish._heap
+    seat.due = replica.scheduler._sequences + (replica._finish.top_slot() if replica._finish.size > 0 else 0)
+    if fleet.deferrals != NULL:
+        fleet.wakes.set(index, next_departure_ns(&fleet.deferrals[index], replica, replica.scheduler))
+    else:
+        fleet.wakes.set(index, replica.wake_ns)
+        (<LiveView>seat.view).note(seat.index)
+
+
+@cython.final
+cdef class Fleet:
+    """Replicas side by side.
+
+    replicas : list of Replica, in order of their index.
+    hosts : HostParameters of each.
+    workload : its `requests` are written to.
+    shared : build.Shared, what all parts of the cluster share.
+    """
+
+    def __init__(self, replicas, hosts, workload, shared):
+        cdef Request[::1] requests = workload.requests
+        cdef const Demand[::1] demands = workload.demands
+        cdef Journey[::1] journeys
+        cdef Replica replica
+        cdef Seat* seat
+        self.replicas = list(replicas)
+        self.num_replicas = len(self.replicas)
+        self._owners = (workload, shared)
+        self.seats = <Seat*>calloc(self.num_replicas, sizeof(Seat))
+        if self.seats == NULL:
+            raise MemoryError()
+        for replica, host in zip(self.replicas, hosts, strict=True):
+            seat = &self.seats[replica.index]
+            seat.replica = <void*>replica
+            seat.queue_base_ns = host.queue_base_us * 1e3
+            seat.queue_token_ns = host.queue_per_prompt_token_us * 1e3
+            seat.resolution_ns = replica._latency._resolution_ns
+        self.recorder = shared.recorder
+        self.departures = shared.departures
+        self.gate = shared.gate
+        self.events = EventQueue()
+        self.wakes = WakeHeap(self.num_replicas)
+        self.next_arrival_ns = NEVER_NS
+        if len(requests):
+            self.requests, self.demands = &requests[0], &demands[0]
+            self.has_deadlines = bool((workload.demands["deadline_ns"] >= 0).any())
+        if shared.journeys is not None and len(requests):
+            journeys = shared.journeys
+            self.journeys = &journeys[0]
+
+    def __dealloc__(self):
+        free(self.seats)
+        free(self.deferrals)
+
+    @property
+    def defers(self):
+        """Replicas act only when a request may leave them."""
+        return self.deferrals != NULL
+
+    def couple(self, counts_alone=False):
+        """Tell from now on who leaves a replica, for somebody looks at them or acts on them.
+
+        counts_alone : nobody looks at more than what is in flight. Else all are kept up to date with every event.
+        """
+        cdef Replica replica
+        self.coupled = True
+        self.departures.keep()
+        for replica in self.replicas:
+            counts_alone = counts_alone and can_lag(replica)
+        if counts_alone:
+            self.deferrals = <Deferral*>calloc(self.num_replicas, sizeof(Deferral))
+            if self.deferrals == NULL:
+                raise MemoryError()
+            for replica in self.replicas:
+                prepare(&self.deferrals[replica.index], replica)
+
+    def seat(self, LiveView view, int32_t entrance):
+        """Give the replicas that a view shows their places in it."""
+        cdef int32_t i, index
+        self._owners = (*self._owners, view)
+        for i in range(view.num_replicas):
+            index = view.accounts[i].replica
+            self.seats[index].view = <void*>view
+            self.seats[index].index = i
+            self.seats[index].entrance = entrance
+
+    cdef bint is_quiet(self) noexcept nogil:
+        return (self.next_arrival_ns == NEVER_NS and self.events.size == self.num_ticks
+                and self.wakes.top_time() == NEVER_NS)
+
+    cdef int push_tick(self, int64_t time_ns, int kind, int64_t payload) except -1 nogil:
+        self.events.push(time_ns, kind, kind, TICK, payload)
+        self.num_ticks += 1
+        return 0
+
+    cdef int send(self, int32_t row, int32_t index, int64_t now_ns) except -1 nogil:
+        cdef const Seat* seat = &self.seats[index]
+        cdef double exact_ns = seat.queue_base_ns + seat.queue_token_ns * self.requests[row].prompt_tokens
+        cdef int64_t delay_ns = round_half_up(exact_ns)
+        if seat.resolution_ns > 0:
+            delay_ns = <int64_t>(exact_ns / seat.resolution_ns) * seat.resolution_ns
+        self.requests[row].replica = index
+        self.requests[row].status = WAITING
+        if delay_ns > 0:
+            return self.events.push(now_ns + delay_ns, ENQUEUE, ENQUEUE, index, row)
+        return self.enqueue(row, now_ns)
+
+    cdef int enqueue(self, int32_t row, int64_t now_ns) except -1 nogil:
+        cdef int32_t index = self.requests[row].replica
+        cdef int order = BEHIND if self.departures.acted_until_ns(index, now_ns) > now_ns else AHEAD
+        cdef int64_t departs_ns
+        if self.requests[row].status >= COMPLETED:          # it left on the way to the queue
+            return 0
+        if self.deferrals != NULL:
+            departs_ns = self.wakes.get(index)
+            order = self._order(index, order, now_ns)
+            if post(&self.deferrals[index], row, self.requests[row].prompt_tokens, now_ns, order, &departs_ns):
+                self.requests[row].enqueued_ns = now_ns
+                if departs_ns < self.wakes.get(index):
+                    self.wakes.set(index, departs_ns)
+                return 0
+            bring(&self.deferrals[index], <Replica>self.seats[index].replica, now_ns, now_ns)
+        take_in(<Replica>self.seats[index].replica, row, now_ns, order)
+        self.touched(index)
+        return 0
+
+    cdef inline int _order(self, int32_t index, int order, int64_t now_ns) noexcept nogil:
+        """Say what a lagging replica has done, or will have done, when a request comes at this instant."""
+        cdef Deferral* deferral = &self.deferrals[index]
+        if deferral.last_ns == now_ns and self.departures.turn_ns == now_ns and self.departures.had_turn(
+                index, deferral.last_turn):
+            order = STARTED
+        deferral.last_ns = now_ns
+        deferral.last_turn = self.departures.turns.size if self.departures.turn_ns == now_ns else 0
+        return order
+
+    cdef int refuse(self, int32_t row, int8_t status, int8_t cause, int64_t now_ns) except -1 nogil:
+        self.gate.leave(row, status, -1)
+        if self.journeys != NULL:
+            self.journeys[row].cause = cause
+        return 0
+
+    cdef int withdraw(self, int32_t row, int8_t status, int64_t now_ns) except -1 nogil:
+        cdef int32_t index = self.requests[row].replica
+        bring_up(self, index, now_ns + 1, now_ns + 1)
+        (<Replica>self.seats[index].replica).withdraw(row, status, now_ns)
+        self.touched(index)
+        return 0
+
+    cdef void touched(self, int32_t index) noexcept nogil:
+        if self.coupled:
+            note_state(self, index, <Replica>self.seats[index].replica)
+
+    cdef void _warm(self, int32_t index, int32_t next_index) noexcept nogil:
+        cdef const Seat* seat = &self.seats[next_index]
+        cdef const Deferral* deferral
+        cdef int32_t i
+        prefetch(seat.due)
+        prefetch_lines(seat.finish, FINISH_LINES)
+        if self.deferrals != NULL:
+            deferral = &self.deferrals[next_index]
+            for i in range(deferral.num_posted):
+                prefetch(&self.requests[deferral.posted[i].row])
+        prefetch(&self.requests[due_row(<Replica>self.seats[index].replica)])
+
+    cdef int64_t catch_up(self, int64_t until_ns, int64_t most_steps) except -1 nogil:
+        cdef int32_t index
+        cdef int64_t now_ns = self.wakes.top_time()
+        while now_ns < until_ns and not self.departures.any() and most_steps > 0:
+            index = self.wakes.top_index()
+            if self.num_replicas >= MANY:
+                self._warm(index, self.wakes.second_index())
+            bring_up(self, index, now_ns + 1, NEVER_NS)        # runs may be long: arrivals cut them
+            self.departures.note_turn(index, now_ns)
+            note_state(self, index, <Replica>self.seats[index].replica)
+            prefetch(self.seats[self.wakes.top_index()].due)
+            if self.departures.any():
+                return now_ns
+            now_ns = self.wakes.top_time()
+            most_steps -= 1
+        return min(now_ns, until_ns)
+
+    cdef int advance_all(self, int64_t until_ns) except -1 nogil:
+        cdef int32_t index
+        for index in range(self.num_replicas):
+            bring_up(self, index, until_ns, until_ns)
+            self.touched(index)
+        return 0

@@ -1,0 +1,65 @@
+"""The way of a request to the replicas of its model: admission, gateway queue, router."""
+from libc.stdint cimport int8_t, int32_t, int64_t
+cimport cython
+
+from simulator.admission.base cimport Admission
+from simulator.admission.gateway_queue cimport GatewayQueue
+from simulator.engine.fleet.fleet cimport Fleet
+from simulator.engine.fleet.live_view cimport LiveView
+from simulator.engine.gateway.tracer_base cimport Tracer
+from simulator.routing.base cimport Router
+
+
+@cython.final
+cdef class Entrance:
+    cdef readonly int32_t index
+    cdef readonly Admission admission   # None: all are let in
+    cdef readonly GatewayQueue queue    # None: requests are routed as soon as they are let in
+    cdef readonly Router router
+    cdef readonly LiveView view
+    cdef readonly bint is_blind         # nothing here looks at replicas or takes time: arrivals may be routed ahead
+    cdef bint _is_direct                # there is nothing but the router, which takes no time
+    cdef Fleet _fleet
+    cdef Tracer _tracer                 # None: nobody wants to know why
+    cdef int64_t _admission_ns          # the admission policy takes that long to decide
+    cdef int64_t _routing_ns            # so does the router
+    cdef int64_t _retry_ns              # after which a request that no replica could take is routed again
+    cdef int64_t _patience_ns           # how long after its admission it may be; 0: it is refused at once
+    cdef int64_t _owed                  # attempts to pass on a request, for those that left
+    cdef bint _ticks                    # a tick of the gateway queue is under way
+
+    # A request comes. Its further way may lead through events of the fleet.
+    cdef int arrive(self, int32_t row, int64_t now_ns) except -1 nogil
+
+    # Where `is_blind`: the replica for a request, numbered as in the cluster; -1: not let in, or none can take it.
+    cdef int32_t place(self, int32_t row, int64_t now_ns) except -2 nogil
+
+    # What the events of a request mean.
+    cdef int admit(self, int32_t row, int64_t now_ns) except -1 nogil
+    cdef int route(self, int32_t row, int64_t now_ns) except -1 nogil
+    cdef int recall(self, int32_t row, int64_t now_ns) except -1 nogil
+    cdef int expire(self, int64_t now_ns) except -1 nogil
+    cdef int give_up(self, int32_t row, int64_t now_ns) except -1 nogil     # its client, before it reached a replica
+    cdef int tick(self, int64_t now_ns) except -1 nogil
+
+    # A request that was let in earlier is to be sent somewhere again.
+    cdef int return_to_gateway(self, int32_t row, int64_t now_ns) except -1 nogil
+
+    # A request has left a replica for good, or is taken off it to go elsewhere: the account no longer has it.
+    cdef int left(self, int32_t row, int64_t now_ns) except -1 nogil
+
+    # It goes from its replica to another, numbered as in the cluster, with what it has generated.
+    cdef int moved(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil
+
+    # It has left the cluster, from a replica; when all that left at this instant are known, `settle` lets others pass.
+    cdef int gone(self, int32_t row, int64_t now_ns) except -1 nogil
+    cdef int settle(self, int64_t now_ns) except -1 nogil
+
+    # A replica may be routed to from now on, or no more.
+    cdef int open(self, int32_t replica, int64_t now_ns) except -1 nogil
+    cdef int close(self, int32_t replica, int64_t now_ns) except -1 nogil
+
+    cdef int _pass_on(self, int32_t row, int64_t now_ns) except -1 nogil
+    cdef int _offer(self, int32_t row, int64_t now_ns) except -1 nogil
+    cdef int _attempt(self, int64_t now_ns) except -1 nogil
+    cdef int _keep_ticking(self, int64_t now_ns) except -1 nogil

@@ -1,0 +1,233 @@
+"""The way of a request to the replicas of its model: admission, gateway queue, router.
+
+Where a step takes no time and nothing else happens at its instant, it follows at once; otherwise through an event, so
+that at one instant all arrivals come before all admissions, and these before all routings.
+"""
+from libc.stdint cimport int8_t, int32_t, int64_t
+cimport cython
+
+from simulator.admission.gateway_queue cimport REFUSED
+from simulator.domain.journey cimport (
+    NO_CAUSE, ADMISSION as CAUSE_ADMISSION, EXPIRED as CAUSE_EXPIRED, NO_REPLICA as CAUSE_NO_REPLICA,
+    QUEUE_FULL as CAUSE_QUEUE_FULL, RECALLED as CAUSE_RECALLED, SHED as CAUSE_SHED)
+from simulator.domain.replica_state cimport ReplicaAccount
+from simulator.domain.request cimport COMPLETED, REJECTED, TIMED_OUT, WAITING
+from simulator.engine.fleet.events cimport ADMIT, DISPATCH, EXPIRE, RECALL, ROUTE
+from simulator.engine.fleet.fleet cimport Fleet
+from simulator.engine.fleet.live_view cimport LiveView
+
+
+cdef inline int send(Entrance entrance, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil:
+    """Dispatch a request, and note it."""
+    cdef ReplicaAccount* account = &entrance.view.accounts[replica]
+    account.in_flight += 1
+    account.in_flight_tokens += entrance._fleet.requests[row].prompt_tokens
+    account.dispatched += 1
+    entrance.view.mark_in_flight(replica)
+    if entrance._fleet.journeys != NULL:
+        entrance._fleet.journeys[row].dispatched_ns = now_ns
+    entrance.router.sent(row, replica, now_ns)
+    if entrance.admission is not None:
+        entrance.admission.sent(row, now_ns)
+    if entrance.queue is not None:
+        entrance.queue.sent(row, now_ns)
+    return entrance._fleet.send(row, account.replica, now_ns)
+
+
+@cython.final
+cdef class Entrance:
+    """One entrance.
+
+    index : its number in the cluster.
+    fleet : the replicas and their events.
+    view, admission, queue, router, tracer : see entrance.pxd.
+    times_ns : that the admission policy and the router take; after which a request that no replica could take is routed
+        again, and how long after its admission it may be.
+    """
+
+    def __init__(self, int32_t index, Fleet fleet, LiveView view, parts, times_ns):
+        self.index = index
+        self._fleet = fleet
+        self.view = view
+        self.admission, self.queue, self.router, self._tracer = parts
+        self._admission_ns, self._routing_ns, self._retry_ns, self._patience_ns = times_ns
+        if self._patience_ns > 0 and fleet.journeys == NULL:
+            raise ValueError("to route again later, the cluster must keep journeys")
+        self.is_blind = not (self.router.reads_state or self.queue is not None or self._tracer is not None
+                             or (self.admission is not None and self.admission.reads_state)
+                             or self._admission_ns > 0 or self._routing_ns > 0)
+        self._is_direct = (self.admission is None and self.queue is None and self._admission_ns == 0
+                           and self._routing_ns == 0 and fleet.journeys == NULL)
+        fleet.seat(view, index)
+
+    cdef int arrive(self, int32_t row, int64_t now_ns) except -1 nogil:
+        self._fleet.requests[row].status = WAITING
+        if self._is_direct and self._fleet.is_alone(now_ns):
+            return self.route(row, now_ns)
+        if self.admission is None and self.queue is None and self._admission_ns == 0:
+            if self._fleet.journeys != NULL:
+                self._fleet.journeys[row].admitted_ns = now_ns
+            return self._pass_on(row, now_ns)
+        if self._admission_ns == 0 and self._fleet.is_alone(now_ns):
+            return self.admit(row, now_ns)
+        return self._fleet.events.push(now_ns + self._admission_ns, ADMIT, ADMIT, self.index, row)
+
+    cdef int32_t place(self, int32_t row, int64_t now_ns) except -2 nogil:
+        cdef int32_t replica
+        cdef int8_t cause = CAUSE_ADMISSION
+        if self.admission is None or self.admission.admit(row, now_ns):
+            replica = self.router.route(row, now_ns)
+            if replica >= 0:
+                if self._fleet.journeys != NULL:
+                    self._fleet.journeys[row].admitted_ns = self._fleet.journeys[row].dispatched_ns = now_ns
+                self.router.sent(row, replica, now_ns)
+                return self.view.accounts[replica].replica
+            cause = CAUSE_NO_REPLICA
+        self._fleet.refuse(row, REJECTED, cause, now_ns)
+        return -1
+
+    cdef int admit(self, int32_t row, int64_t now_ns) except -1 nogil:
+        if self._fleet.requests[row].status >= COMPLETED:       # its client gave up meanwhile; likewise below
+            return 0
+        if self.admission is not None and not self.admission.admit(row, now_ns):
+            return self._fleet.refuse(row, REJECTED, CAUSE_ADMISSION, now_ns)
+        if self._fleet.journeys != NULL:
+            self._fleet.journeys[row].admitted_ns = now_ns
+        if self.queue is None:
+            return self._pass_on(row, now_ns)
+        return self._offer(row, now_ns)
+
+    cdef int return_to_gateway(self, int32_t row, int64_t now_ns) except -1 nogil:
+        self._fleet.requests[row].status = WAITING
+        self._fleet.requests[row].replica = -1
+        return self._pass_on(row, now_ns) if self.queue is None else self._offer(row, now_ns)
+
+    cdef int _offer(self, int32_t row, int64_t now_ns) except -1 nogil:
+        """Put a request into the gateway queue."""
+        if self.queue.offer(row, now_ns) == REFUSED:
+            return self._fleet.refuse(row, REJECTED, CAUSE_QUEUE_FULL, now_ns)
+        if self.queue.evicted >= 0:
+            self._fleet.refuse(self.queue.evicted, REJECTED, CAUSE_SHED, now_ns)
+        if self.queue.ttl_ns > 0:
+            self._fleet.events.push(now_ns + self.queue.ttl_ns, EXPIRE, EXPIRE, self.index, row)
+        return self._attempt(now_ns)
+
+    cdef int _pass_on(self, int32_t row, int64_t now_ns) except -1 nogil:
+        """Hand a request to the router."""
+        if self._routing_ns == 0 and self._fleet.is_alone(now_ns):
+            return self.route(row, now_ns)
+        return self._fleet.events.push(now_ns + self._routing_ns, ROUTE, ROUTE, self.index, row)
+
+    cdef int _attempt(self, int64_t now_ns) except -1 nogil:
+        """Pass on the next of the gateway queue, if it may go."""
+        cdef int32_t row
+        self._keep_ticking(now_ns)
+        if self.queue.size == 0:
+            return 0
+        row = self.queue.next(now_ns)
+        if self.queue.recalled >= 0:
+            self._fleet.events.push(now_ns, RECALL, RECALL, self.index, self.queue.recalled)
+        return self._pass_on(row, now_ns) if row >= 0 else 0
+
+    cdef int _keep_ticking(self, int64_t now_ns) except -1 nogil:
+        if self._ticks or self.queue.tick_ns == 0 or self.queue.size == 0:
+            return 0
+        self._ticks = True
+        return self._fleet.push_tick(now_ns + self.queue.tick_ns, DISPATCH, self.index)
+
+    cdef int tick(self, int64_t now_ns) except -1 nogil:
+        self._attempt(now_ns)
+        self._ticks = False
+        return self._keep_ticking(now_ns)
+
+    cdef int route(self, int32_t row, int64_t now_ns) except -1 nogil:
+        cdef int32_t replica
+        if self._fleet.requests[row].status >= COMPLETED:
+            return 0
+        replica = self.router.route(row, now_ns)
+        if self._tracer is not None:
+            self._tracer.decided(self.router, row, replica, now_ns)
+        if replica >= 0:
+            return send(self, row, replica, now_ns)
+        if (self._patience_ns > 0
+                and now_ns + self._retry_ns <= self._fleet.journeys[row].admitted_ns + self._patience_ns):
+            return self._fleet.events.push(now_ns + self._retry_ns, ROUTE, ROUTE, self.index, row)
+        return self._fleet.refuse(row, REJECTED, CAUSE_NO_REPLICA, now_ns)
+
+    cdef int left(self, int32_t row, int64_t now_ns) except -1 nogil:
+        cdef int32_t replica = self._fleet.seats[self._fleet.requests[row].replica].index
+        cdef ReplicaAccount* account = &self.view.accounts[replica]
+        account.in_flight -= 1
+        account.in_flight_tokens -= self._fleet.requests[row].prompt_tokens
+        self.view.mark_in_flight(replica)
+        self.router.left(row, replica, now_ns)
+        if self.admission is not None:
+            self.admission.left(row, now_ns)
+        if self.queue is not None:
+            self.queue.left(row, now_ns)
+        return 0
+
+    cdef int moved(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil:
+        cdef int32_t before = self._fleet.seats[self._fleet.requests[row].replica].index
+        cdef int32_t after = self._fleet.seats[replica].index
+        cdef ReplicaAccount* giver = &self.view.accounts[before]
+        cdef ReplicaAccount* taker = &self.view.accounts[after]
+        giver.in_flight -= 1
+        giver.in_flight_tokens -= self._fleet.requests[row].prompt_tokens
+        taker.in_flight += 1
+        taker.in_flight_tokens += self._fleet.requests[row].prompt_tokens
+        self.view.mark_in_flight(before)
+        self.view.mark_in_flight(after)
+        self._fleet.requests[row].replica = replica
+        return self.router.moved(row, before, after, now_ns)
+
+    cdef int gone(self, int32_t row, int64_t now_ns) except -1 nogil:
+        if self.queue is not None:
+            self._owed += self.queue.tries_on_departure
+        return self.left(row, now_ns)
+
+    cdef int settle(self, int64_t now_ns) except -1 nogil:
+        while self._owed > 0:
+            self._owed -= 1
+            self._attempt(now_ns)
+        return 0
+
+    cdef int recall(self, int32_t row, int64_t now_ns) except -1 nogil:
+        if self._fleet.requests[row].status >= COMPLETED or self._fleet.requests[row].replica < 0:
+            return 0                                        # its replica failed at this instant: it is back already
+        if self.queue.recalls_queued_only and self._fleet.requests[row].enqueued_ns < 0:
+            return 0
+        if self._fleet.journeys != NULL:
+            self._fleet.journeys[row].cause = CAUSE_RECALLED
+        return self._fleet.withdraw(row, REJECTED, now_ns)
+
+    cdef int expire(self, int64_t now_ns) except -1 nogil:
+        cdef int32_t row = self.queue.expire(now_ns)
+        while row >= 0:
+            self._fleet.refuse(row, REJECTED, CAUSE_EXPIRED, now_ns)
+            row = self.queue.expire(now_ns)
+        return 0
+
+    cdef int give_up(self, int32_t row, int64_t now_ns) except -1 nogil:
+        if self.queue is not None:
+            self.queue.remove(row)
+        return self._fleet.refuse(row, TIMED_OUT, NO_CAUSE, now_ns)
+
+    cdef int open(self, int32_t replica, int64_t now_ns) except -1 nogil:
+        cdef ReplicaAccount* account = &self.view.accounts[replica]
+        if account.is_routable:
+            return 0
+        account.is_routable, account.up_since_ns = True, now_ns
+        self.view.mark(replica)
+        if self.queue is not None:
+            self._owed += self.queue.tries_on_departure
+        self.router.opened(replica, now_ns)
+        return self.settle(now_ns)
+
+    cdef int close(self, int32_t replica, int64_t now_ns) except -1 nogil:
+        cdef ReplicaAccount* account = &self.view.accounts[replica]
+        if not account.is_routable:
+            return 0
+        account.is_routable = False
+        self.view.mark(replica)
+        return self.router.closed(replica, now_ns)

@@ -1,0 +1,190 @@
+"""Requests move between replicas: who, where to and when; see mover.pyx for how."""
+from libc.stdint cimport int32_t, int64_t
+cimport cython
+
+from simulator.core.event_queue cimport Event
+from simulator.domain.request cimport COMPLETED
+from simulator.engine.gateway.gateway cimport Entrance
+from simulator.engine.fleet.events cimport MIGRATE, RESCHEDULE, TAKE_OFF
+from simulator.engine.fleet.fleet cimport Fleet
+from simulator.engine.operations.movables cimport freest_replica, list_movables
+from simulator.engine.operations.mover cimport SENDING, Mover, Transit
+from simulator.engine.operations.base cimport Operation
+from simulator.engine.replica.parking cimport arrived_slot, release, repark
+from simulator.engine.replica.replica cimport Replica
+from simulator.engine.replica.transfer cimport rouse, settle_run
+from simulator.routing.rescheduling.base cimport Move, Movable, Rescheduler
+from simulator.scheduling.base cimport Scheduler
+
+import numpy as np
+
+from simulator.routing.base import RoutingContext
+
+
+@cython.final
+cdef class Migration(Operation):
+    """A rescheduler that is asked again and again, and replicas that are emptied.
+
+    fleet : the replicas.
+    entrances : list of Entrance.
+    plan : MovePlan.
+    seed : of the experiment.
+    """
+
+    def __init__(self, Fleet fleet, entrances, plan, seed):
+        cdef Entrance entrance
+        self.kinds = (RESCHEDULE, MIGRATE, TAKE_OFF)
+        self._fleet, self._entrances, self._plan = fleet, list(entrances), plan
+        self._replicas = fleet.replicas
+        self.mover = Mover(fleet, entrances, plan)
+        self._emptied, self._orders = set(), []
+        self._reschedulers = [None] * len(self._entrances)
+        shared = fleet._owners[1]
+        for i, entrance in enumerate(self._entrances if plan.rescheduler is not None else ()):
+            context = RoutingContext(entrance.view, shared.workload, shared.content, seed=seed)
+            self._reschedulers[i] = plan.rescheduler(plan.parameters, context)
+        fleet.mover = self
+
+    cdef int start(self) except -1 nogil:
+        with gil:
+            for i, rescheduler in enumerate(self._reschedulers):
+                if rescheduler is not None:
+                    self._fleet.push_tick(self._interval_ns(rescheduler), RESCHEDULE, i)
+        return 0
+
+    def _interval_ns(self, Rescheduler rescheduler):
+        return rescheduler.interval_ns if self._plan.interval_ns is None else self._plan.interval_ns
+
+    cdef int handle(self, const Event* event) except -1 nogil:
+        cdef int64_t now_ns = event.time_ns, payload = event.payload
+        cdef int kind = event.kind
+        with gil:
+            return self._handle(kind, payload, now_ns)
+
+    cdef int _handle(self, int kind, int64_t payload, int64_t now_ns) except -1:
+        if kind == RESCHEDULE:
+            return self._reschedule(<int32_t>payload, now_ns)
+        if payload < 0:
+            self._orders[~payload](now_ns)
+            return 0
+        self.mover.handle(kind, payload, now_ns)
+        self._go_on_emptying(now_ns)
+        return 0
+
+    cdef int gone(self, int32_t row, int64_t now_ns) except -1 nogil:
+        cdef int32_t index = self._fleet.requests[row].replica
+        if index >= 0 and (<Replica>self._fleet.seats[index].replica).scheduler._arrived.size > 0:
+            with gil:
+                self._drop_arrived(row, index, now_ns)
+        if self.mover.num_transits + self._num_emptied > 0:
+            with gil:
+                if row in self.mover.transits:
+                    self.mover.abort(self.mover.transits[row], now_ns)
+                self._go_on_emptying(now_ns)
+        return 0
+
+    cdef int _drop_arrived(self, int32_t row, int32_t index, int64_t now_ns) except -1:
+        """Free what a request holds that is gone before it could run at its destination."""
+        cdef Replica replica = <Replica>self._fleet.seats[index].replica
+        cdef int32_t slot = arrived_slot(replica.scheduler, row)
+        if slot >= 0:
+            settle_run(replica, now_ns)
+            repark(replica.scheduler, slot)
+            release(replica.scheduler, slot)
+            rouse(replica, now_ns)
+            self._fleet.touched(index)
+        return 0
+
+    # ---- who moves
+
+    cdef int _reschedule(self, int32_t index, int64_t now_ns) except -1:
+        """Carry out a new plan, unless moves of the last are still under way."""
+        cdef Entrance entrance = self._entrances[index]
+        cdef Rescheduler rescheduler = self._reschedulers[index]
+        cdef int32_t i
+        if all(self._fleet.seats[(<Transit>each).source].entrance != index for each in self.mover.transits.values()):
+            rescheduler.plan(now_ns)
+            for i in range(rescheduler.num_moves):
+                self._carry_out(entrance, rescheduler, &rescheduler.moves[i], now_ns)
+        return self._fleet.push_tick(now_ns + self._interval_ns(rescheduler), RESCHEDULE, index)
+
+    cdef int _carry_out(self, Entrance entrance, Rescheduler rescheduler, const Move* move, int64_t now_ns) except -1:
+        cdef int32_t source = entrance.view.accounts[move.source].replica, count, i
+        cdef int32_t destination = entrance.view.accounts[move.destination].replica
+        cdef Replica replica = self._replicas[source]
+        cdef int32_t[:, ::1] chosen
+        settle_run(replica, now_ns)
+        self._fleet.touched(source)
+        rows, slots = list_movables(replica, self.mover.transits)
+        if not len(rows):
+            return 0
+        cdef const Movable[::1] requests = rows
+        chosen = np.zeros((2, len(rows)), np.int32)
+        count = rescheduler.select(move, &requests[0], <int32_t>len(rows), (
+            <int64_t>replica._kv.num_blocks * replica._kv.block_size), &chosen[0, 0], &chosen[1, 0])
+        for i in range(count):
+            self.mover.begin(requests[chosen[0, i]].row, slots[chosen[0, i]], source, destination, now_ns)
+        return 0
+
+    def report(self, run):
+        """See Operation."""
+        run.moves = self.mover.moves
+
+    # ---- the face for tests and exploration
+
+    def at(self, int64_t time_ns, action):
+        """Have something done at an instant, called with it; asked before the run begins."""
+        self._orders.append(action)
+        self._fleet.events.push(time_ns, MIGRATE, MIGRATE, 0, -len(self._orders))
+
+    def move(self, int32_t row, int32_t destination, int64_t now_ns):
+        """Move a request to a replica if it may go."""
+        cdef int32_t source = self._fleet.requests[row].replica
+        if source < 0 or self._fleet.requests[row].status >= COMPLETED:
+            return 0
+        self.mover.begin(row, (<Replica>self._replicas[source]).scheduler.slot_of(row), source, destination, now_ns)
+        return 0
+
+    # ---- replicas that are to be empty, or are no more
+
+    def evacuate_by_migration(self, int32_t replica, int64_t now_ns):
+        """Move all requests off a replica, as limits and room elsewhere allow, until `leave_alone`."""
+        self._emptied.add(replica)
+        self._num_emptied = len(self._emptied)
+        self._go_on_emptying(now_ns)
+
+    def leave_alone(self, int32_t replica):
+        """Begin no more moves off a replica for that reason."""
+        self._emptied.discard(replica)
+        self._num_emptied = len(self._emptied)
+
+    def abandon(self, int32_t replica, int64_t now_ns):
+        """Give up all moves from and to a replica that is about to lose its requests; they are where they were."""
+        cdef Scheduler scheduler = (<Replica>self._replicas[replica]).scheduler
+        cdef Transit transit
+        cdef int32_t slot
+        for transit in list(self.mover.transits.values()):
+            if transit.phase == SENDING and transit.destination == replica:
+                self.mover.arrive(transit, now_ns)
+            elif replica in (transit.source, transit.destination):
+                self.mover.abort(transit, now_ns)
+        while scheduler._arrived.size > 0:              # no room in the running list: back to the queue
+            slot = scheduler._arrived.tail
+            scheduler.waiting.push_front(scheduler._sequences[slot].row)
+            repark(scheduler, slot)
+            release(scheduler, slot)
+
+    def _go_on_emptying(self, int64_t now_ns):
+        """Begin as many moves off replicas that are to be empty as there may be."""
+        for index in sorted(self._emptied):
+            settle_run(self._replicas[index], now_ns)
+            self._fleet.touched(index)
+            rows, slots = list_movables(self._replicas[index], self.mover.transits)
+            for row, slot in zip(rows["row"].tolist(), slots, strict=True):
+                if self.mover.num_going(index) == self._plan.max_out:
+                    break
+                full = {each for each in range(self._fleet.num_replicas)
+                        if self.mover.num_coming(each) == self._plan.max_in}
+                destination = freest_replica(self._fleet, index, self._emptied | full, now_ns)
+                if destination >= 0 and self.mover.may_go(row, slot, index, destination):
+                    self.mover.begin(row, slot, index, destination, now_ns)

@@ -1,0 +1,49 @@
+"""Who could move from a replica, and where to."""
+from libc.stdint cimport int32_t, int64_t
+
+from simulator.domain.replica_state cimport ReplicaState
+from simulator.engine.fleet.fleet cimport Fleet
+from simulator.engine.fleet.live_view cimport LiveView
+from simulator.engine.replica.observation cimport observe
+from simulator.engine.replica.replica cimport Replica
+from simulator.scheduling.base cimport Scheduler, Sequence
+
+import numpy as np
+
+from simulator.routing.rescheduling.base import MOVABLE
+
+
+cdef tuple list_movables(Replica replica, dict moving):
+    cdef Scheduler scheduler = replica.scheduler
+    cdef const Sequence* sequence
+    cdef int32_t slot = scheduler._running.head, row, outputs
+    requests, slots = [], []
+    while slot >= 0:
+        sequence = &scheduler._sequences[slot]
+        outputs = (scheduler.outputs(slot) if sequence.is_member
+                   else replica._requests[sequence.row].output_tokens)
+        settled = outputs if sequence.is_member or sequence.is_decoding else 0
+        requests.append((sequence.row, sequence.prompt_tokens + outputs, settled, True, sequence.row in moving))
+        slots.append(slot)
+        slot = scheduler._links.next(slot)
+    for row in scheduler.waiting.rows():
+        outputs = replica._requests[row].output_tokens
+        requests.append((row, replica._requests[row].prompt_tokens + outputs, outputs, False, row in moving))
+        slots.append(-1)
+    return np.array(requests, MOVABLE), slots
+
+
+cdef int32_t freest_replica(Fleet fleet, int32_t source, full, int64_t now_ns) except -2:
+    cdef LiveView view = <LiveView>fleet.seats[source].view
+    cdef ReplicaState state
+    cdef int32_t i, index, best = -1, most_blocks = -1
+    cdef Replica replica
+    for i in range(view.num_replicas):
+        index = view.accounts[i].replica
+        replica = fleet.replicas[index]
+        if index == source or index in full or not view.accounts[i].is_routable or replica.is_halted:
+            continue
+        observe(replica, now_ns, &state)
+        if state.num_blocks - state.used_blocks > most_blocks:
+            best, most_blocks = index, state.num_blocks - state.used_blocks
+    return best

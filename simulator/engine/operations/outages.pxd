@@ -1,0 +1,32 @@
+"""What goes wrong with replicas, and what becomes of their requests."""
+from libc.stdint cimport int32_t, int64_t
+cimport cython
+
+from simulator.engine.operations.agenda cimport Agenda
+from simulator.engine.fleet.fleet cimport Fleet
+from simulator.engine.operations.lifecycle cimport Lifecycle, Place
+from simulator.core.row_list cimport RowList
+
+
+@cython.final
+cdef class Outages:
+    cdef Fleet _fleet
+    cdef Agenda _agenda
+    cdef Lifecycle _lifecycle
+    cdef object _health         # domain.failures.Health
+    cdef list _sources          # Source
+    cdef readonly dict retries  # as Run.retries has them
+    cdef dict _slow             # (replica, id of a Failure) -> its Outage, where requests move off slow replicas
+    cdef RowList _rows          # taken off a replica, until all are seen to
+
+    # Take the requests off a replica that stands still: send them elsewhere, or drop them.
+    cdef int _take_off(self, Place place, outage, int64_t now_ns) except -1
+
+    # A request begins again, as if it had not had a token.
+    cdef void _void(self, int32_t row) noexcept nogil
+
+    # The replica of a request stood still from `since_ns`.
+    cdef void _count_downtime(self, int32_t row, int64_t since_ns, int64_t now_ns) noexcept nogil
+
+    # When the last request that is on its way to a replica's queue gets there; -1: none is.
+    cdef int64_t _last_on_the_way_ns(self, int32_t replica) noexcept nogil

@@ -1,0 +1,284 @@
+"""What goes wrong with replicas, and what becomes of their requests.
+
+A replica that stops or loses its link stands still. Its requests, and those that are still sent there, stay until the
+gateway knows; then it is closed and they are retried, restarted or lost. If it answers again before, one that lost its
+link goes on as if nothing had been, and one that had stopped gives its requests up at that instant. A slow replica
+serves on; if the failure says so, it is closed when the gateway knows, and its requests move elsewhere.
+"""
+from libc.stdint cimport int32_t, int64_t
+from libc.stdlib cimport free
+cimport cython
+
+from simulator.core.event_queue cimport Event
+from simulator.domain.journey cimport LOST, Journey
+from simulator.domain.request cimport DROPPED
+from simulator.engine.operations.agenda cimport Agenda
+from simulator.engine.replica.delivery cimport VOID_TOKEN_NS
+from simulator.engine.replica.evacuation cimport cut, evacuate, halt, resume
+from simulator.engine.fleet.events cimport ENQUEUE, LIFECYCLE, OUTAGE, REPLICAS
+from simulator.engine.fleet.fleet cimport Fleet
+from simulator.engine.operations.lifecycle cimport DETECTION, DRAINING, FAILURE, RECOVERY, REOPENING, Lifecycle, Place
+
+import math
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from simulator.core.random_streams import RandomStreams
+from simulator.engine.operations.slowed import Slowed
+from simulator.errors import InputErrors, KeyFault
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a failure comes from.
+
+    failure : domain.failures.Failure.
+    generator : its own random numbers.
+    groups : list of lists of Place; one of them is hit at a time.
+    """
+
+    failure: Any
+    generator: Any
+    groups: list
+
+
+@dataclass
+class Outage:
+    """Why a replica stands still or is slow; `failure`: what becomes of its requests."""
+
+    since_ns: int
+    failure: Any
+    loses_kv: bool = False
+    is_noticed: bool = False
+    is_over: bool = False
+
+
+@cython.final
+cdef class Outages:
+    """Failures of the replicas of a cluster.
+
+    fleet, agenda, lifecycle : of the cluster.
+    failures : of domain.failures.Failure.
+    health : domain.failures.Health.
+    pools : names of the pools, in the order in which replicas are numbered.
+    seed : of the experiment.
+    """
+
+    def __init__(self, Fleet fleet, Agenda agenda, Lifecycle lifecycle, failures, health, pools, seed):
+        self._fleet, self._agenda, self._lifecycle, self._health = fleet, agenda, lifecycle, health
+        self._slow, self.retries = {}, {}
+        for number, failure in enumerate(failures):
+            if failure.on_failure == "migrate" and fleet.mover is None:
+                raise InputErrors([KeyFault(f'failures[{number}].on_failure: "migrate" needs [cluster.rescheduling]')])
+        self._sources = [source for number, failure in enumerate(failures)
+                         for source in _sources(number, failure, lifecycle.places, pools, RandomStreams(seed))]
+
+    def __dealloc__(self):
+        free(self._rows.rows)
+
+    def start(self):
+        """Await the first failures."""
+        for source in self._sources:
+            if source.failure.at_s is None:
+                self._await_next(source, 0)
+            else:
+                self._agenda.tick(round(source.failure.at_s * 1e9), OUTAGE, partial(self._fail, source))
+
+    def _await_next(self, source, now_ns):
+        if source.failure.mtbf_s is not None:
+            delay_ns = source.failure.time_to_failure_ns(source.generator)
+            self._agenda.tick(now_ns + delay_ns, OUTAGE, partial(self._fail, source))
+
+    def _fail(self, source, now_ns):
+        places = _hit(source)
+        duration_ns = source.failure.duration_ns(source.generator)
+        for place in places:
+            self._begin(place, source.failure, now_ns)
+        if duration_ns is None or not places:
+            self._await_next(source, now_ns)
+        else:
+            self._agenda.at(now_ns + duration_ns, OUTAGE, partial(self._repair, source, places))
+
+    def _repair(self, source, places, now_ns):
+        for place in places:
+            self._end(place, source.failure, now_ns)
+        self._await_next(source, now_ns)
+
+    # ---- one replica
+
+    def _begin(self, Place place, failure, int64_t now_ns):
+        place.faults.append(failure)
+        if failure.kind == "slow":
+            self._set_pace(place, now_ns)
+            if failure.on_failure == "migrate":
+                outage = self._slow[place.index, id(failure)] = Outage(now_ns, failure)
+                self._agenda.at(self._health.noticed_ns(now_ns, self._health.detection_delay_s), LIFECYCLE,
+                                partial(self._avoid, place, outage))
+        else:
+            if not place.stands_still:
+                halt(place.replica, now_ns)
+                self._fleet.touched(place.replica.index)
+                place.outage = Outage(now_ns, failure)
+                noticed_ns = self._health.noticed_ns(now_ns, self._health.detection_delay_s)
+                self._agenda.at(noticed_ns, LIFECYCLE, partial(self._notice, place, place.outage))
+            if failure.kind == "stop":
+                place.outage.loses_kv, place.outage.failure = True, failure
+        self._lifecycle.note(place, now_ns, FAILURE)
+
+    def _end(self, Place place, failure, now_ns):
+        place.faults.remove(failure)
+        self._lifecycle.note(place, now_ns, RECOVERY)
+        if failure.kind == "slow":
+            self._set_pace(place, now_ns)
+            if failure.on_failure == "migrate":
+                self._well_again(place, self._slow.pop((place.index, id(failure))), now_ns)
+        elif all(fault.kind == "slow" for fault in place.faults):
+            self._go_on(place, place.outage, now_ns)
+
+    def _go_on(self, Place place, outage, int64_t now_ns):
+        outage.is_over = True
+        if not outage.is_noticed:
+            if outage.loses_kv:
+                self._take_off(place, outage, now_ns)
+            for row in place.replica.scheduler.running_rows() + place.replica.scheduler.waiting.rows():
+                self._count_downtime(row, outage.since_ns, now_ns)
+        if outage.loses_kv:
+            place.replica._kv.forget()
+        resume(place.replica, outage.since_ns, now_ns)
+        self._fleet.touched(place.replica.index)
+        if place.is_shunned:
+            open_ns = self._health.noticed_ns(now_ns, self._health.reopening_delay_s)
+            self._agenda.at(open_ns, LIFECYCLE, partial(self._reopen, place, outage))
+
+    def _notice(self, Place place, outage, now_ns):
+        cdef int64_t last_ns
+        if outage.is_over:
+            return
+        outage.is_noticed = place.is_shunned = True
+        self._lifecycle.note(place, now_ns, DETECTION)
+        self._lifecycle.review(place, now_ns)
+        self._take_off(place, outage, now_ns)
+        last_ns = self._last_on_the_way_ns(place.replica.index)
+        if last_ns >= 0:
+            self._agenda.at(last_ns, OUTAGE, partial(self._sweep, place, outage), REPLICAS)
+
+    def _sweep(self, place, outage, now_ns):
+        if not outage.is_over:
+            self._take_off(place, outage, now_ns)
+
+    def _reopen(self, Place place, outage, now_ns):
+        if place.outage is outage:          # nothing else befell it meanwhile
+            place.is_shunned = False
+            self._lifecycle.note(place, now_ns, REOPENING)
+            self._lifecycle.review(place, now_ns)
+
+    def _set_pace(self, Place place, int64_t now_ns):
+        cdef double factor = math.prod(fault.slow_factor for fault in place.faults if fault.kind == "slow")
+        cut(place.replica, now_ns)
+        place.replica._latency = place.latency if factor == 1.0 else Slowed(place.latency, factor)
+        self._fleet.touched(place.replica.index)
+
+    # ---- a slow replica whose requests move elsewhere
+
+    def _avoid(self, Place place, outage, now_ns):
+        if not outage.is_over:
+            outage.is_noticed = True
+            place.num_slow += 1
+            self._lifecycle.note(place, now_ns, DETECTION)
+            self._lifecycle.review(place, now_ns)
+            self._fleet.mover.evacuate_by_migration(place.index, now_ns)
+
+    def _well_again(self, Place place, outage, now_ns):
+        outage.is_over = True
+        if outage.is_noticed:
+            open_ns = self._health.noticed_ns(now_ns, self._health.reopening_delay_s)
+            self._agenda.at(open_ns, LIFECYCLE, partial(self._trust, place))
+
+    def _trust(self, Place place, now_ns):
+        place.num_slow -= 1
+        if place.num_slow == 0:
+            if place.stage != DRAINING:
+                self._fleet.mover.leave_alone(place.index)
+            self._lifecycle.note(place, now_ns, REOPENING)
+            self._lifecycle.review(place, now_ns)
+
+    # ---- its requests
+
+    cdef int _take_off(self, Place place, outage, int64_t now_ns) except -1:
+        cdef int32_t most = 0 if outage.failure.on_failure == "lost" else outage.failure.max_retries
+        cdef bint restarts = outage.failure.on_failure == "restart"
+        cdef int32_t num_retried = 0, i, row
+        if self._fleet.mover is not None:
+            self._fleet.mover.abandon(place.replica.index, now_ns)
+        evacuate(place.replica, &self._rows)
+        self._fleet.touched(place.replica.index)
+        for i in range(self._rows.size):
+            row = self._rows.rows[i]
+            self._count_downtime(row, outage.since_ns, now_ns)
+            if self._fleet.journeys[row].retries >= most:
+                self._fleet.refuse(row, DROPPED, LOST, now_ns)
+                continue
+            self._fleet.journeys[row].retries += 1
+            self.retries.setdefault(row, []).append(
+                (place.replica.index, self._fleet.journeys[row].dispatched_ns, now_ns))
+            place.entrance.left(row, now_ns)
+            if restarts:
+                self._void(row)
+            self._rows.rows[num_retried] = row
+            num_retried += 1
+        for i in range(num_retried):
+            place.entrance.return_to_gateway(self._rows.rows[i], now_ns)
+        self._rows.size = 0
+        return self._lifecycle.look_at(place.replica.index, now_ns)
+
+    cdef void _void(self, int32_t row) noexcept nogil:
+        """Let nothing of what was streamed count; gaps between its tokens were gaps, and stay."""
+        self._fleet.requests[row].output_tokens = 0
+        self._fleet.requests[row].first_token_ns = -1
+        self._fleet.gate.last_token_ns[row] = VOID_TOKEN_NS
+
+    cdef void _count_downtime(self, int32_t row, int64_t since_ns, int64_t now_ns) noexcept nogil:
+        cdef Journey* journey = &self._fleet.journeys[row]
+        journey.downtime_ns += now_ns - max(since_ns, journey.dispatched_ns)
+
+    cdef int64_t _last_on_the_way_ns(self, int32_t replica) noexcept nogil:
+        cdef const Event* event
+        cdef int64_t last_ns = -1, i
+        for i in range(self._fleet.events.size):
+            event = &self._fleet.events._heap[i]
+            if event.kind == ENQUEUE and event.replica == replica:
+                last_ns = max(last_ns, event.time_ns)
+        return last_ns
+
+
+def _hit(source):
+    """Return the replicas that a failure hits, which serve and do not suffer from it yet.
+
+    Where it may hit several nodes, pools, ... it hits one on which a replica is not standing still anyway.
+    """
+    groups = [[place for place in group if place.serves and not any(fault is source.failure for fault in place.faults)]
+              for group in source.groups]
+    if len(groups) == 1:
+        return groups[0]
+    groups = [group for group in groups if not all(place.stands_still for place in group)]
+    return groups[source.generator.integers(len(groups))] if groups else []
+
+
+def _sources(number, failure, places, pools, streams):
+    """Return where a failure comes from: one source, or one for each node, replica, ... if it hits each on its own."""
+    chosen = [place for place in places if failure.pool is None or failure.pool == pools[place.pool]]
+    groups = {}
+    for place in chosen:
+        key = {"replica": place.index, "node": place.node, "unit": place.unit, "pool": place.pool}[failure.target]
+        groups.setdefault(key, []).append(place)
+    name = f"failure {number if failure.name is None else failure.name}"
+    if failure.which == "each":
+        return [Source(failure, streams.generator(f"{name} {failure.target} {key}"), [group])
+                for key, group in groups.items()]
+    if failure.which == "any":
+        return [Source(failure, streams.generator(name), list(groups.values()))]
+    if failure.which not in groups:
+        raise InputErrors([KeyFault(f"failures[{number}].which: expected a {failure.target} {min(groups)} .. "
+                                    f"{max(groups)}, found {failure.which}")])
+    return [Source(failure, streams.generator(name), [groups[failure.which]])]

@@ -1,0 +1,26 @@
+"""Replicas that come and go as an autoscaler wants."""
+from libc.stdint cimport int32_t, int64_t
+cimport cython
+
+from simulator.engine.operations.agenda cimport Agenda
+from simulator.engine.fleet.fleet cimport Fleet
+from simulator.engine.operations.lifecycle cimport Lifecycle
+from simulator.core.row_list cimport RowList
+
+
+@cython.final
+cdef class Scaling:
+    cdef readonly bint wants_finished   # somebody looks at the requests that left
+    cdef Fleet _fleet
+    cdef Agenda _agenda
+    cdef Lifecycle _lifecycle
+    cdef object _settings               # domain.autoscaling.Autoscaling
+    cdef tuple _pools                   # engine.plan.Pool
+    cdef object _requests               # structured array of the workload
+    cdef object _generator              # of delays
+    cdef int64_t _interval_ns           # between two decisions
+    cdef list _groups                   # Group
+    cdef RowList _finished              # requests that left replicas since the last decision
+
+    # A request has left.
+    cdef int note_finished(self, int32_t row) except -1 nogil

@@ -1,0 +1,188 @@
+"""Replicas that come and go as an autoscaler wants."""
+from libc.stdint cimport int32_t, int64_t
+from libc.stdlib cimport free
+cimport cython
+
+from simulator.engine.operations.agenda cimport Agenda
+from simulator.engine.gateway.gateway cimport Entrance
+from simulator.engine.fleet.events cimport ACTUATE, LIFECYCLE, SCALE
+from simulator.engine.fleet.fleet cimport Fleet
+from simulator.engine.operations.lifecycle cimport DRAINING, LOADING, OFF, PROVISIONING, UP, WARMING, Lifecycle, Place
+from simulator.core.row_list cimport add_row
+
+from functools import partial
+
+import numpy as np
+
+from simulator.core.random_streams import RandomStreams
+from simulator.domain import records
+from simulator.errors import InputErrors, KeyFault
+from simulator.scaling.base import Observation, Variant
+
+
+class Group:
+    """The replicas of one model, and who decides on their number.
+
+    entrance : in front of them.
+    policy : Autoscaler.
+    pools : {index of a pool: its places}.
+    """
+
+    def __init__(self, entrance, policy, pools):
+        self.entrance, self.policy, self.pools = entrance, policy, pools
+        self.wanted_since_ns = {1: None, -1: None}      # more, less
+
+    def is_wanted_for(self, changes, sign, now_ns):
+        """Return how long the policy has wanted more replicas, or less, without a break; None: it does not."""
+        if not any(change * sign > 0 for change in changes.values()):
+            self.wanted_since_ns[sign] = None
+            return None
+        if self.wanted_since_ns[sign] is None:
+            self.wanted_since_ns[sign] = now_ns
+        return now_ns - self.wanted_since_ns[sign]
+
+
+@cython.final
+cdef class Scaling:
+    """Autoscaling of the replicas of a cluster.
+
+    fleet, agenda, lifecycle : of the cluster.
+    entrances : list of Entrance; each has an autoscaler of its own.
+    plan : ClusterPlan.
+    settings : domain.autoscaling.Autoscaling.
+    policy : subclass of Autoscaler.
+    """
+
+    def __init__(self, Fleet fleet, Agenda agenda, Lifecycle lifecycle, entrances, plan, settings, policy):
+        self._fleet, self._agenda, self._lifecycle = fleet, agenda, lifecycle
+        self._settings, self._pools, self._requests = settings, plan.pools, fleet._owners[0].requests
+        self._generator = RandomStreams(plan.seed).generator("autoscaling")
+        self._interval_ns = round(settings.interval_s * 1e9)
+        self.wants_finished = policy.wants_finished
+        self._groups = []
+        for entrance in entrances:
+            pools = {}
+            for place in lifecycle.places:
+                if place.entrance is entrance:
+                    pools.setdefault(place.pool, []).append(place)
+            self._groups.append(Group(entrance, policy(settings.parameters), pools))
+        if fleet.mover is not None:
+            fleet.mover.mover.watchers.append(self._look_at)
+        elif settings.drain == "migrate":
+            raise InputErrors([KeyFault('autoscaling.drain: "migrate" needs [cluster.rescheduling]')])
+
+    def _look_at(self, replica, now_ns):
+        self._lifecycle.look_at(replica, now_ns)
+
+    def __dealloc__(self):
+        free(self._finished.rows)
+
+    def start(self):
+        """Await the first decision."""
+        self._agenda.tick(self._interval_ns, SCALE, self._decide)
+
+    cdef int note_finished(self, int32_t row) except -1 nogil:
+        return add_row(&self._finished, row) if self._fleet.requests[row].replica >= 0 else 0
+
+    def _decide(self, now_ns):
+        if self._lifecycle.num_draining > 0:            # migrations may have emptied a replica unheard
+            for place in self._lifecycle.places:
+                self._lifecycle.look_at(place.index, now_ns)
+        finished = self._take_finished() if self.wants_finished else {}
+        for group in self._groups:
+            changes = group.policy.decide(self._observe(group, finished, now_ns))
+            self._check(group, changes)
+            due = {}
+            for sign, window_s in ((1, self._settings.scale_up_stabilization_window_s),
+                                   (-1, self._settings.scale_down_stabilization_window_s)):
+                wanted_ns = group.is_wanted_for(changes, sign, now_ns)
+                if wanted_ns is not None and wanted_ns >= round(window_s * 1e9):
+                    due |= {pool: change for pool, change in changes.items() if change * sign > 0}
+            if due:
+                delay_ns = self._settings.actuation_delay.draw_ns(self._generator)
+                self._agenda.at(now_ns + delay_ns, ACTUATE, partial(self._act, group, due))
+        self._agenda.tick(now_ns + self._interval_ns, SCALE, self._decide)
+
+    def _check(self, group, changes):
+        """Raise ValueError unless a policy, which may be a user's, answered as it should."""
+        if not (isinstance(changes, dict) and all(isinstance(change, int) for change in changes.values())
+                and changes.keys() <= group.pools.keys()):
+            raise ValueError(f"{type(group.policy).__name__}.decide: expected {{index of a pool: change}} with pools "
+                             f"{sorted(group.pools)}, found {changes!r}")
+
+    # ---- what a policy sees
+
+    def _observe(self, group, finished, int64_t now_ns):
+        cdef Entrance entrance = group.entrance
+        entrance.view.wants_counts = entrance.view.wants_levels = True
+        entrance.view.look(now_ns)
+        queued = entrance.queue.size if entrance.queue is not None else 0
+        return Observation(now_ns, tuple(self._variant(entrance, pool, places) for pool, places in group.pools.items()),
+                           queued, finished.get(entrance.index, np.zeros(0, records.REQUEST)))
+
+    def _variant(self, Entrance entrance, pool, places):
+        cdef Place first = places[0]
+        seats = [place.seat for place in places if place.is_open]
+        starting = sum(place.is_starting for place in places)
+        plan = self._pools[pool]
+        return Variant(
+            index=pool, name=plan.name, cost_per_hour=plan.cost_per_hour,
+            capacity_tokens=first.replica._kv.num_blocks * first.replica._kv.block_size, starting=starting,
+            room=len(self._vacant(places)), removable=self._removable(len(seats), starting),
+            states=entrance.view.state_array[seats], accounts=entrance.view.account_array[seats])
+
+    def _take_finished(self):
+        """Return the requests that left replicas since the last time, by index of their entrance."""
+        cdef int32_t i
+        rows, self._finished.size = [self._finished.rows[i] for i in range(self._finished.size)], 0
+        found = {}
+        for row in rows:
+            found.setdefault(self._fleet.seats[self._fleet.requests[<int32_t>row].replica].entrance, []).append(row)
+        return {entrance: self._requests[rows] for entrance, rows in found.items()}
+
+    # ---- what it decides
+
+    def _vacant(self, places):
+        return [place for place in places if place.stage == OFF and not place.faults]
+
+    def _removable(self, serving, starting):
+        return max(min(serving, serving + starting - self._settings.min_replicas), 0)
+
+    def _act(self, group, changes, now_ns):
+        for pool, change in changes.items():
+            places = group.pools[pool]
+            if change > 0:
+                for place in self._vacant(places)[:change]:
+                    self._launch(place, now_ns)
+            else:
+                serving = [place for place in places if place.is_open]
+                starting = sum(place.is_starting for place in places)
+                most = min(-change, self._removable(len(serving), starting))
+                for place in self._in_order(serving)[:most]:
+                    self._lifecycle.enter(place, now_ns, DRAINING)
+                    if self._settings.drain == "migrate":
+                        self._fleet.mover.evacuate_by_migration(place.index, now_ns)
+
+    def _in_order(self, places):
+        """Return replicas in the order in which they are taken away."""
+        by = {"newest": lambda place: -place.index, "oldest": lambda place: place.index,
+              "least_loaded": lambda place: (place.in_flight, -place.index)}
+        return sorted(places, key=by[self._settings.drains])
+
+    def _launch(self, place, now_ns):
+        settings = self._settings
+        delays = (settings.provisioning_delay, settings.loading_delay, settings.warm_up_delay)
+        steps = [(stage, delay.draw_ns(self._generator))
+                 for stage, delay in zip((PROVISIONING, LOADING, WARMING), delays, strict=True)]
+        self._advance(place, [step for step in steps if step[1] > 0], now_ns)
+
+    def _advance(self, place, steps, now_ns):
+        """Let a replica enter the next stage of its start; behind the last, it serves."""
+        if not steps:
+            if self._fleet.mover is not None:
+                self._fleet.mover.leave_alone(place.index)
+            self._lifecycle.enter(place, now_ns, UP)
+            return
+        (stage, duration_ns), *later = steps
+        self._lifecycle.enter(place, now_ns, stage)
+        self._agenda.at(now_ns + duration_ns, LIFECYCLE, partial(self._advance, place, later))

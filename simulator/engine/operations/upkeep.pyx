@@ -1,0 +1,65 @@
+"""Failures and autoscaling: whatever makes replicas come and go."""
+from libc.stdint cimport int32_t, int64_t
+cimport cython
+
+from simulator.core.event_queue cimport Event
+from simulator.engine.operations.agenda cimport Agenda
+from simulator.engine.fleet.events cimport ACTUATE, LIFECYCLE, OUTAGE, SCALE
+from simulator.engine.fleet.fleet cimport Fleet
+from simulator.engine.operations.lifecycle cimport Lifecycle
+from simulator.engine.operations.base cimport Operation
+from simulator.engine.operations.outages cimport Outages
+from simulator.engine.operations.scaling cimport Scaling
+
+from simulator.domain.failures import Health
+
+
+@cython.final
+cdef class Upkeep(Operation):
+    """Failures and autoscaling of one cluster, which share the life of its replicas.
+
+    fleet, entrances, plan : as operations are made with; the plan must keep journeys.
+    failures : of domain.failures.Failure.
+    health : domain.failures.Health; None: failures are known at once.
+    autoscaling, autoscaler : domain.autoscaling.Autoscaling and the Autoscaler subclass; None: nobody scales.
+    """
+
+    cdef readonly Lifecycle lifecycle
+    cdef Fleet _fleet
+    cdef Agenda _agenda
+    cdef Outages _outages
+    cdef Scaling _scaling               # None: nobody scales
+
+    def __init__(self, Fleet fleet, entrances, plan, *, failures=(), health=None, autoscaling=None, autoscaler=None):
+        self.kinds = (OUTAGE, LIFECYCLE, SCALE, ACTUATE)
+        self._fleet = fleet
+        self._agenda = Agenda(fleet)
+        self.lifecycle = Lifecycle(fleet, entrances)
+        names = [pool.name for pool in plan.pools]
+        self._outages = Outages(fleet, self._agenda, self.lifecycle, failures, health or Health(), names, plan.seed)
+        if autoscaling is not None:
+            self._scaling = Scaling(fleet, self._agenda, self.lifecycle, entrances, plan, autoscaling, autoscaler)
+
+    cdef int start(self) except -1 nogil:
+        with gil:
+            self._outages.start()
+            if self._scaling is not None:
+                self._scaling.start()
+        return 0
+
+    cdef int handle(self, const Event* event) except -1 nogil:
+        return self._agenda.act(event)
+
+    cdef int gone(self, int32_t row, int64_t now_ns) except -1 nogil:
+        if self._scaling is None:
+            return 0
+        if self._scaling.wants_finished:
+            self._scaling.note_finished(row)
+        if self.lifecycle.num_draining > 0 and self._fleet.requests[row].replica >= 0:
+            with gil:
+                self.lifecycle.look_at(self._fleet.requests[row].replica, now_ns)
+        return 0
+
+    def report(self, run):
+        """See Operation."""
+        run.lifecycle, run.retries = self.lifecycle.table(run.clock_ns), self._outages.retries

@@ -1,0 +1,70 @@
+"""What reaches the clients: tokens, and the end of each request."""
+from libc.stdint cimport int8_t, int32_t, int64_t
+cimport cython
+
+from simulator.domain.request cimport COMPLETED, DROPPED, FAILED, REJECTED, Outcome, Request
+from simulator.engine.replica.departures cimport Departures
+from simulator.engine.output.recorder cimport Recorder
+
+import numpy as np
+
+LAST_TOKENS = 3         # place of that array among the owners
+
+
+@cython.final
+cdef class Delivery:
+    """The clients of a cluster.
+
+    workload : its `requests` are written to.
+    recorder : takes tokens and gaps.
+    max_model_len : longest text, prompt and output, in tokens.
+    host : HostParameters, of which those after the iteration matter here.
+    departures : who left a replica; None: nobody wants to know.
+    sibling : the Delivery of another pool of the same cluster, which knows the tokens of requests that come from there.
+    """
+
+    def __init__(self, workload, Recorder recorder, int64_t max_model_len, host,
+                 Departures departures=None, Delivery sibling=None):
+        cdef Request[::1] requests = workload.requests
+        cdef const Outcome[::1] outcomes = workload.outcomes
+        room = max_model_len - workload.requests["prompt_tokens"].astype(np.int64)
+        most = np.minimum(workload.demands["max_tokens"], room)
+        target_array = np.maximum(np.minimum(most, workload.outcomes["output_tokens"]), 1).astype(np.int32)
+        last_token_array = (np.full(len(requests), NO_TOKEN_NS, np.int64) if sibling is None
+                            else np.asarray(sibling._owners[LAST_TOKENS]))
+        cdef const int32_t[::1] targets = target_array
+        cdef int64_t[::1] last_token_ns = last_token_array
+        self._owners = (workload.requests, workload.outcomes, target_array, last_token_array)
+        if len(requests):
+            self._requests = &requests[0]
+            self._outcomes = &outcomes[0]
+            self._targets = &targets[0]
+            self.last_token_ns = &last_token_ns[0]
+        self._recorder = recorder
+        self._departures = departures if departures is not None else Departures(0)
+        self.output_ns = round(host.output_token_us * 1e3)
+        self.gap_ns = self.output_ns if host.output_token_accumulates else 0
+        self.completion_ns = round(host.completion_us * 1e3)
+
+    cdef int deliver(self, int32_t row, int32_t tokens, int64_t now_ns) except -1 nogil:
+        cdef Request* request = &self._requests[row]
+        if request.first_token_ns < 0:
+            request.first_token_ns = now_ns + self.output_ns
+        else:
+            self._recorder.gaps.add(now_ns - self.last_token_ns[row] + self.gap_ns * tokens, 1)
+        self.last_token_ns[row] = now_ns
+        if self._outcomes[row].output_tokens == 0:
+            return 0                                    # sampled, not kept
+        request.output_tokens += tokens
+        if self._recorder.wants_tokens:
+            self._recorder.token(row, self.observed_ns(now_ns, request.output_tokens), tokens)
+        return 0
+
+    cdef void leave(self, int32_t row, int8_t status, int64_t now_ns) noexcept nogil:
+        if (status == REJECTED or status == DROPPED) and self.last_token_ns[row] != NO_TOKEN_NS:
+            status = FAILED
+        self._requests[row].status = status
+        if status == COMPLETED:
+            self._requests[row].completed_ns = self.completed_ns(row, now_ns)
+        self._recorder.finished += 1
+        self._departures.add(row)

@@ -1,0 +1,379 @@
+"""`aicb`: per-layer times measured by AICB, added up over layers and looked up by batch.
+
+With c(B, S) and p(S) the tables of B decoding sequences of S context tokens each and of a prompt of S tokens, both
+split into attention (A) and the rest (R: MLP, experts and their exchange, all-reduces), an iteration takes
+
+    decode      A_c(n, S) + R_c(m, S)
+    prefill     sum over prompt chunks of A_p(chunk) + R_p(m)
+    mixed       sum over prompt chunks of A_p(chunk) + A_c(n, S) + R_p(m)
+
+with n decoding sequences, m all tokens computed, S the mean context before the iteration, and for a chunk of s tokens
+after x others A_p(chunk) = max(A_p(s), A_p(x + s) - A_p(x)), so that the chunks of a prompt add up to the prompt.
+Attention is by sequence and the rest by token, and prompts and decodes of a batch share one pass over the weights.
+Data-parallel ranks share a batch evenly; tables are of one rank.
+
+Both lookups are linear in S and n between tables; beyond them the nearest one speaks, and is counted.
+
+All-reduces (bytes of attention and MLP rows) and the hand-over between pipeline stages (tokens x hidden size) are
+priced by [latency.collective], or else by links.pyx; the expert exchange (bytes of MoE rows) by the bandwidth of a
+link or by the collective model. Stages hold the layers of `Parallelism.layers_of_stage`.
+
+`variant = "upstream"` follows vidur-alibabacloud (aliyun/SimAI at cef83f9d), its unit fault removed: decodes are looked
+up by the sum of their contexts instead of the mean, prompts of a batch as one of their total length, all-reduces are
+free, experts exchange over RDMA in both phases, a Gbps is 2**30 bit/s, and each layer pays 1 us for each of attention,
+mlp and moe that it does not have. Source of the rules: its execution time predictor and aicb helper, as run.
+"""
+cimport cython
+from libc.stdint cimport int32_t, int64_t
+from libc.stdlib cimport calloc, free
+
+import numpy as np
+
+from simulator.domain.batch cimport BatchShape, Chunk
+from simulator.latency.base cimport LatencyModel
+from simulator.latency.batch_view cimport BatchView
+from simulator.collective.base cimport PIPELINE, SEND_RECV, CollectiveModel
+
+from simulator.errors import InputErrors, KeyFault
+from simulator.latency.aicb.links import AicbLinks
+from simulator.latency.aicb.profile import Profile
+from simulator.latency.aicb.rows import PARTS
+from simulator.latency.aicb.rules import AicbParameters, grids
+
+
+cdef enum:                      # part: PARTS in rows.py
+    TOTAL                       # attention and others
+    ATTENTION
+    OTHERS                      # the sum of what follows
+    MLP
+    MOE
+    EXPERT_EXCHANGE
+    ALL_REDUCE
+    NUM_PARTS
+
+
+cdef enum:                      # trust: how a prediction came about, worst last
+    EXACT
+    INTERPOLATED
+    NEAREST
+    NUM_TRUSTS
+
+
+cdef enum:                      # phase
+    PREFILL                     # or mixed
+    DECODE
+    NUM_PHASES
+
+
+cdef struct Row:                # see rows.Row
+    const double* lengths
+    const double* parts_ns      # [length][slice][part]
+    Py_ssize_t num_lengths
+    Py_ssize_t recent           # where the last lookup ended
+    double low
+    double high
+    bint is_tabulated
+
+
+cdef struct Place:              # between two nodes of a row
+    const double* left          # [slice][part]
+    const double* right
+    double share                # of the right one
+    int trust
+
+
+cdef struct Places:             # all that an iteration looks up, prompt attention excepted
+    Place attention             # of decodes
+    Place others
+    int trust
+
+
+cdef class _Grid:
+    """Rows in C, and the arrays that hold their numbers."""
+
+    cdef list _kept
+    cdef Row* rows
+    cdef Py_ssize_t num_rows
+
+    def __init__(self, rows):
+        self.num_rows = len(rows)
+        self.rows = <Row*>calloc(self.num_rows, sizeof(Row))
+        if self.rows == NULL:
+            raise MemoryError()
+        self._kept = []
+        for i, row in enumerate(rows):
+            self._fill(&self.rows[<Py_ssize_t>i], row)
+
+    def __dealloc__(self):
+        free(self.rows)
+
+    cdef int _fill(self, Row* target, row) except -1:
+        lengths = np.ascontiguousarray(row.lengths, dtype=np.float64)
+        parts_ns = np.ascontiguousarray(row.parts_ns, dtype=np.float64).reshape(-1)
+        cdef const double[::1] lengths_view = lengths
+        cdef const double[::1] parts_view = parts_ns
+        self._kept += [lengths, parts_ns]
+        target.lengths, target.parts_ns = &lengths_view[0], &parts_view[0]
+        target.num_lengths = lengths_view.shape[0]
+        target.low, target.high, target.is_tabulated = row.low, row.high, row.is_tabulated
+        return 0
+
+
+cdef inline int64_t share_of(int64_t count, int64_t ranks) noexcept nogil:
+    """Return the part of the busiest of `ranks`."""
+    return (count + ranks - 1) // ranks if ranks > 1 else count
+
+
+cdef inline double value(const Place* place, Py_ssize_t slice, int part) noexcept nogil:
+    cdef Py_ssize_t i = slice * NUM_PARTS + part
+    return place.left[i] + place.share * (place.right[i] - place.left[i])
+
+
+cdef Py_ssize_t segment(const Row* row, double length) noexcept nogil:
+    """Return the last i with lengths[i] <= length, for a length within the row."""
+    cdef Py_ssize_t low = 0, high = row.num_lengths, middle
+    while high - low > 1:
+        middle = (low + high) // 2
+        if row.lengths[middle] <= length:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+cdef inline Place locate(Row* row, double length, Py_ssize_t stride) noexcept nogil:
+    """Look a length up; the segment of the last lookup is tried first."""
+    cdef Place place
+    cdef Py_ssize_t i = row.recent, last = row.num_lengths - 1
+    place.trust = INTERPOLATED
+    if not row.low <= length <= row.high:
+        place.trust = NEAREST
+        length = min(max(length, row.lengths[0]), row.lengths[last])
+    if not (row.lengths[i] <= length and (i == last or length < row.lengths[i + 1])):
+        i = row.recent = segment(row, length)
+    place.left = place.right = row.parts_ns + i * stride
+    place.share = 0.0
+    if length > row.lengths[i]:
+        place.right = place.left + stride
+        place.share = (length - row.lengths[i]) / (row.lengths[i + 1] - row.lengths[i])
+    elif row.is_tabulated and place.trust == INTERPOLATED:
+        place.trust = EXACT
+    return place
+
+
+@cython.final
+cdef class Aicb(LatencyModel):
+    """Times of layers, from tables that AICB measured or `profile-layers` wrote."""
+
+    Parameters = AicbParameters
+    takes_collective = True
+    Profile = Profile           # writes tables
+
+    cdef readonly tuple sources                 # what the tables say of where their numbers come from
+    cdef _Grid _prefill, _decode
+    cdef Py_ssize_t _num_slices, _stride
+    cdef int _hops                              # hand-overs between stages in a pass
+    cdef int64_t _data_ranks
+    cdef double _handover_bytes                 # of one token
+    cdef bint _is_upstream, _is_strict
+    cdef bint _is_pass                          # an iteration passes all stages, one after another
+    cdef int64_t[NUM_PHASES][NUM_TRUSTS] _counts
+    cdef double[NUM_PHASES][2] _outside         # the first batch beyond the tables: sequences or tokens, length
+
+    def __init__(self, parameters, deployment, CollectiveModel collective=None):
+        if deployment is None:
+            raise ValueError("aicb needs [model] and [hardware]")
+        ways = deployment.parallelism
+        self._is_upstream, self._is_strict = parameters.is_upstream, parameters.outside == "error"
+        self._collective = collective or AicbLinks(
+            deployment, parameters.bytes_per_ns("nvlink"), parameters.bytes_per_ns("rdma"),
+            parameters.collective_latency_us * 1e3)
+        read = grids(parameters, deployment, self._collective)
+        self._prefill, self._decode, self.sources = _Grid([read.prefill]), _Grid(read.decode), read.sources
+        self._num_slices = read.prefill.parts_ns.shape[1]
+        self._stride = self._num_slices * NUM_PARTS
+        self._hops = ways.pipeline_parallel - 1
+        self._is_pass = parameters.pipeline == "pass"
+        self._data_ranks = ways.data_parallel
+        self._handover_bytes = deployment.model.hidden_size * deployment.activation_bytes
+
+    # ---- lookup
+
+    cdef inline Place _decode_place(self, int64_t sequences, double length) noexcept nogil:
+        cdef Py_ssize_t last = self._decode.num_rows
+        cdef Place place = locate(&self._decode.rows[min(sequences, last) - 1], length, self._stride)
+        if sequences > last:
+            place.trust = NEAREST
+        return place
+
+    cdef inline double _length(self, const BatchShape* shape) noexcept nogil:
+        """Return the context of a decoding sequence before the iteration, the mean; upstream, the sum of a rank's."""
+        cdef double tokens = <double>(shape.context_tokens - shape.decode_tokens)
+        return tokens / (self._data_ranks if self._is_upstream else shape.num_decodes)
+
+    cdef inline Places _places(self, const BatchShape* shape) noexcept nogil:
+        cdef Places places
+        cdef int64_t tokens = share_of(shape.prefill_tokens + shape.decode_tokens, self._data_ranks)
+        cdef int64_t sequences = share_of(shape.num_decodes, self._data_ranks)
+        places.trust = EXACT
+        if shape.num_decodes:
+            places.attention = self._decode_place(sequences, self._length(shape))
+            places.trust = places.attention.trust
+        if shape.num_chunks:
+            places.others = locate(self._prefill.rows, <double>tokens, self._stride)
+        elif tokens == sequences:
+            places.others = places.attention
+        else:                                       # speculative decoding: several tokens of each sequence
+            places.others = self._decode_place(tokens, self._length(shape))
+        places.trust = max(places.trust, places.others.trust)
+        return places
+
+    cdef double _chunk_ns(self, const Chunk* chunk, Py_ssize_t slice, int* trust) noexcept nogil:
+        """Return the attention of a prompt chunk: what it adds to its prompt's, at least what it takes alone."""
+        cdef Place place = locate(self._prefill.rows, <double>chunk.tokens, self._stride)
+        cdef double alone = value(&place, slice, ATTENTION), whole
+        trust[0] = max(trust[0], place.trust)
+        if chunk.context_tokens == 0:
+            return alone
+        place = locate(self._prefill.rows, <double>chunk.context_tokens + chunk.tokens, self._stride)
+        trust[0] = max(trust[0], place.trust)
+        whole = value(&place, slice, ATTENTION)
+        place = locate(self._prefill.rows, <double>chunk.context_tokens, self._stride)
+        return max(alone, whole - value(&place, slice, ATTENTION))
+
+    cdef double _prompts_ns(self, const BatchShape* shape, Places* places, Py_ssize_t slice) noexcept nogil:
+        """Return the attention of all prompt chunks on one rank."""
+        cdef double total = 0.0
+        cdef int32_t i
+        if self._is_upstream:
+            return value(&places.others, slice, ATTENTION)
+        for i in range(shape.num_chunks):
+            total += self._chunk_ns(&shape.chunks[i], slice, &places.trust)
+        return total / self._data_ranks
+
+    cdef inline double _handover_ns(self, const BatchShape* shape) noexcept nogil:
+        cdef double tokens = <double>share_of(shape.prefill_tokens + shape.decode_tokens, self._data_ranks)
+        return self._collective.time_ns(PIPELINE, SEND_RECV, tokens * self._handover_bytes)
+
+    cdef double _slice_ns(self, const BatchShape* shape, Places* places, Py_ssize_t slice) noexcept nogil:
+        cdef double total = value(&places.others, slice, OTHERS)
+        if shape.num_decodes:
+            total += value(&places.attention, slice, ATTENTION)
+        if shape.num_chunks:
+            total += self._prompts_ns(shape, places, slice)
+        return total
+
+    # ---- composition
+
+    cdef void stages_ns(self, const BatchShape* shape, double* ns) noexcept nogil:
+        cdef Places places = self._places(shape)
+        cdef double handover_ns = self._handover_ns(shape) if self._hops else 0.0
+        cdef Py_ssize_t i
+        for i in range(self._num_slices):
+            ns[i] = self._slice_ns(shape, &places, i) + (handover_ns if i < self._hops else 0.0)
+        self._count(shape, places.trust)
+
+    cdef double batch_ns(self, const BatchShape* shape) noexcept nogil:
+        cdef Place place
+        if self._num_slices == 1 and shape.num_chunks == 0 and shape.decode_tokens == shape.num_decodes:    # steady
+            place = self._decode_place(share_of(shape.num_decodes, self._data_ranks), self._length(shape))
+            self._count(shape, place.trust)
+            return value(&place, 0, TOTAL)
+        return self._composed_ns(shape)
+
+    cdef double _composed_ns(self, const BatchShape* shape) noexcept nogil:
+        cdef Places places = self._places(shape)
+        cdef double handover_ns = self._handover_ns(shape) if self._hops else 0.0
+        cdef double total = 0.0, slowest = 0.0, stage_ns
+        cdef Py_ssize_t i
+        for i in range(self._num_slices):
+            stage_ns = self._slice_ns(shape, &places, i) + (handover_ns if i < self._hops else 0.0)
+            total += stage_ns
+            slowest = max(slowest, stage_ns)
+        self._count(shape, places.trust)
+        return total if self._is_pass else slowest
+
+    cdef inline void _count(self, const BatchShape* shape, int trust) noexcept nogil:
+        cdef int phase = PREFILL if shape.num_chunks else DECODE
+        self._counts[phase][trust] += 1
+        if trust == NEAREST and self._counts[phase][NEAREST] == 1:
+            self._note(shape, phase)
+
+    cdef void _note(self, const BatchShape* shape, int phase) noexcept nogil:
+        """Remember the first batch beyond the tables; stop there if asked to."""
+        if phase == PREFILL:
+            self._outside[phase][0] = <double>shape.num_chunks
+            self._outside[phase][1] = <double>(shape.prefill_tokens + shape.decode_tokens)
+        else:
+            self._outside[phase][0] = shape.num_decodes
+            self._outside[phase][1] = self._length(shape)
+        self.failed = self._is_strict
+
+    # ---- for people
+
+    def set_stages(self, layers):
+        """See the base class; the tables were added up by stage already."""
+        if len(layers) != self._num_slices:
+            raise ValueError(f"aicb: {self._num_slices} stages expected, found {len(layers)}")
+        LatencyModel.set_stages(self, layers)
+
+    def breakdown(self, prefill=(), decode=(), int tokens_per_decode=1) -> dict:
+        """Return the seconds of each part, in all stages together; arguments as `predict`. Nothing is counted.
+
+        Their sum is what `predict` returns, where `pipeline` is "pass".
+        """
+        cdef BatchView batch = BatchView(prefill, decode, tokens_per_decode)
+        cdef const BatchShape* shape = &batch.shape
+        cdef Places places = self._places(shape)
+        cdef Py_ssize_t i
+        cdef double attention = 0.0
+        totals = [0.0] * NUM_PARTS
+        for i in range(self._num_slices):
+            attention += self._slice_ns(shape, &places, i) - value(&places.others, i, OTHERS)
+            for part in range(MLP, NUM_PARTS):
+                totals[part] += value(&places.others, i, part)
+        parts_ns = {"attention": attention} | dict(zip(PARTS[MLP:], totals[MLP:]))
+        parts_ns["pipeline"] = self._hops * self._handover_ns(shape)
+        return {name: ns * 1e-9 for name, ns in parts_ns.items()}
+
+    def stage_seconds(self, prefill=(), decode=(), int tokens_per_decode=1) -> list:
+        """Return the seconds of the layers of each stage, without hand-overs."""
+        cdef BatchView batch = BatchView(prefill, decode, tokens_per_decode)
+        cdef Places places = self._places(&batch.shape)
+        return [self._slice_ns(&batch.shape, &places, i) * 1e-9 for i in range(self._num_slices)]
+
+    def provenance(self) -> dict:
+        """Return how many predictions were exact, interpolated, and the nearest table's; and what the tables are.
+
+        Those of a collective model are of the sizes in the tables, priced once, and of hand-overs between stages.
+        """
+        counts = [sum(self._counts[phase][trust] for phase in range(NUM_PHASES)) for trust in range(NUM_TRUSTS)]
+        return (dict(zip(("exact", "interpolated", "nearest"), counts)) | {"sources": list(self.sources)}
+                | LatencyModel.provenance(self))
+
+    def warnings(self) -> list:
+        """Return what a reader of the results has to know."""
+        synthetic = [f"aicb: tables are {source}" for source in self.sources if source.startswith("synthetic")]
+        outside = [self._outside_text(phase) for phase in range(NUM_PHASES) if self._counts[phase][NEAREST]]
+        return synthetic + outside + LatencyModel.warnings(self)
+
+    def _outside_text(self, int phase) -> str:
+        cdef Row* row = &self._decode.rows[self._decode.num_rows - 1] if phase == DECODE else self._prefill.rows
+        count, length = self._outside[phase]
+        asked = sum(self._counts[phase][trust] for trust in range(NUM_TRUSTS))
+        covered = f"lengths {row.low:.0f} to {row.high:.0f}"
+        first = f"{count:.0f} prompts, {length:.0f} tokens"
+        if phase == DECODE:
+            covered = f"up to {self._decode.num_rows} sequences, of the most " + covered
+            first = f"{count:.0f} sequences of length {length:.1f}"
+        return (f"aicb: {self._counts[phase][NEAREST]} of {asked} {('prefill', 'decode')[phase]} iterations lie beyond "
+                f"the tables ({covered}), first {first}; the nearest table was taken")
+
+    def raise_if_failed(self):
+        """Raise InputErrors where a batch lies beyond the tables and `outside` is "error"."""
+        if self.failed:
+            self.failed = False
+            raise InputErrors([
+                KeyFault(f"latency.outside: {self._outside_text(phase)}") for phase in range(NUM_PHASES)
+                if self._counts[phase][NEAREST]])
+        LatencyModel.raise_if_failed(self)

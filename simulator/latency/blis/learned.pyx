@@ -1,0 +1,38 @@
+"""Base of the backends whose prices were learned."""
+from simulator.latency.base cimport LatencyModel
+
+from simulator.latency.blis.coefficients import choose
+
+
+cdef class LearnedModel(LatencyModel):
+    """A backend with fitted coefficients: a published set, or the user's own."""
+
+    def __init__(self, dict sets, parameters, deployment, default):
+        """Choose the coefficients.
+
+        Parameters
+        ----------
+        sets : of coefficients.Fit by name, the published ones.
+        parameters : subclass of coefficients.LearnedParameters, with `beta`.
+        deployment : Deployment or None
+        default : name of the set for an experiment that gives neither set nor beta; None: there is none.
+        """
+        self.choice = choose(sets, parameters, default)
+        self._deployment = deployment
+
+    def host_terms(self) -> dict:
+        """Return what the coefficients say of [latency.host]: its keys, in microseconds.
+
+        Source: inference-sim, sim/latency, QueueingTime and OutputTokenProcessingTime of blackbox and crossmodel.
+        """
+        request_us, prompt_token_us, output_token_us = self.choice.fit.alpha
+        return {"queue_base_us": request_us, "queue_per_prompt_token_us": prompt_token_us,
+                "output_token_us": output_token_us}
+
+    def provenance(self) -> dict:
+        """Return where the coefficients come from."""
+        return self.choice.provenance()
+
+    def warnings(self) -> list:
+        """Return in what respects the deployment lies outside of what was fitted."""
+        return self.choice.warnings(self._deployment)

@@ -1,0 +1,171 @@
+"""`trained_physics`: what the roofline counts, weighed by coefficients learned from a running server.
+
+With P prompt tokens, D decode tokens, C context tokens of decodes before the step and n sequences, in microseconds,
+
+    beta[0] x arithmetic of prompts + beta[8] x their KV cache written
+    + beta[1] x arithmetic of decodes + beta[9] x their KV cache read and written
+    + beta[2] x weights read once
+    + beta[3] x all-reduces of (P + D) activations + beta[10] x expert exchange over data-parallel ranks
+    + beta[4] x layers + beta[5] x n + beta[6]
+    + beta[7] x layers with experts, where they alternate with dense ones
+
+each at peak rate; see trained_prices.py. Without beta[8] prompts cost beta[0] x the larger of the two, without beta[9]
+decodes likewise; without beta[7] that term is 0, without beta[10] it is beta[3]. A chunk of t tokens pays for attention
+as if it followed the whole prompt of s tokens, t (s + t / 2) pairs, wherever in the prompt it lies.
+
+Source: inference-sim (BLIS) at f90a1e3a, sim/latency/trained_physics_model.go. Its own accuracy claim: median error of
+mean E2E latency 6.7 %, of mean TTFT 17.6 %, over 36 runs that were not fitted (docs/blog, how-blis-learns-latency).
+"""
+cimport cython
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from simulator.domain.batch cimport BatchShape
+from simulator.latency.batch_view cimport BatchView
+from simulator.latency.blis.learned cimport LearnedModel
+
+from simulator.latency.blis.coefficients import Alpha, Coefficient, Fit, LearnedParameters
+from simulator.latency.blis.trained_prices import prices
+
+SETS = {
+    "blis": Fit(
+        beta=(0.152128, 0.0, 1.36252915, 0.752037, 32.09546717, 4.41684444, 126.024825, 481.8613888, 0.0, 1.94710771,
+              0.752037),
+        alpha=(15563.199579, 777.3455, 45.907545),
+        source=("inference-sim/inference-sim@f90a1e3a defaults.yaml, trained_physics_coefficients; fitted to 15 runs "
+                "of vLLM on H100, dense models and mixtures of experts, tensor_parallel 1, 2 and 4"),
+        accelerators=("h100-sxm-80gb",), tensor_parallel=(1, 2, 4),
+        remark="BLIS reports 15.7 % error of E2E latency on A100, 13.3 % on L40S, 5.5 % on H100"),
+}
+
+
+class TrainedPhysicsParameters(LearnedParameters, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The published fit, or your own."""
+
+    beta: Annotated[Annotated[tuple[Coefficient, ...], Meta(min_length=7, max_length=11)] | None, Meta(description=(
+        "7 to 11 numbers: prompt arithmetic, decode arithmetic, weights, all-reduces, us a layer, us a sequence, "
+        "us an iteration, us a layer with experts, prompt KV, decode KV, expert exchange"))] = None
+    alpha: Annotated[Alpha | None, Meta(description=(
+        "us a request before it queues, us a request after its last token, us an output token; default: of the set, "
+        "or 0"))] = None
+    conventions: Annotated[Literal["blis", "model"] | None, Meta(description=(
+        "layers, heads and peak rates as BLIS counts them, or as they are; default: blis for a published set, which "
+        "was fitted to such counts, model for your own"))] = None
+    expert_exchange: Annotated[Literal["all_gather", "all_to_all"], Meta(description=(
+        "how data-parallel ranks exchange tokens for experts"))] = "all_gather"
+
+
+cdef struct Prices:             # us; see trained_prices.Prices
+    double prefill_token
+    double prefill_pair
+    double prefill_kv_token
+    double decode_token
+    double decode_pair
+    double decode_kv_token
+    double weights
+    double reduce_token
+    double exchange_token
+    double layers
+    double sequence
+    double iteration
+    double alternation
+    double beta_prefill, beta_prefill_kv, beta_decode, beta_decode_kv
+    bint splits_prefill, splits_decode
+
+
+cdef inline double larger(double a, double b) noexcept nogil:
+    return a if a > b else b
+
+
+@cython.final
+cdef class TrainedPhysics(LearnedModel):
+    """Roofline terms, each weighed by a learned coefficient; fitted on H100."""
+
+    Parameters = TrainedPhysicsParameters
+    needs_deployment = True
+
+    cdef readonly object prices             # trained_prices.Prices, for reading
+    cdef Prices _prices                     # the same, for the loop
+
+    def __init__(self, parameters, deployment):
+        if deployment is None:
+            raise ValueError("trained_physics needs [model] and [hardware]")
+        LearnedModel.__init__(self, SETS, parameters, deployment, "blis")
+        conventions = parameters.conventions or ("blis" if self.choice.name else "model")
+        self.prices = prices(deployment, self.choice.fit.beta, conventions, parameters.expert_exchange)
+        self._prices = msgspec.structs.asdict(self.prices)
+
+    cdef double _prefill_us(self, const BatchShape* shape) noexcept nogil:
+        cdef const Prices* price = &self._prices
+        cdef double tokens = <double>shape.prefill_tokens
+        cdef double pairs = 0.0
+        cdef double arithmetic, memory
+        cdef int i
+        for i in range(shape.num_chunks):
+            pairs += shape.chunks[i].tokens * (shape.chunks[i].prompt_tokens + 0.5 * shape.chunks[i].tokens)
+        arithmetic = price.prefill_token * tokens + price.prefill_pair * pairs
+        memory = price.prefill_kv_token * tokens
+        if price.splits_prefill:
+            return price.beta_prefill * arithmetic + price.beta_prefill_kv * memory
+        return price.beta_prefill * larger(arithmetic, memory)
+
+    cdef double _decode_us(self, const BatchShape* shape) noexcept nogil:
+        cdef const Prices* price = &self._prices
+        cdef double context = <double>(shape.context_tokens - shape.num_decodes)
+        cdef double tokens = <double>shape.decode_tokens
+        cdef double arithmetic, memory
+        if shape.decode_tokens != shape.num_decodes:    # speculative decoding: several queries a sequence
+            context *= tokens / shape.num_decodes
+        arithmetic = price.decode_token * tokens + price.decode_pair * context
+        memory = price.decode_kv_token * <double>shape.context_tokens
+        if price.splits_decode:
+            return price.beta_decode * arithmetic + price.beta_decode_kv * memory
+        return price.beta_decode * larger(arithmetic, memory)
+
+    # Summed in the order of the source, which decides where a sum just misses a whole microsecond.
+    cdef double batch_ns(self, const BatchShape* shape) noexcept nogil:
+        cdef const Prices* price = &self._prices
+        cdef double tokens = <double>(shape.prefill_tokens + shape.decode_tokens)
+        cdef double us = 0.0
+        if shape.num_chunks > 0:
+            us = self._prefill_us(shape)
+        if shape.num_decodes > 0:
+            us += self._decode_us(shape)
+        us += price.weights
+        us += price.reduce_token * tokens
+        us += price.exchange_token * tokens
+        us += price.layers
+        us += price.sequence * shape.num_sequences
+        us += price.iteration
+        us += price.alternation
+        return 1e3 * us
+
+    def breakdown(self, prefill=(), decode=(), int tokens_per_decode=1) -> dict:
+        """Return the seconds of each term; arguments as `predict`, whose result is their sum."""
+        cdef BatchView batch = BatchView(prefill, decode, tokens_per_decode)
+        cdef const BatchShape* shape = &batch.shape
+        cdef double tokens = <double>(shape.prefill_tokens + shape.decode_tokens)
+        terms_us = {
+            "prefill": self._prefill_us(shape) if shape.num_chunks else 0.0,
+            "decode": self._decode_us(shape) if shape.num_decodes else 0.0,
+            "weights": self._prices.weights,
+            "all_reduces": self._prices.reduce_token * tokens,
+            "expert_exchange": self._prices.exchange_token * tokens,
+            "layers": self._prices.layers,
+            "sequences": self._prices.sequence * shape.num_sequences,
+            "iteration": self._prices.iteration,
+            "alternation": self._prices.alternation,
+        }
+        return {name: us * 1e-6 for name, us in terms_us.items()}
+
+    def host_terms(self) -> dict:
+        """Return what the coefficients say of [latency.host]: its keys, in microseconds; see also `completion_us`."""
+        alpha = self.choice.fit.alpha
+        return {"queue_base_us": alpha[0], "queue_per_prompt_token_us": 0.0, "output_token_us": alpha[2]}
+
+    @property
+    def completion_us(self) -> float:
+        """Time from the last token of a request to its completion, as the client sees it; blocks nothing."""
+        return self.choice.fit.alpha[1]

@@ -1,0 +1,202 @@
+"""Attention of a batch, from curves over the length of one size of batch.
+
+Decodes: a row for each number of sequences, those that were not measured between their neighbours, a column for each
+power of two tokens in the cache. Prompts: a row for each
+power of two prompts, a column for each length. All attention layers of all stages are added up; those with a window
+that was not measured see the last `window` tokens of the curve without one.
+"""
+import numpy as np
+
+from simulator.domain.layer_spec import GatedDeltaNet, LatentAttention
+from simulator.latency.operators.curves import INTERPOLATED, ROOFLINE, Times
+from simulator.latency.operators.latent_attention import LatentTables
+
+CONTEXT_NODES = 2.0 ** np.arange(1, 21)         # tokens in the cache after the step: 2 to 1,048,576, as measured
+MAX_DECODES = 2048
+BATCHES = tuple(2 ** i for i in range(12))      # of decodes, in all databases
+PROMPT_ROWS = 9                                 # 1 to 256 prompts
+MAX_PROMPT_TOKENS = 131_072
+
+
+def decode_table(composer) -> Times:
+    """Return the attention of n = 0, 1, ... sequences at CONTEXT_NODES, by n.
+
+    composer : Composer
+    """
+    sequences = np.arange(MAX_DECODES + 1)
+    ns = np.zeros((MAX_DECODES + 1, len(CONTEXT_NODES)))
+    origins = np.zeros(ns.shape, dtype=np.uint8)
+    for kind in _kinds(composer):
+        rows = {batch: kind.times("generation", batch, CONTEXT_NODES) for batch in {*BATCHES, *kind.batches()}}
+        batches = sorted(batch for batch, row in rows.items() if row is not None)
+        if batches:
+            times = np.array([rows[batch].ns for batch in batches])
+            codes = np.array([rows[batch].origins for batch in batches])
+            layer = np.column_stack([np.interp(sequences, batches, column) for column in times.T])
+            beyond = sequences > batches[-1]
+            layer[beyond] *= (sequences[beyond] / batches[-1])[:, None]
+            code = np.maximum(codes[np.searchsorted(batches, np.minimum(sequences, batches[-1]))],
+                              np.where(np.isin(sequences, batches), 0, INTERPOLATED)[:, None])
+        else:
+            layer, code = kind.roofline_decode(sequences)
+        composer.origins[f"{kind.name} decode"] = "measured" if kind.is_measured("generation") else (
+            "interpolated" if batches else "roofline")
+        ns += kind.layers * layer
+        origins = np.maximum(origins, code).astype(np.uint8)
+    ns[0] = 0.0
+    return Times(ns, origins)
+
+
+def prefill_table(composer) -> Times:
+    """Return the attention of 1, 2, 4, ... prompts of s = 0, 1, ... tokens each, by s."""
+    last = min(max(composer.deployment.model.max_position_embeddings, 2), MAX_PROMPT_TOKENS)
+    lengths = np.arange(last + 1.0)
+    kinds = _kinds(composer)
+    rows = [[kind.times("context", 2 ** row, lengths) for row in range(PROMPT_ROWS)] for kind in kinds]
+    counts = [next((i for i, row in enumerate(each) if row is None), PROMPT_ROWS) for each in rows]
+    num_rows = min([count for count in counts if count] or [1])
+    ns = np.zeros((num_rows, last + 1))
+    origins = np.zeros(ns.shape, dtype=np.uint8)
+    for kind, each, count in zip(kinds, rows, counts):
+        for i in range(num_rows):
+            times = each[i] if count else kind.roofline_prefill(2 ** i, lengths)
+            ns[i] += kind.layers * times.ns
+            origins[i] = np.maximum(origins[i], times.origins)
+        composer.origins[f"{kind.name} prefill"] = "measured" if kind.is_measured("context") else (
+            "interpolated" if count else "roofline")
+    ns[:, 0] = 0.0
+    return Times(ns, origins)
+
+
+def _kinds(composer) -> list["_Kind"]:
+    model = composer.deployment.model
+    full, sliding = model.num_full_attention_layers, model.num_sliding_attention_layers
+    kinds = [_Kind(composer, "attention", model.attention, full, 0)] if full else []
+    if sliding:
+        window = model.sliding_attention.window
+        kinds.append(_Kind(composer, "sliding_attention", model.windowed_attention, sliding, window))
+    if has_recurrences(composer.database, composer.deployment):
+        kinds.append(_Recurrence(composer))
+    return kinds
+
+
+def has_recurrences(database, deployment) -> bool:
+    """Say whether tables hold the linear attention of a model."""
+    part = deployment.model.linear_attention
+    if not isinstance(part, GatedDeltaNet) or not deployment.model.num_linear_attention_layers:
+        return False
+    part, one = part.shard(deployment.parallelism.tensor_parallel), np.ones(1)
+    return all(database.recurrence(phase, 1, part, one) is not None for phase in ("context", "generation"))
+
+
+class _Recurrence:
+    """Layers of linear attention, measured. What they add to a chunk is taken as attention's, by difference."""
+
+    name = "linear_attention"
+
+    def __init__(self, composer):
+        deployment = composer.deployment
+        self.layers = deployment.model.num_linear_attention_layers
+        self._database = composer.database
+        self._part = deployment.model.linear_attention.shard(deployment.parallelism.tensor_parallel)
+
+    def is_measured(self, phase: str) -> bool:
+        """Say whether these very heads were measured."""
+        site = (float(self._part.num_key_heads), float(self._part.num_value_heads))
+        return all(site in curves for curves in self._database.recurrence_curves(phase, 1, self._part))
+
+    def batches(self) -> list[int]:
+        """Return sizes of batches of decodes: none, `times` knows what lies between."""
+        return []
+
+    def times(self, phase: str, batch: int, lengths: np.ndarray) -> Times | None:
+        """Return the times of one layer for a batch size."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return self._database.recurrence(phase, int(batch), self._part, lengths)
+
+
+class _Kind:
+    """Attention layers that are alike, on one rank."""
+
+    def __init__(self, composer, name: str, part, layers: int, window: int):
+        self._composer, self._deployment, self._rate = composer, composer.deployment, composer.rate
+        self._database = composer.database
+        self.name, self.layers, self._window = name, layers, window
+        self._part = part.shard(self._deployment.parallelism.tensor_parallel)
+        self._kv_dtype = "fp8" if self._deployment.kv_cache_bytes == 1 else "bfloat16"
+        if isinstance(part, LatentAttention):
+            self._latent = LatentTables(self._database, self._part, self._kv_dtype, composer.parameters.cuda_graph)
+
+    def is_measured(self, phase: str) -> bool:
+        """Say whether these very heads were measured."""
+        return self._site() in self._curves(phase).get(1, {})
+
+    def batches(self) -> list[int]:
+        """Return the sizes of batches of decodes that were measured with these very heads."""
+        return [batch for batch, curves in self._curves("generation").items()
+                if self._site() in curves and batch <= MAX_DECODES]
+
+    def _site(self) -> tuple:
+        part = self._part
+        heads = (part.num_heads,) if isinstance(part, LatentAttention) else (
+            part.num_heads, part.num_kv_heads, part.head_dim)
+        return tuple(map(float, heads))
+
+    def _curves(self, phase: str) -> dict[int, dict]:
+        if isinstance(self._part, LatentAttention):
+            return self._latent.curves(phase)
+        return self._database.attention_curves(phase, self._kv_dtype, self._window)
+
+    def times(self, phase: str, batch: int, lengths: np.ndarray) -> Times | None:
+        """Return the times of one layer for a batch size; None: not measured."""
+        if isinstance(self._part, LatentAttention):
+            with np.errstate(divide="ignore", invalid="ignore"):
+                return self._latent.times(phase, int(batch), lengths)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            times = self._measured(phase, batch, self._window, lengths)
+            if times is None and self._window:
+                whole = self._measured(phase, batch, 0, lengths)
+                times = whole and self._windowed(phase, whole, lengths)
+        return times
+
+    def _measured(self, phase: str, batch: int, window: int, lengths: np.ndarray) -> Times | None:
+        return self._database.attention(phase, int(batch), self._part, self._kv_dtype, window, lengths)
+
+    def _windowed(self, phase: str, whole: Times, lengths: np.ndarray) -> Times:
+        """Return what layers with a window take: their full length up to it, its price for each token beyond."""
+        seen = np.minimum(lengths, self._window)
+        ns = np.interp(seen, lengths, whole.ns)
+        if phase == "context" and lengths[-1] > self._window:
+            edge = float(self._window)
+            slope = np.interp(edge, lengths, whole.ns) - np.interp(edge - 1, lengths, whole.ns)
+            ns = ns + np.maximum(lengths - edge, 0) * slope
+        return Times(ns, np.maximum(whole.origins, INTERPOLATED))
+
+    # ---- where no table answers
+
+    def roofline_decode(self, sequences: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return times and origins of one layer, by sequences and CONTEXT_NODES."""
+        part, rate = self._part, self._rate
+        self._composer.missing[f"{self.name} decode"] = self._wanted()
+        seen = np.minimum(CONTEXT_NODES, self._window) if self._window else CONTEXT_NODES
+        token_ns = max(part.decode_flops_per_context_token / rate.attention_flops,
+                       part.kv_elements_per_token * self._deployment.kv_cache_bytes / rate.memory_bytes)
+        ns = np.outer(sequences, seen) * token_ns + rate.attention_ns + rate.kernel_ns
+        return ns, np.full(ns.shape, ROOFLINE, dtype=np.uint8)
+
+    def roofline_prefill(self, prompts: int, lengths: np.ndarray) -> Times:
+        """Return the times of one layer for `prompts` prompts of each length."""
+        part, rate = self._part, self._rate
+        self._composer.missing[f"{self.name} prefill"] = self._wanted()
+        seen = np.minimum(lengths, self._window) if self._window else lengths
+        pairs = seen * (seen + 1) / 2 + (lengths - seen) * seen
+        kv_ns = part.kv_elements_per_token * self._deployment.kv_cache_bytes / rate.memory_bytes
+        ns = prompts * np.maximum(pairs * part.flops_per_context_token / rate.attention_flops, lengths * kv_ns)
+        return Times(ns + rate.attention_ns + rate.kernel_ns, np.full(len(lengths), ROOFLINE, dtype=np.uint8))
+
+    def _wanted(self) -> str:
+        part = self._part
+        if isinstance(part, LatentAttention):
+            return f"no latent attention of {part.num_heads} heads, {self._kv_dtype} cache, of these widths"
+        return (f"no attention of {part.num_heads} heads, {part.num_kv_heads} KV heads, head_dim {part.head_dim}, "
+                f"{self._kv_dtype} cache, nor one near it")

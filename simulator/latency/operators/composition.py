@@ -1,0 +1,316 @@
+"""What an iteration of a deployment takes, operator by operator, as tables over what the loop knows of a batch.
+
+T tokens of an iteration on one rank, t tensor-parallel ranks. A layer: qkv product, rotary embedding with KV write,
+attention, output product; router, routed and shared experts, or up (and gate) product, activation, down product; norms;
+all-reduces after mixer and network where t > 1. Once: embedding, last norm; head and sampler over sampled rows. Between
+stages: T x hidden elements. Experts over data-parallel ranks: tokens gathered, outputs scattered, or dispatched and
+combined by DeepEP.
+
+Operators between the products that are in no table: bytes / (0.8 x memory bandwidth) + 3 us, the empirical constants of
+aiconfigurator's system files. Times of pipeline stages add up.
+"""
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from simulator.domain.deployment import Deployment
+from simulator.domain.layer_spec import GatedDeltaNet, LightningAttention, Mamba2, Mlp, Moe
+from simulator.domain.rank_weights import dense_parts, layer_kinds, moe_of
+from simulator.errors import InputErrors, KeyFault
+from simulator.latency.operators.attention import decode_table, has_recurrences, prefill_table
+from simulator.latency.operators.curves import EXTRAPOLATED, ROOFLINE, Times
+from simulator.latency.operators.database import Database
+from simulator.latency.operators.deepep import GATHER, exchange_times
+from simulator.latency.operators.products import Product, head_product, products_of, rotated_and_written
+from simulator.latency.roofline.costs import SAMPLER_BYTES_PER_LOGIT, Rates, distinct_experts, link_bytes_per_s
+
+MAX_TOKENS = 32768              # of an iteration on a rank: as far as products were measured
+MAX_SAMPLES = 8192
+GEMM_FORMATS = {"float32": "bfloat16", "float16": "bfloat16", "int8": "fp8", "int4": "int4_wo", "fp4": "nvfp4"}
+# Formats that were not measured, or not soundly, and the one whose kernels do the same work.
+STAND_INS = {"fp8_block": "fp8"}
+COMMUNICATION = {"all_reduce", "expert_all_gather", "expert_reduce_scatter", "expert_dispatch", "expert_combine",
+                 "send_recv", "logits_all_gather"}
+POINTS_PER_OCTAVE = 8           # at which a collective model is asked
+
+
+@dataclass(frozen=True)
+class IterationTables:
+    """Nanoseconds of all layers and stages.
+
+    Arrays named origins, uint8, hold the worst origin of the operators.
+    """
+
+    tokens_ns: dict[str, np.ndarray]        # by operator, (MAX_TOKENS + 1,)
+    tokens_origins: np.ndarray
+    samples_ns: dict[str, np.ndarray]       # by operator, (MAX_SAMPLES + 1,), by sampled rows
+    samples_origins: np.ndarray
+    decode: Times                           # (sequences + 1, context nodes): attention of decodes
+    prefill: Times                          # (log2 prompts + 1, tokens + 1): attention of prompts of equal length
+    state_sequence_ns: float                # linear attention: per sequence
+    state_token_ns: float                   # and per prompt token
+    origins: dict[str, str]                 # operator -> how its site was found
+
+
+class Composer:
+    """Price the operators of one deployment.
+
+    Parameters
+    ----------
+    parameters : OperatorsParameters
+    rate : Rates
+        Of the roofline, which answers where no table does.
+    collective : CollectiveModel
+        Times the communication; None: the tables do.
+    """
+
+    def __init__(self, database: Database, parameters, deployment: Deployment, rate: Rates, collective=None):
+        self.database, self.parameters, self.deployment, self.rate = database, parameters, deployment, rate
+        self.collective = collective
+        self.tokens = np.arange(MAX_TOKENS + 1.0)
+        self.missing: dict[str, str] = {}           # operator -> what was not measured
+        self.origins: dict[str, str] = {}
+        self._tokens_ns: dict[str, np.ndarray] = {}
+        self._tokens_origins = np.zeros(MAX_TOKENS + 1, dtype=np.uint8)
+
+    def compose(self) -> IterationTables:
+        """Return the tables.
+
+        Raises
+        ------
+        InputErrors
+            Some operator was not measured, and `missing` is "error".
+        """
+        model = self.deployment.model
+        for (mixer, network), count in layer_kinds(model).items():
+            self._add_layer(mixer, network, count)
+        self._add_once()
+        self._add_handover()
+        samples_ns, samples_origins = self._samples()
+        decode, prefill = decode_table(self), prefill_table(self)
+        state = self._state()
+        if self.collective is not None:
+            self.origins.update(dict.fromkeys(COMMUNICATION & self.origins.keys(), "collective"))
+        if self.missing and self.parameters.missing == "error":
+            raise InputErrors([f"{self.parameters.path or 'aiconfigurator-core'}: {name}: {what}"
+                               for name, what in self.missing.items()])
+        return IterationTables(
+            tokens_ns=self._tokens_ns, tokens_origins=self._tokens_origins, samples_ns=samples_ns,
+            samples_origins=samples_origins, decode=decode, prefill=prefill,
+            state_sequence_ns=state[0], state_token_ns=state[1], origins=self.origins)
+
+    # ---- layers
+
+    def _add_layer(self, mixer: str, network: str, count: int) -> None:
+        model, ways = self.deployment.model, self.deployment.parallelism
+        hidden, moe = model.hidden_size, moe_of(model, network)
+        self._small("norms", model.norms_per_layer * 4 * hidden, count, kernels=model.norms_per_layer)
+        for part in dense_parts(model, mixer, network):
+            self._add_part(part.shard(ways.tensor_parallel), count)
+        if moe is not None:
+            self._add_product(Product("router", moe.num_experts, hidden, is_quantized=False), count)
+            self._add_experts(moe, count)
+        if ways.tensor_parallel > 1:
+            halves = (mixer != "feed_forward") + (network != "none")
+            times = self._collective("tensor", "all_reduce", ways.tensor_parallel, hidden)
+            self._add("all_reduce", times, count * halves)
+
+    def _add_part(self, part, count: int) -> None:
+        for product in products_of(part, self.deployment.model.hidden_size):
+            self._add_product(product, count)
+        if isinstance(part, Mlp):
+            self._small("activation", part.num_matrices * part.intermediate_size, count)
+        elif isinstance(part, GatedDeltaNet | LightningAttention | Mamba2):
+            width = part.matrix_parameters(1)
+            self._small("convolution_gates", 3 * width, count, kernels=4)
+        else:
+            self._small("rope_kv_write", rotated_and_written(part), count)
+
+    def _add_product(self, product: Product, count: int) -> None:
+        self._add(product.name, self.product_times(product, self.tokens), count)
+
+    def product_times(self, product: Product, rows: np.ndarray) -> Times:
+        """Return the times of a product over `rows`."""
+        deployment = self.deployment
+        dtype = deployment.matrix_dtype if product.is_quantized else deployment.activation_dtype
+        name = gemm_format(dtype, deployment.quantization if product.is_quantized else None)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            times = self.database.gemm(name, product.n, product.k, rows)
+            times = times or self._stand_in(name, product, rows)
+        if times is not None:
+            return times
+        self.missing[product.name] = f"no {name} product of n = {product.n:g}, k = {product.k:g}, nor one near it"
+        flops = self.rate.matrix_prefill_flops if product.is_quantized else self.rate.plain_flops
+        weight_bytes = deployment.matrix_bytes if product.is_quantized else deployment.activation_bytes
+        size = product.n * product.k
+        return self._roofline(rows, np.maximum(2 * rows * size / flops, size * weight_bytes / self.rate.memory_bytes))
+
+    def _stand_in(self, name: str, product: Product, rows: np.ndarray) -> Times | None:
+        """Return the times of the format whose kernels do the same work, as extrapolations."""
+        other = STAND_INS.get(name)
+        times = self.database.gemm(other, product.n, product.k, rows) if other else None
+        return times and Times(times.ns, np.full(len(rows), EXTRAPOLATED, dtype=np.uint8))
+
+    def _add_experts(self, moe: Moe, count: int) -> None:
+        deployment, ways = self.deployment, self.deployment.parallelism
+        ranks, hidden = ways.tensor_parallel * ways.data_parallel, deployment.model.hidden_size
+        tokens = self.tokens * ways.data_parallel
+        dtype = gemm_format(deployment.expert_dtype, deployment.quantization)
+        site = (hidden, moe.intermediate_size, moe.experts_per_token, moe.num_experts,
+                ranks // ways.expert_parallel, ways.expert_parallel)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            times = self.database.moe(dtype, self.parameters.expert_load, site, tokens)
+        if times is None:
+            self.missing["experts"] = (
+                f"no {dtype} experts of (hidden, intermediate, chosen, experts, TP, EP) = {site}, "
+                f"{self.parameters.expert_load}, nor any near them")
+            times = self._roofline_experts(moe, tokens, ranks)
+        self._add("experts", times, count)
+        if ways.data_parallel > 1:
+            for name, exchange in self._exchanges(moe, ranks).items():
+                self._add(f"expert_{name}", exchange, count)
+
+    def _exchanges(self, moe: Moe, ranks: int) -> dict[str, Times]:
+        """Return how tokens get to their experts and back, over data-parallel ranks.
+
+        Of DeepEP's, each tensor-parallel rank sends its part of the tokens; the all-reduce after the network stands for
+        the gathering of these parts.
+        """
+        ways, hidden = self.deployment.parallelism, self.deployment.model.hidden_size
+        mode = self.parameters.all2all_backend
+        if mode == GATHER:
+            return {name: self._collective("expert", name, ranks, hidden * ways.data_parallel)
+                    for name in ("all_gather", "reduce_scatter")}
+        if ways.expert_parallel != ranks:
+            raise InputErrors([KeyFault(
+                f'latency.all2all_backend: "{mode}" needs topology.expert_parallel = tensor_parallel x data_parallel = '
+                f'{ranks}, found {ways.expert_parallel}')])
+        tokens = np.ceil(self.tokens / ways.tensor_parallel)
+        site = (hidden, moe.experts_per_token, moe.num_experts)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            found = None if self.collective else exchange_times(self.database, mode, ranks, site, tokens)
+        if found is not None:
+            return found
+        if self.collective is None:
+            self.missing["expert exchange"] = f"no {mode} of {ranks} ranks, (hidden, chosen, experts) = {site}"
+        sent = hidden * moe.experts_per_token / ways.tensor_parallel
+        return {name: self._collective("expert", "all_to_all", ranks, sent) for name in ("dispatch", "combine")}
+
+    def _roofline_experts(self, moe: Moe, tokens: np.ndarray, ranks: int) -> Times:
+        weights = moe.expert.matrix_parameters(self.deployment.model.hidden_size) / ranks
+        distinct = distinct_experts(self.deployment)
+        loaded = distinct[np.minimum(tokens, len(distinct) - 1).astype(int)]
+        return self._roofline(tokens, np.maximum(
+            2 * tokens * moe.experts_per_token * weights / self.rate.expert_prefill_flops,
+            loaded * weights * self.deployment.expert_bytes / self.rate.memory_bytes), kernels=4)
+
+    # ---- once an iteration
+
+    def _add_once(self) -> None:
+        hidden = self.deployment.model.hidden_size
+        self._small("embedding", 2 * hidden, 1)
+        self._small("norms", 4 * hidden, 1)
+
+    def _add_handover(self) -> None:
+        hops = self.deployment.parallelism.pipeline_parallel - 1
+        if hops:
+            times = self._collective("pipeline", "send_recv", 2, self.deployment.model.hidden_size)
+            self._tokens_ns["send_recv"] = self._nothing_for_nothing(times.ns) * hops
+            self.origins["send_recv"] = "formula"
+
+    def _samples(self) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        model, ways = self.deployment.model, self.deployment.parallelism
+        rows = np.arange(MAX_SAMPLES + 1.0)
+        head = self.product_times(head_product(model, ways.tensor_parallel), rows)
+        self._describe("lm_head", head)
+        sampler = self.database.small("sampler", rows)
+        sampler_ns = self.database.small_ns(model.vocab_size * SAMPLER_BYTES_PER_LOGIT, rows, kernels=2)
+        found = {"lm_head": head.ns, "sampler": sampler.ns if sampler else sampler_ns}
+        origins = np.maximum(head.origins, sampler.origins) if sampler else head.origins
+        if ways.tensor_parallel > 1:
+            gather = self._collective("tensor", "all_gather", ways.tensor_parallel, model.vocab_size, rows)
+            self._describe("logits_all_gather", gather)
+            found["logits_all_gather"], origins = gather.ns, np.maximum(origins, gather.origins)
+        for ns in found.values():
+            ns[0] = 0.0
+        return found, origins
+
+    def _state(self) -> tuple[float, float]:
+        """Return what recurrent state takes, as latency/roofline/costs.py: no table."""
+        model, ways = self.deployment.model, self.deployment.parallelism
+        if not model.num_linear_attention_layers or has_recurrences(self.database, self.deployment):
+            return 0.0, 0.0
+        self.missing["linear_attention"] = "its recurrence was not measured"
+        self.origins["linear_attention"] = "roofline"
+        elements = model.num_linear_attention_layers * model.linear_attention.shard(ways.tensor_parallel).state_elements
+        copies = ways.data_parallel
+        return (2 * elements * self.deployment.activation_bytes / self.rate.memory_bytes / copies,
+                6 * elements / self.rate.attention_flops / copies)
+
+    # ---- pieces
+
+    def _small(self, name: str, elements_per_token: float, count: int, kernels: int = 1) -> None:
+        """Add an operator that only moves memory, of `kernels` alike."""
+        times = self.database.small(name, self.tokens)
+        if times is not None:
+            self._add(name, times, count * kernels)
+            return
+        ns = self.database.small_ns(elements_per_token * self.deployment.activation_bytes, self.tokens, kernels)
+        self._tokens_ns[name] = self._tokens_ns.get(name, 0.0) + self._nothing_for_nothing(ns) * count
+        self.origins[name] = "formula"
+
+    def _add(self, name: str, times: Times, count: int) -> None:
+        self._tokens_ns[name] = self._tokens_ns.get(name, 0.0) + self._nothing_for_nothing(times.ns) * count
+        self._tokens_origins = np.maximum(self._tokens_origins, times.origins)
+        self._describe(name, times)
+
+    def _nothing_for_nothing(self, ns: np.ndarray) -> np.ndarray:
+        ns = np.array(ns)
+        ns[0] = 0.0
+        return ns
+
+    def _describe(self, name: str, times: Times) -> None:
+        self.origins[name] = describe_origins(times.origins)
+
+    def _collective(self, group: str, kind: str, ranks: int, elements_per_token: float,
+                    tokens: np.ndarray | None = None) -> Times:
+        """Return the times of a collective of `elements_per_token` elements a token."""
+        tokens = self.tokens if tokens is None else tokens
+        num_bytes = tokens * elements_per_token * self.deployment.activation_bytes
+        if self.collective is not None:
+            return self._asked(lambda size: self.collective.predict(group, kind, size) * 1e9, num_bytes)
+        times = self.database.collective(kind, ranks, num_bytes, self.parameters.cuda_graph)
+        if times is not None:
+            return times
+        if kind != "send_recv":         # no table has it
+            self.missing[f"{group} {kind}"] = f"no {kind} of {ranks} ranks"
+        shares = {"all_reduce": 2 * (1 - 1 / ranks), "send_recv": 1.0}      # of the bytes, sent by each rank
+        bandwidth = link_bytes_per_s(self.deployment, ranks) * 1e-9 * self.rate.link_efficiency
+        ns = num_bytes * shares.get(kind, 1 - 1 / ranks) / bandwidth + self.rate.collective_ns
+        return Times(ns, np.full(len(tokens), ROOFLINE, dtype=np.uint8))
+
+    def _asked(self, ask: Callable[[float], float], num_bytes: np.ndarray) -> Times:
+        """Ask a collective model at some sizes, all of small batches, and interpolate: one may simulate a network."""
+        last = len(num_bytes) - 1
+        octaves = np.arange(0, np.log2(last) + 1e-9, 1 / POINTS_PER_OCTAVE)
+        nodes = np.unique(np.append(np.round(2 ** octaves).astype(int), last))
+        ns = np.interp(np.arange(last + 1), nodes, [ask(float(num_bytes[node])) for node in nodes])
+        return Times(ns, np.zeros(last + 1, dtype=np.uint8))
+
+    def _roofline(self, rows: np.ndarray, ns: np.ndarray, kernels: int = 1) -> Times:
+        return Times(ns + kernels * self.rate.kernel_ns, np.full(len(rows), ROOFLINE, dtype=np.uint8))
+
+
+def gemm_format(dtype: str, quantization) -> str:
+    """Return the name in the tables of products with weights stored as `dtype`."""
+    if dtype == "fp8" and quantization is not None and quantization.group_size:
+        return "fp8_block"
+    if dtype == "fp4" and quantization is not None and quantization.method == "mxfp4":
+        return "w4a16_mxfp4"
+    return GEMM_FORMATS.get(dtype, dtype)
+
+
+def describe_origins(origins: np.ndarray) -> str:
+    """Say how a site was found: the best origin of its entries."""
+    return ("measured", "interpolated", "extrapolated", "roofline")[int(origins[1:].min())]

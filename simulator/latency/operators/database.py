@@ -1,0 +1,380 @@
+"""A database of operator times: which rows answer which question.
+
+Traps of aiconfigurator's tables: message sizes of collectives count elements. Rows of fp8_block products that were
+launched by the host take 60 us at least and are refused (vLLM 0.24.0; 0.19.0 is sound): a kernel in a CUDA graph takes
+less than 10 us. Points faster than memory ran from a cache, as 12 % of the decodes on L40S with its 96 MB, up to three
+times too fast; they are raised to its bandwidth. All-reduces inside a graph and outside of one have rows of their own.
+
+Two of its tables are not read. mamba2 (TensorRT-LLM's) holds the convolution of a layer alone, not its recurrence; kda
+was measured for Kimi-K3, whose kind of layer no model of ours has. Quantising activations (computescale) is not priced.
+"""
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from simulator.domain.hardware_spec import AcceleratorSpec
+from simulator.errors import InputErrors
+from simulator.latency.operators.cache import columns_of
+from simulator.latency.operators.curves import Curve, Times, along, at_site, curves_by_site
+from simulator.latency.operators.files import find_tables, version_of
+from simulator.latency.operators.profiles import read_profile
+
+GEMM_BITS = {"bfloat16": 16, "fp8": 8, "fp8_block": 8, "nvfp4": 4.5, "int4_wo": 4.5, "w4a16_mxfp4": 4.25}
+MATMUL_FORMATS = {"bfloat16": "bfloat16", "fp8": "fp8", "fp8_block": "fp8", "nvfp4": "fp4", "int4_wo": "int4",
+                  "w4a16_mxfp4": "int4"}
+NCCL_NAMES = {"all_to_all": "alltoall"}
+EXCHANGED = "node_num", "hidden_size", "num_token", "num_topk", "num_experts"
+# Columns that tell rows apart; others may be left out where all rows hold the usual value.
+NEEDED = {
+    "gemm": ("m", "n", "k"), "moe": ("num_tokens", "hidden_size", "inter_size", "topk", "num_experts"),
+    "context_attention": ("batch_size", "isl", "num_heads", "num_key_value_heads", "head_dim"),
+    "generation_attention": ("batch_size", "step", "num_heads", "num_key_value_heads", "head_dim"),
+    "context_mla": ("batch_size", "isl", "num_heads"), "generation_mla": ("batch_size", "step", "num_heads"),
+    "gdn": ("kernel_source", "phase", "batch_size", "seq_len", "num_k_heads", "num_v_heads"),
+    "custom_allreduce": ("num_gpus", "message_size"), "nccl": ("num_gpus", "message_size"),
+    "wideep_deepep_ll": (*EXCHANGED, "dispatch_avg_t_us", "combine_avg_t_us"),
+    "wideep_deepep_normal": (*EXCHANGED, "dispatch_transmit_us", "dispatch_notify_us", "combine_transmit_us",
+                             "combine_notify_us"),
+    **{f"{kind}_{phase}_module": ("model", "gemm_type", "num_heads", "batch_size", "isl", "step")
+       for kind in ("mla", "dsa") for phase in ("context", "generation")}}
+# The fastest product of a format takes a few microseconds when replayed from a CUDA graph, 13 to 60 launched by the
+# host; see the head of this file.
+SLOWEST_GRAPH_FLOOR_NS = 15_000.0
+
+
+class Database:
+    """The tables of one system, read when first asked for.
+
+    Parameters
+    ----------
+    parameters : OperatorsParameters
+    accelerator : AcceleratorSpec
+        Its peak rates are the speed of light.
+    deployment : Deployment
+        Needed by a profile of LLMServingSim or Frontier, which is of one model.
+    """
+
+    def __init__(self, parameters, accelerator: AcceleratorSpec, deployment=None):
+        self._profile, self._profile_digest = {}, ""
+        if parameters.path is not None and deployment:
+            self._profile, self._profile_digest = read_profile(
+                Path(parameters.path), deployment, parameters.cuda_graph, parameters.cache_directory)
+        self.files: dict[str, list[Path]] = {}
+        if not self._profile:
+            self.files = find_tables(parameters.path, parameters.system, accelerator.name, parameters.framework)
+        self.used: dict[str, dict] = {}         # table -> file, version, sha256
+        self.notes: list[str] = []              # what people should know
+        self.spikes: list[tuple] = []           # points left out: (site, size)
+        self.cached: dict[str, tuple] = {}      # what -> points faster than memory, of how many
+        self._parameters = parameters
+        self._path, self._cache_directory = str(parameters.path), parameters.cache_directory
+        self._accelerator = accelerator
+        self.node_size = 4 if accelerator.name in ("gb200", "gb300") else 8     # accelerators of a node, when measured
+        self.bytes_per_ns = accelerator.memory_bandwidth_bytes_per_s * 1e-9
+        self._sites: dict[tuple, dict] = {}
+
+    # ---- reading
+
+    def columns(self, table: str, is_usable: Callable[[dict], bool] = lambda columns: True) -> dict | None:
+        """Return the columns of the newest usable version of a table; None: there is none."""
+        if table in self._profile:
+            self.used[table] = {"file": self._path, "version": "", "sha256": self._profile_digest}
+            return self._profile[table]
+        for path in self.files.get(table, ()):
+            columns, digest = self._columns_of(path)
+            lacking = [f"{path}:1: {name}: no such column; found {', '.join(sorted(columns))}"
+                       for name in NEEDED[table] if name not in columns]
+            if lacking:
+                raise InputErrors(lacking)
+            if is_usable(columns):
+                self.used[table] = {"file": str(path), "version": version_of(path), "sha256": digest}
+                return columns
+        return None
+
+    def _columns_of(self, path):
+        key = ("file", path)
+        if key not in self._sites:
+            self._sites[key] = columns_of(path, self._cache_directory)
+        return self._sites[key]
+
+    def curves(self, key: tuple, read: Callable):
+        """Return what `read` returns, read once."""
+        if key not in self._sites:
+            self._sites[key] = read()
+        return self._sites[key]
+
+    # ---- matrix products
+
+    def gemm_curves(self, dtype: str) -> dict[tuple, Curve]:
+        """Return the curves over m of products in a format, by (n, k)."""
+        return self.curves(("gemm", dtype), lambda: self._read_gemm(dtype))
+
+    def _read_gemm(self, dtype: str) -> dict[tuple, Curve]:
+        refused = []
+
+        def is_usable(columns):
+            ns = columns["latency_ms"][_format(columns, "gemm_dtype") == dtype] * 1e6
+            if len(ns) and ns.min() > SLOWEST_GRAPH_FLOOR_NS:
+                refused.append(float(ns.min()))
+            return len(ns) > 0 and ns.min() <= SLOWEST_GRAPH_FLOOR_NS
+
+        columns = self.columns("gemm", is_usable)
+        if columns is None:
+            if refused:
+                self.notes.append(f"the {dtype} products of {self.files['gemm'][0]} take {refused[0] / 1e3:.0f} us at "
+                                  f"least: they were timed as launched by the host, and are not used")
+            return {}
+        curves = self.split(_rows(columns, _format(columns, "gemm_dtype") == dtype), ("n", "k"), "m")
+        weight_bytes = GEMM_BITS[dtype] / 8
+        return self._from_memory(f"{dtype} products", curves, lambda site, m: site[0] * site[1] * weight_bytes)
+
+    def gemm(self, dtype: str, n: int, k: int, tokens: np.ndarray) -> Times | None:
+        """Return the times of (tokens, k) x (k, n); None: not measured."""
+        return at_site(self.gemm_curves(dtype), (float(n), float(k)), tokens, self.gemm_light(dtype), is_held=True)
+
+    def gemm_light(self, dtype: str) -> Callable:
+        """Return the speed of light: 2 m n k FLOPs; weights and activations moved."""
+        flops_per_ns = self.flops_per_ns(MATMUL_FORMATS[dtype])
+        weight_bytes = GEMM_BITS[dtype] / 8
+
+        def light_ns(site, m):
+            n, k = site
+            return np.maximum(2 * m * n * k / flops_per_ns,
+                              (n * k * weight_bytes + 2 * m * (n + k)) / self.bytes_per_ns)
+        return light_ns
+
+    def flops_per_ns(self, dtype: str) -> float:
+        """Return the peak rate of products in a format."""
+        return self._accelerator.flops_per_s(dtype) * 1e-9
+
+    def small_ns(self, bytes_per_row: float, rows: np.ndarray, kernels: int = 1) -> np.ndarray:
+        """Return what operators between products take that move so many bytes."""
+        bandwidth = self.bytes_per_ns * self._parameters.memory_efficiency
+        return rows * (bytes_per_row / bandwidth) + kernels * self._parameters.kernel_latency_us * 1e3
+
+    def small(self, name: str, tokens: np.ndarray) -> Times | None:
+        """Return the times of an operator between products; None: not measured."""
+        curves = self.curves(("small",), self._read_small)
+        return along(curves[(name,)], tokens, lambda at: at) if (name,) in curves else None
+
+    def _read_small(self) -> dict[tuple, Curve]:
+        columns = self.columns("small")
+        return {} if columns is None else self.split(columns, ("operator",), "num_tokens")
+
+    # ---- attention
+
+    def attention_curves(self, phase: str, kv_dtype: str, window: int) -> dict[int, dict]:
+        """Return by batch size the curves of a phase, by (heads, KV heads, head_dim).
+
+        context: over the tokens of each prompt. generation: over tokens in the KV cache after the step.
+        """
+        return self.curves((phase, kv_dtype, window), lambda: self._read_attention(phase, kv_dtype, window))
+
+    def _read_attention(self, phase: str, kv_dtype: str, window: int) -> dict[int, dict]:
+        columns = self.columns(f"{phase}_attention")
+        if columns is None:
+            return {}
+        wanted = {"step": 0.0} if phase == "context" else {}
+        found = self.by_batch(columns, phase, ("num_heads", "num_key_value_heads", "head_dim"), kv_cache_dtype=kv_dtype,
+                              window_size=float(window), **wanted)
+        if phase == "context":                  # its keys and values were written just before
+            return found
+        token_bytes = 2 if kv_dtype == "fp8" else 4
+        return {batch: self._from_memory(
+            f"{kv_dtype} decodes", curves,
+            lambda site, length, batch=batch: batch * (np.minimum(length, window) if window else length)
+            * site[1] * site[2] * token_bytes) for batch, curves in found.items()}
+
+    def attention(self, phase: str, batch: int, part, kv_dtype: str, window: int, lengths: np.ndarray) -> Times | None:
+        """Return the times of a measured batch size; None: no heads near these.
+
+        part : MultiHeadAttention, as one rank holds it.
+        """
+        curves = self.attention_curves(phase, kv_dtype, window).get(batch, {})
+        site = (float(part.num_heads), float(part.num_kv_heads), float(part.head_dim))
+        return at_site(curves, site, lengths, self.attention_light(phase, batch, kv_dtype, window),
+                       is_root=phase == "context")
+
+    def attention_light(self, phase: str, batch: int, kv_dtype: str, window: int) -> Callable:
+        """Return the speed of light: 4 FLOPs an element of each pair; KV moved."""
+        flops_per_ns = self.flops_per_ns("bfloat16")
+        kv_bytes = 1 if kv_dtype == "fp8" else 2
+
+        def light_ns(site, length):
+            heads, kv_heads, head_dim = site
+            seen = np.minimum(length, window) if window else length
+            queries = length if phase == "context" else 1.0
+            pairs = seen * (seen + 1) / 2 + (length - seen) * seen if phase == "context" else seen
+            moved = 4 * queries * heads + 2 * kv_bytes * (length if phase == "context" else seen) * kv_heads
+            return batch * head_dim * np.maximum(4 * pairs * heads / flops_per_ns, moved / self.bytes_per_ns)
+        return light_ns
+
+    def is_from_graph(self, columns: dict, table: str) -> bool:
+        """Say whether a table of kernels was replayed from a CUDA graph; else note it."""
+        floor_ns = float(columns["latency_ms"].min()) * 1e6
+        if floor_ns > SLOWEST_GRAPH_FLOOR_NS:
+            self.notes.append(f"{self.files[table][0]}: all rows take {floor_ns / 1e3:.0f} us at least: they were "
+                              f"timed as launched by the host, and are not used")
+        return floor_ns <= SLOWEST_GRAPH_FLOOR_NS
+
+    # ---- recurrences
+
+    def recurrence(self, phase: str, batch: int, part, lengths: np.ndarray) -> Times | None:
+        """Return the times of a gated delta rule and its convolution; None: not measured.
+
+        part : GatedDeltaNet, as one rank holds it.
+        lengths : context: tokens of each prompt. generation: any, one token is computed whatever came before.
+        """
+        site = (float(part.num_key_heads), float(part.num_value_heads))
+        kernels = self.recurrence_curves(phase, batch, part)
+        sizes = lengths if phase == "context" else np.array([float(batch)])
+        found = [at_site(curves, site, sizes, lambda heads, size: heads[1] * size) for curves in kernels]
+        if not found or None in found:
+            return None
+        ns, origins = sum(times.ns for times in found), np.max([times.origins for times in found], axis=0)
+        return Times(*(np.broadcast_to(values, lengths.shape).copy() for values in (ns, origins)))
+
+    def recurrence_curves(self, phase: str, batch: int, part) -> list[dict[tuple, Curve]]:
+        """Return the curves of each kernel by heads.
+
+        context: over tokens of each prompt. generation: over sequences.
+        """
+        widths = (part.conv_kernel, part.key_head_dim, part.value_head_dim)
+        key = ("gdn", phase, batch if phase == "context" else 0, *widths)
+        return self.curves(key, lambda: self._read_recurrence(phase, batch, widths))
+
+    def _read_recurrence(self, phase: str, batch: int, widths: tuple) -> list[dict[tuple, Curve]]:
+        columns = self.columns("gdn")
+        if columns is None:
+            return []
+        kept = columns["phase"] == phase
+        for name, width in zip(("d_conv", "head_k_dim", "head_v_dim"), widths):
+            kept &= _default(columns, name, width) == width
+        if phase == "context":
+            kept &= columns["batch_size"] == batch
+        rows, size = _rows(columns, kept), "seq_len" if phase == "context" else "batch_size"
+        return [self.split(_rows(rows, rows["kernel_source"] == kernel), ("num_k_heads", "num_v_heads"), size)
+                for kernel in np.unique(rows["kernel_source"])]
+
+    # ---- experts
+
+    def moe_curves(self, dtype: str, distribution: str) -> dict[tuple, Curve]:
+        """Return the curves over tokens; by hidden, intermediate, chosen, experts, TP, EP."""
+        return self.curves(("moe", dtype, distribution), lambda: self._read_moe(dtype, distribution))
+
+    def _read_moe(self, dtype: str, distribution: str) -> dict[tuple, Curve]:
+        columns = self.columns("moe")
+        if columns is None:
+            return {}
+        loads = _default(columns, "distribution", "balanced")
+        kept = (_format(columns, "moe_dtype") == dtype) & (loads == distribution)
+        columns = dict(columns, moe_tp_size=_default(columns, "moe_tp_size", 1.0),
+                       moe_ep_size=_default(columns, "moe_ep_size", 1.0))
+        site = ("hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size")
+        return self.split(_rows(columns, kept), site, "num_tokens")
+
+    def moe(self, dtype: str, distribution: str, site: tuple, tokens: np.ndarray) -> Times | None:
+        """Return the times of the routed experts on one rank; None: not measured."""
+        return at_site(self.moe_curves(dtype, distribution), tuple(map(float, site)), tokens, self.moe_light(dtype))
+
+    def moe_light(self, dtype: str) -> Callable:
+        """Return the speed of light of gated experts.
+
+        2 FLOPs a weight and token; the weights of distinct experts moved once.
+        """
+        flops_per_ns = self.flops_per_ns(MATMUL_FORMATS[dtype])
+        weight_bytes = GEMM_BITS[dtype] / 8
+
+        def light_ns(site, tokens):
+            hidden, inter, chosen, experts, tensor, expert = site
+            weights = 3 * hidden * inter / tensor
+            distinct = experts / expert * (1 - (1 - chosen / experts) ** tokens)
+            return np.maximum(2 * tokens * chosen / expert * weights / flops_per_ns,
+                              distinct * weights * weight_bytes / self.bytes_per_ns)
+        return light_ns
+
+    # ---- collectives
+
+    def collective(self, kind: str, ranks: int, num_bytes: np.ndarray, is_graph: bool) -> Times | None:
+        """Return the times of a collective in one node; None: not measured.
+
+        num_bytes : as collective.pxd counts them.
+        """
+        curve = self.collective_curves(kind, is_graph).get((float(ranks),))
+        if curve is None:
+            return None
+        return along(curve, num_bytes, lambda at: at * 1.0)
+
+    def collective_curves(self, kind: str, is_graph: bool) -> dict[tuple, Curve]:
+        """Return the curves over bytes of a collective, by (ranks,)."""
+        return self.curves(("collective", kind, is_graph), lambda: self._read_collective(kind, is_graph))
+
+    def _read_collective(self, kind: str, is_graph: bool) -> dict[tuple, Curve]:
+        """Read vLLM's own all-reduce, and NCCL for what it does not do."""
+        found = {}
+        columns = self.columns("nccl")
+        if columns is not None:
+            kind = NCCL_NAMES.get(kind, kind)
+            name = columns["op_name"] if "op_name" in columns else _default(columns, "collective", kind)
+            found |= self._messages(columns, (name == kind) & (_format(columns, "nccl_dtype") == "half"))
+        columns = self.columns("custom_allreduce") if kind == "all_reduce" else None
+        if columns is not None:
+            ending = "_graph" if is_graph else "_eager"
+            found |= self._messages(columns, np.char.endswith(_default(columns, "backend", ending), ending))
+        return found
+
+
+    def _messages(self, columns: dict, kept: np.ndarray) -> dict[tuple, Curve]:
+        """Return curves over bytes by group; all rows kept are of 16-bit elements."""
+        rows = _rows(columns, kept)
+        rows["num_bytes"] = rows["message_size"] * 2.0
+        return self.split(rows, ("num_gpus",), "num_bytes")
+
+    # ---- curves
+
+    def by_batch(self, columns: dict, phase: str, site: tuple[str, ...], **wanted) -> dict[int, dict]:
+        """Return attention's curves by batch size and site.
+
+        wanted : what the columns of rows that count hold. A column that is left out holds it everywhere; one of
+        formats, bfloat16.
+        """
+        kept = np.full(len(columns["latency_ms"]), True)
+        for name, value in wanted.items():
+            kept &= (_format(columns, name) if name.endswith("_dtype") else _default(columns, name, value)) == value
+        rows = _rows(columns, kept)
+        rows["kv"] = rows["isl"] if phase == "context" else rows["step"] + 1
+        found = {}
+        for (batch, *heads), curve in self.split(rows, ("batch_size", *site), "kv").items():
+            found.setdefault(int(batch), {})[tuple(heads)] = curve
+        return found
+
+    def _from_memory(self, what: str, curves: dict[tuple, Curve], num_bytes: Callable) -> dict[tuple, Curve]:
+        """Return curves that are nowhere faster than reading from memory, and count the points that were.
+
+        Repeated measurements find small data in a cache; between two iterations all other weights pass through it.
+        """
+        raised = {}
+        for site, curve in curves.items():
+            floor_ns = num_bytes(site, curve.sizes) / self.bytes_per_ns
+            raised[site] = Curve(curve.sizes, np.maximum(curve.ns, floor_ns))
+            count, total = self.cached.get(what, (0, 0))
+            self.cached[what] = count + int((curve.ns < floor_ns).sum()), total + len(curve.ns)
+        return raised
+
+    def split(self, rows: dict, site: tuple[str, ...], size: str) -> dict[tuple, Curve]:
+        """Return the curves of some rows, and remember what was left out of them."""
+        return curves_by_site(rows, site, size, self.spikes)
+
+
+def _rows(columns: dict, kept: np.ndarray) -> dict:
+    return {name: values[kept] for name, values in columns.items()}
+
+
+def _default(columns: dict, name: str, value) -> np.ndarray:
+    """Return a column; where it is left out, all rows hold `value`."""
+    return columns[name] if name in columns else np.full(len(columns["latency_ms"]), value)
+
+
+def _format(columns: dict, name: str) -> np.ndarray:
+    return _default(columns, name, "half" if name == "nccl_dtype" else "bfloat16")

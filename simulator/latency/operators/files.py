@@ -1,0 +1,171 @@
+"""Find the files of a database of operator times, and read one as columns.
+
+Two layouts are known: that of aiconfigurator (Apache-2.0, the PyPI package aiconfigurator-core), as installed or as a
+copy of its folder `systems`,
+
+    systems/data/<system>/<family>/<framework>/<version>/<table>_perf.parquet
+
+and one folder of tables of one system, <table>_perf.parquet, .csv or .csv.gz. Of several versions the newest counts
+that holds usable rows; see database.py. Columns of one value may be left out of CSV files.
+"""
+import re
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+
+from simulator.core.csv_columns import ProfileCsv
+from simulator.errors import InputErrors, KeyFault, did_you_mean
+
+INSTALL = "pip install 'simulator[operators]'"
+SYSTEMS = {
+    "a100-sxm-80gb": "a100_sxm", "a100-pcie-80gb": "a100_pcie", "h100-sxm-80gb": "h100_sxm",
+    "h100-pcie-80gb": "h100_pcie", "h200-sxm-141gb": "h200_sxm", "b200-sxm-180gb": "b200_sxm",
+    "b300-sxm-288gb": "b300_sxm", "gb200": "gb200", "gb300": "gb300", "l40s": "l40s", "l4": "l4", "a30": "a30",
+    "rtx-pro-6000-server": "rtx_pro_6000_server", "intel-b60": "b60"}
+SUFFIXES = ("_perf.parquet", "_perf.csv", "_perf.csv.gz")
+# Tables that vLLM's part of the database lacks, and that others lend: the kernel of latent attention, whose whole
+# block vLLM's times; DeepEP's dispatch and combine, one library for all.
+LENDERS = ("sglang", "trtllm")
+LENT = ("context_mla", "generation_mla", "wideep_deepep_ll", "wideep_deepep_normal")
+# Tables of DeepEP have times of their own, in microseconds, some of them 0.
+EXCHANGE_TIMES = ("dispatch_transmit_us", "dispatch_notify_us", "dispatch_avg_t_us",
+                  "combine_transmit_us", "combine_notify_us", "combine_avg_t_us")
+# What tables are keyed by; all columns that are read are one of these.
+TEXTS = frozenset({"gemm_dtype", "attn_dtype", "kv_cache_dtype", "mla_dtype", "moe_dtype", "distribution",
+                   "allreduce_dtype", "nccl_dtype", "backend", "op_name", "collective", "kernel_source", "phase",
+                   "gemm_type", "model"})
+NUMBERS = frozenset({"m", "n", "k", "batch_size", "isl", "step", "num_heads", "num_key_value_heads", "head_dim",
+                     "window_size", "num_tokens", "hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size",
+                     "moe_ep_size", "num_gpus", "message_size", "seq_len", "d_conv", "num_k_heads", "head_k_dim",
+                     "num_v_heads", "head_v_dim", "latency", "latency_ms",
+                     "node_num", "num_token", "num_topk", *EXCHANGE_TIMES, "dispatch_sms", "combine_sms"})
+
+
+def find_tables(path: str | None, system: str | None, accelerator: str, framework: str) -> dict[str, list[Path]]:
+    """Return the files of each table, the newest version first.
+
+    Parameters
+    ----------
+    path : a folder in one of the layouts; None: the installed package.
+    system : name of the system in the database; None: that of `accelerator`.
+    framework : whose kernels: vllm, sglang, trtllm.
+
+    Raises
+    ------
+    InputErrors
+        No package, folder, system or table.
+    """
+    folder = Path(path) if path is not None else _installed()
+    flat = _flat(folder)
+    if flat:
+        return flat
+    data = folder / "data" if (folder / "data").is_dir() else folder
+    known = sorted(each.name for each in data.iterdir() if each.is_dir()) if data.is_dir() else []
+    name = system or SYSTEMS.get(accelerator, accelerator)
+    if name not in known:
+        raise InputErrors([f'{folder}: no operator tables of system "{name}"{did_you_mean(name, known)}'])
+    found = _flat(data / name) or _nested(data / name, framework)
+    if not found:
+        raise InputErrors([f"{data / name}: no tables of {framework}: expected files <table>{SUFFIXES[0]}, "
+                           f"{SUFFIXES[1]} or {SUFFIXES[2]}"])
+    return found
+
+
+def version_of(path: Path) -> str:
+    """Return the version of the framework in a file's path, or nothing."""
+    return path.parent.name if re.match(r"\d", path.parent.name) else ""
+
+
+def read_columns(path: Path) -> dict[str, np.ndarray]:
+    """Return the known columns of a file, (rows,) each: float64, or texts.
+
+    Raises
+    ------
+    InputErrors
+        The file cannot be read; a cell is not what its column holds, with line and column.
+    """
+    columns = _read_parquet(path) if path.suffix == ".parquet" else _read_csv(path)
+    if "latency_ms" not in columns:
+        if "latency" not in columns and columns.keys() & set(EXCHANGE_TIMES):
+            columns["latency"] = sum(columns[name] for name in EXCHANGE_TIMES if name in columns) * 1e-3
+        if "latency" not in columns:
+            raise InputErrors([f"{path}:1: latency: no such column; found {', '.join(columns)[:200]}"])
+        columns["latency_ms"] = columns.pop("latency")
+    if len(columns["latency_ms"]) == 0:
+        raise InputErrors([f"{path}: no rows"])
+    wrong = np.flatnonzero(~(columns["latency_ms"] > 0))
+    if len(wrong):
+        found = columns["latency_ms"][wrong[0]]
+        raise InputErrors([f"{path}: row {wrong[0] + 1}: latency: expected a time above 0, found {found:g}; "
+                           f"{len(wrong)} rows like it"])
+    return columns
+
+
+def _installed() -> Path:
+    package = find_spec("aiconfigurator_core")
+    if package is None or not package.submodule_search_locations:
+        raise InputErrors([KeyFault(f"latency.path: no operator tables: name a folder, or install them: {INSTALL}")])
+    return Path(package.submodule_search_locations[0]) / "systems"
+
+
+def _flat(folder: Path) -> dict[str, list[Path]]:
+    found = {}
+    if folder.is_dir():
+        for each in sorted(folder.iterdir()):
+            for suffix in SUFFIXES:
+                if each.name.endswith(suffix):
+                    found.setdefault(each.name.removesuffix(suffix), []).append(each)
+    return found
+
+
+def _nested(folder: Path, framework: str) -> dict[str, list[Path]]:
+    found = {}
+    for whose in (framework, "nccl", *LENDERS):
+        files = list(folder.glob(f"*/{whose}/*/*_perf.parquet"))
+        tables = {}
+        for each in sorted(files, key=lambda file: (_version_key(file), str(file)), reverse=True):
+            tables.setdefault(each.name.removesuffix(SUFFIXES[0]), []).append(each)
+        found = {name: paths for name, paths in tables.items()
+                 if whose in (framework, "nccl") or name in LENT} | found
+    return found
+
+
+def _version_key(path: Path) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", path.parent.name)]
+
+
+def _read_csv(path: Path) -> dict[str, np.ndarray]:
+    table = ProfileCsv(path)
+    columns = {}
+    for name in table.header:
+        if name in TEXTS:
+            columns[name] = np.array(table.texts(name))
+        elif name in NUMBERS:
+            columns[name] = table.numbers(name)
+    return columns
+
+
+def _read_parquet(path: Path) -> dict[str, np.ndarray]:
+    try:
+        import pyarrow.parquet as parquet  # heavy, and only files of this form need it
+        from pyarrow import ArrowException
+    except ImportError as error:
+        raise InputErrors([f"{path}: Parquet needs pyarrow; install it with {INSTALL}"]) from error
+    try:
+        table = parquet.read_table(path)
+        columns = {}
+        for name in table.column_names:
+            values = table[name]
+            if name in TEXTS | NUMBERS and values.null_count:
+                row = values.is_null().to_pylist().index(True)
+                raise InputErrors([f"{path}: row {row + 1}: {name}: is empty"])
+            if name in TEXTS:
+                columns[name] = np.array(values.to_pylist(), dtype=str)
+            elif name in NUMBERS:
+                columns[name] = values.to_numpy().astype(float)
+        return columns
+    except (ArrowException, OSError, ValueError) as error:
+        if isinstance(error, InputErrors):
+            raise
+        raise InputErrors([f"{path}: cannot be read: {' '.join(str(error).split())[:200]}"]) from error

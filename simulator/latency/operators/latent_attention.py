@@ -1,0 +1,144 @@
+"""Latent attention, dense and sparse: measured as a kernel, or as the whole block, its products included.
+
+`context_mla` and `generation_mla` time the kernel. `mla_*_module` and `dsa_*_module` time a block of DeepSeek-V3, V3.2
+or GLM-5 from its input to its output product; vLLM's launched by the host, 66 us on H200 and 140 us (sparse) at least.
+What a block takes beyond its products, rotary embedding and KV write is its attention (sparse: with the indexer), so
+products and this rest add up to the measured block. The rest does not depend on the width of the model; it is taken
+from rows with bfloat16 products where there are any, products of fp8_block having been launched by the host in vLLM's
+tables (database.py), and is never below the speed of light.
+
+Prompts run outside of CUDA graphs in vLLM, on other kernels than its decodes: the block's table comes first. Decodes
+are replayed from a graph: the kernel's table comes first, and the block's, where it must stand in, is told of. On one
+H200, 128 heads, one sequence of 1024 tokens: 173 us for the block, 128 us for products and kernel. Sparse attention has
+no kernel tables of this form. Rows of blocks with a prefix (dsa, step 128) are not used.
+"""
+from collections.abc import Callable
+
+import numpy as np
+from msgspec.structs import replace
+
+from simulator.domain.layer_spec import Indexer, LatentAttention
+from simulator.latency.operators.curves import Curve, Times, at_site
+from simulator.latency.operators.products import products_of, rotated_and_written
+
+# Facts of the config.json of each; heads are the tables' own column.
+_V3 = LatentAttention(num_heads=1, query_rank=1536, kv_rank=512, nope_head_dim=128, rope_head_dim=64,
+                      value_head_dim=128)
+_GLM_5 = LatentAttention(num_heads=1, query_rank=2048, kv_rank=512, nope_head_dim=192, rope_head_dim=64,
+                         value_head_dim=256, indexer=Indexer(num_heads=32, head_dim=128, top_k=2048))
+BLOCKS = {                      # model -> hidden size, attention
+    "deepseek-ai/DeepSeek-V3": (7168, _V3),
+    "deepseek-ai/DeepSeek-V3.2": (7168, replace(_V3, indexer=Indexer(num_heads=64, head_dim=128, top_k=2048))),
+    "zai-org/GLM-5": (6144, _GLM_5)}
+
+
+class LatentTables:
+    """Times of latent attention by heads, whatever the rank of its queries.
+
+    Parameters
+    ----------
+    database : Database
+    part : LatentAttention
+    kv_dtype : bfloat16 or fp8.
+    is_graph : whether decodes are replayed from a CUDA graph.
+    """
+
+    def __init__(self, database, part: LatentAttention, kv_dtype: str, is_graph: bool):
+        self._database, self._part, self._kv_dtype, self._is_graph = database, part, kv_dtype, is_graph
+
+    def times(self, phase: str, batch: int, lengths: np.ndarray) -> Times | None:
+        """Return the times of a measured batch size; None: not measured."""
+        curves = self.curves(phase).get(batch, {})
+        return at_site(curves, (float(self._part.num_heads),), lengths, self.light(phase, batch),
+                       is_root=phase == "context")
+
+    def curves(self, phase: str) -> dict[int, dict]:
+        """Return by batch size the curves of a phase, by (heads,)."""
+        key = ("latent", phase, self._kv_dtype, self._is_graph, _widths(self._part))
+        return self._database.curves(key, lambda: self._read(phase))
+
+    def _read(self, phase: str) -> dict[int, dict]:
+        is_replayed = phase == "generation" and self._is_graph
+        for is_block in (False, True) if is_replayed else (True, False):
+            found = self._blocks(phase) if is_block else self._kernels(phase)
+            if found and is_block and is_replayed:
+                floor_us = min(curve.ns.min() for curve in found[min(found)].values()) * 1e-3
+                self._database.notes.append(
+                    f"decodes of latent attention were measured as whole blocks, {floor_us:.0f} us at least beyond "
+                    f"their products; where these were launched by the host, a CUDA graph is faster")
+            if found:
+                return found
+        return {}
+
+    def _kernels(self, phase: str) -> dict[int, dict]:
+        if _widths(self._part) != _widths(_V3):
+            return {}
+        table = f"{phase}_mla"
+        columns = self._database.columns(table, lambda each: self._database.is_from_graph(each, table))
+        if columns is None:
+            return {}
+        return self._database.by_batch(columns, phase, ("num_heads",), mla_dtype="bfloat16",
+                                       kv_cache_dtype=self._kv_dtype)
+
+    def _blocks(self, phase: str) -> dict[int, dict]:
+        name = next((name for name, (_, part) in BLOCKS.items() if _widths(part) == _widths(self._part)), None)
+        columns = None
+        if name is not None:
+            columns = self._database.columns(f"{'dsa' if self._part.indexer else 'mla'}_{phase}_module",
+                                             lambda each: bool((each["model"] == name).any()))
+        if columns is None:
+            return {}
+        wanted = {"step": 0.0} if phase == "context" else {}
+        for gemm_type in ("bfloat16", "fp8_block"):
+            blocks = self._database.by_batch(columns, phase, ("num_heads",), model=name, gemm_type=gemm_type,
+                                             mla_dtype="bfloat16", kv_cache_dtype=self._kv_dtype, **wanted)
+            found = {}
+            for batch, curves in blocks.items():
+                for heads, block in curves.items():
+                    rows = batch * (block.sizes if phase == "context" else np.ones(len(block.sizes)))
+                    product_ns = self._products_ns(name, int(heads[0]), gemm_type, rows)
+                    if product_ns is not None:
+                        floor_ns = self.light(phase, batch)(heads, block.sizes)
+                        rest = Curve(block.sizes, np.maximum(block.ns - product_ns, floor_ns))
+                        found.setdefault(batch, {})[heads] = rest
+            if found:
+                return found
+        return {}
+
+    def _products_ns(self, name: str, heads: int, gemm_type: str, rows: np.ndarray) -> np.ndarray | None:
+        """Return what products, rotation and writing of a block take; None: not measured."""
+        hidden, part = BLOCKS[name]
+        part = replace(part, num_heads=heads)
+        products = [self._database.gemm(gemm_type, each.n, each.k, rows) for each in products_of(part, hidden)]
+        if None in products:
+            return None
+        return sum(times.ns for times in products) + self._database.small_ns(2 * rotated_and_written(part), rows)
+
+    def light(self, phase: str, batch: int) -> Callable:
+        """Return the speed of light.
+
+        Prompts attend to expanded keys; decodes, and all sparse attention, to latents.
+        """
+        part, rate = self._part, self._database
+        flops_per_ns, bytes_per_ns = rate.flops_per_ns("bfloat16"), rate.bytes_per_ns
+        kv_bytes = (1 if self._kv_dtype == "fp8" else 2) * part.kv_elements_per_token
+        latent_flops = part.decode_flops_per_context_token / part.num_heads
+        top = part.indexer.top_k if part.indexer else np.inf
+        pair_flops = latent_flops if part.indexer else part.flops_per_context_token / part.num_heads
+        indexed = 2 * part.indexer.num_heads * part.indexer.head_dim if part.indexer else 0     # FLOPs a pair
+
+        def light_ns(site, length):
+            heads, = site
+            seen = np.minimum(length, top)
+            if phase == "context":
+                pairs, moved = length * (length + 1) / 2, 4 * length * heads * (part.head_dim + part.value_head_dim)
+                attended = seen * (seen + 1) / 2 + (length - seen) * seen
+                return batch * np.maximum((attended * heads * pair_flops + pairs * indexed) / flops_per_ns,
+                                          moved / bytes_per_ns)
+            return batch * np.maximum((seen * heads * latent_flops + length * indexed) / flops_per_ns,
+                                      seen * kv_bytes / bytes_per_ns)
+        return light_ns
+
+
+def _widths(part: LatentAttention) -> tuple:
+    return part.kv_rank, part.rope_head_dim, part.nope_head_dim, part.value_head_dim, part.indexer

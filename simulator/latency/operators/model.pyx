@@ -1,0 +1,344 @@
+"""`operators`: measured times of single kernels, composed into iterations.
+
+With T tokens computed, S rows sampled, n decoding sequences of the mean context c, and q prompt chunks of s_i tokens
+after p_i others, an iteration takes
+
+    tokens[T] + samples[S] + decode[n, c] + sum over chunks of max(prefill[q, s_i], prefill[q, p_i + s_i]
+    - prefill[q, p_i]) / q
+
+composition.py fills tokens and samples, for every T and S; attention.py the rest. Between the
+columns of decode, contexts of a power of two, time is linear in c; between the rows of prefill, a power of two prompts,
+in q. So an iteration of decodes alone is a line in the sum of contexts between two columns. Beyond the tables time
+grows with tokens, with n c, or with the square of a prompt. Data-parallel ranks share a batch evenly.
+
+Decodes and prompts of a batch attend one after the other: mixed batches were not measured by most. Where they were, as
+chunks after a prefix, this is 15 to 35 % short of attention in the mean: tools/README.md. Under speculation the queries
+of a sequence share one pass over its KV cache.
+
+What it is good for: static look-ups in these tables meet 246 points of unsaturated vLLM within 11.9 % in the mean, and
+within 4.9 % with 1.9 ms of host time an iteration on H100, 0.7 ms on H200: see [latency.host] iteration_us.
+"""
+cimport cython
+from libc.stdint cimport int64_t, uint8_t
+
+from simulator.domain.batch cimport BatchShape, Chunk
+from simulator.latency.base cimport LatencyModel
+from simulator.latency.batch_view cimport BatchView
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from simulator.errors import InputErrors, KeyFault
+from simulator.latency.operators.composition import Composer
+from simulator.latency.operators.curves import ORIGINS, SPIKE
+from simulator.latency.operators.database import Database
+from simulator.latency.roofline.model import Roofline
+from simulator.latency.roofline.costs import rates
+
+Path = Annotated[str | None, Meta(extra={"path": True})]
+Exchange = Literal["allgather_reducescatter", "deepep_high_throughput", "deepep_low_latency"]  # as in vLLM
+MUCH = 0.01                     # share of predictions beyond the tables that is worth a warning
+
+
+class OperatorsParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A database of operator times, and what to do where it is silent."""
+
+    path: Annotated[Path, Meta(description=(
+        "folder: `systems` of aiconfigurator or a copy; or tables of one system, .parquet, .csv or .csv.gz; or a "
+        "profile of this model, LLMServingSim's folder tp<N> or Frontier's; default: the installed package "
+        "aiconfigurator-core"))] = None
+    system: Annotated[str | None, Meta(description="its name there, as h100_sxm; default: of the accelerator")] = None
+    framework: Annotated[Literal["vllm", "sglang", "trtllm"], Meta(description="whose kernels")] = "vllm"
+    expert_load: Annotated[Literal["balanced", "power_law_1.01", "power_law_1.2"], Meta(description=(
+        "how tokens spread over experts"))] = "balanced"
+    all2all_backend: Annotated[Exchange, Meta(description=(
+        "how data-parallel ranks exchange tokens for their experts; DeepEP: all ranks are expert-parallel"))
+        ] = "allgather_reducescatter"
+    cuda_graph: Annotated[bool, Meta(description=(
+        "decodes and all-reduces as inside a CUDA graph; else as launched by the host"))] = True
+    memory_efficiency: Annotated[float, Meta(gt=0, le=1, description=(
+        "of memory bandwidth, operators that are in no table: norms, activations, sampling"))] = 0.8
+    kernel_latency_us: Annotated[float, Meta(ge=0, le=1e6, description="of each of these")] = 3.0
+    outside: Annotated[Literal["extrapolate", "error"], Meta(description=(
+        "what to do with an iteration beyond the tables: count it and warn, or stop"))] = "extrapolate"
+    missing: Annotated[Literal["roofline", "error"], Meta(description=(
+        "what to do with an operator that was not measured, nor one near it"))] = "roofline"
+    cache_directory: Annotated[Path, Meta(description=(
+        "of converted tables; default: $XDG_CACHE_HOME/simulator"))] = None
+
+
+cdef enum Origin:               # curves.py, the better the smaller
+    EXACT, INTERPOLATED, EXTRAPOLATED, FALLBACK
+    NUM_ORIGINS
+
+
+cdef struct Line:               # decodes alone: ns of n sequences while the sum of their contexts is in [begin, end)
+    int64_t sequences
+    int64_t tokens
+    int64_t samples
+    int64_t begin
+    int64_t end
+    double ns                   # at `begin`
+    double slope                # ns a token of context
+    Origin node                 # origin at `begin`
+    Origin between
+
+
+cdef inline int64_t share_of(int64_t count, int64_t ranks) noexcept nogil:
+    """Return the part of the busiest of `ranks`."""
+    return (count + ranks - 1) // ranks if ranks > 1 else count
+
+cdef inline int log2_floor(int64_t value) noexcept nogil:
+    """Return the place of the highest bit of a positive number."""
+    cdef int place = -1
+    while value:
+        value >>= 1
+        place += 1
+    return place
+
+
+@cython.final
+cdef class Operators(LatencyModel):
+    """Measured times of kernels on current GPUs, composed into iterations."""
+
+    Parameters = OperatorsParameters
+    takes_collective = True
+
+    cdef readonly object tables             # IterationTables
+    cdef readonly dict origins              # operator -> measured, interpolated, extrapolated, roofline, formula
+    cdef readonly dict sources              # table -> file, version, sha256
+    cdef dict _missing
+    cdef list _notes
+    cdef Py_ssize_t _num_spikes             # measured points that were left out
+    cdef dict _cached                       # table -> points that were faster than memory, of how many
+    cdef bint _refuses                      # what lies beyond the tables
+    cdef int64_t _ranks                     # that share a batch
+    cdef int64_t _hops                      # hand-overs between stages
+    cdef double _state_sequence_ns, _state_token_ns
+    cdef const double[::1] _tokens_ns, _samples_ns
+    cdef const double[::1] _handover_ns     # of _tokens_ns, one hand-over between stages
+    cdef const uint8_t[::1] _tokens_origins, _samples_origins
+    cdef const double[:, ::1] _decode_ns, _prefill_ns
+    cdef const uint8_t[:, ::1] _decode_origins, _prefill_origins
+    cdef Line _line                         # of the last iteration of decodes alone
+    cdef int64_t _counts[<int>NUM_ORIGINS]  # predictions, by the worst origin of what they read
+
+    def __init__(self, parameters, deployment, collective=None):
+        """Read the tables and compose them.
+
+        Parameters
+        ----------
+        parameters : OperatorsParameters
+        deployment : Deployment
+        collective : CollectiveModel
+            Times all communication; None: the tables do.
+        """
+        if deployment is None:
+            raise ValueError("operators needs [model] and [hardware]")
+        database = Database(parameters, deployment.accelerator, deployment)
+        self._collective = collective
+        composer = Composer(database, parameters, deployment, rates(Roofline.Parameters(), deployment), collective)
+        self.tables = composer.compose()
+        self.origins, self.sources = self.tables.origins, database.used
+        self._missing, self._notes = composer.missing, database.notes
+        self._num_spikes, self._cached = len(database.spikes), database.cached
+        self._refuses = parameters.outside == "error"
+        self._ranks, self._hops = deployment.parallelism.data_parallel, deployment.parallelism.pipeline_parallel - 1
+        self._share_tables()
+
+    cdef int _share_tables(self) except -1:
+        tables = self.tables
+        self._tokens_ns, self._samples_ns = sum(tables.tokens_ns.values()), sum(tables.samples_ns.values())
+        if self._hops:
+            self._handover_ns = tables.tokens_ns["send_recv"] / self._hops
+        self._tokens_origins, self._samples_origins = tables.tokens_origins, tables.samples_origins
+        self._decode_ns, self._decode_origins = tables.decode
+        self._prefill_ns, self._prefill_origins = tables.prefill
+        self._state_sequence_ns, self._state_token_ns = tables.state_sequence_ns, tables.state_token_ns
+        self._line.sequences = -1
+        return 0
+
+    # ---- lookups; each raises `origin` to its own where that is worse
+
+    cdef double _tokens(self, const BatchShape* shape, Origin* origin) noexcept nogil:
+        return self._vector(self._tokens_ns, self._tokens_origins,
+                            share_of(shape.prefill_tokens + shape.decode_tokens, self._ranks), origin)
+
+    cdef double _samples(self, const BatchShape* shape, Origin* origin) noexcept nogil:
+        return self._vector(self._samples_ns, self._samples_origins, share_of(shape.num_samples, self._ranks), origin)
+
+    cdef double _vector(self, const double[::1] ns, const uint8_t[::1] origins, int64_t i,
+                        Origin* origin) noexcept nogil:
+        cdef int64_t last = ns.shape[0] - 1
+        origin[0] = max(origin[0], <Origin>origins[min(i, last)])
+        if i > last:
+            origin[0] = max(origin[0], EXTRAPOLATED)
+            return ns[last] * (<double>i / last)
+        return ns[i]
+
+    cdef Line _decode_line(self, int64_t sequences, int64_t context_tokens) noexcept nogil:
+        """Return the attention of decodes between the two columns around their mean context."""
+        cdef int64_t n = share_of(sequences, self._ranks), last = self._decode_ns.shape[0] - 1
+        cdef int64_t row = min(n, last)
+        cdef int last_column = <int>self._decode_ns.shape[1] - 2
+        cdef int column = min(max(log2_floor(context_tokens // sequences) - 1, 0), last_column)     # the first is 2
+        cdef double left = self._decode_ns[row, column], right = self._decode_ns[row, column + 1]
+        cdef double factor = <double>n / row
+        cdef Line line
+        line.sequences, line.tokens, line.samples = sequences, 0, 0     # the caller's
+        line.begin = sequences << (column + 1)
+        line.end = sequences << (column + 2)
+        line.ns = left * factor
+        line.slope = (right - left) * factor / <double>line.begin       # the next column is as far off as 0 is
+        line.node = <Origin>self._decode_origins[row, column]
+        line.between = max(max(line.node, <Origin>self._decode_origins[row, column + 1]), INTERPOLATED)
+        if n > last or context_tokens >= line.end:
+            line.node = line.between = max(line.between, EXTRAPOLATED)
+            line.end = context_tokens + 1
+        if context_tokens < line.begin:                                 # one token of context: no prompt before
+            line.begin, line.end = context_tokens, context_tokens + 1
+        return line
+
+    cdef double _decode(self, const BatchShape* shape, Origin* origin) noexcept nogil:
+        cdef Line line = self._decode_line(shape.num_decodes, shape.context_tokens)
+        origin[0] = max(origin[0], line.node if shape.context_tokens == line.begin else line.between)
+        return line.ns + line.slope * <double>(shape.context_tokens - line.begin)
+
+    cdef double _prompts_of(self, int row, double share, int64_t tokens, Origin* origin) noexcept nogil:
+        """Return the attention of prompts of `tokens` tokens, `share` of the way from one row to the next."""
+        cdef int64_t last = self._prefill_ns.shape[1] - 1
+        cdef int64_t column = min(tokens, last)
+        cdef double ns = self._prefill_ns[row, column]
+        origin[0] = max(origin[0], <Origin>self._prefill_origins[row, column])
+        if share > 0.0:
+            ns += (self._prefill_ns[row + 1, column] - ns) * share
+            origin[0] = max(origin[0], max(<Origin>self._prefill_origins[row + 1, column], INTERPOLATED))
+        if tokens > last:
+            origin[0] = max(origin[0], EXTRAPOLATED)
+            ns *= (<double>tokens / last) * (<double>tokens / last)
+        return ns
+
+    cdef double _prefill(self, const BatchShape* shape, Origin* origin) noexcept nogil:
+        cdef int64_t prompts = share_of(shape.num_chunks, self._ranks)
+        cdef int last_row = <int>self._prefill_ns.shape[0] - 1
+        cdef int row = min(log2_floor(prompts), last_row), i
+        cdef int64_t in_row = <int64_t>1 << row
+        cdef double share = <double>(prompts - in_row) / in_row if row < last_row else 0.0
+        cdef double in_all = in_row * (1.0 + share), total = 0.0, ns, whole
+        cdef const Chunk* chunk
+        for i in range(shape.num_chunks):
+            chunk = &shape.chunks[i]
+            ns = self._prompts_of(row, share, chunk.tokens, origin)
+            if chunk.context_tokens:
+                whole = self._prompts_of(row, share, <int64_t>chunk.context_tokens + chunk.tokens, origin)
+                ns = max(ns, whole - self._prompts_of(row, share, chunk.context_tokens, origin))
+                origin[0] = max(origin[0], INTERPOLATED)        # what a prefix costs was not measured
+            total += ns / in_all
+        if prompts > in_row and row == last_row:
+            origin[0] = max(origin[0], EXTRAPOLATED)
+        return total / self._ranks
+
+    cdef double _state(self, const BatchShape* shape) noexcept nogil:
+        return (self._state_sequence_ns * shape.num_sequences
+                + self._state_token_ns * <double>shape.prefill_tokens)
+
+    # ---- composition
+
+    cdef double batch_ns(self, const BatchShape* shape) noexcept nogil:
+        cdef const Line* line = &self._line
+        if (shape.num_chunks == 0 and shape.num_decodes == line.sequences and shape.decode_tokens == line.tokens
+                and shape.num_samples == line.samples and line.begin <= shape.context_tokens < line.end):
+            self._counts[<int>(line.node if shape.context_tokens == line.begin else line.between)] += 1
+            return line.ns + line.slope * <double>(shape.context_tokens - line.begin)
+        if shape.num_chunks == 0 and shape.num_decodes > 0:
+            return self._new_line_ns(shape)
+        return self._composed_ns(shape)
+
+    cdef void stages_ns(self, const BatchShape* shape, double* ns) noexcept nogil:
+        """Head and sampler belong to the last stage; embedding and last norm are divided like the layers."""
+        cdef Origin origin = EXACT
+        cdef int64_t tokens = share_of(shape.prefill_tokens + shape.decode_tokens, self._ranks)
+        cdef double handover_ns = 0.0
+        cdef double last_ns = self._samples(shape, &origin)
+        if self._hops:
+            handover_ns = self._vector(self._handover_ns, self._tokens_origins, tokens, &origin)
+        self.spread(self.batch_ns(shape) - last_ns - (self.num_stages - 1) * handover_ns, handover_ns, last_ns, ns)
+
+    cdef double _new_line_ns(self, const BatchShape* shape) noexcept nogil:
+        cdef Line line = self._decode_line(shape.num_decodes, shape.context_tokens)
+        cdef Origin origin = EXACT
+        line.tokens, line.samples = shape.decode_tokens, shape.num_samples
+        line.ns += self._tokens(shape, &origin) + self._samples(shape, &origin) + self._state(shape)
+        line.node, line.between = max(line.node, origin), max(line.between, origin)
+        self._line = line
+        origin = line.node if shape.context_tokens == line.begin else line.between
+        self._count(origin)
+        if line.between == EXTRAPOLATED and self._refuses:
+            self._line.sequences = -1
+        return line.ns + line.slope * <double>(shape.context_tokens - line.begin)
+
+    cdef double _composed_ns(self, const BatchShape* shape) noexcept nogil:
+        cdef Origin origin = EXACT
+        cdef double ns = self._tokens(shape, &origin) + self._samples(shape, &origin) + self._state(shape)
+        if shape.num_decodes > 0:
+            ns += self._decode(shape, &origin)
+        if shape.num_chunks > 0:
+            ns += self._prefill(shape, &origin)
+        self._count(origin)
+        return ns
+
+    cdef inline void _count(self, Origin origin) noexcept nogil:
+        self._counts[<int>origin] += 1
+        if origin == EXTRAPOLATED and self._refuses:
+            self.failed = True
+
+    # ---- for people
+
+    def breakdown(self, prefill=(), decode=(), int tokens_per_decode=1) -> dict:
+        """Return the seconds of each operator; arguments as `predict`, whose result is their sum."""
+        cdef BatchView batch = BatchView(prefill, decode, tokens_per_decode)
+        cdef const BatchShape* shape = &batch.shape
+        cdef Origin origin = EXACT
+        terms_ns = self._terms(self.tables.tokens_ns, share_of(shape.prefill_tokens + shape.decode_tokens, self._ranks))
+        terms_ns |= self._terms(self.tables.samples_ns, share_of(shape.num_samples, self._ranks))
+        terms_ns["prefill_attention"] = self._prefill(shape, &origin) if shape.num_chunks else 0.0
+        terms_ns["decode_attention"] = self._decode(shape, &origin) if shape.num_decodes else 0.0
+        terms_ns["state"] = self._state(shape)
+        return {name: float(ns) * 1e-9 for name, ns in terms_ns.items()}
+
+    def _terms(self, tables, i):
+        last = len(next(iter(tables.values()))) - 1
+        return {name: table[min(i, last)] * max(1.0, i / last) for name, table in tables.items()}
+
+    def provenance(self) -> dict:
+        """Return how many predictions were exact, interpolated, extrapolated or fell back, and what they rest on.
+
+        A prediction counts as its worst operator does. Operators that are in no table, by formula, do not count.
+        """
+        counts = {name: self._counts[i] for i, name in enumerate(ORIGINS)}
+        found = {"operators": dict(self.origins), "tables": dict(self.sources)}
+        return counts | found | LatencyModel.provenance(self)
+
+    def warnings(self) -> list:
+        """Return what the user should know about the predictions made so far, a sentence each."""
+        told = LatencyModel.warnings(self) + [f"operators: {note}" for note in self._notes]
+        if self._num_spikes:
+            told.append(f"operators: {self._num_spikes} measured points take over {SPIKE:g} times as long as the next "
+                        f"larger size: taken for faults of the measurement, and left out")
+        told += [f"operators: {count} of {total} measured points of {what} are faster than memory: they ran from a "
+                 f"cache, and are raised to its bandwidth"
+                 for what, (count, total) in self._cached.items() if count > MUCH * total]
+        told += [f"operators: {name}: {what}: the roofline answers" for name, what in self._missing.items()]
+        made = sum(self._counts[i] for i in range(<int>NUM_ORIGINS))
+        beyond = self._counts[<int>EXTRAPOLATED]
+        if made and beyond > MUCH * made:
+            told.append(f"operators: {beyond / made:.1%} of {made} predictions lie beyond the tables")
+        return told
+
+    def raise_if_failed(self):
+        """Raise what was asked that lies beyond the tables, where that is refused."""
+        if self.failed:
+            self.failed = False
+            raise InputErrors([KeyFault('latency.outside: "error", and an iteration lies beyond the operator tables')])

@@ -1,0 +1,47 @@
+"""Profiles of one model on one accelerator, read as operator tables and kept converted.
+
+LLMServingSim's (llmservingsim.py) and Frontier's (frontier.py). What they hold depends on the model
+and on how it is spread, so a conversion is kept under the digest of the files and of both.
+"""
+import hashlib
+from pathlib import Path
+
+import msgspec
+
+from simulator.latency.operators.model import frontier as operator_frontier
+from simulator.latency.operators.model import llmservingsim as operator_llmservingsim
+from simulator.latency.operators.cache import converted, digest_of
+
+
+def read_profile(folder: Path, deployment, is_graph: bool, cache_directory: str | None) -> tuple[dict, str]:
+    """Return columns by table, and the digest of the files; none: no profile.
+
+    Raises
+    ------
+    InputErrors
+        A file cannot be used, or the profile is of another model or degree of parallelism.
+    """
+    files, read = operator_llmservingsim.profile_files(folder), operator_llmservingsim.read_profile
+    if not files:
+        files = operator_frontier.profile_files(folder)
+
+        def read(files, deployment):
+            return operator_frontier.read_profile(files, deployment, is_graph)
+    if not files:
+        return {}, ""
+    digest = _digest(*(f"{name} {digest_of(path)}" for name, path in sorted(files.items())))
+    site = msgspec.json.encode([deployment.model, deployment.parallelism, is_graph, folder.name]).decode()
+
+    def flat():
+        tables = read(files, deployment)
+        return {f"{table}.{name}": values for table, columns in tables.items() for name, values in columns.items()}
+
+    tables = {}
+    for name, values in converted(_digest(digest, site), cache_directory, flat).items():
+        table, _, column = name.rpartition(".")
+        tables.setdefault(table, {})[column] = values
+    return tables, digest
+
+
+def _digest(*texts: str) -> str:
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()

@@ -1,0 +1,335 @@
+"""The coefficients of the roofline: nanoseconds per token, pair or row of each operator, on one accelerator.
+
+Notation: h hidden size, k chosen of E experts, t tensor-parallel ranks, d data-parallel ranks (a batch is spread evenly
+over them). A product with W weights takes 2 W FLOPs a token: one multiply-add a weight.
+"""
+import msgspec
+import numpy as np
+
+from simulator.collective.exchanges import exchanges
+from simulator.domain.deployment import Deployment
+from simulator.domain.efficiency import compute_dtype, efficiency_of, matmul_efficiency
+from simulator.domain.layer_spec import LatentAttention
+from simulator.domain.rank_weights import RankWeights, dense_parts, layer_kinds, moe_of, rank_weights
+
+UNBOUNDED_TOKENS = 2.0 ** 62    # a window longer than any context
+# Kernels of one layer or iteration that start one after another; counted in vLLM's models, fused ones once. Token
+# mixer: norm, projection in, rotary embedding with KV write, projection out; linear attention also convolution, gates,
+# recurrence, gated norm. Dense network: norm, gate and up, product, down. Experts: norm, router, top-k, sort, two
+# grouped products, activation, sum. Iteration: embedding, last norm, head, sampling (two).
+MIXER_KERNELS, LINEAR_KERNELS, DENSE_KERNELS, MOE_KERNELS, ITERATION_KERNELS = 4, 8, 4, 8, 5
+# Bytes per logit after the head: 16-bit logits are read, float32 ones written and read again to choose a token.
+SAMPLER_BYTES_PER_LOGIT = 10
+# Distinct experts have saturated when fewer than this many of all are still expected to be idle.
+IDLE_EXPERTS = 1e-6
+
+
+class Rates(msgspec.Struct, frozen=True, kw_only=True):
+    """What one accelerator sustains, per nanosecond, and fixed latencies."""
+
+    memory_bytes: float
+    matrix_prefill_flops: float     # of products with weights of attention, dense MLPs, shared experts
+    matrix_decode_flops: float
+    expert_prefill_flops: float
+    expert_decode_flops: float
+    plain_flops: float              # of products that are not quantised: output head
+    attention_flops: float
+    kernel_ns: float
+    attention_ns: float
+    collective_ns: float
+    link_efficiency: float
+
+
+class AttentionCosts(msgspec.Struct, frozen=True, kw_only=True):
+    """Costs of all attention layers that see at most the last `window` tokens."""
+
+    window: float = UNBOUNDED_TOKENS
+    pair_ns: float = 0.0            # per (query, key) pair of prompts: arithmetic
+    expand_ns: float = 0.0          # per context token of prompts: keys and values expanded from the latent (MLA)
+    prefill_kv_ns: float = 0.0      # per token of prompts' context, and per prompt token: memory
+    context_flops_ns: float = 0.0   # per (decode query, context token): arithmetic
+    context_kv_ns: float = 0.0      # per context token of decodes: memory
+
+
+class RooflineCosts(msgspec.Struct, frozen=True, kw_only=True):
+    """All coefficients, in nanoseconds."""
+
+    constant_ns: float              # kernel and collective latencies of an iteration
+    activation_token_ns: float      # per token: what memory-bound kernels move, KV write included
+    collective_token_ns: float      # per token: all-reduces, expert exchange, stage hand-over
+    handover_ns: float              # of the constant: one hand-over to the next stage
+    handover_token_ns: float        # of collective_token_ns, likewise
+    dense_prefill_ns: float         # per prompt token: projections and dense MLPs
+    dense_decode_ns: float          # per decode token
+    dense_weights_ns: float         # reading their weights once
+    expert_prefill_ns: float        # per prompt token: routed experts
+    expert_decode_ns: float
+    expert_weights_ns: np.ndarray   # reading the distinct experts that n tokens need, by n; constant after the last
+    head_sample_ns: float           # per sampled row: output head
+    head_weights_ns: float
+    sampler_sample_ns: float        # per sampled row: logits gathered, widened, reduced
+    full_attention: AttentionCosts
+    window_attention: AttentionCosts
+    state_sequence_ns: float        # per sequence: recurrent state read and written
+    state_token_ns: float           # per prompt token: recurrent state updated
+
+
+def rates(parameters, deployment: Deployment) -> Rates:
+    """Return peak rates x efficiency: the parameters', or else the measured one."""
+    accelerator = deployment.accelerator
+    measured = efficiency_of(accelerator)
+
+    def flops(dtype: str, share: float | None) -> float:
+        default = matmul_efficiency(measured, compute_dtype(accelerator, dtype))
+        return accelerator.flops_per_s(dtype) * 1e-9 * (default if share is None else share)
+
+    return Rates(
+        memory_bytes=(accelerator.memory_bandwidth_bytes_per_s * 1e-9
+                      * _given(parameters.bandwidth_efficiency, measured.bandwidth)),
+        matrix_prefill_flops=flops(deployment.matrix_dtype, parameters.mfu_prefill),
+        matrix_decode_flops=flops(deployment.matrix_dtype, parameters.mfu_decode),
+        expert_prefill_flops=flops(deployment.expert_dtype, parameters.mfu_prefill),
+        expert_decode_flops=flops(deployment.expert_dtype, parameters.mfu_decode),
+        plain_flops=flops(deployment.activation_dtype, parameters.mfu_decode),
+        attention_flops=(accelerator.flops_per_s(deployment.activation_dtype) * 1e-9
+                         * _given(parameters.mfu_attention, measured.attention)),
+        kernel_ns=parameters.kernel_latency_us * 1e3,
+        attention_ns=_given(parameters.attention_latency_us, measured.attention_us) * 1e3,
+        collective_ns=parameters.collective_latency_us * 1e3,
+        link_efficiency=parameters.link_efficiency)
+
+
+def _given(value: float | None, default: float) -> float:
+    return default if value is None else value
+
+
+def roofline_costs(deployment: Deployment, rate: Rates, prices_collectives: bool = True) -> RooflineCosts:
+    """Return the coefficients of `deployment` at these rates.
+
+    prices_collectives : False where a collective model does; the sampler's gather remains.
+    """
+    model, ways = deployment.model, deployment.parallelism
+    weights, copies = rank_weights(deployment), ways.data_parallel
+    dense_flops = 2 * weights.matrices / copies
+    expert_flops = _expert_flops_per_token(deployment)
+    constant_ns, collective_ns = _collectives(deployment, rate) if prices_collectives else (0.0, 0.0)
+    handover_ns, handover_token_ns = _handover(deployment, rate) if prices_collectives else (0.0, 0.0)
+    full, window = _attention(deployment, rate)
+    logits = model.vocab_size / copies
+    gather = logits * deployment.activation_bytes * (1 - 1 / ways.tensor_parallel)
+    state = _state_elements(deployment)
+    return RooflineCosts(
+        constant_ns=constant_ns + _kernel_ns(deployment, rate),
+        activation_token_ns=_activation_bytes_per_token(deployment) / rate.memory_bytes / copies,
+        collective_token_ns=collective_ns,
+        handover_ns=handover_ns,
+        handover_token_ns=handover_token_ns,
+        dense_prefill_ns=dense_flops / rate.matrix_prefill_flops,
+        dense_decode_ns=dense_flops / rate.matrix_decode_flops,
+        dense_weights_ns=_dense_bytes(weights) / rate.memory_bytes,
+        expert_prefill_ns=expert_flops / rate.expert_prefill_flops,
+        expert_decode_ns=expert_flops / rate.expert_decode_flops,
+        expert_weights_ns=distinct_experts(deployment) * _expert_bytes(weights, deployment) / rate.memory_bytes,
+        head_sample_ns=2 * weights.lm_head / copies / rate.plain_flops,
+        head_weights_ns=weights.lm_head * weights.unquantized_bytes / rate.memory_bytes,
+        sampler_sample_ns=(logits * SAMPLER_BYTES_PER_LOGIT / rate.memory_bytes
+                           + _link_ns(deployment, rate, gather, ways.tensor_parallel)),
+        full_attention=full,
+        window_attention=window,
+        state_sequence_ns=2 * state * deployment.activation_bytes / rate.memory_bytes / copies,
+        state_token_ns=6 * state / rate.attention_flops / copies)
+
+
+# ---- weights
+
+def _dense_bytes(weights: RankWeights) -> float:
+    """Return the bytes of what every token passes: projections, dense MLPs, shared experts, routers, norms."""
+    return weights.matrices * weights.matrix_bytes + weights.unquantized * weights.unquantized_bytes
+
+
+def _expert_flops_per_token(deployment: Deployment) -> float:
+    """Return 2 x weights of the chosen experts of all layers, spread evenly over the ranks of a stage."""
+    model, ways = deployment.model, deployment.parallelism
+    if model.moe is None:
+        return 0.0
+    chosen = model.num_moe_layers * model.moe.experts_per_token * model.moe.expert.matrix_parameters(model.hidden_size)
+    return 2 * chosen / (ways.tensor_parallel * ways.data_parallel)
+
+
+def _expert_bytes(weights: RankWeights, deployment: Deployment) -> float:
+    """Return the bytes on one rank of one expert of all layers."""
+    moe = deployment.model.moe
+    return weights.experts * weights.expert_bytes / moe.num_experts if moe else 0.0
+
+
+def distinct_experts(deployment: Deployment) -> np.ndarray:
+    """Return how many experts of a layer n = 0, 1, ... tokens need.
+
+    E (1 - (1 - k/E)^n): the expectation for tokens that choose k experts each, independently and evenly. Real routers
+    are skewed and load fewer. Source: roofline of inference-sim (BLIS).
+    """
+    moe = deployment.model.moe
+    if moe is None:
+        return np.zeros(1)
+    total, idle = moe.num_experts, 1 - moe.experts_per_token / moe.num_experts
+    length = 2 if idle == 0.0 else int(np.ceil(np.log(IDLE_EXPERTS / total) / np.log(idle))) + 1
+    needed = total * (1 - idle ** np.arange(length))
+    needed[-1] = total
+    return needed
+
+
+# ---- attention
+
+def _attention(deployment: Deployment, rate: Rates) -> tuple[AttentionCosts, AttentionCosts]:
+    """Return the costs of layers that see the whole context, and of those that see a window of it.
+
+    DeepSeek's sparse attention is both: its indexer scores the whole context, its attention sees the best `top_k`.
+    """
+    model = deployment.model
+    full, sliding = model.num_full_attention_layers, model.num_sliding_attention_layers
+    indexer = getattr(model.attention, "indexer", None)
+    if indexer:
+        return (_indexer_costs(deployment, rate, indexer, full),
+                _layer_costs(deployment, rate, model.attention, full, indexer.top_k))
+    window = model.sliding_attention.window if sliding else UNBOUNDED_TOKENS
+    return (_layer_costs(deployment, rate, model.attention, full, UNBOUNDED_TOKENS),
+            _layer_costs(deployment, rate, model.windowed_attention, sliding, window))
+
+
+def _layer_costs(deployment: Deployment, rate: Rates, attention, num_layers: int, window: float) -> AttentionCosts:
+    """Return the costs of `num_layers` attention layers on one rank.
+
+    Arithmetic per pair: 2 FLOPs per multiply-add of q.k and p.v, over all query heads. Memory: the KV cache of the
+    context is read once per sequence. MLA: prompts expand the latents of their context to keys and values, 2 x kv_rank
+    x heads x (nope + value) FLOPs a token; decodes work on the latents (DeepSeek-V2, arXiv 2405.04434, section 2.1).
+    """
+    local = attention.shard(deployment.parallelism.tensor_parallel)
+    layers = num_layers / deployment.parallelism.data_parallel
+    kv_bytes = layers * local.kv_elements_per_token * deployment.kv_cache_bytes
+    expand = 0
+    if isinstance(local, LatentAttention):
+        expand = 2 * local.kv_rank * local.num_heads * (local.nope_head_dim + local.value_head_dim)
+    return AttentionCosts(
+        window=float(window),
+        pair_ns=layers * local.flops_per_context_token / rate.attention_flops,
+        expand_ns=layers * expand / rate.matrix_prefill_flops,
+        prefill_kv_ns=kv_bytes / rate.memory_bytes,
+        context_flops_ns=layers * local.decode_flops_per_context_token / rate.attention_flops,
+        context_kv_ns=kv_bytes / rate.memory_bytes)
+
+
+def _indexer_costs(deployment: Deployment, rate: Rates, indexer, num_layers: int) -> AttentionCosts:
+    """Return the costs of scoring every context token: heads x head_dim multiply-adds a pair, a key byte an element."""
+    layers = num_layers / deployment.parallelism.data_parallel
+    flops_ns = layers * 2 * indexer.num_heads * indexer.head_dim / rate.attention_flops
+    bytes_ns = layers * indexer.head_dim / rate.memory_bytes
+    return AttentionCosts(pair_ns=flops_ns, prefill_kv_ns=bytes_ns, context_flops_ns=flops_ns, context_kv_ns=bytes_ns)
+
+
+def _state_elements(deployment: Deployment) -> float:
+    """Return the elements of recurrent state of one sequence on one rank.
+
+    A token costs 6 FLOPs an element: decay and read, rank-one update, read out (2 each; arXiv 2412.06464, equation 10).
+    """
+    model = deployment.model
+    if model.linear_attention is None:
+        return 0.0
+    local = model.linear_attention.shard(deployment.parallelism.tensor_parallel)
+    return model.num_linear_attention_layers * local.state_elements
+
+
+# ---- memory-bound kernels and fixed latencies
+
+def _activation_bytes_per_token(deployment: Deployment) -> float:
+    """Return the bytes that one token moves through the kernels between the matrix products, on one rank.
+
+    Norm with residual: 4 h. Token mixer: its input projections read and written once (rotary embedding), read again by
+    attention, its output written. Activation: outputs of up (and gate) read, product written. Experts: the token copied
+    to each chosen one and their outputs summed, 3 k h + h. KV cache: written once.
+    """
+    model, ways = deployment.model, deployment.parallelism
+    elements = 0.0
+    for (mixer, network), num_layers in layer_kinds(model).items():
+        layer = model.norms_per_layer * 4 * model.hidden_size
+        layer += sum(_part_traffic(part.shard(ways.tensor_parallel), model.hidden_size)
+                     for part in dense_parts(model, mixer, network))
+        moe = moe_of(model, network)
+        if moe:
+            chosen = moe.experts_per_token / (ways.tensor_parallel * ways.data_parallel)
+            layer += chosen * moe.expert.num_matrices * moe.intermediate_size
+            layer += (3 * moe.experts_per_token + 1) * model.hidden_size
+        elements += num_layers * layer
+    return elements * deployment.activation_bytes + _kv_bytes_per_token(deployment)
+
+
+def _part_traffic(part, width: int) -> float:
+    """Return the elements a token moves in one part: 3 x projected width of a mixer, all intermediates of an MLP."""
+    if hasattr(part, "intermediate_size"):
+        return part.num_matrices * part.intermediate_size
+    return 3 * part.matrix_parameters(width) / width
+
+
+def _kv_bytes_per_token(deployment: Deployment) -> float:
+    model, tensor = deployment.model, deployment.parallelism.tensor_parallel
+    return deployment.kv_cache_bytes * (
+        model.num_full_attention_layers * model.attention.shard(tensor).kv_elements_per_token
+        + model.num_sliding_attention_layers * model.windowed_attention.shard(tensor).kv_elements_per_token)
+
+
+def _kernel_ns(deployment: Deployment, rate: Rates) -> float:
+    """Return the latency of all kernels of an iteration."""
+    model = deployment.model
+    attention = model.num_full_attention_layers + model.num_sliding_attention_layers
+    kernels = (ITERATION_KERNELS + MIXER_KERNELS * attention + LINEAR_KERNELS * model.num_linear_attention_layers
+               + DENSE_KERNELS * model.num_dense_layers + MOE_KERNELS * model.num_moe_layers)
+    return kernels * rate.kernel_ns + attention * rate.attention_ns
+
+
+# ---- communication
+
+def _collectives(deployment: Deployment, rate: Rates) -> tuple[float, float]:
+    """Return (ns per iteration, ns per token) of all communication but the sampler's; stages follow one another."""
+    needed = exchanges(deployment)
+    volume_ns = sum(each.count * _link_ns(deployment, rate, each.sent_bytes, each.span) for each in needed)
+    return sum(each.count for each in needed) * rate.collective_ns, volume_ns
+
+
+def _handover(deployment: Deployment, rate: Rates) -> tuple[float, float]:
+    """Return (ns, ns per token) of one hand-over to the next stage."""
+    for each in exchanges(deployment):
+        if each.group == "pipeline":
+            return rate.collective_ns, _link_ns(deployment, rate, each.sent_bytes, each.span)
+    return 0.0, 0.0
+
+
+def _link_ns(deployment: Deployment, rate: Rates, num_bytes: float, ranks: int) -> float:
+    """Return the time to move `num_bytes` out of one accelerator of a group, 0 where the group is one."""
+    if ranks == 1 or num_bytes == 0.0:
+        return 0.0
+    return num_bytes / (link_bytes_per_s(deployment, ranks) * 1e-9 * rate.link_efficiency)
+
+
+def link_bytes_per_s(deployment: Deployment, ranks: int) -> float:
+    """Return the bandwidth of the slowest link in a group of `ranks` accelerators.
+
+    Bytes/s per direction and accelerator: the scale-up fabric where the group fits one domain of the node, PCIe between
+    domains of one node, the network between nodes.
+
+    Raises
+    ------
+    ValueError
+        Neither node nor accelerator names a link.
+    """
+    node, accelerator = deployment.node, deployment.accelerator
+    if node is None:
+        candidates = [accelerator.scaleup_bytes_per_s, accelerator.pcie_bytes_per_s]
+    elif ranks <= node.scaleup_domain_size:
+        candidates = [node.scaleup_bytes_per_s]
+    elif ranks <= node.num_accelerators:
+        candidates = [accelerator.pcie_bytes_per_s]
+    else:
+        candidates = [node.scaleout_bytes_per_s, accelerator.scaleout_bytes_per_s]
+    for bandwidth in candidates:
+        if bandwidth > 0.0:
+            return bandwidth
+    raise ValueError(f"no link is known between {ranks} accelerators {accelerator.name}; name a node in [topology]")

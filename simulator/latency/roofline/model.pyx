@@ -1,0 +1,242 @@
+"""`roofline`: each operator takes the longer of its arithmetic and its memory traffic; operators follow one another.
+
+With P prompt tokens, D decode tokens, T = P + D, S sampled rows, n sequences, A (query, key) pairs of prompts,
+X context tokens of prompts, C context tokens of decodes, and rates that are peak x efficiency, an iteration takes the
+sum of
+
+    dense               max(2 W (P / rate + D / rate), bytes of W / bandwidth): projections, dense MLPs, shared experts
+    experts             the same for routed experts, with the bytes of the E (1 - (1 - k/E)^T) distinct ones needed
+    head                max(2 W S / rate, bytes of W / bandwidth)
+    prefill_attention   max(A x FLOPs a pair / rate + X x expansion of latents, (X + P) x KV bytes / bandwidth)
+    decode_attention    max(C x FLOPs a pair / rate, C x KV bytes / bandwidth)
+    state               n x recurrent state, read and written, / bandwidth + P x FLOPs a token / rate
+    activations         T x bytes moved between matrix products / bandwidth
+    sampler             S x bytes of logits / bandwidth
+    collectives         T x bytes sent / link bandwidth, or what [latency.collective] says
+    latencies           a constant: kernels and collectives started
+
+all on one accelerator; costs.py has each coefficient. With pipeline stages, head and sampler are the last
+one's, a hand-over follows each of the others, and the rest is divided by layers. A maximum is taken where the hardware
+takes it, within an operator. Prompts and decodes of a batch share one pass over the weights but not attention. Against
+the roofline of whole phases, max(sum of FLOPs / peak, sum of bytes / bandwidth), nothing hides behind what it cannot
+run beside; and the shares of peak are those of single kernels, which are published, not those of a whole model, which
+must be fitted.
+
+Windows: only sums over the batch are known, so layers that see w tokens are charged min(C, w x decodes), min(X, w x
+chunks) and min(A, w P): exact while all sequences are on one side of the window, else an overestimate. A chunked window
+(Llama-4) counts as a sliding one. Speculation: each query of a sequence is charged the mean context. The head runs even
+where no sequence samples, as vLLM computes the logits of unfinished prompts too.
+"""
+cimport cython
+from libc.stdint cimport int64_t
+from libc.stdlib cimport free, malloc
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from simulator.domain.batch cimport BatchShape
+from simulator.latency.base cimport LatencyModel
+from simulator.latency.batch_view cimport BatchView
+from simulator.collective.base cimport CollectiveModel
+from simulator.collective.per_iteration cimport IterationCollectives
+
+from simulator.collective.exchanges import exchanges
+from simulator.domain.efficiency import COLLECTIVE_LATENCY_US, KERNEL_LATENCY_US, LINK_EFFICIENCY
+from simulator.latency.roofline.costs import rates, roofline_costs
+
+Share = Annotated[float, Meta(gt=0, le=1)]
+Microseconds = Annotated[float, Meta(ge=0)]
+
+
+class RooflineParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Shares of peak that kernels reach; defaults by accelerator in efficiency.py."""
+
+    mfu_prefill: Annotated[Share | None, Meta(description=(
+        "of peak FLOP/s, matrix products over prompt tokens; default: measured on the accelerator"))] = None
+    mfu_decode: Annotated[Share | None, Meta(description=(
+        "of peak FLOP/s, matrix products over decode tokens; default: measured"))] = None
+    mfu_attention: Annotated[Share | None, Meta(description=(
+        "of peak 16-bit FLOP/s, attention; default: measured"))] = None
+    bandwidth_efficiency: Annotated[Share | None, Meta(description="of memory bandwidth; default: measured")] = None
+    kernel_latency_us: Annotated[Microseconds, Meta(description=(
+        "of each kernel, beyond its traffic"))] = KERNEL_LATENCY_US
+    attention_latency_us: Annotated[Microseconds | None, Meta(description=(
+        "of each attention kernel; default: measured"))] = None
+    collective_latency_us: Annotated[Microseconds, Meta(description=(
+        "of each collective, beyond its traffic, where there is no [latency.collective]"))] = COLLECTIVE_LATENCY_US
+    link_efficiency: Annotated[Share, Meta(description=(
+        "of link bandwidth, collectives; with [latency.collective] the sampler's alone"))] = LINK_EFFICIENCY
+
+
+cdef struct Attention:          # of layers that see the same tokens; see AttentionCosts
+    double window
+    double pair_ns
+    double expand_ns
+    double prefill_kv_ns
+    double context_flops_ns
+    double context_kv_ns
+
+
+cdef struct Costs:              # see RooflineCosts
+    double constant_ns
+    double activation_token_ns
+    double collective_token_ns
+    double handover_ns
+    double handover_token_ns
+    double dense_prefill_ns
+    double dense_decode_ns
+    double dense_weights_ns
+    double expert_prefill_ns
+    double expert_decode_ns
+    double head_sample_ns
+    double head_weights_ns
+    double sampler_sample_ns
+    double state_sequence_ns
+    double state_token_ns
+    Attention full_attention
+    Attention window_attention
+
+
+# One instruction each; libm's fmin and fmax, with their rules for NaN, are calls.
+cdef inline double larger(double a, double b) noexcept nogil:
+    return a if a > b else b
+
+cdef inline double smaller(double a, double b) noexcept nogil:
+    return a if a < b else b
+
+
+cdef inline double prefill_attention_ns(const Attention* costs, const BatchShape* shape) noexcept nogil:
+    """Return the time of attention over prompt chunks: arithmetic or KV traffic, whichever is longer."""
+    cdef double tokens = <double>shape.prefill_tokens
+    cdef double pairs = smaller(0.5 * <double>shape.prefill_token_pairs, costs.window * tokens)
+    cdef double context = smaller(<double>shape.prefill_context_tokens, costs.window * shape.num_chunks)
+    return larger(costs.pair_ns * pairs + costs.expand_ns * context, costs.prefill_kv_ns * (context + tokens))
+
+
+cdef inline double decode_attention_ns(const Attention* costs, const BatchShape* shape) noexcept nogil:
+    """Return the time of attention over decoding sequences."""
+    cdef double context = smaller(<double>shape.context_tokens, costs.window * shape.num_decodes)
+    cdef double queries = 1.0
+    if shape.decode_tokens != shape.num_decodes:        # speculative decoding: several queries a sequence
+        queries = <double>shape.decode_tokens / shape.num_decodes
+    return larger(costs.context_flops_ns * queries, costs.context_kv_ns) * context
+
+
+@cython.final
+cdef class Roofline(LatencyModel):
+    """Duration from FLOPs and bytes: any model on any accelerator, nothing fitted."""
+
+    Parameters = RooflineParameters
+    takes_collective = True
+
+    cdef readonly object costs                  # RooflineCosts, for reading
+    cdef Costs _costs                           # the same, for the loop
+    cdef double* _expert_weights_ns             # by number of tokens
+    cdef Py_ssize_t _last_expert_entry          # more tokens than this need no more experts
+    cdef IterationCollectives _collectives      # None: the costs hold them
+
+    def __init__(self, parameters, deployment, CollectiveModel collective=None):
+        if deployment is None:
+            raise ValueError("roofline needs [model] and [hardware]")
+        self.costs = roofline_costs(deployment, rates(parameters, deployment), prices_collectives=collective is None)
+        if collective is not None:
+            self._collective = collective
+            self._collectives = IterationCollectives(collective, exchanges(deployment))
+        self.is_monotone = collective is None       # sums of larger and smaller of products with counts
+        self._copy_costs()
+
+    def __dealloc__(self):
+        free(self._expert_weights_ns)
+
+    cdef int _copy_costs(self) except -1:
+        table = self.costs.expert_weights_ns
+        values = msgspec.structs.asdict(self.costs)
+        values.pop("expert_weights_ns")
+        for name in ("full_attention", "window_attention"):
+            values[name] = msgspec.structs.asdict(values[name])
+        self._costs = values
+        free(self._expert_weights_ns)
+        self._expert_weights_ns = <double*>malloc(len(table) * sizeof(double))
+        if self._expert_weights_ns == NULL:
+            raise MemoryError()
+        self._last_expert_entry = len(table) - 1
+        for i in range(self._last_expert_entry + 1):
+            self._expert_weights_ns[i] = table[i]
+        return 0
+
+    cdef double _dense_ns(self, const BatchShape* shape) noexcept nogil:
+        cdef double arithmetic_ns = (self._costs.dense_prefill_ns * <double>shape.prefill_tokens
+                                     + self._costs.dense_decode_ns * <double>shape.decode_tokens)
+        return larger(arithmetic_ns, self._costs.dense_weights_ns)
+
+    cdef double _experts_ns(self, const BatchShape* shape) noexcept nogil:
+        cdef Py_ssize_t tokens = shape.prefill_tokens + shape.decode_tokens
+        cdef double arithmetic_ns = (self._costs.expert_prefill_ns * <double>shape.prefill_tokens
+                                     + self._costs.expert_decode_ns * <double>shape.decode_tokens)
+        if tokens > self._last_expert_entry:
+            tokens = self._last_expert_entry
+        return larger(arithmetic_ns, self._expert_weights_ns[tokens])
+
+    cdef double _head_ns(self, const BatchShape* shape) noexcept nogil:
+        return larger(self._costs.head_sample_ns * shape.num_samples, self._costs.head_weights_ns)
+
+    cdef double _prefill_attention_ns(self, const BatchShape* shape) noexcept nogil:
+        if shape.num_chunks == 0:
+            return 0.0
+        return (prefill_attention_ns(&self._costs.full_attention, shape)
+                + prefill_attention_ns(&self._costs.window_attention, shape))
+
+    cdef double _decode_attention_ns(self, const BatchShape* shape) noexcept nogil:
+        return (decode_attention_ns(&self._costs.full_attention, shape)
+                + decode_attention_ns(&self._costs.window_attention, shape))
+
+    cdef double _state_ns(self, const BatchShape* shape) noexcept nogil:
+        return (self._costs.state_sequence_ns * shape.num_sequences
+                + self._costs.state_token_ns * <double>shape.prefill_tokens)
+
+    cdef inline double _collectives_ns(self, const BatchShape* shape) noexcept nogil:
+        cdef int64_t tokens = shape.prefill_tokens + shape.decode_tokens
+        if self._collectives is None:
+            return self._costs.collective_token_ns * <double>tokens
+        return self._collectives.ns(tokens)
+
+    cdef double _handover_ns(self, const BatchShape* shape) noexcept nogil:
+        cdef int64_t tokens = shape.prefill_tokens + shape.decode_tokens
+        if self._collectives is None:
+            return self._costs.handover_ns + self._costs.handover_token_ns * <double>tokens
+        return self._collectives.handover_ns(tokens)
+
+    cdef double batch_ns(self, const BatchShape* shape) noexcept nogil:
+        cdef double tokens = <double>(shape.prefill_tokens + shape.decode_tokens)
+        return (self._costs.constant_ns + self._costs.activation_token_ns * tokens + self._collectives_ns(shape)
+                + self._costs.sampler_sample_ns * shape.num_samples
+                + self._dense_ns(shape) + self._experts_ns(shape) + self._head_ns(shape)
+                + self._prefill_attention_ns(shape) + self._decode_attention_ns(shape) + self._state_ns(shape))
+
+    cdef void stages_ns(self, const BatchShape* shape, double* ns) noexcept nogil:
+        cdef double handover_ns = self._handover_ns(shape)
+        cdef double last_ns = self._head_ns(shape) + self._costs.sampler_sample_ns * shape.num_samples
+        cdef double layers_ns = self.batch_ns(shape) - last_ns - (self.num_stages - 1) * handover_ns
+        self.spread(layers_ns, handover_ns, last_ns, ns)
+
+    def breakdown(self, prefill=(), decode=(), int tokens_per_decode=1) -> dict:
+        """Return the seconds of each operator; arguments as `predict`, whose result is their sum."""
+        cdef BatchView batch = BatchView(prefill, decode, tokens_per_decode)
+        cdef const BatchShape* shape = &batch.shape
+        cdef double tokens = <double>(shape.prefill_tokens + shape.decode_tokens)
+        terms_ns = {
+            "dense": self._dense_ns(shape),
+            "experts": self._experts_ns(shape),
+            "head": self._head_ns(shape),
+            "prefill_attention": self._prefill_attention_ns(shape),
+            "decode_attention": self._decode_attention_ns(shape),
+            "state": self._state_ns(shape),
+            "activations": self._costs.activation_token_ns * tokens,
+            "sampler": self._costs.sampler_sample_ns * shape.num_samples,
+            "collectives": self._collectives_ns(shape),
+            "latencies": self._costs.constant_ns,
+        }
+        self.raise_if_failed()
+        return {name: ns * 1e-9 for name, ns in terms_ns.items()}

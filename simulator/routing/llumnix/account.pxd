@@ -1,0 +1,34 @@
+"""Requests that were sent to a replica and are not yet seen in a status of it: the in-flight account."""
+from libc.stdint cimport int8_t, int32_t, int64_t
+cimport cython
+
+from simulator.routing.llumnix.candidates cimport Candidate, Candidates
+from simulator.routing.llumnix.dispatches cimport Dispatch, Dispatches
+
+
+@cython.final
+cdef class LocalAccount(Dispatches):
+    cdef Candidates _candidates     # whose in-flight fields it keeps
+    cdef Candidate* _replicas       # its items
+    cdef bint _is_cache_aware
+    cdef bint _leaks                # as upstream: a reverted prefill stays in in_flight
+    cdef int64_t _staleness_s
+
+    # A request was sent. Twice in the same role, or after both roles: ignored.
+    cdef int add(self, int32_t row, int32_t replica, int8_t infer_type, int64_t tokens, int64_t hit_tokens,
+                 int64_t now_ns) except -1 nogil
+
+    # Take back what was added for a prefill that nobody will decode.
+    cdef int revert_prefill(self, int32_t row, int32_t replica) except -1 nogil
+
+    # Forget a request at one replica, or, replica < 0, everywhere.
+    cdef void remove(self, int32_t row, int32_t replica) noexcept nogil
+
+    # A replica comes up anew, with nothing.
+    cdef void restart(self, int32_t replica) noexcept nogil
+
+    # Compare with a newer status of the replica, of which was_waiting and is_waiting of its dispatches tell. Where hits
+    # are looked up and `waiting` requests wait, the tokens they compute are replaced by what is known of them here.
+    cdef void reconcile(self, int32_t replica, int32_t waiting, int64_t now_ns) noexcept nogil
+
+    cdef void _count(self, const Dispatch* one, int8_t infer_type, int32_t sign) noexcept nogil

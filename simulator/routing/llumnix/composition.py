@@ -1,0 +1,206 @@
+"""What a scheduler of Llumnix is composed of: for each infer type metrics, filters and a selector.
+
+Source of the built-in compositions: llumnix-project/llumnix at 8a693b4, the dispatch policy registry and
+utils.go:verifyConfig.
+"""
+from typing import Annotated, Any, Literal
+
+import msgspec
+import numpy as np
+from msgspec import Meta
+from msgspec.structs import replace
+
+from simulator.errors import InputErrors, KeyFault
+from simulator.routing.llumnix.names import LITE, METRIC_NAMES, PREDICTED
+from simulator.routing.llumnix.profile_files import missing_tables
+
+MetricName = Literal[tuple(name for name in METRIC_NAMES if name != "num_requests_lite")]
+InferTypeName = Literal["neutral", "prefill", "decode"]
+FailoverDomainName = Literal["instance", "node", "instance-unit", "node-unit"]
+MAX_SECONDS = 1e6
+WholeSeconds = Annotated[int, Meta(ge=0, le=int(MAX_SECONDS))]
+
+
+class FilterSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One filter; what a filter does not need is left out."""
+
+    name: Annotated[Literal["schedulability", "staleness", "metric", "infer_type", "reserved", "failover",
+                            "failover_migration_source"], Meta(description="which filter")]
+    metric: Annotated[MetricName | None, Meta(description="metric: by which")] = None
+    threshold: Annotated[float | None, Meta(description="metric: what is not strictly better is rejected")] = None
+    skip_in_fallback: Annotated[bool, Meta(description="metric: not asked once all were rejected")] = True
+    infer_type: Annotated[InferTypeName | None, Meta(description=(
+        "infer_type: the one kept; reserved: that for which a replica is kept, prefill or decode"))] = None
+    instance_staleness_s: Annotated[WholeSeconds | None, Meta(description=(
+        "staleness, failover_migration_source: whole seconds; default: that of the policy"))] = None
+    failover_domain: Annotated[FailoverDomainName | None, Meta(description=(
+        "failover, failover_migration_source: what fails together; default: that of the policy"))] = None
+    invert: Annotated[bool, Meta(description="keep what would be rejected")] = False
+
+
+class SelectorSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which of those left is chosen."""
+
+    name: Annotated[Literal["metric", "fixed_preference", "slo_prefill_adaptive", "slo_decode_adaptive"],
+                    Meta(description="which selector")] = "metric"
+    metrics: Annotated[list[MetricName], Meta(max_length=8, description=(
+        "metric: compared one after the other"))] = []
+    top_k: Annotated[int, Meta(ge=1, description="metric: draw one of the k best")] = 1
+    tpot_limit_ms: Annotated[float, Meta(ge=0, description=(
+        "slo_decode_adaptive: after a fallback, the slowest below it is chosen, or else the fastest"))] = 0.0
+
+
+class InferTypeSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How replicas of one infer type are chosen."""
+
+    infer_type: Annotated[InferTypeName, Meta(description="of the replicas")]
+    metrics: Annotated[list[MetricName], Meta(max_length=8, description=(
+        "computed beside those that filters and selector need"))] = []
+    filters: Annotated[list[FilterSpec], Meta(max_length=16, description="all must let a replica pass")] = []
+    selector: Annotated[SelectorSpec, Meta(description="of what passes")] = SelectorSpec()
+
+    def needed(self) -> list[str]:
+        """Return all metrics to compute."""
+        own = {"slo_prefill_adaptive": PREDICTED[:1], "slo_decode_adaptive": PREDICTED}.get(self.selector.name, ())
+        filtered = [each.metric for each in self.filters if each.metric]
+        return list(dict.fromkeys([*self.metrics, *self.selector.metrics, *filtered, *own]))
+
+
+def compose(parameters: Any) -> dict[str, InferTypeSpec]:
+    """Return how replicas of each infer type are chosen.
+
+    A built-in policy may leave a type out.
+
+    Parameters
+    ----------
+    parameters : LlumnixParameters, coerced.
+
+    Raises
+    ------
+    InputErrors
+        A composition of the user's that cannot work.
+    """
+    build = {"load-balance": _load_balance, "slo": _slo, "flood": _flood}[parameters.scheduling_policy]
+    if parameters.scheduling_policy == "slo" and parameters.enable_adaptive_pd:
+        build = _adaptive_slo
+    specs = {spec.infer_type: spec for spec in build(parameters)}
+    given = {spec.infer_type: _completed(spec, parameters) for spec in parameters.infer_types}
+    faults = [fault for i, spec in enumerate(parameters.infer_types) for fault in _faults(spec, i, parameters)]
+    if len(given) < len(parameters.infer_types):
+        faults.append("cluster.routing.infer_types: an infer type is given twice")
+    used = [name for spec in (specs | given).values() for name in spec.needed()]
+    faults += [f"cluster.routing.{fault}" for fault in missing_tables(parameters, used)]
+    if faults:
+        raise InputErrors(map(KeyFault, faults))
+    return specs | given
+
+
+def coerce(parameters: Any) -> Any:
+    """Turn off and replace what a mode does not offer, as upstream does silently.
+
+    Raises
+    ------
+    InputErrors
+        A policy that needs full mode.
+    """
+    keys = {kind: f"dispatch_{kind}_load_metric" for kind in ("neutral", "prefill", "decode")}
+    if parameters.mode == "full":
+        instead = {"prefill": "all_prefills_tokens_num"}
+        changes = {key: instead.get(kind, "kv_cache_usage_ratio_projected") for kind, key in keys.items()
+                   if getattr(parameters, key) in ("num_tokens", *PREDICTED)}
+        return replace(parameters, **changes)
+    if parameters.scheduling_policy != "load-balance":
+        raise InputErrors([KeyFault(f'cluster.routing.scheduling_policy: "{parameters.scheduling_policy}" needs '
+                                    'mode = "full"; lite mode offers "load-balance" alone')])
+    changes = {key: "num_tokens" for key in keys.values() if getattr(parameters, key) not in LITE}
+    return replace(parameters, enable_cache_aware_scheduling=False, enable_predictor_enhanced_scheduling=False,
+                   enable_adaptive_pd=False, enable_instance_status_local_account=False, **changes)
+
+
+def slo_limit_ms(slo_ms: float, threshold: float) -> float:
+    """Return a part of an SLO: a product of float32, as upstream."""
+    return float(np.float32(slo_ms) * np.float32(threshold))
+
+
+def below(metric: str, threshold: float, **more: Any) -> FilterSpec:
+    """Return the filter that keeps what is strictly better than a threshold."""
+    return FilterSpec(name="metric", metric=metric, threshold=threshold, **more)
+
+
+def guarded(parameters: Any, *filters: FilterSpec) -> list[FilterSpec]:
+    """Return the filters of all full-mode policies around those of one."""
+    return [FilterSpec(name="schedulability"),
+            FilterSpec(name="staleness", instance_staleness_s=parameters.instance_staleness_s), *filters,
+            FilterSpec(name="failover", failover_domain=parameters.failover_domain)]
+
+
+def _load_balance(parameters: Any) -> list[InferTypeSpec]:
+    specs = []
+    for kind in ("prefill", "decode", "neutral"):
+        metric = getattr(parameters, f"dispatch_{kind}_load_metric")
+        filters = [below(metric, getattr(parameters, f"dispatch_{kind}_load_threshold"))]
+        order = [metric]
+        if parameters.enable_cache_aware_scheduling and kind != "decode":
+            order.insert(0, parameters.dispatch_prefill_cache_locality_metric)
+        specs.append(InferTypeSpec(
+            infer_type=kind, filters=filters if parameters.mode == "lite" else guarded(parameters, *filters),
+            selector=SelectorSpec(metrics=order, top_k=parameters.dispatch_top_k)))
+    return specs
+
+
+def _slo_limits(parameters: Any) -> tuple[float, float]:
+    return (slo_limit_ms(parameters.ttft_slo_ms, parameters.ttft_slo_dispatch_threshold),
+            slo_limit_ms(parameters.tpot_slo_ms, parameters.tpot_slo_dispatch_threshold))
+
+
+def _slo(parameters: Any) -> list[InferTypeSpec]:
+    limits = dict(zip(PREDICTED, _slo_limits(parameters), strict=True))
+    return [InferTypeSpec(infer_type=kind, selector=SelectorSpec(metrics=[metric]),
+                          filters=guarded(parameters, below(metric, limits[metric], skip_in_fallback=False)))
+            for kind, metric in zip(("prefill", "decode"), PREDICTED, strict=True)]
+
+
+def _adaptive_slo(parameters: Any) -> list[InferTypeSpec]:
+    ttft_ms, tpot_ms = _slo_limits(parameters)
+    metrics = [*PREDICTED, "decode_batch_size"]
+    # Upstream compares the TTFT of decodes with the limit of TPOT, and its selector has a limit of zero.
+    decode_ttft_ms, selector_ms = (tpot_ms, 0.0) if parameters.upstream_compat else (ttft_ms, tpot_ms)
+    return [
+        InferTypeSpec(infer_type="prefill", metrics=metrics, selector=SelectorSpec(name="slo_prefill_adaptive"),
+                      filters=guarded(parameters, FilterSpec(name="reserved", infer_type="decode"),
+                                      below("predicted_ttft", ttft_ms),
+                                      below("decode_batch_size", 0.1, skip_in_fallback=False))),
+        InferTypeSpec(infer_type="decode", metrics=metrics,
+                      selector=SelectorSpec(name="slo_decode_adaptive", tpot_limit_ms=selector_ms),
+                      filters=guarded(parameters, FilterSpec(name="reserved", infer_type="prefill"),
+                                      below("predicted_ttft", decode_ttft_ms), below("predicted_tpot", tpot_ms)))]
+
+
+def _flood(parameters: Any) -> list[InferTypeSpec]:
+    return [InferTypeSpec(infer_type=kind, filters=guarded(parameters), selector=SelectorSpec(name="fixed_preference"))
+            for kind in ("prefill", "decode", "neutral")]
+
+
+def _completed(spec: InferTypeSpec, parameters: Any) -> InferTypeSpec:
+    """Fill in what filters leave to the policy."""
+    filters = [replace(one, instance_staleness_s=(one.instance_staleness_s if one.instance_staleness_s is not None
+                                                  else parameters.instance_staleness_s),
+                       failover_domain=one.failover_domain or parameters.failover_domain) for one in spec.filters]
+    return replace(spec, filters=filters)
+
+
+def _faults(spec: InferTypeSpec, index: int, parameters: Any) -> list[str]:
+    place = f"cluster.routing.infer_types[{index}]"
+    faults = []
+    for i, one in enumerate(spec.filters):
+        if one.name == "metric" and (one.metric is None or one.threshold is None):
+            faults.append(f"{place}.filters[{i}]: a metric filter needs metric and threshold")
+        if one.name == "infer_type" and one.infer_type is None:
+            faults.append(f"{place}.filters[{i}].infer_type: missing")
+        if one.name == "reserved" and one.infer_type not in ("prefill", "decode"):
+            faults.append(f'{place}.filters[{i}].infer_type: expected "prefill" or "decode", found {one.infer_type}')
+    if spec.selector.name == "metric" and not spec.selector.metrics:
+        faults.append(f"{place}.selector.metrics: expected at least one metric")
+    foreign = [name for name in spec.needed() if (name not in LITE if parameters.mode == "lite" else name == LITE[1])]
+    faults += [f'{place}: {name} is not known in mode "{parameters.mode}"' for name in foreign]
+    return faults

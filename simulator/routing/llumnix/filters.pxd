@@ -1,0 +1,53 @@
+"""Llumnix's filters: which candidates may be chosen at all."""
+from libc.stdint cimport int8_t, int32_t, int64_t
+
+from simulator.routing.llumnix.candidates cimport Candidates
+
+
+cdef enum FilterKind:               # FILTER_NAMES in names.py follows this order
+    SCHEDULABILITY                  # rejects what takes no requests; marks it for failover
+    STALENESS                       # rejects statuses more than some whole seconds old; marks likewise
+    METRIC                          # keeps values that are strictly better than a threshold
+    INFER_TYPE                      # keeps one infer type
+    RESERVED                        # rejects what adaptive P/D keeps for an infer type
+    FAILOVER                        # rejects the failover domains of all that is marked, among those looked at
+    FAILOVER_MIGRATION_SOURCE       # keeps only these domains
+
+
+cdef enum FailoverDomain:           # FAILOVER_DOMAINS likewise
+    DOMAIN_INSTANCE
+    DOMAIN_NODE
+    DOMAIN_INSTANCE_UNIT
+    DOMAIN_NODE_UNIT
+
+
+cdef enum:
+    MAX_FILTERS = 16                # of one chain
+
+
+cdef struct Filter:
+    int8_t kind                     # FilterKind
+    int8_t is_inverted              # keep what it would reject
+    int8_t skips_fallback           # not asked in the second pass, when the first has left nobody
+    int8_t infer_type               # of INFER_TYPE and RESERVED
+    int8_t domain                   # of FAILOVER and FAILOVER_MIGRATION_SOURCE
+    int32_t metric                  # of METRIC
+    float threshold
+    int64_t staleness_s             # of STALENESS and FAILOVER_MIGRATION_SOURCE
+
+
+cdef struct FilterChain:
+    Filter items[MAX_FILTERS]
+    int32_t count
+
+
+# Does this filter, one of those that judge a candidate by itself, reject it? Marks it where it needs failover.
+cdef bint rejects(Candidates candidates, const Filter* one, int32_t i) noexcept nogil
+
+# Write those of `members` that pass all filters to `kept`, in their order, and return how many.
+# Every filter sees every member, since marks count; those that reject whole domains see all members.
+cdef int32_t apply_filters(Candidates candidates, const FilterChain* chain, const int32_t* members,
+                           int32_t num_members, bint is_fallback, int32_t* kept) noexcept nogil
+
+# Take a chain from a list of FilterSpec.
+cdef int fill_chain(FilterChain* chain, object specs, bint is_lite) except -1

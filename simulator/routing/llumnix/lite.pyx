@@ -1,0 +1,131 @@
+"""Lite mode: the gateway's own count of the requests and tokens at each replica, without any status.
+
+Source: llumnix-project/llumnix at 8a693b4, local_realtime_state.go.
+"""
+from libc.stdint cimport int32_t, int64_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memset
+cimport cython
+
+from simulator.routing.llumnix.dispatches cimport Dispatch, Dispatches
+
+
+@cython.final
+cdef class LiteState(Dispatches):
+    """What the gateways count, of `num_rows` requests at `num_replicas` replicas."""
+
+    def __cinit__(self, int32_t num_replicas, int32_t num_rows):
+        self.counts = <LiteCounts*>calloc(num_replicas, sizeof(LiteCounts))
+        if self.counts == NULL:
+            raise MemoryError()
+        self._gateways = set()
+
+    def __dealloc__(self):
+        free(self.counts)
+
+    cdef void add_replica(self, int32_t replica, int32_t version) noexcept nogil:
+        if version > self.counts[replica].version:
+            self.remove_replica(replica)
+            self.counts[replica].version = version
+
+    cdef void remove_replica(self, int32_t replica) noexcept nogil:
+        while self.first_of_replica[replica] >= 0:
+            self.drop(self.first_of_replica[replica])
+        memset(&self.counts[replica], 0, sizeof(LiteCounts))
+
+    cdef int allocate(self, int32_t row, int32_t replica, int32_t gateway, int64_t tokens) except -1 nogil:
+        cdef Dispatch* one
+        cdef LiteCounts* counts = &self.counts[replica]
+        if self.find(row, replica) >= 0:
+            return 0
+        one = &self.items[self.insert(row, replica)]
+        one.gateway, one.tokens = gateway, tokens
+        counts.requests += 1
+        counts.waiting_requests += 1
+        counts.tokens += tokens
+        counts.waiting_tokens += tokens
+        return 0
+
+    cdef void update(self, int32_t index, int64_t tokens) noexcept nogil:
+        cdef Dispatch* one = &self.items[index]
+        cdef LiteCounts* counts = &self.counts[one.replica]
+        cdef int64_t more = max(<int64_t>0, tokens - one.tokens)
+        one.tokens += more
+        counts.tokens += more
+        if not one.is_prefilled:
+            counts.waiting_tokens += more
+
+    cdef void prefilled(self, int32_t index) noexcept nogil:
+        cdef Dispatch* one = &self.items[index]
+        cdef LiteCounts* counts = &self.counts[one.replica]
+        if not one.is_prefilled:
+            one.is_prefilled = True
+            counts.waiting_requests -= 1
+            counts.waiting_tokens -= one.tokens
+
+    cdef void release(self, int32_t index) noexcept nogil:
+        cdef Dispatch* one = &self.items[index]
+        cdef LiteCounts* counts = &self.counts[one.replica]
+        self.prefilled(index)
+        counts.requests -= 1
+        counts.tokens -= one.tokens
+        self.drop(index)
+
+    # The face for tests. What names a request that is not there, or a gateway that did not send it, is refused.
+
+    def register_replica(self, replica, version):
+        """Register a replica."""
+        self.add_replica(replica, version)
+
+    def deregister_replica(self, replica):
+        """Remove a replica and its requests."""
+        self.remove_replica(replica)
+
+    def register_gateway(self, gateway):
+        """Register a gateway."""
+        self._gateways.add(gateway)
+
+    def deregister_gateway(self, gateway):
+        """Remove a gateway and its requests."""
+        cdef int32_t replica, index, following, lost = gateway
+        self._gateways.discard(gateway)
+        for replica in range(self._num_replicas):
+            index = self.first_of_replica[replica]
+            while index >= 0:
+                following = self.items[index].next_of_replica
+                if self.items[index].gateway == lost:
+                    self.release(index)
+                index = following
+
+    def note_sent(self, row, replica, gateway, tokens):
+        """Add a request."""
+        if self.counts[<int32_t>replica].version == 0 or gateway not in self._gateways:
+            raise KeyError(f"replica {replica} or gateway {gateway} is not registered")
+        self.allocate(row, replica, gateway, tokens)
+
+    def note_tokens(self, row, replica, gateway, tokens):
+        """Take a report of the length of a text."""
+        self.update(self._find_sent(row, replica, gateway), tokens)
+
+    def note_prefilled(self, row, replica, gateway):
+        """Take a report of a first token."""
+        self.prefilled(self._find_sent(row, replica, gateway))
+
+    def note_left(self, row, replica):
+        """Forget a request, if it is there."""
+        index = self.find(row, replica)
+        if index >= 0:
+            self.release(index)
+
+    def counts_of(self, replica):
+        """Return (requests, tokens, waiting requests, waiting tokens); None: not registered."""
+        cdef LiteCounts counts = self.counts[<int32_t>replica]
+        if counts.version == 0:
+            return None
+        return counts.requests, counts.tokens, counts.waiting_requests, counts.waiting_tokens
+
+    def _find_sent(self, row, replica, gateway):
+        index = self.find(row, replica)
+        if index < 0 or self.items[<int32_t>index].gateway != gateway:
+            raise KeyError(f"request {row} was not sent to replica {replica} by gateway {gateway}")
+        return index

@@ -1,0 +1,112 @@
+"""`llumnix`: moves requests off full, slow, nearly idle and failed replicas."""
+from libc.stdint cimport int64_t
+cimport cython
+
+from simulator.routing.llumnix.candidates cimport Candidates
+from simulator.routing.llumnix.planner cimport MovePlanner
+from simulator.routing.llumnix.reserved cimport reserve
+from simulator.routing.llumnix.status cimport StatusFeed
+from simulator.routing.rescheduling.base cimport Rescheduler
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from simulator.errors import InputErrors, KeyFault
+from simulator.routing.llumnix.composition import MAX_SECONDS, FailoverDomainName, MetricName
+from simulator.routing.llumnix.names import LITE
+from simulator.routing.llumnix.profile_files import missing_tables, read_tables
+from simulator.routing.llumnix.rescheduling import policy_names, policy_specs
+
+PolicyName = Literal["decode_load", "neutral_load", "prefill_failover", "decode_failover", "neutral_failover",
+                     "binpacking_mitigation", "binpacking_consolidation"]
+Seconds = Annotated[float, Meta(ge=0, le=MAX_SECONDS)]
+Fraction = Annotated[float, Meta(gt=0, le=100)]
+
+
+class LlumnixReschedulerParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Keys and defaults are upstream's flags without "rescheduling" before them.
+
+    Source: llumnix-project/llumnix at 8a693b4.
+    """
+
+    policies: Annotated[tuple[PolicyName, ...], Meta(description="asked one after the other")] = (
+        "decode_load", "prefill_failover", "decode_failover", "neutral_failover")
+    interval_ms: Annotated[float, Meta(ge=1, le=1e9, description="from one plan to the next")] = 500.0
+    decode_load_metric: Annotated[MetricName, Meta(description="decode_load")] = "kv_cache_usage_ratio_projected"
+    decode_load_threshold: Annotated[float, Meta(description="sources are at or above it")] = 1.0
+    neutral_load_metric: Annotated[MetricName, Meta(description="neutral_load")] = "kv_cache_usage_ratio_projected"
+    neutral_load_threshold: Annotated[float, Meta(description="sources are at or above it")] = 1.0
+    load_balance_threshold: Annotated[float, Meta(description=(
+        "*_load: least difference of source and destination; 0: any"))] = 0.7
+    load_balance_scope: Annotated[Literal["cluster", "unit"], Meta(description=(
+        "*_load: unit balances within units and has no thresholds"))] = "cluster"
+    req_select_rule: Annotated[Literal["NUM_REQ", "TOKEN", "RATIO"], Meta(description=(
+        "*_load: what is counted of requests that move"))] = "TOKEN"
+    req_select_order: Annotated[Literal["LCR", "FCR", "LR", "SR", "FCW", "FCWSR"], Meta(description=(
+        "*_load: last come running, first come running, longest, shortest, first come waiting, both"))] = "SR"
+    req_select_value: Annotated[float, Meta(ge=-1, description="*_load: how many of what is counted")] = 1024.0
+    failover_domain: Annotated[FailoverDomainName, Meta(description="what fails together")] = "instance-unit"
+    data_parallel_size: Annotated[int, Meta(ge=1, description="as of the router")] = 1
+    instance_staleness_s: Annotated[int, Meta(ge=0, le=int(MAX_SECONDS), description=(
+        "a status more whole seconds old means a failure"))] = 60
+    status_steps: Annotated[int, Meta(ge=0, description="as of the router")] = 1
+    status_push_interval_s: Annotated[Seconds, Meta(description="as of the router")] = 0.04
+    status_poll_interval_s: Annotated[Seconds, Meta(description="as of the router")] = 0.05
+    enable_adaptive_pd: Annotated[bool, Meta(description=(
+        "adds both bin-packing policies; replicas are reserved for prefill and decode"))] = False
+    tpot_slo_ms: Annotated[float, Meta(ge=0, le=1e9, description="binpacking_*")] = 50.0
+    tpot_slo_dispatch_threshold: Annotated[Fraction, Meta(description="destinations stay below this part")] = 0.85
+    tpot_migrate_out_ceil_threshold: Annotated[Fraction, Meta(description="mitigation: sources are above")] = 0.95
+    tpot_migrate_out_floor_threshold: Annotated[Fraction, Meta(description="consolidation: sources are below")] = 0.6
+    tpot_profiling_data_path: Annotated[str, Meta(description="JSON of decode durations", extra={"path": True})] = ""
+    ttft_profiling_data_path: Annotated[str, Meta(description="JSON of prefill durations", extra={"path": True})] = ""
+    max_num_batched_tokens: Annotated[int, Meta(ge=1, le=2**30, description="of replicas that do not say")] = 65536
+
+    @property
+    def num_profiling_steps(self):
+        """Nothing is learned here."""
+        return 0
+
+
+@cython.final
+cdef class LlumnixRescheduler(Rescheduler):
+    """Llumnix's rescheduler; policies are in rescheduling.py.
+
+    It knows statuses as the router does, but no account of what is in flight: upstream's standalone mode.
+    """
+
+    Parameters = LlumnixReschedulerParameters
+
+    cdef readonly Candidates candidates
+    cdef readonly object policies           # their names, as Move.policy counts them
+    cdef StatusFeed _status
+    cdef MovePlanner _planner
+    cdef bint _is_adaptive
+
+    def __init__(self, parameters, context):
+        refuse_faults(parameters)
+        self.interval_ns = round(1e6 * parameters.interval_ms)
+        self.policies = policy_names(parameters)
+        self.candidates = Candidates(self.num_replicas, *read_tables(parameters))
+        self._status = StatusFeed(self.view, self.candidates, parameters)
+        self._planner = MovePlanner(self.candidates, policy_specs(parameters))
+        self._is_adaptive = parameters.enable_adaptive_pd
+
+    cdef int plan(self, int64_t now_ns) except -1 nogil:
+        self._status.refresh(now_ns)
+        if self._is_adaptive:
+            reserve(self.candidates)
+        return self._planner.plan(self, now_ns)
+
+
+def refuse_faults(parameters):
+    """Raise InputErrors where metrics cannot be computed."""
+    names = policy_names(parameters)
+    used = [getattr(parameters, f"{kind}_load_metric") for kind in ("decode", "neutral") if f"{kind}_load" in names]
+    used += ["predicted_tpot" for name in names if name.startswith("binpacking")]
+    faults = [f"cluster.rescheduling: {name} is known in lite mode only" for name in used if name == LITE[1]]
+    faults += [f"cluster.rescheduling.{fault}" for fault in missing_tables(parameters, used)]
+    if faults:
+        raise InputErrors(map(KeyFault, dict.fromkeys(faults)))

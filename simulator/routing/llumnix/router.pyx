@@ -1,0 +1,222 @@
+"""`llumnix`: metrics, filters and a selector for each infer type, over statuses and an account of what is in flight."""
+from libc.math cimport INFINITY
+from libc.stdint cimport int8_t, int32_t, int64_t
+cimport cython
+
+from simulator.domain.replica_state cimport DECODE, NEUTRAL, PREFILL
+from simulator.routing.base cimport Router
+from simulator.routing.llumnix.account cimport LocalAccount
+from simulator.routing.llumnix.candidates cimport Candidates
+from simulator.routing.llumnix.dispatcher cimport Dispatcher
+from simulator.routing.llumnix.lite_feed cimport LiteFeed
+from simulator.routing.llumnix.metrics cimport PREDICTED_TPOT, PREDICTED_TTFT, is_less
+from simulator.routing.llumnix.predictor cimport OnlinePredictor
+from simulator.routing.llumnix.prefix cimport note_hits
+from simulator.routing.llumnix.reserved cimport reserve
+from simulator.routing.llumnix.selectors cimport BY_METRICS, SLO_DECODE_ADAPTIVE, SLO_PREFILL_ADAPTIVE, Selector
+from simulator.routing.llumnix.status cimport StatusFeed
+
+import math
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from simulator.routing.llumnix.composition import (
+    MAX_SECONDS, FailoverDomainName, InferTypeSpec, MetricName, coerce, compose)
+from simulator.routing.llumnix.profile_files import read_tables
+
+Seconds = Annotated[float, Meta(ge=0, le=MAX_SECONDS)]
+Fraction = Annotated[float, Meta(gt=0, le=100)]
+Milliseconds = Annotated[float, Meta(ge=0, le=1e9)]
+
+
+class LlumnixParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Keys and defaults are upstream's flags, with units in their names.
+
+    Source: llumnix-project/llumnix at 8a693b4.
+    """
+
+    scheduling_policy: Annotated[Literal["load-balance", "slo", "flood"], Meta(description=(
+        "what infer types do that `infer_types` leaves out"))] = "load-balance"
+    mode: Annotated[Literal["full", "lite"], Meta(description=(
+        "full: statuses of the replicas; lite: the gateway's own counts"))] = "full"
+    infer_types: Annotated[list[InferTypeSpec], Meta(max_length=3, description="own compositions")] = []
+    dispatch_top_k: Annotated[int, Meta(ge=1, description="load-balance: draw one of the k best")] = 1
+    dispatch_neutral_load_metric: Annotated[MetricName, Meta(description="load-balance")] = "all_prefills_tokens_num"
+    dispatch_neutral_load_threshold: Annotated[float, Meta(description="fuller ones only in a fallback")] = 8192.0
+    dispatch_prefill_load_metric: Annotated[MetricName, Meta(description="load-balance")] = "all_prefills_tokens_num"
+    dispatch_prefill_load_threshold: Annotated[float, Meta(description="fuller ones only in a fallback")] = 2048.0
+    dispatch_decode_load_metric: Annotated[MetricName, Meta(description="load-balance")] = (
+        "kv_cache_usage_ratio_projected")
+    dispatch_decode_load_threshold: Annotated[float, Meta(description="fuller ones only in a fallback")] = 1.0
+    failover_domain: Annotated[FailoverDomainName, Meta(description="what fails together")] = "instance-unit"
+    data_parallel_size: Annotated[int, Meta(ge=1, description=(
+        "replicas of a unit that work in step; above 1 units fail as a whole"))] = 1
+    instance_staleness_s: Annotated[int, Meta(ge=0, le=int(MAX_SECONDS), description=(
+        "a status more whole seconds old means a failure"))] = 60
+    status_steps: Annotated[int, Meta(ge=0, description=(
+        "iterations from one status to the next; 0: it changes within them too"))] = 1
+    status_push_interval_s: Annotated[Seconds, Meta(description="replica to store")] = 0.04
+    status_poll_interval_s: Annotated[Seconds, Meta(description=(
+        "store to scheduler; 0: every decision sees the present"))] = 0.05
+    enable_instance_status_local_account: Annotated[bool, Meta(description=(
+        "count what is in flight until a status shows it"))] = True
+    request_local_account_staleness_s: Annotated[int, Meta(ge=0, le=int(MAX_SECONDS), description=(
+        "give up what no status shows after so many whole seconds"))] = 10
+    enable_cache_aware_scheduling: Annotated[bool, Meta(description="load-balance: look up prefix hits")] = False
+    cache_aware_min_tokens: Annotated[int, Meta(ge=0, description="shorter prompts are not looked up")] = 1024
+    kvs_chunk_size: Annotated[int, Meta(ge=1, description="tokens; hits are counted in whole chunks")] = 256
+    dispatch_prefill_cache_locality_metric: Annotated[MetricName, Meta(description=(
+        "cache-aware: compared first"))] = "cache_aware_all_prefills_tokens_num"
+    enable_predictor_enhanced_scheduling: Annotated[bool, Meta(description=(
+        "subtract what replicas for prefills have computed since their status, as learned"))] = False
+    num_predictor_warmup_samples: Annotated[int, Meta(ge=1, description="iterations before the first fit")] = 20
+    num_profiling_steps: Annotated[int, Meta(ge=0, description="first iterations of a replica learned from")] = 50
+    max_num_batched_tokens: Annotated[int, Meta(ge=1, le=2**30, description=(
+        "chunk that the online predictor assumes"))] = 65536
+    ttft_slo_ms: Annotated[Milliseconds, Meta(description="slo")] = 6000.0
+    ttft_slo_dispatch_threshold: Annotated[Fraction, Meta(description="slo: part of it that may be used up")] = 0.85
+    ttft_profiling_data_path: Annotated[str, Meta(description="JSON of prefill durations", extra={"path": True})] = ""
+    tpot_slo_ms: Annotated[Milliseconds, Meta(description="slo")] = 50.0
+    tpot_slo_dispatch_threshold: Annotated[Fraction, Meta(description="slo: part of it that may be used up")] = 0.85
+    tpot_profiling_data_path: Annotated[str, Meta(description="JSON of decode durations", extra={"path": True})] = ""
+    enable_adaptive_pd: Annotated[bool, Meta(description="slo: any replica may prefill or decode")] = False
+    requests_report_duration_s: Annotated[Seconds, Meta(description=(
+        "lite: interval of reports of text lengths; 0: prompts alone count"))] = 0.0
+    upstream_compat: Annotated[bool, Meta(description="repeat the faults of the original")] = False
+
+
+@cython.final
+cdef class Llumnix(Router):
+    """Llumnix's scheduler; see `LlumnixParameters` and composition.py.
+
+    A replica reports as told in status.py. Hits are those of the replica's own KV cache, in whole chunks;
+    upstream asks an index of a KV store that nodes share.
+    """
+
+    Parameters = LlumnixParameters
+
+    cdef readonly Dispatcher dispatcher
+    cdef readonly Candidates candidates
+    cdef StatusFeed _status             # full mode
+    cdef LiteFeed _lite                 # lite mode
+    cdef LocalAccount _account          # None: nothing is counted
+    cdef int64_t _min_tokens            # of prompts that are looked up; 2**62: none is
+    cdef int64_t _chunk_size
+    cdef int32_t _block_size
+    cdef bint _cold_misses_none
+    cdef bint _is_adaptive
+    cdef int32_t _row                   # the last decision: request, and the role in which it was to be sent
+    cdef int8_t _role
+
+    def __init__(self, parameters, context):
+        given, parameters = parameters, coerce(parameters)
+        specs = compose(parameters)
+        ttft, tpot = read_tables(parameters)
+        predictor = None
+        self.reads_state = self.has_scores = True
+        self.candidates = Candidates(self.num_replicas, ttft, tpot)
+        if parameters.enable_instance_status_local_account:
+            self._account = LocalAccount(
+                self.num_replicas, len(context.workload.requests), self.candidates,
+                is_cache_aware=parameters.enable_cache_aware_scheduling,
+                staleness_s=parameters.request_local_account_staleness_s, leaks=parameters.upstream_compat)
+        if parameters.enable_predictor_enhanced_scheduling:
+            predictor = OnlinePredictor(parameters.num_predictor_warmup_samples,
+                                        math.inf if parameters.upstream_compat else 1e8)
+        if parameters.mode == "full":
+            self._status = StatusFeed(self.view, self.candidates, parameters, context.workload.requests,
+                                      self._account, predictor)
+        else:
+            self._lite = LiteFeed(self.view, self.candidates, parameters, context.workload.requests)
+        self.dispatcher = Dispatcher(self.candidates, specs, self.draws, parameters, self._account, predictor)
+        self._min_tokens = max(1, parameters.cache_aware_min_tokens) if (
+            parameters.enable_cache_aware_scheduling) else 2**62
+        self._chunk_size, self._block_size = parameters.kvs_chunk_size, context.block_size
+        self._cold_misses_none = given.upstream_compat
+        self._is_adaptive = parameters.enable_adaptive_pd
+        if parameters.enable_cache_aware_scheduling:
+            self.view.wants_caches = True
+        self._row = -1
+
+    cdef int32_t route(self, int32_t row, int64_t now_ns) except -2 nogil:
+        self._role = self._prepare(row, now_ns)
+        self._row = row
+        return self.dispatcher.pick(self._role)
+
+    # The replica that is to decode request `row`, when its prefill is done or along with it.
+    cdef int32_t route_decode(self, int32_t row, int64_t now_ns) except -2 nogil:
+        self._prepare(row, now_ns)
+        self._row, self._role = row, DECODE
+        return self.dispatcher.pick(DECODE)
+
+    cdef int8_t _prepare(self, int32_t row, int64_t now_ns) except -1 nogil:
+        """Measure everything for a request; says in which role it is to be sent first."""
+        cdef int64_t prompt_tokens = self.requests[row].prompt_tokens
+        if self._status is not None:
+            self._status.refresh(now_ns)
+        else:
+            self._lite.refresh(now_ns)
+        if self._is_adaptive:
+            reserve(self.candidates)
+        self.candidates.begin(now_ns)
+        if prompt_tokens >= self._min_tokens:
+            self._look_up(row, prompt_tokens, now_ns)
+        self.dispatcher.measure(prompt_tokens)
+        return NEUTRAL if self.dispatcher.num_typed[<int32_t>NEUTRAL] > 0 else PREFILL
+
+    cdef int _look_up(self, int32_t row, int64_t prompt_tokens, int64_t now_ns) except -1 nogil:
+        cdef int32_t i
+        cdef int64_t cached
+        for i in range(self.num_replicas):
+            cached = <int64_t>self._block_size * self.view.cached_blocks(i, row, now_ns)
+            note_hits(&self.candidates.items[i], prompt_tokens, cached // self._chunk_size * self._chunk_size,
+                      self._cold_misses_none)
+        return 0
+
+    cdef int sent(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil:
+        cdef bint is_known = row == self._row
+        cdef int8_t role = self._role if is_known else self.candidates.items[replica].infer_type
+        cdef int64_t prompt_tokens = self.requests[row].prompt_tokens
+        if self._lite is not None:
+            return self._lite.sent(row, replica, prompt_tokens)
+        if self._account is not None:
+            self._account.add(row, replica, role, prompt_tokens,
+                              self.candidates.items[replica].hit_tokens if is_known else 0, now_ns)
+        return 0
+
+    cdef int left(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil:
+        if self._lite is not None:
+            self._lite.left(row, replica)
+        if self._account is not None:
+            self._account.remove(row, replica)
+        return 0
+
+    cdef int opened(self, int32_t replica, int64_t now_ns) except -1 nogil:
+        if self._account is not None and self.view.accounts[replica].up_since_ns == now_ns:
+            self._account.restart(replica)      # it came up, and is not only open again
+        return 0
+
+    cdef int score(self, int32_t row, int64_t now_ns, double* scores) except -1 nogil:
+        """Score by the metric that the selector looks at first; what filters reject gets -inf."""
+        cdef int8_t role = self._prepare(row, now_ns)
+        cdef const Selector* selector = &self.dispatcher.pipelines[role].selector
+        cdef int32_t k, i, metric = -1
+        if selector.kind == BY_METRICS:
+            metric = selector.metrics[0]
+        elif selector.kind == SLO_PREFILL_ADAPTIVE or selector.kind == SLO_DECODE_ADAPTIVE:
+            metric = PREDICTED_TTFT if selector.kind == SLO_PREFILL_ADAPTIVE else PREDICTED_TPOT
+        self.dispatcher.sift(role)
+        for i in range(self.num_replicas):
+            scores[i] = -INFINITY
+        for k in range(self.dispatcher.num_kept):
+            i = self.dispatcher.kept[k]
+            scores[i] = 0 if metric < 0 else self.candidates.metric(metric, i)
+            if metric >= 0 and selector.kind != SLO_DECODE_ADAPTIVE and is_less(metric, 0, 1):
+                scores[i] = -scores[i]      # less is better
+        return 0
+
+    def choose_decode_replica(self, row, now_ns):
+        """Return the replica that is to decode a request; -1: none (for Python and tests)."""
+        return self.route_decode(row, now_ns)

@@ -1,0 +1,135 @@
+"""How statuses come to Llumnix's scheduler: once per iteration, pushed and polled at intervals.
+
+A replica makes a status when an iteration begins, sends the newest to a store at intervals, and the scheduler polls the
+store at intervals. Here a state can only be read at the instant of a look: what is pushed at a point of the push grid
+is the state at the first look after it, and it is seen from the first point of the poll grid after that look. Where
+looks are further apart than both intervals, the state at the look itself is taken, fresher than it would be.
+
+Source: llumnix-project/llumnix at 8a693b4: LLUMNIX_INSTANCE_UPDATE_STEPS, LLUMNIX_STATUS_PUSH_INTERVAL and
+cms-pull-status-interval-ms; cms_read_client.go for what a status changes.
+"""
+from libc.stdint cimport int32_t, int64_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy
+cimport cython
+
+from simulator.domain.replica_state cimport PREFILL, ReplicaState
+from simulator.domain.request cimport Request
+from simulator.routing.llumnix.account cimport LocalAccount
+from simulator.routing.llumnix.candidates cimport Candidate, Candidates
+from simulator.routing.llumnix.dispatches cimport Dispatch
+from simulator.routing.llumnix.predictor cimport OnlinePredictor
+from simulator.signals.view cimport View
+
+
+@cython.final
+cdef class StatusFeed:
+    """Copies states of a view to candidates, when they may be known.
+
+    view : View of the replicas.
+    candidates : one per replica.
+    parameters : LlumnixParameters or those of the rescheduler, of which the status_* keys are read.
+    requests : NumPy array of the requests; None: without an account it is not needed.
+    account, predictor : what each newer status is told to; None: nothing.
+    """
+
+    def __cinit__(self, View view, *_, **__):
+        self._pushed = <ReplicaState*>calloc(view.num_replicas, sizeof(ReplicaState))
+        if self._pushed == NULL:
+            raise MemoryError()
+
+    def __init__(self, View view, Candidates candidates, parameters, requests=None, LocalAccount account=None,
+                 OnlinePredictor predictor=None):
+        cdef const Request[::1] rows
+        cdef int32_t i
+        if requests is not None and len(requests):
+            rows = requests
+            self._requests = &rows[0]
+        self._owners = requests
+        self._view, self._candidates, self._account, self._predictor = view, candidates, account, predictor
+        self._push_ns = round(1e9 * parameters.status_push_interval_s)
+        self._poll_ns = round(1e9 * parameters.status_poll_interval_s)
+        self._step_interval = parameters.status_steps
+        self._num_profiled = parameters.num_profiling_steps
+        self._max_batched_tokens = parameters.max_num_batched_tokens
+        self._pushed_ns = self._push_epoch = self._poll_epoch = -1
+        for i in range(candidates.count):
+            candidates.items[i].step = -1
+            candidates.items[i].infer_type = view.accounts[i].infer_type
+            candidates.items[i].node, candidates.items[i].unit = view.accounts[i].node, view.accounts[i].unit
+            candidates.items[i].data_parallel_size = parameters.data_parallel_size
+        view.wants_counts = view.wants_levels = True
+
+    def __dealloc__(self):
+        free(self._pushed)
+
+    cdef int refresh(self, int64_t now_ns) except -1 nogil:
+        cdef int64_t push = now_ns // self._push_ns if self._push_ns > 0 else now_ns
+        cdef int64_t poll = now_ns // self._poll_ns if self._poll_ns > 0 else 0
+        cdef bint is_recent = self._pushed_ns >= 0 and now_ns - self._pushed_ns <= self._push_ns + self._poll_ns
+        cdef int32_t i
+        cdef Candidate* c
+        if self._poll_ns == 0 or (poll != self._poll_epoch and not is_recent):
+            self._view.look(now_ns)
+            self._take_all(self._view.states, now_ns)
+        elif poll != self._poll_epoch:
+            self._take_all(self._pushed, now_ns)
+        self._poll_epoch = poll
+        if push != self._push_epoch and self._poll_ns > 0:
+            self._push_epoch, self._pushed_ns = push, now_ns
+            self._view.look(now_ns)
+            memcpy(self._pushed, self._view.states, self._candidates.count * sizeof(ReplicaState))
+        for i in range(self._candidates.count):
+            c = &self._candidates.items[i]
+            c.is_schedulable = self._view.accounts[i].is_routable
+            if c.is_schedulable and c.waiting == 0 and c.running == 0 and c.loading == 0:
+                c.time_ns = now_ns              # nothing to report: a sign of life is enough
+        if self._predictor is not None:
+            self._predictor.fit()
+        return 0
+
+    cdef void _take_all(self, const ReplicaState* states, int64_t now_ns) noexcept nogil:
+        cdef int32_t i
+        cdef const ReplicaState* state
+        for i in range(self._candidates.count):
+            state = &states[i]
+            if (self._step_interval == 0 or state.iterations - self._candidates.items[i].step >= self._step_interval
+                    or (state.waiting == 0 and state.running == 0)):
+                self._take(i, state, now_ns)
+
+    cdef void _take(self, int32_t i, const ReplicaState* state, int64_t now_ns) noexcept nogil:
+        cdef Candidate* c = &self._candidates.items[i]
+        cdef bint is_new_step = state.iterations > c.step
+        c.time_ns, c.step = state.time_ns, state.iterations
+        c.total_tokens = <int64_t>state.num_blocks * state.block_size
+        c.used_tokens = <int64_t>state.used_blocks * state.block_size
+        c.waiting_prefill_tokens = state.waiting_prefill_tokens
+        c.running_prefill_tokens = state.running_prefill_tokens
+        c.unallocated_prefill_tokens = state.unallocated_prefill_tokens
+        c.waiting_decode_tokens, c.waiting_decodes = state.waiting_tokens, state.waiting
+        c.running_decode_tokens, c.running_decodes = state.running_tokens, state.running
+        c.loading_tokens, c.loading = state.loading_tokens, state.loading
+        c.waiting, c.running = state.waiting, state.running
+        c.max_batched_tokens = state.max_batched_tokens or self._max_batched_tokens
+        if self._account is not None:
+            self._compare(i, state, now_ns)
+        if (self._predictor is not None and is_new_step and c.infer_type == PREFILL and state.iteration_ns > 0
+                and state.iterations <= self._num_profiled):
+            self._predictor.add(<double>state.iteration_prefill_tokens, 1e-6 * <double>state.iteration_ns)
+
+    cdef void _compare(self, int32_t i, const ReplicaState* state, int64_t now_ns) noexcept nogil:
+        """Tell the account which requests the status shows: those queued before it, and not scheduled by then."""
+        cdef int32_t index = self._account.first_of_replica[i]
+        cdef Dispatch* one
+        cdef const Request* request
+        while index >= 0:
+            one = &self._account.items[index]
+            request = &self._requests[one.row]
+            one.was_waiting = one.sent_ns < state.time_ns and 0 <= request.enqueued_ns < state.time_ns
+            one.is_waiting = one.was_waiting and not 0 <= request.scheduled_ns < state.time_ns
+            index = one.next_of_replica
+        self._account.reconcile(i, state.waiting, now_ns)
+
+    def refresh_at(self, now_ns):
+        """Bring the candidates up to date (for Python and tests)."""
+        self.refresh(now_ns)

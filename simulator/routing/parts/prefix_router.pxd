@@ -1,0 +1,14 @@
+"""Base of routers that remember which prompts they sent where."""
+from libc.stdint cimport int32_t
+
+from simulator.routing.base cimport Router
+from simulator.routing.parts.prefix_index cimport PrefixIndex
+
+
+cdef class PrefixRouter(Router):
+    cdef PrefixIndex index
+    cdef int32_t* matched               # [num_replicas] blocks, of the request in question
+    cdef double* preference             # [num_replicas] scratch: what the choice is made by, -infinity: not this one
+
+    # Any of the replicas with the largest preference, each with the same chance; -1: all are -infinity.
+    cdef int32_t pick_preferred(self) noexcept nogil

@@ -1,0 +1,39 @@
+"""Base of routers that remember which prompts they sent where."""
+from libc.stdint cimport int32_t, int64_t
+from libc.stdlib cimport calloc, free
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from simulator.routing.parts.pick cimport pick_highest
+from simulator.routing.parts.prefix_index cimport PrefixIndex
+
+Capacity = Annotated[int, Meta(ge=1, le=2**30, description=(
+    "blocks that the router remembers of each replica, the latest sent there"))]
+
+
+cdef class PrefixRouter(Router):
+    """Base of routers that remember `capacity_blocks` blocks of each replica."""
+
+    def __cinit__(self, parameters, context, *_, **__):
+        self.index = PrefixIndex(context, parameters.capacity_blocks)
+        self.matched = <int32_t*>calloc(self.num_replicas, sizeof(int32_t))
+        self.preference = <double*>calloc(self.num_replicas, sizeof(double))
+        if self.matched == NULL or self.preference == NULL:
+            raise MemoryError()
+
+    def __dealloc__(self):
+        free(self.matched)
+        free(self.preference)
+
+    cdef int32_t pick_preferred(self) noexcept nogil:
+        return pick_highest(self.preference, self.num_replicas, self.draws)
+
+    cdef int sent(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil:
+        self.index.touch(row, replica)
+        return 0
+
+    cdef int closed(self, int32_t replica, int64_t now_ns) except -1 nogil:
+        self.index.forget(replica)
+        return 0

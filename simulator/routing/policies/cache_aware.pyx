@@ -1,0 +1,76 @@
+"""`cache_aware`: by cached prefixes while the load is even, by load when it is not."""
+from libc.math cimport INFINITY
+from libc.stdint cimport INT32_MAX, int32_t, int64_t
+cimport cython
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from simulator.routing.parts.prefix_router cimport PrefixRouter
+
+from simulator.routing.parts.prefix_router import Capacity
+
+
+class CacheAwareParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Two rules, and when which one holds; the load is the requests in flight.
+
+    If most - least > balance_abs_threshold and most > balance_rel_threshold x least: the least loaded. Else, if a
+    replica was sent more than the share cache_threshold of the prompt: the one that was sent most of it, the least
+    loaded of several. Else `otherwise`.
+    Source: cache_aware of the SGLang router (sgl-project/sglang, sgl-model-gateway/src/policies/cache_aware.rs) and of
+    the vLLM router, whose thresholds these are. They compare characters of text; here it is whole blocks.
+    """
+
+    balance_abs_threshold: Annotated[int, Meta(ge=0, le=2**30, description=(
+        "difference of requests in flight up to which the load is even"))] = 64
+    balance_rel_threshold: Annotated[float, Meta(ge=1, le=1e6, description="ratio up to which it is")] = 1.5
+    cache_threshold: Annotated[float, Meta(ge=0, le=1, description="share of the prompt that makes the choice")] = 0.3
+    otherwise: Annotated[Literal["smallest_tree", "least_loaded"], Meta(description=(
+        "the replica of which the fewest blocks are remembered, or SGLang's later choice"))] = "smallest_tree"
+    capacity_blocks: Capacity = 1_000_000
+
+
+@cython.final
+cdef class CacheAware(PrefixRouter):
+    """The replica that was sent the same beginning, while the load is even."""
+
+    Parameters = CacheAwareParameters
+
+    cdef int32_t _abs_threshold
+    cdef double _rel_threshold, _cache_threshold
+    cdef bint _takes_smallest
+
+    def __init__(self, parameters, context):
+        self._abs_threshold = parameters.balance_abs_threshold
+        self._rel_threshold = parameters.balance_rel_threshold
+        self._cache_threshold = parameters.cache_threshold
+        self._takes_smallest = parameters.otherwise == "smallest_tree"
+        self.reads_state = self.has_scores = True
+
+    cdef int32_t route(self, int32_t row, int64_t now_ns) except -2 nogil:
+        self.score(row, now_ns, self.preference)
+        return self.pick_preferred()
+
+    cdef int score(self, int32_t row, int64_t now_ns, double* scores) except -1 nogil:
+        cdef int32_t least = INT32_MAX, most = 0, best = 0, i
+        for i in range(self.num_replicas):
+            if self.view.accounts[i].is_routable:
+                least = min(least, self.view.accounts[i].in_flight)
+                most = max(most, self.view.accounts[i].in_flight)
+        if most - least <= self._abs_threshold or most <= self._rel_threshold * least:
+            self.index.match(row, self.matched)
+            for i in range(self.num_replicas):
+                if self.view.accounts[i].is_routable:
+                    best = max(best, self.matched[i])
+            if best <= self._cache_threshold * self.index.num_blocks(row):
+                best = -1
+        for i in range(self.num_replicas):
+            if not self.view.accounts[i].is_routable or (best > 0 and self.matched[i] < best):
+                scores[i] = -INFINITY
+            elif best < 0 and self._takes_smallest:
+                scores[i] = -self.index.size(i)
+            else:
+                scores[i] = -self.view.accounts[i].in_flight
+        return 0

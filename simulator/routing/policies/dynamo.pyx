@@ -1,0 +1,101 @@
+"""`dynamo`: the least cost of prefill that is left and blocks that are held, or nearly the least."""
+from libc.math cimport INFINITY, exp
+from libc.stdint cimport int32_t, int64_t
+cimport cython
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from simulator.routing.parts.pick cimport highest, pick_in_proportion
+from simulator.routing.parts.prefix_router cimport PrefixRouter
+
+from simulator.routing.parts.prefix_router import Capacity
+
+Weight = Annotated[float, Meta(ge=0, le=1e6)]
+
+
+class DynamoParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The lowest cost wins, any of several, or nearly the lowest.
+
+    cost = prefill_weight x max(0, P / block size - credit) + D + request_weight x requests in flight.
+    P: prompt tokens that wait or run there, and those of this request; credit = overlap_credit x leading blocks of the
+    prompt that the replica has; D: blocks in use, and those that this request would add. With a
+    temperature T, a replica is drawn with a chance in proportion to exp(-(cost - least) / ((most - least) x T)).
+    Source: NVIDIA Dynamo, lib/kv-router/src/scheduling/selector.rs and config.rs (2026); earlier versions are
+    prefill_weight = overlap_weight. Its credits for host and disk tiers do not apply: replicas have none.
+    """
+
+    overlap_credit: Annotated[Weight, Meta(extra={"unit": "blocks"}, description=(
+        "of a block that the replica has"))] = 1.0
+    prefill_weight: Annotated[Weight, Meta(description="of a block that is left to compute")] = 1.0
+    request_weight: Annotated[Weight, Meta(extra={"unit": "blocks"}, description="of a request in flight")] = 0.0
+    temperature: Annotated[float, Meta(ge=0, le=1e6, description="0: the least cost; more: more random")] = 0.0
+    overlap: Annotated[Literal["events", "approximate"], Meta(description=(
+        "which blocks a replica has: as its cache says, up to cache_signal_delay_s late; or as the router "
+        "remembers what it sent"))] = "events"
+    capacity_blocks: Capacity = 1_000_000
+
+
+@cython.final
+cdef class Dynamo(PrefixRouter):
+    """The replica with the least cost."""
+
+    Parameters = DynamoParameters
+
+    cdef double _credit, _prefill, _request, _temperature
+    cdef bint _is_approximate
+
+    def __init__(self, parameters, context):
+        self._credit, self._prefill = parameters.overlap_credit, parameters.prefill_weight
+        self._request, self._temperature = parameters.request_weight, parameters.temperature
+        self._is_approximate = parameters.overlap == "approximate"
+        self.reads_state = self.has_scores = True
+        self.view.wants_counts = self.view.wants_levels = True
+        if not self._is_approximate:
+            self.view.wants_caches = True
+
+    cdef int32_t route(self, int32_t row, int64_t now_ns) except -2 nogil:
+        cdef double best, width
+        cdef int32_t i
+        self.score(row, now_ns, self.preference)
+        best = highest(self.preference, self.num_replicas)
+        if self._temperature == 0 or best == -INFINITY:
+            return self.pick_preferred()
+        width = 0.0
+        for i in range(self.num_replicas):
+            if self.preference[i] > -INFINITY:
+                width = max(width, best - self.preference[i])
+        for i in range(self.num_replicas):
+            if self.preference[i] > -INFINITY:
+                self.preference[i] = (exp((self.preference[i] - best) / (width * self._temperature)) if width > 0
+                                      else 1.0)
+        return pick_in_proportion(self.preference, self.num_replicas, self.draws)
+
+    cdef int score(self, int32_t row, int64_t now_ns, double* scores) except -1 nogil:
+        cdef int32_t overlap, i
+        self.view.look(now_ns)
+        if self._is_approximate:
+            self.index.match(row, self.matched)
+        for i in range(self.num_replicas):
+            if not self.view.accounts[i].is_routable:
+                scores[i] = -INFINITY
+                continue
+            overlap = self.matched[i] if self._is_approximate else self.view.cached_blocks(i, row, now_ns)
+            scores[i] = -self._cost(row, i, overlap)
+        return 0
+
+    cdef double _cost(self, int32_t row, int32_t replica, int32_t overlap) noexcept nogil:
+        cdef int32_t prompt_tokens = self.requests[row].prompt_tokens, block_size = self.index.block_size
+        cdef int64_t prefill_tokens = (self.view.states[replica].waiting_prefill_tokens
+                                       + self.view.states[replica].running_prefill_tokens + prompt_tokens)
+        cdef int64_t decode_blocks = (self.view.states[replica].used_blocks
+                                      + (prompt_tokens + block_size - 1) // block_size - overlap)
+        return (self._prefill * max(<double>prefill_tokens / block_size - self._credit * overlap, 0.0)
+                + decode_blocks + self._request * self.view.accounts[replica].in_flight)
+
+    cdef int sent(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil:
+        if self._is_approximate:
+            self.index.touch(row, replica)
+        return 0

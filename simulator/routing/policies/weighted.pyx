@@ -1,0 +1,158 @@
+"""`weighted`: the replica with the best weighted sum of scores."""
+from libc.math cimport INFINITY
+from libc.stdint cimport int32_t, int64_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy
+cimport cython
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from simulator.routing.base cimport Router
+from simulator.routing.parts.pick cimport pick_highest, pick_in_proportion
+from simulator.routing.scoring.base cimport Scorer
+
+from simulator.routing.scoring.load import KvUtilisation, QueueDepth
+from simulator.routing.scoring.prefix import PrecisePrefixCache, PrefixAffinity
+
+cdef enum Picker:
+    MAX_SCORE = 0
+    RANDOM = 1
+    WEIGHTED_RANDOM = 2
+
+_PICKERS = {"max-score": MAX_SCORE, "random": RANDOM, "weighted-random": WEIGHTED_RANDOM}
+# What a profile adds up: scorer, weight, its parameters.
+_PROFILES = {
+    "blis": [(PrecisePrefixCache, 2.0, {}), (QueueDepth, 1.0, {}), (KvUtilisation, 1.0, {})],
+    "blis-0.7.1": [(PrefixAffinity, 3.0, {}), (QueueDepth, 2.0, {"load": "effective"}), (KvUtilisation, 2.0, {})],
+    "llm-d": [(QueueDepth, 2.0, {}), (KvUtilisation, 2.0, {}), (PrefixAffinity, 3.0, {"capacity_blocks": 31_250})],
+}
+
+
+class WeightedParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The largest sum of weight x score wins.
+
+    Scores are clamped to 0 .. 1, weights made to sum to 1. Sums are taken in the order of the scorers; among exact
+    equals each replica has the same chance.
+    Source: BLIS's weighted router (inference-sim, sim/routing.go), the scheduling profiles of llm-d.
+    """
+
+    profile: Annotated[Literal["blis", "blis-0.7.1", "llm-d"], Meta(description=(
+        "scorers and weights where [cluster.routing] scorers gives none: the defaults of that system"))] = "blis"
+    picker: Annotated[Literal["max-score", "random", "weighted-random"], Meta(description=(
+        "the best sum; any replica; any, with a chance in proportion to its sum"))] = "max-score"
+
+
+cdef struct Part:               # one scorer of the sum
+    void* scorer                # borrowed
+    double weight
+    int32_t is_per_request
+    int32_t is_zero             # its scores were all 0 when last asked
+
+
+@cython.final
+cdef class Weighted(Router):
+    """The replica with the best weighted sum of scores."""
+
+    Parameters = WeightedParameters
+
+    cdef readonly list scorers
+    cdef Picker _picker
+    cdef int32_t _num_parts
+    cdef Part* _parts
+    cdef double* _start         # [replica] 0, or -infinity: closed
+    cdef double* _totals        # [replica]
+    cdef bint _has_changed      # replicas, since the scorers that go by them were asked
+
+    def __cinit__(self, parameters, context):
+        self._start = <double*>calloc(self.num_replicas, sizeof(double))
+        self._totals = <double*>calloc(self.num_replicas, sizeof(double))
+        if self._start == NULL or self._totals == NULL:
+            raise MemoryError()
+        self.scored = self._totals          # scorers in Python may draw, or count how often they are asked
+
+    def __init__(self, parameters, context):
+        cdef Scorer scorer
+        cdef int32_t i
+        chosen = list(context.scorers) or [
+            (kind, weight, kind.Parameters(**keys)) for kind, weight, keys in _PROFILES[parameters.profile]]
+        total = sum([weight for _, weight, _ in chosen])
+        self.scorers = [kind(keys, context) for kind, _, keys in chosen]
+        self._picker = _PICKERS[parameters.picker]
+        self._num_parts = len(chosen)
+        self._parts = <Part*>calloc(self._num_parts, sizeof(Part))
+        if self._parts == NULL:
+            raise MemoryError()
+        for i in range(self._num_parts):
+            scorer = self.scorers[i]
+            self._parts[i] = Part(<void*>scorer, chosen[i][1] / total, scorer.is_per_request, False)
+        self.reads_state = self.has_scores = self.view.wants_in_flight = True
+
+    def __dealloc__(self):
+        free(self._start)
+        free(self._totals)
+        free(self._parts)
+
+    cdef int32_t route(self, int32_t row, int64_t now_ns) except -2 nogil:
+        self.score(row, now_ns, self._totals)
+        if self._picker == MAX_SCORE:
+            return pick_highest(self._totals, self.num_replicas, self.draws)
+        if self._picker == RANDOM:
+            return pick_highest(self._start, self.num_replicas, self.draws)
+        return pick_in_proportion(self._totals, self.num_replicas, self.draws)
+
+    cdef int score(self, int32_t row, int64_t now_ns, double* scores) except -1 nogil:
+        cdef Part* part
+        cdef double* values
+        cdef double weight, value
+        cdef int32_t i, k
+        self._refresh(now_ns)
+        memcpy(scores, self._start, self.num_replicas * sizeof(double))
+        for k in range(self._num_parts):
+            part = &self._parts[k]
+            if part.is_per_request or self._has_changed:
+                part.is_zero = (<Scorer>part.scorer).rate(row, now_ns) == 0
+            if part.is_zero:
+                continue
+            values, weight = (<Scorer>part.scorer).values, part.weight
+            for i in range(self.num_replicas):
+                value = values[i] if values[i] > 0.0 else 0.0           # NaN becomes 0
+                scores[i] += weight * (value if value < 1.0 else 1.0)
+        self._has_changed = False
+        return 0
+
+    cdef int _refresh(self, int64_t now_ns) except -1 nogil:
+        cdef int32_t i, k, replica
+        cdef bint is_open
+        self.view.look(now_ns)
+        if self.view.num_changed == 0:
+            return 0
+        for i in range(self.view.num_changed):
+            replica = self.view.changed[i]
+            is_open = self.view.accounts[replica].is_routable
+            self._start[replica] = 0.0 if is_open else -INFINITY
+            for k in range(self._num_parts):
+                (<Scorer>self._parts[k].scorer).note(replica, is_open)
+        self.view.forget_changes()
+        self._has_changed = True
+        return 0
+
+    cdef int sent(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil:
+        cdef int32_t k
+        for k in range(self._num_parts):
+            (<Scorer>self._parts[k].scorer).sent(row, replica, now_ns)
+        return 0
+
+    cdef int left(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil:
+        cdef int32_t k
+        for k in range(self._num_parts):
+            (<Scorer>self._parts[k].scorer).left(row, replica, now_ns)
+        return 0
+
+    cdef int closed(self, int32_t replica, int64_t now_ns) except -1 nogil:
+        cdef int32_t k
+        for k in range(self._num_parts):
+            (<Scorer>self._parts[k].scorer).closed(replica, now_ns)
+        return 0

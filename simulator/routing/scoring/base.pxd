@@ -1,0 +1,43 @@
+"""How good each replica is for a request, from one point of view: a number from 0 to 1, higher is better.
+
+A scorer fills `scores`; `weighted` clamps them to 0 .. 1, weighs them and adds them up.
+"""
+from libc.stdint cimport int32_t, int64_t
+
+from simulator.domain.request cimport Demand, Request
+from simulator.kv.content cimport Content
+from simulator.core.tied_minima cimport TiedMinima
+from simulator.signals.view cimport View
+
+
+cdef class Scorer:
+    cdef readonly View view
+    cdef readonly int32_t num_replicas
+    cdef readonly bint is_per_request   # scores depend on the request; otherwise on the replicas alone, and change only
+                                        # when they do. Set in __init__
+    cdef double* values                 # [num_replicas] the scores; of closed replicas: anything
+    cdef const Request* requests        # [row] of the workload, borrowed, like demands
+    cdef const Demand* demands
+    cdef Content content                # of prompts: hashes of blocks
+    cdef object _owners                 # the arrays these pointers borrow from
+
+    # State or account of a replica changed; at first told of each. `is_open`: it can be routed to.
+    cdef int note(self, int32_t replica, bint is_open) except -1 nogil
+
+    # Bring `values` up to date for request `row`. Returns 0 if all of them would be 0, and they need not be written.
+    # Without is_per_request, called only after something changed, and of no request in particular.
+    cdef int rate(self, int32_t row, int64_t now_ns) except -1 nogil
+
+    # What is better known afterwards, as routers are told.
+    cdef int sent(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil
+    cdef int left(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil
+    cdef int closed(self, int32_t replica, int64_t now_ns) except -1 nogil
+
+
+# Scorers of one level per replica, of which the lowest of the open ones is worth 1 and the highest 0.
+cdef class LowestBest(Scorer):
+    cdef TiedMinima lows                # levels, infinity: closed
+    cdef TiedMinima highs               # negative levels
+    cdef double _most, _width           # for which `values` were computed: the highest level, and less the lowest
+
+    cdef double level(self, int32_t replica) noexcept nogil

@@ -1,0 +1,184 @@
+"""Scorers that know what part of the prompt a replica has in its cache, or may have."""
+from libc.math cimport NAN
+from libc.stdint cimport int32_t, int64_t
+from libc.stdlib cimport calloc, free
+cimport cython
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from simulator.core.index_list cimport NONE, IndexLinks, IndexList, new_list
+from simulator.routing.parts.pick cimport highest, lowest
+from simulator.routing.parts.prefix_index cimport PrefixIndex
+from simulator.routing.scoring.base cimport Scorer
+
+from simulator.routing.parts.prefix_router import Capacity
+
+
+class PrefixAffinityParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Score the share of the prompt that was sent to the replica before.
+
+    Leading whole blocks of the prompt that the router remembers / whole blocks of the prompt.
+    Source: BLIS's prefix-affinity (10,000 blocks a replica), llm-d's prefix-cache-scorer (31,250).
+    """
+
+    capacity_blocks: Capacity = 10_000
+    max_blocks: Annotated[int, Meta(ge=1, le=2**31 - 1, description=(
+        "blocks of a prompt that are looked at; llm-d: 256"))] = 2**31 - 1
+
+
+@cython.final
+cdef class PrefixAffinity(Scorer):
+    """A replica that was sent the same beginning is better."""
+
+    Parameters = PrefixAffinityParameters
+
+    cdef PrefixIndex _index
+    cdef int32_t* _matched
+    cdef int32_t _max_blocks
+
+    def __cinit__(self, parameters, context):
+        self._matched = <int32_t*>calloc(self.num_replicas, sizeof(int32_t))
+        if self._matched == NULL:
+            raise MemoryError()
+
+    def __init__(self, parameters, context):
+        self._index = PrefixIndex(context, parameters.capacity_blocks)
+        self._max_blocks = parameters.max_blocks
+        self.is_per_request = True
+
+    def __dealloc__(self):
+        free(self._matched)
+
+    cdef int rate(self, int32_t row, int64_t now_ns) except -1 nogil:
+        cdef int32_t num_blocks = min(self._index.num_blocks(row), self._max_blocks), i
+        if self._index.match(row, self._matched) == 0:
+            return 0
+        for i in range(self.num_replicas):
+            self.values[i] = <double>min(self._matched[i], num_blocks) / num_blocks
+        return 1
+
+    cdef int sent(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil:
+        self._index.touch(row, replica)
+        return 0
+
+    cdef int closed(self, int32_t replica, int64_t now_ns) except -1 nogil:
+        self._index.forget(replica)
+        return 0
+
+
+class PrecisePrefixCacheParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Score (c - least) / (most - least) of c blocks in the KV cache.
+
+    c: leading whole blocks of the prompt in the KV cache of the replica. What is seen may be as old as
+    cache_signal_delay_s says.
+    Source: BLIS's and llm-d's precise-prefix-cache.
+    """
+
+    if_equal: Annotated[Literal["one", "half_if_none"], Meta(description=(
+        "score of all if they are equal: 1; or 0.5 if nothing is cached anywhere, as in BLIS 0.7.1"))] = "one"
+
+
+@cython.final
+cdef class PrecisePrefixCache(Scorer):
+    """A replica that has the beginning of the prompt in its cache is better."""
+
+    Parameters = PrecisePrefixCacheParameters
+
+    cdef double _score_of_none
+    cdef double* _cached        # [replica] NaN: closed
+
+    def __cinit__(self, parameters, context):
+        self._cached = <double*>calloc(self.num_replicas, sizeof(double))
+        if self._cached == NULL:
+            raise MemoryError()
+
+    def __init__(self, parameters, context):
+        self._score_of_none = 0.5 if parameters.if_equal == "half_if_none" else 1.0
+        self.is_per_request = True
+        self.view.wants_caches = True
+
+    def __dealloc__(self):
+        free(self._cached)
+
+    cdef int rate(self, int32_t row, int64_t now_ns) except -1 nogil:
+        cdef double least, most
+        cdef int32_t i
+        for i in range(self.num_replicas):
+            self._cached[i] = (self.view.cached_blocks(i, row, now_ns) if self.view.accounts[i].is_routable else NAN)
+        least, most = lowest(self._cached, self.num_replicas), highest(self._cached, self.num_replicas)
+        for i in range(self.num_replicas):
+            if most > least:
+                self.values[i] = (self._cached[i] - least) / (most - least)
+            else:
+                self.values[i] = 1.0 if most > 0 else self._score_of_none
+        return 1
+
+
+class NoHitLruParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Score 0.5 if any replica has a block of the prompt, else by turns.
+
+    The score of a cold prompt is 1 - rank / (n - 1). Rank 0 has the replica that was least recently sent such a cold
+    request, those never sent one first, in order of their number.
+    Source: BLIS's and llm-d's no-hit-lru-scorer.
+    """
+
+
+@cython.final
+cdef class NoHitLru(Scorer):
+    """Requests that no cache can help go round."""
+
+    Parameters = NoHitLruParameters
+
+    cdef IndexLinks _links
+    cdef IndexList _used        # replicas that were sent a cold request, the latest at the end
+    cdef int32_t _cold_row      # the request rated last, if it was cold; -1
+
+    def __init__(self, parameters, context):
+        self._links, self._used = IndexLinks(), new_list()
+        self._links.grow(self.num_replicas)
+        self._cold_row = -1
+        self.is_per_request = True
+        self.view.wants_caches = True
+
+    cdef int rate(self, int32_t row, int64_t now_ns) except -1 nogil:
+        cdef int32_t num_open = 0, rank = 0, i
+        cdef bint is_warm = False
+        for i in range(self.num_replicas):
+            if self.view.accounts[i].is_routable:
+                num_open += 1
+                is_warm = is_warm or self.view.cached_blocks(i, row, now_ns) > 0
+        self._cold_row = -1 if is_warm else row
+        if is_warm or num_open == 1:
+            for i in range(self.num_replicas):
+                self.values[i] = 0.5 if is_warm else 1.0
+            return 1
+        for i in range(self.num_replicas):
+            if not self._links.is_linked(i):
+                rank = self._place(i, rank, num_open)
+        i = self._used.head
+        while i != NONE:
+            rank = self._place(i, rank, num_open)
+            i = self._links.next(i)
+        return 1
+
+    cdef int32_t _place(self, int32_t replica, int32_t rank, int32_t num_open) noexcept nogil:
+        """Score the replica that has this rank if it is open; return the next rank."""
+        if not self.view.accounts[replica].is_routable:
+            return rank
+        self.values[replica] = 1.0 - <double>rank / (num_open - 1)
+        return rank + 1
+
+    cdef int sent(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil:
+        if row == self._cold_row:
+            self.closed(replica, now_ns)
+            self._links.push_back(&self._used, replica)
+            self._cold_row = -1
+        return 0
+
+    cdef int closed(self, int32_t replica, int64_t now_ns) except -1 nogil:
+        if self._links.is_linked(replica):
+            self._links.remove(&self._used, replica)
+        return 0
