@@ -252,7 +252,7 @@ def test_a_resolved_experiment_takes_no_overrides(experiment):
 
 
 def test_loading_what_is_not_there_names_it(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"summary\.json"):
+    with pytest.raises(InputErrors, match=r"nothing: no such folder"):
         simulator.load_results(tmp_path / "nothing")
 
 

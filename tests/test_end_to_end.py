@@ -105,6 +105,7 @@ def datasets(directory):
 
 def assert_conserved(summary):
     counts = dict(summary["requests"])
+    assert counts.pop("length_capped") == 0
     assert counts.pop("injected") == sum(counts.values())
 
 
@@ -169,6 +170,7 @@ def test_shipped_experiments_run(config, tmp_path):
     result = simulator.run(config, size)
     counts = dict(result.summary["requests"])
     assert counts["completed"] > 0
+    assert counts.pop("length_capped") == 0
     assert counts.pop("injected") == sum(counts.values())
 
 
@@ -222,7 +224,8 @@ def test_every_fate_of_a_request_is_counted_once(tmp_path):
     trace = "\n".join([f"{COLUMNS},deadline_s", *(f"{row},{'0.02' if i == 4 else ''}" for i, row in enumerate(rows))])
     summary = simulator.run(write(tmp_path, PLAIN, trace=trace), {"horizon_s": 0.1}).summary
     assert summary["requests"] == {
-        "injected": 5, "completed": 1, "rejected": 1, "dropped": 1, "timed_out": 1, "waiting": 0, "running": 1}
+        "injected": 5, "completed": 1, "rejected": 1, "dropped": 1, "timed_out": 1, "failed": 0, "waiting": 0,
+        "running": 1, "length_capped": 0}
     assert summary["complete"] is True
 
 

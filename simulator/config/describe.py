@@ -10,7 +10,7 @@ from simulator import registry
 from simulator.config.experiment import Experiment
 from simulator.config.fields import Field, alternatives, bare, element_of, is_struct, table_of, unit_in
 from simulator.config.words import allowed_in, show
-from simulator.domain import facts
+from simulator.domain import columns, facts
 from simulator.errors import InputErrors, did_you_mean
 
 # Units stand in names; the longest ending counts. Where a name has none, the declaration may say it: see fields.py.
@@ -22,7 +22,7 @@ UNITS = {
 }
 FACTS = {"model": facts.load_model, "hardware": facts.load_accelerator, "node": facts.load_node}
 TITLES = {"model": "model", "hardware": "hardware", "node": "node", "table": "table"} | {
-    kind: entry.title for kind, entry in registry.KINDS.items()}
+    kind: entry.title for kind, entry in registry.KINDS.items()} | {"results_table": "results table"}
 
 
 def list_text(kind: str | None = None) -> str:
@@ -50,6 +50,8 @@ def describe_text(kind: str, name: str) -> str:
         if name not in tables:
             raise InputErrors([f"no table {show(name)}{did_you_mean(name, tables)}"])
         return _entry(*tables[name])
+    if kind == "results_table":
+        return _results_table(name)
     chosen = registry.load(kind, name, ("",))
     target = registry.KINDS[kind].entries.get(name, name)
     return _entry(f"{TITLES[kind]} {name} ({target})", registry.parameters_of(chosen), _doc(chosen))
@@ -59,6 +61,8 @@ def names(kind: str) -> list[str]:
     """Return the built-in names of a kind."""
     if kind in FACTS:
         return facts.names(kind)
+    if kind == "results_table":
+        return list(columns.TABLES)
     return [name for name, *_ in _tables(Experiment)] if kind == "table" else list(registry.KINDS[kind].entries)
 
 
@@ -99,6 +103,15 @@ def _tables(struct: type[msgspec.Struct], prefix: str = "") -> Iterator[tuple[st
                 yield from _tables(bare(option), name)
             elif is_struct(element_of(option)):
                 yield name, f"[[{name}]]", bare(element_of(option))
+
+
+def _results_table(name: str) -> str:
+    if name not in columns.TABLES:
+        raise InputErrors([f"no results table {show(name)}{did_you_mean(name, columns.TABLES)}"])
+    labels = {field: ": " + ", ".join(filter(None, names)) for field, names in columns.CODES.get(name, {}).items()}
+    rows = [(field, column.unit, column.text + labels.get(field, ""))
+            for field, column in columns.TABLES[name].items()]
+    return f"/{name} in results.h5\n\n{_columns([('column', 'unit', 'meaning'), *rows])}"
 
 
 def _entry(title: str, parameters: type[msgspec.Struct], text: str | None = None) -> str:

@@ -4,10 +4,15 @@ A test holds the two definitions together.
 """
 import numpy as np
 
-STATUS_NAMES = ("pending", "waiting", "running", "completed", "rejected", "dropped", "timed_out")
-PENDING, WAITING, RUNNING, COMPLETED, REJECTED, DROPPED, TIMED_OUT = range(7)
+STATUS_NAMES = ("pending", "waiting", "running", "completed", "rejected", "dropped", "timed_out", "failed")
+PENDING, WAITING, RUNNING, COMPLETED, REJECTED, DROPPED, TIMED_OUT, FAILED = range(8)
 
 CAUSE_NAMES = ("", "admission", "queue_full", "shed", "expired", "recalled", "no_replica", "lost")
+
+# Why an output ended: vLLM's FinishReason (vllm/v1/engine/__init__.py: stop, length, abort, error), and what it has no
+# word for. It says length for max_model_len too.
+FINISH_NAMES = ("", "stop", "length", "max_model_len", "timeout", "error", "abort", "rejected")
+UNENDED, STOP, LENGTH, MAX_MODEL_LEN, TIMEOUT, ERROR, ABORT, REFUSED = range(8)
 
 NEVER_NS = -1
 
@@ -27,7 +32,8 @@ OUTCOME = _record(output_tokens="i4")
 SEGMENT = _record(stream="i8", num_tokens="i8")
 ITERATION = _record(
     replica="i4", stage="i4", start_ns="i8", duration_ns="i8", sequences="i4", prefill_tokens="i4", decode_tokens="i4",
-    waiting="i4", context_tokens="i8", running="i4", used_blocks="i4", preempted="i4", spare="i4")
+    waiting="i4", context_tokens="i8", running="i4", used_blocks="i4", preempted="i4", spare="i4",
+    begin_ns="i8")
 REPLICA = _record(
     replica="i4", num_blocks="i4", peak_used_blocks="i4", spare="i4", iterations="i8", preemptions="i8", requests="i8",
     completed="i8", busy_ns="i8", used_block_ns="f8", prefix_query_tokens="i8", prefix_hit_tokens="i8",

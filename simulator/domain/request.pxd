@@ -13,6 +13,7 @@ cdef enum RequestStatus:        # the codes of results.h5 (attribute of /request
     REJECTED = 4                # refused at the door: the prompt leaves no room for a token, or admission said no
     DROPPED = 5                 # can never fit the KV cache
     TIMED_OUT = 6               # its deadline passed first
+    FAILED = 7                  # its client had tokens of it already, then it was refused or lost
 
 
 cdef struct Request:            # 64 bytes, one cache line; what the results show

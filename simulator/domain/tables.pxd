@@ -2,7 +2,7 @@
 from libc.stdint cimport int32_t, int64_t
 
 
-cdef struct IterationRow:       # /iterations in results.h5; the last four as they stand after scheduling
+cdef struct IterationRow:       # /iterations in results.h5; waiting to preempted as they stand after scheduling
     int32_t replica
     int32_t stage
     int64_t start_ns            # when it was scheduled; of later pipeline stages, when it entered them
@@ -16,6 +16,7 @@ cdef struct IterationRow:       # /iterations in results.h5; the last four as th
     int32_t used_blocks         # the null block not counted
     int32_t preempted
     int32_t spare
+    int64_t begin_ns            # the accelerator begins it in this stage: later than start_ns where others are ahead
 
 
 cdef struct ReplicaRow:         # /replicas in results.h5

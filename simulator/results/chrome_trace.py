@@ -46,7 +46,7 @@ class ChromeTrace:
         self._file = open(path, "w", encoding="utf-8", newline="\n")    # noqa: SIM115 -- until __exit__
         self._file.write('{"displayTimeUnit":"ms","traceEvents":[\n')
         self._separator = ""
-        self._free_ns = {}          # (replica, stage) -> when its last iteration ends
+        self._threads = set()       # (replica, stage)
 
     def __enter__(self):
         return self
@@ -57,14 +57,8 @@ class ChromeTrace:
     def iterations(self, rows: np.ndarray) -> None:
         """Append rows of `records.ITERATION`."""
         columns = [rows[name].tolist() for name in tables.ITERATION_FIELDS]
-        self._write(event for row in zip(*columns, strict=True) for event in _iteration_events(row, self._begin(row)))
-
-    def _begin(self, row: tuple) -> int:
-        """Return when an iteration begins to execute: one that was scheduled early waits for the one before it."""
-        replica, stage, start_ns, duration_ns, *_ = row
-        begin_ns = max(start_ns, self._free_ns.get((replica, stage), 0))
-        self._free_ns[replica, stage] = begin_ns + duration_ns
-        return begin_ns
+        self._threads.update(zip(*columns[:2], strict=True))
+        self._write(event for row in zip(*columns, strict=True) for event in _iteration_events(row))
 
     def finish(self, run: Run) -> None:
         """Append requests, incidents, moves and names, and end the file.
@@ -93,7 +87,7 @@ class ChromeTrace:
             yield _PROCESS % (replica, f"replica {replica}", replica, replica)
         if outside:
             yield _PROCESS % (GATEWAY, outside, GATEWAY, num_replicas if outside == "not routed" else GATEWAY)
-        for replica, stage in sorted(self._free_ns):
+        for replica, stage in sorted(self._threads):
             yield _THREAD % (replica, stage, stage)
 
     def _write(self, events: Iterable[str]) -> None:
@@ -103,9 +97,9 @@ class ChromeTrace:
             self._separator = ",\n"
 
 
-def _iteration_events(row: tuple, begin_ns: int) -> Iterable[str]:
+def _iteration_events(row: tuple) -> Iterable[str]:
     (replica, stage, start_ns, duration_ns, sequences, prefill_tokens, decode_tokens, context_tokens, waiting, running,
-     used_blocks, preempted) = row
+     used_blocks, preempted, begin_ns) = row
     kind = "decode" if not prefill_tokens else "mixed" if decode_tokens else "prefill"
     yield _ITERATION % (kind, replica, stage, *divmod(begin_ns, 1000), *divmod(duration_ns, 1000), sequences,
                         prefill_tokens, decode_tokens, context_tokens, preempted)

@@ -9,7 +9,8 @@ from simulator.results.distributions import distribution
 from simulator.results.uptime import PAID, SERVING, time_in_ns
 
 NS_PER_HOUR = 3.6e12
-_UNNAMED = {"rejected": "engine", "dropped": "engine", "timed_out": "deadline"}      # where no cause is noted
+# The cause where none is noted.
+_UNNAMED = {"rejected": "engine", "dropped": "engine", "timed_out": "deadline", "failed": "engine"}
 
 
 class PoolFacts(NamedTuple):

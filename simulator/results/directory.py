@@ -11,12 +11,29 @@ import re
 import shutil
 import socket
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from simulator.core.paths import place_of
 from simulator.errors import InputErrors, OutputError
+
+
+class Contents(NamedTuple):
+    """What a command writes into a directory.
+
+    writer : as messages call it.
+    is_own : says whether it writes a file of that name.
+    required : files without which the directory is not complete.
+    state : says what is there, of a complete directory.
+    """
+
+    writer: str
+    is_own: Callable[[str], bool]
+    required: frozenset[str]
+    state: Callable[[Path], str]
+
 
 FILES = frozenset(("summary.json", "results.h5", "trace.json", "resolved.toml", "provenance.json"))
 REQUIRED = FILES - {"trace.json"}
@@ -27,7 +44,26 @@ _AT_FDCWD = -100                # linux/fcntl.h
 _RENAME_EXCHANGE = 1 << 1       # linux/fs.h
 
 
-def check_free(directory: str | Path, overwrite: bool = False) -> Path:
+def _state(directory: Path) -> str:
+    try:
+        is_complete = json.loads((directory / "summary.json").read_bytes())["complete"]
+    except (OSError, ValueError, LookupError, TypeError):
+        is_complete = True      # written, if not by this version: then all is there
+    return "complete results exist" if is_complete else "results of an interrupted run exist (incomplete)"
+
+
+RESULTS = Contents("run", FILES.__contains__, REQUIRED, _state)
+
+
+def tables_contents(command: str, pattern: str) -> Contents:
+    """Return the contents of a folder of tables.
+
+    pattern : regular expression of their names.
+    """
+    return Contents(f"`{command}`", re.compile(pattern).fullmatch, frozenset(), lambda _: "tables exist")
+
+
+def check_free(directory: str | Path, overwrite: bool = False, contents: Contents = RESULTS) -> Path:
     """Return the place of new results, with links resolved, or refuse it.
 
     Raises
@@ -43,17 +79,18 @@ def check_free(directory: str | Path, overwrite: bool = False) -> Path:
     found = set(os.listdir(directory))
     if not found:
         return directory
-    if foreign := sorted(found - FILES):
-        raise InputErrors([f"{directory}: holds {foreign[0]}, which no run writes, and is left alone; {_ELSEWHERE}"])
-    if not found >= REQUIRED:
+    if foreign := sorted(name for name in found if not contents.is_own(name)):
+        raise InputErrors([f"{directory}: holds {foreign[0]}, which no {contents.writer} writes, and is left alone; "
+                           f"{_ELSEWHERE}"])
+    if not found >= contents.required:
         raise InputErrors([f"{directory}: holds something else than complete results and is left alone; {_ELSEWHERE}"])
     if not overwrite:
-        raise InputErrors([f"{directory}: {_state(directory)}; --overwrite replaces them, {_ELSEWHERE}"])
+        raise InputErrors([f"{directory}: {contents.state(directory)}; --overwrite replaces them, {_ELSEWHERE}"])
     return directory
 
 
 @contextmanager
-def staged(directory: Path, overwrite: bool = False) -> Iterator[Path]:
+def staged(directory: str | Path, overwrite: bool = False, contents: Contents = RESULTS) -> Iterator[Path]:
     """Give a temporary directory, which becomes `directory` if the block ends well.
 
     If it does not, nothing is left behind; what a process that was killed has left there is removed too.
@@ -65,7 +102,7 @@ def staged(directory: Path, overwrite: bool = False) -> Iterator[Path]:
     OutputError
         The disk is full, or fails.
     """
-    directory = check_free(directory, overwrite)
+    directory = check_free(directory, overwrite, contents)
     _remove_leftovers(directory)
     temporary = directory.with_name(f".{directory.name}.{_process(os.getpid())}.{os.urandom(4).hex()}.partial")
     try:
@@ -74,7 +111,7 @@ def staged(directory: Path, overwrite: bool = False) -> Iterator[Path]:
         raise InputErrors([f"{directory}: cannot be written: {error.strerror}; {_ELSEWHERE}"]) from error
     try:
         yield temporary
-        check_free(directory, overwrite)
+        check_free(directory, overwrite, contents)
         _put_in_place(temporary, directory)
     except OSError as error:
         if error.errno in OutputError.ERRNOS:
@@ -82,14 +119,6 @@ def staged(directory: Path, overwrite: bool = False) -> Iterator[Path]:
         raise
     finally:    # what is left there: the new results after a failure, the old ones after an exchange
         _remove(temporary)
-
-
-def _state(directory: Path) -> str:
-    try:
-        is_complete = json.loads((directory / "summary.json").read_bytes())["complete"]
-    except (OSError, ValueError, LookupError, TypeError):
-        is_complete = True      # written, if not by this version: then all is there
-    return "complete results exist" if is_complete else "results of an interrupted run exist (incomplete)"
 
 
 def _process(number: int | str) -> str:

@@ -31,7 +31,7 @@ _MOVE = ('{"ph":"X","cat":"migration","name":%s,"pid":%d,"tid":0,"ts":%d.%03d,"d
 _INCIDENT = '{"ph":"i","cat":%s,"name":%s,"pid":%d,"tid":0,"ts":%d.%03d,"s":"p"}'
 
 _TIMES = ("arrival_ns", "enqueued_ns", "scheduled_ns", "first_token_ns", "completed_ns")
-_UNSERVED = (records.REJECTED, records.DROPPED, records.TIMED_OUT)
+_UNSERVED = (records.REJECTED, records.DROPPED, records.TIMED_OUT, records.FAILED)
 
 
 def gateway_events(run: Run, journeys: np.ndarray, retries: dict, part: slice) -> Iterable[str]:

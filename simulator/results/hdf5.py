@@ -1,6 +1,7 @@
 """results.h5: the tables of one run. The same rows give the same bytes: no time stamps, fixed chunks, one file version.
 
-Nothing is compressed: shuffle and LZF shrink the iterations to a quarter but cost four times as much as writing them.
+Every table is compressed (README.md has the measurement) and carries a Fletcher32 checksum. Its attribute `fields`
+describes its columns; columns of codes are HDF5 enums, and an attribute of the column's name has the labels as JSON.
 """
 import json
 from collections.abc import Iterable
@@ -9,14 +10,17 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from simulator.domain import records
+from simulator.domain import columns
 from simulator.domain.run import Run
 from simulator.results import tables
 from simulator.results.journeys import journeys_of
 from simulator.results.token_times import TokenTimes
 
 FORMAT = ("v110", "v110")       # read by every HDF5 since 1.10 (2016); its chunk index grows without rebalancing
-CHUNK_ROWS = 4096               # 256 KiB of iterations
+CHUNK_ROWS = 4096               # 288 KiB of iterations
+SMALL_CELL_ROWS = 32768         # 256 KiB of int64
+NO_LABEL = "none"               # of a code without one: HDF5 takes no empty name
+FILTERS = {"shuffle": True, "compression": "gzip", "compression_opts": 1, "fletcher32": True}
 
 
 class Writer:
@@ -41,8 +45,7 @@ class Writer:
         self._file.attrs.update(self._attributes)
         for name in self._growing:
             dtype = tables.STREAMS.get(name, tables.ITERATION)
-            self._growing[name] = self._file.create_dataset(
-                name, (0,), dtype, maxshape=(None,), chunks=(CHUNK_ROWS,), track_times=False)
+            self._growing[name] = _create(self._file, name, None, dtype)
         return self
 
     def __exit__(self, kind, *_):
@@ -63,9 +66,9 @@ class Writer:
             self._blocks.flush()
         if requests:
             self._write_requests(run)
-        self._file.create_dataset("replicas", data=tables.replica_rows(run.replicas), track_times=False)
+        self._write("replicas", tables.replica_rows(run.replicas))
         if run.lifecycle is not None:
-            self._write_lifecycle(run.lifecycle)
+            self._write("lifecycle", tables.lifecycle_rows(run.lifecycle))
         self._write_labels(run.workload.labels)
         if token_times:
             self._write_token_times(token_times)
@@ -77,21 +80,17 @@ class Writer:
         table.resize((length + len(rows),))
         table[length:] = rows
 
+    def _write(self, name: str, rows: np.ndarray) -> None:
+        table = _create(self._file, name, len(rows), rows.dtype)
+        table[:] = rows.view(table.dtype)
+
     def _write_requests(self, run: Run) -> None:
         workload, journeys = run.workload, journeys_of(run)
         dtype = tables.request_dtype(workload.request_ids, journeys)
-        table = self._file.create_dataset("requests", (len(workload),), _stored(dtype), track_times=False)
-        table.attrs["status"] = json.dumps(dict(enumerate(records.STATUS_NAMES)))
-        if journeys is not None:
-            table.attrs["cause"] = json.dumps(dict(enumerate(records.CAUSE_NAMES)))
+        table = _create(self._file, "requests", len(workload), dtype)
         for first in range(0, len(workload), tables.BLOCK_ROWS):
             last = min(first + tables.BLOCK_ROWS, len(workload))
             table[first:last] = tables.request_rows(workload, dtype, journeys, first, last).view(table.dtype)
-
-    def _write_lifecycle(self, lifecycle: np.ndarray) -> None:
-        table = self._file.create_dataset("lifecycle", data=tables.lifecycle_rows(lifecycle), track_times=False)
-        table.attrs["state"] = json.dumps(dict(enumerate(records.STAGE_NAMES)))
-        table.attrs["cause"] = json.dumps(dict(enumerate(records.LIFECYCLE_CAUSES)))
 
     def _write_labels(self, labels: dict) -> None:
         """Write the names behind the codes of /requests, one dataset for each column that has any."""
@@ -100,13 +99,13 @@ class Writer:
             if names := labels.get(column):
                 encoded = np.array([str(name).encode() for name in names])
                 stored = encoded.astype(h5py.string_dtype("utf-8", encoded.dtype.itemsize))
-                group.create_dataset(column, data=stored, track_times=False)
+                _create(group, column, len(stored), stored.dtype)[:] = stored
 
     def _write_token_times(self, token_times: TokenTimes) -> None:
         group = self._file.create_group("token_times", track_order=True)
         offsets = token_times.offsets()
-        group.create_dataset("offsets", data=offsets, track_times=False)
-        table = group.create_dataset("times_ns", (offsets[-1],), np.int64, track_times=False)
+        _create(group, "offsets", len(offsets), offsets.dtype)[:] = offsets
+        table = _create(group, "times_ns", int(offsets[-1]), np.dtype(np.int64), SMALL_CELL_ROWS)
         first = 0
         for times_ns in token_times.slices():
             table[first:first + len(times_ns)] = times_ns
@@ -169,52 +168,30 @@ class Target:
         self._error, self._is_in_vain = error, True
 
 
-class Reader:
-    """Read the tables of results.h5, each when it is asked for."""
-
-    def __init__(self, path: Path):
-        self._path = path
-
-    def attributes(self) -> dict:
-        """Return the attributes of the root."""
-        with h5py.File(self._path) as file:
-            return dict(file.attrs)
-
-    def requests(self) -> np.ndarray:
-        """Return /requests; ids that are text come as text."""
-        return tables.with_text_ids(self._table("requests"))
-
-    def iterations(self) -> np.ndarray:
-        """Return /iterations."""
-        return self._table("iterations")
-
-    def stream(self, name: str) -> np.ndarray:
-        """Return one of `tables.STREAMS`."""
-        return self._table(name)
-
-    def lifecycle(self) -> np.ndarray:
-        """Return /lifecycle."""
-        return self._table("lifecycle")
-
-    def token_times(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return offsets and times_ns of /token_times."""
-        return self._table("token_times/offsets"), self._table("token_times/times_ns")
-
-    def labels(self) -> dict[str, list[str]]:
-        """Return the names behind the codes of /requests, by column."""
-        with h5py.File(self._path) as file:
-            return {column: names.asstr()[:].tolist() for column, names in file["labels"].items()}
-
-    def _table(self, name: str) -> np.ndarray:
-        with h5py.File(self._path) as file:
-            if name not in file:
-                raise LookupError(f"{self._path}: there is no /{name}; {tables.why_absent(name.partition('/')[0])}")
-            return file[name][:]
+def _create(group: h5py.Group, name: str, length: int | None, dtype: np.dtype, chunk_rows: int = CHUNK_ROWS):
+    """Create a table; `length`: of rows, None: it grows."""
+    stored = _stored(dtype, columns.CODES.get(name, {}))
+    chunk = chunk_rows if length is None else max(1, min(length, chunk_rows))
+    table = group.create_dataset(name, (length or 0,), stored, maxshape=(length or None,),
+                                 chunks=(chunk,), track_times=False, **FILTERS)
+    described = columns.TABLES.get(name)
+    if described and dtype.names:
+        table.attrs["fields"] = json.dumps({field: described[field]._asdict() for field in dtype.names})
+        for field, labels in columns.CODES.get(name, {}).items():
+            if field in dtype.names:
+                table.attrs[field] = json.dumps(dict(enumerate(labels)))
+    return table
 
 
-def _stored(dtype: np.dtype) -> np.dtype:
-    """Return the same layout with text marked as UTF-8, which is how h5py names it."""
-    fields = [(name, dtype[name]) for name in dtype.names]
-    if dtype["request_id"].kind == "S":
-        fields[0] = ("request_id", h5py.string_dtype("utf-8", dtype["request_id"].itemsize))
-    return np.dtype(fields)
+def _stored(dtype: np.dtype, codes: dict[str, tuple[str, ...]]) -> np.dtype:
+    """Return the same layout as h5py marks it: text as UTF-8, codes as enums."""
+    if not dtype.names:
+        return dtype
+    formats = {field: dtype[field] for field in dtype.names}
+    for field in formats.keys() & codes.keys():
+        members = {label or NO_LABEL: code for code, label in enumerate(codes[field])}
+        formats[field] = h5py.enum_dtype(members, dtype[field])
+    if dtype.names[0] == "request_id" and dtype["request_id"].kind == "S":
+        formats["request_id"] = h5py.string_dtype("utf-8", dtype["request_id"].itemsize)
+    return np.dtype({"names": dtype.names, "formats": list(formats.values()), "itemsize": dtype.itemsize,
+                     "offsets": [dtype.fields[field][1] for field in dtype.names]})

@@ -1,4 +1,5 @@
 """Keep the tables of a run in memory, for a caller who wants nothing written."""
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -72,7 +73,7 @@ class MemoryRecorder:
 
 
 class MemoryTables:
-    """The tables of a run that was not written; the counterpart of `hdf5.Reader`."""
+    """The tables of a run that was not written; the counterpart of `reader.Reader`."""
 
     def __init__(self, run: Run, iterations: np.ndarray | None, token_times: tuple | None, streams: dict):
         self._run = run
@@ -85,6 +86,14 @@ class MemoryTables:
         workload, journeys = self._run.workload, journeys_of(self._run)
         dtype = tables.request_dtype(workload.request_ids, journeys)
         return tables.with_text_ids(tables.request_rows(workload, dtype, journeys))
+
+    def __getstate__(self):
+        """Leave out of a pickle what the tables are not made of, and cannot be pickled."""
+        return self.__dict__ | {"_run": replace(self._run, itl_ns=None)}
+
+    def replicas(self) -> np.ndarray:
+        """Return the replica table."""
+        return tables.replica_rows(self._run.replicas)
 
     def iterations(self) -> np.ndarray:
         """Return the iteration table."""

@@ -1,8 +1,11 @@
 """The numbers of summary.json, as pure functions of the finished tables.
 
-Names and definitions are those of `vllm bench serve` (vLLM 0.32, vllm/benchmarks/serve.py, `calculate_metrics`): totals
-and throughputs count completed requests, deviations are those of the population, and goodput asks every given bound to
-hold. Queue time is vLLM's server-side one (vllm:request_queue_time_seconds): waiting queue to first scheduled.
+Names and definitions are those of `vllm bench serve` (vLLM 0.32, vllm/benchmarks/serve.py, `calculate_metrics`):
+totals, throughputs and latencies are those of completed requests, deviations are those of the population, and goodput
+asks every given bound to hold. Queue time is vLLM's server-side one (vllm:request_queue_time_seconds): waiting queue to
+first scheduled. What the other requests had by then stands under `not_completed`. Gaps between tokens are counted as
+they happen, before anybody knows what becomes of the request: `itl_ms` holds those of the others too, and
+`not_completed` says of how many (`in_itl`).
 """
 from typing import NamedTuple
 
@@ -12,10 +15,12 @@ from simulator.domain import records, slo_classes
 from simulator.domain.run import Run
 from simulator.results import cluster
 from simulator.results.distributions import distribution, weighted_distribution_ms
+from simulator.results.finish import cut_short
 from simulator.results.journeys import journeys_of
+from simulator.results.overload import load_of
 
 SCHEMA = 1
-COUNTED = ("completed", "rejected", "dropped", "timed_out", "waiting", "running")
+COUNTED = ("completed", "rejected", "dropped", "timed_out", "failed", "waiting", "running")
 
 
 def summarise(run: Run, bounds, pools: tuple[cluster.PoolFacts, ...] = ()) -> dict:
@@ -33,23 +38,27 @@ def summarise(run: Run, bounds, pools: tuple[cluster.PoolFacts, ...] = ()) -> di
     requests, journeys = run.workload.requests, journeys_of(run)
     duration_s = duration_s_of(requests)
     verdicts = verdicts_of(run, bounds)
+    is_cut = np.zeros(len(requests), bool)
+    is_cut[cut_short(run.workload)] = True
     return {
         "complete": bool(run.complete),
-        "requests": count_by_status(requests),
+        "requests": count_by_status(requests, is_cut),
         "by_cause": cluster.by_cause(requests, journeys),
         "duration_s": duration_s,
         "clock_s": int(run.clock_ns) / 1e9,
         **throughput(requests, duration_s, verdicts.num_good()),
-        **latencies(requests),
+        **load_of(run, journeys),
+        **latencies(completed_of(requests)),
         "itl_ms": weighted_distribution_ms(run.itl_ns),
+        "not_completed": not_completed(requests),
         **cluster.gateway(journeys),
         "iterations": int(run.replicas["iterations"].sum()),
         "preemptions": int(run.replicas["preemptions"].sum()),
         "kv_cache": kv_cache(run.replicas),
         "prefix_cache": prefix_cache(run.replicas),
-        "by_slo_class": breakdown(run, "slo_class", verdicts),
-        "by_tenant": breakdown(run, "tenant", verdicts),
-        "by_model": breakdown(run, "model", verdicts),
+        "by_slo_class": breakdown(run, "slo_class", verdicts, is_cut),
+        "by_tenant": breakdown(run, "tenant", verdicts, is_cut),
+        "by_model": breakdown(run, "model", verdicts, is_cut),
         "fairness": cluster.fairness(run),
         "by_pool": (parts := cluster.by_pool(run, pools)),
         "cost_by_node": cluster.cost_by_node(pools, parts),
@@ -57,20 +66,34 @@ def summarise(run: Run, bounds, pools: tuple[cluster.PoolFacts, ...] = ()) -> di
                      for row, share in enumerate(cluster.replica_shares(run, pools))],
         **({} if run.decisions is None else {"decisions": run.decisions}),
         "latency": dict(run.latency),
-        "diagnosis": list(run.diagnosis),
+        "diagnosis": [*run.diagnosis, *remarks(run.workload, is_cut)],
     }
 
 
-def count_by_status(requests: np.ndarray) -> dict[str, int]:
+def remarks(workload, is_cut: np.ndarray) -> list[str]:
+    """Say what a reader of the numbers should know about them, one sentence each.
+
+    is_cut : bool (n,), what max_model_len cut; likewise below.
+    """
+    rows = np.flatnonzero(is_cut).tolist()
+    if not rows:
+        return []
+    what = "1 output was" if len(rows) == 1 else f"{len(rows)} outputs were"
+    return [f"{what} cut at max_model_len, request {workload.request_ids[rows[0]]} first: prompt and whole output are "
+            "longer; they count as completed, with the tokens they got"]
+
+
+def count_by_status(requests: np.ndarray, is_cut: np.ndarray) -> dict[str, int]:
     """Count requests by what became of them.
 
-    Those that had not arrived are not injected.
+    Those that had not arrived are not injected; `length_capped` are those of the completed that max_model_len cut.
     """
     counts = np.bincount(requests["status"], minlength=len(records.STATUS_NAMES)).tolist()
     if len(counts) > len(records.STATUS_NAMES):
         raise AssertionError(f"unknown request status {len(counts) - 1}")
     by_name = dict(zip(records.STATUS_NAMES, counts, strict=True))
-    return {"injected": len(requests) - by_name["pending"], **{name: by_name[name] for name in COUNTED}}
+    return {"injected": len(requests) - by_name["pending"], **{name: by_name[name] for name in COUNTED},
+            "length_capped": int(is_cut.sum())}
 
 
 def completed_of(requests: np.ndarray) -> np.ndarray:
@@ -179,19 +202,39 @@ def verdicts_of(run: Run, bounds) -> Verdicts:
     return Verdicts(any_given(bounds), asked, good)
 
 
-def latencies(requests: np.ndarray) -> dict[str, dict]:
-    """Describe TTFT, TPOT, E2EL and queue time.
+def latencies(completed: np.ndarray) -> dict[str, dict]:
+    """Describe TTFT, TPOT, E2EL and queue time of completed requests.
 
-    TTFT and queue time take every request that got so far, E2EL the completed ones, TPOT the completed ones of more
-    than one token.
+    TPOT is that of requests of more than one token.
     """
-    completed = completed_of(requests)
-    scheduled = _only(requests, requests["scheduled_ns"] >= 0)
     return {
-        "ttft_ms": distribution(ttft_ms(_only(requests, requests["first_token_ns"] >= 0))),
+        "ttft_ms": distribution(ttft_ms(completed)),
         "tpot_ms": distribution(tpot_ms(_only(completed, completed["output_tokens"] > 1))),
         "e2el_ms": distribution(e2el_ms(completed)),
-        "queue_ms": distribution((scheduled["scheduled_ns"] - scheduled["enqueued_ns"]) / 1e6),
+        "queue_ms": distribution(queue_ms(completed)),
+    }
+
+
+def queue_ms(scheduled: np.ndarray) -> np.ndarray:
+    """Return waiting queue to first scheduled; all requests must have come so far."""
+    return (scheduled["scheduled_ns"] - scheduled["enqueued_ns"]) / 1e6
+
+
+def not_completed(requests: np.ndarray) -> dict:
+    """Describe what the requests that came and did not complete had by then.
+
+    `streamed` counts those with a first token, `in_itl` those with a second one, whose gaps are in `itl_ms`;
+    `output_tokens` is what all of them got. TTFT and queue time are those of the requests that came so far.
+    """
+    others = requests[(requests["status"] != records.COMPLETED) & (requests["status"] != records.PENDING)]
+    streamed = others[others["first_token_ns"] >= 0]
+    return {
+        "requests": len(others),
+        "streamed": len(streamed),
+        "in_itl": int((others["output_tokens"] > 1).sum()),
+        "output_tokens": int(others["output_tokens"].sum(dtype=np.int64)),
+        "ttft_ms": distribution(ttft_ms(streamed)),
+        "queue_ms": distribution(queue_ms(others[others["scheduled_ns"] >= 0])),
     }
 
 
@@ -217,7 +260,7 @@ def prefix_cache(replicas: np.ndarray) -> dict[str, float | int]:
             "hit_rate": hit_tokens / query_tokens if query_tokens else 0.0}
 
 
-def breakdown(run: Run, column: str, verdicts: Verdicts) -> dict[str, dict]:
+def breakdown(run: Run, column: str, verdicts: Verdicts, is_cut: np.ndarray) -> dict[str, dict]:
     """Return counts, throughputs and latencies for each value of a label column.
 
     `slo_attainment` is the share of injected requests, rejected ones among them, that completed within the bounds of
@@ -229,17 +272,17 @@ def breakdown(run: Run, column: str, verdicts: Verdicts) -> dict[str, dict]:
     starts = np.searchsorted(codes[order], range(len(names) + 1))
     duration_s = duration_s_of(run.workload.requests)
     rows = [order[starts[code]:starts[code + 1]] for code in range(len(names))]
-    return {str(name): _part(run.workload.requests[own], duration_s, verdicts.num_good(own))
+    return {str(name): _part(run.workload.requests[own], duration_s, verdicts.num_good(own), is_cut[own])
             for name, own in zip(names, rows, strict=True)}
 
 
-def _part(requests: np.ndarray, duration_s: float, num_good: int | None) -> dict:
-    counts = count_by_status(requests)
+def _part(requests: np.ndarray, duration_s: float, num_good: int | None, is_cut: np.ndarray) -> dict:
+    counts = count_by_status(requests, is_cut)
     return {
         "requests": counts,
         **throughput(requests, duration_s, num_good),
         "slo_attainment": None if num_good is None or not counts["injected"] else num_good / counts["injected"],
-        **latencies(requests),
+        **latencies(completed_of(requests)),
     }
 
 

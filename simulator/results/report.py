@@ -2,7 +2,7 @@
 
 LATENCIES = (("TTFT", "ttft_ms"), ("TPOT", "tpot_ms"), ("ITL", "itl_ms"), ("E2EL", "e2el_ms"), ("queue", "queue_ms"))
 COLUMNS = ("mean", "p50", "p90", "p95", "p99", "max")
-UNFINISHED = ("rejected", "dropped", "timed_out", "waiting", "running")
+UNFINISHED = ("rejected", "dropped", "timed_out", "failed", "waiting", "running")
 
 
 def summary_table(summary: dict) -> str:
@@ -12,6 +12,8 @@ def summary_table(summary: dict) -> str:
     lines += ["", f"{'ms':<9}" + "".join(f" {column:>11}" for column in COLUMNS)]
     lines += [f"{label:<9}" + "".join(f" {_milliseconds(summary[key][column]):>11}" for column in COLUMNS)
               for label, key in LATENCIES]
+    if others := summary["not_completed"]["in_itl"]:
+        lines += ["", f"of completed requests; ITL also holds the gaps of {_plural(others, 'other')}"]
     return "\n".join(lines)
 
 
@@ -24,6 +26,7 @@ def _facts(summary: dict) -> list[tuple[str, str]]:
     requests, cache, prefix = summary["requests"], summary["kv_cache"], summary["prefix_cache"]
     counts = [f"{requests['completed']:,} of {requests['injected']:,} completed"]
     counts += [f"{requests[name]:,} {name.replace('_', ' ')}" for name in UNFINISHED if requests[name]]
+    counts += [f"{requests['length_capped']:,} cut at max_model_len"] if requests["length_capped"] else []
     facts = [
         ("requests", ", ".join(counts)),
         ("duration", f"{summary['duration_s']:,.3f} s, {_plural(summary['iterations'], 'iteration')}, "
@@ -32,6 +35,7 @@ def _facts(summary: dict) -> list[tuple[str, str]]:
                        f"{summary['output_throughput']:,.1f} output tokens/s, "
                        f"{summary['total_token_throughput']:,.1f} tokens/s"),
     ]
+    facts.append(("load", _load(summary)))
     if summary["request_goodput"] is not None:
         facts.append(("goodput", f"{summary['request_goodput']:,.2f} requests/s"))
     peak = cache["peak_used_blocks"] / cache["num_blocks"] if cache["num_blocks"] else 0.0
@@ -40,6 +44,15 @@ def _facts(summary: dict) -> list[tuple[str, str]]:
     if prefix["query_tokens"]:
         facts.append(("prefix cache", f"{prefix['hit_rate']:.1%} of {prefix['query_tokens']:,} prompt tokens found"))
     return facts
+
+
+def _load(summary: dict) -> str:
+    """Return what was offered, and the verdict on the backlog."""
+    offered, growth = summary["offered_throughput"], summary["in_system"]["growth_per_s"]
+    verdict = summary["verdict"]
+    if verdict != "stable" and growth is not None and growth > 0:
+        verdict += f", {growth:,.2f} more requests in the system each second"
+    return f"{verdict}" if offered is None else f"{offered:,.2f} requests/s offered: {verdict}"
 
 
 def _plural(count: int, noun: str) -> str:

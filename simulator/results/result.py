@@ -4,6 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
+from simulator.results.frames import frame_of
+
 
 class Result:
     """Results of one experiment; a table is read, or made, when it is first asked for.
@@ -14,7 +16,7 @@ class Result:
 
     Parameters
     ----------
-    tables : `hdf5.Reader` or `memory.MemoryTables`.
+    tables : `reader.Reader` or `memory.MemoryTables`.
     """
 
     def __init__(self, summary: dict, tables, directory: Path | None = None):
@@ -22,6 +24,12 @@ class Result:
         self.directory = directory
         self.interrupted_by: int | None = None
         self._tables = tables
+
+    def __getstate__(self):
+        """Leave out of a pickle the tables that were read from files: they are read again."""
+        if self.directory is None:
+            return self.__dict__
+        return {name: self.__dict__[name] for name in ("summary", "directory", "interrupted_by", "_tables")}
 
     def __repr__(self):
         state = "complete" if self.summary["complete"] else "incomplete"
@@ -42,6 +50,14 @@ class Result:
         Fields are those of /iterations in results.h5. LookupError where [output] iterations was false.
         """
         return self._tables.iterations()
+
+    @cached_property
+    def replicas(self) -> np.ndarray:
+        """Structured array, one row a replica.
+
+        Fields are those of /replicas in results.h5.
+        """
+        return self._tables.replicas()
 
     @cached_property
     def token_times(self) -> tuple[np.ndarray, np.ndarray]:
@@ -90,3 +106,24 @@ class Result:
         Columns are slo_class, tenant, session, model, adapter; one that no request uses is absent.
         """
         return self._tables.labels()
+
+    def to_pandas(self, table: str = "requests"):
+        """Return a table as a pandas.DataFrame.
+
+        Codes and labels are categorical, so that `frame[frame.status == "completed"]` works; a label that a request
+        does not have is missing. `token_times` has a row for each token: request, token, time_ns.
+
+        Parameters
+        ----------
+        table : name of a table of results.h5, which is that of the property, too.
+
+        Raises
+        ------
+        ImportError
+            pandas is not installed.
+        ValueError
+            There is no such table.
+        LookupError
+            The run did not write it.
+        """
+        return frame_of(self, table)

@@ -6,15 +6,16 @@ from collections.abc import Callable
 
 import numpy as np
 
-from simulator.domain import records
+from simulator.domain import columns, records
+from simulator.results.finish import finish_codes
 
 BLOCK_ROWS = 1 << 16
 
 ITERATION_FIELDS = (
     "replica", "stage", "start_ns", "duration_ns", "sequences", "prefill_tokens", "decode_tokens", "context_tokens",
-    "waiting", "running", "used_blocks", "preempted")
+    "waiting", "running", "used_blocks", "preempted", "begin_ns")
 REQUEST_FIELDS = tuple(name for name in records.REQUEST.names if name != "spare")
-LABEL_COLUMNS = ("slo_class", "tenant", "session", "model", "adapter")
+LABEL_COLUMNS = columns.LABELS
 JOURNEY_FIELDS = tuple(name for name in records.JOURNEY.names if name != "spare")
 NO_REPLICA = -1
 
@@ -63,7 +64,8 @@ def request_dtype(request_ids, journeys: np.ndarray | None = None) -> np.dtype:
     *times_and_counts, status = REQUEST_FIELDS
     fields = [("request_id", id_type)]
     fields += [(name, records.REQUEST[name]) for name in times_and_counts]
-    fields += [("prefill_replica", "i4"), (status, records.REQUEST[status]), ("priority", "i4")]
+    fields += [("prefill_replica", "i4"), (status, records.REQUEST[status]), ("finish_reason", "i1"),
+               ("priority", "i4")]
     fields += [(column, "i4") for column in LABEL_COLUMNS]
     if journeys is not None:
         fields += [(name, records.JOURNEY[name]) for name in JOURNEY_FIELDS]
@@ -87,6 +89,7 @@ def request_rows(workload, dtype: np.dtype, journeys: np.ndarray | None = None, 
     for name in REQUEST_FIELDS:
         rows[name] = requests[name]
     rows["prefill_replica"] = NO_REPLICA
+    rows["finish_reason"] = finish_codes(workload, journeys, part)
     rows["priority"] = demands["priority"]
     for column in LABEL_COLUMNS:
         rows[column] = demands[column]

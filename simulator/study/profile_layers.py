@@ -3,16 +3,19 @@
 For models and accelerators that nobody has measured. Every row of the tables says that it is synthetic.
 """
 import argparse
+from pathlib import Path
 
 from simulator import registry
 from simulator.domain.deployment import Deployment
 from simulator.errors import InputErrors
+from simulator.results.directory import staged, tables_contents
 from simulator.study.subject import add_subject, deployment_of, numbers, parameters_of
 
 DONE = 0
 BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 LENGTHS = (1, 16, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
 WAYS = ("tensor_parallel", "pipeline_parallel", "expert_parallel", "data_parallel")
+TABLES = tables_contents("profile-layers", r"vidur-.+-bs\d+-seq\d+-(prefill|decode)\.csv")
 # Terms of a breakdown that are communication: tables have bytes in their place.
 COMMUNICATION = ("collectives",)
 
@@ -32,19 +35,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write the tables, say where they are; return the exit status."""
-    paths = write_tables(options)
-    print(f"{len(paths)} tables in {options.out}")
-    return DONE
-
-
-def write_tables(options: argparse.Namespace) -> list:
-    """Write the tables that the options ask for; return their paths.
+    """Write the tables, say where they are; return the exit status.
 
     Raises
     ------
     InputErrors
-        No such model, hardware or backend, a model that cannot be spread as asked, tables that exist already.
+        As `write_tables`; the folder holds something already, and what is there may not be overwritten.
+    """
+    with staged(options.out, options.overwrite, TABLES) as folder:
+        paths = write_tables(options, folder)
+    print(f"{len(paths)} tables in {options.out}")
+    return DONE
+
+
+def write_tables(options: argparse.Namespace, folder: Path) -> list[Path]:
+    """Write the tables that the options ask for into a folder; return their paths.
+
+    Raises
+    ------
+    InputErrors
+        No such model, hardware or backend, a model that cannot be spread as asked.
     """
     deployment = deployment_of(options, WAYS)
     longest = deployment.model.max_position_embeddings
@@ -53,7 +63,7 @@ def write_tables(options: argparse.Namespace) -> list:
         deployment=deployment, build=_builder(options), table_model=options.table_model or deployment.model.name,
         batch_sizes=options.batch_sizes, sequence_lengths=lengths,
         source=f"synthetic: {options.backend}, {deployment.accelerator.name}, {deployment.matrix_dtype}")
-    return profile.write(options.out)
+    return profile.write(folder)
 
 
 def _builder(options: argparse.Namespace):

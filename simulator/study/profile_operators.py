@@ -3,8 +3,10 @@
 For dense models on accelerators that nobody has measured. Every row of the files says that it is synthetic.
 """
 import argparse
+from pathlib import Path
 
 from simulator import registry
+from simulator.results.directory import staged, tables_contents
 from simulator.study.subject import add_subject, deployment_of, numbers, parameters_of
 
 DONE = 0
@@ -14,6 +16,7 @@ BATCH_SIZES = tuple(count for count in TOKENS if count <= 256)
 CONTEXTS = tuple(step * 2**i for i in range(6, 17) for step in (2, 3))
 WAYS = ("tensor_parallel", "pipeline_parallel")
 PRICES = "roofline"
+TABLES = tables_contents("profile-operators", r"(mlp|attention|all_reduce|send_recv)\.csv")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,15 +38,18 @@ def run(options: argparse.Namespace) -> int:
     Raises
     ------
     InputErrors
-        No such model or hardware, a model that `forest` has no profiles for, files that exist already.
+        No such model or hardware, a model that `forest` has no profiles for; the folder holds something
+        already, and what is there may not be overwritten.
     """
     deployment = deployment_of(options, WAYS)
     longest = deployment.model.max_position_embeddings
     contexts = options.contexts or tuple(context for context in CONTEXTS if context <= longest)
     forest = registry.load("latency", "forest")
-    paths = forest.Profiles(
+    profiles = forest.Profiles(
         deployment=deployment, parameters=forest.Parameters(), tokens=options.tokens, batch_sizes=options.batch_sizes,
         contexts=contexts, roofline=parameters_of(registry.load("latency", PRICES), options.keys),
-        source=f"synthetic: {PRICES}, {deployment.accelerator.name}, {deployment.matrix_dtype}").write(options.out)
-    print("\n".join(map(str, paths)))
+        source=f"synthetic: {PRICES}, {deployment.accelerator.name}, {deployment.matrix_dtype}")
+    with staged(options.out, options.overwrite, TABLES) as folder:
+        names = [path.name for path in profiles.write(folder)]
+    print("\n".join(str(Path(options.out, name)) for name in names))
     return DONE

@@ -23,7 +23,8 @@ def add_subject(parser: argparse.ArgumentParser, ways: tuple[str, ...]) -> None:
     """
     parser.add_argument("model", metavar="MODEL", help="name in models/, or a Hugging Face config.json")
     parser.add_argument("hardware", metavar="HARDWARE", help="name in hardware/")
-    parser.add_argument("--out", metavar="DIR", required=True, help="folder of the tables")
+    parser.add_argument("--out", metavar="DIR", required=True, help="folder of the tables, a new or an empty one")
+    parser.add_argument("--overwrite", action="store_true", help="replace tables that are there already")
     parser.add_argument("--node", metavar="NAME", help="name in hardware/nodes/; default: one is not needed")
     for name in ways:
         parser.add_argument(_option(name), type=int, default=1, metavar="N", help="default 1")

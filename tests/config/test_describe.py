@@ -28,6 +28,7 @@ def test_names_of_a_kind_stand_one_a_line():
     ("trace_formats", "trace_format"), ("Arrival Processes", "arrival"),
     ("length distributions", "length_distribution"),
     ("workloads", "workload"), ("tables", "table"), ("admission policies", "admission"),
+    ("results table", "results_table"), ("results_tables", "results_table"),
 ])
 def test_kind_is_known_by_its_name_and_title_one_or_many(word, kind):
     assert describe.kind_of(word) == kind
@@ -126,3 +127,16 @@ def test_unit_may_stand_in_the_declaration():
     assert units["length_distribution", "empirical", "values"] == "tokens"
     assert units["collective", "busbw", "tensor.all_reduce"] == "GB/s"
     assert units["latency", "blackbox", "alpha"] == "us"
+
+
+def test_columns_of_the_results_are_described_with_units_and_codes(faults):
+    lines = describe.describe_text("results table", "requests").splitlines()
+
+    assert lines[0] == "/requests in results.h5"
+    assert next(line for line in lines if line.startswith("prompt_tokens")).split() == [
+        "prompt_tokens", "tokens", "length", "of", "the", "prompt"]
+    assert next(line for line in lines if line.startswith("finish_reason")).endswith(
+        "says length too: stop, length, max_model_len, timeout, error, abort, rejected")
+    assert describe.list_text("results tables").splitlines()[0] == "requests"
+    assert faults(describe.describe_text, "results table", "request") == [
+        'no results table "request"; did you mean requests?']

@@ -78,9 +78,9 @@ def test_a_restarted_request_begins_again(fast):
 
 
 @every_way
-def test_a_lost_request_is_dropped_with_what_it_got(fast):
+def test_a_lost_request_has_failed_with_what_it_got(fast):
     outcome = serve(PAIR, [stop(22.5, on_failure="lost")], health=Health(detection_delay_s=0.001), fast=fast)
-    assert outcome.requests["status"].tolist() == [records.DROPPED, records.COMPLETED]
+    assert outcome.requests["status"].tolist() == [records.FAILED, records.COMPLETED]
     assert outcome.requests["output_tokens"].tolist() == [4, 10]
     assert records.CAUSE_NAMES[outcome.journeys["cause"][0]] == "lost"
     assert outcome.journeys["downtime_ns"].tolist() == [1 * MS, 0]
@@ -91,15 +91,38 @@ def test_retries_are_limited():
     stops = [stop(22.5, max_retries=1), stop(40, which=1, max_retries=1)]
     outcome = serve([(0, 10, 20, {})], stops, replicas=3)
     assert outcome.journeys["retries"].tolist() == [1]
-    assert outcome.requests["status"].tolist() == [records.DROPPED]
+    assert outcome.requests["status"].tolist() == [records.FAILED]
     outcome = serve([(0, 10, 20, {})], [stop(22.5), stop(40, which=1)], replicas=3)
     assert outcome.journeys["retries"].tolist() == [2]
     assert outcome.retries == {0: [(0, 0, 22.5 * MS), (1, 22.5 * MS, 40 * MS)]}
 
 
-def test_without_a_replica_left_a_request_is_refused():
+@every_way
+def test_a_lost_request_without_a_token_is_dropped(fast):
+    # Its prompt takes until 5.
+    outcome = serve([(0, 10, 10, {})], [stop(2, on_failure="lost")], fast=fast)
+    assert outcome.requests["status"].tolist() == [records.DROPPED]
+
+
+def test_a_request_that_began_anew_and_is_lost_has_failed_for_its_client_had_tokens():
+    # Two tokens by 12 are void; at 14, before the first token of its second beginning, it is lost.
+    stops = [stop(12, on_failure="restart"), stop(14, which=1, on_failure="lost")]
+    outcome = serve([(0, 10, 10, {})], stops)
+    assert outcome.requests["first_token_ns"].tolist() == [-1]
+    assert outcome.requests["status"].tolist() == [records.FAILED]
+
+
+def test_a_request_that_streamed_and_is_refused_where_it_comes_next_has_failed():
+    # The second pool has one block for the 24 tokens of its text by then.
+    outcome = serve([(0, 20, 10, {})], [stop(22.5)], pools=[{"replicas": 1}, {"replicas": 1, "num_gpu_blocks": 2}])
+    assert outcome.requests["replica"].tolist() == [1]
+    assert outcome.requests["output_tokens"].tolist() == [4]
+    assert outcome.requests["status"].tolist() == [records.FAILED]
+
+
+def test_without_a_replica_left_a_request_that_streamed_has_failed():
     outcome = serve([(0, 10, 10, {})], [stop(12)], replicas=1)
-    assert outcome.requests["status"].tolist() == [records.REJECTED]
+    assert outcome.requests["status"].tolist() == [records.FAILED]
     assert records.CAUSE_NAMES[outcome.journeys["cause"][0]] == "no_replica"
 
 

@@ -93,6 +93,7 @@ def iterations_of(num_rows, spare=0):
     is_first = number == 0
     rows["sequences"], rows["prefill_tokens"], rows["decode_tokens"] = 2, np.where(is_first, 100, 0), 2 * ~is_first
     rows["context_tokens"], rows["waiting"], rows["running"], rows["used_blocks"] = 100 + number, 1, 2, 7
+    rows["begin_ns"][1:] = np.cumsum(rows["duration_ns"])[:-1]      # each has to wait for those before it
     rows["spare"] = spare
     return rows
 

@@ -105,6 +105,7 @@ def test_stages_are_threads_and_iterations_follow_one_another_in_each(tmp_path):
     rows = iterations_of(4)
     rows["stage"] = [0, 0, 1, 1]
     rows["start_ns"] = [0, 0, 10_000_000, 40_000_000]
+    rows["begin_ns"] = [0, 10_000_000, 10_000_000, 40_000_000]
     rows["duration_ns"] = [10_000_000, 10_000_000, 30_000_000, 30_000_000]
 
     events = trace_of(tmp_path / "trace.json", small_run(), rows)

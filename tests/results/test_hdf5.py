@@ -13,7 +13,8 @@ from results.fakes import MS, FakeCluster, iterations_of, output_of, small_run
 from simulator.domain import records
 from simulator.results import tables
 from simulator.results.files import FileRecorder
-from simulator.results.hdf5 import Reader, Writer
+from simulator.results.hdf5 import Writer
+from simulator.results.reader import Reader
 
 ATTRIBUTES = {"schema": 1, "name": "small", "seed": 42, "version": "0", "resolved_toml": "seed = 42\n"}
 
@@ -52,7 +53,7 @@ def test_iterations_have_the_fields_of_the_contract_in_order(tmp_path):
 
     assert table.dtype.names == (
         "replica", "stage", "start_ns", "duration_ns", "sequences", "prefill_tokens", "decode_tokens", "context_tokens",
-        "waiting", "running", "used_blocks", "preempted")
+        "waiting", "running", "used_blocks", "preempted", "begin_ns")
     expected = iterations_of(3)
     for name in table.dtype.names:
         assert table[name].tolist() == expected[name].tolist()
@@ -175,7 +176,7 @@ from simulator.results.directory import staged
 from simulator.results.tables import BLOCK_ROWS
 
 _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-for limit in (0, 100, 3_000, 70_000, 5_000_000):    # bytes of a file; all is about 9 MB
+for limit in (0, 100, 3_000, 70_000, 200_000):      # bytes of a file; results.h5 is about 320 kB
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
     try:
         with staged(Path(sys.argv[1]) / "a") as folder:

@@ -1,6 +1,7 @@
 """The numbers of summary.json against a run worked by hand (the table in fakes.py)."""
 import json
 
+import numpy as np
 import pytest
 
 from results.fakes import MS, NEVER, bounds_of, replicas_of, requests_of, small_run, workload_of
@@ -19,7 +20,8 @@ def summary():
 
 def test_every_request_that_arrived_is_counted_once(summary):
     assert summary["requests"] == {
-        "injected": 5, "completed": 2, "rejected": 1, "dropped": 0, "timed_out": 0, "waiting": 1, "running": 1}
+        "injected": 5, "completed": 2, "rejected": 1, "dropped": 0, "timed_out": 0, "failed": 0, "waiting": 1,
+        "running": 1, "length_capped": 0}
 
 
 def test_throughput_counts_completed_requests_until_the_last_completion(summary):
@@ -31,10 +33,17 @@ def test_throughput_counts_completed_requests_until_the_last_completion(summary)
     assert summary["total_token_throughput"] == 155 / 0.04
 
 
-def test_first_tokens_of_unfinished_requests_count(summary):
-    # 10 - 0, 30 - 5, 50 - 10
-    assert summary["ttft_ms"]["mean"] == pytest.approx(75 / 3)
-    assert (summary["ttft_ms"]["min"], summary["ttft_ms"]["p50"], summary["ttft_ms"]["max"]) == (10.0, 25.0, 40.0)
+def test_latencies_are_those_of_completed_requests(summary):
+    # TTFT 10 - 0, 30 - 5; queue 2 - 1, 12 - 5
+    assert (summary["ttft_ms"]["min"], summary["ttft_ms"]["mean"], summary["ttft_ms"]["max"]) == (10.0, 17.5, 25.0)
+    assert (summary["queue_ms"]["min"], summary["queue_ms"]["max"]) == (1.0, 7.0)
+
+
+def test_what_the_others_had_stands_under_its_own_name(summary):
+    # request 2 got two tokens, the first after 50 - 10, and was queued for 35 - 10; 3 and 4 had nothing
+    others = summary["not_completed"]
+    assert (others["requests"], others["streamed"], others["in_itl"], others["output_tokens"]) == (3, 1, 1, 2)
+    assert (others["ttft_ms"]["max"], others["queue_ms"]["max"]) == (40.0, 25.0)
 
 
 def test_time_per_output_token_leaves_out_one_token_requests(summary):
@@ -44,11 +53,6 @@ def test_time_per_output_token_leaves_out_one_token_requests(summary):
 
 def test_end_to_end_latency_takes_completed_requests(summary):
     assert (summary["e2el_ms"]["min"], summary["e2el_ms"]["max"]) == (25.0, 40.0)
-
-
-def test_queue_time_runs_from_the_waiting_queue_to_first_scheduled(summary):
-    # 2 - 1, 12 - 5, 35 - 10
-    assert (summary["queue_ms"]["min"], summary["queue_ms"]["p50"], summary["queue_ms"]["max"]) == (1.0, 7.0, 25.0)
 
 
 def test_gaps_between_tokens_are_pooled_with_their_weights(summary):
@@ -100,7 +104,7 @@ def test_classes_have_their_own_counts_and_latencies():
     fast, slow = parts["by_slo_class"]["fast"], parts["by_slo_class"]["slow"]
     assert list(parts["by_slo_class"]) == ["fast", "slow"]
     assert (fast["requests"]["injected"], fast["requests"]["running"]) == (2, 1)     # the third has not arrived
-    assert fast["ttft_ms"]["max"] == 40.0
+    assert fast["ttft_ms"]["max"] == 10.0
     assert fast["slo_attainment"] == 0.5
     assert fast["request_throughput"] == 1 / 0.04
     assert (slow["requests"]["rejected"], slow["slo_attainment"], slow["e2el_ms"]["max"]) == (1, 0.0, 25.0)
@@ -166,10 +170,10 @@ def test_a_run_without_requests_has_null_statistics_and_no_nan():
 
 
 def test_an_unknown_status_is_refused():
-    requests = requests_of([(0, NEVER, None, None, None, 1, 1, 7)])
+    requests = requests_of([(0, NEVER, None, None, None, 1, 1, 8)])
 
-    with pytest.raises(AssertionError, match="unknown request status 7"):
-        metrics.count_by_status(requests)
+    with pytest.raises(AssertionError, match="unknown request status 8"):
+        metrics.count_by_status(requests, np.zeros(1, bool))
 
 
 def test_sums_of_tokens_do_not_overflow():
@@ -185,9 +189,25 @@ def test_summary_begins_with_its_identity_and_has_the_keys_of_the_contract(summa
         "schema", "name", "seed", "complete", "requests", "by_cause", "duration_s", "clock_s",
         "total_input_tokens", "total_output_tokens",
         "request_throughput", "output_throughput", "total_token_throughput", "request_goodput",
-        "ttft_ms", "tpot_ms", "e2el_ms", "queue_ms", "itl_ms", "iterations", "preemptions",
+        "offered_throughput", "verdict", "in_system", "served_share",
+        "ttft_ms", "tpot_ms", "e2el_ms", "queue_ms", "itl_ms", "not_completed", "iterations", "preemptions",
         "kv_cache", "prefix_cache", "by_slo_class", "by_tenant", "by_model", "fairness", "by_pool",
         "cost_by_node", "replicas", "latency", "diagnosis"]
     assert (summary["schema"], summary["name"], summary["seed"], summary["clock_s"]) == (1, "small", 42, 0.06)
     assert summary["replicas"][0]["busy_s"] == 0.05
     assert json_text(summary).endswith("}\n")
+
+
+def test_outputs_that_max_model_len_cut_are_counted_and_named():
+    # true lengths 4 (reached), 9 (cut by nothing but max_model_len), 2 (running)
+    run = small_run(request_ids=["a", "b", "c", "d", "e", "f"], tenant=["x", "y", "y", "y", "y", "y"])
+    run.workload.outcomes["output_tokens"] = [4, 9, 9, 1, 1, 1]
+    run.workload.demands["max_tokens"] = 9
+
+    found = metrics.summarise(run, bounds_of())
+
+    assert (found["requests"]["completed"], found["requests"]["length_capped"]) == (2, 1)
+    assert [found["by_tenant"][name]["requests"]["length_capped"] for name in "xy"] == [0, 1]
+    assert found["diagnosis"][0] == (
+        "1 output was cut at max_model_len, request b first: prompt and whole output are longer; they count as "
+        "completed, with the tokens they got")

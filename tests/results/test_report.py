@@ -26,6 +26,9 @@ def test_the_table_fits_a_screen_and_shows_what_matters():
     assert next(line for line in lines if line.startswith("E2EL")).split() == [
         "E2EL", "32.50", "32.50", "38.50", "39.25", "39.85", "40.00"]
     assert "stopped" not in text       # such sentences go where diagnostics go, stderr
+    assert "load         133.33 requests/s offered: stable" in text      # 5 requests came within 30 ms
+    assert "max_model_len" not in text
+    assert lines[-1] == "of completed requests; ITL also holds the gaps of 1 other"
     assert notes(summary) == ["replica 0 stopped"]
 
 
@@ -45,3 +48,23 @@ def test_an_empty_run_has_a_table():
 
     assert "0 of 0 completed" in text
     assert next(line for line in text.splitlines() if line.startswith("TTFT")).split() == ["TTFT", *"------"]
+
+
+def test_what_max_model_len_cut_and_what_failed_is_in_the_table():
+    summary = summary_of(small_run(), "small", 42, bounds_of())
+    summary["requests"] |= {"failed": 1, "length_capped": 2}
+
+    assert "1 rejected, 1 failed, 1 waiting, 1 running, 2 cut at max_model_len" in summary_table(summary)
+
+
+def test_overload_is_named_with_what_it_costs():
+    summary = summary_of(small_run(), "small", 42, bounds_of())
+    summary |= {"verdict": "overloaded", "in_system": {"mean": 50.0, "peak": 100, "growth_per_s": 2.5}}
+
+    assert "requests/s offered: overloaded, 2.50 more requests in the system each second\n" in summary_table(summary)
+
+
+def test_a_burst_has_no_rate():
+    summary = summary_of(small_run(), "small", 42, bounds_of()) | {"offered_throughput": None}
+
+    assert "load         stable\n" in summary_table(summary)

@@ -79,3 +79,26 @@ def test_what_cannot_be_is_refused_and_nothing_is_written(tmp_path, words, expec
 
     assert expected in str(caught.value)
     assert not (tmp_path / "out").exists()
+
+
+def test_tables_go_into_a_new_or_empty_folder_unless_they_are_to_be_replaced(tmp_path):
+    words = ["llama-3.1-8b", "h100-sxm-80gb", *SMALL]
+    run(tmp_path / "out", *words)
+    before = sorted(path.name for path in (tmp_path / "out").iterdir())
+
+    with pytest.raises(InputErrors, match=r"out: tables exist; --overwrite replaces them, --out chooses another"):
+        run(tmp_path / "out", *words)
+    run(tmp_path / "out", *words, "--table-model", "other", "--overwrite")
+
+    after = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert len(after) == len(before) == 9
+    assert all("vidur-other-" in name for name in after)
+
+
+def test_a_folder_that_holds_something_else_is_left_alone(tmp_path):
+    (tmp_path / "mine.csv").write_text("mine")
+
+    with pytest.raises(InputErrors, match=r"holds mine\.csv, which no `profile-layers` writes, and is left alone"):
+        run(tmp_path, "llama-3.1-8b", "h100-sxm-80gb", "--overwrite", *SMALL)
+
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.csv"]

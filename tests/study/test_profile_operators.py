@@ -129,11 +129,24 @@ def test_what_cannot_be_is_refused_and_nothing_is_written(tmp_path, words, expec
     assert not (tmp_path / "out").exists()
 
 
-def test_profiles_that_are_there_stay(tmp_path):
-    (tmp_path / "mlp.csv").write_text("mine")
+def test_profiles_that_are_there_stay_unless_they_are_to_be_replaced(tmp_path):
+    folder = tmp_path / "out"
+    folder.mkdir()
+    (folder / "send_recv.csv").write_text("mine")
 
-    with pytest.raises(InputErrors, match=r"mlp\.csv: exists already"):
-        run(tmp_path, *LLAMA)
+    with pytest.raises(InputErrors, match=r"out: tables exist; --overwrite replaces them, --out chooses another"):
+        run(folder, *LLAMA)
+    assert (folder / "send_recv.csv").read_text() == "mine"
+    run(folder, *LLAMA, "--overwrite")
 
-    assert [path.name for path in tmp_path.iterdir()] == ["mlp.csv"]
-    assert (tmp_path / "mlp.csv").read_text() == "mine"
+    assert sorted(path.name for path in folder.iterdir()) == ["all_reduce.csv", "attention.csv", "mlp.csv"]
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_folder_that_holds_something_else_is_left_alone(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+
+    with pytest.raises(InputErrors, match=r"holds notes\.txt, which no `profile-operators` writes, and is left alone"):
+        run(tmp_path, *LLAMA, "--overwrite")
+
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]

@@ -12,6 +12,7 @@ cimport cython
 from simulator.domain.journey cimport LEG_RETRIED, LOST, Journey
 from simulator.domain.request cimport DROPPED
 from simulator.engine.operations.agenda cimport Agenda
+from simulator.engine.replica.delivery cimport VOID_TOKEN_NS
 from simulator.engine.fleet.events cimport ENQUEUE, LIFECYCLE, OUTAGE, REPLICAS
 from simulator.engine.fleet.fleet cimport Fleet
 from simulator.engine.operations.lifecycle cimport DETECTION, DRAINING, FAILURE, RECOVERY, REOPENING, Lifecycle, Place
@@ -231,7 +232,7 @@ cdef class Outages:
         """Let nothing of what was streamed count; gaps between its tokens were gaps, and stay."""
         self._fleet.requests[row].output_tokens = 0
         self._fleet.requests[row].first_token_ns = -1
-        self._fleet.gate.last_token_ns[row] = -1
+        self._fleet.gate.last_token_ns[row] = VOID_TOKEN_NS
 
     cdef void _count_downtime(self, int32_t row, int64_t since_ns, int64_t now_ns) noexcept nogil:
         cdef Journey* journey = &self._fleet.journeys[row]

@@ -54,6 +54,7 @@ cdef class Recorder:
         row.replica = index
         row.stage = 0
         row.start_ns = batch.start_ns
+        row.begin_ns = batch.end_ns - batch.duration_ns
         row.duration_ns = batch.duration_ns
         row.sequences = shape.num_sequences
         row.prefill_tokens = <int32_t>shape.prefill_tokens
@@ -75,7 +76,7 @@ cdef class Recorder:
         for i in range(1, batch.num_stages):
             row[i] = row[0]
             row[i].stage = i
-            row[i].start_ns = batch.visits[i].start_ns
+            row[i].start_ns = row[i].begin_ns = batch.visits[i].start_ns
             row[i].duration_ns = batch.visits[i].end_ns - batch.visits[i].start_ns
         self.num_iterations += batch.num_stages - 1
         self._has_stages = True

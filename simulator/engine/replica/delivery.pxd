@@ -9,13 +9,17 @@ from simulator.domain.request cimport Outcome, Request
 from simulator.engine.replica.departures cimport Departures
 from simulator.engine.output.recorder cimport Recorder
 
+cdef enum:
+    NO_TOKEN_NS = -1                    # no token has left the engine yet
+    VOID_TOKEN_NS = -2                  # some had; the request began anew, and they do not count
+
 
 @cython.final
 cdef class Delivery:
     cdef readonly int64_t output_ns     # added to each observed token time, [latency.host] output_token_us
     cdef readonly int64_t gap_ns        # added once more for each token before: output_ns if it accumulates, else 0
     cdef readonly int64_t completion_ns     # from the last token to completion, [latency.host] completion_us
-    cdef int64_t* last_token_ns         # [row] engine time of the last token; -1: none yet; of a group member: not kept
+    cdef int64_t* last_token_ns         # [row] engine time of the last token, or as above; of a member: of its first
     cdef Request* _requests
     cdef const Outcome* _outcomes
     cdef const int32_t* _targets        # [row] tokens after which generation stops: by itself, at max_tokens, or at
@@ -44,5 +48,6 @@ cdef class Delivery:
     # `tokens` more tokens (>= 1) leave the engine in one message; not used for group members, whose tokens are counted.
     cdef int deliver(self, int32_t row, int32_t tokens, int64_t now_ns) except -1 nogil
 
-    # A request leaves for good with this RequestStatus; `now_ns`, engine time, counts only if it is completed.
+    # A request leaves for good with this RequestStatus; `now_ns`, engine time, counts only if it is completed. One
+    # whose client had tokens already is not rejected or dropped, but failed.
     cdef void leave(self, int32_t row, int8_t status, int64_t now_ns) noexcept nogil

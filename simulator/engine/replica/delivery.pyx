@@ -2,7 +2,7 @@
 from libc.stdint cimport int8_t, int32_t, int64_t
 cimport cython
 
-from simulator.domain.request cimport COMPLETED, Outcome, Request
+from simulator.domain.request cimport COMPLETED, DROPPED, FAILED, REJECTED, Outcome, Request
 from simulator.engine.replica.departures cimport Departures
 from simulator.engine.output.recorder cimport Recorder
 
@@ -28,7 +28,8 @@ cdef class Delivery:
         room = max_model_len - workload.requests["prompt_tokens"].astype(np.int64)
         most = np.minimum(workload.demands["max_tokens"], room)
         target_array = np.maximum(np.minimum(most, workload.outcomes["output_tokens"]), 1).astype(np.int32)
-        self.last_tokens = np.full(len(requests), -1, np.int64) if sibling is None else sibling.last_tokens
+        self.last_tokens = (
+            np.full(len(requests), NO_TOKEN_NS, np.int64) if sibling is None else sibling.last_tokens)
         cdef const int32_t[::1] targets = target_array
         cdef int64_t[::1] last_token_ns = self.last_tokens
         self._owners = (workload.requests, workload.outcomes, target_array)
@@ -58,6 +59,8 @@ cdef class Delivery:
         return 0
 
     cdef void leave(self, int32_t row, int8_t status, int64_t now_ns) noexcept nogil:
+        if (status == REJECTED or status == DROPPED) and self.last_token_ns[row] != NO_TOKEN_NS:
+            status = FAILED
         self._requests[row].status = status
         if status == COMPLETED:
             self._requests[row].completed_ns = self.completed_ns(row, now_ns)

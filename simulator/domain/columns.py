@@ -1,0 +1,123 @@
+"""The columns of results.h5: unit and meaning of each, for the file itself, for `describe` and for tests.
+
+Times are instants on the simulated clock, which begins at 0; -1 where the thing never happened. Counts and codes have
+no unit. The labels of codes are in `CODES`.
+"""
+from typing import NamedTuple
+
+from simulator.domain import records
+
+
+class Column(NamedTuple):
+    """One column of a table."""
+
+    unit: str           # "ns", "tokens", "blocks"; "": a count, a code or an index
+    text: str           # what it says
+
+
+def _columns(**given: tuple[str, str]) -> dict[str, Column]:
+    return {name: Column(*column) for name, column in given.items()}
+
+
+REQUESTS = _columns(
+    request_id=("", "the id of the trace, or the row number"),
+    arrival_ns=("ns", "it came"),
+    enqueued_ns=("ns", "it entered the waiting queue of its replica; -1: never, so for all times below"),
+    scheduled_ns=("ns", "it was first scheduled"),
+    first_token_ns=("ns", "its client saw the first token"),
+    completed_ns=("ns", "its client saw the last token"),
+    prompt_tokens=("tokens", "length of the prompt"),
+    output_tokens=("tokens", "generated and kept"),
+    cached_tokens=("tokens", "of the prompt, found in the prefix cache at first admission"),
+    preemptions=("", "times that it lost its place and its KV blocks"),
+    replica=("", "row in /replicas; -1: it reached none"),
+    prefill_replica=("", "replica that computed the prompt for another; -1: none did"),
+    status=("", "what became of it"),
+    finish_reason=("", "why its output ended; vLLM's names, and max_model_len where vLLM says length too"),
+    priority=("", "lower is served first"),
+    slo_class=("", "place of its name in /labels/slo_class; -1: it has none; likewise the labels below"),
+    tenant=("", "in /labels/tenant"),
+    session=("", "in /labels/session"),
+    model=("", "in /labels/model"),
+    adapter=("", "in /labels/adapter"),
+    admitted_ns=("ns", "the admission policy let it in"),
+    dispatched_ns=("ns", "it was sent to a replica, the last time"),
+    downtime_ns=("ns", "duration: without progress, for failures and migrations"),
+    retries=("", "times that it was sent elsewhere since its replica failed"),
+    migrations=("", "times that it moved to another replica which had not failed"),
+    cause=("", "why it was not served"),
+)
+ITERATIONS = _columns(
+    replica=("", "row in /replicas"),
+    stage=("", "pipeline stage, from 0"),
+    start_ns=("ns", "it was scheduled; of later stages: it entered them"),
+    duration_ns=("ns", "duration of its execution in this stage"),
+    sequences=("", "requests that it advanced"),
+    prefill_tokens=("tokens", "computed of prompts, recomputed ones too"),
+    decode_tokens=("tokens", "computed for decoding requests, drafts too"),
+    context_tokens=("tokens", "in KV after it, summed over decoding requests"),
+    waiting=("", "requests in the waiting queue after scheduling; likewise below"),
+    running=("", "requests in the running list"),
+    used_blocks=("blocks", "KV blocks in use, the null block not counted"),
+    preempted=("", "requests that lost their place for it"),
+    begin_ns=("ns", "the accelerator began it in this stage: later than start_ns where batches were ahead of it"),
+)
+REPLICAS = _columns(
+    replica=("", "its number"),
+    num_blocks=("blocks", "KV blocks, the null block not counted"),
+    peak_used_blocks=("blocks", "most in use at once"),
+    iterations=("", "that computed at least one token"),
+    preemptions=("", "of its requests"),
+    requests=("", "sent there"),
+    completed=("", "of these"),
+    busy_ns=("ns", "duration: iterations executed"),
+    used_block_ns=("blocks x ns", "used blocks integrated over busy_ns"),
+    prefix_query_tokens=("tokens", "looked up in the prefix cache at first admissions"),
+    prefix_hit_tokens=("tokens", "of these, found"),
+    prefill_tokens=("tokens", "computed of prompts"),
+    decode_tokens=("tokens", "computed for decoding requests"),
+)
+REPLICA_SAMPLES = _columns(
+    time_ns=("ns", "just before whatever else happened at that instant"),
+    replica=("", "row in /replicas"),
+    waiting=("", "requests in the waiting queue"),
+    running=("", "requests in the running list"),
+    used_blocks=("blocks", "KV blocks in use, the null block not counted"),
+    in_flight=("", "requests sent there and not gone"),
+)
+DECISIONS = _columns(
+    time_ns=("ns", "the router decided"),
+    score=("", "of the chosen replica; NaN: none was chosen"),
+    best_score=("", "of all candidates; NaN: there was none"),
+    regret=("", "best_score - score, at least 0"),
+    request=("", "row in /requests"),
+    replica=("", "row in /replicas; -1: none could take it"),
+    num_candidates=("", "replicas that could have been chosen"),
+    entrance=("", "index of the served model"),
+)
+CANDIDATES = _columns(
+    decision=("", "row in /decisions"),
+    score=("", "of this replica"),
+    rank=("", "0: the best; among equals the lower replica comes first"),
+    replica=("", "row in /replicas"),
+    waiting=("", "requests in its waiting queue, as the router saw it; likewise below"),
+    running=("", "requests in its running list"),
+    in_flight=("", "requests sent there and not gone"),
+    used_blocks=("blocks", "KV blocks in use"),
+    free_blocks=("blocks", "KV blocks free"),
+)
+LIFECYCLE = _columns(
+    time_ns=("ns", "from then on"),
+    replica=("", "row in /replicas"),
+    state=("", "the stage of its life"),
+    cause=("", "what changed it"),
+)
+
+TABLES = {"requests": REQUESTS, "iterations": ITERATIONS, "replicas": REPLICAS, "replica_samples": REPLICA_SAMPLES,
+          "decisions": DECISIONS, "candidates": CANDIDATES, "lifecycle": LIFECYCLE}
+# Columns that hold codes: the label of code i is the i-th.
+CODES = {"requests": {"status": records.STATUS_NAMES, "finish_reason": records.FINISH_NAMES,
+                      "cause": records.CAUSE_NAMES},
+         "lifecycle": {"state": records.STAGE_NAMES, "cause": records.LIFECYCLE_CAUSES}}
+# Columns whose codes are places in /labels, -1 for none.
+LABELS = ("slo_class", "tenant", "session", "model", "adapter")

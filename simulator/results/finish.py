@@ -1,0 +1,46 @@
+"""Why the output of each request ended."""
+import numpy as np
+
+from simulator.domain import records
+
+RECALLED = records.CAUSE_NAMES.index("recalled")
+_BY_STATUS = {"rejected": records.REFUSED, "dropped": records.ERROR, "failed": records.ERROR,
+              "timed_out": records.TIMEOUT}
+
+
+def finish_codes(workload, journeys: np.ndarray | None = None, part: slice = slice(None)) -> np.ndarray:
+    """Return the place in `records.FINISH_NAMES` for each request, int8.
+
+    A completed request stops by itself if its true length was reached, else at the limit that its client declared, else
+    at max_model_len. Of two limits met at once the first counts, for vLLM looks for the end of the text first and the
+    second cuts nothing. One that the gateway took off its replica is aborted; one that is not over has no reason.
+
+    Parameters
+    ----------
+    workload : simulator.workload.base.Workload
+    journeys : what `journeys_of` gave.
+    part : rows of the request table.
+
+    Notes
+    -----
+    Source: vLLM, vllm/v1/core/sched/utils.py, check_stop.
+    """
+    requests = workload.requests[part]
+    status, tokens = requests["status"], requests["output_tokens"]
+    by_status = np.zeros(len(records.STATUS_NAMES), np.int8)
+    for name, code in _BY_STATUS.items():
+        by_status[records.STATUS_NAMES.index(name)] = code
+    codes = by_status[status]
+    if journeys is not None:
+        codes[(journeys["cause"][part] == RECALLED) & (status > records.COMPLETED)] = records.ABORT
+    ended = status == records.COMPLETED
+    by_itself = tokens >= workload.outcomes["output_tokens"][part]
+    at_limit = tokens >= workload.demands["max_tokens"][part]
+    reason = np.where(by_itself, records.STOP, np.where(at_limit, records.LENGTH, records.MAX_MODEL_LEN))
+    codes[ended] = reason[ended]
+    return codes
+
+
+def cut_short(workload) -> np.ndarray:
+    """Return the rows of completed requests that max_model_len cut."""
+    return np.flatnonzero(finish_codes(workload) == records.MAX_MODEL_LEN)

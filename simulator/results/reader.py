@@ -1,0 +1,135 @@
+"""Read results.h5, and say what is wrong with one that cannot be read."""
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import h5py
+import numpy as np
+
+from simulator.domain import columns
+from simulator.errors import InputErrors
+from simulator.results import tables
+
+ALWAYS = ("replicas", "labels")
+# Columns that are there under conditions of their own.
+OPTIONAL = {"requests": frozenset(tables.JOURNEY_FIELDS)}
+
+
+class Reader:
+    """Read the tables of results.h5, each when it is asked for.
+
+    Every method raises InputErrors where the file cannot be read, and those of tables LookupError where the run was not
+    asked to write them.
+
+    Parameters
+    ----------
+    path : the file.
+    """
+
+    def __init__(self, path: Path):
+        self._path = path
+
+    def check(self, schema: int) -> None:
+        """Raise InputErrors unless the file has the tables and columns of this schema."""
+        with self._open() as file:
+            check_schema(self._path, file.attrs.get("schema"), schema)
+            for name in (*ALWAYS, *_asked(file.attrs.get("resolved_toml", ""))):
+                if name not in file:
+                    raise self._fault(f"there is no /{name}, which every such run writes")
+            for name, described in columns.TABLES.items():
+                if name in file:
+                    self._check_columns(file[name], name, described.keys() - OPTIONAL.get(name, frozenset()))
+
+    def _check_columns(self, table, name: str, needed: set[str]) -> None:
+        names = table.dtype.names if isinstance(table, h5py.Dataset) else None
+        if names is None:
+            raise self._fault(f"/{name} is no table of named columns")
+        if missing := [column for column in columns.TABLES[name] if column in needed and column not in names]:
+            raise self._fault(f"/{name} has no column {missing[0]}")
+
+    def attributes(self) -> dict:
+        """Return the attributes of the root."""
+        with self._open() as file:
+            return dict(file.attrs)
+
+    def requests(self) -> np.ndarray:
+        """Return /requests; ids that are text come as text."""
+        return tables.with_text_ids(self._table("requests"))
+
+    def iterations(self) -> np.ndarray:
+        """Return /iterations."""
+        return self._table("iterations")
+
+    def replicas(self) -> np.ndarray:
+        """Return /replicas."""
+        return self._table("replicas")
+
+    def stream(self, name: str) -> np.ndarray:
+        """Return one of `tables.STREAMS`."""
+        return self._table(name)
+
+    def lifecycle(self) -> np.ndarray:
+        """Return /lifecycle."""
+        return self._table("lifecycle")
+
+    def token_times(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return offsets and times_ns of /token_times."""
+        return self._table("token_times/offsets"), self._table("token_times/times_ns")
+
+    def labels(self) -> dict[str, list[str]]:
+        """Return the names behind the codes of /requests, by column."""
+        with self._open() as file:
+            return {column: names.asstr()[:].tolist() for column, names in file["labels"].items()}
+
+    def _table(self, name: str) -> np.ndarray:
+        with self._open() as file:
+            if name not in file:
+                raise LookupError(f"{self._path}: there is no /{name}; {tables.why_absent(name.partition('/')[0])}")
+            try:
+                return file[name][:]
+            except (OSError, RuntimeError, AttributeError, TypeError, ValueError) as error:
+                raise self._fault(f"/{name} cannot be read, the file is damaged: {_words(error)}") from error
+
+    @contextmanager
+    def _open(self) -> Iterator[h5py.File]:
+        if not self._path.is_file():        # a pipe would wait for ever
+            raise self._fault("no such file" if not self._path.exists() else "is no file")
+        try:
+            file = h5py.File(self._path)
+        except OSError as error:
+            reason = error.strerror or _words(error)
+            raise self._fault(f"cannot be read as HDF5: {reason}") from error
+        with file:
+            try:
+                yield file
+            except (OSError, RuntimeError, KeyError, AttributeError, TypeError) as error:
+                raise self._fault(f"cannot be read: {_words(error)}") from error
+
+    def _fault(self, text: str) -> InputErrors:
+        return InputErrors([f"{self._path}: {text}"])
+
+
+def check_schema(path: Path, found, known: int) -> None:
+    """Raise InputErrors unless `found` is the schema that this version reads."""
+    if isinstance(found, np.integer):
+        found = int(found)
+    if found is None:
+        raise InputErrors([f"{path}: says no schema; it is not from a run of this simulator"])
+    if isinstance(found, bool) or found != known:
+        raise InputErrors([f"{path}: schema: expected {known}, which this version reads, found {found!r}"])
+
+
+def _asked(resolved_toml: str) -> list[str]:
+    """Return the tables that the experiment asked for."""
+    try:
+        output = tomllib.loads(resolved_toml).get("output", {})
+    except (tomllib.TOMLDecodeError, TypeError):
+        return []
+    keys = {"requests": "requests", "iterations": "iterations", "token_times": "token_times",
+            "replica_samples": "replica_samples_s", "decisions": "decisions", "candidates": "decisions"}
+    return [table for table, key in keys.items() if output.get(key)]
+
+
+def _words(error: Exception) -> str:
+    return " ".join(str(error).split())

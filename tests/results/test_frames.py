@@ -1,0 +1,126 @@
+"""Tables as pandas data frames, and what results.h5 says of its columns."""
+import builtins
+import json
+
+import h5py
+import numpy as np
+import pytest
+
+from results.fakes import output_of, small_run
+from results.test_hdf5 import write
+from simulator.domain import columns, records
+from simulator.results import tables
+from simulator.results.memory import MemoryRecorder
+from simulator.results.reader import Reader
+from simulator.results.result import Result
+
+LABELS = ["fast", "slow", "fast", None, "slow", "fast"]
+
+
+@pytest.fixture
+def result(tmp_path):
+    run = small_run(slo_class=LABELS)
+    run.lifecycle = np.zeros(2, records.LIFECYCLE)
+    run.lifecycle["state"] = 4
+    return Result({}, Reader(write(tmp_path / "a", run, token_times=True)), tmp_path / "a")
+
+
+def test_codes_and_labels_become_categories(result):
+    pytest.importorskip("pandas")
+
+    frame = result.to_pandas()
+
+    assert list(frame.columns) == list(result.requests.dtype.names)
+    assert frame["status"].tolist() == ["completed", "completed", "running", "waiting", "rejected", "pending"]
+    assert frame["finish_reason"].tolist() == ["stop", "stop", "none", "none", "rejected", "none"]
+    assert frame["slo_class"].isna().tolist() == [False, False, False, True, False, False]
+    assert frame["slo_class"].tolist()[:3] == ["fast", "slow", "fast"]
+    assert frame[frame.status == "completed"]["output_tokens"].sum() == 5
+    assert result.to_pandas("lifecycle")["state"].tolist() == ["up", "up"]
+
+
+def test_every_table_has_a_frame_of_its_columns(result):
+    pytest.importorskip("pandas")
+
+    for name in ("iterations", "replicas"):
+        frame, rows = result.to_pandas(name), getattr(result, name)
+        assert list(frame.columns) == list(rows.dtype.names)
+        assert all(frame[column].tolist() == rows[column].tolist() for column in rows.dtype.names)
+
+
+def test_a_token_is_a_row(result):
+    pytest.importorskip("pandas")
+
+    frame = result.to_pandas("token_times")
+
+    # requests 0, 1, 2 have 4, 1 and 2 tokens
+    assert frame["request"].tolist() == [0, 0, 0, 0, 1, 2, 2]
+    assert frame["token"].tolist() == [0, 1, 2, 3, 0, 0, 1]
+    assert (frame["time_ns"] / 1e6).tolist() == [10, 30, 35, 40, 30, 50, 50]
+
+
+def test_a_table_of_results_in_memory_is_the_same(result):
+    pytest.importorskip("pandas")
+    run = small_run(slo_class=LABELS)
+    in_memory = Result({}, MemoryRecorder(output_of(iterations=False), len(run.workload)).finish(run))
+
+    assert in_memory.to_pandas().equals(result.to_pandas())
+
+
+def test_an_unknown_table_and_one_that_is_absent_are_named(result):
+    with pytest.raises(ValueError, match=r"no table 'request'; did you mean requests\?"):
+        result.to_pandas("request")
+    pytest.importorskip("pandas")
+    with pytest.raises(LookupError, match=r"\[output\] decisions was 0"):
+        result.to_pandas("decisions")
+
+
+def test_without_pandas_it_says_how_to_get_it(result, monkeypatch):
+    there = builtins.__import__
+
+    def absent(name, *arguments, **options):
+        if name == "pandas":
+            raise ImportError(name)
+        return there(name, *arguments, **options)
+    monkeypatch.setattr(builtins, "__import__", absent)
+
+    with pytest.raises(ImportError, match="to_pandas needs pandas: pip install pandas"):
+        result.to_pandas()
+
+
+def test_every_column_is_described_and_no_other():
+    journeys = np.zeros(1, records.JOURNEY)
+    shown = {"requests": tables.request_dtype([0], journeys), "iterations": tables.ITERATION,
+             "replicas": tables.REPLICA, "lifecycle": tables.LIFECYCLE, **tables.STREAMS}
+
+    assert shown.keys() == columns.TABLES.keys()
+    for name, dtype in shown.items():
+        assert set(dtype.names) == set(columns.TABLES[name]), name
+        for field, column in columns.TABLES[name].items():
+            assert (column.unit == "ns") == field.endswith("_ns") or field == "used_block_ns"
+            assert column.text
+
+
+def test_the_file_describes_its_columns_and_codes(tmp_path):
+    with h5py.File(write(tmp_path / "a")) as file:
+        fields = json.loads(file["requests"].attrs["fields"])
+        kinds = {name: h5py.check_enum_dtype(file["requests"].dtype[name]) for name in ("status", "finish_reason")}
+        iterations = json.loads(file["iterations"].attrs["fields"])
+
+    assert list(fields) == list(tables.request_dtype([0]).names)
+    assert fields["arrival_ns"] == {"unit": "ns", "text": "it came"}
+    assert kinds["status"]["failed"] == records.FAILED
+    assert kinds["finish_reason"] == {"none": 0, "stop": 1, "length": 2, "max_model_len": 3, "timeout": 4, "error": 5,
+                                      "abort": 6, "rejected": 7}
+    assert list(iterations) == list(tables.ITERATION.names)
+
+
+def test_every_table_is_compressed_and_carries_a_checksum(tmp_path):
+    found = []
+    with h5py.File(write(tmp_path / "a", small_run(slo_class=LABELS), token_times=True)) as file:
+        file.visititems(lambda name, each: found.append((name, each.fletcher32, each.compression))
+                        if isinstance(each, h5py.Dataset) else None)
+
+    assert {name for name, *_ in found} == {
+        "requests", "iterations", "replicas", "labels/slo_class", "token_times/offsets", "token_times/times_ns"}
+    assert {(checksum, compression) for _, checksum, compression in found} == {(True, "gzip")}
