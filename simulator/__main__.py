@@ -1,6 +1,17 @@
-"""`python -m simulator`."""
+"""`python -m simulator`, and the command `simulator`."""
 import sys
 
-from simulator.cli import main
+INTERRUPTED = 130               # 128 + SIGINT, as shells say
 
-sys.exit(main())
+
+def main() -> int:
+    """Do what the command line asks; Ctrl-C ends it quietly from the start."""
+    try:
+        from simulator.cli import main as run  # the imports take a while
+        return run()
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

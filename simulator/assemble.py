@@ -7,14 +7,16 @@ from msgspec.structs import replace
 
 from simulator import registry
 from simulator.admission.gateway_queue import GatewayQueue
+from simulator.budget import check_memory, check_time
 from simulator.config.experiment import Experiment
 from simulator.config.huggingface.reader import read_config
 from simulator.domain import records
 from simulator.domain.deployment import Deployment
-from simulator.domain.facts import load_accelerator, load_model, load_node
+from simulator.domain.facts import load_accelerator, load_model, load_node, load_node_with
 from simulator.domain.host import HostParameters
 from simulator.domain.kv_link import kv_link
-from simulator.domain.memory_plan import DoesNotFit, MemoryPlan, plan
+from simulator.domain.memory_plan import MemoryPlan, plan
+from simulator.domain.model_spec import ModelSpec
 from simulator.domain.parallelism import Parallelism
 from simulator.domain.slo_classes import by_name
 from simulator.engine.build import build as build_cluster
@@ -28,6 +30,23 @@ from simulator.errors import InputErrors, KeyFault, collect_faults
 from simulator.results.cluster import PoolFacts
 from simulator.workload.base import Workload
 from simulator.workload.load import load as load_workload
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """An experiment whose files are read and whose models are built.
+
+    workload : its `requests` will be written to.
+    sites : what each pool runs on.
+    pools : as the engine takes them; what their latency models keep is of one run.
+    mover : what moves requests between replicas, as an operation of the plan; empty where they stay.
+    """
+
+    experiment: Experiment
+    workload: Workload
+    sites: tuple["Site", ...]
+    pools: tuple[Pool, ...]
+    mover: tuple
 
 
 @dataclass(frozen=True)
@@ -56,63 +75,89 @@ def survey(experiment: Experiment) -> Site:
     InputErrors
         Facts that cannot be read, a model that cannot be spread as asked or does not fit.
     """
-    deployment = deployment_of(experiment)
-    engine, parameters = experiment.engine, experiment.engine.parameters
-    max_model_len = engine.max_model_len or deployment.model.max_position_embeddings
+    deployment, max_model_len = collect_faults(lambda: deployment_of(experiment), lambda: _longest_text(experiment))
+    engine = experiment.engine
     if engine.num_gpu_blocks is not None:
         return Site(deployment, max_model_len, engine.num_gpu_blocks, None)
+    scheduler = registry.load("scheduler", engine.scheduler)
     try:
-        memory = plan(deployment, engine.block_size, max_model_len, parameters.max_num_batched_tokens,
-                      parameters.max_num_seqs)
-    except DoesNotFit as error:
+        needs = scheduler.memory(engine.parameters, deployment, max_model_len)
+        memory = plan(deployment, engine.block_size, max_model_len, needs.max_num_batched_tokens, needs.max_num_seqs)
+    except ValueError as error:         # DoesNotFit, or a scheduler that does not say what it needs
         raise InputErrors([KeyFault(f"engine.num_gpu_blocks: {error}")]) from None
     return Site(deployment, max_model_len, memory.num_gpu_blocks, memory)
 
 
-def prepare(experiment: Experiment) -> Workload:
-    """Return the workload; make sure that all else is there and fits.
+def _longest_text(experiment: Experiment) -> int:
+    """Return max_model_len, or refuse one that the model was not made for.
+
+    Source: vllm-project/vllm, vllm/config/model.py, _get_and_verify_max_len.
+    """
+    engine = experiment.engine
+    asked, is_allowed = engine.max_model_len, engine.allow_long_max_model_len
+    if experiment.model is None:
+        if is_allowed:
+            raise InputErrors([KeyFault("engine.allow_long_max_model_len: without [model] there is no maximum that "
+                                        "it could lift; expected false")])
+        return asked
+    model = model_of(experiment.model)
+    longest = model.max_position_embeddings
+    if asked is not None and asked > longest and not is_allowed:
+        raise InputErrors([KeyFault(
+            f"engine.max_model_len: expected at most {longest}, the maximum of {model.name}, found {asked}; vLLM "
+            "refuses it too. allow_long_max_model_len = true takes it, like vLLM's VLLM_ALLOW_LONG_MAX_MODEL_LEN")])
+    return asked or longest
+
+
+def prepare(experiment: Experiment, workload: Workload | None = None) -> Prepared:
+    """Read all files and build all models; find what is missing or does not fit.
+
+    workload : requests to serve instead of those of [workload].
 
     Raises
     ------
     InputErrors
-        What is wrong with facts, memory plan, latency model and workload.
+        What is wrong with facts, memory plan, latency model and workload, or more than memory and time can hold.
     """
-    workload, *_ = collect_faults(
-        lambda: load_workload(experiment.workload, experiment.seed),
-        *[lambda pool=pool: _of_pool(experiment, pool, lambda: latency_model(pool, survey(pool)))
-          for pool in experiment.all_pools()],
+    check_memory(experiment)
+    workload, *built, mover = collect_faults(
+        lambda: load_workload(experiment.workload, experiment.seed) if workload is None else workload,
+        *[partial(_of_pool, experiment, pool, partial(_pool, pool)) for pool in experiment.all_pools()],
         lambda: _mover(experiment))
-    return workload
+    check_time(experiment, workload)
+    return Prepared(experiment, workload, tuple(site for site, _ in built), tuple(pool for _, pool in built), mover)
 
 
-def build(experiment: Experiment, workload, sink, monitor=None):
-    """Return the Cluster of an experiment.
+def build(prepared: Prepared, sink, monitor=None):
+    """Return the Cluster of an experiment, to be run once.
 
-    workload : what `prepare` returned; its `requests` will be written to.
     sink : takes rows while the cluster runs; says with `wants_iterations` and so on which.
     monitor : called as `monitor(clock_ns, finished) -> bool` every few milliseconds; True stops the run.
     """
+    experiment = prepared.experiment
     plan = ClusterPlan(
-        tuple(_pool(pool) for pool in experiment.all_pools()), _front(experiment),
-        fast_forward=experiment.engine.fast_forward, seed=experiment.seed,
+        prepared.pools, _front(experiment),
+        seed=experiment.seed, give_up_ns=round(experiment.cluster.give_up_after_s * 1e9),
+        give_up_failing_ns=round(experiment.cluster.give_up_failing_after_s * 1e9),
         horizon_ns=None if math.isinf(experiment.horizon_s) else round(experiment.horizon_s * 1e9),
-        keeps_journeys=_has_a_gate(experiment.cluster) or bool(_upkeep(experiment) + _mover(experiment)),
+        keeps_journeys=_has_a_gate(experiment.cluster) or bool(_upkeep(experiment) + prepared.mover),
         tracks_identity=True if any(failure.kind == "link" for failure in experiment.failures) else None,
         moves_requests=experiment.cluster.rescheduling is not None, tracer=_tracer(experiment, sink),
-        operations=_sampler(experiment, sink) + _mover(experiment) + _upkeep(experiment))
+        operations=_sampler(experiment, sink) + prepared.mover + _upkeep(experiment))
     recorder = Recorder(sink, sink.wants_iterations, sink.wants_tokens)
-    return build_cluster(workload, plan, Hooks(recorder, monitor))
+    return build_cluster(prepared.workload, plan, Hooks(recorder, monitor))
 
 
-def _pool(pool) -> Pool:
+def _pool(pool) -> tuple[Site, Pool]:
+    """Return what a pool runs on, and the pool as the engine takes it."""
     site, engine, topology = survey(pool), pool.engine, pool.topology
     model = latency_model(pool, site)
     gpus = topology.tensor_parallel * topology.pipeline_parallel * topology.data_parallel
-    return Pool(
+    return site, Pool(
         scheduler=registry.load("scheduler", engine.scheduler), parameters=engine.parameters, latency=model,
         num_gpu_blocks=site.num_gpu_blocks, block_size=engine.block_size, max_model_len=site.max_model_len,
-        enable_prefix_caching=engine.enable_prefix_caching, host=host_times(pool, model), name=pool.name,
-        replicas=_num_replicas(pool), max_replicas=pool.max_replicas,
+        enable_prefix_caching=engine.enable_prefix_caching, fast_forward=engine.fast_forward,
+        host=host_times(pool, model), name=pool.name, replicas=_num_replicas(pool), max_replicas=pool.max_replicas,
         model=pool.serves, infer_type=pool.infer_type, nodes_per_unit=pool.nodes_per_unit,
         cost_per_hour=pool.cost_per_hour,
         replicas_per_node=max(load_node(topology.node).num_accelerators // gpus, 1) if topology.node else 1)
@@ -294,17 +339,23 @@ def deployment_of(experiment: Experiment) -> Deployment | None:
         Facts that cannot be read, a model that cannot be spread as asked.
     """
     model, hardware, topology = experiment.model, experiment.hardware, experiment.topology
+    accelerator = load_accelerator(hardware.name) if hardware else None
+    node = load_node_with(accelerator, topology.node, "topology.node") if topology.node else None
     if model is None or hardware is None:
         return None
     parallelism = Parallelism(
         tensor_parallel=topology.tensor_parallel, pipeline_parallel=topology.pipeline_parallel,
         expert_parallel=topology.expert_parallel, data_parallel=topology.data_parallel)
-    spec = read_config(model.config) if model.config else load_model(model.name)
+    spec = model_of(model)
     faults = [f"topology: {fault}" for fault in parallelism.faults(spec)]
     if faults:
         raise InputErrors(map(KeyFault, faults))
     return Deployment(
-        model=spec, accelerator=load_accelerator(hardware.name), parallelism=parallelism,
-        node=load_node(topology.node) if topology.node else None,
+        model=spec, accelerator=accelerator, parallelism=parallelism, node=node,
         weight_dtype=model.dtype, kv_cache_dtype=model.kv_cache_dtype,
         gpu_memory_utilization=experiment.engine.gpu_memory_utilization)
+
+
+def model_of(section) -> ModelSpec:
+    """Return the facts of the model that [model] names."""
+    return read_config(section.config) if section.config else load_model(section.name)

@@ -25,6 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     began_s = time.perf_counter()
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     _replace_closed_streams()
+    _print_everything()
     if not arguments:
         _parser().print_usage(sys.stderr)
         return INPUT_FAULT
@@ -51,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:     # the reader, `head` for instance, has seen enough
         _discard_output()
         return DONE
-    except Exception as error:
+    except (Exception, SystemExit) as error:    # a class of a user's may ask to end the program
         return _report(error)
 
 
@@ -60,6 +61,13 @@ def _replace_closed_streams() -> None:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))     # noqa: SIM115 -- until the process ends
+
+
+def _print_everything() -> None:
+    """Show what a stream cannot encode by its number, as on stderr: a name is no reason to fail."""
+    for stream in (sys.stdout, sys.stderr):
+        if getattr(stream, "errors", None) in ("strict", "surrogateescape") and hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _discard_output() -> None:
@@ -91,13 +99,13 @@ def _run(options: argparse.Namespace) -> int:
 def _validate(options: argparse.Namespace) -> int:
     from simulator.config.load import load_experiment, resolved_toml
     experiment = load_experiment(options.experiment, options.overrides, "--set")
-    from simulator.assemble import build, prepare, survey  # NumPy and the engine: after the file is known to be good
+    from simulator.assemble import build, prepare  # NumPy and the engine: after the file is known to be good
     from simulator.results.memory import NO_SINK
     with faults_of(options.experiment):
-        workload = prepare(experiment)
-        build(experiment, workload, NO_SINK)    # policies read their files
-    for pool in experiment.all_pools():
-        site, prefix = survey(pool), f"pools.{pool.name}." if experiment.pools else ""
+        prepared = prepare(experiment)
+        build(prepared, NO_SINK)                # policies read their files
+    for pool, site in zip(experiment.all_pools(), prepared.sites, strict=True):
+        prefix = f"pools.{pool.name}." if experiment.pools else ""
         for key in ("max_model_len", "num_gpu_blocks"):     # comments: they are no part of the experiment
             if getattr(pool.engine, key) is None:
                 print(f"# derived: {prefix}engine.{key} = {getattr(site, key)}")
@@ -180,7 +188,7 @@ def _add_experiment(command: argparse.ArgumentParser) -> None:
                          help="override one value of the file; VALUE is TOML; repeatable")
 
 
-def _report(error: Exception) -> int:
+def _report(error: BaseException) -> int:
     if os.environ.get("SIM_TRACEBACK") == "1":
         import traceback
         traceback.print_exception(error)
@@ -192,7 +200,13 @@ def _report(error: Exception) -> int:
     if blamed := registry.blame(error):
         print(f"simulator: {blamed}\nSIM_TRACEBACK=1 shows the way there.", file=sys.stderr)
         return INPUT_FAULT
+    if isinstance(error, SystemExit):
+        raise error
     message = " ".join(str(error).split())
+    if isinstance(error, MemoryError):
+        print(f"simulator: not enough memory{f': {message}' if message else ''}; ask for fewer requests, replicas or "
+              "KV blocks, or for less output", file=sys.stderr)
+        return INPUT_FAULT
     print(f"simulator: a fault of the program: {type(error).__name__}: {message}\n"
           "Please report it as CONTRIBUTING.md says, with the experiment file and what SIM_TRACEBACK=1 shows.",
           file=sys.stderr)

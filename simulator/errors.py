@@ -74,7 +74,7 @@ def faults_of(file: object) -> Iterator[None]:
 
 
 def collect_faults(*steps: Callable[[], Any]) -> list[Any]:
-    """Return what each step returns, or raise the InputErrors of all of them."""
+    """Return what each step returns, or raise the InputErrors of all, each once."""
     results, faults = [], []
     for step in steps:
         try:
@@ -82,7 +82,7 @@ def collect_faults(*steps: Callable[[], Any]) -> list[Any]:
         except InputErrors as errors:
             faults += errors.faults
     if faults:
-        raise InputErrors(faults)
+        raise InputErrors(dict.fromkeys(faults))
     return results
 
 

@@ -133,7 +133,8 @@ KINDS = {
 _user_classes: dict[str, str] = {}
 # Modules of ours that do nothing but ask a user's class, by the base of that class.
 _ASKING = ("simulator.latency.python_model", "simulator.routing.python_router", "simulator.routing.scoring.python",
-           "simulator.engine.operations.scaling", "simulator.admission.python_admission")
+           "simulator.engine.operations.scaling", "simulator.admission.python_admission",
+           "simulator.scheduling.python_scheduler")
 
 
 class NoParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -182,22 +183,40 @@ def blame(error: BaseException) -> str | None:
 
 
 def _load_from_user(kind: str, name: str, search: Iterable[str]) -> type:
+    from simulator.overrides import fault_of  # only a user's class is looked at
+
     sys.path.extend(folder for folder in search if folder not in sys.path)
     module, _, attribute = name.partition(":")
     try:
         chosen = getattr(import_module(module), attribute)
-    except Exception as error:  # the module is the user's: whatever it raises is a fault of the input
-        raise InputErrors([f'cannot import "{name}": {type(error).__name__}: {_one_line(error)}']) from error
+    except (Exception, SystemExit) as error:    # the user's module: whatever it raises is a fault of the input
+        raise InputErrors([f'cannot import "{name}": {type(error).__name__}: {_one_line(error)}'
+                           f"{_exit_place(error)}"]) from error
     if not isinstance(chosen, type):
         raise InputErrors([f'"{name}" is not a class'])
-    base = KINDS[kind].base
-    if base and not issubclass(chosen, _import(base)):
-        raise InputErrors([f'"{name}" is no {KINDS[kind].title}: expected a subclass of {base.replace(":", ".")}'])
+    base = KINDS[kind].base and _import(KINDS[kind].base)
+    if base and not issubclass(chosen, base):
+        raise InputErrors([f'"{name}" is no {KINDS[kind].title}: expected a subclass of '
+                           f'{base.__module__}.{base.__name__}'])
     parameters = parameters_of(chosen)
     if not (isinstance(parameters, type) and issubclass(parameters, msgspec.Struct)):
         raise InputErrors([f'"{name}": its Parameters is not a msgspec.Struct'])
+    objection = chosen.objection() if hasattr(chosen, "objection") else None
+    if objection:
+        raise InputErrors([f'"{name}": {objection}'])
+    if fault := fault_of(kind, chosen, base):
+        raise InputErrors([f'"{name}" is no {KINDS[kind].title}: {fault}'])
     _user_classes[module] = name
     return chosen
+
+
+def _exit_place(error: BaseException) -> str:
+    """Return where a program asked to end; nothing for other errors, whose text says enough."""
+    frame, place = error.__traceback__, ""
+    while isinstance(error, SystemExit) and frame is not None:
+        place = f", line {frame.tb_lineno} of {frame.tb_frame.f_code.co_filename}"
+        frame = frame.tb_next
+    return place
 
 
 def _import(target: str) -> type:

@@ -41,7 +41,8 @@ ttft_ms = 25.0
 @pytest.fixture
 def file(tmp_path, monkeypatch):
     """Write an experiment file and let it run on the fake cluster."""
-    monkeypatch.setattr(api.assemble, "prepare", lambda experiment: small_run().workload)
+    monkeypatch.setattr(api.assemble, "prepare", lambda experiment, _: api.assemble.Prepared(
+        experiment, small_run().workload, (), (), ()))
     use_cluster(monkeypatch)
     path = tmp_path / "small.toml"
     path.write_text(EXPERIMENT)
@@ -56,7 +57,7 @@ def experiment(file):
 def use_cluster(monkeypatch, **options):
     """Let experiments run on a fake cluster with these options."""
 
-    def build(experiment, workload, sink, monitor):
+    def build(prepared, sink, monitor):
         return FakeCluster(small_run(), sink, monitor, **options)
 
     monkeypatch.setattr(api.assemble, "build", build)

@@ -256,3 +256,101 @@ def test_reader_that_closes_early_is_no_fault():
                           cwd=CONFIGS.parent)
     os.close(writing)
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+SMALL = """
+[engine]
+max_model_len = 512
+num_gpu_blocks = 100
+[latency]
+backend = "linear"
+[workload]
+type = "synthetic"
+num_requests = 5
+arrival = {process = "constant", rate_per_s = 1000.0}
+prompt_tokens = {distribution = "constant", tokens = 20}
+output_tokens = {distribution = "constant", tokens = 5}
+"""
+
+
+@pytest.fixture
+def small(tmp_path, monkeypatch):
+    """Return the name of a small experiment in the current folder, which is a fresh one."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "small.toml").write_text(SMALL)
+    return "small.toml"
+
+
+@pytest.mark.parametrize(("name", "message"), [
+    ("a\0b", "a\\x00b: cannot be a folder of results: a name cannot hold NUL"),
+    ("x" * 300, "x" * 200 + ": cannot be a folder of results: File name too long"),
+    ("\udcffx", "\\udcffx: not UTF-8; the name stands in the results")])
+def test_folder_that_no_results_can_have_is_a_fault_of_the_input(small, capsys, name, message):
+    assert cli.main([small, "--out", name]) == 2
+    assert capsys.readouterr() == ("", message + "\n")
+
+
+@pytest.mark.parametrize("setting", [{"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C"}])
+def test_letters_that_the_terminal_lacks_are_escaped(small, setting):
+    done = subprocess.run([sys.executable, "-m", "simulator", small, "--set", "name=größe"], capture_output=True,
+                          env={**os.environ, "PYTHONPATH": str(CONFIGS.parent)} | setting)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] in (b"results in results/gr\\xf6\\xdfe", "results in results/größe".encode())
+    assert os.path.isdir("results/größe")
+
+
+def test_home_is_found_in_every_path(small, tmp_path):
+    (tmp_path / "t.csv").write_text("arrived_at,num_prefill_tokens,num_decode_tokens\n0,10,2\n")
+    assert cli.main(["~/small.toml", "--quiet", "--out", "~/there"]) == 0
+    assert (tmp_path / "there" / "summary.json").exists()
+    head = SMALL.partition("[workload]")[0]
+    (tmp_path / "traced.toml").write_text(head + "[workload]\ntype = 'trace'\npath = '~/t.csv'")
+    assert cli.main(["traced.toml", "--quiet", "--set", "output.directory='~/two'"]) == 0
+    assert (tmp_path / "two" / "summary.json").exists()
+
+
+@pytest.mark.parametrize(("words", "message"), [
+    (["pipe"], "pipe: a FIFO, expected a file\n"),
+    (["small.toml", "--set", "workload={type='trace', path='pipe'}"],
+     '--set: workload.path: expected a file, found "pipe", a FIFO\n'),
+    (["small.toml", "--set", "workload={type='trace', path='/dev/null'}"],
+     '--set: workload.path: expected a file, found "/dev/null", a device\n')])
+def test_what_cannot_be_read_twice_is_no_input(small, capsys, words, message):
+    os.mkfifo("pipe")
+    assert cli.main(words) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_too_little_memory_is_a_fault_of_the_input(run_experiment, capsys):
+    run_experiment.interrupted_by = MemoryError("Unable to allocate 4 GiB")
+    assert cli.main([LINEAR]) == 2
+    assert capsys.readouterr().err == (
+        "simulator: not enough memory: Unable to allocate 4 GiB; ask for fewer requests, replicas or KV blocks, or for "
+        "less output\n")
+
+
+def test_end_of_the_program_in_a_users_class_names_it_and_the_line(small, capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    (tmp_path / "my_gate.py").write_text("""
+import sys
+from simulator.admission.python_admission import PythonAdmission
+class Leaves(PythonAdmission):
+    def lets_pass(self, request, now_ns):
+        sys.exit("enough")
+""")
+    assert cli.main([small, "--quiet", "--out", "o", "--set", "cluster.admission.policy=my_gate:Leaves"]) == 2
+    assert capsys.readouterr().err.splitlines()[0] == (
+        f'simulator: "my_gate:Leaves", line 6 of {tmp_path}/my_gate.py, raised SystemExit: enough')
+
+
+def test_interrupt_while_the_program_starts_ends_it_quietly():
+    # a module that takes its time while simulator.cli is imported, and is interrupted then
+    code = ("import sys, types, signal, os; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+            "class Slow:\n"
+            "    def find_spec(self, name, *_):\n"
+            "        if name == 'simulator.cli': os.kill(os.getpid(), signal.SIGINT)\n"
+            "sys.meta_path.insert(0, Slow())\n"
+            "from simulator.__main__ import main\nsys.exit(main())")
+    done = python("-c", code)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")

@@ -4,10 +4,11 @@ import sys
 
 import msgspec
 import pytest
+from msgspec import inspect
 
 from simulator import registry
 from simulator.config.experiment import Experiment
-from simulator.config.fields import alternatives, bare, is_struct, table_of
+from simulator.config.fields import alternatives, bare, element_of, is_struct, node_of, table_of
 from simulator.errors import InputErrors
 
 ENTRIES = [(kind, name) for kind, entry in registry.KINDS.items() for name in entry.entries]
@@ -81,7 +82,8 @@ def user_module(tmp_path, monkeypatch):
 
 
 def test_class_of_a_user_is_found_in_the_given_folder(user_module):
-    folder = user_module("from simulator.latency.base import LatencyModel\nclass Greedy(LatencyModel): pass")
+    folder = user_module("from simulator.latency.python_model import PythonLatencyModel\n"
+                         "class Greedy(PythonLatencyModel):\n    Parameters = None\n    def batch_us(self, shape): ...")
     chosen = registry.load("latency", "my_policies:Greedy", [folder])
     assert chosen.__name__ == "Greedy"
     assert registry.parameters_of(chosen) is registry.NoParameters
@@ -113,8 +115,10 @@ def test_keys_of_a_users_class_are_read_by_its_parameters(user_module, tmp_path)
 
     user_module("""
 import msgspec
-from simulator.latency.base import LatencyModel
-class Fixed(LatencyModel):
+from simulator.latency.python_model import PythonLatencyModel
+class Fixed(PythonLatencyModel):
+    def batch_us(self, shape):
+        return self.parameters.duration_us
     class Parameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         duration_us: float = 3.0
 """, "my_latency")
@@ -162,3 +166,19 @@ def test_error_of_the_program_blames_nobody():
     with pytest.raises(ZeroDivisionError) as caught:
         _ = 1 / 0
     assert registry.blame(caught.value) is None
+
+
+def integers_in(hint):
+    for option in alternatives(hint):
+        if element_of(option) is not None:
+            yield from integers_in(element_of(option))
+        elif isinstance(node_of(option), inspect.IntType):
+            yield node_of(option)
+
+
+def test_every_integer_has_a_largest_value():
+    # C has no larger ones: what no declaration bounds ends in an OverflowError, or is cut
+    roots = [Experiment, *(parameters(kind, name) for kind, name in ENTRIES)]
+    unbounded = [f"{struct.__name__}.{field.name}" for root in roots for struct in structs_in(root)
+                 for field in table_of(struct).fields for node in integers_in(field.hint) if node.le is None]
+    assert unbounded == []

@@ -37,11 +37,14 @@ cdef class PythonAdmission(Admission):
         self.view.wants_counts = self.view.wants_levels = True
 
     def lets_pass(self, request, now_ns):
-        """Say whether `request`, a `RequestView`, is let in."""
+        """Say whether `request`, a `RequestView`, is let in: True or False, nothing else."""
         raise NotImplementedError(f"{type(self).__name__} must override lets_pass")
 
     cdef int admit(self, int32_t row, int64_t now_ns) except -1 nogil:
         self.view.look(now_ns)
         with gil:
             self._request.row = row
-            return bool(self.lets_pass(self._request, now_ns))
+            decision = self.lets_pass(self._request, now_ns)
+            if decision is not True and decision is not False and type(decision).__name__ not in ("bool", "bool_"):
+                raise TypeError(f"{type(self).__name__}.lets_pass: expected True or False, found {decision!r}")
+            return bool(decision)

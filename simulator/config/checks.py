@@ -32,6 +32,13 @@ def check_all(sections: Mapping[str, Any], missing: object, fault: Callable[[Pat
     if most is not None and sections["topology"] is not missing:
         for path, message in _bounds(scaling, pools, sections["topology"]):
             fault(path, message)
+    for path, message in _infer_types(pools):
+        fault(path, message)
+    if sections["cluster"] is not missing:
+        for path, message in _phases(sections["cluster"].routing):
+            fault(path, message)
+        for path, message in _copied_blocks(sections["cluster"].rescheduling, pools):
+            fault(path, message)
     if sections["failures"] is not missing:
         for path, message in _failed_pools(sections["failures"], pools):
             fault(path, message)
@@ -74,6 +81,48 @@ def _at_start(pool) -> int:
     return pool.topology.replicas if pool.replicas is None else pool.replicas
 
 
+NO_HAND_OVER = "requests are not handed over between prefill and decode pools yet"
+
+
+def _infer_types(pools) -> Iterator[Fault]:
+    """Refuse pools for one phase: no request is handed over from one pool to another when its prefill is done."""
+    for i, pool in enumerate(pools):
+        if pool.infer_type != "neutral":
+            yield ("pools", i, "infer_type"), (
+                f'expected "neutral", found "{pool.infer_type}": {NO_HAND_OVER}, so that this pool would serve whole '
+                "requests, or none; leave infer_type out")
+
+
+def _phases(routing) -> Iterator[Fault]:
+    """Refuse what a router is told about pools for one phase, which there are not."""
+    for i, composed in enumerate(getattr(routing.parameters, "infer_types", ())):
+        if composed.infer_type != "neutral":
+            yield ("cluster", "routing", "infer_types", i, "infer_type"), (
+                f'expected "neutral", found "{composed.infer_type}": {NO_HAND_OVER}, hence no such pools')
+    if getattr(routing.parameters, "enable_adaptive_pd", False):
+        yield ("cluster", "routing", "enable_adaptive_pd"), f"expected false, found true: {NO_HAND_OVER}"
+
+
+def _copied_blocks(rescheduling, pools) -> Iterator[Fault]:
+    """Refuse copies of KV blocks to where they do not fit."""
+    if rescheduling is None or rescheduling.mode == "recompute":
+        return
+    pairs = ((one, two) for i, one in enumerate(pools) for two in pools[i + 1:] if one.serves == two.serves)
+    for one, two in pairs:
+        for key, (first, second) in (("engine.block_size", (one.engine.block_size, two.engine.block_size)),
+                                     ("model", (_kv_of(one.model), _kv_of(two.model)))):
+            if first != second:
+                yield ("cluster", "rescheduling", "mode"), (
+                    f'"{rescheduling.mode}" copies KV blocks, but {key} is {first} in pool "{one.name}" and {second} '
+                    f'in pool "{two.name}": expected "recompute", or the same in all pools that serve the same')
+                return
+
+
+def _kv_of(model) -> str:
+    """Return what a model's KV blocks look like goes by, in words."""
+    return "none" if model is None else f"{model.name or model.config} with kv_cache_dtype {model.kv_cache_dtype}"
+
+
 def _failed_pools(failures, pools) -> Iterator[Fault]:
     names = [pool.name for pool in pools]
     for i, failure in enumerate(failures):
@@ -114,20 +163,10 @@ def _pipeline(topology, engine) -> Iterator[Fault]:
             "already execute several batches at once")
 
 
-def _batch_limits(engine) -> Iterator[Fault]:
-    """Refuse what vLLM refuses at start-up.
-
-    Source: vllm-project/vllm, vllm/config/scheduler.py, SchedulerConfig.verify_max_model_len.
-    """
-    tokens = getattr(engine.parameters, "max_num_batched_tokens", None)
-    seqs = getattr(engine.parameters, "max_num_seqs", None)
-    is_chunked = getattr(engine.parameters, "enable_chunked_prefill", True)
-    longest = engine.max_model_len
-    key = ("engine", "max_num_batched_tokens")
-    if tokens is not None and seqs is not None and tokens < seqs:
-        yield key, f"expected at least max_num_seqs = {seqs}, found {tokens}"
-    if longest is not None and tokens is not None and not is_chunked and tokens < longest:
-        yield key, f"expected at least max_model_len = {longest}, since enable_chunked_prefill is false, found {tokens}"
+def _scheduler_rules(engine) -> Iterator[Fault]:
+    """Refuse what the scheduler refuses at start-up."""
+    for key, message in registry.load("scheduler", engine.scheduler).faults(engine.parameters, engine):
+        yield ("engine", key), message
 
 
 CHECKS = (
@@ -135,5 +174,5 @@ CHECKS = (
     (_presence, ("model", "hardware", "engine", "latency")),
     (_topology, ("topology",)),
     (_pipeline, ("topology", "engine")),
-    (_batch_limits, ("engine",)),
+    (_scheduler_rules, ("engine",)),
 )

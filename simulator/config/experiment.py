@@ -21,6 +21,7 @@ LAST_SECOND = 9e9       # the clock, int64 nanoseconds, ends soon after
 
 Count = Annotated[int, Meta(ge=1, le=2**20)]
 BoundMs = Annotated[float, Meta(gt=0)]
+Patience = Annotated[float, Meta(gt=0, le=9e9)]
 Weight = Annotated[float, Meta(ge=0, le=1e9, extra={"unit": "weight"})]
 
 
@@ -63,9 +64,12 @@ class Engine(Section, kw_only=True):
     scheduler: Annotated[str, Meta(description="which requests run next")] = "vllm"
     max_model_len: Annotated[Annotated[int, Meta(ge=1, le=2**31 - 1)] | None, Meta(description=(
         "tokens of a request, prompt and output; default: the model's"))] = None
+    allow_long_max_model_len: Annotated[bool, Meta(description=(
+        "take a max_model_len above the model's maximum; vLLM's VLLM_ALLOW_LONG_MAX_MODEL_LEN"))] = False
     block_size: Annotated[int, Meta(ge=1, le=2**20, description="tokens in a KV block")] = 16
     num_gpu_blocks: Annotated[Annotated[int, Meta(ge=2, le=2**31 - 1)] | None, Meta(description=(
-        "KV blocks, the null block included; default: what gpu_memory_utilization leaves beside the weights"))] = None
+        "KV blocks, with those that the scheduler holds back (vllm: the null block); default: what "
+        "gpu_memory_utilization leaves beside the weights"))] = None
     gpu_memory_utilization: Annotated[float, Meta(gt=0, le=1, description="share of memory the engine may use")] = 0.9
     enable_prefix_caching: Annotated[bool, Meta(description="requests share the KV blocks of equal prefixes")] = True
     fast_forward: Annotated[bool, Meta(description=(
@@ -102,7 +106,8 @@ class Pool(Section, kw_only=True):
     serves: Annotated[str | None, Meta(description=(
         "requests whose column model says so; default: all that no other pool serves"))] = None
     infer_type: Annotated[Literal["neutral", "prefill", "decode"], Meta(description=(
-        "what it computes; neutral: whole requests"))] = "neutral"
+        "what it computes; neutral: whole requests; prefill and decode are refused as long as there is no hand-over "
+        "between such pools"))] = "neutral"
     nodes_per_unit: Annotated[Count, Meta(description="nodes that fail together, a rack for instance")] = 1
     cost_per_hour: Annotated[float, Meta(ge=0, le=1e9, description="of a replica, in any currency")] = 0.0
     model: Annotated[Model | None, Meta(description="over [model]")] = None
@@ -172,6 +177,11 @@ class Rescheduling(Section, kw_only=True):
 class Cluster(Section, kw_only=True):
     """What stands before the replicas, [cluster]."""
 
+    give_up_after_s: Annotated[Patience, Meta(description=(
+        "a run ends, and says so, in which requests wait at a gateway and nothing else has happened for so long, as "
+        "simulated"))] = 600.0
+    give_up_failing_after_s: Annotated[Patience, Meta(description=(
+        "the same where replicas fail and are repaired meanwhile, so that none takes a request"))] = 60_000.0
     admission: Annotated[Admission, Meta(description="whether a request is let in, with the keys of its policy")]
     gateway_queue: Annotated[GatewayQueueParameters | None, Meta(description=(
         "where requests wait until replicas can take them; absent: they are routed at once"))] = None

@@ -9,6 +9,7 @@ import tomli
 from simulator.config.choices import forget
 from simulator.config.experiment import Experiment
 from simulator.config.words import show
+from simulator.core.paths import readable
 from simulator.errors import InputErrors
 
 Path = tuple[str | int, ...]
@@ -89,7 +90,7 @@ def read_layers(file: str | os.PathLike, overrides: Mapping[str, Any] | Iterable
     InputErrors
         A file that cannot be read or is no TOML; an override that is no assignment.
     """
-    file = os.fspath(file)
+    file = os.path.expanduser(os.fspath(file))
     chain = _chain(file)
     layers = Layers(Source(file, os.path.dirname(file)))
     for name, data in reversed(chain):
@@ -106,9 +107,11 @@ def read_layers(file: str | os.PathLike, overrides: Mapping[str, Any] | Iterable
 def read_toml(file: str) -> dict:
     """Read one TOML file; what is wrong with it is told with file, line and column."""
     try:
-        with open(file, "rb") as stream:
+        with open(readable(file), "rb") as stream:
             text = stream.read().decode("utf-8-sig")
         return tomli.loads(text)
+    except InputErrors:
+        raise
     except OSError as error:
         raise InputErrors([f"{file}: {error.strerror or error}"]) from None
     except UnicodeDecodeError as error:

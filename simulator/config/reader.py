@@ -14,6 +14,7 @@ from simulator import registry
 from simulator.config.fields import Field, alternatives, bare, element_of, extra_of, is_struct, node_of, table_of
 from simulator.config.layers import Path, Source
 from simulator.config.words import allowed_in, show, words
+from simulator.core.paths import special
 from simulator.domain import facts
 from simulator.errors import InputErrors, did_you_mean, nearest
 
@@ -146,9 +147,13 @@ class Reader:
             return MISSING
         return self._absolute(name, path)
 
-    def _absolute(self, name: str, path: Path) -> str:
-        """Return the absolute path of a file that the file which says `path` calls `name`."""
-        return os.path.abspath(os.path.join(self._source_of(path).folder, os.path.expanduser(name)))
+    def _absolute(self, name: str, path: Path) -> Any:
+        """Return the absolute path of a file that the file which says `path` calls `name`, or refuse it."""
+        found = os.path.abspath(os.path.join(self._source_of(path).folder, os.path.expanduser(name)))
+        if kind := special(found):
+            self.fault(path, f"expected a file, found {show(name)}, {kind}")
+            return MISSING
+        return found
 
     def _unexpected(self, hint: Any, value: Any, path: Path, also: str = "") -> Any:
         message = f"expected {words(hint)}, {also}found {show(value)}"

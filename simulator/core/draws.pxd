@@ -1,5 +1,5 @@
 """Random numbers for compiled code: a stream of 64-bit words, without the GIL and without a call into NumPy."""
-from libc.stdint cimport int32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint64_t
 cimport cython
 
 
@@ -13,9 +13,15 @@ cdef inline uint64_t mix(uint64_t x) noexcept nogil:
 @cython.final
 cdef class Draws:
     cdef uint64_t _state
+    cdef const uint64_t* _words     # what to give instead of random bits, one after the other; NULL: nothing
+    cdef int64_t _num_words
+    cdef readonly int64_t num_replayed      # words given so far
+    cdef object _owner              # of the words
 
-    # The next 64 random bits.
+    # The next 64 random bits, or the next word that was given instead.
     cdef inline uint64_t bits(self) noexcept nogil:
+        if self._words != NULL:
+            return self._replay()
         self._state += <uint64_t>0x9E3779B97F4A7C15
         return mix(self._state)
 
@@ -26,3 +32,6 @@ cdef class Draws:
     # Uniform in 0 .. count - 1, count >= 1. Its bias is count / 2**64.
     cdef inline int32_t below(self, int32_t count) noexcept nogil:
         return <int32_t>(self.bits() % <uint64_t>count)
+
+    # The next of the words, the first again after the last.
+    cdef uint64_t _replay(self) noexcept nogil

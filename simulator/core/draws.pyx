@@ -15,6 +15,29 @@ cdef class Draws:
     def __init__(self, generator):
         self._state = <uint64_t>int(generator.integers(0, 2**64, dtype=np.uint64))
 
+    @staticmethod
+    def replaying(words):
+        """Return a stream that gives these words, and the first again after the last.
+
+        So a recorded run can be repeated with the numbers that somebody else drew: `below(count)` is the remainder of a
+        word. Whoever must not begin again asks `num_replayed` afterwards.
+
+        Parameters
+        ----------
+        words : whole numbers below 2**64, at least one.
+        """
+        cdef const uint64_t[::1] given = np.array(words, dtype=np.uint64)
+        cdef Draws draws = Draws.__new__(Draws)
+        if len(given) == 0:
+            raise ValueError("words must hold at least one number")
+        draws._owner, draws._words, draws._num_words = given.base, &given[0], len(given)
+        return draws
+
+    cdef uint64_t _replay(self) noexcept nogil:
+        cdef uint64_t word = self._words[self.num_replayed % self._num_words]
+        self.num_replayed += 1
+        return word
+
     def next_uniform(self):
         """Return the next number in [0, 1) (for Python and tests)."""
         return self.uniform()

@@ -53,6 +53,16 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True):
         """Format of the projections of routed experts."""
         return self.quantization.weight_dtype if self.quantization else self.activation_dtype
 
+    def format_notes(self) -> list[str]:
+        """Return which formats the accelerator computes in another one.
+
+        int4 is not among them: its weights are unpacked wherever they are multiplied.
+        """
+        dtypes = dict.fromkeys((self.matrix_dtype, self.expert_dtype, self.activation_dtype))
+        computed = {dtype: self.accelerator.compute_dtype(dtype) for dtype in dtypes}
+        return [f"{self.accelerator.name} computes no {dtype}: products of {dtype} weights are priced as {instead}"
+                for dtype, instead in computed.items() if dtype not in (instead, "int4")]
+
     @property
     def activation_bytes(self) -> float:
         """Bytes of one activation, and of one weight that is not quantised."""

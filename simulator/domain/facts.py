@@ -7,9 +7,9 @@ import msgspec
 import tomli
 from msgspec.structs import replace
 
-from simulator.domain.hardware_spec import AcceleratorSpec, NodeSpec
+from simulator.domain.hardware_spec import ANY, AcceleratorSpec, NodeSpec
 from simulator.domain.model_spec import ModelSpec
-from simulator.errors import InputErrors, did_you_mean
+from simulator.errors import InputErrors, KeyFault, did_you_mean
 
 _INSTALLED = Path(__file__).parents[1] / "_facts"       # in a wheel
 _CHECKOUT = Path(__file__).parents[2]
@@ -45,6 +45,24 @@ def load_accelerator(name_or_path: str | Path) -> AcceleratorSpec:
 def load_node(name_or_path: str | Path) -> NodeSpec:
     """Return a node type, by name in hardware/nodes/ or path; see `load_model`."""
     return _load("node", name_or_path, NodeSpec)
+
+
+def load_node_with(accelerator: AcceleratorSpec | None, name_or_path: str | Path, key: str) -> NodeSpec:
+    """Return a node type that holds `accelerator`; None: whatever it holds.
+
+    Raises
+    ------
+    InputErrors
+        It is built of another accelerator, so that its links are not those; named `key`, with the nodes that fit.
+    """
+    node = load_node(name_or_path)
+    if accelerator is None or node.holds(accelerator):
+        return node
+    fitting = [name for name in names("node") if load_node(name).holds(accelerator)]
+    there = f"nodes of {accelerator.name}: {', '.join(fitting)}" if fitting else f"no node holds {accelerator.name}"
+    raise InputErrors([KeyFault(
+        f"{key}: {node.name} holds {node.accelerator}, the accelerator is {accelerator.name}; {there}; "
+        f'a node file of your own may say accelerator = "{accelerator.name}" or "{ANY}"')])
 
 
 def _load(kind: str, name_or_path: str | Path, struct: type):

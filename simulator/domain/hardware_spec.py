@@ -10,6 +10,10 @@ from simulator.domain.layer_spec import Count, Positive
 FASTEST = 1e18                                  # bound of every rate, which keeps infinity out
 Rate = Annotated[float, Meta(gt=0, le=FASTEST)]
 OptionalRate = Annotated[float, Meta(ge=0, le=FASTEST)]     # 0: not known or absent
+Share = Annotated[float, Meta(gt=0, le=1)]
+Format = Literal["float32", "tf32", "bfloat16", "float16", "fp8", "fp4", "int8", "int4"]    # of operands
+
+ANY = "any"                                     # in place of an accelerator's name: a node that takes every one
 
 # Formats without a rate of their own run at that of the next one listed that the accelerator has: weights are unpacked
 # to it before the multiplication, as vLLM's weight-only kernels do.
@@ -37,6 +41,21 @@ class DenseFlops(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     int4: OptionalRate = 0.0
 
 
+class MeasuredShares(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What an accelerator was seen to reach: shares of its peak, and one latency."""
+
+    source: str                                 # whose measurements
+    matmul_frac: dict[Format, Share]            # of the peak of the operand format: large matrix products
+    attention_frac: Share                       # of the 16-bit peak: prompt attention
+    bandwidth_frac: Share                       # of memory bandwidth: streaming weights or KV cache
+    attention_us: Annotated[float, Meta(ge=0, le=1e6)]  # of an attention kernel with next to nothing to do
+    stands_for: tuple[str, ...] = ()            # architectures whose accelerators without measurements take these
+
+    def __post_init__(self):
+        if "bfloat16" not in self.matmul_frac:
+            raise ValueError("matmul_frac: bfloat16 is missing; other formats without a share take its")
+
+
 class AcceleratorSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One accelerator; links are per direction, all its links together."""
 
@@ -58,13 +77,20 @@ class AcceleratorSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     tdp_watts: OptionalRate = 0.0
 
     dense_flops_per_s: DenseFlops
+    measured: MeasuredShares | None = None      # None: nobody's that we know
 
     def flops_per_s(self, dtype: str) -> float:
         """Return the peak dense rate of matrix products with weights stored in `dtype`."""
+        return getattr(self.dense_flops_per_s, self.compute_dtype(dtype))
+
+    def compute_dtype(self, dtype: str) -> str:
+        """Return the format in which weights stored as `dtype` are multiplied.
+
+        ValueError: the accelerator has none for them.
+        """
         for candidate in COMPUTE_FALLBACK[dtype]:
-            rate = getattr(self.dense_flops_per_s, candidate)
-            if rate > 0.0:
-                return rate
+            if getattr(self.dense_flops_per_s, candidate) > 0.0:
+                return candidate
         known = ", ".join(format for format in DTYPE_BITS if getattr(self.dense_flops_per_s, format) > 0.0)
         raise ValueError(f"accelerator {self.name} has no compute rate for {dtype}; it has {known or 'none'}")
 
@@ -77,7 +103,7 @@ class NodeSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     source: str = ""
     note: str = ""
 
-    accelerator: str                            # name in hardware/
+    accelerator: str                            # name in hardware/; "any": holds whatever it is given
     num_accelerators: Positive
     host_cpu: str = ""
     scaleup_fabric: str = ""
@@ -86,3 +112,7 @@ class NodeSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     num_nics: Count
     nic_bytes_per_s: OptionalRate               # one card
     scaleout_bytes_per_s: OptionalRate          # network bandwidth of one accelerator
+
+    def holds(self, accelerator: AcceleratorSpec) -> bool:
+        """Say whether the node is built of this accelerator."""
+        return self.accelerator in (accelerator.name, ANY)

@@ -21,3 +21,11 @@ class HostParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     completion_us: Annotated[Microseconds, Meta(description=(
         "last token to completion, as the client sees it; does not block the engine"))] = 0.0
     iteration_us: Annotated[Microseconds, Meta(description="added to every iteration; blocks the engine")] = 0.0
+
+    @property
+    def shift_ns(self) -> int:
+        """Return how much later a client sees a token than it leaves the engine.
+
+        0 where the delay accumulates.
+        """
+        return 0 if self.output_token_accumulates else round(self.output_token_us * 1e3)

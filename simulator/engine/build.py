@@ -1,6 +1,7 @@
 """Build a cluster from its plan."""
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from simulator.engine.cluster import Cluster
 from simulator.engine.fleet.fleet import Fleet
 from simulator.engine.fleet.live_view import LiveView
 from simulator.engine.gateway.gateway import Entrance
+from simulator.engine.output.legs import LegBook
 from simulator.engine.output.recorder import Recorder
 from simulator.engine.plan import ClusterPlan, Hooks, Pool
 from simulator.engine.replica.acceptance import Acceptance
@@ -20,7 +22,7 @@ from simulator.engine.replica.replica import Rank, Replica
 from simulator.engine.sources.trace import Trace
 from simulator.kv.content import Content
 from simulator.routing.base import RoutingContext
-from simulator.scheduling.base import KVPlan, ReplicaContext, SchedulerFacts
+from simulator.scheduling.questions import KVPlan, ReplicaContext, SchedulerFacts
 
 INFER_TYPES = {"neutral": 0, "prefill": 1, "decode": 2}     # domain/replica_state.pxd
 
@@ -34,8 +36,10 @@ class Shared:
     recorder, observer, monitor : see `Hooks`.
     departures : who left a replica.
     journeys : structured array (requests,), `records.JOURNEY`; None: not kept.
-    gate : Delivery through which requests leave that are in no replica.
+    gate : Delivery through which requests leave that are in no replica; it delivers nothing, so any pool's will do.
+    plan : ClusterPlan.
     horizon_ns : see `ClusterPlan`.
+    legs : of requests that may stay at several replicas; None: each stays at one.
     """
 
     workload: Any
@@ -46,7 +50,9 @@ class Shared:
     departures: Departures
     journeys: np.ndarray | None
     gate: Delivery
+    plan: ClusterPlan
     horizon_ns: int | None
+    legs: LegBook | None
 
 
 @dataclass(frozen=True)
@@ -58,6 +64,7 @@ class ReplicaSetup:
     delivery : what reaches the clients.
     acceptance : None: no speculation.
     is_async : schedule an iteration while the one before it executes.
+    legs : see `Shared`.
     """
 
     workload: Any
@@ -66,6 +73,17 @@ class ReplicaSetup:
     acceptance: Acceptance | None
     is_async: bool
     observer: Any
+    legs: LegBook | None
+
+
+class PoolSeat(NamedTuple):
+    """Where a place for a replica is."""
+
+    pool: int           # index of its pool
+    place: int          # its number there
+    replica: int        # and in the cluster
+    node: int
+    unit: int
 
 
 def build(workload, plan: ClusterPlan, hooks: Hooks) -> Cluster:
@@ -80,8 +98,10 @@ def build(workload, plan: ClusterPlan, hooks: Hooks) -> Cluster:
                               gates[0] if gates else None))
     shared = Shared(
         workload=workload, content=Content(workload), recorder=hooks.recorder, observer=hooks.observer,
-        monitor=hooks.monitor, departures=departures, gate=gates[0], horizon_ns=plan.horizon_ns,
-        journeys=_journeys(len(workload)) if plan.keeps_journeys else None)
+        monitor=hooks.monitor, departures=departures, gate=gates[0], plan=plan,
+        horizon_ns=plan.horizon_ns,
+        journeys=_journeys(len(workload)) if plan.keeps_journeys else None,
+        legs=LegBook(len(workload)) if plan.operations else None)
     replicas, hosts = [], []
     for pool, delivery in zip(plan.pools, gates, strict=True):
         replicas += _replicas(pool, plan, shared, delivery, len(replicas))
@@ -103,21 +123,38 @@ def _replicas(pool: Pool, plan: ClusterPlan, shared: Shared, delivery: Delivery,
     facts = pool.scheduler.facts(parameters)
     setup = ReplicaSetup(
         workload=workload, recorder=shared.recorder, observer=shared.observer, delivery=delivery,
-        acceptance=_acceptance(facts.speculative, len(workload), plan.seed), is_async=facts.is_async)
+        acceptance=_acceptance(facts.speculative, len(workload), plan.seed), is_async=facts.is_async,
+        legs=shared.legs)
     with_identity = plan.tracks_identity
     if with_identity is None:
         with_identity = _needs_identity(workload, pool, facts, plan.moves_requests)
-    memory = KVPlan(pool.num_gpu_blocks - 1, pool.block_size, shared.content, pool.enable_prefix_caching, with_identity)
+    memory = KVPlan(_usable_blocks(pool, facts), pool.block_size, shared.content, pool.enable_prefix_caching,
+                    with_identity)
     replicas = []
     for index in range(first, first + pool.places):
         context = ReplicaContext(
             kv=pool.scheduler.kv_cache(parameters, memory), requests=workload.requests, demands=workload.demands,
             max_model_len=pool.max_model_len, prompts_use_outputs=workload.prompts_use_outputs,
-            enable_prefix_caching=pool.enable_prefix_caching, fast_forward=plan.fast_forward,
-            num_stages=pool.latency.num_stages)
-        rank = Rank(index, pool.scheduler(parameters, context), setup)
+            enable_prefix_caching=pool.enable_prefix_caching, fast_forward=plan.fast_forward and pool.fast_forward,
+            num_stages=pool.latency.num_stages, request_ids=workload.request_ids, labels=workload.labels)
+        rank = Rank(index, _scheduler(pool, context), setup)
         replicas.append(Replica(index, rank, pool.latency, setup))
     return replicas
+
+
+def _scheduler(pool: Pool, context: ReplicaContext):
+    """Return a scheduler of a pool; the compiled loop takes for granted what is checked here."""
+    scheduler, name = pool.scheduler(pool.parameters, context), pool.scheduler.__name__
+    if scheduler.waiting is None:
+        raise TypeError(f"{name}.__init__ must set waiting, a WaitingQueue")
+    if scheduler.max_running < 1 or scheduler.longest_prompt < 1:
+        raise TypeError(f"{name}.__init__ must set max_running and longest_prompt to 1 or more, "
+                        f"found {scheduler.max_running} and {scheduler.longest_prompt}")
+    return scheduler
+
+
+def _usable_blocks(pool: Pool, facts: SchedulerFacts) -> int:
+    return pool.num_gpu_blocks - facts.blocks_held_back
 
 
 def _entrances(fleet: Fleet, plan: ClusterPlan, shared: Shared) -> tuple[list[Entrance], dict[int, int]]:
@@ -129,28 +166,23 @@ def _entrances(fleet: Fleet, plan: ClusterPlan, shared: Shared) -> tuple[list[En
     if None in models:      # a pool that serves all that no other serves
         anyone = models.index(None)
         entrance_of = dict.fromkeys(range(-1, len(labels)), anyone) | entrance_of
-    else:                   # requests that name no model are for the first
+    elif len(models) == 1:  # requests that name no model are for the only one
         entrance_of[-1] = 0
     return entrances, entrance_of
 
 
 def _entrance(index: int, model: str | None, fleet: Fleet, plan: ClusterPlan, shared: Shared) -> Entrance:
-    front, first, seats, node = plan.front, 0, [], 0
-    for number, pool in enumerate(plan.pools):
-        seats += [(replica, number, pool, node + place // pool.replicas_per_node, place)
-                  for place, replica in enumerate(range(first, first + pool.places)) if pool.model == model]
-        first += pool.places
-        node += -(-pool.places // pool.replicas_per_node)
-    view = LiveView(len(seats), [fleet.replicas[seat[0]] for seat in seats], shared,
+    front = plan.front
+    seats = [seat for seat in _seats(plan.pools) if plan.pools[seat.pool].model == model]
+    view = LiveView(len(seats), [fleet.replicas[seat.replica] for seat in seats], shared,
                     (front.snapshot_interval_ns, front.cache_delay_ns))
-    for i, (_, number, pool, node, place) in enumerate(seats):
-        account = view.account_array[i]
-        account["pool"], account["node"], account["unit"] = number, node, node // pool.nodes_per_unit
-        account["infer_type"], account["is_routable"] = INFER_TYPES[pool.infer_type], place < pool.replicas
+    for i, seat in enumerate(seats):
+        account, pool = view.account_array[i], plan.pools[seat.pool]
+        account["pool"], account["node"], account["unit"] = seat.pool, seat.node, seat.unit
+        account["infer_type"], account["is_routable"] = INFER_TYPES[pool.infer_type], seat.place < pool.replicas
         view.state_array["max_batched_tokens"][i] = pool.scheduler.facts(pool.parameters).max_batched_tokens
-    pool = seats[0][2]
-    context = RoutingContext(view, shared.workload, shared.content, pool.block_size, plan.seed,
-                             "routing" if index == 0 else f"routing {model}", front.scorers)
+    context = RoutingContext(view, shared.workload, shared.content, view.block_size, plan.seed,
+                             "routing" if plan.num_models == 1 else f"routing {model}", front.scorers)
     router = front.router(front.router_parameters, context)
     if view.wants_caches:
         view.watch_caches()
@@ -161,6 +193,18 @@ def _entrance(index: int, model: str | None, fleet: Fleet, plan: ClusterPlan, sh
     tracer = plan.tracer and plan.tracer(view, index)
     return Entrance(index, fleet, view, (admission, queue, router, tracer),
                     (front.admission_latency_ns, front.routing_latency_ns, front.retry_ns, front.patience_ns))
+
+
+def _seats(pools: tuple[Pool, ...]) -> Iterator[PoolSeat]:
+    """Give all places their numbers; no two pools share a node, or a unit."""
+    replica = node = unit = 0
+    for number, pool in enumerate(pools):
+        for place in range(pool.places):
+            own_node = place // pool.replicas_per_node
+            yield PoolSeat(number, place, replica + place, node + own_node, unit + own_node // pool.nodes_per_unit)
+        num_nodes = -(-pool.places // pool.replicas_per_node)
+        replica, node = replica + pool.places, node + num_nodes
+        unit += -(-num_nodes // pool.nodes_per_unit)
 
 
 def _journeys(num_requests: int) -> np.ndarray:
@@ -193,4 +237,4 @@ def _needs_identity(workload, pool: Pool, facts: SchedulerFacts, moves_requests:
     outputs = np.minimum(np.maximum(workload.outcomes["output_tokens"], 1), workload.demands["max_tokens"])
     texts = np.minimum(workload.requests["prompt_tokens"].astype(np.int64) + outputs, pool.max_model_len)
     longest = -(-(int(texts.max()) + slack + 2) // pool.block_size)
-    return min(facts.max_running, len(workload)) * longest > pool.num_gpu_blocks - 1
+    return min(facts.max_running, len(workload)) * longest > _usable_blocks(pool, facts)

@@ -34,8 +34,10 @@ cdef class Cluster:
     cdef int32_t* _ends                 # [2 x replica] the first requests of each in the slice; the last ones
     cdef int64_t _num_requests          # rows of the workload
     cdef int64_t _horizon_ns            # nothing after this instant happens; NEVER_NS - 1: no horizon
-    cdef int64_t _output_ns             # [latency.host] output_token_us: a client sees a token that much later; 0 where
-                                        # it accumulates
+    cdef int64_t _give_up_ns            # see ClusterPlan, like the next
+    cdef int64_t _give_up_failing_ns
+    cdef int64_t _gave_up_ns            # which of the two has passed; 0: neither
+    cdef object _plan                   # ClusterPlan
     cdef int64_t _last_event_ns         # arrival, time-out or other loss of a request
     cdef int64_t _quiet_since_ns        # nothing but ticks happened since then
     cdef int64_t _idle_since_ns         # the same, failures and repairs aside
@@ -45,6 +47,13 @@ cdef class Cluster:
     # The entrance of a request; -1: nobody serves its model.
     cdef inline int32_t _entrance_for(self, int32_t row) noexcept nogil:
         return self._entrance_of[self._demands[row].model + 1 if self._names_models else 0]
+
+    # When a request must have left, in engine time; replica -1: it is in none, and those behind this entrance must have
+    # served it by then.
+    cdef inline int64_t _due_ns(self, int32_t row, int32_t entrance, int32_t replica) noexcept nogil:
+        if replica >= 0:
+            return self.fleet.due_ns(row, replica)
+        return self._demands[row].deadline_ns - (<Entrance>self._entrances[entrance]).shift_ns
 
     # Arrivals where nothing but arrivals concerns a replica: those of many turns at once.
     cdef int _run_in_slices(self) except -1 nogil
@@ -59,6 +68,7 @@ cdef class Cluster:
     cdef int _pop(self) except -1 nogil
     cdef int _time_out(self, int32_t row, int64_t now_ns) except -1 nogil
     cdef bint _is_over(self, int64_t now_ns) noexcept nogil
+    cdef bint _gives_up(self, int64_t waited_ns, int64_t most_ns) noexcept nogil
     cdef int _hear_of_departures(self, int64_t now_ns) except -1 nogil
 
     # Pass rows on, show progress, ask whether to stop.

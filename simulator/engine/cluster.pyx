@@ -17,8 +17,7 @@ from simulator.domain.request cimport COMPLETED, REJECTED, TIMED_OUT, WAITING, D
 from simulator.domain.tables cimport ReplicaRow
 from simulator.domain.journey cimport NO_REPLICA
 from simulator.engine.gateway.gateway cimport Entrance
-from simulator.engine.fleet.events cimport (
-    ADMIT, ARRIVAL, DISPATCH, ENQUEUE, EXPIRE, RECALL, ROUTE, TIME_OUT)
+from simulator.engine.fleet.events cimport ADMIT, ARRIVAL, DISPATCH, ENQUEUE, EXPIRE, RECALL, ROUTE, TIME_OUT
 from simulator.engine.fleet.fleet cimport TICK, Fleet
 from simulator.engine.operations.base cimport Operation
 from simulator.engine.replica.replica cimport Replica
@@ -28,13 +27,13 @@ import numpy as np
 from simulator.domain import records
 from simulator.domain.run import Run
 from simulator.engine.diagnosis import diagnose, diagnose_gateways
+from simulator.engine.pool_latency import provenance_of, warnings_of
+from simulator.engine.unknown_names import diagnose_names
 
 cdef enum:
     AHEAD = 8                           # arrivals for whose requests memory is asked before their turn
     POLL_ITERATIONS = 1 << 16           # a few milliseconds of work
     SLICE_ARRIVALS = 1024               # per replica, of arrivals served at once
-    PATIENCE_NS = 600000000000          # of ticks alone, while requests wait at a gateway that lets nobody pass
-    RESTLESS_PATIENCE_NS = 60000000000000       # of ticks, failures and repairs alone, while requests wait
     FIRST_SLICE_NS = 1000000000         # of simulated time while draining; then fitted to POLL_ITERATIONS
 
 
@@ -44,7 +43,7 @@ cdef class Cluster:
 
     fleet : the replicas.
     entrances : list of Entrance.
-    entrance_of : {code of a model label, -1 for none: index of its entrance}; requests of other models are refused.
+    entrance_of : {code of a model label, -1 for none: index of its entrance}; other requests are refused.
     operations : list of Operation.
     source : where requests come from.
     shared : build.Shared, what all parts of the cluster share.
@@ -55,9 +54,8 @@ cdef class Cluster:
         cdef const Demand[::1] demands = shared.workload.demands
         cdef Entrance entrance
         cdef Operation operation
-        self.fleet, self.source = fleet, source
+        self.fleet, self.source, self.workload = fleet, source, shared.workload
         self.entrances, self.operations = list(entrances), list(operations)
-        self.workload = shared.workload
         self._num_entrances = len(self.entrances)
         num_models = len(shared.workload.labels.get("model", ()))
         self._entrances = <void**>malloc(len(self.entrances) * sizeof(void*))
@@ -76,14 +74,13 @@ cdef class Cluster:
             self._operations[<int32_t>i] = <void*>operation
             for kind in operation.kinds:
                 self._handlers[<int32_t>kind] = <void*>operation
-        self._recorder = shared.recorder
-        self._journeys = shared.journeys
-        self._monitor = shared.monitor
+        self._recorder, self._journeys, self._monitor = shared.recorder, shared.journeys, shared.monitor
         self._num_requests = len(requests)
         if self._num_requests:
             self._requests, self._demands = &requests[0], &demands[0]
         self._horizon_ns = NEVER_NS - 1 if shared.horizon_ns is None else shared.horizon_ns
-        self._output_ns = fleet.gate.output_ns - fleet.gate.gap_ns
+        self._plan = shared.plan
+        self._give_up_ns, self._give_up_failing_ns = self._plan.give_up_ns, self._plan.give_up_failing_ns
         self._next_poll = POLL_ITERATIONS
 
     def __dealloc__(self):
@@ -134,15 +131,15 @@ cdef class Cluster:
         if self._recorder.wants_iterations:
             self._recorder.flush(NEVER_NS, self.fleet.num_replicas == 1)
         self._recorder.close()
-        models = list({id(replica.latency): replica.latency for replica in self.replicas}.values())
         diagnosis = diagnose(self.replicas, self.workload, self._stopped)
-        if self._waits_in_vain():
-            diagnosis += diagnose_gateways(self.workload)
-        diagnosis += dict.fromkeys(warning for model in models for warning in model.warnings())
+        if self._gave_up_ns > 0 or self._waits_in_vain():
+            diagnosis += diagnose_gateways(self.workload, self._gave_up_ns, self._gave_up_ns == self._give_up_ns)
+        diagnosis += diagnose_names(self.workload, self._plan) + warnings_of(self._plan.pools)
         cannot_go_on = any(replica.rank.is_livelocked or replica.is_out_of_time for replica in self.replicas)
         run = Run(workload=self.workload, complete=not (self._stopped or cannot_go_on), clock_ns=self._end_of_time(),
                   replicas=self._replica_table(), itl_ns=self._recorder.gaps, journeys=self._journeys,
-                  latency=models[0].provenance(), diagnosis=diagnosis)
+                  latency=provenance_of(self._plan.pools), diagnosis=diagnosis,
+                  legs=None if self.fleet.legs is None else self.fleet.legs.table())
         for operation in self.operations:
             operation.report(run)
         return run
@@ -217,10 +214,14 @@ cdef class Cluster:
         if self._idle_since_ns < self._last_event_ns:
             self._idle_since_ns = now_ns
         if not is_quiet:
-            return now_ns - self._idle_since_ns > <int64_t>RESTLESS_PATIENCE_NS
+            return self._gives_up(now_ns - self._idle_since_ns, self._give_up_failing_ns)
         if self._quiet_since_ns < self._last_event_ns:
             self._quiet_since_ns = now_ns
-        return now_ns - self._quiet_since_ns > <int64_t>PATIENCE_NS
+        return self._gives_up(now_ns - self._quiet_since_ns, self._give_up_ns)
+
+    cdef bint _gives_up(self, int64_t waited_ns, int64_t most_ns) noexcept nogil:
+        self._gave_up_ns = most_ns if waited_ns > most_ns else 0
+        return self._gave_up_ns > 0
 
     cdef int _pop(self) except -1 nogil:
         cdef Event event = self.fleet.events.pop()
@@ -314,17 +315,17 @@ cdef class Cluster:
         if entrance < 0:
             return self.fleet.refuse(row, REJECTED, NO_REPLICA, now_ns)
         if self.fleet.has_deadlines and self._demands[row].deadline_ns >= 0:
-            self.fleet.events.push(max(self._demands[row].deadline_ns - self._output_ns, now_ns), TIME_OUT, TIME_OUT,
-                                   entrance, row)
+            self.fleet.events.push(max(self._due_ns(row, entrance, -1), now_ns), TIME_OUT, TIME_OUT, entrance, row)
         return (<Entrance>self._entrances[entrance]).arrive(row, now_ns)
 
     cdef int _time_out(self, int32_t row, int64_t now_ns) except -1 nogil:
-        if self._requests[row].status >= COMPLETED:
-            return 0
+        cdef int32_t entrance = self._entrance_for(row), index = self._requests[row].replica
+        if self._requests[row].status >= COMPLETED or now_ns < self._due_ns(row, entrance, index):
+            return 0                                        # the latter: it came to another replica meanwhile
         self._last_event_ns = now_ns
-        if self._requests[row].replica >= 0:
+        if index >= 0:
             return self.fleet.withdraw(row, TIMED_OUT, now_ns)
-        return (<Entrance>self._entrances[self._entrance_for(row)]).give_up(row, now_ns)
+        return (<Entrance>self._entrances[entrance]).give_up(row, now_ns)
 
     cdef int _drain(self) except -1 nogil:
         """Run the replicas side by side, in slices of time, until none has work."""

@@ -4,6 +4,7 @@ from libc.stdint cimport int32_t
 from simulator.core.clock cimport NEVER_NS
 from simulator.domain.request cimport WAITING
 from simulator.engine.replica.replica cimport Replica
+from simulator.scheduling.base cimport Scheduler
 
 import numpy as np
 
@@ -16,40 +17,67 @@ def diagnose(replicas, workload, has_stopped):
     cdef Replica replica
     messages = []
     for replica in replicas:
-        waiting = replica.rank.scheduler.waiting.size
         if replica.rank.is_livelocked:
-            running = replica.rank.scheduler.num_running()
-            messages.append(
-                f"replica {replica.index}: livelock: {waiting} waiting and {running} running requests preempt each "
-                "other for ever, and no token is sampled; "
-                f"{replica.rank.scheduler.kv.num_blocks} KV blocks are too few. "
-                "Give more blocks, lower max_num_seqs, or leave scheduler_reserve_full_isl on")
+            messages.append(_describe_livelock(replica))
         elif replica.is_out_of_time:
             messages.append(f"replica {replica.index}: an iteration would end after the last instant of the clock, "
                             "253 years; lower the prices of [latency]")
-        elif waiting and not has_stopped and replica.wake_ns == NEVER_NS and not replica.is_halted:
-            messages.append(_describe_stuck(replica, workload))
+        elif not has_stopped and replica.wake_ns == NEVER_NS and not replica.is_halted:
+            if replica.rank.scheduler.num_running() > 0:
+                messages.append(_describe_left_alone(replica, workload))
+            elif replica.rank.scheduler.waiting.size > 0:
+                messages.append(_describe_stuck(replica, workload))
     return messages
 
 
-def diagnose_gateways(workload):
-    """Return a list with a message if requests wait at gateways."""
+def diagnose_gateways(workload, gave_up_ns, is_quiet):
+    """Return a message, in a list, if requests wait or the run was given up.
+
+    gave_up_ns : for so long nothing that matters happened before the run ended; 0: nothing at all was left.
+    is_quiet : nothing at all happened meanwhile; else replicas failed and were repaired.
+    """
     requests = workload.requests
     rows = np.flatnonzero((requests["status"] == WAITING) & (requests["replica"] < 0))
     if not len(rows):
-        return []
+        num_waiting = int((requests["status"] == WAITING).sum())
+        return [f"replicas: {num_waiting} requests wait at some that stand still" + _why_it_ended(gave_up_ns, is_quiet)
+                ] if gave_up_ns else []
     return [f"gateway: {len(rows)} requests wait there for ever, request {workload.request_ids[rows[0]]} first: "
-            "the replicas that could take them fail, or stay saturated or closed"]
+            "the replicas that could take them fail, or stay saturated or closed"
+            + _why_it_ended(gave_up_ns, is_quiet)]
+
+
+def _why_it_ended(gave_up_ns, is_quiet):
+    if not gave_up_ns:
+        return ""
+    key, what = (("give_up_after_s", "nothing else happened") if is_quiet else
+                 ("give_up_failing_after_s", "nothing but failures and repairs happened"))
+    return f"; the run ended since {what} for {gave_up_ns / 1e9:,.9g} s, [cluster] {key}"
+
+
+cdef object _describe_livelock(Replica replica):
+    cdef Scheduler scheduler = replica.rank.scheduler
+    return (f"replica {replica.index}: livelock: {scheduler.waiting.size} waiting and {scheduler.num_running()} "
+            f"running requests preempt each other for ever, and no token is sampled; {scheduler.kv.num_blocks} KV "
+            f"blocks are too few: {scheduler.advice('livelock')}")
 
 
 cdef object _describe_stuck(Replica replica, workload):
-    cdef int32_t row = replica.rank.scheduler.waiting.top()
-    kv = replica.rank.scheduler.kv
+    cdef Scheduler scheduler = replica.rank.scheduler
+    cdef int32_t row = scheduler.waiting.top()
+    kv = scheduler.kv
     text = int(workload.requests["prompt_tokens"][row]) + int(workload.requests["output_tokens"][row])
     blocks = -(-text // kv.block_size)
-    reason = "needs more tokens in one iteration than the budget allows: raise max_num_batched_tokens"
     if blocks > kv.num_blocks:
-        reason = (f"needs {blocks} KV blocks for {text} tokens, the replica has {kv.num_blocks}; vLLM refuses to "
-                  "start with such a max_model_len: lower it or give more blocks")
+        reason = (f"it needs {blocks} KV blocks for {text} tokens, the replica has {kv.num_blocks}; "
+                  f"{scheduler.advice('too large')}")
+    else:
+        reason = scheduler.advice("passed over")
     return (f"replica {replica.index}: stuck: request {workload.request_ids[row]} and "
-            f"{replica.rank.scheduler.waiting.size - 1} behind it wait for ever: it {reason}")
+            f"{scheduler.waiting.size - 1} behind it wait for ever: {reason}")
+
+
+cdef object _describe_left_alone(Replica replica, workload):
+    rows = replica.rank.scheduler.running_rows()
+    return (f"replica {replica.index}: stuck: request {workload.request_ids[rows[0]]} and {len(rows) - 1} more run and "
+            f"get no tokens for ever: {replica.rank.scheduler.advice('left alone')}")

@@ -14,12 +14,13 @@ class Pool:
 
     scheduler, parameters : a Scheduler subclass and its `Parameters`.
     latency : how long an iteration takes; shared by the replicas.
-    num_gpu_blocks : KV blocks of each replica as vLLM counts them, null block included.
+    num_gpu_blocks : KV blocks of each replica, those included that its scheduler holds back (vLLM's null block).
     block_size : tokens per block.
     max_model_len : longest text, prompt and output, in tokens.
     enable_prefix_caching : prompts may find blocks that others left behind.
     replicas : that serve at time 0.
     max_replicas : places for replicas, those of time 0 included; None: no more than these.
+    fast_forward : take runs of equal iterations at once, if the plan does; changes no result.
     host : time outside the accelerator.
     name : of the pool.
     model : label of the requests it serves; None: of all.
@@ -35,6 +36,7 @@ class Pool:
     block_size: int
     max_model_len: int
     enable_prefix_caching: bool = True
+    fast_forward: bool = True
     replicas: int = 1
     max_replicas: int | None = None
     host: HostParameters = field(default_factory=HostParameters)
@@ -98,6 +100,8 @@ class ClusterPlan:
     seed : of the experiment; whoever draws does so from a stream of it.
     tracks_identity : True, False: block tables or counts of blocks; None: tables only where identity can be observed.
     coupled : keep all replicas up to date with every event, as for a router that reads their state.
+    give_up_ns : end a run in which requests wait at gateways and nothing but ticks has happened for so long.
+    give_up_failing_ns : the same where replicas fail and are repaired meanwhile.
     keeps_journeys : note each request's way to its replica.
     moves_requests : an operation moves requests between replicas.
     """
@@ -111,8 +115,15 @@ class ClusterPlan:
     seed: int = 0
     tracks_identity: bool | None = None
     coupled: bool = False
+    give_up_ns: int = 600 * 10**9
+    give_up_failing_ns: int = 60_000 * 10**9
     keeps_journeys: bool = False
     moves_requests: bool = False
+
+    @property
+    def num_models(self) -> int:
+        """Models that are served; each has an entrance."""
+        return len({pool.model for pool in self.pools})
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,10 @@ A text is the prompt's segments followed by the request's output stream. A block
 the hash of the block before it, all tokens in front: equal hashes mean an equal prefix. Chance collisions: among n
 blocks there is one with probability n**2 / 2**65, 3e-6 for ten million.
 
+The KV of a token depends on the adapter that computes it: the chain of a request with a LoRA adapter begins with a
+salt, so that requests of different adapters share no blocks. Source: vLLM 0.32.0, vllm/v1/core/kv_cache_utils.py,
+generate_block_hash_extra_keys, where the adapter's name enters the hash of every block.
+
 From the first token of a stream that only this request draws on, a text is private: nobody else can have the same
 prefix.
 """
@@ -14,7 +18,7 @@ from simulator.domain.request cimport Demand, Request, Segment
 
 
 cdef struct Cursor:             # a place in a text, at a block boundary
-    uint64_t hash               # of everything before it; 0 at the start
+    uint64_t hash               # of everything before it; 0 at the start, before the salt
     int64_t offset              # tokens of the current piece that lie before it
     int32_t piece               # segments of the prompt that lie before it; all of them: it is in the output stream
 
@@ -23,8 +27,9 @@ cdef enum:
     NUM_STREAMS = 256           # streams whose hashes are remembered: system prompts are few and come again and again
 
 
-cdef struct StreamHashes:       # of the blocks at the beginning of a stream
+cdef struct StreamHashes:       # of the blocks at the beginning of a stream, under one adapter
     int64_t stream
+    uint64_t salt
     int32_t block_size          # 0: the entry is empty
     int32_t count
     int32_t room
@@ -43,6 +48,9 @@ cdef class Content:
     # Leading tokens of a request's text that others may share; INT32_MAX: all of it, outputs too.
     cdef inline int32_t public_tokens(self, int32_t row) noexcept nogil:
         return self._public_tokens[row] if self._public_tokens != NULL else 0
+
+    # What the chain of a request's text begins with; 0: it has no adapter.
+    cdef uint64_t salt(self, int32_t row) noexcept nogil
 
     # Has the request left blocks behind on the way?
     cdef inline bint has_been_preempted(self, int32_t row) noexcept nogil:

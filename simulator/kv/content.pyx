@@ -20,9 +20,10 @@ cdef extern from *:
 cdef enum:
     OFFSET_SHIFT = 24           # a piece of a block is shorter than 2**24 tokens
 
-# Odd, and without a pattern in their bits: 2**64 / x for the positive roots of x**2 = x + 1 and x**4 = x + 1.
+# Odd, and without a pattern in their bits: 2**64 / x for the positive roots of x**n = x + 1, n = 2, 4, 3.
 cdef uint64_t SALT_A = 0x9E3779B97F4A7C15
 cdef uint64_t SALT_B = 0xD1B54A32D192ED03
+cdef uint64_t SALT_C = 0xC13FA9A902A6328F
 
 
 cdef inline uint64_t extended(uint64_t hash, int64_t stream, int64_t offset, int64_t num_tokens) noexcept nogil:
@@ -81,10 +82,13 @@ cdef class Content:
             self._public_tokens[row] = <int32_t>min(tokens, <int64_t>INT32_MAX - 1)
         return 0
 
+    cdef uint64_t salt(self, int32_t row) noexcept nogil:
+        return <uint64_t>(<int64_t>self._demands[row].adapter + 1) * SALT_C
+
     cdef uint64_t advance(self, int32_t row, int32_t num_tokens, Cursor* cursor) noexcept nogil:
         cdef int64_t left = num_tokens, stream, length, taken
         cdef int32_t num_pieces = max(self._demands[row].num_segments, 1)
-        cdef uint64_t hash = cursor.hash
+        cdef uint64_t hash = cursor.hash if cursor.hash != 0 else self.salt(row)
         cdef const Segment* segment
         while left > 0:
             if cursor.piece >= num_pieces:
@@ -109,15 +113,15 @@ cdef class Content:
         cdef const Segment* segment
         cdef StreamHashes* entry
         cdef uint64_t* hashes
-        cdef uint64_t hash
+        cdef uint64_t hash, salt = self.salt(row)
         cdef int32_t whole, i
         count[0] = 0
         if self._demands[row].num_segments == 0:
             return NULL
         segment = &self._segments[self._demands[row].segments_begin]
-        entry = &self._streams[(<uint64_t>segment.stream * SALT_A) >> 56]
-        if entry.stream != segment.stream or entry.block_size != block_size:
-            entry.stream, entry.block_size, entry.count = segment.stream, block_size, 0
+        entry = &self._streams[((<uint64_t>segment.stream ^ salt) * SALT_A + <uint64_t>block_size * SALT_B) >> 56]
+        if entry.stream != segment.stream or entry.salt != salt or entry.block_size != block_size:
+            entry.stream, entry.salt, entry.block_size, entry.count = segment.stream, salt, block_size, 0
         whole = <int32_t>(segment.num_tokens // block_size)
         if whole > entry.room:
             hashes = <uint64_t*>realloc(entry.hashes, whole * sizeof(uint64_t))
@@ -126,7 +130,7 @@ cdef class Content:
                 return NULL
             entry.hashes, entry.room = hashes, whole
         for i in range(entry.count, whole):
-            hash = extended(entry.hashes[i - 1] if i > 0 else 0, segment.stream, <int64_t>i * block_size, block_size)
+            hash = extended(entry.hashes[i - 1] if i > 0 else salt, segment.stream, <int64_t>i * block_size, block_size)
             entry.hashes[i] = hash if hash != 0 else 1
         entry.count = max(entry.count, whole)
         count[0] = whole

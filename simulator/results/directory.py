@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from simulator.core.paths import place_of
 from simulator.errors import InputErrors, OutputError
 
 FILES = frozenset(("summary.json", "results.h5", "trace.json", "resolved.toml", "provenance.json"))
@@ -32,9 +33,9 @@ def check_free(directory: str | Path, overwrite: bool = False) -> Path:
     Raises
     ------
     InputErrors
-        Results are there and `overwrite` is false; or something else is there.
+        Results are there and `overwrite` is false; or something else is there; or nothing can have that name.
     """
-    directory = Path(directory).resolve()
+    directory = Path(place_of(directory)).resolve()
     if not directory.exists():
         return directory
     if not directory.is_dir():

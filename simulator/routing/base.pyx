@@ -21,9 +21,12 @@ class RoutingContext:
     view : simulator.signals.view.View of the replicas to choose from.
     workload : simulator.workload.base.Workload; only what clients declare may be read.
     content : simulator.kv.content.Content of its prompts.
-    block_size : tokens per KV block of the replicas.
+    block_size : tokens per KV block of the replicas, in which `view.cached_blocks` counts; where their blocks differ,
+        the greatest common divisor.
     seed : of the experiment.
     stream : name of the random stream.
+    draws : simulator.core.draws.Draws to draw from, among equals too, in place of that stream; the one door for who
+        repeats the draws of another system. None: the stream.
     scorers : (class, weight, parameters) of each score that a router may add up.
     """
 
@@ -34,6 +37,7 @@ class RoutingContext:
     seed: int = 0
     stream: str = "routing"
     scorers: tuple = ()
+    draws: Draws | None = None
 
 
 cdef class Router:
@@ -51,7 +55,7 @@ cdef class Router:
         if len(requests):
             self.requests, self.demands = &requests[0], &demands[0]
         self.content = context.content
-        self.draws = Draws(RandomStreams(context.seed).generator(context.stream))
+        self.draws = context.draws or Draws(RandomStreams(context.seed).generator(context.stream))
 
     cdef int32_t route(self, int32_t row, int64_t now_ns) except -2 nogil:
         return -1

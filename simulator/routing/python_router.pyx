@@ -60,6 +60,7 @@ cdef class PythonRouter(Router):
     def cached_blocks(self, request, now_ns):
         """Return the leading blocks of a prompt that each replica has in its KV cache, as far as is known.
 
+        Where the replicas' blocks differ in size, they are counted in blocks of the greatest common divisor.
         For classes with `uses_caches = True`.
         """
         cdef int32_t row = request.row, i

@@ -26,3 +26,10 @@ class SpeculativeParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_un
         "slots reserved ahead: 0 for n-gram, num_tokens for EAGLE, MTP or a draft model"))] = 0
     acceptance: Annotated[AcceptanceCycle | AcceptanceTable, Meta(description=(
         "accepted drafts per verify step, cycled per request; or {distribution = [weights]}"))] = (0,)
+
+    def __post_init__(self):
+        is_table = isinstance(self.acceptance, AcceptanceTable)
+        counts = [i for i, weight in enumerate(self.acceptance.distribution) if weight] if is_table else self.acceptance
+        if max(counts) > self.num_tokens:
+            raise ValueError(f"acceptance: no more than num_tokens = {self.num_tokens} drafts can be accepted, "
+                             f"found {max(counts)}")

@@ -27,7 +27,7 @@ cdef class View:
     cdef int look(self, int64_t now_ns) except -1 nogil
 
     # Leading whole blocks of the text of request `row` that are in the KV cache of a replica, as far as can be known at
-    # `now_ns`. The engine overrides it; a plain View knows of none.
+    # `now_ns`, in blocks of RoutingContext.block_size tokens. The engine overrides it; a plain View knows of none.
     cdef int32_t cached_blocks(self, int32_t replica, int32_t row, int64_t now_ns) except -1 nogil
 
     cdef inline void mark(self, int32_t replica) noexcept nogil:

@@ -134,7 +134,8 @@ def _check(comparison: Comparison, name: str, unavailable: dict[str, str]) -> No
     experiment = comparison.experiments[name]
     with faults_of(comparison.place(name)):
         try:
-            assemble.latency_model(experiment, assemble.survey(experiment))
+            for pool in experiment.all_pools():
+                assemble.latency_model(pool, assemble.survey(pool))
         except MissingExtra as missing:
             unavailable[name] = str(missing)
 

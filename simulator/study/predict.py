@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from simulator import assemble, registry
-from simulator.config.experiment import Experiment
+from simulator.config.experiment import Experiment, Pool
 from simulator.config.load import load_experiment
-from simulator.errors import faults_of
+from simulator.errors import InputErrors, KeyFault, did_you_mean, faults_of
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Prediction:
 
 
 def predict(experiment: str | os.PathLike | Experiment, prefill: Iterable[int | tuple[int, int]] = (),
-            decode: Iterable[int] = (), *,
+            decode: Iterable[int] = (), *, pool: str | None = None,
             overrides: Mapping[str, Any] | Iterable[str] | str | None = None) -> Prediction:
     """Predict how long the iteration of one batch takes.
 
@@ -34,6 +34,7 @@ def predict(experiment: str | os.PathLike | Experiment, prefill: Iterable[int | 
     experiment : a TOML file, or what `simulator.config.load.load_experiment` made of one; no workload is read.
     prefill : prompt chunks: tokens computed, or (tokens computed, tokens of that prompt in the KV cache before).
     decode : for each decoding sequence its context: tokens in the KV cache after the iteration.
+    pool : name of the pool that is asked; needed where there are several.
     overrides : as in `simulator.run`.
 
     Raises
@@ -50,18 +51,38 @@ def predict(experiment: str | os.PathLike | Experiment, prefill: Iterable[int | 
         raise ValueError("overrides apply to a file; this experiment is already resolved")
     chunks = [(each, 0) if hasattr(each, "__index__") else tuple(each) for each in prefill]
     with faults_of(file):
-        return predict_batch(experiment, chunks, list(decode))
+        return predict_batch(one_pool(experiment, pool), chunks, list(decode))
 
 
-def predict_batch(experiment: Experiment, chunks: list[tuple[int, int]], contexts: list[int]) -> Prediction:
-    """Predict as `predict` does, but with faults that do not name the file."""
+def one_pool(experiment: Experiment, name: str | None) -> Pool:
+    """Return a pool of an experiment; None: the only one.
+
+    Raises
+    ------
+    InputErrors
+        No pool has this name, or none is named where there are several.
+    """
+    pools = {pool.name: pool for pool in experiment.all_pools()}
+    if name is None and len(pools) == 1:
+        return next(iter(pools.values()))
+    known = " or ".join(f'"{each}"' for each in pools)
+    if name is None:
+        raise InputErrors([KeyFault(f"pools: {len(pools)} pools, each with its own iterations: expected one of them, "
+                                    f"--pool NAME, with the name {known}")])
+    if name not in pools:
+        raise InputErrors([KeyFault(f'pools: there is no pool "{name}"{did_you_mean(name, pools)}; expected {known}')])
+    return pools[name]
+
+
+def predict_batch(experiment: Pool, chunks: list[tuple[int, int]], contexts: list[int]) -> Prediction:
+    """Predict as `predict` does for a pool; faults do not name the file."""
     model = assemble.latency_model(experiment, assemble.survey(experiment))
     batch = (chunks, contexts, 1 + _drafts(experiment))
     breakdown = model.breakdown(*batch) if hasattr(model, "breakdown") else {}
     return Prediction(model.predict(*batch), model.predict_iteration_ns(*batch) / 1e9, breakdown)
 
 
-def _drafts(experiment: Experiment) -> int:
+def _drafts(experiment: Pool) -> int:
     """Return the drafts that a decoding sequence verifies in an iteration."""
     engine = experiment.engine
     speculative = registry.load("scheduler", engine.scheduler).facts(engine.parameters).speculative

@@ -4,7 +4,7 @@ import re
 
 from simulator.config.load import load_experiment
 from simulator.errors import InputErrors, collect_faults, faults_of
-from simulator.study.predict import Prediction, predict_batch
+from simulator.study.predict import Prediction, one_pool, predict_batch
 
 DONE = 0
 MAX_SEQUENCES = 1 << 20         # in a batch; [engine] max_num_seqs allows no more
@@ -20,6 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "prompt chunks of so many tokens; 4x512: four of them; 512+1024: with 1024 tokens of it in the KV cache"))
     parser.add_argument("--decode", default="", metavar="CONTEXT,...", help=(
         "decoding sequences with so many tokens in the KV cache; 64x1024: 64 of them"))
+    parser.add_argument("--pool", metavar="NAME", help="the pool that is asked; needed where there are several")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -29,8 +30,10 @@ def run(options: argparse.Namespace) -> int:
         raise InputErrors(["predict: give --prefill, --decode or both; for instance --prefill 512 --decode 64x1024"])
     experiment = load_experiment(options.experiment, options.overrides, "--set")
     with faults_of(options.experiment):
-        prediction = predict_batch(experiment, chunks, contexts)
-    print(table(prediction, f"{experiment.name}, {experiment.latency.backend}", chunks, contexts))
+        pool = one_pool(experiment, options.pool)
+        prediction = predict_batch(pool, chunks, contexts)
+    title = f"{experiment.name}, pool {pool.name}" if experiment.pools else experiment.name
+    print(table(prediction, f"{title}, {pool.latency.backend}", chunks, contexts))
     return DONE
 
 

@@ -11,7 +11,7 @@ from simulator.config.layers import Source
 from simulator.config.reader import MISSING, Reader
 from simulator.domain.deployment import Deployment
 from simulator.domain.dtypes import KvCacheDtype, WeightDtype
-from simulator.domain.facts import load_accelerator, load_model, load_node
+from simulator.domain.facts import load_accelerator, load_model, load_node_with
 from simulator.domain.parallelism import Parallelism
 from simulator.errors import InputErrors
 
@@ -54,9 +54,10 @@ def deployment_of(options: argparse.Namespace, ways: tuple[str, ...]) -> Deploym
               for name in ways if getattr(spread, name) < 1] or spread.faults(model)
     if faults:
         raise InputErrors(faults)
+    accelerator = load_accelerator(options.hardware)
     return Deployment(
-        model=model, accelerator=load_accelerator(options.hardware), parallelism=spread,
-        node=load_node(options.node) if options.node else None, weight_dtype=options.dtype,
+        model=model, accelerator=accelerator, parallelism=spread,
+        node=load_node_with(accelerator, options.node, "--node") if options.node else None, weight_dtype=options.dtype,
         kv_cache_dtype=options.kv_cache_dtype)
 
 

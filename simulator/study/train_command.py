@@ -29,15 +29,18 @@ def run(options: argparse.Namespace) -> int:
     from tqdm import tqdm  # only this command draws one bar for its sub-models
 
     experiment = load_experiment(options.experiment, options.overrides)
-    latency = experiment.latency
     with faults_of(options.experiment):
-        if latency.backend != TRAINED:
-            raise InputErrors([KeyFault(f'latency.backend: "{latency.backend}" is not trained; '
-                                        f'expected "{TRAINED}"')])
-        deployment = assemble.deployment_of(experiment)
-        backend = registry.load("latency", TRAINED)
+        pools = [pool for pool in experiment.all_pools() if pool.latency.backend == TRAINED]
+        if not pools:
+            names = " and ".join(dict.fromkeys(f'"{pool.latency.backend}"' for pool in experiment.all_pools()))
+            raise InputErrors([KeyFault(f'latency.backend: {names} is not trained; expected "{TRAINED}"')])
+        backend, paths = registry.load("latency", TRAINED), {}
         with tqdm(desc="training", unit=" sub-models", disable=options.quiet or not sys.stderr.isatty()) as bar:
-            path = backend.train(latency.parameters, deployment, latency.collective is None,
-                                 lambda name: (bar.set_postfix_str(name), bar.update()))
-    print(f"tables in {path}")
+            for pool in pools:
+                path = backend.train(pool.latency.parameters, assemble.deployment_of(pool),
+                                     pool.latency.collective is None,
+                                     lambda name: (bar.set_postfix_str(name), bar.update()))
+                paths[path] = None
+    for path in paths:
+        print(f"tables in {path}")
     return DONE

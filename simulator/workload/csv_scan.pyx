@@ -1,7 +1,9 @@
 """Read a CSV file into int64 columns: one pass over its bytes, no Python object per number.
 
+Blank lines, as pandas and Excel write at the end, are no rows.
 Cells are separated by commas, rows by a line feed or carriage return and line feed; a cell in double quotes may hold
-both, and a quote doubled (RFC 4180). Text is interned: a column of text becomes codes into a list of distinct texts.
+both, and a quote doubled (RFC 4180).
+Text is interned: a column of text becomes codes into a list of distinct texts.
 """
 from libc.stdint cimport int64_t
 from libc.string cimport memchr
@@ -121,7 +123,7 @@ cdef class Scanner:
         self._interned = [{} if kind in (TEXT, PROMPT) else None for kind in kinds]
         line_array = np.empty(capacity, dtype=np.int64)
         lines = line_array
-        while self._at < self._stop and not self._ids_are_text:
+        while self._skip_blank_lines() and not self._ids_are_text:
             lines[row] = self._line
             self._read_row(row)
             row += 1
@@ -133,6 +135,19 @@ cdef class Scanner:
             segments=tuple(np.asarray(self._segments)[:, :self._num_segments]),
             lines=line_array[:row],
             ids_are_text=self._ids_are_text)
+
+    cdef bint _skip_blank_lines(self) noexcept nogil:
+        """Step over lines that hold nothing, or spaces alone; say whether there is a row."""
+        cdef bytes_t at = self._at
+        while at < self._stop:
+            if at[0] == c'\n':
+                self._at = at + 1
+                self._line += 1
+            elif at[0] != c'\r' and at[0] != c' ' and at[0] != c'\t':
+                return True
+            at += 1
+        self._at = self._stop
+        return False
 
     cdef Ending _next_cell(self, Cell* cell) noexcept nogil:
         """Take the next cell and what ends it."""

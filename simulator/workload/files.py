@@ -3,6 +3,7 @@ import gzip
 import zlib
 from pathlib import Path
 
+from simulator.core.paths import readable
 from simulator.errors import InputErrors
 
 GZIP_MAGIC = b"\x1f\x8b"
@@ -14,11 +15,13 @@ def read_bytes(path: str | Path) -> bytes:
     Raises
     ------
     InputErrors
-        The file cannot be read or is not valid gzip.
+        The path leads to no file, the file cannot be read or is not valid gzip.
     """
     try:
-        data = Path(path).read_bytes()
+        data = Path(readable(path)).read_bytes()
         return gzip.decompress(data) if data.startswith(GZIP_MAGIC) else data
+    except InputErrors:
+        raise
     except FileNotFoundError:
         raise InputErrors([f"{path}: no such file"]) from None
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:

@@ -95,6 +95,8 @@ class EmpiricalParameters(Bounds, frozen=True, kw_only=True, forbid_unknown_fiel
         super().__post_init__()
         if bool(self.values) == bool(self.path):
             raise ValueError("give either values, or path and column")
+        if self.values and self.column:
+            raise ValueError("column: belongs to path; values are given")
         if self.path and not self.column:
             raise ValueError(f'which column of "{self.path}" holds the lengths? give column')
         if self.weights and len(self.weights) != len(self.values):

@@ -12,6 +12,7 @@ import numpy as np
 from msgspec import Meta
 
 from simulator.domain import records
+from simulator.errors import InputErrors
 from simulator.workload.columns import Columns, Prompts, nearest
 from simulator.workload.faults import Faults
 from simulator.workload.files import check_text
@@ -56,6 +57,8 @@ class Mooncake:
         faults = Faults(path)
         lines = self._lines(data, faults)
         faults.raise_if_any()
+        if not lines:
+            raise InputErrors([f"{path}: there are no requests in it"])
         prompt_tokens = np.array([line.input_length for line in lines], dtype=np.int64)
         return Columns(
             arrival_ns=nearest(np.array([line.timestamp for line in lines]) * 1e6),
@@ -67,6 +70,8 @@ class Mooncake:
         decoder = msgspec.json.Decoder(Line)
         lines = []
         for number, text in enumerate(data.removeprefix(b"\xef\xbb\xbf").rstrip().split(b"\n"), start=1):
+            if not text.strip():
+                continue            # a blank line
             try:
                 line = decoder.decode(text)
             except (msgspec.DecodeError, RecursionError) as error:

@@ -40,3 +40,20 @@ def test_states_cannot_be_written():
 def test_a_policy_that_does_not_answer_says_so():
     with pytest.raises(NotImplementedError, match="must override lets_pass"):
         policy_of(PythonAdmission, View(1)).lets_in(0, 0)
+
+
+def test_a_policy_that_forgets_to_decide_says_so():
+    class Forgets(PythonAdmission):
+        def lets_pass(self, request, now_ns):
+            request.prompt_tokens > 3               # noqa: B015 -- the fault that is shown
+
+    with pytest.raises(TypeError, match=r"^Forgets.lets_pass: expected True or False, found None$"):
+        policy_of(Forgets, View(1)).lets_in(0, 0)
+
+
+def test_a_comparison_of_numpy_is_a_decision():
+    class Full(PythonAdmission):
+        def lets_pass(self, request, now_ns):
+            return self.accounts["in_flight"].sum() > 3         # numpy.bool
+
+    assert not policy_of(Full, View(1)).lets_in(0, 0)

@@ -179,3 +179,9 @@ def test_a_design_is_as_large_as_the_replica_needs():
 def test_a_design_that_cannot_be_is_refused(fabric, fault):
     with pytest.raises(InputErrors, match=fault):
         build_fabric(fabric)
+
+
+def test_network_too_large_to_simulate_is_refused_before_it_is_made():
+    # each GPU has a link to its NVSwitch and one to an ASW; 19,532 segments of 512 GPUs have 8 ASWs of 64 links to PSWs
+    with pytest.raises(InputErrors, match=r"^latency.collective: a network of 10000000 GPUs with 30000384 links"):
+        build_fabric(Fabric(num_gpus=10_000_000))

@@ -9,7 +9,7 @@ FAULTS = [
                              "output_token_accumulates, output_token_us, queue_base_us, queue_per_prompt_token_us"),
     ("nam = 'x'", "nam: unknown key; did you mean name?"),
     ("workload.pth = 1", "workload.pth: unknown key; did you mean path?"),
-    ("engine.parameters = 1", "engine.parameters: unknown key; valid: async_scheduling, block_size"),
+    ("engine.parameters = 1", "engine.parameters: unknown key; valid: allow_long_max_model_len, async_scheduling"),
     ('"odd key" = 1', '"odd key": unknown key; valid: autoscaling, cluster, engine'),
     # wrong types
     ("engine.max_num_seqs = '8'", 'engine.max_num_seqs: expected an integer from 1 to 1048576, found "8"'),
@@ -67,6 +67,10 @@ FAULTS = [
      'a.toml: engine.speculative.acceptance[2]: expected an integer from 0 to 1024, found "x"'),
     ("engine.speculative = {num_tokens = 3, acceptance = {distribution = []}}",
      "engine.speculative.acceptance.distribution: expected a list of numbers >= 0, at least 1, found []"),
+    ("engine.speculative = {num_tokens = 3, acceptance = [1, 4]}",
+     "engine.speculative: acceptance: no more than num_tokens = 3 drafts can be accepted, found 4"),
+    ("engine.speculative = {num_tokens = 1, acceptance = {distribution = [1, 2, 0.5]}}",
+     "engine.speculative: acceptance: no more than num_tokens = 1 drafts can be accepted, found 2"),
     # several keys together
     ("engine.max_num_batched_tokens = 100",
      "engine.max_num_batched_tokens: expected at least max_num_seqs = 256, found 100"),

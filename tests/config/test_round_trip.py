@@ -71,6 +71,10 @@ def experiments(draw):
     table["latency"] = {"backend": "linear"} if "model" not in table else table["latency"]
     table.pop("pools", None)            # each is an experiment in small: see test_pools
     (table.get("autoscaling") or {}).pop("max_replicas", None)      # has to fit topology.replicas
+    routing = table.get("cluster", {}).get("routing", {})
+    routing.pop("enable_adaptive_pd", None)                         # there are no pools for one phase
+    for composed in routing.get("infer_types", ()):
+        composed["infer_type"] = "neutral"
     table["hardware"] = {"name": "a10"}
     table["model"] = {"name": "llama-3.1-8b"}
     return table

@@ -35,3 +35,14 @@ def test_draws_stay_in_their_range(state, count):
 def test_counts_that_leave_nothing_to_draw_are_refused(count):
     with pytest.raises(ValueError, match="count must be"):
         draws_from(STATE).next_below(count)
+
+
+def test_words_given_instead_are_drawn_in_turn_and_then_again():
+    draws = Draws.replaying([7, 2**63, 5])
+    assert [draws.next_below(4), draws.next_uniform(), draws.next_below(3), draws.next_below(4)] == [3, 0.5, 2, 3]
+    assert draws.num_replayed == 4
+
+
+def test_no_words_to_draw_are_refused():
+    with pytest.raises(ValueError, match="at least one"):
+        Draws.replaying([])

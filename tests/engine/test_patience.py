@@ -6,23 +6,28 @@ from simulator.admission.saturation.concurrency import Concurrency, ConcurrencyP
 from simulator.domain import records
 from simulator.domain.failures import Failure, Health
 from simulator.domain.gateway import GatewayQueueParameters, Saturation
+from simulator.engine.diagnosis import diagnose_gateways
 from simulator.engine.plan import Front
 from simulator.routing.policies.round_robin import RoundRobin, RoundRobinParameters
 from support import upkeep
 from support.scenario import load
+from support.workloads import plain_workload
 
 S = 1_000_000_000
 every_dispatch = pytest.mark.parametrize("dispatch", ["ticks", "departures"])
-IN_VAIN = ["gateway: 2 requests wait there for ever, request 1 first: the replicas that could take them fail, or stay "
-           "saturated or closed"]
+IN_VAIN = ("gateway: 2 requests wait there for ever, request 1 first: the replicas that could take them fail, or stay "
+           "saturated or closed")
+FAILING = "; the run ended since nothing but failures and repairs happened for %s s, [cluster] give_up_failing_after_s"
+QUIET = "; the run ended since nothing else happened for %s s, [cluster] give_up_after_s"
 STARVED = [records.COMPLETED, records.WAITING, records.WAITING]
 
 
-def serve(dispatch, **stop):
+def serve(dispatch, *, patience=None, **stop):
     """Serve requests of one token on one replica that stops at 10 s, behind a queue with ticks every 10 s.
 
     The first comes at 0; the second at 9.996 s and comes back without a token; the third, at 15 s, finds the replica
     closed. It is open again 30 s after a repair if it has not failed until then.
+    `patience`: fields of ClusterPlan.
     """
     saturation = Saturation(detector="concurrency", parameters=ConcurrencyParameters())
     front = Front(RoundRobin, RoundRobinParameters(), queue=GatewayQueue, classes={},
@@ -32,7 +37,7 @@ def serve(dispatch, **stop):
                  for i, arrival_s in enumerate((0, 9.996, 15))]
     scenario = load({"options": {}, "prices": {"base_us": 5000.0}, "requests": described})
     return upkeep.run(scenario, failures=[Failure(kind="stop", which=0, **stop)], front=front,
-                      health=Health(reopening_delay_s=30.0))
+                      health=Health(reopening_delay_s=30.0), **(patience or {}))
 
 
 @every_dispatch
@@ -43,7 +48,7 @@ def test_failures_and_repairs_alone_end_a_run_in_which_requests_wait(dispatch):
 
     assert 60_000 * S <= outcome.cluster.clock_ns <= 60_050 * S
     assert outcome.requests["status"].tolist() == STARVED
-    assert outcome.diagnosis == IN_VAIN
+    assert outcome.diagnosis == [IN_VAIN + FAILING % "60,000"]
     assert outcome.requests["replica"].tolist() == [0, -1, -1]
     assert outcome.requests["output_tokens"].tolist() == [1, 0, 0]
     assert outcome.journeys["retries"].tolist() == [0, 1, 0]
@@ -66,4 +71,25 @@ def test_without_a_repair_ticks_end_after_ten_minutes(dispatch, last_s):
 
     assert outcome.cluster.clock_ns == last_s * S
     assert outcome.requests["status"].tolist() == STARVED
-    assert outcome.diagnosis == IN_VAIN
+    assert outcome.diagnosis == [IN_VAIN + (QUIET % 600 if dispatch == "ticks" else "")]
+
+
+def test_how_long_a_run_goes_on_is_a_choice():
+    # Ticks every 10 s, from 20 s on: that at 70 s is the first more than 45 s later, and that at 60 s the last to act.
+    # Of the repair at 50,010 s nobody hears who gives up 1,000 s after the failure.
+    quiet = serve("ticks", at_s=10.0, patience={"give_up_ns": 45 * S})
+    restless = serve("ticks", at_s=10.0, duration_s=50_000.0, patience={"give_up_failing_ns": 1000 * S})
+
+    assert quiet.cluster.clock_ns == 60 * S
+    assert quiet.diagnosis == [IN_VAIN + QUIET % 45]
+    assert restless.cluster.clock_ns == 1020 * S
+    assert restless.diagnosis == [IN_VAIN + FAILING % "1,000"]
+
+
+def test_a_run_that_was_given_up_says_so_wherever_its_requests_wait():
+    workload = plain_workload([0, 0], 10, 1)
+    workload.requests["status"], workload.requests["replica"] = records.WAITING, 0
+
+    assert diagnose_gateways(workload, 0, True) == []
+    assert diagnose_gateways(workload, 45 * S, True) == [
+        "replicas: 2 requests wait at some that stand still" + QUIET % 45]

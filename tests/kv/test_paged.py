@@ -3,6 +3,7 @@ import pytest
 
 from kv.texts import workload_of
 from simulator.domain import records
+from simulator.kv.blis_cache import BlisKV
 from simulator.kv.content import Content
 from simulator.kv.paged import PagedKV
 
@@ -32,6 +33,41 @@ def test_blocks_are_first_given_out_in_order_and_never_the_null_block(pool):
     admit(face, 1, 12)
 
     assert (kv.block_table(0), kv.block_table(1), kv.free_queue()) == ([1, 2], [3, 4, 5], [])
+    kv.check()
+
+
+def test_blocks_have_records_from_when_they_are_needed(pool):
+    kv, face = pool(1000, [20, 60])
+    assert (kv.num_records, kv.free_queue()) == (1, [*range(1, 1001)])          # the null block
+
+    admit(face, 0, 20)
+    assert (kv.num_records, kv.free_queue()) == (8, [*range(6, 1001)])          # at first 8 records
+
+    admit(face, 1, 60)
+    assert kv.block_table(1) == [*range(6, 21)]
+    assert (kv.num_records, kv.free_queue()) == (22, [*range(21, 1001)])        # 21 in use, one for all that are not
+    kv.check()
+
+
+def test_freed_blocks_stand_before_and_behind_those_that_were_never_used(pool):
+    kv, face = pool(40, [6, 8])
+    admit(face, 0, 6)
+    admit(face, 1, 8)
+    face.release(0)             # block 2 is not full, block 1 is cached
+    face.release(1)             # so are 3 and 4
+
+    assert (kv.num_records, kv.free_queue()) == (8, [2, *range(5, 41), 1, 4, 3])
+    kv.check()
+
+
+def test_a_pool_that_was_used_up_has_a_record_of_each_block(pool):
+    kv, face = pool(20, [80, 80])
+    admit(face, 0, 80)
+    assert (kv.num_records, kv.free_queue()) == (21, [])
+    face.release(0)
+
+    admit(face, 1, 12)
+    assert (kv.block_table(1), kv.free_queue()) == ([20, 19, 18], [*range(17, 0, -1)])
     kv.check()
 
 
@@ -251,3 +287,17 @@ def test_an_impossible_pool_is_refused():
     for num_blocks, block_size in ((0, 4), (4, 0)):
         with pytest.raises(ValueError, match="at least 1"):
             PagedKV(num_blocks, block_size, content)
+
+
+@pytest.mark.parametrize("prompt", [[(SYSTEM, 8), (DOCUMENT, 4)], [(SYSTEM, 6), (DOCUMENT, 6)]])
+@pytest.mark.parametrize("cache", [PagedKV, BlisKV])
+def test_equal_prompts_under_different_adapters_have_no_blocks_in_common(kv_face, cache, prompt):
+    # Three blocks each, of which an admission may find two: the last token is always computed. The third request finds
+    # those of the second, which has its adapter; the last one those of the first, which has none either.
+    workload = workload_of([prompt] * 5)
+    workload.demands["adapter"] = [-1, 0, 0, 1, -1]
+    kv = cache(20, 4, Content(workload))
+    face = kv_face.Face(kv, 5)
+
+    assert [admit(face, row, 12) for row in range(5)] == [0, 0, 2, 0, 2]
+    kv.check()

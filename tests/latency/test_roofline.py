@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from simulator.domain.deployment import Deployment
 from simulator.domain.facts import load_accelerator, load_model, load_node, names
 from simulator.latency.roofline.model import Roofline
 from support.goldens import GOLDENS
@@ -235,6 +236,15 @@ def test_newer_accelerators_are_faster():
     found = [real("llama-3.1-8b", name).predict(**batch) for name in ordered]
 
     assert found == sorted(found, reverse=True)
+
+
+def test_a_format_that_the_accelerator_does_not_compute_is_told():
+    # A100 has no fp8, H100 has; int4 weights are unpacked everywhere
+    told = [Roofline(Roofline.Parameters(), Deployment(
+        model=load_model("llama-3.1-8b"), accelerator=load_accelerator(name), weight_dtype=dtype)).warnings()
+        for name, dtype in (("a100-sxm-80gb", "fp8"), ("h100-sxm-80gb", "fp8"), ("a100-sxm-80gb", "int4"))]
+    assert told == [
+        ["roofline: a100-sxm-80gb computes no fp8: products of fp8 weights are priced as bfloat16"], [], []]
 
 
 @pytest.mark.skipif(not MEASURED.is_dir(), reason="needs ../shared/data/profiles/measured_vllm")

@@ -1,68 +1,69 @@
 """Recorded runs of BLIS, repeated through the experiment file under `scheduler = "blis"`: equal to the microsecond.
 
-Compared are, of every request that reached a replica, TTFT, E2E latency, mean gap between tokens, time in the gateway
-queue, first scheduling, preemptions, instance and when its last token left the engine; how many did not get through, by
-cause and class; and the aggregate of the run.
+Compared is every figure that BLIS wrote: of each request, of each replica and of the whole run
+(support/blis_results.py), and every number that it printed besides (support/blis_text.py). What is not compared is
+listed there, with the reason.
 
-Where several replicas are equally good BLIS draws one. Its draws are repeated (support/blis_routers.py): with others
-the mean TTFT of a run of 120 requests can be half as much again, as with any other seed.
+Where several replicas are equally good BLIS draws one. Our router gets the numbers that BLIS draws
+(support/blis_repeat.py): with others the mean TTFT of a run of 120 requests can be half as much again, as with any
+other seed.
 """
-from fnmatch import fnmatch
-
 import pytest
-import tomli_w
 
-import simulator
 from support import blis
-from support.blis_experiment import experiment_of
-from support.blis_random import GoRandom
-from support.blis_results import Results, differences, expected_aggregate, expected_losses, expected_requests
-
-KV_TIERS = "KV blocks in tiers"
-POOLS = "pools of prefill and decode replicas"
-LEFT_OUT = {    # a pattern of names: why these are not compared
-    "13*": KV_TIERS, "31_bb_13_*": KV_TIERS, "32_v071_13_*": KV_TIERS, "33_*": KV_TIERS,
-    "14*": POOLS, "32_v071_14_*": POOLS,
-    "18_*": "closed-loop sessions: a turn arrives when the one before it is complete",
-    "19_*": "LoRA adapters",
-    "32_v071_04_*": "v0.7.1 hangs under KV pressure: its horizon ends a livelock",
-}
-ROUNDED_US = 1e-6               # results are floats of whole microseconds, means of them have six decimals
-ROUNDED_MS = 1e-9               # sums in another order
+from support.blis_flags import unknown_flags
+from support.blis_repeat import all_differences, repeat, report_of
+from support.blis_results import expected_aggregate, expected_requests
+from support.blis_text import expected_lines
 
 ALL = blis.cases()
 pytestmark = pytest.mark.skipif(not ALL, reason=f"no recorded runs under {blis.FOLDER}")
 
 
-def run(case, folder):
-    """Return the case as BLIS would report our run of it."""
-    experiment = experiment_of(case)
-    file = folder / "experiment.toml"
-    file.write_text(tomli_w.dumps(experiment), encoding="utf-8")
-    return Results(simulator.run(file), experiment["latency"]["host"])
-
-
-def obstacle(case):
-    """Return why a case is not run; None if it is."""
-    return next((reason for pattern, reason in LEFT_OUT.items() if fnmatch(case.name, pattern)), None)
-
-
 @pytest.mark.parametrize("case", ALL, ids=str)
-def test_every_request_and_the_aggregate_are_what_blis_recorded(case, tmp_path):
-    if obstacle(case):
-        pytest.skip(obstacle(case))
-    results = run(case, tmp_path)
-    requests, aggregate = results.requests(), results.aggregate()
+def test_everything_that_blis_recorded_is_found(case, tmp_path, monkeypatch):
+    obstacle = case.obstacle() or case.experiment_obstacle()
+    if obstacle:
+        pytest.skip(obstacle)
 
-    assert requests.keys() == case.results.keys() - case.held_back
-    found = [(name, *each) for name, expected in expected_requests(case).items()
-             for each in differences(requests[name], expected, ROUNDED_US)]
-    found += [("losses", *each) for each in differences(results.losses(), expected_losses(case), 0)]
-    found += [("aggregate", *each) for each in differences(aggregate, expected_aggregate(case), ROUNDED_MS)]
+    found = all_differences(report_of(repeat(case, tmp_path, monkeypatch), case), case)
     assert not found, "\n".join([f"{len(found)} differences: of, what, recorded, ours", *map(str, found[:20])])
 
 
-def test_draws_are_those_of_go():
-    random = GoRandom(1)        # what `rand.Seed(1)` is known for
+@pytest.fixture(scope="module")
+def repeated(tmp_path_factory):
+    """Return the first case of several replicas that is repeated, else the first of all, and our report of it."""
+    known = [case for case in ALL if not unknown_flags(case.options)]
+    cases = [case for case in known if not case.obstacle() and not case.experiment_obstacle()]
+    if not cases:
+        pytest.skip("no case to compare")
+    case = next((case for case in cases if case.output.get("per_instance")), cases[0])
+    with pytest.MonkeyPatch.context() as patch:
+        return case, report_of(repeat(case, tmp_path_factory.mktemp("blis"), patch), case)
 
-    assert [random.below(100) for _ in range(10)] == [81, 87, 47, 59, 81, 18, 25, 40, 56, 0]
+
+def parts(case, report):
+    """Yield parts of a report, of its requests the first one alone, with the keys that are compared."""
+    yield next((report["requests"][name], keys) for name, keys in expected_requests(case).items())
+    yield from ((report["runs"][replica], expected_aggregate(case, recorded)) for replica, recorded in case.reports())
+    yield report["printed"], expected_lines(case)
+
+
+def test_a_figure_that_is_missing_or_different_is_found(repeated):
+    case, report = repeated
+    for part, keys in parts(case, report):
+        for key in keys:
+            value = part.pop(key)
+            assert len(all_differences(report, case)) == 1
+            part[key] = value + 1 if isinstance(value, (int, float)) else "another"
+            assert len(all_differences(report, case)) == 1
+            part[key] = value
+
+
+def test_a_request_that_is_missing_or_one_too_many_is_found(repeated):
+    case, report = repeated
+    name, known = next(iter(report["requests"].items()))
+    del report["requests"][name]
+    assert ("requests", name, True, False) in all_differences(report, case)
+    report["requests"] |= {name: known, "request_x": known}
+    assert all_differences(report, case) == [("requests", "request_x", False, True)]

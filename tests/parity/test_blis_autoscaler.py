@@ -1,9 +1,9 @@
-"""BLIS's autoscaler, case 22: who served each request, and every time to first token, to the microsecond.
+"""BLIS's autoscaler: who served each request, and every time to first token, to the microsecond.
 
-One replica of 120 blocks is too few for 400 requests/s. At 200 ms seven more are wanted, at 300 they begin to load, and
-from 450 on they serve. BLIS takes turns by the number of the request modulo the replicas there are.
+Every case whose policy file has an autoscaler is repeated. Its workload is drawn by BLIS, so arrivals and lengths are
+taken from the requests that it reported, and shared prefixes from the client of its specification that has those
+lengths. BLIS takes turns by the number of the request modulo the replicas there are.
 """
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -15,15 +15,12 @@ from simulator.routing.python_router import PythonRouter
 from simulator.scaling.blis import Blis as BlisScaling
 from simulator.scaling.blis import BlisParameters as BlisScalingParameters
 from simulator.scheduling.blis import Blis, BlisParameters
-from support import upkeep
-from support.goldens import GOLDENS
+from support import blis, upkeep
+from support.blis_models import UNLIMITED
 from support.scenario import load
 
-CASE = GOLDENS / "blis/22_run_autoscaler"
-OPTIONS = {"num_blocks": 121, "max_model_len": 8192}
-PRICES = {"base_us": 5000.0, "per_sequence_us": 10.0, "per_prefill_token_us": 20.0, "per_context_token_us": 0.05}
-HOST = {"queue_base_us": 1000.0, "output_token_us": 50.0, "output_token_accumulates": True, "completion_us": 300.0}
-PROMPTS = {"A": [["uniq", 100]], "B": [["group", "g", 64], ["uniq", 50]]}
+ALL = [case for case in blis.cases() if "autoscaler" in case.policies]
+pytestmark = pytest.mark.skipif(not ALL, reason=f"no recorded runs of an autoscaler under {blis.FOLDER}")
 
 
 class Turns(PythonRouter):
@@ -34,40 +31,107 @@ class Turns(PythonRouter):
         return int(is_open[request.row % len(is_open)])
 
 
-@pytest.fixture(scope="module")
-def recorded():
-    if not CASE.exists():
-        pytest.skip(f"the recorded case is not in {CASE}")
-    requests = json.loads((CASE / "metrics.json").read_text())["requests"]
-    return sorted(requests, key=lambda request: int(request["requestID"].removeprefix("request_")))
+def obstacle(case):
+    """Return why a case is not repeated; None if it is."""
+    policies, beta = case.policies, case.beta
+    delays = [policies["autoscaler"].get("hpa_scrape_delay", {}), *(
+        value for value in policies.get("instance_lifecycle", {}).values() if isinstance(value, dict))]
+    lengths = [tuple(client[key].get("type") for key in ("input_distribution", "output_distribution"))
+               for client in case.spec["clients"]]
+    if len(policies["node_pools"]) != 1:
+        return "several node pools"
+    if any(float(each.get("stddev", 0)) for each in delays):
+        return "delays that BLIS draws"
+    if set(lengths) != {("constant", "constant")} or len(clients(case)) < len(lengths):
+        return "lengths do not tell which client a request is of"
+    if case.settings["routing-policy"] != "round-robin" or case.latency_model != "trained-physics":
+        return "not round-robin under trained-physics"
+    if any(beta[:5] + beta[7:8] + beta[10:]):
+        return "a price of an iteration that is not linear in sequences, tokens and context"
+    return None
 
 
-@pytest.fixture(scope="module")
-def outcome(recorded):
-    scenario = load({"options": OPTIONS, "prices": PRICES, "host": HOST, "requests": [
-        {"id": request["requestID"], "arrival": request["arrived_at"], "output_len": request["num_decode_tokens"],
-         "prompt": PROMPTS[request["tenant_id"]]} for request in recorded]})
-    scenario = replace(scenario, parameters=BlisParameters(upstream_compat=True))
+def clients(case):
+    """Return {(prompt tokens, output tokens): pieces of the prompt} of the clients of the specification."""
+    found = {}
+    for client in case.spec["clients"]:
+        own, output = (int(client[f"{each}_distribution"]["params"]["value"]) for each in ("input", "output"))
+        shared = int(client.get("prefix_length", 50)) if client.get("prefix_group") else 0
+        prefix = [["group", client["prefix_group"], shared]] if shared else []
+        found[shared + own, output] = [*prefix, ["uniq", own]]
+    return found
+
+
+def recorded(case):
+    """Return what BLIS reported of the requests, in the order of their numbers."""
+    return sorted(case.results.values(), key=lambda each: int(each["id"].removeprefix("request_")))
+
+
+def scaling_of(case):
+    """Return our autoscaling of a case, and how many replicas there may be."""
+    given, (pool,) = case.policies["autoscaler"], case.policies["node_pools"]
+    seconds = {key: int(value) / 1e6 for key, value in given.items() if key.endswith("_us")}
+    loading = case.policies.get("instance_lifecycle", {}).get("loading_delay", {})
     scaling = Autoscaling(
-        policy="blis", interval_s=0.2, scale_down_stabilization_window_s=0.4, drains="oldest",
-        actuation_delay=Delay(mean_s=0.1), provisioning_delay=Delay(), loading_delay=Delay(mean_s=0.15),
-        warm_up_delay=Delay(), parameters=BlisScalingParameters(
-            kv_cache_threshold=0.8, scale_up_threshold=0.5, scale_down_boundary=0.2, avg_input_tokens=150))
-    return upkeep.run(scenario, autoscaling=scaling, autoscaler=BlisScaling, scheduler=Blis, replicas=1, max_replicas=8,
-                      front=Front(Turns, None), resolution_us=1.0)
+        policy="blis", interval_s=seconds["interval_us"], drains="oldest",
+        scale_up_stabilization_window_s=seconds.get("scale_up_stabilization_window_us", 0.0),
+        scale_down_stabilization_window_s=seconds.get("scale_down_stabilization_window_us", 0.0),
+        actuation_delay=Delay(mean_s=float(given.get("hpa_scrape_delay", {}).get("mean", 0))),
+        provisioning_delay=Delay(), loading_delay=Delay(mean_s=float(loading.get("mean", 0))), warm_up_delay=Delay(),
+        parameters=BlisScalingParameters(
+            avg_input_tokens=int(given["analyzer"]["avg_input_tokens"]),
+            **{key: float(given["analyzer"][key]) for key in (
+                "kv_cache_threshold", "scale_up_threshold", "scale_down_boundary")}))
+    return scaling, int(pool["initial_nodes"]) * (int(pool["gpus_per_node"]) // case.number("tp"))
 
 
-def test_replicas_come_when_they_did(outcome):
-    for replica in range(1, 8):
-        assert outcome.changes(replica) == [(300, "loading", "scaling"), (450, "up", "scaling")]
+def run(case):
+    queue_us, completion_us, output_us = case.alpha
+    beta, pieces = case.beta, clients(case)
+    scenario = load({
+        "options": {"num_blocks": case.num_blocks + 1, "max_model_len": case.max_model_len or UNLIMITED},
+        "prices": {"per_sequence_us": beta[5], "base_us": beta[6], "per_prefill_token_us": beta[8],
+                   "per_context_token_us": beta[9]},
+        "host": {"queue_base_us": queue_us, "output_token_us": output_us, "output_token_accumulates": True,
+                 "completion_us": completion_us},
+        "requests": [{"id": each["id"], "arrival": each["arrived_at_us"] / 1e6, "output_len": each["output"],
+                      "prompt": pieces[each["input"], each["output"]]} for each in recorded(case)]})
+    scenario = replace(scenario, parameters=BlisParameters(
+        upstream_compat=True, max_num_seqs=case.number("max-num-seqs"),
+        max_num_batched_tokens=case.number("max-num-batched-tokens")))
+    scaling, most = scaling_of(case)
+    return upkeep.run(scenario, autoscaling=scaling, autoscaler=BlisScaling, scheduler=Blis, max_replicas=most,
+                      replicas=case.number("num-instances"), front=Front(Turns, None), resolution_us=1.0)
 
 
-def test_each_request_is_served_where_it_was(recorded, outcome):
-    names = ["instance_0", *(f"autoscale-unit-{number:06}" for number in range(1, 8))]
-    assert [names[replica] for replica in outcome.requests["replica"]] == [each["handled_by"] for each in recorded]
+@pytest.fixture(scope="module", params=ALL, ids=str)
+def repeated(request):
+    """Return a case and our run of it."""
+    if obstacle(request.param):
+        pytest.skip(obstacle(request.param))
+    return request.param, run(request.param)
 
 
-def test_each_first_token_comes_when_it_did(recorded, outcome):
+def test_replicas_serve_when_they_have_loaded(repeated):
+    case, outcome = repeated
+    scaling, _ = scaling_of(case)
+    came = [outcome.changes(replica)[:2] for replica in range(case.number("num-instances"), len(outcome.replicas))]
+
+    for (begin_ms, *loading), (end_ms, *up) in filter(None, came):
+        assert (loading, up) == (["loading", "scaling"], ["up", "scaling"])
+        assert end_ms - begin_ms == scaling.loading_delay.mean_s * 1e3
+        assert (begin_ms - scaling.actuation_delay.mean_s * 1e3) % (scaling.interval_s * 1e3) == 0
+
+
+def test_each_request_is_served_where_it_was(repeated):
+    case, outcome = repeated
+    placed = case.log(r"placed instance (\S+) for model")
+    names = [*(f"instance_{i}" for i in range(case.number("num-instances"))), *placed]
+    assert [names[replica] for replica in outcome.requests["replica"]] == [each["instance"] for each in recorded(case)]
+
+
+def test_each_first_token_comes_when_it_did(repeated):
+    case, outcome = repeated
     ttft_us = (outcome.requests["first_token_ns"] - outcome.requests["arrival_ns"]) / 1e3
-    assert ttft_us.tolist() == pytest.approx([each["ttft_ms"] * 1e3 for each in recorded], abs=1e-3)
-    assert outcome.requests["preemptions"].sum() == 52
+    assert ttft_us.tolist() == [each["ttft_us"] for each in recorded(case)]
+    assert outcome.requests["preemptions"].sum() == case.output["aggregate"]["preemption_count"]

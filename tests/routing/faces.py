@@ -2,6 +2,7 @@
 import numpy as np
 
 from simulator import registry
+from simulator.core.draws import Draws
 from simulator.domain import records
 from simulator.kv.content import Content
 from simulator.routing.base import RoutingContext
@@ -54,13 +55,14 @@ def context_of(view, requests, scorers=(), **options):
     return RoutingContext(view=view, workload=requests, content=Content(requests), scorers=tuple(scorers), **options)
 
 
-def router_of(name, view, requests=None, scorers=(), seed=0, **parameters):
-    """Return a router by name; `scorers`: (name, weight, parameters as dict)."""
+def router_of(name, view, requests=None, scorers=(), seed=0, draws=None, **parameters):
+    """Return a router by name; `scorers`: (name, weight, parameters as dict); `draws`: words to draw, None: its own."""
     requests = requests or workload([100] * 10)
     chosen = [(registry.load("scorer", each), weight, registry.load("scorer", each).Parameters(**keys))
               for each, weight, keys in scorers]
     policy = registry.load("router", name)
-    return policy(policy.Parameters(**parameters), context_of(view, requests, chosen, seed=seed))
+    given = None if draws is None else Draws.replaying(draws)
+    return policy(policy.Parameters(**parameters), context_of(view, requests, chosen, seed=seed, draws=given))
 
 
 def scorer_of(name, view, requests=None, **parameters):

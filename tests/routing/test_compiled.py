@@ -7,6 +7,7 @@ import pytest
 import simulator
 from routing.faces import context_of, router_of, scorer_of, tell, view_of, workload
 from simulator import registry
+from simulator.errors import InputErrors
 from simulator.routing.policies.weighted import Weighted
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -94,3 +95,10 @@ def test_dynamo_goes_by_what_caches_say(filled_view):
     router = router_of("dynamo", view, workload([160]))
 
     assert router.scores(0, 0).tolist() == [-12, -20]
+
+
+def test_compiled_class_whose_method_is_misspelt_is_refused(compiled):
+    with pytest.raises(InputErrors) as caught:
+        registry.load("router", "filled_view:Misspelt")
+    assert str(caught.value) == (
+        '"filled_view:Misspelt" is no router: it overrides no `cdef route` of Router: as it is spelt there, and typed')

@@ -1,5 +1,7 @@
 """The parts of Llumnix's scheduler: tables, predictor, account, counts of lite mode, keys of chunks."""
+import hashlib
 import re
+import struct
 from pathlib import Path
 
 import pytest
@@ -130,6 +132,31 @@ def check_account(account, candidates):
         assert all(replica in account.replicas_of(each) for each in account.dispatches(replica))
 
 
+def test_a_status_that_shows_a_request_after_it_waited_lets_it_go_at_once():
+    candidates = Candidates(1)
+    account = LocalAccount(1, 2, candidates)
+    account.note_sent(0, 0, "neutral", 100)
+    account.note_sent(1, 0, "neutral", 70)
+
+    account.note_status(0, {0}, [1], 0)         # request 1 waits, but not lately: neither seen nor given up
+
+    assert account.dispatches(0) == {1: ("neutral", 70, 70, False)}
+    assert candidates.array["in_flight"][0] == 1
+    assert candidates.array["in_flight_prefill_tokens"][0] == candidates.array["in_flight_decode_tokens"][0] == 70
+
+
+@pytest.mark.parametrize(("leaks", "in_flight"), [(False, 1), (True, 0)])
+def test_who_comes_back_while_it_is_remembered_is_counted_anew_but_by_upstream(leaks, in_flight):
+    candidates = Candidates(1)
+    account = LocalAccount(1, 1, candidates, leaks=leaks)
+    account.note_sent(0, 0, "neutral", 100)
+    account.note_status(0, {0}, [0], 0)
+
+    account.note_sent(0, 0, "neutral", 100)
+
+    assert candidates.array["in_flight"][0] == in_flight
+
+
 LITE_OPS = st.lists(st.tuples(st.sampled_from(["sent", "tokens", "prefilled", "left", "away"]),
                               st.integers(0, ROWS - 1), st.integers(0, REPLICAS - 1), st.integers(1, 500)), max_size=40)
 
@@ -144,12 +171,15 @@ def test_lite_counts_are_those_of_a_plain_dictionary(ops):
 
     for name, row, replica, tokens in ops:
         key = (row, replica)
-        if name == "sent":
+        if name == "sent" and any(each == row for each, _ in live):
+            with pytest.raises(KeyError, match="already"):
+                state.note_sent(row, replica, 0, tokens)
+        elif name == "sent":
             state.note_sent(row, replica, 0, tokens)
-            live.setdefault(key, [tokens, True])
+            live[key] = [tokens, True]
         elif name == "left":
             state.note_left(row, replica)
-            live.pop(key, None)
+            live = {each: value for each, value in live.items() if each[0] != row}
         elif name == "away":
             state.deregister_replica(replica)
             state.register_replica(replica, 1)
@@ -221,6 +251,49 @@ def test_keys_of_a_shared_beginning_are_shared():
     assert len(first) == len(second) == 2
     assert first[0] == second[0]
     assert first[1] != second[1]
+
+
+PREFIX = [1, 2, 3, 4]               # two chunks of two
+
+
+def hex_rest(previous):
+    """Return the key of the token 5 behind a digest: SHA-256 of digest and token, 32 bits, marked as unfull."""
+    return hashlib.sha256(bytes.fromhex(previous) + struct.pack("<I", 5)).hexdigest() + "_0"
+
+
+def cbor_rest(previous):
+    """Likewise, of the CBOR of [digest, [5], null]: 0x83, 0x58 0x20 and 32 bytes, 0x81 0x05, 0xf6."""
+    digest = bytes.fromhex(previous.removesuffix("_0"))
+    return hashlib.sha256(b"\x83\x58\x20" + digest + b"\x81\x05\xf6").hexdigest() + "_0"
+
+
+def xxhash_rest(_):
+    """Likewise, of all tokens, 64 bits each, and zeros up to the end of the chunk."""
+    return f"iris.block.hash.key.{xxh64(struct.pack('<6q', *PREFIX, 5, 0))}"
+
+
+@pytest.mark.parametrize(("algorithm", "rest"), [
+    ("sha256_hex", hex_rest), ("sha256_cbor", cbor_rest), ("xxhash", xxhash_rest)])
+def test_a_rest_has_a_key_of_its_own_where_it_is_saved(algorithm, rest):
+    whole = chunk_keys(PREFIX, 2, algorithm)
+
+    assert len(whole) == 2
+    assert chunk_keys([*PREFIX, 5], 2, algorithm) == whole
+    assert chunk_keys(PREFIX, 2, algorithm, save_unfull_chunk=True) == whole
+    assert chunk_keys([*PREFIX, 5], 2, algorithm, save_unfull_chunk=True) == [*whole, rest(whole[-1])]
+
+
+def test_the_fallback_of_adaptive_pd_leaves_the_ttft_of_no_request():
+    # 100 tokens wait at replica 0, 300 at replica 1; 0.1 ms a token
+    candidates = Candidates(2, ProfileTable([(n, 0, 0.1 * n) for n in (0, 1000)]), ProfileTable([(1, 8, 5), (9, 9, 9)]))
+    candidates.array["waiting_prefill_tokens"], candidates.array["max_batched_tokens"] = [100, 300], 1000
+    candidates.metric_array[METRIC_NAMES.index("predicted_tpot")] = [20, 20]
+    candidates.metric_array[METRIC_NAMES.index("predicted_ttft")] = [60, 80]        # with a prompt of 500
+
+    chosen = selected(candidates, SelectorSpec(name="slo_decode_adaptive", tpot_limit_ms=42.5), range(2), True)
+
+    assert chosen == 0
+    assert candidates.metric_array[METRIC_NAMES.index("predicted_ttft")].tolist() == pytest.approx([10, 30])
 
 
 def test_the_record_has_the_fields_of_the_struct():

@@ -93,6 +93,8 @@ def test_a_slow_replica_gives_one_request_to_the_fullest_that_is_fast_enough(tpo
     policy = rescheduler(view, policies=("binpacking_mitigation",), **tpot)
 
     assert policy.planned(0) == [(0, 2, 0, "NUM_REQ", "LCR", 1.0)]
+    patient = rescheduler(view, policies=("binpacking_mitigation",), tpot_migrate_out_ceil_threshold=1.0, **tpot)
+    assert patient.planned(0) == []         # 48 ms < 1.0 x 50
 
 
 def test_a_nearly_idle_replica_is_emptied_into_the_fullest(tpot):

@@ -44,6 +44,18 @@ def test_least_loaded_takes_any_of_the_tied_each_time_anew():
     assert abs(chosen[0] - 1000) < 4 * 22
 
 
+def test_least_loaded_follows_the_draws_that_are_given():
+    # equals 0 and 2 in this order, then 2 alone, which draws nothing
+    view = view_of(waiting=[0, 1, 0])
+    router = router_of("least_loaded", view, metric="effective", draws=[3, 6, 1])
+
+    assert [router.choose_replica(0, 0) for _ in range(2)] == [2, 0]
+    tell(view, waiting=[1, 1, 0])
+    assert router.choose_replica(0, 0) == 2
+    tell(view, waiting=[0, 1, 0])
+    assert router.choose_replica(0, 0) == 2
+
+
 def test_least_loaded_fills_replicas_evenly():
     view = view_of(7)
     router = router_of("least_loaded", view)

@@ -39,6 +39,14 @@ def test_exact_ties_are_drawn_with_equal_chances():
     assert all(abs(found[i] - 1000) < 4 * 26 for i in (1, 2, 3))
 
 
+def test_ties_follow_the_draws_that_are_given():
+    # equals 1, 2 and 3 in this order: the remainders by 3 of 4, 0 and 5 are 1, 0 and 2
+    view = view_of(4, waiting=[1, 0, 0, 0])
+    router = router_of("weighted", view, scorers=[("queue-depth", 1.0, {})], draws=[4, 0, 5])
+
+    assert [router.choose_replica(0, 0) for _ in range(3)] == [2, 1, 3]
+
+
 def test_the_random_picker_does_not_look_at_scores():
     router = router_of("weighted", view_of(4, waiting=[9, 0, 0, 0], is_routable=[1, 1, 1, 0]),
                        scorers=[("queue-depth", 1.0, {})], picker="random")

@@ -49,6 +49,23 @@ def test_resolved_experiment_can_be_asked_too():
         simulator.predict(experiment, [5], overrides={"seed": 3})
 
 
+def test_a_pool_is_asked_by_its_name():
+    # 6000 + 10 + 0.05 x 30 = 6011.5 us; the other pool, 4000 us more
+    pools = {"pools": [{"name": "one"}, {"name": "two", "latency": {"base_us": 10_000.0}}]}
+    one, two = (simulator.predict(LINEAR, decode=[30], pool=name, overrides=pools) for name in ("one", "two"))
+    assert (one.seconds, two.seconds) == (pytest.approx(6011.5e-6), pytest.approx(10_011.5e-6))
+    with pytest.raises(InputErrors, match=r'pools: 2 pools, .* --pool NAME, with the name "one" or "two"'):
+        simulator.predict(LINEAR, decode=[30], overrides=pools)
+    with pytest.raises(InputErrors, match=r'there is no pool "tow"; did you mean two'):
+        simulator.predict(LINEAR, decode=[30], pool="tow", overrides=pools)
+
+
+def test_the_command_takes_the_name_of_a_pool(capsys):
+    pools = "pools=[{name = 'one'}, {name = 'two', latency = {base_us = 10000.0}}]"
+    assert cli.main(["predict", LINEAR, "--set", pools, "--pool", "two", "--decode", "30"]) == 0
+    assert capsys.readouterr().out.startswith("linear, pool two, linear\n")
+
+
 def test_what_is_wrong_with_the_deployment_names_the_file():
     with pytest.raises(InputErrors, match=r"quickstart\.toml: engine\.num_gpu_blocks"):
         simulator.predict(QUICKSTART, [5], overrides={"model.name": "llama-3.1-405b"})

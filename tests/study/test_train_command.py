@@ -55,6 +55,19 @@ def test_train_keeps_tables_where_the_experiment_looks_for_them(tmp_path, capsys
     assert capsys.readouterr().out == f"tables in {path}\n"
 
 
+def test_the_pools_that_need_it_are_trained(tmp_path, capsys):
+    pytest.importorskip("sklearn", reason="needs scikit-learn")
+    write_profiles(tmp_path)
+    asked = options(tmp_path)
+    pools = '[[pools]]\nname = "a"\nlatency.backend = "linear"\n[[pools]]\nname = "b"\n[[pools]]\nname = "c"\n'
+    (tmp_path / "experiment.toml").write_text(EXPERIMENT + pools)
+
+    assert train_command.run(asked) == 0
+
+    [path] = (tmp_path / "cache").iterdir()
+    assert capsys.readouterr().out == f"tables in {path}\n"
+
+
 def test_other_backends_are_not_trained(tmp_path):
     asked = options(tmp_path, "--set", 'latency={backend = "linear"}')
 

@@ -24,19 +24,39 @@ class GoRandom:
     def below(self, count):
         """Return `Intn(count)`: uniform in 0 .. count - 1."""
         if count & (count - 1) == 0:
-            return self._bits31() & (count - 1)
-        most = 2**31 - 1 - 2**31 % count
-        drawn = self._bits31()
-        while drawn > most:
-            drawn = self._bits31()
+            return self.bits31() & (count - 1)
+        drawn = self.bits31()
+        while drawn > accepted(count):
+            drawn = self.bits31()
         return drawn % count
 
-    def _bits31(self):
+    def bits31(self):
+        """Return `Int31()`: 31 random bits."""
         self._words.append((self._words[-LENGTH] + self._words[-TAP]) & WORD)
         return self._words[-1] >> 32 & LEHMER
 
 
-def seed_of(subsystem, seed=42):
+def accepted(count):
+    """Return the largest 31 bits of which `Intn(count)` takes the remainder; beyond it draws again."""
+    return 2**31 - 1 - 2**31 % count
+
+
+def router_words(seed, num_words, num_replicas):
+    """Return the first words of BLIS's router, of which it takes remainders by 2 .. num_replicas.
+
+    Raises
+    ------
+    ValueError
+        For some of these counts Go draws again, so that the words do not tell alone what is drawn.
+    """
+    random = GoRandom(seed_of("router", seed))
+    words = [random.bits31() for _ in range(num_words)]
+    if max(words) > min((accepted(count) for count in range(1, num_replicas + 1)), default=LEHMER):
+        raise ValueError(f"seed {seed}: a word of the router's is beyond what Go takes remainders of")
+    return words
+
+
+def seed_of(subsystem, seed):
     """Return the seed of a part of BLIS: that of the run XOR the 64-bit FNV-1a hash of its name."""
     value = 0xCBF29CE484222325
     for byte in subsystem.encode():

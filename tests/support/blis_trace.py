@@ -4,6 +4,7 @@ Source of the format and of the priorities: inference-sim (BLIS) at f90a1e3a, si
 """
 import csv
 
+import msgspec
 import numpy as np
 
 from simulator.domain import records
@@ -11,15 +12,24 @@ from simulator.workload.columns import Columns, Prompts
 from simulator.workload.limits import MISSING
 from support.blis import HELD_BACK
 
-URGENCY = {"critical": 0, "standard": 1, "": 1, "batch": 5, "sheddable": 6, "background": 7}    # lower goes first
+HIGHEST = 4                     # priority of a class; what is subtracted from it goes first if it is low
+PRIORITIES = {"critical": 4, "standard": 3, "": 3, "batch": -1, "sheddable": -2, "background": -3}
 LABELS = {"slo_class": "slo_class", "tenant": "tenant_id", "model": "model"}                    # ours: BLIS's
+
+
+class BlisTraceParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Priorities of SLO classes that differ from BLIS's own."""
+
+    priorities: dict[str, int] = {}
 
 
 class BlisTrace:
     """The reader of BLIS's traces; prompts are the prefix of their group, as long as its first row says, and a rest."""
 
-    def __init__(self, parameters=None):
-        pass
+    Parameters = BlisTraceParameters
+
+    def __init__(self, parameters):
+        self._priorities = PRIORITIES | parameters.priorities
 
     def keeps(self, row):
         """Say whether a row counts."""
@@ -35,7 +45,7 @@ class BlisTrace:
             arrival_ns=1000 * arrival_us, prompt_tokens=own + shared,
             output_tokens=_numbers(rows, lambda row: int(row["output_tokens"])),
             request_ids=[f"request_{row['request_id']}" for row in rows],
-            priority=_numbers(rows, lambda row: URGENCY.get(row["slo_class"], URGENCY[""])),
+            priority=HIGHEST - _numbers(rows, lambda row: self._priorities.get(row["slo_class"], PRIORITIES[""])),
             timeout_ns=np.where(deadline_us > 0, 1000 * (deadline_us - arrival_us), MISSING),
             labels={ours: _label(rows, theirs) for ours, theirs in LABELS.items()},
             prompts=_prompts(own, shared, groups))

@@ -54,6 +54,8 @@ FLAGS = {
     "cache-aware-scheduling-min-tokens": "cache_aware_min_tokens",
     "requests-report-duration": "requests_report_duration_s",
 }
+
+
 def cases():
     """Return (file, case) of every case of every file, or nothing where the goldens are absent."""
     found = []
@@ -149,9 +151,11 @@ def rescheduler_parameters_of(flags):
 
 
 def flag_defaults():
-    """Return the flags of upstream and their defaults, as the types they have there."""
+    """Return the flags of upstream and their defaults, as the types they have there; {} where no file tells them."""
     kinds = {"Bool": lambda text: text == "true", "String": str, "Duration": str}
-    flags = json.loads((FOLDER / "flag_defaults.json").read_bytes())["flags"]
+    flags = {}
+    for path in sorted(FOLDER.rglob("*.json")):
+        flags |= json.loads(path.read_bytes()).get("flags", {})
     return {name: kinds.get(flag["type"], float)(flag["default"]) for name, flag in flags.items()}
 
 

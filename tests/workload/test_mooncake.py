@@ -71,7 +71,6 @@ def test_other_keys_are_not_looked_at():
     ('{"timestamp": 0}', "expected a JSON object with timestamp, input_length, output_length: "
                          "Object missing required field `input_length`"),
     ("[1]", "expected a JSON object with timestamp, input_length, output_length: Expected `object`, got `array`"),
-    ("", "expected a JSON object with timestamp, input_length, output_length: Input data was truncated"),
     ('{"timestamp": "x", "y', 'timestamp: expected a number, found {"timestamp": "x", "y'),
 ])
 def test_a_bad_line_is_named(bad, message):
@@ -94,3 +93,8 @@ def test_every_bad_line_is_reported():
         read(line(-1), line(), line(prompt=0))
 
     assert [each.split(": ")[0] for each in caught.value.faults] == ["m.jsonl:1", "m.jsonl:3"]
+
+
+def test_blank_lines_are_no_requests_and_lines_keep_their_numbers():
+    assert read(line(0), "", "  ", line(40), "").arrival_ns.tolist() == [0, 40_000_000]
+    assert fault(line(0), "", line(-1)).startswith("m.jsonl:3: timestamp: ")

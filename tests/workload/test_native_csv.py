@@ -57,7 +57,9 @@ def test_columns_may_stand_in_any_order():
 @pytest.mark.parametrize("text", [
     f"{HEADER}\r\n0.5,100,20\r\n",              # CRLF
     f"\ufeff{HEADER}\n0.5,100,20",              # byte order mark, no newline at the end
-    f"{HEADER}\n0.5,100,20\n\n\n",              # blank lines at the end
+    f"{HEADER}\n0.5,100,20\n\n\n",              # blank lines at the end, and before the row
+    f"{HEADER}\r\n0.5,100,20\r\n  \r\n\t\r\n",
+    f"{HEADER}\n\n \n0.5,100,20",
     f'"arrived_at",{HEADER[11:]}\n"0.5","100",20\n',
     f"{HEADER}\n 0.5 ,\t100, 20\n",
 ])
@@ -127,7 +129,6 @@ def test_any_decimal_becomes_the_nearest_nanosecond(digits, exponent, notation):
     ("1e300,1,1", 'arrived_at: expected at most 9e+09 s, found "1e300"'),
     ("1,1", "expected 3 cells, as in the first line, found 2"),
     ("x,1,1,1", "expected 3 cells, as in the first line, found 4"),
-    ("", "expected 3 cells, as in the first line, found 1"),
     ('1,"1"2,1', "a cell in quotes does not end, or text follows it; inside, quotes are doubled"),
 ])
 def test_a_bad_row_names_line_column_and_what_was_expected(row, message):
@@ -320,3 +321,10 @@ def test_arrays_are_int64():
     columns = read(f"{HEADER}\n0,1,1\n")
 
     assert {columns.arrival_ns.dtype, columns.prompt_tokens.dtype, columns.output_tokens.dtype} == {np.dtype("i8")}
+
+
+def test_blank_lines_between_rows_are_counted_and_not_read():
+    columns = read(f"{HEADER}\n1,100,20\n\n\r\n2,50,10\n")
+    assert columns.arrival_ns.tolist() == [1_000_000_000, 2_000_000_000]
+    with pytest.raises(InputErrors, match=r":5: num_prefill_tokens: expected an integer >= 1, found \"x\"$"):
+        read(f"{HEADER}\n1,100,20\n\n\n2,x,10\n")

@@ -19,6 +19,7 @@ Gbps = Annotated[float, Meta(gt=0, le=1e9)]
 Nanoseconds = Annotated[float, Meta(ge=0, le=1e9)]
 Design = Literal["spectrum_x", "rail_optimized", "alibaba_hpn_single_plane", "alibaba_hpn_dual_plane",
                  "dcn_single_tor", "dcn_dual_tor"]
+MAX_LINKS = 10**7               # 240 MB of them; the largest clusters of today have a million
 _GBPS = 0.125                   # bytes per ns
 
 
@@ -77,6 +78,10 @@ def build_fabric(fabric: Fabric, num_gpus: int = 8) -> Topology:
     set_size = -(-num_gpus // segment_gpus) * rails                 # ASWs of first ports, or of second ones
     num_leaves = set_size * template.num_ports
     nic = fabric.nic_gbps or template.nic_gbps
+    num_links = num_gpus * (fabric.nv_switches_per_server + template.num_ports) + num_leaves * num_spines
+    if num_links > MAX_LINKS:
+        raise InputErrors([KeyFault(f"latency.collective: a network of {num_gpus} GPUs with {num_links} links is too "
+                                    f"large to simulate, at most {MAX_LINKS} links are possible")])
 
     gpu = np.arange(num_gpus)
     switch = num_gpus + num_nv                                      # id of the first ASW

@@ -10,6 +10,7 @@ from simulator.domain.request cimport Demand, Request
 from simulator.engine.fleet.lookahead cimport Lookahead
 from simulator.engine.replica.delivery cimport Delivery
 from simulator.engine.replica.departures cimport Departures
+from simulator.engine.output.legs cimport LegBook
 from simulator.engine.output.recorder cimport Recorder
 from simulator.engine.replica.replica cimport Replica
 from simulator.scheduling.base cimport Sequence
@@ -46,10 +47,13 @@ cdef class Fleet:
     cdef Request* requests              # borrowed from the workload, like demands
     cdef const Demand* demands
     cdef Journey* journeys              # [row]; NULL: the way to the replicas is too short to tell
+    cdef readonly LegBook legs          # None: a request stays at one replica
     cdef Delivery gate                  # through it requests leave that are in no replica
     cdef int64_t next_arrival_ns        # of the next request to come; NEVER_NS: no more
     cdef int64_t num_ticks              # events in the queue that repeat for ever, and count only while there is work
     cdef bint has_deadlines             # some request has one
+    cdef int64_t* shifts_ns             # [replica] see HostParameters.shift_ns
+    cdef bint shifts_differ             # some request has a deadline, and these are not all the same
     cdef public object mover            # Migration, for whoever wants to empty a replica; None: nobody moves requests
     cdef readonly object workload       # from which requests and demands are borrowed
     cdef readonly object shared         # build.Shared, from which the rest is
@@ -70,6 +74,12 @@ cdef class Fleet:
     cdef int enqueue(self, int32_t row, int64_t now_ns) except -1 nogil
 
     cdef int _order(self, int32_t index, int order, int64_t now_ns) noexcept nogil
+
+    # When a request that gives up at `deadline_ns` must have left a replica: engine time, which is earlier.
+    cdef int64_t due_ns(self, int32_t row, int32_t index) noexcept nogil
+
+    # Where replicas differ in that: a request that is with another replica now must have left it in time.
+    cdef int watch_deadline(self, int32_t row, int32_t index, int64_t now_ns) except -1 nogil
 
     # A request that is in no replica leaves for good, with this RequestStatus and Cause.
     cdef int refuse(self, int32_t row, int8_t status, int8_t cause, int64_t now_ns) except -1 nogil

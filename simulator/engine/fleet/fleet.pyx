@@ -9,10 +9,10 @@ from simulator.core.event_queue cimport EventQueue
 from simulator.core.memory cimport prefetch, prefetch_lines
 from simulator.core.wake_heap cimport WakeHeap
 from simulator.domain.journey cimport Journey
-from simulator.domain.request cimport COMPLETED, WAITING, Demand, Request
+from simulator.domain.request cimport COMPLETED, TIMED_OUT, WAITING, Demand, Request
 from simulator.engine.fleet.lookahead cimport (
     AHEAD, BEHIND, STARTED, Lookahead, bring, can_lag, next_departure_ns, post, prepare, take_in)
-from simulator.engine.fleet.events cimport ENQUEUE
+from simulator.engine.fleet.events cimport ENQUEUE, TIME_OUT
 from simulator.engine.fleet.live_view cimport LiveView
 from simulator.engine.replica.replica cimport Replica
 
@@ -66,29 +66,34 @@ cdef class Fleet:
         self.num_replicas = len(self.replicas)
         self.workload, self.shared, self._views = workload, shared, []
         self.seats = <Seat*>calloc(self.num_replicas, sizeof(Seat))
-        if self.seats == NULL:
+        self.shifts_ns = <int64_t*>calloc(self.num_replicas, sizeof(int64_t))
+        if self.seats == NULL or self.shifts_ns == NULL:
             raise MemoryError()
         for replica, host in zip(self.replicas, hosts, strict=True):
             seat = &self.seats[replica.index]
             seat.replica = <void*>replica
+            self.shifts_ns[replica.index] = host.shift_ns
             seat.queue_base_ns = host.queue_base_us * 1e3
             seat.queue_token_ns = host.queue_per_prompt_token_us * 1e3
             seat.resolution_ns = replica.latency.resolution_ns()
         self.recorder = shared.recorder
         self.departures = shared.departures
         self.gate = shared.gate
+        self.legs = shared.legs
         self.events = EventQueue()
         self.wakes = WakeHeap(self.num_replicas)
         self.next_arrival_ns = NEVER_NS
         if len(requests):
             self.requests, self.demands = &requests[0], &demands[0]
             self.has_deadlines = bool((workload.demands["deadline_ns"] >= 0).any())
+            self.shifts_differ = self.has_deadlines and len({host.shift_ns for host in hosts}) > 1
         if shared.journeys is not None and len(requests):
             journeys = shared.journeys
             self.journeys = &journeys[0]
 
     def __dealloc__(self):
         free(self.seats)
+        free(self.shifts_ns)
         free(self.lookaheads)
 
     @property
@@ -140,6 +145,11 @@ cdef class Fleet:
             delay_ns = <int64_t>(exact_ns / seat.resolution_ns) * seat.resolution_ns
         self.requests[row].replica = index
         self.requests[row].status = WAITING
+        if self.shifts_differ and self.demands[row].deadline_ns >= 0:
+            if self.due_ns(row, index) < now_ns:            # nothing that it could do would be seen in time
+                self.gate.leave(row, TIMED_OUT, -1)
+                return 0
+            self.watch_deadline(row, index, now_ns)
         if delay_ns > 0:
             return self.events.push(now_ns + delay_ns, ENQUEUE, ENQUEUE, index, row)
         return self.enqueue(row, now_ns)
@@ -172,6 +182,14 @@ cdef class Fleet:
         lookahead.last_ns = now_ns
         lookahead.last_turn = self.departures.turns.size if self.departures.turn_ns == now_ns else 0
         return order
+
+    cdef int64_t due_ns(self, int32_t row, int32_t index) noexcept nogil:
+        return self.demands[row].deadline_ns - self.shifts_ns[index]
+
+    cdef int watch_deadline(self, int32_t row, int32_t index, int64_t now_ns) except -1 nogil:
+        if not self.shifts_differ or self.demands[row].deadline_ns < 0:
+            return 0
+        return self.events.push(max(self.due_ns(row, index), now_ns), TIME_OUT, TIME_OUT, index, row)
 
     cdef int refuse(self, int32_t row, int8_t status, int8_t cause, int64_t now_ns) except -1 nogil:
         self.gate.leave(row, status, -1)

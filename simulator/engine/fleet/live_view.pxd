@@ -5,8 +5,13 @@ cimport cython
 from simulator.domain.request cimport Request
 from simulator.engine.replica.departures cimport Departures
 from simulator.kv.content cimport Content
-from simulator.signals.holder_sets cimport HolderSets
 from simulator.signals.view cimport View
+
+
+cdef struct CacheGroup:         # replicas whose KV blocks have the same size
+    int32_t block_size          # tokens
+    void* holders               # HolderSets, borrowed: of the blocks in their prefix caches, as seen last
+    int32_t* matched            # [replica] leading blocks in its cache; of others: 0
 
 
 @cython.final
@@ -21,13 +26,16 @@ cdef class LiveView(View):
 
     cdef list _logs                     # [replica] CacheLog; None: it has no prefix cache. Kept from when somebody asks
     cdef void** _log                    # the same, borrowed; NULL where there is none
-    cdef HolderSets _holders            # of the blocks in their prefix caches, as seen last
+    cdef CacheGroup* _groups            # [_num_groups]; NULL: nobody asks
+    cdef int32_t _num_groups
+    cdef int32_t* _group_of             # [replica]
+    cdef list _holder_list              # [group] the HolderSets themselves
+    cdef readonly int32_t block_size    # tokens in which `cached_blocks` counts: their greatest common divisor
     cdef Content _content
-    cdef int32_t _block_size
+    cdef bint _is_settled               # nothing has acted since the caches were looked at
     cdef int64_t _cache_delay_ns        # age up to which what was seen of the caches is used again; 0: always live
     cdef int64_t _caches_seen_ns
     cdef int32_t _matched_row           # the request that `_matched` is about; -1: none
-    cdef int32_t* _matched              # [replica] leading blocks in its cache
     cdef uint64_t* _hashes              # [_room] of the blocks of its prompt
     cdef int32_t _room
     cdef Departures _departures         # knows which replicas have acted at this instant
@@ -36,11 +44,12 @@ cdef class LiveView(View):
 
     # A replica acted, or was changed: a live view must read its counts again.
     cdef inline void note(self, int32_t replica) noexcept nogil:
+        self._is_settled = False
         if not self._is_noted[replica]:
             self._is_noted[replica] = True
             self._noted[self._num_noted] = replica
             self._num_noted += 1
 
     cdef int _see_caches(self, int64_t now_ns) except -1 nogil
-    cdef int _match(self, int32_t row) except -1 nogil
+    cdef int _match(self, int32_t row, const CacheGroup* group) except -1 nogil
     cdef int _read(self, int32_t replica, int64_t now_ns) except -1 nogil

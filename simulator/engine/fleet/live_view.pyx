@@ -18,6 +18,16 @@ from simulator.kv.prompt_hashes cimport read_hashes
 from simulator.signals.holder_sets cimport HolderSets
 from simulator.signals.view cimport View
 
+from math import gcd
+
+
+cdef inline int note_holder(HolderSets holders, const CacheChange* change, int32_t replica) except -1 nogil:
+    """Take in what came into the cache of a replica, or went."""
+    if change.is_there:
+        return holders.add(change.hash, replica)
+    holders.remove(change.hash, replica)
+    return 0
+
 
 @cython.final
 cdef class LiveView(View):
@@ -33,7 +43,7 @@ cdef class LiveView(View):
     def __init__(self, num_replicas, replicas, shared, delays_ns):
         cdef const Request[::1] requests = shared.workload.requests
         cdef Replica replica
-        cdef int32_t i, block_size
+        cdef int32_t i
         cdef int64_t cache_delay_ns
         self._interval_ns, cache_delay_ns = delays_ns
         if len(requests):
@@ -44,26 +54,29 @@ cdef class LiveView(View):
         if self._replicas == NULL or self._noted == NULL or self._is_noted == NULL:
             raise MemoryError()
         replicas = list(replicas)
-        block_size = replicas[0].scheduler.kv.block_size
         self._replica_list, self._owners, self._departures = replicas, shared, shared.departures
         self._log = <void**>calloc(num_replicas, sizeof(void*))
-        self._matched = <int32_t*>calloc(num_replicas, sizeof(int32_t))
-        if self._log == NULL or self._matched == NULL:
+        if self._log == NULL:
             raise MemoryError()
         self._matched_row = -1
-        self._content, self._block_size, self._cache_delay_ns = shared.content, block_size, cache_delay_ns
+        self._content, self._cache_delay_ns = shared.content, cache_delay_ns
+        self.block_size = gcd(*{replica.scheduler.kv.block_size for replica in replicas})
         for i, replica in enumerate(replicas):
             self._replicas[i] = <void*>replica
             self.accounts[i].replica = replica.index
             observe(replica, 0, &self.states[i])
 
     def __dealloc__(self):
+        cdef int32_t i
         free(self._replicas)
         free(self._noted)
         free(self._is_noted)
         free(self._log)
-        free(self._matched)
         free(self._hashes)
+        for i in range(self._num_groups):
+            free(self._groups[i].matched)
+        free(self._groups)
+        free(self._group_of)
 
     cdef int look(self, int64_t now_ns) except -1 nogil:
         cdef int32_t i
@@ -105,25 +118,50 @@ cdef class LiveView(View):
         self._logs = [replica.scheduler.kv.follow() for replica in self._replica_list]
         for i, log in enumerate(self._logs):
             self._log[<int32_t>i] = <void*>log if log is not None else NULL
-        self._holders = HolderSets(self.num_replicas)
+        self._group_replicas()
+
+    def _group_replicas(self):
+        """Give replicas with equal blocks one index of what they hold: blocks of other sizes have other hashes."""
+        cdef int32_t i
+        sizes = [replica.scheduler.kv.block_size for replica in self._replica_list]
+        groups = list(dict.fromkeys(sizes))
+        self._holder_list = [HolderSets(self.num_replicas) for _ in groups]
+        self._group_of = <int32_t*>calloc(self.num_replicas, sizeof(int32_t))
+        self._groups = <CacheGroup*>calloc(len(groups), sizeof(CacheGroup))
+        if self._group_of == NULL or self._groups == NULL:
+            raise MemoryError()
+        self._num_groups = len(groups)
+        for i in range(self.num_replicas):
+            self._group_of[i] = groups.index(sizes[i])
+        for i in range(self._num_groups):
+            self._groups[i].block_size, self._groups[i].holders = groups[i], <void*>self._holder_list[i]
+            self._groups[i].matched = <int32_t*>calloc(self.num_replicas, sizeof(int32_t))
+            if self._groups[i].matched == NULL:
+                raise MemoryError()
 
     cdef int32_t cached_blocks(self, int32_t replica, int32_t row, int64_t now_ns) except -1 nogil:
-        if self._holders is None:
+        cdef const CacheGroup* group
+        cdef int32_t i
+        if self._groups == NULL:
             return 0
         self._see_caches(now_ns)
         if row != self._matched_row:
-            self._match(row)
-        return self._matched[replica]
+            for i in range(self._num_groups):
+                self._match(row, &self._groups[i])
+            self._matched_row = row
+        group = &self._groups[self._group_of[replica]]
+        return group.matched[replica] * (group.block_size // self.block_size)
 
     cdef int _see_caches(self, int64_t now_ns) except -1 nogil:
         """Take in what came and went, unless the last look is recent enough."""
         cdef CacheChange* change
         cdef int32_t i
         cdef int64_t j
-        if self._cache_delay_ns > 0:
-            if now_ns - self._caches_seen_ns < self._cache_delay_ns:
-                return 0
-            self._caches_seen_ns = now_ns
+        if self._cache_delay_ns > 0 and now_ns - self._caches_seen_ns < self._cache_delay_ns:
+            return 0
+        if self._is_settled and now_ns == self._caches_seen_ns:     # asked for each replica in turn
+            return 0
+        self._caches_seen_ns, self._is_settled = now_ns, True
         for i in range(self.num_replicas):
             (<Replica>self._replicas[i]).keep_up(
                 self._departures.acted_until_ns(self.accounts[i].replica, now_ns))
@@ -134,20 +172,16 @@ cdef class LiveView(View):
             self._matched_row = -1
             for j in range((<CacheLog>self._log[i]).size):
                 change = &(<CacheLog>self._log[i]).changes[j]
-                if change.is_there:
-                    self._holders.add(change.hash, i)
-                else:
-                    self._holders.remove(change.hash, i)
+                note_holder(<HolderSets>self._groups[self._group_of[i]].holders, change, i)
             (<CacheLog>self._log[i]).size = 0
         return 0
 
-    cdef int _match(self, int32_t row) except -1 nogil:
+    cdef int _match(self, int32_t row, const CacheGroup* group) except -1 nogil:
         cdef int32_t num_blocks = min(
-            self._requests[row].prompt_tokens, self._content.public_tokens(row)) // self._block_size
+            self._requests[row].prompt_tokens, self._content.public_tokens(row)) // group.block_size
         if num_blocks > self._room:
             resize(&self._hashes, 2 * num_blocks * sizeof(uint64_t))
             self._room = 2 * num_blocks
-        read_hashes(self._content, row, self._block_size, num_blocks, self._hashes)
-        self._holders.match(self._hashes, num_blocks, self._matched)
-        self._matched_row = row
+        read_hashes(self._content, row, group.block_size, num_blocks, self._hashes)
+        (<HolderSets>group.holders).match(self._hashes, num_blocks, group.matched)
         return 0

@@ -36,7 +36,8 @@ cdef tuple list_movables(Replica replica, dict moving):
 cdef int32_t freest_replica(Fleet fleet, int32_t source, full, int64_t now_ns) except -2:
     cdef LiveView view = <LiveView>fleet.seats[source].view
     cdef ReplicaState state
-    cdef int32_t i, index, best = -1, most_blocks = -1
+    cdef int32_t i, index, best = -1
+    cdef int64_t most_tokens = -1, tokens
     cdef Replica replica
     for i in range(view.num_replicas):
         index = view.accounts[i].replica
@@ -44,6 +45,7 @@ cdef int32_t freest_replica(Fleet fleet, int32_t source, full, int64_t now_ns) e
         if index == source or index in full or not view.accounts[i].is_routable or replica.is_halted:
             continue
         observe(replica, now_ns, &state)
-        if state.num_blocks - state.used_blocks > most_blocks:
-            best, most_blocks = index, state.num_blocks - state.used_blocks
+        tokens = <int64_t>(state.num_blocks - state.used_blocks) * state.block_size
+        if tokens > most_tokens:
+            best, most_tokens = index, tokens
     return best

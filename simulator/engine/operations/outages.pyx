@@ -9,7 +9,7 @@ from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free
 cimport cython
 
-from simulator.domain.journey cimport LOST, Journey
+from simulator.domain.journey cimport LEG_RETRIED, LOST, Journey
 from simulator.domain.request cimport DROPPED
 from simulator.engine.operations.agenda cimport Agenda
 from simulator.engine.fleet.events cimport ENQUEUE, LIFECYCLE, OUTAGE, REPLICAS
@@ -64,7 +64,7 @@ cdef class Outages:
 
     def __init__(self, Fleet fleet, Agenda agenda, Lifecycle lifecycle, failures, health, pools, seed):
         self._fleet, self._agenda, self._lifecycle, self._health = fleet, agenda, lifecycle, health
-        self._slow, self.retries = {}, {}
+        self._slow = {}
         for number, failure in enumerate(failures):
             if failure.on_failure == "migrate" and fleet.mover is None:
                 raise InputErrors([KeyFault(f'failures[{number}].on_failure: "migrate" needs [cluster.rescheduling]')])
@@ -216,8 +216,7 @@ cdef class Outages:
                 self._fleet.refuse(row, DROPPED, LOST, now_ns)
                 continue
             self._fleet.journeys[row].retries += 1
-            self.retries.setdefault(row, []).append(
-                (place.replica.index, self._fleet.journeys[row].dispatched_ns, now_ns))
+            self._fleet.legs.ended(row, LEG_RETRIED, now_ns)
             place.entrance.left(row, now_ns)
             if restarts:
                 self._void(row)
@@ -252,16 +251,23 @@ def _hit(source):
     return groups[source.generator.integers(len(groups))] if groups else []
 
 
+def _key_of(place, target):
+    return {"replica": place.index, "node": place.node, "unit": place.unit, "pool": place.pool}[target]
+
+
 def _sources(number, failure, places, pools, streams):
     """Return where a failure comes from: one source, or one for each node, replica, ... if it hits each on its own."""
     chosen = [place for place in places if failure.pool is None or failure.pool == pools[place.pool]]
-    groups = {}
+    groups, streams_of, first_of = {}, {}, {}
     for place in chosen:
-        key = {"replica": place.index, "node": place.node, "unit": place.unit, "pool": place.pool}[failure.target]
+        key = _key_of(place, failure.target)
         groups.setdefault(key, []).append(place)
+        first = first_of.setdefault(place.pool, key)
+        # Of several pools by its number in its own, so that their order does not matter.
+        streams_of[key] = key if len(pools) == 1 else f"{key - first} of {pools[place.pool]}"
     name = f"failure {number if failure.name is None else failure.name}"
     if failure.which == "each":
-        return [Source(failure, streams.generator(f"{name} {failure.target} {key}"), [group])
+        return [Source(failure, streams.generator(f"{name} {failure.target} {streams_of[key]}"), [group])
                 for key, group in groups.items()]
     if failure.which == "any":
         return [Source(failure, streams.generator(name), list(groups.values()))]

@@ -12,7 +12,7 @@ from simulator.latency.aicb.profile import DISPATCH_SHARE
 from simulator.latency.aicb.rows import Row, Rules, decode_rows, prefill_row
 from simulator.latency.aicb.tables import Layout, Table, model_in, read_layout
 
-Count = Annotated[int, Meta(ge=1)]
+Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Gbps = Annotated[float, Meta(ge=1e-3, le=1e9)]
 
 # What vidur-alibabacloud (aliyun/SimAI at cef83f9d) does: "Gbps" of 2**30 bits, and 1 us for a component that a layer
@@ -33,7 +33,8 @@ class AicbParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     decode_expert_parallel: Annotated[Count | None, Meta(description=(
         "E of decode tables; default: expert_parallel"))] = None
     variant: Annotated[Literal["intended", "upstream"], Meta(description=(
-        "upstream: as vidur-alibabacloud computes, its unit fault of 1000 removed"))] = "intended"
+        "upstream: as vidur-alibabacloud computes, its unit fault of 1000 removed, and without its look-up cache, "
+        "whose answers depend on the order of arrivals"))] = "intended"
     expert_exchange: Annotated[Literal["by_phase", "rdma", "nvlink", "collective"] | None, Meta(description=(
         "what moves expert traffic; by_phase: RDMA for prefill, NVLink for decode; collective: [latency.collective]; "
         "default: by_phase, upstream rdma"))] = None

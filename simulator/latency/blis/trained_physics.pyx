@@ -169,3 +169,7 @@ cdef class TrainedPhysics(LearnedModel):
     def completion_us(self) -> float:
         """Time from the last token of a request to its completion, as the client sees it; blocks nothing."""
         return self.choice.fit.alpha[1]
+
+    def warnings(self) -> list:
+        """Return what lies outside of what was fitted, and which formats the accelerator lacks."""
+        return LearnedModel.warnings(self) + [f"trained_physics: {note}" for note in self._deployment.format_notes()]

@@ -62,7 +62,7 @@ class ForestParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     num_estimators: Annotated[tuple[Count, ...], Meta(min_length=1, description=(
         "trees, to choose from by cross-validation; likewise each list below"))] = (250, 500, 750)
     max_depth: Annotated[tuple[Count, ...], Meta(min_length=1, description="of a tree")] = (8, 16, 32)
-    min_samples_split: Annotated[tuple[Annotated[int, Meta(ge=2)], ...], Meta(min_length=1, description=(
+    min_samples_split: Annotated[tuple[Annotated[int, Meta(ge=2, le=2**31 - 1)], ...], Meta(min_length=1, description=(
         "fewest samples of a node that splits"))] = (2, 5, 10)
     polynomial_degree: Annotated[tuple[Annotated[int, Meta(ge=1, le=10)], ...], Meta(min_length=1, description=(
         "linear_regression: of the features"))] = (1, 2, 3, 4, 5)
@@ -72,9 +72,10 @@ class ForestParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         "linear_regression: products of distinct features only"))] = (True, False)
     fit_intercept: Annotated[tuple[bool, ...], Meta(min_length=1, description=(
         "linear_regression: with an intercept"))] = (True, False)
-    k_fold_cv_splits: Annotated[int, Meta(ge=2, description="folds; 2 where samples are fewer")] = 10
-    training_seed: Annotated[int, Meta(ge=0, description="of forests; each sub-model has its own stream")] = 42
-    num_training_jobs: Annotated[int, Meta(ge=-1, description=(
+    k_fold_cv_splits: Annotated[int, Meta(ge=2, le=2**31 - 1, description="folds; 2 where samples are fewer")] = 10
+    training_seed: Annotated[int, Meta(ge=0, le=2**31 - 1, description=(
+        "of forests; each sub-model has its own stream"))] = 42
+    num_training_jobs: Annotated[int, Meta(ge=-1, le=2**15, description=(
         "processes that cross-validate; -1: one a core; does not change the result"))] = -1
     cache_directory: Annotated[Profile, Meta(description=(
         "of trained tables; default: $XDG_CACHE_HOME/simulator"))] = None

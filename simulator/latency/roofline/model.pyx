@@ -51,7 +51,7 @@ Microseconds = Annotated[float, Meta(ge=0)]
 
 
 class RooflineParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Shares of peak that kernels reach; defaults by accelerator in efficiency.py."""
+    """Shares of peak that kernels reach; defaults by accelerator in hardware/."""
 
     mfu_prefill: Annotated[Share | None, Meta(description=(
         "of peak FLOP/s, matrix products over prompt tokens; default: measured on the accelerator"))] = None
@@ -136,8 +136,10 @@ cdef class Roofline(LatencyModel):
     cdef double* _expert_weights_ns             # by number of tokens
     cdef Py_ssize_t _last_expert_entry          # more tokens than this need no more experts
     cdef IterationCollectives _collectives      # None: the costs hold them
+    cdef object _deployment
 
     def __init__(self, parameters, deployment, CollectiveModel collective=None):
+        self._deployment = deployment
         if deployment is None:
             raise ValueError("roofline needs [model] and [hardware]")
         self.costs = roofline_costs(deployment, rates(parameters, deployment), prices_collectives=collective is None)
@@ -240,3 +242,7 @@ cdef class Roofline(LatencyModel):
         }
         self.raise_if_failed()
         return {name: ns * 1e-9 for name, ns in terms_ns.items()}
+
+    def warnings(self) -> list:
+        """Return which formats the accelerator lacks, and what is known of the collective model."""
+        return [f"roofline: {note}" for note in self._deployment.format_notes()] + LatencyModel.warnings(self)

@@ -11,7 +11,8 @@ cdef class LocalAccount(Dispatches):
     cdef Candidates _candidates     # whose in-flight fields it keeps
     cdef Candidate* _replicas       # its items
     cdef bint _is_cache_aware
-    cdef bint _leaks                # as upstream: a reverted prefill stays in in_flight
+    cdef bint _leaks                # as upstream: a reverted prefill stays in in_flight, and who comes back while its
+                                    # last visit is remembered is not counted
     cdef int64_t _staleness_s
 
     # A request was sent. Twice in the same role, or after both roles: ignored.

@@ -32,8 +32,8 @@ cdef class LocalAccount:
                  int64_t now_ns) except -1 nogil:
         cdef int32_t index = self.find(row, replica)
         cdef Dispatch* one
-        if index >= 0 and self.items[index].is_found:
-            self.drop(index)                    # that was an earlier visit
+        if index >= 0 and self.items[index].is_found and not self._leaks:
+            self.drop(index)                    # that was an earlier visit; upstream takes it for this one
         elif index >= 0:
             one = &self.items[index]
             if one.infer_type != infer_type and one.infer_type != NEUTRAL:
@@ -92,10 +92,9 @@ cdef class LocalAccount:
             if is_given_up or (not one.is_found and one.was_waiting):
                 self._replicas[replica].in_flight -= 1
                 self._count(one, one.infer_type, -1)
-            if is_given_up or (one.is_found and not one.is_waiting):
+            one.is_found |= one.was_waiting
+            if is_given_up or (one.is_found and not one.is_waiting):    # found just now, too
                 self.drop(index)
-            else:
-                one.is_found |= one.was_waiting
             index = following
         if self._is_cache_aware and waiting > 0:
             self._replicas[replica].waiting_prefill_tokens = uncomputed

@@ -45,7 +45,7 @@ class SelectorSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
                     Meta(description="which selector")] = "metric"
     metrics: Annotated[list[MetricName], Meta(max_length=8, description=(
         "metric: compared one after the other"))] = []
-    top_k: Annotated[int, Meta(ge=1, description="metric: draw one of the k best")] = 1
+    top_k: Annotated[int, Meta(ge=1, le=2**31 - 1, description="metric: draw one of the k best")] = 1
     tpot_limit_ms: Annotated[float, Meta(ge=0, description=(
         "slo_decode_adaptive: after a fallback, the slowest below it is chosen, or else the fastest"))] = 0.0
 

@@ -22,7 +22,7 @@ def chunk_keys(tokens: Sequence[int], chunk_size: int = 256, algorithm: str = "s
     tokens : token ids, at least one.
     chunk_size : tokens per chunk.
     algorithm : "sha256_cbor" (Mooncake under vLLM), "sha256_hex" or "xxhash" (v6d).
-    save_unfull_chunk : whether what is left behind the last whole chunk has a key.
+    save_unfull_chunk : whether what is left behind the last whole chunk has a key; "sha256_hex" marks it with "_0".
 
     Raises
     ------
@@ -83,11 +83,11 @@ def _round(lane: int, word: int) -> int:
     return _rotate((lane + word * _P2) & _MASK, 31) * _P1 & _MASK
 
 
-def _sha256_hex(chunks: list[Sequence[int]], _: int) -> Iterator[str]:
+def _sha256_hex(chunks: list[Sequence[int]], chunk_size: int) -> Iterator[str]:
     digest = b""
     for chunk in chunks:
         digest = hashlib.sha256(digest + struct.pack(f"<{len(chunk)}I", *chunk)).digest()
-        yield digest.hex()
+        yield digest.hex() if len(chunk) == chunk_size else f"{digest.hex()}_0"
 
 
 def _sha256_cbor(chunks: list[Sequence[int]], _: int) -> Iterator[str]:

@@ -98,7 +98,9 @@ cdef class LiteState(Dispatches):
                 index = following
 
     def note_sent(self, row, replica, gateway, tokens):
-        """Add a request."""
+        """Add a request, which is nowhere yet."""
+        if self.first_of_row[<int32_t>row] >= 0:
+            raise KeyError(f"request {row} is at replica {self.items[self.first_of_row[<int32_t>row]].replica} already")
         if self.counts[<int32_t>replica].version == 0 or gateway not in self._gateways:
             raise KeyError(f"replica {replica} or gateway {gateway} is not registered")
         self.allocate(row, replica, gateway, tokens)
@@ -112,8 +114,10 @@ cdef class LiteState(Dispatches):
         self.prefilled(self._find_sent(row, replica, gateway))
 
     def note_left(self, row, replica):
-        """Forget a request, if it is there."""
+        """Forget a request, if it is anywhere; there, if it is."""
         index = self.find(row, replica)
+        if index < 0:
+            index = self.first_of_row[<int32_t>row]
         if index >= 0:
             self.release(index)
 

@@ -48,10 +48,10 @@ class LlumnixReschedulerParameters(msgspec.Struct, frozen=True, kw_only=True, fo
         "*_load: last come running, first come running, longest, shortest, first come waiting, both"))] = "SR"
     req_select_value: Annotated[float, Meta(ge=-1, description="*_load: how many of what is counted")] = 1024.0
     failover_domain: Annotated[FailoverDomainName, Meta(description="what fails together")] = "instance-unit"
-    data_parallel_size: Annotated[int, Meta(ge=1, description="as of the router")] = 1
+    data_parallel_size: Annotated[int, Meta(ge=1, le=2**31 - 1, description="as of the router")] = 1
     instance_staleness_s: Annotated[int, Meta(ge=0, le=int(MAX_SECONDS), description=(
         "a status more whole seconds old means a failure"))] = 60
-    status_steps: Annotated[int, Meta(ge=0, description="as of the router")] = 1
+    status_steps: Annotated[int, Meta(ge=0, le=2**31 - 1, description="as of the router")] = 1
     status_push_interval_s: Annotated[Seconds, Meta(description="as of the router")] = 0.04
     status_poll_interval_s: Annotated[Seconds, Meta(description="as of the router")] = 0.05
     enable_adaptive_pd: Annotated[bool, Meta(description=(

@@ -42,7 +42,7 @@ class LlumnixParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     mode: Annotated[Literal["full", "lite"], Meta(description=(
         "full: statuses of the replicas; lite: the gateway's own counts"))] = "full"
     infer_types: Annotated[list[InferTypeSpec], Meta(max_length=3, description="own compositions")] = []
-    dispatch_top_k: Annotated[int, Meta(ge=1, description="load-balance: draw one of the k best")] = 1
+    dispatch_top_k: Annotated[int, Meta(ge=1, le=2**31 - 1, description="load-balance: draw one of the k best")] = 1
     dispatch_neutral_load_metric: Annotated[MetricName, Meta(description="load-balance")] = "all_prefills_tokens_num"
     dispatch_neutral_load_threshold: Annotated[float, Meta(description="fuller ones only in a fallback")] = 8192.0
     dispatch_prefill_load_metric: Annotated[MetricName, Meta(description="load-balance")] = "all_prefills_tokens_num"
@@ -51,11 +51,11 @@ class LlumnixParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         "kv_cache_usage_ratio_projected")
     dispatch_decode_load_threshold: Annotated[float, Meta(description="fuller ones only in a fallback")] = 1.0
     failover_domain: Annotated[FailoverDomainName, Meta(description="what fails together")] = "instance-unit"
-    data_parallel_size: Annotated[int, Meta(ge=1, description=(
+    data_parallel_size: Annotated[int, Meta(ge=1, le=2**31 - 1, description=(
         "replicas of a unit that work in step; above 1 units fail as a whole"))] = 1
     instance_staleness_s: Annotated[int, Meta(ge=0, le=int(MAX_SECONDS), description=(
         "a status more whole seconds old means a failure"))] = 60
-    status_steps: Annotated[int, Meta(ge=0, description=(
+    status_steps: Annotated[int, Meta(ge=0, le=2**31 - 1, description=(
         "iterations from one status to the next; 0: it changes within them too"))] = 1
     status_push_interval_s: Annotated[Seconds, Meta(description="replica to store")] = 0.04
     status_poll_interval_s: Annotated[Seconds, Meta(description=(
@@ -65,14 +65,18 @@ class LlumnixParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     request_local_account_staleness_s: Annotated[int, Meta(ge=0, le=int(MAX_SECONDS), description=(
         "give up what no status shows after so many whole seconds"))] = 10
     enable_cache_aware_scheduling: Annotated[bool, Meta(description="load-balance: look up prefix hits")] = False
-    cache_aware_min_tokens: Annotated[int, Meta(ge=0, description="shorter prompts are not looked up")] = 1024
-    kvs_chunk_size: Annotated[int, Meta(ge=1, description="tokens; hits are counted in whole chunks")] = 256
+    cache_aware_min_tokens: Annotated[int, Meta(ge=0, le=2**31 - 1, description=(
+        "shorter prompts are not looked up"))] = 1024
+    kvs_chunk_size: Annotated[int, Meta(ge=1, le=2**31 - 1, description=(
+        "tokens; hits are counted in whole chunks"))] = 256
     dispatch_prefill_cache_locality_metric: Annotated[MetricName, Meta(description=(
         "cache-aware: compared first"))] = "cache_aware_all_prefills_tokens_num"
     enable_predictor_enhanced_scheduling: Annotated[bool, Meta(description=(
         "subtract what replicas for prefills have computed since their status, as learned"))] = False
-    num_predictor_warmup_samples: Annotated[int, Meta(ge=1, description="iterations before the first fit")] = 20
-    num_profiling_steps: Annotated[int, Meta(ge=0, description="first iterations of a replica learned from")] = 50
+    num_predictor_warmup_samples: Annotated[int, Meta(ge=1, le=2**31 - 1, description=(
+        "iterations before the first fit"))] = 20
+    num_profiling_steps: Annotated[int, Meta(ge=0, le=2**31 - 1, description=(
+        "first iterations of a replica learned from"))] = 50
     max_num_batched_tokens: Annotated[int, Meta(ge=1, le=2**30, description=(
         "chunk that the online predictor assumes"))] = 65536
     ttft_slo_ms: Annotated[Milliseconds, Meta(description="slo")] = 6000.0

@@ -9,7 +9,7 @@ from libc.string cimport memset
 from simulator.core.draws cimport Draws
 from simulator.domain.replica_state cimport DECODE, PREFILL
 from simulator.routing.llumnix.candidates cimport Candidates
-from simulator.routing.llumnix.metrics cimport PREDICTED_TPOT, PREDICTED_TTFT, is_before, metric_value
+from simulator.routing.llumnix.metrics cimport PREDICTED_TPOT, PREDICTED_TTFT, compute_metric, is_before
 
 import numpy as np
 
@@ -93,15 +93,20 @@ cdef int32_t slo_decode(Candidates candidates, const int32_t* kept, int32_t num_
 
 cdef int32_t slo_decode_fallback(Candidates candidates, float limit_ms, const int32_t* kept,
                                  int32_t num_kept) noexcept nogil:
-    """Return the slowest below the limit, least backlog first among equals; if all are above, the fastest."""
+    """Return the slowest below the limit, least backlog first among equals; if all are above, the fastest.
+
+    The backlog is the TTFT of no request, which stays as the metric of those that were looked at.
+    """
     cdef int32_t k, i, within = -1, least = -1
-    cdef float tpot, ttft, within_ttft = 0
+    cdef float tpot
+    compute_metric(candidates, PREDICTED_TTFT, kept, num_kept, 0)
     for k in range(num_kept):
         i = kept[k]
-        tpot, ttft = candidates.metric(PREDICTED_TPOT, i), metric_value(candidates, PREDICTED_TTFT, i, 0)
+        tpot = candidates.metric(PREDICTED_TPOT, i)
         if tpot < limit_ms and (within < 0 or tpot > candidates.metric(PREDICTED_TPOT, within) or (
-                tpot == candidates.metric(PREDICTED_TPOT, within) and ttft < within_ttft)):
-            within, within_ttft = i, ttft
+                tpot == candidates.metric(PREDICTED_TPOT, within)
+                and candidates.metric(PREDICTED_TTFT, i) < candidates.metric(PREDICTED_TTFT, within))):
+            within = i
         if least < 0 or tpot < candidates.metric(PREDICTED_TPOT, least):
             least = i
     return within if within >= 0 else least

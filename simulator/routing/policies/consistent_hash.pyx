@@ -37,7 +37,8 @@ class ConsistentHashParameters(msgspec.Struct, frozen=True, kw_only=True, forbid
 
     key: Annotated[Literal["session", "tenant", "slo_class", "model", "adapter", "prompt"], Meta(description=(
         "what is hashed; a request without it is hashed by itself"))] = "session"
-    prefix_tokens: Annotated[int, Meta(ge=1, le=2**20, description='of the prompt, for key = "prompt"')] = 256
+    prefix_tokens: Annotated[int, Meta(ge=1, le=2**20, description=(
+        'of the prompt, for key = "prompt"; equal prompts under different adapters are different'))] = 256
     points_per_replica: Annotated[int, Meta(ge=1, le=4096, description=(
         "on the ring; more spread the keys more evenly"))] = 160
     max_load_factor: Annotated[Annotated[float, Meta(ge=1, le=1e6)] | None, Meta(description=(

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from simulator.domain.replica_state cimport ReplicaState
 from simulator.routing.parts.pick cimport highest, pick_in_proportion
 from simulator.routing.parts.prefix_router cimport PrefixRouter
 
@@ -90,8 +91,9 @@ cdef class Dynamo(PrefixRouter):
         cdef int32_t prompt_tokens = self.requests[row].prompt_tokens, block_size = self.index.block_size
         cdef int64_t prefill_tokens = (self.view.states[replica].waiting_prefill_tokens
                                        + self.view.states[replica].running_prefill_tokens + prompt_tokens)
-        cdef int64_t decode_blocks = (self.view.states[replica].used_blocks
-                                      + (prompt_tokens + block_size - 1) // block_size - overlap)
+        cdef const ReplicaState* state = &self.view.states[replica]
+        cdef int64_t used_blocks = <int64_t>state.used_blocks * max(state.block_size // block_size, 1)
+        cdef int64_t decode_blocks = used_blocks + (prompt_tokens + block_size - 1) // block_size - overlap
         return (self._prefill * max(<double>prefill_tokens / block_size - self._credit * overlap, 0.0)
                 + decode_blocks + self._request * self.view.accounts[replica].in_flight)
 

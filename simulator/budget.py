@@ -1,0 +1,109 @@
+"""Whether an experiment fits into memory and time, by estimates that are never too high: refused before it is run."""
+import math
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+
+from simulator.errors import InputErrors, KeyFault
+
+MOST_ROWS = 10**8               # rows of a table, or events: 5 GB, ten minutes
+# Bytes of a request, at least: a run of 1,000 requests with its files took 62 MB, one of 1,000,000 took 225 MB.
+BYTES_PER_REQUEST = 160
+# Bytes of a replica that has nothing to do, at least: 10 of them took 48.4 MB, 1,000 took 69.7 MB.
+BYTES_PER_REPLICA = 20_000
+_CGROUPS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+
+
+def check_memory(experiment) -> None:
+    """Refuse more requests or replicas than memory can hold.
+
+    Raises
+    ------
+    InputErrors
+        Each of them, with the arithmetic.
+    """
+    limit = memory_bytes()
+    drawn = experiment.workload.parameters
+    requests = _requests(drawn)
+    faults = []
+    if requests * BYTES_PER_REQUEST > limit:
+        key = "num_requests" if getattr(drawn, "num_requests", None) is not None else "duration_s"
+        faults.append(KeyFault(f"workload.{key}: " + _arithmetic(requests, "requests", BYTES_PER_REQUEST, limit)))
+    replicas = sum(_most(pool) for pool in experiment.all_pools())
+    if replicas * BYTES_PER_REPLICA > limit:
+        faults.append(KeyFault("topology.replicas: " + _arithmetic(replicas, "replicas", BYTES_PER_REPLICA, limit)))
+    if faults:
+        raise InputErrors(faults)
+
+
+def check_time(experiment, workload) -> None:
+    """Refuse what repeats too often until the last request arrives.
+
+    Raises
+    ------
+    InputErrors
+        Each key that asks for more than `MOST_ROWS` rows or events.
+    """
+    last_s = float(workload.requests["arrival_ns"].max(initial=0)) * 1e-9
+    span_s = min(last_s, experiment.horizon_s)
+    faults = [KeyFault(f"{key}: {count:.3g} {what} until the last request arrives, after {span_s:g} s; at most "
+                       f"{MOST_ROWS:.0e} are possible") for key, count, what in _repeated(experiment, span_s)
+              if count > MOST_ROWS]
+    if faults:
+        raise InputErrors(faults)
+
+
+def memory_bytes() -> float:
+    """Return the memory that this process may use.
+
+    The least of what the machine, its control group and its resource limit say.
+    """
+    limits = [math.inf]
+    with suppress(AttributeError, ValueError, OSError):     # not a POSIX system
+        limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    with suppress(ImportError):
+        import resource  # not everywhere
+        soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+        limits.append(math.inf if soft == resource.RLIM_INFINITY else soft)
+    for path in _CGROUPS:
+        with suppress(OSError, ValueError), open(path, encoding="ascii") as file:       # no such group, or "max"
+            limits.append(int(file.read()))
+    return min(limits)
+
+
+def _requests(drawn) -> float:
+    """Return the requests that a drawn workload has at most, those of its duration as many as its rate says."""
+    given = getattr(drawn, "num_requests", None)
+    if given is not None:
+        return given
+    duration_s = getattr(drawn, "duration_s", None) or 0.0
+    rate_per_s = getattr(getattr(getattr(drawn, "arrival", None), "parameters", None), "rate_per_s", None) or 0.0
+    return duration_s * rate_per_s
+
+
+def _most(pool) -> int:
+    replicas = pool.topology.replicas if pool.replicas is None else pool.replicas
+    return max(replicas, pool.max_replicas or 0)
+
+
+def _repeated(experiment, span_s: float) -> Iterator[tuple[str, float, str]]:
+    """Yield key, number and name of what comes again and again, as often as it must at least."""
+    replicas = sum(pool.topology.replicas if pool.replicas is None else pool.replicas
+                   for pool in experiment.all_pools())
+    period_s = experiment.output.replica_samples_s
+    if period_s > 0:
+        yield "output.replica_samples_s", replicas * span_s / max(period_s, 1e-9), "rows"
+    for i, failure in enumerate(experiment.failures):
+        if failure.mtbf_s is not None:
+            cycle_s = failure.mtbf_s + (failure.mttr_s or failure.duration_s or math.inf)
+            targets = replicas if (failure.which, failure.target) == ("each", "replica") else 1
+            yield f"failures[{i}].mtbf_s", 2 * targets * span_s / cycle_s, "failures and repairs"
+    moving = experiment.cluster.rescheduling
+    for key, table in (("autoscaling", experiment.autoscaling), ("cluster.rescheduling", moving)):
+        if table is not None and table.interval_s:
+            yield f"{key}.interval_s", span_s / table.interval_s, "decisions"
+
+
+def _arithmetic(count: float, what: str, each_bytes: int, limit: float) -> str:
+    return (f"{count:.0f} {what} of at least {each_bytes} bytes need {count * each_bytes / 1e9:.1f} GB; this process "
+            f"may use {limit / 1e9:.1f} GB")

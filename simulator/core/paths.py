@@ -1,0 +1,58 @@
+"""Paths that people type: which of them can be read, and where results can lie."""
+import os
+import stat
+from collections.abc import Callable
+
+from simulator.errors import InputErrors
+
+_KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
+    (stat.S_ISFIFO, "a FIFO"), (stat.S_ISSOCK, "a socket"), (stat.S_ISCHR, "a device"), (stat.S_ISBLK, "a device"))
+
+
+def special(path: str | os.PathLike) -> str | None:
+    """Say what a path leads to that is neither file nor folder; None: nothing."""
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError):       # told by who opens it
+        return None
+    return next((name for is_kind, name in _KINDS if is_kind(mode)), None)
+
+
+def readable(path: str | os.PathLike) -> str:
+    """Return the path of an input, `~` expanded.
+
+    Raises
+    ------
+    InputErrors
+        It is a FIFO, a device or a socket: input is read again by `compare`, hashed, and named in results.
+    """
+    name = os.path.expanduser(os.fspath(path))
+    if kind := special(name):
+        raise InputErrors([f"{name}: {kind}, expected a file"])
+    return name
+
+
+def place_of(directory: str | os.PathLike) -> str:
+    """Return the path of a folder for results, `~` expanded.
+
+    Raises
+    ------
+    InputErrors
+        No folder can have such a name.
+    """
+    name = os.path.expanduser(os.fspath(directory))
+    shown = name.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise InputErrors([f"{shown}: not UTF-8; the name stands in the results"]) from None
+    try:
+        os.lstat(name)
+    except UnicodeEncodeError:
+        raise InputErrors([f"{shown}: the locale has no such letters: LC_ALL=C.UTF-8 has"]) from None
+    except (FileNotFoundError, NotADirectoryError):     # the second is told when it is to be made
+        pass
+    except (OSError, ValueError) as error:
+        what = getattr(error, "strerror", None) or "a name cannot hold NUL"
+        raise InputErrors([f"{shown[:200]}: cannot be a folder of results: {what}"]) from None
+    return name

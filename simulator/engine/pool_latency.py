@@ -1,0 +1,27 @@
+"""What the latency models of a cluster's pools say of themselves, for the results."""
+from collections.abc import Sequence
+
+from simulator.engine.plan import Pool
+
+
+def provenance_of(pools: Sequence[Pool]) -> dict:
+    """Return where the durations of iterations came from.
+
+    As the latency model has it where all pools say the same; otherwise by name of the pool.
+    """
+    found = {pool.name: pool.latency.provenance() for pool in pools}
+    first, *others = found.values()
+    return found if any(other != first for other in others) else first
+
+
+def warnings_of(pools: Sequence[Pool]) -> list[str]:
+    """Return what a reader of the results has to know, each sentence once.
+
+    What not all pools say begins with the names of those that do.
+    """
+    who = {}
+    for pool in pools:
+        for warning in pool.latency.warnings():
+            who.setdefault(warning, {})[pool.name] = None
+    return [warning if len(names) == len(pools) else f"pool{'s' * (len(names) > 1)} {', '.join(names)}: {warning}"
+            for warning, names in who.items()]

@@ -1,0 +1,99 @@
+"""Whether a user's class answers the question its base asks: a misspelt method must not be silence.
+
+A Python class answers by a method; a compiled one by a C function, whose address stands in the class's table of virtual
+functions, in the order in which the base's header declares them. That table hangs on each class as `__pyx_vtable__`.
+"""
+import ctypes
+from importlib import import_module
+from typing import NamedTuple
+
+from simulator.errors import nearest
+
+_MADE_BY_PYTHON = 1 << 9        # Py_TPFLAGS_HEAPTYPE, which compiled classes are not
+
+
+class Question(NamedTuple):
+    """What a class of a kind must answer itself.
+
+    method : name in the base's header; of a kind without a base, in Python.
+    place : of that function in the base's table of virtual functions; None: the base is no compiled class.
+    or_place : of another function that a class may override instead; None: there is none.
+    python : "module:Class" of the base for classes written in Python; None: there is none.
+    python_method : what a subclass of that overrides.
+    """
+
+    method: str
+    place: int | None = None
+    or_place: int | None = None
+    python: str | None = None
+    python_method: str = ""
+
+
+QUESTIONS = {
+    "scheduler": Question("schedule", 2, None, "simulator.scheduling.python_scheduler:PythonScheduler", "schedule"),
+    "latency": Question("batch_ns", 0, None, "simulator.latency.python_model:PythonLatencyModel", "batch_us"),
+    "collective": Question("time_ns", 0),
+    "admission": Question("admit", 0, None, "simulator.admission.python_admission:PythonAdmission", "lets_pass"),
+    "saturation": Question("saturation", 0),
+    "autoscaler": Question("decide", None, None, "simulator.scaling.base:Autoscaler", "decide"),
+    "router": Question("route", 0, None, "simulator.routing.python_router:PythonRouter", "choose"),
+    "rescheduler": Question("plan", 0),
+    "scorer": Question("rate", 1, 0, "simulator.routing.scoring.python:PythonScorer", "rate_all"),     # or `note`
+    "workload": Question("build"),
+    "trace_format": Question("read"),
+    "arrival": Question("gaps_s"),
+    "length_distribution": Question("draw"),
+}
+
+
+def fault_of(kind: str, chosen: type, base: type | None) -> str | None:
+    """Say what a user's class of a kind fails to answer; None: nothing.
+
+    base : what the kind's classes inherit; None: methods are enough.
+    """
+    question = QUESTIONS[kind]
+    if base is None:
+        return None if callable(getattr(chosen, question.method, None)) else _lacks(chosen, question.method)
+    python = python_base(kind)
+    if python is not None and issubclass(chosen, python):
+        method = question.python_method
+        return _lacks(chosen, method) if getattr(chosen, method) is getattr(python, method) else None
+    places = [place for place in (question.place, question.or_place) if place is not None]
+    if not places or any(address(chosen, place) != address(base, place) for place in places):
+        return None
+    if not chosen.__flags__ & _MADE_BY_PYTHON:
+        return f"it overrides no `cdef {question.method}` of {base.__name__}: as it is spelt there, and typed"
+    how = f"; subclass {python.__module__}.{python.__name__} and override {question.python_method}" if python else (
+        "; write it in Cython")
+    return f"a class in Python cannot override {question.method} of {base.__name__}, a C function{how}"
+
+
+def python_base(kind: str) -> type | None:
+    """Return the base of a kind's classes written in Python; None: there is none."""
+    target = QUESTIONS[kind].python
+    if target is None:
+        return None
+    module, _, name = target.partition(":")
+    try:
+        return getattr(import_module(module), name)
+    except ModuleNotFoundError:
+        return None
+
+
+def address(compiled: type, place: int) -> int:
+    """Return the address of a C method.
+
+    It is entry `place` of the table of a compiled class, or of the nearest such base.
+    """
+    get = ctypes.pythonapi.PyCapsule_GetPointer
+    get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    table = get(compiled.__pyx_vtable__, None)
+    return ctypes.c_void_p.from_address(table + place * ctypes.sizeof(ctypes.c_void_p)).value
+
+
+def _lacks(chosen: type, method: str) -> str:
+    """Say that a method is missing, and which of the class's own was perhaps meant to be it."""
+    own = [name for each in chosen.__mro__ if not each.__module__.startswith(("simulator.", "builtins"))
+           for name, value in vars(each).items() if callable(value) and not name.startswith("__")]
+    meant = nearest(method, own).removeprefix("; did you mean ").removesuffix("?")
+    return f"it overrides no {method}" + (f"; is {meant} meant to be it?" if meant else "")

@@ -1,0 +1,185 @@
+"""Two pools that differ in one key: whichever stands first in the file, each does the same."""
+import pytest
+import tomli_w
+
+import simulator
+from simulator import registry
+from simulator.config.experiment import Pool
+from simulator.config.fields import alternatives, bare, is_struct, table_of
+
+# One value, not the default, of every key of [[pools]] with the default scheduler and backend, and what else the pool
+# then needs. A key that is new belongs here.
+VALUES = {
+    "replicas": 2, "max_replicas": 3, "nodes_per_unit": 2, "cost_per_hour": 2.5,
+    "model.name": "mistral-7b", "model.dtype": "fp8", "model.kv_cache_dtype": "fp8",
+    "hardware.name": "a100-sxm-80gb",
+    "topology.replicas": 2, "topology.tensor_parallel": 2, "topology.pipeline_parallel": 2, "topology.node": "dgx-h100",
+    "topology.expert_parallel": {"topology.expert_parallel": 2, "topology.tensor_parallel": 2,
+                                 "model.name": "mixtral-8x7b"},
+    "engine.scheduler": "blis", "engine.max_model_len": 120, "engine.block_size": 32, "engine.num_gpu_blocks": 20,
+    "engine.gpu_memory_utilization": 0.5, "engine.enable_prefix_caching": False, "engine.fast_forward": False,
+    "engine.max_num_seqs": 2, "engine.max_num_batched_tokens": 64, "engine.max_num_scheduled_tokens": 100,
+    "engine.max_num_active_seqs": 2, "engine.enable_chunked_prefill": False, "engine.long_prefill_token_threshold": 30,
+    "engine.long_prefill_token_threshold_adaptive": {"engine.long_prefill_token_threshold": 30,
+                                                     "engine.long_prefill_token_threshold_adaptive": True},
+    "engine.policy": "priority", "engine.scheduler_reserve_full_isl": False, "engine.watermark": 0.5,
+    "engine.async_scheduling": True, "engine.vllm_version": "0.10",
+    "engine.speculative": {"num_tokens": 2, "acceptance": [1, 0, 2]},
+    "latency.backend": "linear", "latency.resolution_us": 500.0,
+    "latency.host.queue_base_us": 700.0, "latency.host.queue_per_prompt_token_us": 30.0,
+    "latency.host.output_token_us": 9000.0, "latency.host.completion_us": 800.0, "latency.host.iteration_us": 900.0,
+    "latency.host.output_token_accumulates": {"latency.host.output_token_us": 900.0,
+                                              "latency.host.output_token_accumulates": True},
+    "latency.collective.backend": {"latency.collective.backend": "busbw", "topology.tensor_parallel": 2,
+                                   "topology.node": "dgx-h100"},
+    "latency.mfu_prefill": 0.2, "latency.mfu_decode": 0.2, "latency.mfu_attention": 0.1,
+    "latency.bandwidth_efficiency": 0.3, "latency.kernel_latency_us": 30.0, "latency.attention_latency_us": 50.0,
+    "latency.collective_latency_us": {"latency.collective_latency_us": 90.0, "topology.tensor_parallel": 2},
+    "latency.link_efficiency": {"latency.link_efficiency": 0.1, "topology.tensor_parallel": 2},
+}
+ELSEWHERE = {
+    "name": "results are told apart by it", "serves": "so are requests",
+    "infer_type": "only neutral is accepted", "model.config": "instead of model.name",
+    "topology.data_parallel": "only 1",
+}
+BASE = {
+    "model": {"name": "llama-3.1-8b"}, "hardware": {"name": "h100-sxm-80gb"},
+    "engine": {"max_model_len": 400, "max_num_seqs": 4, "max_num_batched_tokens": 400},
+    "workload": {"type": "trace", "path": "trace.csv"}, "output": {"iterations": True},
+}
+LAB = '''
+import msgspec
+
+from simulator.routing.python_router import PythonRouter
+
+SEEN = []
+
+
+class ByTenant(PythonRouter):
+    """Requests of the n-th tenant to the n-th pool, by turns; writes down how many tokens of each are cached there."""
+
+    uses_caches = True
+
+    class Parameters(msgspec.Struct, frozen=True, kw_only=True):
+        tenants: list[str]
+
+    def choose(self, request, now_ns):
+        pool = self.parameters.tenants.index(request.tenant)
+        places = [i for i, each in enumerate(self.accounts) if each["pool"] == pool and each["is_routable"]]
+        chosen = min(places, key=lambda i: (self.accounts["dispatched"][i], i))
+        SEEN.append((request.row, self.cached_blocks(request, now_ns)[chosen], *self.states[chosen].tolist()))
+        return chosen
+'''
+
+
+def keys_of(struct, prefix=""):
+    """Return the keys of a table and of those in it; where one chooses a class by name, with the default's own."""
+    table = table_of(struct)
+    for field in table.fields:
+        inner = next((bare(option) for option in alternatives(field.hint) if is_struct(option)), None)
+        if inner is None or field.name == "speculative":
+            yield prefix + field.name
+        else:
+            yield from keys_of(inner, f"{prefix}{field.name}.")
+        if field.names_kind and isinstance(field.default, str):
+            chosen = registry.parameters_of(registry.load(field.names_kind, field.default))
+            yield from keys_of(chosen, prefix)
+
+
+def test_every_key_of_a_pool_has_a_case():
+    assert set(keys_of(Pool)) == VALUES.keys() | ELSEWHERE.keys()
+
+
+def trace(label):
+    """Return requests of a and b by turns: prompts that begin alike, priorities, adapters, and clients that give up."""
+    lines = [f"arrived_at,num_prefill_tokens,num_decode_tokens,prompt,priority,adapter,deadline_s,{label}"]
+    for i in range(48):
+        shared, own, outputs = 32 * (i % 5), 1 + 13 * i % 90, 1 + 7 * (i // 2) % 23
+        prompt = f"s{i % 3}:{shared}/:{own}" if shared else f":{own}"
+        deadline_s = f"{0.02 + 0.01 * (i % 11):.2f}" if i % 7 in (1, 2) else "100"
+        lines.append(f"{0.004 * (i // 2):.3f},{shared + own},{outputs},{prompt},{-(i % 3)},{'x' * (i % 4 == 3)},"
+                     f"{deadline_s},{'ab'[i % 2]}")
+    return "\n".join(lines) + "\n"
+
+
+def nested(keys):
+    """Return dotted keys as tables."""
+    tables = {}
+    for key, value in keys.items():
+        *path, last = key.split(".")
+        table = tables
+        for name in path:
+            table = table.setdefault(name, {})
+        table[last] = value
+    return tables
+
+
+def outcome(result, names):
+    """Return what a result says, told by names of pools instead of numbers of replicas."""
+    pool_of = [replica["pool"] for replica in result.summary["replicas"]]
+    number = [f"{pool} {pool_of[:i].count(pool)}" for i, pool in enumerate(pool_of)]
+    requests, iterations = result.requests, result.iterations
+    columns = [name for name in requests.dtype.names if name not in ("replica", "prefill_replica")]
+    replicas = [number[i] if i >= 0 else "" for i in requests["replica"]]
+    per_replica = {number[i]: iterations[[name for name in iterations.dtype.names if name != "replica"]][
+        iterations["replica"] == i].tolist() for i in range(len(number))}
+    summary = {key: value for key, value in result.summary.items() if key not in ("replicas", "diagnosis")}
+    return {
+        "requests": requests[columns].tolist(), "replicas": replicas, "iterations": per_replica,
+        "summary": summary | {"by_pool": {name: summary["by_pool"][name] for name in names}},
+        "diagnosis": sorted(result.summary["diagnosis"]),
+        "each": {number[i]: {key: value for key, value in replica.items() if key != "replica"}
+                 for i, replica in enumerate(result.summary["replicas"])}}
+
+
+def both_orders(folder, monkeypatch, keys, label, **more):
+    """Return the outcome of pools a and b, b with these keys, and that of b and a."""
+    monkeypatch.syspath_prepend(str(folder))
+    (folder / "trace.csv").write_text(trace(label))
+    (folder / "order_lab.py").write_text(LAB)
+    import order_lab  # written just now
+    pools = [{"name": "a"}, {"name": "b"} | nested(keys)]
+    if label == "model":
+        pools = [pool | {"serves": pool["name"]} for pool in pools]
+    found = []
+    for ordered in (pools, pools[::-1]):
+        order_lab.SEEN.clear()
+        names = [pool["name"] for pool in ordered]
+        experiment = BASE | {"pools": ordered} | more
+        if label == "tenant":
+            experiment |= {"cluster": {"routing": {"policy": "order_lab:ByTenant", "tenants": names}}}
+        (folder / "a.toml").write_text(tomli_w.dumps(experiment))
+        found.append(outcome(simulator.run(folder / "a.toml"), "ab") | {"seen": list(order_lab.SEEN)})
+    return found
+
+
+@pytest.mark.parametrize("label", ["model", "tenant"])
+@pytest.mark.parametrize("key", VALUES)
+def test_the_order_of_two_pools_that_differ_in_one_key_does_not_matter(tmp_path, monkeypatch, key, label):
+    value = VALUES[key]
+    keys = value if isinstance(value, dict) and key != "engine.speculative" else {key: value}
+
+    one, other = both_orders(tmp_path, monkeypatch, keys, label)
+
+    assert any(iterations for name, iterations in one["iterations"].items() if name.startswith("b"))
+    for part in one:
+        assert one[part] == other[part], part
+
+
+@pytest.mark.parametrize("target", ["replica", "node", "unit"])
+def test_the_order_of_pools_does_not_matter_to_what_fails(tmp_path, monkeypatch, target):
+    failure = {"kind": "stop", "target": target, "which": "each", "mtbf_s": 0.05, "duration_s": 0.01}
+    keys = {"replicas": 3, "nodes_per_unit": 2}
+
+    one, other = both_orders(tmp_path, monkeypatch, keys, "model", failures=[failure], horizon_s=0.4)
+
+    assert one["summary"]["retries"] > 0
+    assert one == other
+
+
+def test_the_order_of_pools_does_not_matter_to_who_draws(tmp_path, monkeypatch):
+    one, other = both_orders(tmp_path, monkeypatch, {"replicas": 3}, "model",
+                             cluster={"routing": {"policy": "random"}})
+
+    assert len(set(one["replicas"])) == 4
+    assert one == other

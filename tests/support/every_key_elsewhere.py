@@ -1,0 +1,53 @@
+"""Keys of which one small experiment shows nothing, and the test, or the reason, that stands for it."""
+
+# Files whose tests change the key and see another result.
+SHOWN_IN = {
+    "latency/test_forest_training.py": (
+        "latency:forest", "estimator num_estimators max_depth polynomial_degree polynomial_interaction_only "
+        "k_fold_cv_splits training_seed cpu_overhead_model"),
+    "latency/test_forest_cache.py": ("latency:forest", "cache_directory"),
+    "latency/test_aicb.py": ("latency:aicb", "pipeline"),
+    "latency/test_operators.py": ("latency:operators", "expert_load cuda_graph outside"),
+    "latency/test_operator_files.py": ("latency:operators", "system framework cache_directory"),
+    "latency/test_operator_exchange.py": ("latency:operators", "all2all_backend"),
+    "collective/test_collective_busbw.py": ("collective:busbw", "size_ratios"),
+    "collective/test_network_flow.py": ("collective:flow", "seed"),
+    "collective/test_network_topology.py": ("collective:flow.fabric", "num_spine_switches"),
+    "collective/test_collective_table.py": ("collective:table", "statistic dtype cuda_graph outside"),
+    "collective/test_collective_external.py": (
+        "collective:external", "program topology config checkout arguments send_latency_us nvls send_recv_gb_per_s "
+        "time_limit_s cache"),
+    "routing/test_llumnix_compositions.py": (
+        "router:llumnix", "infer_types[].filters[].instance_staleness_s infer_types[].filters[].failover_domain "
+        "failover_domain instance_staleness_s"),
+    "routing/test_llumnix_rescheduler.py": ("rescheduler:llumnix", "tpot_migrate_out_ceil_threshold"),
+    "routing/test_llumnix_parts.py": ("router:llumnix", "data_parallel_size"),
+}
+# Keys that promise to change no result.
+SAME = {
+    "engine.fast_forward": "runs of equal iterations, at once or one by one",
+    "latency:forest.num_training_jobs": "processes that train",
+    "collective:external.threads": "of the program of the user",
+    "collective:flow.fabric.gpu_type": "a name in the topology file, for the record",
+}
+# Keys of files: what is written, and where. tests/results says what is in them.
+FILES = ("output.directory", "output.requests", "output.iterations", "output.chrome_trace", "output.token_times")
+# Keys that nothing asks yet, and why they are there.
+WAITING = {
+    **{f"collective:busbw.{group}.{kind}": "asked by the backend operators and by `simulator collective`"
+       for group in ("tensor", "expert") for kind in ("all_gather", "reduce_scatter", "all_to_all", "all_reduce")
+       if (group, kind) not in (("tensor", "all_reduce"), ("expert", "all_to_all"))},
+    **{f"collective:busbw.data.{kind}": "topology.data_parallel above 1 is refused"
+       for kind in ("all_gather", "reduce_scatter", "all_to_all", "all_reduce")},
+    "collective:busbw.data_overlap": "topology.data_parallel above 1 is refused",
+    **{f"router:llumnix.{name}": "asked where a replica is chosen for decodes alone; nothing hands prompts over yet"
+       for name in ("dispatch_decode_load_metric", "dispatch_decode_load_threshold", "tpot_slo_ms",
+                    "tpot_slo_dispatch_threshold")},
+    "rescheduler:llumnix.max_num_batched_tokens": "of replicas that do not say; all do",
+    "latency:trained_physics.expert_exchange": "topology.data_parallel above 1 is refused",
+}
+
+
+def shown_in() -> dict[str, str]:
+    """Return key -> file of its test."""
+    return {f"{owner}.{name}": file for file, (owner, names) in SHOWN_IN.items() for name in names.split()}

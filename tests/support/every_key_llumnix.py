@@ -1,0 +1,135 @@
+"""As every_key_sections.py, for the keys of Llumnix's router and rescheduler."""
+from pathlib import Path
+
+from support.every_key import acts, refuses
+from support.every_key_sections import MOVES, SLOW
+
+DATA = Path(__file__).parents[2] / "configs" / "data"
+TABLES = {"ttft_profiling_data_path": str(DATA / "prefills.json"),
+          "tpot_profiling_data_path": str(DATA / "decodes.json")}
+SHOWS = {"output__decisions": 3, **SLOW}            # metrics stand in /candidates
+
+
+def typed(name):
+    """Return settings of a cluster whose pools have one infer type."""
+    return SHOWS | {"pools": [{"name": "a", "infer_type": name}]}
+
+
+def routing(**keys):
+    """Return settings of the router."""
+    return {f"cluster__routing__{key}": value for key, value in keys.items()}
+
+
+def composed(**keys):
+    """Return settings of a composition for whole requests."""
+    return SHOWS | {"cluster__routing__infer_types": [{"infer_type": "neutral", **keys}]}
+
+
+NUMBER = {"name": "metric", "metrics": ["num_requests"]}
+BELOW = {"name": "metric", "metric": "num_requests", "threshold": 2.0}
+SLO = routing(scheduling_policy="slo", **TABLES)
+CACHED = routing(enable_cache_aware_scheduling=True, cache_aware_min_tokens=0, kvs_chunk_size=16)
+FAILS = {"failures": [{"kind": "link", "which": 0, "at_s": 0.05, "duration_s": 3.0}], "workload__time_scale": 10.0,
+         "cluster__health__detection_delay_s": 100.0, "hardware__name": "h100-sxm-80gb", "topology__node": "dgx-h100"}
+ROUTER = {
+    "scheduling_policy": acts("load-balance", "flood", **SHOWS),
+    "mode": acts("full", "lite", **SHOWS),
+    "infer_types[].infer_type": acts("neutral", "decode", **composed(selector=NUMBER)),
+    "infer_types[].metrics": refuses(["predicted_ttft"], "ttft_profiling_data_path", **composed(selector=NUMBER)),
+    "infer_types[].filters[].name": acts("metric", "schedulability", **composed(selector=NUMBER, filters=[
+        {"metric": "num_requests", "threshold": 0.5}])),
+    "infer_types[].filters[].metric": acts("num_requests", "all_prefills_tokens_num", **composed(
+        selector={"name": "fixed_preference"}, filters=[BELOW | {"threshold": 3.0}])),
+    "infer_types[].filters[].threshold": acts(0.5, 9.0, **composed(selector=NUMBER, filters=[BELOW])),
+    "infer_types[].filters[].skip_in_fallback": acts(True, False, **composed(
+        selector=NUMBER, filters=[BELOW | {"threshold": -1.0}])),
+    "infer_types[].filters[].infer_type": acts("neutral", "decode", **composed(
+        selector=NUMBER, filters=[{"name": "infer_type"}])),
+    "infer_types[].filters[].invert": acts(False, True, **composed(selector=NUMBER, filters=[BELOW])),
+    "infer_types[].selector.name": acts("metric", "fixed_preference", **composed(selector=NUMBER)),
+    "infer_types[].selector.metrics": acts(["num_requests"], ["all_prefills_tokens_num"], **composed()),
+    "infer_types[].selector.top_k": acts(1, 3, **composed(selector=NUMBER)),
+    "infer_types[].selector.tpot_limit_ms": acts(0.0, 1e4, **routing(**TABLES), **composed(
+        selector={"name": "slo_decode_adaptive"}, filters=[BELOW | {"threshold": -1.0}])),
+    "dispatch_top_k": acts(1, 3, **SHOWS),
+    "dispatch_neutral_load_metric": acts("all_prefills_tokens_num", "num_requests", **SHOWS),
+    "dispatch_neutral_load_threshold": acts(1.0, 8192.0, **SHOWS),
+    "dispatch_prefill_load_metric": acts("all_prefills_tokens_num", "num_requests", **typed("prefill")),
+    "dispatch_prefill_load_threshold": acts(1.0, 8192.0, **typed("prefill")),
+    "status_steps": acts(1, 9, **SHOWS),
+    "status_push_interval_s": acts(0.0, 0.3, **SHOWS), "status_poll_interval_s": acts(0.0, 0.3, **SHOWS),
+    "enable_instance_status_local_account": acts(True, False, **SHOWS),
+    "request_local_account_staleness_s": acts(0, 10, **SHOWS | routing(status_push_interval_s=3.0) | {
+        "workload__time_scale": 10.0}),
+    "enable_cache_aware_scheduling": acts(False, True, **CACHED, **SHOWS),
+    "cache_aware_min_tokens": acts(0, 1024, **CACHED, **SHOWS), "kvs_chunk_size": acts(16, 64, **CACHED, **SHOWS),
+    "dispatch_prefill_cache_locality_metric": acts("cache_aware_all_prefills_tokens_num", "num_requests", **CACHED,
+                                                   **typed("prefill")),
+    "enable_predictor_enhanced_scheduling": acts(False, True, **typed("prefill") | routing(
+        num_predictor_warmup_samples=1, num_profiling_steps=5, status_push_interval_s=0.1)),
+    "num_predictor_warmup_samples": acts(1, 1000, **typed("prefill") | routing(
+        enable_predictor_enhanced_scheduling=True, status_push_interval_s=0.1)),
+    "num_profiling_steps": acts(0, 50, **typed("prefill") | routing(
+        num_predictor_warmup_samples=1, enable_predictor_enhanced_scheduling=True, status_push_interval_s=0.1)),
+    "max_num_batched_tokens": acts(16, 4096, **typed("prefill") | routing(
+        num_predictor_warmup_samples=1, enable_predictor_enhanced_scheduling=True, status_push_interval_s=0.1)),
+    "ttft_slo_ms": acts(1.0, 6000.0, **typed("prefill"), **SLO),
+    "ttft_slo_dispatch_threshold": acts(0.001, 0.85, **typed("prefill"), **SLO),
+    "enable_adaptive_pd": acts(False, True, **typed("prefill"), **SLO),
+    "requests_report_duration_s": acts(0.0, 0.05, **SHOWS | routing(mode="lite")),
+    "upstream_compat": acts(False, True, **SHOWS | CACHED),
+    "ttft_profiling_data_path": refuses("no-such.json", "no-such.json"),
+    "tpot_profiling_data_path": refuses("no-such.json", "no-such.json"),
+}
+
+
+def moving(*policies, infer_type="neutral", **keys):
+    """Return settings of the rescheduler with these policies, asked often."""
+    given = {"policies": list(policies), "interval_ms": 10.0, "bandwidth_gb_per_s": 1.0,
+             "kv_bytes_per_token": 1e5} | keys
+    moves = {key: value for key, value in MOVES.items() if not key.startswith("cluster__rescheduling")}
+    return moves | {f"cluster__rescheduling__{key}": value for key, value in given.items()} | {
+        "pools": [{"name": "a", "infer_type": infer_type}]}
+
+
+def balancing(**keys):
+    """Return settings under which full replicas give to others."""
+    return moving("neutral_load", neutral_load_threshold=0.1, load_balance_threshold=0.01, **keys)
+
+
+def packing(*policies):
+    """Return settings under which decodes of 6.2 ms are packed; limits of 5 ms let all of them move."""
+    keys = {"tpot_profiling_data_path": TABLES["tpot_profiling_data_path"], "tpot_slo_ms": 50.0,
+            "tpot_migrate_out_ceil_threshold": 0.01, "tpot_migrate_out_floor_threshold": 100.0,
+            "tpot_slo_dispatch_threshold": 100.0}
+    return moving(*policies, **keys) | {"cluster__routing__policy": "round_robin"}
+
+
+DECODES = {"decode_load_threshold": 0.1, "load_balance_threshold": 0.01}
+RESCHEDULER = {
+    "policies": acts([], ["neutral_load"], **balancing()),
+    "interval_ms": acts(10.0, 100.0, **balancing()),
+    "decode_load_metric": acts("kv_cache_usage_ratio_projected", "num_requests", **moving(
+        "decode_load", infer_type="decode", **DECODES)),
+    "decode_load_threshold": acts(0.1, 5.0, **moving("decode_load", infer_type="decode", **DECODES)),
+    "neutral_load_metric": acts("kv_cache_usage_ratio_projected", "num_requests", **balancing()),
+    "neutral_load_threshold": acts(0.1, 5.0, **balancing()),
+    "load_balance_threshold": acts(0.01, 0.9, **balancing()),
+    "load_balance_scope": acts("cluster", "unit", **balancing()),
+    "req_select_rule": acts("TOKEN", "NUM_REQ", **balancing(req_select_value=1.0)),
+    "req_select_order": acts("SR", "LR", **balancing(req_select_value=100.0)),
+    "req_select_value": acts(1.0, 1024.0, **balancing()),
+    "status_steps": acts(1, 9, **balancing()), "status_push_interval_s": acts(0.0, 0.3, **balancing()),
+    "status_poll_interval_s": acts(0.0, 0.3, **balancing()),
+    "failover_domain": acts("instance", "node", **FAILS | moving("neutral_failover", instance_staleness_s=0)),
+    "data_parallel_size": acts(1, 3, **FAILS | moving("neutral_failover", instance_staleness_s=0)),
+    "instance_staleness_s": acts(0, 60, **FAILS | moving("neutral_failover")),
+    "enable_adaptive_pd": acts(False, True, **packing()),
+    "tpot_slo_ms": acts(0.001, 1e6, **packing("binpacking_consolidation")),
+    "tpot_slo_dispatch_threshold": acts(0.001, 100.0, **packing("binpacking_consolidation")),
+    "tpot_migrate_out_floor_threshold": acts(0.01, 100.0, **packing("binpacking_consolidation")),
+    "ttft_profiling_data_path": refuses("no-such.json", "no-such.json", **moving()),
+    "tpot_profiling_data_path": refuses("no-such.json", "no-such.json", **moving()),
+}
+LLUMNIX = {f"router:llumnix.{key}": case for key, case in ROUTER.items()} | {
+    f"rescheduler:llumnix.{key}": case for key, case in RESCHEDULER.items()}

@@ -1,0 +1,205 @@
+"""As every_key_sections.py, for the keys of schedulers, front end, autoscaling and workloads."""
+from support.every_key import ABSENT, acts, refuses
+from support.every_key_sections import MOVES, SCALES, SLOW
+
+TIGHT = {"engine__num_gpu_blocks": 22}
+CHUNKED = {"engine__num_gpu_blocks": 16, "engine__long_prefill_token_threshold": 16}
+
+
+def of(kind, entries):
+    """Return entries under the name of a class."""
+    return {f"{kind}.{name}": case for name, case in entries.items()}
+
+
+def at(table, **settings):
+    """Return settings of a table."""
+    return {f"{table}__{key}": value for key, value in settings.items()}
+
+
+def routing(**settings):
+    """Return settings of [cluster.routing]."""
+    return at("cluster__routing", **settings)
+
+
+DRAFTS = at("engine__speculative", num_tokens=3, acceptance=[0, 1, 2])
+SCHEDULERS = {
+    **of("scheduler:vllm", {
+        "max_num_seqs": acts(1, 4), "max_num_batched_tokens": acts(64, 128),
+        "max_num_scheduled_tokens": acts(32, 128), "max_num_active_seqs": acts(1, 4),
+        "enable_chunked_prefill": acts(
+            True, False, engine__max_num_batched_tokens=300, engine__max_model_len=300, engine__max_num_seqs=16,
+            engine__num_gpu_blocks=400, topology__replicas=1, **SLOW),
+        "long_prefill_token_threshold": acts(0, 16),
+        "long_prefill_token_threshold_adaptive": acts(False, True, engine__long_prefill_token_threshold=16),
+        "policy": acts("fcfs", "priority"), "scheduler_reserve_full_isl": acts(True, False, **CHUNKED),
+        "watermark": acts(0.0, 0.5, **TIGHT), "async_scheduling": acts(False, True),
+        "vllm_version": acts("0.10", "0.32", **CHUNKED),
+        "speculative.num_tokens": acts(1, 3, engine__speculative__acceptance=[0, 1]),
+        "speculative.num_lookahead_tokens": acts(0, 64, **DRAFTS, **TIGHT),
+        "speculative.acceptance": acts([0], [2], **DRAFTS),
+        "speculative.acceptance.distribution": acts([1.0, 0.0], [1.0, 1.0], engine__speculative={"num_tokens": 3})}),
+    **of("scheduler:blis", {
+        "max_num_seqs": acts(1, 4), "max_num_batched_tokens": acts(64, 128),
+        "long_prefill_token_threshold": acts(0, 16),
+        "policy": acts("fcfs", "priority-fcfs"), "preemption_policy": acts("fcfs", "priority", **TIGHT),
+        "priority_policy": acts("class", "constant", engine__policy="priority-fcfs"),
+        "blis_version": acts("0.7", "head", **TIGHT), "upstream_compat": acts(False, True)}),
+}
+
+GROWS = {key: value for key, value in SCALES.items()
+         if key not in ("autoscaling__policy", "autoscaling__target_waiting")}
+FRONT = {
+    **of("admission:saturation_shed", {
+        "queue_depth_threshold": acts(0.5, 50.0, **SLOW), "kv_usage_threshold": acts(0.1, 1.0, **SLOW)}),
+    **of("admission:tenant_budgets", {
+        "budgets[].tenant": acts("t0", "t1", **SLOW, cluster__admission__budgets=[{"share": 0.01}]),
+        "budgets[].share": acts(0.01, 1.0, **SLOW, cluster__admission__budgets=[{"tenant": "t0"}]),
+        "sheddable_only": acts(True, False, **SLOW, cluster__admission__budgets=[{"tenant": "t0", "share": 0.01}]),
+        "inner.policy": acts("always", "reject_all", cluster__admission__budgets=[{"tenant": "t0", "share": 0.5}])}),
+    **of("admission:tier_shed", {"max_load": acts(0, 100, **SLOW), "min_priority": acts(3, 5, **SLOW)}),
+    **of("admission:token_bucket", {
+        "capacity_tokens": acts(200.0, 10000.0), "refill_tokens_per_s": acts(
+            1.0, 10000.0, cluster__admission__capacity_tokens=200.0)}),
+    **of("saturation:concurrency", {"max_concurrency": acts(1, 5, **SLOW)}),
+    **of("saturation:utilisation", {
+        "queue_depth_threshold": acts(0.5, 50.0, **SLOW), "kv_usage_threshold": acts(0.1, 1.0, **SLOW)}),
+    **of("autoscaler:blis", {
+        "kv_cache_threshold": acts(0.01, 0.8, **GROWS), "scale_up_threshold": acts(0.05, 0.99, **GROWS),
+        "scale_down_boundary": acts(0.01, 0.7, **GROWS), "avg_input_tokens": acts(1, 100_000, **GROWS)}),
+    **of("autoscaler:queue", {"target_waiting": acts(1.0, 3.0, **GROWS), "tolerance": acts(0.0, 0.9, **GROWS)}),
+    **of("autoscaler:slo_attainment", {
+        **{name: acts(1.0, 10_000.0, **GROWS) for name in ("ttft_ms", "tpot_ms", "e2el_ms")},
+        "target": acts(0.01, 0.98, autoscaling__ttft_ms=50.0, **GROWS), "comfortable": acts(
+            0.0, 1.0, **GROWS | {
+                "autoscaling__target": 0.0, "autoscaling__ttft_ms": 12.0, "latency__base_us": 3000.0})}),
+    **of("autoscaler:utilisation", {
+        "metric": acts("kv_cache", "in_flight", **GROWS), "target": acts(0.1, 0.9, **GROWS),
+        "tolerance": acts(0.0, 0.9, **GROWS)}),
+    **of("rescheduler:rebalance", {"least_difference": acts(0.01, 0.9, **MOVES), "num_requests": acts(1, 3, **MOVES | {
+        "cluster__rescheduling__max_migrations_in": 4, "cluster__rescheduling__max_migrations_out": 4})}),
+}
+SCORED = routing(policy="weighted") | {"output__decisions": 3}       # scores stand in /candidates
+
+
+SECOND = {"name": "active-requests", "weight": 0.5}
+
+
+def scorer(name, **keys):
+    """Return entries of a scorer that alone decides."""
+    return of(f"scorer:{name}", {key: acts(*values[:2], **SCORED | routing(
+        scorers=[{"weight": 1.0, **(values[2] if len(values) > 2 else {})}, SECOND])) for key, values in keys.items()})
+
+
+HEADROOM = {"ttft_slo_ms": 5000.0, "tpot_slo_ms": 5000.0, "per_sequence_us": 1000.0}
+ROUTERS = {
+    **of("router:cache_aware", {
+        "balance_abs_threshold": acts(0, 64, cluster__routing__balance_rel_threshold=1.0, **SLOW),
+        "balance_rel_threshold": acts(1.0, 100.0, cluster__routing__balance_abs_threshold=1, **SLOW),
+        "cache_threshold": acts(0.1, 0.9), "otherwise": acts("smallest_tree", "least_loaded"),
+        "capacity_blocks": acts(4, 1000)}),
+    **of("router:consistent_hash", {
+        "key": acts("session", "tenant"), "prefix_tokens": acts(16, 256, cluster__routing__key="prompt"),
+        "points_per_replica": acts(1, 160), "max_load_factor": acts(ABSENT, 1.0)}),
+    **of("router:dynamo", {
+        "overlap_credit": acts(0.0, 1.0), "prefill_weight": acts(0.0, 1.0), "request_weight": acts(0.0, 100.0),
+        "temperature": acts(0.0, 1.0), "overlap": acts("events", "approximate", **TIGHT),
+        "capacity_blocks": acts(1, 1000, cluster__routing__overlap="approximate")}),
+    **of("router:kvaware", {
+        "threshold_tokens": acts(0, 2000), "rate_window_s": acts(
+            0.001, 60.0, output__decisions=3, cluster__routing__threshold_tokens=0), "points_per_replica": acts(
+            1, 160, cluster__routing__threshold_tokens=0)}),
+    **of("router:least_loaded", {"metric": acts("requests", "tokens")}),
+    **of("router:power_of_two", {"metric": acts("requests", "tokens")}),
+    **of("router:prefix_threshold", {
+        "imbalance_requests": acts(0, 8), "stddev_factor": acts(0.0, 5.0), "capacity_blocks": acts(1, 1000)}),
+    **of("router:prefixaware", {
+        "min_match_tokens": acts(0, 500), "rate_window_s": acts(0.001, 60.0, cluster__routing__min_match_tokens=500),
+        "capacity_blocks": acts(1, 1000)}),
+    **of("router:session", {
+        "otherwise": acts("tenant", "least_loaded"),
+        "points_per_replica": acts(1, 160)}),
+    **of("router:vllm_dp", {"vllm_version": acts("0.10", "0.32"), "client_count": acts(1, 3, **at(
+        "cluster__routing", snapshot_refresh_interval_s=0.1))}),
+    **of("router:vtc", {
+        "fairness_weight": acts(0.0, 10.0), "utilization_weight": acts(0.0, 10.0), "max_load": acts(1.0, 100.0),
+        "input_token_weight": acts(0.0, 5.0), "output_token_weight": acts(0.0, 50.0),
+        "min_bucket_tokens": acts(1.0, 1e6), "window_s": acts(0.01, 300.0)}),
+    **of("router:weighted", {"profile": acts("blis", "llm-d"), "picker": acts("max-score", "random")}),
+    **scorer("active-requests", idle_threshold=(0, 5), max_busy_score=(1.0, 0.1)),
+    **scorer("latency-headroom", ttft_slo_ms=(20.0, 500.0), tpot_slo_ms=(5.0, 500.0),
+             ttft_weight=(0.1, 10.0, HEADROOM), tpot_weight=(0.0, 10.0, HEADROOM), strategy=("least", "most", HEADROOM),
+             base_us=(100.0, 50_000.0), per_sequence_us=(0.0, 10_000.0), per_prefill_token_us=(0.0, 1000.0)),
+    **scorer("load-aware", threshold_requests=(1, 128)),
+    **scorer("lora-affinity", rule=("resident", "tiers"), max_loras=(1, 8)),
+    **scorer("precise-prefix-cache", if_equal=("one", "half_if_none")),
+    **scorer("prefix-affinity", capacity_blocks=(1, 1000), max_blocks=(1, 1000)),
+    **scorer("queue-depth", load=("waiting", "effective")),
+    **scorer("token-load", threshold_tokens=(10, 4194304)),
+}
+DRAWN = {"workload": {"type": "synthetic", "num_requests": 30, "arrival": {"process": "poisson", "rate_per_s": 500.0},
+                      "prompt_tokens": {"distribution": "uniform", "min": 20, "max": 100},
+                      "output_tokens": {"distribution": "uniform", "max": 20}}}
+SYSTEM = DRAWN | at("workload__system_prompts", num_tokens=64)
+ZIPF = SYSTEM | at("workload__system_prompts", num_prompts=20)
+
+
+def arrival(**keys):
+    """Return settings of an arrival process."""
+    return DRAWN | {"workload__arrival": keys}
+
+
+def length(**keys):
+    """Return settings of a distribution of lengths."""
+    return DRAWN | {"workload__output_tokens": keys}
+
+
+def lengths(name, least, most, **keys):
+    """Return entries of a distribution whose bounds cut what it draws."""
+    given = {key: values[0] for key, values in keys.items()}
+    cut = {} if name in ("uniform", "zipf") else {"max": acts(2, 200, **length(**given))}
+    return of(f"length_distribution:{name}", {
+        "min": acts(least, most, **length(**given)), **cut,
+        **{key: acts(*values, **length(**given)) for key, values in keys.items()}})
+
+
+WORKLOADS = {
+    **of("workload:synthetic", {
+        "num_requests": acts(20, 30, **DRAWN), "duration_s": acts(0.02, 10.0, **DRAWN),
+        "arrival.process": acts("poisson", "constant", **DRAWN),
+        "prompt_tokens.distribution": acts("uniform", "zipf", **DRAWN),
+        "output_tokens.distribution": acts("uniform", "zipf", **DRAWN),
+        "system_prompts.share": acts(0.1, 1.0, **SYSTEM), "system_prompts.num_tokens": acts(32, 64, **DRAWN),
+        "system_prompts.num_prompts": acts(1, 20, **SYSTEM),
+        "system_prompts.popularity": acts("uniform", "zipf", **ZIPF | at("workload__system_prompts", exponent=3.0)),
+        "system_prompts.exponent": acts(0.5, 5.0, **ZIPF | at("workload__system_prompts", popularity="zipf"))}),
+    **of("workload:trace", {
+        "path": refuses("no-such.csv", "no-such.csv"), "format": refuses("azure", "TIMESTAMP"),
+        "max_requests": acts(0, 5), "time_scale": acts(1.0, 2.0), "prefill_scale": acts(1.0, 2.0),
+        "decode_scale": acts(1.0, 2.0)}),
+    **of("arrival:burst", {"size": acts(2, 5, **arrival(interval_s=0.01)), "interval_s": acts(
+        0.01, 0.02, **arrival(size=2))}),
+    **of("arrival:constant", {"rate_per_s": acts(100.0, 200.0, **DRAWN)}),
+    **of("arrival:poisson", {"rate_per_s": acts(100.0, 200.0, **DRAWN)}),
+    **{f"arrival:{name}.{key}": acts(*values, **arrival(rate_per_s=100.0)) for name in ("gamma", "weibull")
+       for key, values in {"rate_per_s": (100.0, 200.0), "cv": (1.0, 3.0)}.items()},
+    **lengths("constant", 0, 20, tokens=(9, 12)),
+    **lengths("exponential", 1, 30, mean=(9.0, 12.0)),
+    **lengths("lognormal", 1, 30, mean=(9.0, 12.0), std=(3.0, 9.0)),
+    **lengths("normal", 1, 30, mean=(9.0, 12.0), std=(3.0, 9.0)),
+    **lengths("uniform", 1, 15, max=(20, 30)),
+    **lengths("zipf", 1, 15, max=(20, 30), exponent=(1.0, 3.0)),
+    **lengths("empirical", 0, 20, values=([5, 9], [5, 12])),
+    **of("length_distribution:empirical", {
+        "weights": acts([1.0, 9.0], [9.0, 1.0], **length(values=[5, 9])),
+        "path": refuses("no-such.csv", "no-such.csv", **length(column="a")),
+        "column": refuses("a", "column: belongs to path", **length(values=[5]))}),
+}
+POLICIES = SCHEDULERS | FRONT | ROUTERS | WORKLOADS
+
+
+def recorded(folder):
+    """Return entries whose traces lie in a folder."""
+    (folder / "mooncake.jsonl").write_text(
+        '{"timestamp": 0, "input_length": 20, "output_length": 3, "hash_ids": [1, 2]}\n')
+    return {"trace_format:mooncake.block_size": refuses(
+        512, "found 2; is block_size right?", workload__path=str(folder / "mooncake.jsonl"))}

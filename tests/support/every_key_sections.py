@@ -1,0 +1,182 @@
+"""Two values of each key of the experiment's own tables that lead to different results, or one that is refused."""
+from support.every_key import ABSENT, acts, predicts, refuses
+
+MODELLED = {"model__name": "llama-3.2-1b", "hardware__name": "h100-sxm-80gb", "latency__backend": "roofline"}
+LARGE = MODELLED | {"model__name": "llama-3.1-70b", "topology__tensor_parallel": 2, "topology__node": "dgx-h100"}
+TIGHT = {"engine__num_gpu_blocks": 30}
+FULL = {"engine__max_num_seqs": 1}
+SLOW = {"latency__base_us": 20_000.0}
+QUEUE = {"cluster__gateway_queue__tick_s": 1e-3, "cluster__gateway_queue__saturation__detector": "concurrency",
+         "cluster__gateway_queue__saturation__max_concurrency": 1, **SLOW}
+MOVES = {"cluster__rescheduling__policy": "rebalance", "cluster__rescheduling__interval_s": 0.01,
+         "cluster__rescheduling__least_difference": 0.01, "cluster__rescheduling__kv_bytes_per_token": 1e5,
+         "cluster__rescheduling__bandwidth_gb_per_s": 1.0, "cluster__rescheduling__mode": "live",
+         "latency__base_us": 4000.0, "cluster__routing__policy": "always_busiest", "engine__max_num_seqs": 16,
+         "engine__num_gpu_blocks": 400, "engine__max_num_batched_tokens": 512}
+FAILS = {"failures": [{"kind": "stop", "which": 0, "at_s": 0.05, "duration_s": 0.05}], **SLOW}
+BREAKS = {"failures": [{"kind": "stop", "mtbf_s": 0.1, "mttr_s": 0.05}], **SLOW}
+TWO_POOLS = {"pools": [{"name": "a"}, {"name": "b"}]}
+SCALES = {"autoscaling__policy": "queue", "autoscaling__interval_s": 0.05, "autoscaling__max_replicas": 6,
+          "autoscaling__target_waiting": 1.0, **SLOW}
+SHRINKS = SCALES | {"autoscaling__target_waiting": 1000.0}
+RANDOM = {"cluster__routing__policy": "random"}
+CLASSES = [{"name": "critical"}, {"name": "standard"}]
+
+
+def delay(key):
+    """Return the entries of a delay of autoscaling."""
+    settings = {f"autoscaling__{key}__mean_s": 0.02, **SCALES}
+    normal = settings | {f"autoscaling__{key}__law": "normal"}
+    return {f"autoscaling.{key}.mean_s": acts(0.0, 0.1, **SCALES),
+            f"autoscaling.{key}.stddev_s": acts(0.0, 0.02, **normal),
+            f"autoscaling.{key}.law": acts("constant", "exponential", **settings)}
+
+
+DRAWN = {"workload": {"num_requests": 30, "arrival": {"process": "poisson", "rate_per_s": 500.0},
+                      "prompt_tokens": {"distribution": "constant", "tokens": 20},
+                      "output_tokens": {"distribution": "constant", "tokens": 20}}}
+GENERAL = {
+    "name": acts("a", "b", "summary"),
+    "seed": acts(1, 2, **RANDOM),
+    "horizon_s": acts(0.05, 10.0),
+    "model.name": acts("llama-3.2-1b", "llama-3.1-8b", **MODELLED),
+    "model.config": refuses("no-such-config.json", "no-such-config.json: ", **MODELLED | {"model__name": ABSENT}),
+    "model.dtype": predicts("bfloat16", "fp8", **MODELLED),
+    "model.kv_cache_dtype": predicts("auto", "fp8", **MODELLED),
+    "hardware.name": acts("h100-sxm-80gb", "l4", **MODELLED),
+    "topology.replicas": acts(1, 3),
+    "topology.tensor_parallel": acts(1, 2, **MODELLED),
+    "topology.pipeline_parallel": acts(1, 2, **MODELLED),
+    "topology.expert_parallel": acts(1, 2, "memory", **MODELLED | {
+        "model__name": "qwen3-30b-a3b", "topology__tensor_parallel": 2, "engine__num_gpu_blocks": ABSENT,
+        "engine__max_num_batched_tokens": 8192}),
+    "topology.data_parallel": refuses(2, "only 1 is supported yet"),
+    "topology.node": predicts(ABSENT, "dgx-h100", **MODELLED | {"topology__tensor_parallel": 16,
+                                                                "model__name": "llama-3.1-405b"}),
+    "engine.scheduler": acts("vllm", "blis", engine__num_gpu_blocks=16, **SLOW),
+    "engine.max_model_len": acts(512, 140),
+    "engine.allow_long_max_model_len": refuses(
+        False, "expected at most 8192", **MODELLED | {"model__name": "llama-3-8b", "engine__max_model_len": 9000}),
+    "engine.block_size": acts(16, 8),
+    "engine.num_gpu_blocks": acts(30, 60),
+    "engine.gpu_memory_utilization": acts(0.75, 0.9, **MODELLED | {
+        "model__name": "llama-3.1-8b", "hardware__name": "l4", "engine__num_gpu_blocks": ABSENT,
+        "engine__max_num_batched_tokens": 128}),
+    "engine.enable_prefix_caching": acts(True, False),
+    "latency.backend": acts("linear", "roofline", **MODELLED),
+    "latency.resolution_us": acts(0.0, 1000.0),
+    "latency.host.queue_base_us": acts(0.0, 1e4),
+    "latency.host.queue_per_prompt_token_us": acts(0.0, 100.0),
+    "latency.host.output_token_us": acts(0.0, 100.0),
+    "latency.host.output_token_accumulates": acts(False, True, latency__host__output_token_us=100.0),
+    "latency.host.completion_us": acts(0.0, 1000.0),
+    "latency.host.iteration_us": acts(0.0, 1000.0),
+    "latency.collective.backend": predicts("busbw", "flow", **LARGE),
+    "workload.type": refuses("trace", "workload.num_requests: unknown key", **DRAWN),
+    "slo.ttft_ms": acts(10.0, 1000.0),
+    "slo.tpot_ms": acts(1.0, 1000.0),
+    "slo.e2el_ms": acts(10.0, 1000.0),
+    "slo.classes[].name": acts("critical", "sheddable", slo__classes=[{"ttft_ms": 1.0}]),
+    "slo.classes[].priority": acts(5, -5, **QUEUE | {"slo__classes": CLASSES}),
+    "slo.classes[].ttft_ms": acts(1.0, 1000.0, slo__classes=CLASSES),
+    "slo.classes[].tpot_ms": acts(1.0, 1000.0, slo__classes=CLASSES),
+    "slo.classes[].e2el_ms": acts(1.0, 1000.0, slo__classes=CLASSES),
+    **{f"fitness.{name}": acts(0.0, 1.0, fitness__p99_ttft=1.0, fitness__mean_e2e=1.0) for name in (
+        "p99_ttft", "p50_ttft", "mean_ttft", "p99_e2e", "p50_e2e", "mean_e2e", "throughput", "tokens_per_sec")},
+    "output.replica_samples_s": acts(0.0, 0.01),
+    "output.decisions": acts(0, 2, **RANDOM),
+}
+
+FRONT = {
+    "cluster.admission.policy": acts("always", "reject_all"),
+    "cluster.admission.latency_s": acts(0.0, 0.01),
+    "cluster.gateway_queue.order": acts("fifo", "priority", **QUEUE),
+    "cluster.gateway_queue.fairness": acts("none", "round_robin", **QUEUE),
+    "cluster.gateway_queue.dispatch": acts("ticks", "departures", **QUEUE),
+    "cluster.gateway_queue.tick_s": acts(0.001, 0.05, **QUEUE),
+    "cluster.gateway_queue.max_requests": acts(0, 3, **QUEUE),
+    "cluster.gateway_queue.max_requests_per_band": acts(0, 2, **QUEUE),
+    "cluster.gateway_queue.shedding": acts("none", "sheddable", cluster__gateway_queue__max_requests=3, **QUEUE),
+    "cluster.gateway_queue.ttl_s": acts(0.0, 0.1, **QUEUE),
+    "cluster.gateway_queue.lowest_ceiling": acts(1.0, 0.3, **QUEUE | {
+        "cluster__gateway_queue__saturation__max_concurrency": 3}),
+    "cluster.gateway_queue.in_flight_eviction": acts(False, True, **QUEUE),
+    "cluster.gateway_queue.upstream_compat": acts(False, True, **QUEUE | {
+        "cluster__gateway_queue__in_flight_eviction": True, "latency__host__queue_base_us": 30_000.0}),
+    "cluster.gateway_queue.saturation.detector": acts("utilisation", "never", **QUEUE | {
+        "cluster__gateway_queue__saturation": {}}),
+    "cluster.routing.policy": acts("round_robin", "least_loaded"),
+    "cluster.routing.snapshot_refresh_interval_s": acts(0.0, 0.1, cluster__routing__policy="vllm_dp"),
+    "cluster.routing.retry_timeout_s": acts(0.0, 0.2, **FAILS | {
+        "topology__replicas": 1, "cluster__routing__retry_interval_s": 0.01}),
+    "cluster.routing.retry_interval_s": acts(0.01, 0.2, **FAILS | {
+        "topology__replicas": 1, "cluster__routing__retry_timeout_s": 0.5}),
+    "cluster.routing.cache_signal_delay_s": acts(0.0, 0.1, cluster__routing__policy="dynamo"),
+    "cluster.routing.latency_s": acts(0.0, 0.01),
+    "cluster.routing.scorers[].name": acts("queue-depth", "session-affinity", cluster__routing__policy="weighted",
+                                           cluster__routing__scorers=[{"weight": 1.0}]),
+    "cluster.routing.scorers[].weight": acts(0.01, 100.0, cluster__routing__policy="weighted",
+                                             cluster__routing__scorers=[{"name": "session-affinity"},
+                                                                        {"name": "active-requests", "weight": 1.0}]),
+    "cluster.rescheduling.policy": acts(
+        "rebalance", "llumnix", cluster__rescheduling__bandwidth_gb_per_s=1.0,
+        cluster__rescheduling__kv_bytes_per_token=1e5, cluster__routing__policy="always_busiest"),
+    "cluster.rescheduling.interval_s": acts(0.01, 0.1, **MOVES),
+    "cluster.rescheduling.mode": acts("live", "blocking", **MOVES | {"cluster__rescheduling__last_stage_blocks": 1}),
+    "cluster.rescheduling.max_migrations_in": acts(1, 3, **MOVES | {
+        "cluster__rescheduling__num_requests": 3, "cluster__rescheduling__max_migrations_out": 3}),
+    "cluster.rescheduling.max_migrations_out": acts(1, 3, **MOVES | {
+        "cluster__rescheduling__num_requests": 3, "cluster__rescheduling__max_migrations_in": 3}),
+    "cluster.rescheduling.max_stages": acts(1, 3, **MOVES | {"cluster__rescheduling__last_stage_blocks": 1}),
+    "cluster.rescheduling.last_stage_blocks": acts(1, 16, **MOVES),
+    "cluster.rescheduling.bandwidth_gb_per_s": acts(0.1, 10.0, **MOVES),
+    "cluster.rescheduling.latency_s": acts(0.0, 0.01, **MOVES),
+    "cluster.rescheduling.kv_bytes_per_token": acts(1e4, 1e6, **MOVES),
+    "cluster.health.check_interval_s": acts(0.0, 0.03, **FAILS),
+    "cluster.health.detection_delay_s": acts(0.0, 0.02, **FAILS),
+    "cluster.health.reopening_delay_s": acts(0.0, 0.05, **FAILS),
+    "failures[].kind": acts("stop", "slow", **FAILS),
+    "failures[].target": acts("replica", "node", **FAILS | {
+        "hardware__name": "h100-sxm-80gb", "topology__node": "dgx-h100"}),
+    "failures[].which": acts(0, 1, **FAILS),
+    "failures[].pool": acts("a", "b", **BREAKS | TWO_POOLS),
+    "failures[].at_s": acts(0.02, 0.1, **FAILS),
+    "failures[].mtbf_s": acts(0.05, 0.2, **BREAKS),
+    "failures[].mtbf_law": acts("exponential", "constant", **BREAKS),
+    "failures[].mtbf_shape": acts(1.0, 3.0, **BREAKS | {
+        "failures": [{"kind": "stop", "mtbf_s": 0.1, "mttr_s": 0.05, "mtbf_law": "weibull"}]}),
+    "failures[].duration_s": acts(0.02, 0.2, **FAILS),
+    "failures[].mttr_s": acts(0.02, 0.2, **BREAKS),
+    "failures[].mttr_law": acts("exponential", "constant", **BREAKS),
+    "failures[].mttr_shape": acts(1.0, 3.0, **BREAKS | {
+        "failures": [{"kind": "stop", "mtbf_s": 0.1, "mttr_s": 0.05, "mttr_law": "weibull"}]}),
+    "failures[].slow_factor": acts(2.0, 5.0, **FAILS | {
+        "failures": [{"kind": "slow", "which": 0, "at_s": 0.05}]}),
+    "failures[].on_failure": acts("retry", "lost", **FAILS),
+    "failures[].max_retries": acts(0, 3, **FAILS),
+    "failures[].name": acts("one", "another", **BREAKS),
+    "autoscaling.policy": acts("queue", "utilisation", autoscaling__max_replicas=6, autoscaling__interval_s=0.05,
+                               **SLOW),
+    "autoscaling.interval_s": acts(0.05, 0.1, **SCALES),
+    "autoscaling.min_replicas": acts(1, 2, **SHRINKS),
+    "autoscaling.max_replicas": acts(4, 6, **SCALES),
+    "autoscaling.scale_up_stabilization_window_s": acts(0.0, 0.1, **SCALES),
+    "autoscaling.scale_down_stabilization_window_s": acts(0.0, 0.1, **SHRINKS),
+    "autoscaling.drains": acts("newest", "oldest", **SHRINKS),
+    "autoscaling.drain": acts("finish", "migrate", **SHRINKS | {
+        "cluster__rescheduling__bandwidth_gb_per_s": 1.0, "cluster__rescheduling__kv_bytes_per_token": 1e5}),
+    **delay("actuation_delay"), **delay("provisioning_delay"), **delay("loading_delay"), **delay("warm_up_delay"),
+}
+
+POOLS = {
+    "pools[].name": acts("a", "c", pools=[{}, {"name": "b"}]),
+    "pools[].replicas": acts(1, 2, pools=[{"name": "a"}, {"name": "b"}]),
+    "pools[].max_replicas": acts(3, 5, **SCALES | {"pools": [{"name": "a"}]}),
+    "pools[].serves": acts("m0", "m1", pools=[{"name": "a"}, {"name": "b"}]),
+    "pools[].infer_type": acts("neutral", "prefill", cluster__routing__policy="llumnix",
+                               pools=[{"name": "a"}, {"name": "b"}]),
+    "pools[].nodes_per_unit": acts(1, 2, topology__replicas=4, **SLOW, pools=[{"name": "a"}], failures=[
+        {"kind": "stop", "target": "unit", "which": 0, "at_s": 0.05, "duration_s": 0.05}]),
+    "pools[].cost_per_hour": acts(0.0, 3.0, **TWO_POOLS),
+}
+SECTIONS = GENERAL | FRONT | POOLS

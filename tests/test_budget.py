@@ -1,0 +1,78 @@
+"""What fits into no memory, or comes too often, is refused with the arithmetic."""
+import resource
+
+import pytest
+
+from simulator import assemble, budget
+from simulator.config.load import load_experiment
+from simulator.errors import InputErrors
+
+TEXT = """
+[engine]
+max_model_len = 512
+num_gpu_blocks = 100
+[latency]
+backend = "linear"
+[workload]
+type = "synthetic"
+num_requests = 5
+arrival = {process = "constant", rate_per_s = 1.0}
+prompt_tokens = {distribution = "constant", tokens = 20}
+output_tokens = {distribution = "constant", tokens = 5}
+"""
+
+
+@pytest.fixture
+def told(tmp_path, monkeypatch):
+    """Return what an experiment with overrides is refused with on a machine of 1 GB; "": it is taken."""
+    monkeypatch.setattr(budget, "memory_bytes", lambda: 1e9)
+
+    def prepare(*overrides, text=TEXT):
+        (tmp_path / "a.toml").write_text(text)
+        try:
+            assemble.prepare(load_experiment(tmp_path / "a.toml", overrides))
+        except InputErrors as errors:
+            return str(errors)
+        return ""
+
+    return prepare
+
+
+def test_more_requests_than_memory_holds_are_refused(told):
+    # 160 bytes each: 10 million are 1.6 GB
+    assert told("workload.num_requests=10000000") == (
+        "workload.num_requests: 10000000 requests of at least 160 bytes need 1.6 GB; this process may use 1.0 GB")
+
+
+def test_duration_with_more_requests_than_memory_holds_is_refused(told):
+    # 1e4 s at 1e4 requests/s: 100 million of them are 16 GB
+    text = TEXT.replace("num_requests = 5", "duration_s = 1e4").replace("rate_per_s = 1.0", "rate_per_s = 1e4")
+    assert told(text=text) == (
+        "workload.duration_s: 100000000 requests of at least 160 bytes need 16.0 GB; this process may use 1.0 GB")
+
+
+def test_more_replicas_than_memory_holds_are_refused(told):
+    # 20 kB each: 100,000 are 2 GB
+    assert told("topology.replicas=100000") == (
+        "topology.replicas: 100000 replicas of at least 20000 bytes need 2.0 GB; this process may use 1.0 GB")
+
+
+@pytest.mark.parametrize(("override", "message"), [
+    # five requests: the last comes after 5 s
+    ("output.replica_samples_s=1e-9", "output.replica_samples_s: 5e+09 rows"),
+    ("failures=[{kind='stop', mtbf_s=1e-8, mttr_s=1e-8}]", "failures[0].mtbf_s: 5e+08 failures and repairs"),
+    ("cluster.rescheduling={interval_s=1e-6, bandwidth_gb_per_s=1, kv_bytes_per_token=1}", ""),
+    ("output.replica_samples_s=0.001", "")])
+def test_what_comes_too_often_is_refused_with_the_estimate(told, override, message):
+    said = told(override)
+    why = " until the last request arrives, after 5 s; at most 1e+08 are possible" if message else ""
+    assert said == message + why
+
+
+def test_memory_is_what_the_machine_its_group_and_its_limits_leave():
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (2**40 if hard == resource.RLIM_INFINITY else min(2**40, hard), hard))
+    try:
+        assert 0 < budget.memory_bytes() <= 2**40
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
