@@ -62,6 +62,7 @@ class BuildExtensions(build_ext):
         from Cython.Build import cythonize
         from Cython.Compiler import Options
 
+        self.leave_out_the_age_of_cython()
         Options.warning_errors = STRICT
         changes, macros, flags, link_flags = MODES[MODE]
         directives = DIRECTIVES | changes
@@ -86,6 +87,19 @@ class BuildExtensions(build_ext):
             extension.sources, extension.extra_objects = [], objects
             extension.depends = [*extension.depends, *objects]
         super().build_extension(extension)
+
+    @staticmethod
+    def leave_out_the_age_of_cython():
+        """Take Cython's own headers for old: pip's Cython and the environment's were unpacked at different times.
+
+        C of another version of Cython is generated anew in any case.
+        """
+        import Cython
+        from Cython.Build.Dependencies import DependencyTree
+
+        own, time_of = os.path.dirname(os.path.abspath(Cython.__file__)), DependencyTree.timestamp
+        DependencyTree.timestamp = lambda tree, name: (
+            0 if os.path.abspath(name).startswith(own) else time_of(tree, name))
 
     @staticmethod
     def stamp(recipe):
