@@ -62,15 +62,6 @@ cdef class Scheduler:
 
     # ---- what is asked of the class
 
-    @classmethod
-    def objection(cls):
-        """Return why a user's class cannot be a scheduler; None: it can."""
-        compiled = next(each for each in cls.__mro__ if "__pyx_vtable__" in vars(each))
-        return None if compiled is not Scheduler else (
-            "Python cannot override what Scheduler has compiled: inherit "
-            "simulator.scheduling.python_scheduler.PythonScheduler, or compile the class "
-            "(simulator/scheduling/README.md shows both)")
-
     @staticmethod
     def facts(parameters) -> SchedulerFacts:
         """Return what follows from its parameters."""

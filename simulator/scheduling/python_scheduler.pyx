@@ -79,11 +79,11 @@ cdef class PythonScheduler(Scheduler):
 
     @classmethod
     def objection(cls):
-        """See Scheduler."""
-        if cls.form_batch is PythonScheduler.form_batch:
-            return "it must override form_batch"
+        """Return why the registry must refuse a subclass; None: it need not."""
         lacking = [name for name in NEEDED if name not in getattr(cls.Parameters, "__struct_fields__", ())]
-        return lacking and f"its Parameters lacks {' and '.join(lacking)}: let it inherit PythonSchedulerParameters"
+        if not lacking:
+            return None
+        return f"its Parameters lacks {' and '.join(lacking)}: let it inherit PythonSchedulerParameters"
 
     @staticmethod
     def facts(parameters):

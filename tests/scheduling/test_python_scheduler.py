@@ -171,7 +171,7 @@ def test_parameters_that_lack_what_the_engine_needs_are_refused(tmp_path, monkey
 
 
 def test_a_class_that_forms_no_batch_is_refused_at_load(tmp_path, monkeypatch):
-    with pytest.raises(InputErrors, match="it must override form_batch"):
+    with pytest.raises(InputErrors, match="it overrides no form_batch"):
         load_class(tmp_path, monkeypatch, (
             "from simulator.scheduling.python_scheduler import PythonScheduler\n"
             "class Mine(PythonScheduler):\n    def form_bach(self, batch, now_ns): pass"))
