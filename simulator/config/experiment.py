@@ -135,7 +135,7 @@ class Routing(Section, kw_only=True):
     snapshot_refresh_interval_s: Annotated[float, Meta(ge=0, le=1e6, description=(
         "age up to which the router's view of the replicas is reused; 0: always live"))] = 0.0
     retry_timeout_s: Annotated[float, Meta(ge=0, le=1e6, description=(
-        "a request that no replica can take is routed again for so long; 0: it is refused at once"))] = 0.0
+        "keep retrying a request that no replica accepts for this long; 0: refuse it immediately"))] = 0.0
     retry_interval_s: Annotated[float, Meta(gt=1e-6, le=1e6, description="and so often")] = 1.0
     cache_signal_delay_s: Annotated[float, Meta(ge=0, le=1e6, description=(
         "age up to which what the router saw of prefix caches is reused; 0: always live"))] = 0.0

@@ -39,6 +39,9 @@ cdef class EventQueue:
     cdef inline int64_t next_time(self) noexcept nogil:
         return self._heap[0].time_ns if self.size > 0 else NEVER_NS
 
+    # When the last event of a kind that concerns this replica happens; -1: there is none. O(events).
+    cdef int64_t last_ns(self, int32_t kind, int32_t replica) noexcept nogil
+
     # Forget every event and start the sequence again; keeps the memory.
     cdef void clear(self) noexcept nogil
 

@@ -63,6 +63,13 @@ cdef class EventQueue:
             first = ARITY * hole + 1
         heap[hole] = event[0]
 
+    cdef int64_t last_ns(self, int32_t kind, int32_t replica) noexcept nogil:
+        cdef int64_t last_ns = -1, i
+        for i in range(self.size):
+            if self._heap[i].kind == kind and self._heap[i].replica == replica:
+                last_ns = max(last_ns, self._heap[i].time_ns)
+        return last_ns
+
     cdef void clear(self) noexcept nogil:
         self.size = 0
         self._sequence = 0

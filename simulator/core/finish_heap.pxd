@@ -42,6 +42,10 @@ cdef class FinishHeap:
         self._sift_up(self.size - 1, &finish)
         return 0
 
+    # Where the first to end is kept, to be asked for ahead.
+    cdef inline const Finish* first(self) noexcept nogil:
+        return self._heap
+
     # The iteration of the first to end; the heap must not be empty. Likewise its slot.
     cdef inline int64_t top_iteration(self) noexcept nogil:
         return self._heap[0].iteration

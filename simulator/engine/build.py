@@ -16,7 +16,8 @@ from simulator.engine.plan import ClusterPlan, Hooks, Pool
 from simulator.engine.replica.acceptance import Acceptance
 from simulator.engine.replica.delivery import Delivery
 from simulator.engine.replica.departures import Departures
-from simulator.engine.replica.replica import Replica
+from simulator.engine.replica.replica import Rank, Replica
+from simulator.engine.sources.trace import Trace
 from simulator.kv.content import Content
 from simulator.routing.base import RoutingContext
 from simulator.scheduling.base import KVPlan, ReplicaContext, SchedulerFacts
@@ -93,7 +94,7 @@ def build(workload, plan: ClusterPlan, hooks: Hooks) -> Cluster:
         fleet.couple(counts_alone=not (
             plan.coupled or operations or plan.tracer or hooks.observer or plan.front.snapshot_interval_ns
             or any(view.wants_counts or view.wants_levels or view.wants_caches for view in views)))
-    return Cluster(fleet, entrances, entrance_of, operations, shared)
+    return Cluster(fleet, entrances, entrance_of, operations, Trace(workload), shared)
 
 
 def _replicas(pool: Pool, plan: ClusterPlan, shared: Shared, delivery: Delivery, first: int) -> list[Replica]:
@@ -114,7 +115,8 @@ def _replicas(pool: Pool, plan: ClusterPlan, shared: Shared, delivery: Delivery,
             max_model_len=pool.max_model_len, prompts_use_outputs=workload.prompts_use_outputs,
             enable_prefix_caching=pool.enable_prefix_caching, fast_forward=plan.fast_forward,
             num_stages=pool.latency.num_stages)
-        replicas.append(Replica(index, pool.scheduler(parameters, context), pool.latency, setup))
+        rank = Rank(index, pool.scheduler(parameters, context), setup)
+        replicas.append(Replica(index, rank, pool.latency, setup))
     return replicas
 
 

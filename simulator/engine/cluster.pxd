@@ -7,11 +7,13 @@ from simulator.engine.gateway.gateway cimport Entrance
 from simulator.engine.fleet.events cimport NUM_KINDS
 from simulator.engine.fleet.fleet cimport Fleet
 from simulator.engine.output.recorder cimport Recorder
+from simulator.engine.sources.base cimport Source
 
 
 @cython.final
 cdef class Cluster:
     cdef readonly Fleet fleet
+    cdef readonly Source source
     cdef readonly list entrances        # Entrance
     cdef readonly list operations       # Operation
     cdef readonly object workload
@@ -31,7 +33,6 @@ cdef class Cluster:
     cdef int32_t* _following            # [arrival] of a slice: the next request of the same replica; -1: none
     cdef int32_t* _ends                 # [2 x replica] the first requests of each in the slice; the last ones
     cdef int64_t _num_requests          # rows of the workload
-    cdef int64_t _next                  # row of the next request to arrive
     cdef int64_t _horizon_ns            # nothing after this instant happens; NEVER_NS - 1: no horizon
     cdef int64_t _output_ns             # [latency.host] output_token_us: a client sees a token that much later; 0 where
                                         # it accumulates

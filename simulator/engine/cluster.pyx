@@ -46,15 +46,16 @@ cdef class Cluster:
     entrances : list of Entrance.
     entrance_of : {code of a model label, -1 for none: index of its entrance}; requests of other models are refused.
     operations : list of Operation.
+    source : where requests come from.
     shared : build.Shared, what all parts of the cluster share.
     """
 
-    def __init__(self, Fleet fleet, entrances, entrance_of, operations, shared):
+    def __init__(self, Fleet fleet, entrances, entrance_of, operations, Source source, shared):
         cdef Request[::1] requests = shared.workload.requests
         cdef const Demand[::1] demands = shared.workload.demands
         cdef Entrance entrance
         cdef Operation operation
-        self.fleet = fleet
+        self.fleet, self.source = fleet, source
         self.entrances, self.operations = list(entrances), list(operations)
         self.workload = shared.workload
         self._num_entrances = len(self.entrances)
@@ -103,7 +104,8 @@ cdef class Cluster:
         May be called once. Stopped by the monitor or by a livelock, the run is not complete.
         """
         cdef Operation operation
-        cdef bint alone = not (self.fleet.coupled or self.fleet.has_deadlines or self._delays_queue())
+        cdef bint alone = self.source.is_fixed and not (
+            self.fleet.coupled or self.fleet.has_deadlines or self._delays_queue())
         for operation in self.operations:
             operation.start()
         with nogil:
@@ -112,7 +114,7 @@ cdef class Cluster:
             self._loop()
             if not self.fleet.coupled and not self._stopped:
                 self._drain()
-            if self._stopped or self.fleet.deferrals != NULL:   # some may lag behind
+            if self._stopped or self.fleet.lookaheads != NULL:   # some may lag behind
                 self.fleet.advance_all(self.clock_ns if self._stopped else self._horizon_ns + 1)
         return self._conclude()
 
@@ -132,12 +134,12 @@ cdef class Cluster:
         if self._recorder.wants_iterations:
             self._recorder.flush(NEVER_NS, self.fleet.num_replicas == 1)
         self._recorder.close()
-        models = list({id(replica._latency): replica._latency for replica in self.replicas}.values())
+        models = list({id(replica.latency): replica.latency for replica in self.replicas}.values())
         diagnosis = diagnose(self.replicas, self.workload, self._stopped)
         if self._waits_in_vain():
             diagnosis += diagnose_gateways(self.workload)
         diagnosis += dict.fromkeys(warning for model in models for warning in model.warnings())
-        cannot_go_on = any(replica.is_livelocked or replica.is_out_of_time for replica in self.replicas)
+        cannot_go_on = any(replica.rank.is_livelocked or replica.is_out_of_time for replica in self.replicas)
         run = Run(workload=self.workload, complete=not (self._stopped or cannot_go_on), clock_ns=self._end_of_time(),
                   replicas=self._replica_table(), itl_ns=self._recorder.gaps, journeys=self._journeys,
                   latency=models[0].provenance(), diagnosis=diagnosis)
@@ -152,8 +154,7 @@ cdef class Cluster:
         cdef const Event* top
         cdef bint is_event
         while not self._stopped:
-            arrival_ns = self._requests[self._next].arrival_ns if self._next < self._num_requests else NEVER_NS
-            self.fleet.next_arrival_ns = arrival_ns
+            self.fleet.next_arrival_ns = arrival_ns = self.source.next_ns
             top = self.fleet.events.top()
             event_ns = top.time_ns if top != NULL else NEVER_NS
             now_ns = min(min(arrival_ns, event_ns), self._horizon_ns + 1)
@@ -274,13 +275,14 @@ cdef class Cluster:
         cdef int32_t* following = self._following
         cdef int32_t* first = self._ends
         cdef int32_t* last = self._ends + self.fleet.num_replicas
-        cdef int64_t begin = self._next, end = min(self._num_requests, self._next + window)
+        cdef int64_t begin = self._num_requests - self.source.num_left, count = 0
         cdef int32_t row, index, entrance
-        while end > begin and self._requests[end - 1].arrival_ns > self._horizon_ns:
-            end -= 1
         for index in range(self.fleet.num_replicas):
             first[index] = -1
-        for row in range(<int32_t>begin, <int32_t>end):
+        while count < window and self.source.next_ns <= self._horizon_ns:
+            row = self.source.take()
+            self.clock_ns = self._last_event_ns = self._requests[row].arrival_ns
+            count += 1
             entrance = self._entrance_for(row)
             if entrance < 0:
                 self.fleet.refuse(row, REJECTED, NO_REPLICA, self._requests[row].arrival_ns)
@@ -301,18 +303,13 @@ cdef class Cluster:
             while row >= 0:
                 self.fleet.enqueue(row, self._requests[row].arrival_ns)
                 row = following[row - begin]
-        self._next = end
-        if end > begin:
-            self.clock_ns = self._last_event_ns = self._requests[end - 1].arrival_ns
-        return end - begin
+        return count
 
     cdef int _arrive(self, int64_t now_ns) except -1 nogil:
-        cdef int32_t row = <int32_t>self._next
+        cdef int32_t row = self.source.take()
         cdef int32_t entrance = self._entrance_for(row)
-        self._next += 1
-        prefetch(&self._requests[self._next + AHEAD])
-        self.fleet.next_arrival_ns = (
-            self._requests[self._next].arrival_ns if self._next < self._num_requests else NEVER_NS)
+        prefetch(&self._requests[row + 1 + AHEAD])
+        self.fleet.next_arrival_ns = self.source.next_ns
         self._last_event_ns = now_ns
         if entrance < 0:
             return self.fleet.refuse(row, REJECTED, NO_REPLICA, now_ns)
@@ -363,7 +360,7 @@ cdef class Cluster:
             if self._monitor is not None and self._monitor(now_ns, self._recorder.finished):
                 self._stopped = True
         for index in range(self.fleet.num_replicas):
-            if (<Replica>self.fleet.seats[index].replica).is_livelocked:
+            if (<Replica>self.fleet.seats[index].replica).rank.is_livelocked:
                 self._stopped = True
         self._next_poll = self._recorder.iterations + POLL_ITERATIONS
         return 0
@@ -373,7 +370,7 @@ cdef class Cluster:
     def _waits_in_vain(self):
         """Say whether nothing will ever let a request pass that waits at a gateway; a horizon ends no such wait."""
         cdef int64_t event_ns = self.fleet.events.next_time()
-        return (not self._stopped and self._next == self._num_requests and self.fleet.wakes.top_time() == NEVER_NS
+        return (not self._stopped and self.source.num_left == 0 and self.fleet.wakes.top_time() == NEVER_NS
                 and (event_ns == NEVER_NS or event_ns <= self._horizon_ns))
 
     def _end_of_time(self):
@@ -384,7 +381,7 @@ cdef class Cluster:
         if self._horizon_ns < NEVER_NS - 1:
             return self._horizon_ns
         return max(self._last_event_ns, int(requests["completed_ns"].max(initial=0)),
-                   *((<Replica>replica)._pipeline.last_end_ns for replica in self.replicas))
+                   *((<Replica>replica).pipeline.last_end_ns for replica in self.replicas))
 
     def _replica_table(self):
         cdef ReplicaRow[::1] rows
@@ -393,8 +390,8 @@ cdef class Cluster:
         table = np.zeros(self.fleet.num_replicas, records.REPLICA)
         rows = table
         for i, replica in enumerate(self.replicas):
-            rows[i] = replica.row
-            rows[i].preemptions = replica.scheduler.preemptions
-            rows[i].prefix_query_tokens = replica.scheduler.prefix_query_tokens
-            rows[i].prefix_hit_tokens = replica.scheduler.prefix_hit_tokens
+            rows[i] = replica.rank.row
+            rows[i].preemptions = replica.rank.scheduler.preemptions
+            rows[i].prefix_query_tokens = replica.rank.scheduler.prefix_query_tokens
+            rows[i].prefix_hit_tokens = replica.rank.scheduler.prefix_hit_tokens
         return table

@@ -32,7 +32,7 @@ class StepLog:
 
     def scheduled(self, Replica replica):
         """Note the batch just formed; called by the replica."""
-        cdef const Batch* batch = replica._formed
+        cdef const Batch* batch = replica.formed
         if batch.shape.num_sequences == 0 and batch.num_preempted == 0:
             return
         if self._limit is not None and len(self.steps) >= self._limit:
@@ -46,25 +46,25 @@ class StepLog:
 
     def ended(self, Replica replica):
         """Note what the first batch in flight brought; called by the replica."""
-        cdef const Batch* batch = oldest(&replica._pipeline)
+        cdef const Batch* batch = oldest(&replica.pipeline)
         step = self._open[replica.index].pop(0)
-        kv = replica.scheduler.kv
+        kv = replica.rank.scheduler.kv
         step["duration_ns"] = batch.duration_ns
         if batch.num_stages > 1:
             step["stages"] = [(batch.visits[i].start_ns, batch.visits[i].end_ns) for i in range(batch.num_stages)]
         step["finished"] = [row for row, _ in step["scheduled"]
-                            if replica._requests[<int32_t>row].status == records.COMPLETED
+                            if replica.rank.request(<int32_t>row).status == records.COMPLETED
                             and (
-                                replica._requests[<int32_t>row].completed_ns
-                                == replica._delivery.completed_ns(row, batch.end_ns))]
+                                replica.rank.request(<int32_t>row).completed_ns
+                                == replica.rank.delivery.completed_ns(row, batch.end_ns))]
         step["free_blocks_end"] = kv.free_blocks
         step["free_queue_end"] = kv.free_queue() if isinstance(kv, PagedKV) else None
 
 
 cdef object _describe_batch(Replica replica, dict step):
     """Add what the batch does to a step; `scheduled` follows the running list."""
-    cdef const Batch* batch = replica._formed
-    cdef Scheduler scheduler = replica.scheduler
+    cdef const Batch* batch = replica.formed
+    cdef Scheduler scheduler = replica.rank.scheduler
     cdef int32_t i, slot
     cdef const Entry* entry
     tokens, hits, drafts = {}, {}, {}
@@ -72,16 +72,16 @@ cdef object _describe_batch(Replica replica, dict step):
         entry = &batch.entries[i]
         tokens[entry.slot] = entry.tokens
         if entry.is_admission:
-            hits[entry.row] = scheduler._sequences[entry.slot].num_computed - entry.tokens
+            hits[entry.row] = scheduler.sequence(entry.slot).num_computed - entry.tokens
         if entry.drafts:
             drafts[entry.row] = entry.drafts
     scheduled = []
-    for slot in scheduler._slots():
-        if scheduler._sequences[slot].is_member:
-            if batch.num_members and not scheduler._sequences[slot].is_starved:
-                scheduled.append((scheduler._sequences[slot].row, 1))
+    for slot in scheduler.slots():
+        if scheduler.sequence(slot).is_member:
+            if batch.num_members and not scheduler.sequence(slot).is_starved:
+                scheduled.append((scheduler.sequence(slot).row, 1))
         elif slot in tokens:
-            scheduled.append((scheduler._sequences[slot].row, tokens[slot]))
+            scheduled.append((scheduler.sequence(slot).row, tokens[slot]))
     step["scheduled"] = scheduled
     step["hits"] = hits
     step["drafts"] = drafts
@@ -90,7 +90,7 @@ cdef object _describe_batch(Replica replica, dict step):
 
 cdef object _describe_state(Replica replica, dict step):
     """Add how scheduler and KV cache stand after the decision, and check the latter."""
-    scheduler = replica.scheduler
+    scheduler = replica.rank.scheduler
     kv = scheduler.kv
     step["running"] = scheduler.running_rows()
     step["waiting"] = scheduler.waiting.rows()
@@ -99,7 +99,7 @@ cdef object _describe_state(Replica replica, dict step):
     step["evicted"] = kv.take_evictions() if paged else None
     step["cached_hashes"] = kv.num_cached_hashes if paged else None
     step["free_queue"] = kv.free_queue() if paged else None
-    running = zip(step["running"], scheduler._slots())
+    running = zip(step["running"], scheduler.slots())
     step["blocks"] = {row: kv.block_table(slot) for row, slot in running} if paged else None
-    if paged and (kv.num_blocks <= OFTEN_CHECKED or replica.row.iterations % 64 == 0):
+    if paged and (kv.num_blocks <= OFTEN_CHECKED or replica.rank.row.iterations % 64 == 0):
         kv.check()

@@ -16,13 +16,13 @@ def diagnose(replicas, workload, has_stopped):
     cdef Replica replica
     messages = []
     for replica in replicas:
-        waiting = replica.scheduler.waiting.size
-        if replica.is_livelocked:
-            running = replica.scheduler._running.size
+        waiting = replica.rank.scheduler.waiting.size
+        if replica.rank.is_livelocked:
+            running = replica.rank.scheduler.num_running()
             messages.append(
                 f"replica {replica.index}: livelock: {waiting} waiting and {running} running requests preempt each "
                 "other for ever, and no token is sampled; "
-                f"{replica.scheduler.kv.num_blocks} KV blocks are too few. "
+                f"{replica.rank.scheduler.kv.num_blocks} KV blocks are too few. "
                 "Give more blocks, lower max_num_seqs, or leave scheduler_reserve_full_isl on")
         elif replica.is_out_of_time:
             messages.append(f"replica {replica.index}: an iteration would end after the last instant of the clock, "
@@ -43,8 +43,8 @@ def diagnose_gateways(workload):
 
 
 cdef object _describe_stuck(Replica replica, workload):
-    cdef int32_t row = replica.scheduler.waiting.top()
-    kv = replica.scheduler.kv
+    cdef int32_t row = replica.rank.scheduler.waiting.top()
+    kv = replica.rank.scheduler.kv
     text = int(workload.requests["prompt_tokens"][row]) + int(workload.requests["output_tokens"][row])
     blocks = -(-text // kv.block_size)
     reason = "needs more tokens in one iteration than the budget allows: raise max_num_batched_tokens"
@@ -52,4 +52,4 @@ cdef object _describe_stuck(Replica replica, workload):
         reason = (f"needs {blocks} KV blocks for {text} tokens, the replica has {kv.num_blocks}; vLLM refuses to "
                   "start with such a max_model_len: lower it or give more blocks")
     return (f"replica {replica.index}: stuck: request {workload.request_ids[row]} and "
-            f"{replica.scheduler.waiting.size - 1} behind it wait for ever: it {reason}")
+            f"{replica.rank.scheduler.waiting.size - 1} behind it wait for ever: it {reason}")

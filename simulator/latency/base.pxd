@@ -48,6 +48,15 @@ cdef class LatencyModel:
     cdef inline int64_t iteration_ns(self, const BatchShape* shape) noexcept nogil:
         return self.rounded_ns(self.batch_ns(shape) + self._host_iteration_ns)
 
+    # Times are truncated to whole multiples of this; 0: rounded to the nearest ns.
+    @cython.final
+    cdef inline int64_t resolution_ns(self) noexcept nogil:
+        return self._resolution_ns
+
+    # Add `factor` times the host time of another model to each iteration, and round as that one does.
+    @cython.final
+    cdef void take_host_of(self, LatencyModel model, double factor) noexcept nogil
+
     # No iteration is shorter. Of monotone models that is the one of a single token, of others the host's share.
     @cython.final
     cdef int64_t least_ns(self) noexcept nogil

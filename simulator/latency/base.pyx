@@ -32,6 +32,10 @@ cdef class LatencyModel:
     cdef void stages_ns(self, const BatchShape* shape, double* ns) noexcept nogil:
         self.spread(self.batch_ns(shape), 0.0, 0.0, ns)
 
+    cdef void take_host_of(self, LatencyModel model, double factor) noexcept nogil:
+        self._host_iteration_ns = factor * model._host_iteration_ns
+        self._resolution_ns = model._resolution_ns
+
     cdef int64_t least_ns(self) noexcept nogil:
         cdef BatchShape decode, prefill
         cdef Chunk chunk

@@ -91,7 +91,8 @@ cdef class Scheduler:
     # What becomes of a request that comes: a RequestStatus at or after COMPLETED if it is refused, else PENDING.
     cdef int8_t refusal(self, int32_t row) noexcept nogil
 
-    # A text of up to so many tokens is never refused. -1: unknown, and a replica must not lag behind (engine/fleet/lookahead).
+    # A text of up to so many tokens is never refused. -1: unknown, and a replica must not lag behind
+    # (engine/fleet/lookahead).
     # What lags must give a member one token a turn.
     cdef int64_t longest_surely_taken(self) noexcept nogil
 
@@ -111,6 +112,13 @@ cdef class Scheduler:
     @cython.final
     cdef inline bint pauses(self, const Batch* batch) noexcept nogil:
         return self.pause_ns != 0 and batch.num_entries + batch.num_preempted + self._running.size > 0
+
+    # Form the next batch: those whose KV has come run before anything else is admitted.
+    @cython.final
+    cdef inline int form(self, Batch* batch, int64_t now_ns) except -1 nogil:
+        if self._arrived.size > 0:
+            self.run_arrived()
+        return self.schedule(batch, now_ns)
 
     # A request arrives in the waiting queue.
     cdef int enqueue(self, int32_t row) except -1 nogil
@@ -171,7 +179,81 @@ cdef class Scheduler:
     # A sequence is done: free its blocks and its slot.
     cdef int finish(self, int32_t slot) except -1 nogil
 
+    # ---- shared by all: sequences that own KV without running, on the way from a replica or to it. A parked sequence
+    # is in no batch that is formed.
+
+    # Reserve blocks for the first `num_computed` tokens of a text of `num_tokens` that will come from elsewhere, those
+    # found in the prefix cache among them; the slot, or -1 where there is no room, and nothing changed.
+    cdef int32_t reserve(self, int32_t row, int64_t num_tokens, int64_t num_computed) except -2 nogil
+
+    # The same for a text that has grown; False where there is no room.
+    cdef bint extend(self, int32_t slot, int64_t num_tokens, int64_t num_computed) except -1 nogil
+
+    # The KV has come: the sequence goes on like the one that was parked elsewhere, as soon as max_running allows.
+    cdef int receive(self, int32_t slot, const Sequence* sequence) except -1 nogil
+
+    # It does not come: what was reserved is free.
+    cdef int cancel(self, int32_t slot) except -1 nogil
+
+    # Take a sequence off the running list, WAITING from now on; it keeps its blocks. Between iterations only, where
+    # there are members. Tokens in flight stay in flight, see stale_tokens.
+    cdef int park(self, int32_t slot) except -1 nogil
+
+    # All tokens in flight of a parked sequence are back: count them as its own.
+    cdef void settle_parked(self, int32_t slot) noexcept nogil
+
+    # A parked sequence has left: free what it holds. Or it stays, and will run again.
+    cdef int release_parked(self, int32_t slot) except -1 nogil
+    cdef void unpark(self, int32_t slot) noexcept nogil
+
+    # The slot of a request whose KV has come and that does not run yet; -1: there is none.
+    cdef int32_t arrived_slot(self, int32_t row) noexcept nogil
+
+    # How many there are; the request that came last, -1: none; one of them leaves.
+    @cython.final
+    cdef inline int32_t num_arrived(self) noexcept nogil:
+        return self._arrived.size
+
+    @cython.final
+    cdef inline int32_t last_arrived(self) noexcept nogil:
+        return self._sequences[self._arrived.tail].row if self._arrived.size > 0 else -1
+
+    cdef int drop_arrived(self, int32_t row) except -1 nogil
+
+    # Let those whose KV has come run, as far as max_running allows.
+    cdef void run_arrived(self) noexcept nogil
+
+    # A running sequence is taken off for good, to be computed anew elsewhere.
+    cdef int drop(self, int32_t slot) except -1 nogil
+
     # ---- shared by all: questions
+
+    # The state of a sequence, shared with the rank that runs it: that one writes late_ns, is_starved and in_flight.
+    @cython.final
+    cdef inline Sequence* sequence(self, int32_t slot) noexcept nogil:
+        return &self._sequences[slot]
+
+    # The running list, in order of admission: `first_running`, then `next_running` until it is negative.
+    @cython.final
+    cdef inline int32_t first_running(self) noexcept nogil:
+        return self._running.head
+
+    @cython.final
+    cdef inline int32_t next_running(self, int32_t slot) noexcept nogil:
+        return self._links.next(slot)
+
+    @cython.final
+    cdef inline int32_t num_running(self) noexcept nogil:
+        return self._running.size
+
+    # With grouping: the slots that run and are no members, in order of admission.
+    @cython.final
+    cdef inline int32_t num_prefilling(self) noexcept nogil:
+        return self._num_prefilling
+
+    @cython.final
+    cdef inline int32_t prefilling_slot(self, int32_t i) noexcept nogil:
+        return self._prefilling[i]
 
     # Tokens in KV, of a member or not.
     cdef int64_t computed(self, int32_t slot) noexcept nogil

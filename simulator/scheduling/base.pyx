@@ -361,13 +361,118 @@ cdef class Scheduler:
         self.member_tokens += <int64_t>count * self.num_members
         return self.kv.step_run(first, count)
 
+    # ---- sequences that own KV without running
+
+    cdef int32_t reserve(self, int32_t row, int64_t num_tokens, int64_t num_computed) except -2 nogil:
+        cdef int32_t slot = self.top_slot(), hits
+        cdef Sequence* sequence = &self._sequences[slot]
+        hits = self.kv.lookup(row, <int32_t>num_computed + 1)
+        if not self.kv.allocate(slot, row, hits, num_computed, 0, 0, 0):
+            return -1
+        self._num_free_slots -= 1
+        memset(sequence, 0, sizeof(Sequence))
+        sequence.row, sequence.num_tokens = row, <int32_t>num_tokens
+        sequence.num_computed = hits * self.kv.block_size
+        self._links.push_back(&self._parked, slot)
+        self.loading += 1
+        self.loading_tokens += num_tokens
+        return slot
+
+    cdef bint extend(self, int32_t slot, int64_t num_tokens, int64_t num_computed) except -1 nogil:
+        cdef Sequence* sequence = &self._sequences[slot]
+        if not self.kv.allocate(slot, sequence.row, 0, num_computed, 0, 0, 0):
+            return False
+        self.loading_tokens += num_tokens - sequence.num_tokens
+        sequence.num_tokens = <int32_t>num_tokens
+        return True
+
+    cdef int receive(self, int32_t slot, const Sequence* sequence) except -1 nogil:
+        cdef Sequence* own = &self._sequences[slot]
+        self.loading -= 1
+        self.loading_tokens -= own.num_tokens
+        own[0] = sequence[0]
+        self.kv.cache(slot, own.num_computed)
+        self.unpark(slot)
+        return 0
+
+    cdef int cancel(self, int32_t slot) except -1 nogil:
+        self.loading -= 1
+        self.loading_tokens -= self._sequences[slot].num_tokens
+        return self.release_parked(slot)
+
+    cdef int park(self, int32_t slot) except -1 nogil:
+        cdef Sequence* sequence = &self._sequences[slot]
+        cdef int32_t row = sequence.row
+        if sequence.is_member:
+            self._requests[row].output_tokens = self.outputs(slot)
+            sequence.num_computed = <int32_t>self.computed(slot)
+            self.leave(slot)
+        elif self.grouping:
+            self._drop_prefilling(slot)
+        if self._stale != NULL:
+            self._stale[row] = sequence.in_flight
+        self._requests[row].status = WAITING
+        self._links.remove(&self._running, slot)
+        self._links.push_back(&self._parked, slot)
+        if self.stale_tokens(row) == 0:
+            self.settle_parked(slot)
+        return 0
+
+    cdef void settle_parked(self, int32_t slot) noexcept nogil:
+        cdef Sequence* sequence = &self._sequences[slot]
+        sequence.num_tokens = sequence.prompt_tokens + self._requests[sequence.row].output_tokens
+        sequence.num_computed = min(sequence.num_computed, sequence.num_tokens - 1)     # less rejected drafts
+        sequence.in_flight = sequence.num_placeholders = sequence.scheduled = sequence.scheduled_drafts = 0
+        sequence.late_ns = 0
+
+    cdef int release_parked(self, int32_t slot) except -1 nogil:
+        self.kv.release(slot, False)
+        self._links.remove(&self._parked, slot)
+        self._sequences[slot].row = -1
+        self._free_slots[self._num_free_slots] = slot
+        self._num_free_slots += 1
+        return 0
+
+    cdef void unpark(self, int32_t slot) noexcept nogil:
+        self._links.remove(&self._parked, slot)
+        self._links.push_back(&self._arrived, slot)
+        self.run_arrived()
+
+    cdef int32_t arrived_slot(self, int32_t row) noexcept nogil:
+        cdef int32_t slot = self._arrived.head
+        while slot >= 0 and self._sequences[slot].row != row:
+            slot = self._links.next(slot)
+        return slot
+
+    cdef int drop_arrived(self, int32_t row) except -1 nogil:
+        cdef int32_t slot = self.arrived_slot(row)
+        self._links.remove(&self._arrived, slot)
+        self._links.push_back(&self._parked, slot)
+        return self.release_parked(slot)
+
+    cdef void run_arrived(self) noexcept nogil:
+        cdef int32_t slot
+        while self._arrived.size > 0 and self._running.size < self.max_running:
+            slot = self._links.pop_front(&self._arrived)
+            self._sequences[slot].order = self._next_order
+            self._next_order += 1
+            self._links.push_back(&self._running, slot)
+            if self.grouping:
+                self._prefilling[self._num_prefilling] = slot
+                self._num_prefilling += 1
+            self._requests[self._sequences[slot].row].status = RUNNING
+
+    cdef int drop(self, int32_t slot) except -1 nogil:
+        self._requests[self._sequences[slot].row].status = WAITING
+        return self._vacate(slot, True)
+
     # ---- the debug face
 
     def check(self):
         """Raise RuntimeError unless running list, slots, group and their blocks agree."""
         cdef int32_t slot, members = 0
         cdef int64_t tokens = 0, owned = 0
-        slots = [*self._slots(), *self._slots(self._parked.head), *self._slots(self._arrived.head)]
+        slots = [*self.slots(), *self.slots(self._parked.head), *self.slots(self._arrived.head)]
         self._links.check_list(&self._running)
         if len(slots) + self._num_free_slots != self.num_slots:
             raise RuntimeError(f"{len(slots)} in use + {self._num_free_slots} free != {self.num_slots} slots")
@@ -385,9 +490,9 @@ cdef class Scheduler:
 
     def running_rows(self):
         """Return the rows of the running list, in order."""
-        return [self._sequences[slot].row for slot in self._slots()]
+        return [self._sequences[slot].row for slot in self.slots()]
 
-    def _slots(self, int32_t first=-2):
+    def slots(self, int32_t first=-2):
         cdef int32_t slot = self._running.head if first == -2 else first
         while slot >= 0:
             yield slot

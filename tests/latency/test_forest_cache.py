@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from simulator.errors import InputErrors
-from simulator.latency.forest.model import cache as forest_cache
+from simulator.latency.forest import cache as forest_cache
 from simulator.latency.forest.cache import tables_of
 from simulator.latency.forest.model import Forest
 from support.forest_profiles import compute_rows, parameters_for, write, write_profiles

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from simulator.errors import InputErrors
-from simulator.latency.forest.model import training as forest_training
+from simulator.latency.forest import training as forest_training
 from simulator.latency.forest.profiles import MAY_BE_ABSENT, Samples, read_samples, subject_of
 from simulator.latency.forest.tables import EXTRAPOLATED, INTERPOLATED, MEASURED, coverage
 from support.forest_profiles import (

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from simulator.errors import InputErrors
-from simulator.latency.operators.model import cache as operator_cache
+from simulator.latency.operators import cache as operator_cache
 from simulator.latency.operators.cache import columns_of
 from simulator.latency.operators.files import find_tables, read_columns, version_of
 from support.operator_profiles import GEMM, gemm_rows, write_tables

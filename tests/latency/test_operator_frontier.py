@@ -9,7 +9,7 @@ from simulator.domain.facts import load_accelerator, load_model
 from simulator.domain.layer_spec import Moe
 from simulator.domain.parallelism import Parallelism
 from simulator.errors import InputErrors
-from simulator.latency.operators.model import frontier as operator_frontier
+from simulator.latency.operators import frontier as operator_frontier
 from simulator.latency.operators.model import Operators
 from support.goldens import GOLDENS
 from support.small_models import DENSE, deploy

@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from simulator.domain.layer_spec import LatentAttention
 from simulator.errors import InputErrors
-from simulator.latency.operators.model import llmservingsim as operator_llmservingsim
+from simulator.latency.operators import llmservingsim as operator_llmservingsim
 from simulator.latency.operators.model import Operators
 from support.operator_profiles import GDN, MLA, gdn_rows, mla_rows, write_layers, write_table, write_tables
 from support.small_models import DENSE, MIXTURE, RECURRENT, deploy

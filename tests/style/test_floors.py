@@ -73,7 +73,7 @@ def test_folders_do_not_import_each_other():
         if folder != target and "simulator" not in (folder, target):       # the face sees all, all see its errors
             imported.setdefault(folder, set()).add(target)
 
-    assert imported["simulator.engine.fleet.fleet"] >= {"simulator.engine.replica.replica"}
+    assert "simulator.kv" in imported["simulator.scheduling"]
     TopologicalSorter(imported).prepare()       # raises CycleError, with the cycle
 
 

@@ -54,7 +54,7 @@ cdef class FlowNetwork:
         self.routes = Routes(topology, seed)
         self._max_hops = min(MAX_HOPS, 2 + 2 * topology.num_switches)
         if topology.num_switches:
-            self._max_hops = min(MAX_HOPS, 2 + max(0, int(np.max(self.routes._distance))))
+            self._max_hops = min(MAX_HOPS, 2 + self.routes.longest_hops)
         self.share = FairShare(self.routes.bytes_per_ns, self._max_hops)
         self._starts, self._ends = TimeHeap(), TimeHeap()
         self._send_latency_ns, self._packet_bytes, self._header_bytes = send_latency_ns, packet_bytes, header_bytes

@@ -26,6 +26,7 @@ cdef class Routes:
     cdef const int32_t[::1] _nv_offsets, _nv_ports      # links from each GPU to NVSwitches
     cdef const int32_t[::1] _nic_offsets, _nic_ports    # and to the other switches
     cdef const int32_t[::1] _edge                       # of each GPU: see route_tables.py
+    cdef readonly int32_t longest_hops                  # from an edge to a switch, of all pairs; 0: no switches
     cdef const int32_t[:, ::1] _distance                # from edge and switch, hops
     cdef const int32_t[::1] _hop_offsets, _hops         # next hops by edge and switch
 

@@ -57,6 +57,7 @@ cdef class Routes:
         self._nic_offsets, self._nic_ports = offsets, numbers
         self._edge, member = edges(topology, offsets, numbers)
         self._distance, self._hop_offsets, self._hops = next_hops(topology, member)
+        self.longest_hops = np.max(self._distance, initial=0)
 
     cdef uint32_t _choice(self, Message message, int32_t node, uint32_t num_choices) noexcept nogil:
         cdef uint32_t words[3]

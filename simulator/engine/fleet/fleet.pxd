@@ -7,7 +7,7 @@ from simulator.core.finish_heap cimport Finish
 from simulator.core.wake_heap cimport WakeHeap
 from simulator.domain.journey cimport Journey
 from simulator.domain.request cimport Demand, Request
-from simulator.engine.fleet.lookahead cimport Deferral
+from simulator.engine.fleet.lookahead cimport Lookahead
 from simulator.engine.replica.delivery cimport Delivery
 from simulator.engine.replica.departures cimport Departures
 from simulator.engine.output.recorder cimport Recorder
@@ -41,7 +41,7 @@ cdef class Fleet:
     cdef readonly EventQueue events
     cdef WakeHeap wakes                 # when each replica must act, or may let a request go; kept only if coupled
     cdef bint coupled                   # departures are told at once, since somebody looks at replicas or acts on them
-    cdef Deferral* deferrals            # [replica] coupled, and they act only when a request may leave; NULL: they are
+    cdef Lookahead* lookaheads          # [replica] coupled, and they act only when a request may leave; NULL: they are
                                         # kept up to date with every event
     cdef Request* requests              # borrowed from the workload, like demands
     cdef const Demand* demands
@@ -51,7 +51,9 @@ cdef class Fleet:
     cdef int64_t num_ticks              # events in the queue that repeat for ever, and count only while there is work
     cdef bint has_deadlines             # some request has one
     cdef public object mover            # Migration, for whoever wants to empty a replica; None: nobody moves requests
-    cdef object _owners                 # what these pointers borrow from, and whom the seats point to
+    cdef readonly object workload       # from which requests and demands are borrowed
+    cdef readonly object shared         # build.Shared, from which the rest is
+    cdef list _views                    # LiveView, to which the seats point
 
     # Nothing else happens at this instant, so that a step without delay may follow at once.
     cdef inline bint is_alone(self, int64_t now_ns) noexcept nogil:

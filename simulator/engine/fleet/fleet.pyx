@@ -11,7 +11,7 @@ from simulator.core.wake_heap cimport WakeHeap
 from simulator.domain.journey cimport Journey
 from simulator.domain.request cimport COMPLETED, WAITING, Demand, Request
 from simulator.engine.fleet.lookahead cimport (
-    AHEAD, BEHIND, STARTED, Deferral, bring, can_lag, next_departure_ns, post, prepare, take_in)
+    AHEAD, BEHIND, STARTED, Lookahead, bring, can_lag, next_departure_ns, post, prepare, take_in)
 from simulator.engine.fleet.events cimport ENQUEUE
 from simulator.engine.fleet.live_view cimport LiveView
 from simulator.engine.replica.replica cimport Replica
@@ -24,23 +24,23 @@ cdef enum:
 
 cdef inline int32_t due_row(Replica replica) noexcept nogil:
     """Return the request that is complete first of those that decode; 0 if none does."""
-    return replica.scheduler._sequences[replica._finish.top_slot()].row if replica._finish.size > 0 else 0
+    return replica.rank.due().row if replica.rank.finish.size > 0 else 0
 
 
 cdef inline int bring_up(Fleet fleet, int32_t index, int64_t until_ns, int64_t horizon_ns) except -1 nogil:
     """Let a replica take in what was sent to it, and do what is due before `until_ns`."""
-    if fleet.deferrals != NULL:
-        return bring(&fleet.deferrals[index], <Replica>fleet.seats[index].replica, until_ns, horizon_ns)
+    if fleet.lookaheads != NULL:
+        return bring(&fleet.lookaheads[index], <Replica>fleet.seats[index].replica, until_ns, horizon_ns)
     return (<Replica>fleet.seats[index].replica).advance(until_ns, horizon_ns)
 
 
 cdef inline void note_state(Fleet fleet, int32_t index, Replica replica) noexcept nogil:
     """Note when a replica acts next, and that it is not as it was."""
     cdef Seat* seat = &fleet.seats[index]
-    seat.finish = replica._finish._heap
-    seat.due = replica.scheduler._sequences + (replica._finish.top_slot() if replica._finish.size > 0 else 0)
-    if fleet.deferrals != NULL:
-        fleet.wakes.set(index, next_departure_ns(&fleet.deferrals[index], replica, replica.scheduler))
+    seat.finish = replica.rank.finish.first()
+    seat.due = replica.rank.due()
+    if fleet.lookaheads != NULL:
+        fleet.wakes.set(index, next_departure_ns(&fleet.lookaheads[index], replica, replica.rank.scheduler))
     else:
         fleet.wakes.set(index, replica.wake_ns)
         (<LiveView>seat.view).note(seat.index)
@@ -64,7 +64,7 @@ cdef class Fleet:
         cdef Seat* seat
         self.replicas = list(replicas)
         self.num_replicas = len(self.replicas)
-        self._owners = (workload, shared)
+        self.workload, self.shared, self._views = workload, shared, []
         self.seats = <Seat*>calloc(self.num_replicas, sizeof(Seat))
         if self.seats == NULL:
             raise MemoryError()
@@ -73,7 +73,7 @@ cdef class Fleet:
             seat.replica = <void*>replica
             seat.queue_base_ns = host.queue_base_us * 1e3
             seat.queue_token_ns = host.queue_per_prompt_token_us * 1e3
-            seat.resolution_ns = replica._latency._resolution_ns
+            seat.resolution_ns = replica.latency.resolution_ns()
         self.recorder = shared.recorder
         self.departures = shared.departures
         self.gate = shared.gate
@@ -89,12 +89,12 @@ cdef class Fleet:
 
     def __dealloc__(self):
         free(self.seats)
-        free(self.deferrals)
+        free(self.lookaheads)
 
     @property
     def defers(self):
         """Replicas act only when a request may leave them."""
-        return self.deferrals != NULL
+        return self.lookaheads != NULL
 
     def couple(self, counts_alone=False):
         """Tell from now on who leaves a replica, for somebody looks at them or acts on them.
@@ -107,16 +107,16 @@ cdef class Fleet:
         for replica in self.replicas:
             counts_alone = counts_alone and can_lag(replica)
         if counts_alone:
-            self.deferrals = <Deferral*>calloc(self.num_replicas, sizeof(Deferral))
-            if self.deferrals == NULL:
+            self.lookaheads = <Lookahead*>calloc(self.num_replicas, sizeof(Lookahead))
+            if self.lookaheads == NULL:
                 raise MemoryError()
             for replica in self.replicas:
-                prepare(&self.deferrals[replica.index], replica)
+                prepare(&self.lookaheads[replica.index], replica)
 
     def seat(self, LiveView view, int32_t entrance):
         """Give the replicas that a view shows their places in it."""
         cdef int32_t i, index
-        self._owners = (*self._owners, view)
+        self._views.append(view)
         for i in range(view.num_replicas):
             index = view.accounts[i].replica
             self.seats[index].view = <void*>view
@@ -150,27 +150,27 @@ cdef class Fleet:
         cdef int64_t departs_ns
         if self.requests[row].status >= COMPLETED:          # it left on the way to the queue
             return 0
-        if self.deferrals != NULL:
+        if self.lookaheads != NULL:
             departs_ns = self.wakes.get(index)
             order = self._order(index, order, now_ns)
-            if post(&self.deferrals[index], row, self.requests[row].prompt_tokens, now_ns, order, &departs_ns):
+            if post(&self.lookaheads[index], row, self.requests[row].prompt_tokens, now_ns, order, &departs_ns):
                 self.requests[row].enqueued_ns = now_ns
                 if departs_ns < self.wakes.get(index):
                     self.wakes.set(index, departs_ns)
                 return 0
-            bring(&self.deferrals[index], <Replica>self.seats[index].replica, now_ns, now_ns)
+            bring(&self.lookaheads[index], <Replica>self.seats[index].replica, now_ns, now_ns)
         take_in(<Replica>self.seats[index].replica, row, now_ns, order)
         self.touched(index)
         return 0
 
     cdef inline int _order(self, int32_t index, int order, int64_t now_ns) noexcept nogil:
         """Say what a lagging replica has done, or will have done, when a request comes at this instant."""
-        cdef Deferral* deferral = &self.deferrals[index]
-        if deferral.last_ns == now_ns and self.departures.turn_ns == now_ns and self.departures.had_turn(
-                index, deferral.last_turn):
+        cdef Lookahead* lookahead = &self.lookaheads[index]
+        if lookahead.last_ns == now_ns and self.departures.turn_ns == now_ns and self.departures.had_turn(
+                index, lookahead.last_turn):
             order = STARTED
-        deferral.last_ns = now_ns
-        deferral.last_turn = self.departures.turns.size if self.departures.turn_ns == now_ns else 0
+        lookahead.last_ns = now_ns
+        lookahead.last_turn = self.departures.turns.size if self.departures.turn_ns == now_ns else 0
         return order
 
     cdef int refuse(self, int32_t row, int8_t status, int8_t cause, int64_t now_ns) except -1 nogil:
@@ -192,14 +192,14 @@ cdef class Fleet:
 
     cdef void _warm(self, int32_t index, int32_t next_index) noexcept nogil:
         cdef const Seat* seat = &self.seats[next_index]
-        cdef const Deferral* deferral
+        cdef const Lookahead* lookahead
         cdef int32_t i
         prefetch(seat.due)
         prefetch_lines(seat.finish, FINISH_LINES)
-        if self.deferrals != NULL:
-            deferral = &self.deferrals[next_index]
-            for i in range(deferral.num_posted):
-                prefetch(&self.requests[deferral.posted[i].row])
+        if self.lookaheads != NULL:
+            lookahead = &self.lookaheads[next_index]
+            for i in range(lookahead.num_posted):
+                prefetch(&self.requests[lookahead.posted[i].row])
         prefetch(&self.requests[due_row(<Replica>self.seats[index].replica)])
 
     cdef int64_t catch_up(self, int64_t until_ns, int64_t most_steps) except -1 nogil:

@@ -26,7 +26,7 @@ cdef struct Posted:             # a request on its way into the waiting queue
     int32_t order               # Order
 
 
-cdef struct Deferral:           # of one replica
+cdef struct Lookahead:           # of one replica
     int64_t reached_ns          # up to which it was brought, exclusive
     int64_t least_ns            # no iteration of it is shorter
     int64_t spare_tokens        # room in its KV cache once all that it has, and was posted, is computed; < 0: none
@@ -45,19 +45,19 @@ cdef struct Deferral:           # of one replica
 cdef bint can_lag(Replica replica) noexcept nogil
 
 # A replica on which nothing has been put yet.
-cdef int prepare(Deferral* deferral, Replica replica) except -1
+cdef int prepare(Lookahead* lookahead, Replica replica) except -1
 
 # Leave a request with the replica, which reaches its waiting queue at `now_ns`. `departs_ns`, an instant before which
 # nobody leaves, may move forward. 0: the caller has to take it in at once, and to ask for the next departure.
-cdef bint post(Deferral* deferral, int32_t row, int64_t text_tokens, int64_t now_ns, int order,
+cdef bint post(Lookahead* lookahead, int32_t row, int64_t text_tokens, int64_t now_ns, int order,
                int64_t* departs_ns) noexcept nogil
 
 # A request reaches the waiting queue of a replica in this Order, whether replicas lag or not.
 cdef int take_in(Replica replica, int32_t row, int64_t now_ns, int order) except -1 nogil
 
 # Let the replica take in what was posted, and do what is due before `until_ns`; see Replica.advance.
-cdef int bring(Deferral* deferral, Replica replica, int64_t until_ns, int64_t horizon_ns) except -1 nogil
+cdef int bring(Lookahead* lookahead, Replica replica, int64_t until_ns, int64_t horizon_ns) except -1 nogil
 
 # An instant before which the replica, brought up to date, lets nobody go, whatever is sent to it. NEVER_NS: it is idle.
 # `scheduler`: the replica's.
-cdef int64_t next_departure_ns(Deferral* deferral, Replica replica, Scheduler scheduler) noexcept nogil
+cdef int64_t next_departure_ns(Lookahead* lookahead, Replica replica, Scheduler scheduler) noexcept nogil

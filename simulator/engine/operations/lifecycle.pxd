@@ -38,7 +38,7 @@ cdef class Place:               # of a replica
     cdef readonly int32_t node
     cdef readonly int32_t unit
     cdef public int stage               # ReplicaStage
-    cdef public bint is_shunned         # the gateway knows that it does not answer
+    cdef public bint is_marked_down         # the gateway knows that it does not answer
     cdef public int num_slow            # failures that make it slow, and for which the gateway avoids it
     cdef public list faults             # domain.failures.Failure that it suffers from
     cdef public object outage           # its last outages.Outage; None: it had none

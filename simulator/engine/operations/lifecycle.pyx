@@ -26,7 +26,7 @@ cdef class Place:
         self.unit = entrance.view.accounts[seat].unit
         self.stage = UP if entrance.view.accounts[seat].is_routable else OFF
         self.faults = []
-        self.latency = replica._latency
+        self.latency = replica.latency
 
     @property
     def index(self):
@@ -51,7 +51,7 @@ cdef class Place:
     @property
     def is_open(self):
         """Whether it may get requests, as far as the gateway knows."""
-        return self.stage == UP and not self.is_shunned and self.num_slow == 0
+        return self.stage == UP and not self.is_marked_down and self.num_slow == 0
 
     @property
     def is_starting(self):
@@ -114,7 +114,7 @@ cdef class Lifecycle:
         cdef Place place = self.places[replica]
         if place.stage == DRAINING and place.in_flight == 0:
             self.enter(place, now_ns, OFF)
-            place.replica._kv.forget()
+            place.replica.rank.kv.forget()
         return 0
 
     def table(self, clock_ns):

@@ -10,9 +10,7 @@ from simulator.engine.fleet.fleet cimport Fleet
 from simulator.engine.operations.movables cimport freest_replica, list_movables
 from simulator.engine.operations.mover cimport SENDING, Mover, Transit
 from simulator.engine.operations.base cimport Operation
-from simulator.engine.replica.parking cimport arrived_slot, release, repark
 from simulator.engine.replica.replica cimport Replica
-from simulator.engine.replica.transfer cimport rouse, settle_run
 from simulator.routing.rescheduling.base cimport Move, Movable, Rescheduler
 from simulator.scheduling.base cimport Scheduler
 
@@ -39,7 +37,7 @@ cdef class Migration(Operation):
         self.mover = Mover(fleet, entrances, plan)
         self._emptied, self._orders = set(), []
         self._reschedulers = [None] * len(self._entrances)
-        shared = fleet._owners[1]
+        shared = fleet.shared
         for i, entrance in enumerate(self._entrances if plan.rescheduler is not None else ()):
             context = RoutingContext(entrance.view, shared.workload, shared.content, seed=seed)
             self._reschedulers[i] = plan.rescheduler(plan.parameters, context)
@@ -73,7 +71,7 @@ cdef class Migration(Operation):
 
     cdef int gone(self, int32_t row, int64_t now_ns) except -1 nogil:
         cdef int32_t index = self._fleet.requests[row].replica
-        if index >= 0 and (<Replica>self._fleet.seats[index].replica).scheduler._arrived.size > 0:
+        if index >= 0 and (<Replica>self._fleet.seats[index].replica).rank.scheduler.num_arrived() > 0:
             with gil:
                 self._drop_arrived(row, index, now_ns)
         if self.mover.num_transits + self._num_emptied > 0:
@@ -86,12 +84,10 @@ cdef class Migration(Operation):
     cdef int _drop_arrived(self, int32_t row, int32_t index, int64_t now_ns) except -1:
         """Free what a request holds that is gone before it could run at its destination."""
         cdef Replica replica = <Replica>self._fleet.seats[index].replica
-        cdef int32_t slot = arrived_slot(replica.scheduler, row)
-        if slot >= 0:
-            settle_run(replica, now_ns)
-            repark(replica.scheduler, slot)
-            release(replica.scheduler, slot)
-            rouse(replica, now_ns)
+        if replica.rank.scheduler.arrived_slot(row) >= 0:
+            replica.settle_run(now_ns)
+            replica.rank.scheduler.drop_arrived(row)
+            replica.rouse(now_ns)
             self._fleet.touched(index)
         return 0
 
@@ -113,7 +109,7 @@ cdef class Migration(Operation):
         cdef int32_t destination = entrance.view.accounts[move.destination].replica
         cdef Replica replica = self._replicas[source]
         cdef int32_t[:, ::1] chosen
-        settle_run(replica, now_ns)
+        replica.settle_run(now_ns)
         self._fleet.touched(source)
         rows, slots = list_movables(replica, self.mover.transits)
         if not len(rows):
@@ -121,7 +117,7 @@ cdef class Migration(Operation):
         cdef const Movable[::1] requests = rows
         chosen = np.zeros((2, len(rows)), np.int32)
         count = rescheduler.select(move, &requests[0], <int32_t>len(rows), (
-            <int64_t>replica._kv.num_blocks * replica._kv.block_size), &chosen[0, 0], &chosen[1, 0])
+            <int64_t>replica.rank.kv.num_blocks * replica.rank.kv.block_size), &chosen[0, 0], &chosen[1, 0])
         for i in range(count):
             self.mover.begin(requests[chosen[0, i]].row, slots[chosen[0, i]], source, destination, now_ns)
         return 0
@@ -140,9 +136,11 @@ cdef class Migration(Operation):
     def move(self, int32_t row, int32_t destination, int64_t now_ns):
         """Move a request to a replica if it may go."""
         cdef int32_t source = self._fleet.requests[row].replica
+        cdef Replica replica
         if source < 0 or self._fleet.requests[row].status >= COMPLETED:
             return 0
-        self.mover.begin(row, (<Replica>self._replicas[source]).scheduler.slot_of(row), source, destination, now_ns)
+        replica = self._replicas[source]
+        self.mover.begin(row, replica.rank.scheduler.slot_of(row), source, destination, now_ns)
         return 0
 
     # ---- replicas that are to be empty, or are no more
@@ -160,24 +158,23 @@ cdef class Migration(Operation):
 
     def abandon(self, int32_t replica, int64_t now_ns):
         """Give up all moves from and to a replica that is about to lose its requests; they are where they were."""
-        cdef Scheduler scheduler = (<Replica>self._replicas[replica]).scheduler
+        cdef Scheduler scheduler = (<Replica>self._replicas[replica]).rank.scheduler
         cdef Transit transit
-        cdef int32_t slot
+        cdef int32_t row
         for transit in list(self.mover.transits.values()):
             if transit.phase == SENDING and transit.destination == replica:
                 self.mover.arrive(transit, now_ns)
             elif replica in (transit.source, transit.destination):
                 self.mover.abort(transit, now_ns)
-        while scheduler._arrived.size > 0:              # no room in the running list: back to the queue
-            slot = scheduler._arrived.tail
-            scheduler.waiting.push_front(scheduler._sequences[slot].row)
-            repark(scheduler, slot)
-            release(scheduler, slot)
+        while scheduler.num_arrived() > 0:              # no room in the running list: back to the queue
+            row = scheduler.last_arrived()
+            scheduler.drop_arrived(row)
+            scheduler.waiting.push_front(row)
 
     def _go_on_emptying(self, int64_t now_ns):
         """Begin as many moves off replicas that are to be empty as there may be."""
         for index in sorted(self._emptied):
-            settle_run(self._replicas[index], now_ns)
+            (<Replica>self._replicas[index]).settle_run(now_ns)
             self._fleet.touched(index)
             rows, slots = list_movables(self._replicas[index], self.mover.transits)
             for row, slot in zip(rows["row"].tolist(), slots, strict=True):

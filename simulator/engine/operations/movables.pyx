@@ -14,21 +14,21 @@ from simulator.routing.rescheduling.base import MOVABLE
 
 
 cdef tuple list_movables(Replica replica, dict moving):
-    cdef Scheduler scheduler = replica.scheduler
+    cdef Scheduler scheduler = replica.rank.scheduler
     cdef const Sequence* sequence
-    cdef int32_t slot = scheduler._running.head, row, outputs
+    cdef int32_t slot = scheduler.first_running(), row, outputs
     requests, slots = [], []
     while slot >= 0:
-        sequence = &scheduler._sequences[slot]
+        sequence = scheduler.sequence(slot)
         outputs = (scheduler.outputs(slot) if sequence.is_member
-                   else replica._requests[sequence.row].output_tokens)
+                   else replica.rank.request(sequence.row).output_tokens)
         settled = outputs if sequence.is_member or sequence.is_decoding else 0
         requests.append((sequence.row, sequence.prompt_tokens + outputs, settled, True, sequence.row in moving))
         slots.append(slot)
-        slot = scheduler._links.next(slot)
+        slot = scheduler.next_running(slot)
     for row in scheduler.waiting.rows():
-        outputs = replica._requests[row].output_tokens
-        requests.append((row, replica._requests[row].prompt_tokens + outputs, outputs, False, row in moving))
+        outputs = replica.rank.request(row).output_tokens
+        requests.append((row, replica.rank.request(row).prompt_tokens + outputs, outputs, False, row in moving))
         slots.append(-1)
     return np.array(requests, MOVABLE), slots
 

@@ -24,8 +24,8 @@ cdef class Transit:             # a request on its way
     cdef int32_t place          # slot reserved at the destination; -1: none
     cdef Phase phase
     cdef int32_t stage          # of the copy, from 1
-    cdef int32_t there          # blocks that are at the destination
-    cdef int32_t coming         # blocks that will be when this stage has been copied
+    cdef int32_t blocks_copied  # blocks that are at the destination
+    cdef int32_t blocks_copying     # blocks that will be there when this stage has been copied
     cdef Flow flow              # None: nothing is being copied
     cdef int64_t ticket         # of the event that it waits for; 0: none
     cdef int64_t due_ns         # LEAVING, DRAINING: when the iteration ends

@@ -16,10 +16,7 @@ from simulator.engine.gateway.gateway cimport Entrance
 from simulator.engine.fleet.events cimport MIGRATE, TAKE_OFF
 from simulator.engine.fleet.fleet cimport Fleet
 from simulator.engine.operations.links cimport Links
-from simulator.engine.replica.parking cimport cancel, extend, receive, release, reserve, take_in, unpark
 from simulator.engine.replica.replica cimport Replica
-from simulator.engine.replica.transfer cimport (
-    enqueue_again, next_end_ns, rouse, settle_run, settled_tokens, take_off)
 from simulator.kv.base cimport blocks_for
 from simulator.scheduling.base cimport Scheduler, Sequence
 
@@ -88,9 +85,10 @@ cdef class Mover:
     cdef bint begin(self, int32_t row, int32_t slot, int32_t source, int32_t destination, int64_t now_ns) except -1:
         cdef Replica replica = self._replicas[source]
         cdef Transit transit
-        settle_run(replica, now_ns)
+        replica.settle_run(now_ns)
         self._fleet.touched(source)
-        if not self.may_go(row, slot, source, destination) or (slot < 0 and replica.scheduler.waiting.remove(row) != 0):
+        if not self.may_go(row, slot, source, destination) or (
+                slot < 0 and replica.rank.scheduler.waiting.remove(row) != 0):
             self.counts["refused"] += 1
             return False
         transit = Transit()
@@ -99,11 +97,11 @@ cdef class Mover:
         self.transits[row] = transit
         self.num_transits += 1
         if slot < 0:
-            rouse(replica, now_ns)                      # it may have blocked the queue
+            replica.rouse(now_ns)                      # it may have blocked the queue
             self._fleet.touched(source)
             self._send(transit, now_ns)
             return True
-        transit.order = replica.scheduler._sequences[slot].order
+        transit.order = replica.rank.scheduler.sequence(slot).order
         if self._plan.mode == "recompute":
             self._await_end(transit, now_ns)
             return True
@@ -115,12 +113,13 @@ cdef class Mover:
         cdef Replica giver = self._replicas[source], taker = self._replicas[destination]
         if row in self.transits or source == destination or giver.is_halted or taker.is_halted:
             return False
-        if taker.scheduler.refusal(row) != PENDING or taker._delivery.target(row) != giver._delivery.target(row):
+        if (taker.rank.scheduler.refusal(row) != PENDING
+                or taker.rank.delivery.target(row) != giver.rank.delivery.target(row)):
             return False
-        if slot < 0 and giver.scheduler.stale_tokens(row) > 0:
+        if slot < 0 and giver.rank.scheduler.stale_tokens(row) > 0:
             return False
         if slot >= 0 and self._plan.mode != "recompute" and (
-                taker._kv.block_size != giver._kv.block_size
+                taker.rank.kv.block_size != giver.rank.kv.block_size
                 or self._ports[source][0].block_bytes != self._ports[destination][0].block_bytes):
             return False
         return self.num_going(source) < self._plan.max_out and self.num_coming(destination) < self._plan.max_in
@@ -138,44 +137,45 @@ cdef class Mover:
     cdef int _next_stage(self, Transit transit, int64_t now_ns) except -1:
         """Copy what is new, or take the request off if little is left."""
         cdef Replica replica = self._replicas[transit.source]
-        cdef int32_t block_size = replica._kv.block_size, rest
+        cdef int32_t block_size = replica.rank.kv.block_size, rest
         cdef int64_t tokens
-        settle_run(replica, now_ns)
+        replica.settle_run(now_ns)
         self._fleet.touched(transit.source)
         if not self._is_there(transit):
             return self.abort(transit, now_ns)
-        tokens = settled_tokens(replica, transit.slot)
+        tokens = replica.rank.settled_tokens(transit.slot)
         if not self._reserve(transit, tokens, now_ns):
             return self.abort(transit, now_ns)
         transit.stage += 1
-        rest = blocks_for(tokens, block_size) - transit.there
+        rest = blocks_for(tokens, block_size) - transit.blocks_copied
         if (self._plan.mode == "blocking" or transit.stage >= self._plan.max_stages
                 or rest <= self._plan.last_stage_blocks):
             return self._await_end(transit, now_ns)
         transit.phase = COPYING
-        transit.coming = <int32_t>(tokens // block_size)        # the last one is still being filled
-        return self._copy(transit, transit.coming - transit.there, now_ns)
+        transit.blocks_copying = <int32_t>(tokens // block_size)        # the last one is still being filled
+        return self._copy(transit, transit.blocks_copying - transit.blocks_copied, now_ns)
 
     def _is_there(self, Transit transit):
         """Whether the request still runs at its source, as it did when the move began."""
-        cdef const Sequence* sequence = &(<Replica>self._replicas[transit.source]).scheduler._sequences[transit.slot]
+        cdef Replica replica = self._replicas[transit.source]
+        cdef const Sequence* sequence = replica.rank.scheduler.sequence(transit.slot)
         return sequence.row == transit.row and sequence.order == transit.order
 
     def _reserve(self, Transit transit, int64_t tokens, int64_t now_ns):
         """Reserve blocks at the destination; say whether there was room."""
         cdef Replica replica = self._replicas[transit.destination]
-        cdef Scheduler scheduler = replica.scheduler
-        cdef int64_t text = (<Replica>self._replicas[transit.source]).scheduler._sequences[transit.slot].num_tokens
+        cdef Scheduler scheduler = replica.rank.scheduler
+        cdef int64_t text = (<Replica>self._replicas[transit.source]).rank.scheduler.sequence(transit.slot).num_tokens
         text = max(text, tokens + 1)                    # of a member only the latter is kept
         if replica.is_halted:
             return False
-        settle_run(replica, now_ns)
+        replica.settle_run(now_ns)
         self._fleet.touched(transit.destination)
         if transit.place >= 0:
-            return extend(scheduler, transit.place, text, tokens)
-        transit.place = reserve(scheduler, transit.row, text, tokens)
+            return scheduler.extend(transit.place, text, tokens)
+        transit.place = scheduler.reserve(transit.row, text, tokens)
         if transit.place >= 0:
-            transit.there = scheduler._sequences[transit.place].num_computed // replica._kv.block_size
+            transit.blocks_copied = scheduler.sequence(transit.place).num_computed // replica.rank.kv.block_size
         return transit.place >= 0
 
     cdef int _copy(self, Transit transit, int32_t num_blocks, int64_t now_ns) except -1:
@@ -216,7 +216,7 @@ cdef class Mover:
             return self.abort(transit, now_ns)
         if transit.phase == LAST_COPY:
             return self._hand_over(transit, now_ns)
-        transit.there = transit.coming
+        transit.blocks_copied = transit.blocks_copying
         return self._next_stage(transit, now_ns)
 
     # ---- it leaves its source
@@ -226,9 +226,9 @@ cdef class Mover:
         cdef Replica replica = self._replicas[transit.source]
         if transit.phase != DRAINING:
             transit.phase = LEAVING
-        settle_run(replica, now_ns)
+        replica.settle_run(now_ns)
         self._fleet.touched(transit.source)
-        transit.due_ns = next_end_ns(replica, now_ns)
+        transit.due_ns = replica.next_end_ns(now_ns)
         if transit.due_ns == NEVER_NS:
             return self.abort(transit, now_ns)
         return self._await(transit, TAKE_OFF, transit.due_ns)
@@ -237,18 +237,17 @@ cdef class Mover:
         """End an iteration of a replica, take off who leaves, begin the next."""
         cdef Replica replica = self._replicas[source]
         cdef Transit transit
-        cdef bint is_due = next_end_ns(replica, now_ns) == now_ns
+        cdef bint is_due = replica.next_end_ns(now_ns) == now_ns
         waiting = [transit for transit in self.transits.values()
                    if transit.source == source and transit.phase in (LEAVING, DRAINING)]
         if is_due:
-            if replica._pipeline.num_in_flight > 0:
-                replica._complete()
+            replica.end_oldest()
             for transit in waiting:
                 if transit.phase == LEAVING:
                     self._take_off(transit, now_ns)
-                elif replica.scheduler.stale_tokens(transit.row) == 0:
+                elif replica.rank.scheduler.stale_tokens(transit.row) == 0:
                     self._depart(transit, now_ns)
-            replica._begin(now_ns, NEVER_NS)
+            replica.begin(now_ns, NEVER_NS)
             self._fleet.touched(source)
         for transit in waiting:
             if self.transits.get(transit.row) is transit and transit.phase in (LEAVING, DRAINING):
@@ -260,44 +259,44 @@ cdef class Mover:
         cdef Replica replica = self._replicas[transit.source]
         if not self._is_there(transit):
             return self.abort(transit, now_ns)
-        if transit.place >= 0 and not self._reserve(transit, replica.scheduler.computed(transit.slot), now_ns):
+        if transit.place >= 0 and not self._reserve(transit, replica.rank.scheduler.computed(transit.slot), now_ns):
             return self.abort(transit, now_ns)
-        take_off(replica, transit.slot)
+        replica.take_off(transit.slot)
         transit.stopped_ns = now_ns
         transit.phase = DRAINING
-        if replica.scheduler.stale_tokens(transit.row) == 0:
+        if replica.rank.scheduler.stale_tokens(transit.row) == 0:
             self._depart(transit, now_ns)
         return 0
 
     cdef int _depart(self, Transit transit, int64_t now_ns) except -1:
         """Copy the rest of the KV, if it is to go along."""
         cdef Replica replica = self._replicas[transit.source]
-        cdef Scheduler scheduler = replica.scheduler
+        cdef Scheduler scheduler = replica.rank.scheduler
         if self._fleet.requests[transit.row].status >= COMPLETED:       # with a token that was in flight
             return self.abort(transit, now_ns)
         self._tickets.pop(transit.ticket, None)
-        take_in(scheduler, transit.slot)
+        scheduler.settle_parked(transit.slot)
         if transit.place < 0:
-            release(scheduler, transit.slot)
+            scheduler.release_parked(transit.slot)
             return self._send(transit, now_ns)
         transit.phase = LAST_COPY
-        return self._copy(transit, blocks_for(scheduler._sequences[transit.slot].num_computed, replica._kv.block_size)
-                          - transit.there, now_ns)
+        return self._copy(transit, blocks_for(scheduler.sequence(transit.slot).num_computed, replica.rank.kv.block_size)
+                          - transit.blocks_copied, now_ns)
 
     # ---- it comes to its destination
 
     cdef int _hand_over(self, Transit transit, int64_t now_ns) except -1:
         cdef Replica giver = self._replicas[transit.source], taker = self._replicas[transit.destination]
-        cdef Sequence sequence = giver.scheduler._sequences[transit.slot]
-        settle_run(giver, now_ns)
-        release(giver.scheduler, transit.slot)
-        rouse(giver, now_ns)
+        cdef Sequence sequence = giver.rank.scheduler.sequence(transit.slot)[0]
+        giver.settle_run(now_ns)
+        giver.rank.scheduler.release_parked(transit.slot)
+        giver.rouse(now_ns)
         self._fleet.touched(transit.source)
         self._move(transit, now_ns)
-        settle_run(taker, now_ns)
-        taker.row.requests += 1
-        receive(taker.scheduler, transit.place, &sequence)
-        rouse(taker, now_ns)
+        taker.settle_run(now_ns)
+        taker.rank.row.requests += 1
+        taker.rank.scheduler.receive(transit.place, &sequence)
+        taker.rouse(now_ns)
         self._fleet.touched(transit.destination)
         self._forget(transit, "moved", now_ns)
         return 0
@@ -313,7 +312,7 @@ cdef class Mover:
     def arrive(self, Transit transit, int64_t now_ns):
         """Put a request that was sent without KV into its destination's waiting queue."""
         cdef Replica replica = self._replicas[transit.destination]
-        enqueue_again(replica, transit.row, now_ns)
+        replica.enqueue_again(transit.row, now_ns)
         self._fleet.touched(transit.destination)
         self._forget(transit, "moved", now_ns)
         return 0
@@ -330,20 +329,20 @@ cdef class Mover:
         cdef bint is_parked = transit.phase in (DRAINING, LAST_COPY)
         self._forget(transit, "aborted", now_ns)
         if transit.place >= 0:
-            settle_run(taker, now_ns)
-            cancel(taker.scheduler, transit.place)
-            rouse(taker, now_ns)
+            taker.settle_run(now_ns)
+            taker.rank.scheduler.cancel(transit.place)
+            taker.rouse(now_ns)
             self._fleet.touched(transit.destination)
         if is_parked:
-            settle_run(giver, now_ns)
+            giver.settle_run(now_ns)
             if self._fleet.requests[transit.row].status >= COMPLETED:
-                release(giver.scheduler, transit.slot)
-            elif giver.scheduler.stale_tokens(transit.row) > 0:     # like a preemption: what is in flight comes back
-                release(giver.scheduler, transit.slot)
-                giver.scheduler.waiting.push_front(transit.row)
+                giver.rank.scheduler.release_parked(transit.slot)
+            elif giver.rank.scheduler.stale_tokens(transit.row) > 0:    # what is in flight comes back first
+                giver.rank.scheduler.release_parked(transit.slot)
+                giver.rank.scheduler.waiting.push_front(transit.row)
             else:
-                unpark(giver.scheduler, transit.slot)
-            rouse(giver, now_ns)
+                giver.rank.scheduler.unpark(transit.slot)
+            giver.rouse(now_ns)
             self._fleet.touched(transit.source)
         return 0
 

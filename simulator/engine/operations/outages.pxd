@@ -27,6 +27,3 @@ cdef class Outages:
 
     # The replica of a request stood still from `since_ns`.
     cdef void _count_downtime(self, int32_t row, int64_t since_ns, int64_t now_ns) noexcept nogil
-
-    # When the last request that is on its way to a replica's queue gets there; -1: none is.
-    cdef int64_t _last_on_the_way_ns(self, int32_t replica) noexcept nogil

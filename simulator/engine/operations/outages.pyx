@@ -9,12 +9,10 @@ from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free
 cimport cython
 
-from simulator.core.event_queue cimport Event
 from simulator.domain.journey cimport LOST, Journey
 from simulator.domain.request cimport DROPPED
 from simulator.engine.operations.agenda cimport Agenda
 from simulator.engine.replica.delivery cimport VOID_TOKEN_NS
-from simulator.engine.replica.evacuation cimport cut, evacuate, halt, resume
 from simulator.engine.fleet.events cimport ENQUEUE, LIFECYCLE, OUTAGE, REPLICAS
 from simulator.engine.fleet.fleet cimport Fleet
 from simulator.engine.operations.lifecycle cimport DETECTION, DRAINING, FAILURE, RECOVERY, REOPENING, Lifecycle, Place
@@ -117,7 +115,7 @@ cdef class Outages:
                                 partial(self._avoid, place, outage))
         else:
             if not place.stands_still:
-                halt(place.replica, now_ns)
+                place.replica.halt(now_ns)
                 self._fleet.touched(place.replica.index)
                 place.outage = Outage(now_ns, failure)
                 noticed_ns = self._health.noticed_ns(now_ns, self._health.detection_delay_s)
@@ -141,13 +139,13 @@ cdef class Outages:
         if not outage.is_noticed:
             if outage.loses_kv:
                 self._take_off(place, outage, now_ns)
-            for row in place.replica.scheduler.running_rows() + place.replica.scheduler.waiting.rows():
+            for row in place.replica.rank.scheduler.running_rows() + place.replica.rank.scheduler.waiting.rows():
                 self._count_downtime(row, outage.since_ns, now_ns)
         if outage.loses_kv:
-            place.replica._kv.forget()
-        resume(place.replica, outage.since_ns, now_ns)
+            place.replica.rank.kv.forget()
+        place.replica.resume(outage.since_ns, now_ns)
         self._fleet.touched(place.replica.index)
-        if place.is_shunned:
+        if place.is_marked_down:
             open_ns = self._health.noticed_ns(now_ns, self._health.reopening_delay_s)
             self._agenda.at(open_ns, LIFECYCLE, partial(self._reopen, place, outage))
 
@@ -155,11 +153,11 @@ cdef class Outages:
         cdef int64_t last_ns
         if outage.is_over:
             return
-        outage.is_noticed = place.is_shunned = True
+        outage.is_noticed = place.is_marked_down = True
         self._lifecycle.note(place, now_ns, DETECTION)
         self._lifecycle.review(place, now_ns)
         self._take_off(place, outage, now_ns)
-        last_ns = self._last_on_the_way_ns(place.replica.index)
+        last_ns = self._fleet.events.last_ns(ENQUEUE, place.replica.index)       # of requests on the way there
         if last_ns >= 0:
             self._agenda.at(last_ns, OUTAGE, partial(self._sweep, place, outage), REPLICAS)
 
@@ -169,14 +167,13 @@ cdef class Outages:
 
     def _reopen(self, Place place, outage, now_ns):
         if place.outage is outage:          # nothing else befell it meanwhile
-            place.is_shunned = False
+            place.is_marked_down = False
             self._lifecycle.note(place, now_ns, REOPENING)
             self._lifecycle.review(place, now_ns)
 
     def _set_pace(self, Place place, int64_t now_ns):
         cdef double factor = math.prod(fault.slow_factor for fault in place.faults if fault.kind == "slow")
-        cut(place.replica, now_ns)
-        place.replica._latency = place.latency if factor == 1.0 else Slowed(place.latency, factor)
+        place.replica.set_latency(place.latency if factor == 1.0 else Slowed(place.latency, factor), now_ns)
         self._fleet.touched(place.replica.index)
 
     # ---- a slow replica whose requests move elsewhere
@@ -211,7 +208,7 @@ cdef class Outages:
         cdef int32_t num_retried = 0, i, row
         if self._fleet.mover is not None:
             self._fleet.mover.abandon(place.replica.index, now_ns)
-        evacuate(place.replica, &self._rows)
+        place.replica.evacuate(&self._rows)
         self._fleet.touched(place.replica.index)
         for i in range(self._rows.size):
             row = self._rows.rows[i]
@@ -241,15 +238,6 @@ cdef class Outages:
     cdef void _count_downtime(self, int32_t row, int64_t since_ns, int64_t now_ns) noexcept nogil:
         cdef Journey* journey = &self._fleet.journeys[row]
         journey.downtime_ns += now_ns - max(since_ns, journey.dispatched_ns)
-
-    cdef int64_t _last_on_the_way_ns(self, int32_t replica) noexcept nogil:
-        cdef const Event* event
-        cdef int64_t last_ns = -1, i
-        for i in range(self._fleet.events.size):
-            event = &self._fleet.events._heap[i]
-            if event.kind == ENQUEUE and event.replica == replica:
-                last_ns = max(last_ns, event.time_ns)
-        return last_ns
 
 
 def _hit(source):

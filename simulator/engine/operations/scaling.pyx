@@ -55,7 +55,7 @@ cdef class Scaling:
 
     def __init__(self, Fleet fleet, Agenda agenda, Lifecycle lifecycle, entrances, plan, settings, policy):
         self._fleet, self._agenda, self._lifecycle = fleet, agenda, lifecycle
-        self._settings, self._pools, self._requests = settings, plan.pools, fleet._owners[0].requests
+        self._settings, self._pools, self._requests = settings, plan.pools, fleet.workload.requests
         self._generator = RandomStreams(plan.seed).generator("autoscaling")
         self._interval_ns = round(settings.interval_s * 1e9)
         self.wants_finished = policy.wants_finished
@@ -127,7 +127,7 @@ cdef class Scaling:
         plan = self._pools[pool]
         return Variant(
             index=pool, name=plan.name, cost_per_hour=plan.cost_per_hour,
-            capacity_tokens=first.replica._kv.num_blocks * first.replica._kv.block_size, starting=starting,
+            capacity_tokens=first.replica.rank.kv.num_blocks * first.replica.rank.kv.block_size, starting=starting,
             room=len(self._vacant(places)), removable=self._removable(len(seats), starting),
             states=entrance.view.state_array[seats], accounts=entrance.view.account_array[seats])
 

@@ -18,8 +18,7 @@ cdef class Slowed(LatencyModel):
 
     def __init__(self, LatencyModel model, double factor):
         self._model, self._factor = model, factor
-        self._host_iteration_ns = factor * model._host_iteration_ns
-        self._resolution_ns = model._resolution_ns
+        self.take_host_of(model, factor)
         if model.num_stages > 1:
             self.set_stages([1] * model.num_stages)     # room for the stages; `model` knows what they hold
 

@@ -26,11 +26,15 @@ cdef class Delivery:
                                         # max_model_len; >= 1, for one is always sampled
     cdef Recorder _recorder
     cdef Departures _departures
-    cdef object _owners                 # the arrays these pointers borrow from
+    cdef readonly object last_tokens    # the array behind last_token_ns, shared by the pools of a cluster
+    cdef object _owners                 # the arrays the other pointers borrow from
 
     # Tokens after which the generation of `row` stops. The engine asks; no policy may.
     cdef inline int32_t target(self, int32_t row) noexcept nogil:
         return self._targets[row]
+
+    cdef inline const int32_t* targets(self) noexcept nogil:
+        return self._targets
 
     # When the client sees the `count`-th token (from 1) of a request, which leaves the engine at `now_ns`.
     cdef inline int64_t observed_ns(self, int64_t now_ns, int32_t count) noexcept nogil:

@@ -8,8 +8,6 @@ from simulator.engine.output.recorder cimport Recorder
 
 import numpy as np
 
-LAST_TOKENS = 3         # place of that array among the owners
-
 
 @cython.final
 cdef class Delivery:
@@ -30,11 +28,10 @@ cdef class Delivery:
         room = max_model_len - workload.requests["prompt_tokens"].astype(np.int64)
         most = np.minimum(workload.demands["max_tokens"], room)
         target_array = np.maximum(np.minimum(most, workload.outcomes["output_tokens"]), 1).astype(np.int32)
-        last_token_array = (np.full(len(requests), NO_TOKEN_NS, np.int64) if sibling is None
-                            else np.asarray(sibling._owners[LAST_TOKENS]))
+        self.last_tokens = np.full(len(requests), NO_TOKEN_NS, np.int64) if sibling is None else sibling.last_tokens
         cdef const int32_t[::1] targets = target_array
-        cdef int64_t[::1] last_token_ns = last_token_array
-        self._owners = (workload.requests, workload.outcomes, target_array, last_token_array)
+        cdef int64_t[::1] last_token_ns = self.last_tokens
+        self._owners = (workload.requests, workload.outcomes, target_array)
         if len(requests):
             self._requests = &requests[0]
             self._outcomes = &outcomes[0]

@@ -12,8 +12,8 @@ cdef class Departures:
     cdef int64_t _taken         # of these, those that were taken out
     cdef int64_t _room          # one for each request: each leaves once
 
-    cdef int64_t turn_ns        # the last instant at which a replica acted, and the number behind the highest that did:
-    cdef int32_t turn           # what those with lower numbers had to do at this instant is done, that of others is not
+    cdef int64_t turn_ns        # the last instant at which a replica acted
+    cdef int32_t turn           # replicas below it have already acted at turn_ns; the others have not
     cdef RowList turns          # the replicas that acted at this instant, in order; one may be woken to act again
 
     # A replica acts.

@@ -11,33 +11,33 @@ from simulator.scheduling.base cimport Scheduler, Sequence
 
 
 cdef int observe(Replica replica, int64_t now_ns, ReplicaState* state) except -1 nogil:
-    return describe(replica, replica.scheduler, replica._kv, now_ns, state)
+    return describe(replica, replica.rank.scheduler, replica.rank.kv, now_ns, state)
 
 
 cdef int describe(Replica replica, Scheduler scheduler, KVCache kv, int64_t now_ns,
                   ReplicaState* state) except -1 nogil:
-    cdef const RunAhead* run = &replica._run
-    cdef const Batch* batch = oldest(&replica._pipeline)
+    cdef const RunAhead* run = &replica.run
+    cdef const Batch* batch = oldest(&replica.pipeline)
     cdef int32_t ended = iteration_at(run, now_ns) if run.length > 1 else 0     # iterations of the run
     state.time_ns = now_ns
-    state.iterations = replica.row.iterations + ended + replica._pipeline.num_in_flight
+    state.iterations = replica.rank.row.iterations + ended + replica.pipeline.num_in_flight
     state.preemptions = scheduler.preemptions
     state.waiting = scheduler.waiting.size
-    state.running = scheduler._running.size
+    state.running = scheduler.num_running()
     state.waiting_tokens = state.waiting_prefill_tokens = scheduler.waiting.tokens
     state.num_blocks, state.block_size = kv.num_blocks, kv.block_size
     state.max_running = scheduler.max_running
     state.loading, state.loading_tokens = scheduler.loading, scheduler.loading_tokens
     state.used_blocks = run.used_blocks[ended] if run.length > 1 else kv.num_blocks - kv.free_blocks
     state.running_tokens = scheduler.member_tokens + <int64_t>ended * scheduler.num_members
-    if replica._pipeline.num_in_flight == 0:
+    if replica.pipeline.num_in_flight == 0:
         state.running_tokens -= scheduler.num_members       # no iteration is about to add its tokens
     add_others(scheduler, state)
     state.running_prefill_tokens = state.unallocated_prefill_tokens
-    if replica._pipeline.num_in_flight > 0:
+    if replica.pipeline.num_in_flight > 0:
         state.iteration_ns = run_step_ns(run, ended) if run.length > 1 else batch.duration_ns
         state.iteration_prefill_tokens = batch.shape.prefill_tokens
-        add_scheduled(&replica._pipeline, state)
+        add_scheduled(&replica.pipeline, state)
     return 0
 
 
@@ -47,13 +47,13 @@ cdef inline int64_t run_step_ns(const RunAhead* run, int32_t i) noexcept nogil:
 
 cdef void add_others(Scheduler scheduler, ReplicaState* state) noexcept nogil:
     """Add the texts of sequences that are no members, and what they still compute before they sample."""
-    cdef int32_t i, slot = -1 if scheduler.grouping else scheduler._running.head
+    cdef int32_t i, slot = -1 if scheduler.grouping else scheduler.first_running()
     state.unallocated_prefill_tokens = 0
-    for i in range(scheduler._num_prefilling if scheduler.grouping else 0):
-        add_sequence(&scheduler._sequences[scheduler._prefilling[i]], state)
+    for i in range(scheduler.num_prefilling() if scheduler.grouping else 0):
+        add_sequence(scheduler.sequence(scheduler.prefilling_slot(i)), state)
     while slot >= 0:
-        add_sequence(&scheduler._sequences[slot], state)
-        slot = scheduler._links.next(slot)
+        add_sequence(scheduler.sequence(slot), state)
+        slot = scheduler.next_running(slot)
 
 
 cdef inline void add_sequence(const Sequence* sequence, ReplicaState* state) noexcept nogil:

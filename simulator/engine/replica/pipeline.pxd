@@ -29,6 +29,10 @@ cdef void free_pipeline(Pipeline* pipeline) noexcept nogil
 cdef void pass_stages(Pipeline* pipeline, Batch* batch, LatencyModel latency) noexcept nogil
 
 
+# The accelerator stood still for `pause_ns` from `since_ns` on: what was in flight ends later.
+cdef void put_off(Pipeline* pipeline, int64_t since_ns, int64_t pause_ns) noexcept nogil
+
+
 cdef inline Batch* oldest(Pipeline* pipeline) noexcept nogil:
     return &pipeline.batches[pipeline.first]
 
@@ -58,7 +62,8 @@ cdef inline void time_batch(Pipeline* pipeline, Batch* batch, LatencyModel laten
     batch.end_ns = free_ns + batch.duration_ns
 
 
-# Time up to the end of the oldest batch in which it was the oldest that executed: adds up to when any batch did.
+# Busy time charged to the oldest batch: from the later of its start and its predecessor's end to its own end. Summed
+# over batches it is the time during which the replica executed something.
 cdef inline int64_t busy_ns(const Pipeline* pipeline, const Batch* batch) noexcept nogil:
     if pipeline.num_stages > 1:
         return batch.end_ns - max(pipeline.last_end_ns, batch.visits[0].start_ns)

@@ -2,7 +2,7 @@
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free, malloc
 
-from simulator.domain.iteration cimport Batch, free_batch, reserve_batch
+from simulator.domain.iteration cimport Batch, StageVisit, free_batch, reserve_batch
 from simulator.latency.base cimport LatencyModel
 
 
@@ -42,3 +42,24 @@ cdef void pass_stages(Pipeline* pipeline, Batch* batch, LatencyModel latency) no
         batch.visits[i].end_ns = ready_ns
     batch.end_ns = ready_ns
     batch.duration_ns = ready_ns - batch.visits[0].start_ns
+
+
+cdef void put_off(Pipeline* pipeline, int64_t since_ns, int64_t pause_ns) noexcept nogil:
+    cdef int32_t i
+    for i in range(pipeline.num_in_flight):
+        put_off_batch(&pipeline.batches[(pipeline.first + i) % pipeline.depth], since_ns, pause_ns, i == 0)
+
+
+cdef void put_off_batch(Batch* batch, int64_t since_ns, int64_t pause_ns, bint is_executing) noexcept nogil:
+    """Let a batch that was in flight at `since_ns` end later."""
+    cdef StageVisit* visit
+    cdef int32_t i
+    batch.end_ns += pause_ns
+    if batch.visits == NULL:
+        batch.duration_ns += pause_ns if is_executing else 0
+        return
+    for i in range(batch.num_stages):
+        visit = &batch.visits[i]
+        visit.start_ns += pause_ns if visit.start_ns >= since_ns else 0
+        visit.end_ns += pause_ns if visit.end_ns >= since_ns else 0
+    batch.duration_ns = batch.end_ns - batch.visits[0].start_ns

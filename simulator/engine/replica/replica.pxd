@@ -1,55 +1,144 @@
-"""One serving instance: it forms a batch, times it, advances and completes it.
+"""One serving instance: a rank that runs requests, and the pipeline on which its batches execute.
 
-Runs of iterations with the same members are taken at once.
+A `Rank` is one scheduler with its KV cache: it forms batches and takes in what they brought, and knows no time but what
+it is told. A `Replica` has the clock: it times batches, and takes runs of iterations with the same members at once.
 """
 from libc.stdint cimport int8_t, int32_t, int64_t
 cimport cython
 
 from simulator.core.finish_heap cimport FinishHeap
+from simulator.core.row_list cimport RowList
+from simulator.domain.iteration cimport Batch, Entry
 from simulator.domain.request cimport Request
 from simulator.domain.tables cimport ReplicaRow
+from simulator.engine.output.recorder cimport Recorder
 from simulator.engine.replica.acceptance cimport Acceptance
 from simulator.engine.replica.delivery cimport Delivery
 from simulator.engine.replica.pipeline cimport Pipeline
-from simulator.engine.output.recorder cimport Recorder
-from simulator.core.row_list cimport RowList
 from simulator.engine.replica.run_ahead cimport RunAhead
 from simulator.kv.base cimport KVCache
 from simulator.latency.base cimport LatencyModel
-from simulator.scheduling.base cimport Scheduler
-from simulator.domain.iteration cimport Batch, Entry
+from simulator.scheduling.base cimport Scheduler, Sequence
 
 
 @cython.final
-cdef class Replica:
+cdef class Rank:
     cdef readonly Scheduler scheduler
-    cdef readonly int32_t index
-    cdef readonly int64_t wake_ns           # when it must act next: an iteration ends, or work has come; NEVER_NS: idle
+    cdef readonly KVCache kv                # the scheduler's
+    cdef readonly Delivery delivery
+    cdef readonly Recorder recorder
+    cdef readonly FinishHeap finish         # members, by the value of scheduler.iteration at which they are complete
     cdef ReplicaRow row                     # statistics; the cluster adds those that the scheduler keeps
-    cdef readonly bint is_halted            # it stands still, see evacuation.pxd; requests that come only wait
-    cdef readonly bint is_livelocked        # preempts for ever without sampling; it does not act any more
-    cdef readonly bint is_out_of_time       # an iteration would end after the last instant of the clock
+    cdef readonly bint is_livelocked        # preempts for ever without sampling
 
-    cdef KVCache _kv                        # the scheduler's
-    cdef LatencyModel _latency
-    cdef Recorder _recorder
     cdef Acceptance _acceptance             # None: no speculation
     cdef Request* _requests
     cdef object _owner                      # the workload, from which _requests borrows
-    cdef Delivery _delivery
-
-    cdef Pipeline _pipeline                 # batches that execute or wait to
-    cdef Batch* _formed                     # the batch scheduled last, for the observer
-    cdef FinishHeap _finish                 # members, by the value of scheduler.iteration at which they are complete
-    cdef RunAhead _run                      # iterations with the members of the batch, which is their first
     cdef int32_t* _finished                 # slots that end in the iteration at hand
     cdef int32_t _num_finished
     cdef RowList _aborted                   # rows withdrawn while running; they leave when the iteration ends
     cdef RowList _ends_as                   # the RequestStatus of each
-    cdef object _observer                   # .scheduled(replica) and .ended(replica) are called around every iteration;
-                                            # None: nobody watches
     cdef int32_t _num_late                  # members with late_ns > 0
     cdef int64_t _fruitless                 # preemptions since a token was sampled
+
+    # ---- requests come and leave
+
+    # A request enters the waiting queue; False: it is refused, and gone.
+    cdef bint enqueue(self, int32_t row, int64_t now_ns) except -1 nogil
+
+    # The same for one that has been elsewhere, without its KV: it goes in front if it had run.
+    cdef bint enqueue_again(self, int32_t row, int64_t now_ns) except -1 nogil
+
+    # A request leaves before its end. False: it waited and is gone; True: it runs and leaves with the iteration at
+    # hand.
+    cdef bint withdraw(self, int32_t row, int8_t status) except -1 nogil
+
+    # Somebody withdrew and leaves with the iteration at hand.
+    cdef inline bint awaits_withdrawals(self) noexcept nogil:
+        return self._aborted.size > 0
+
+    # ---- an iteration begins
+
+    # Form the next batch at `now_ns`, which is batch.start_ns.
+    cdef int form(self, Batch* batch, int64_t now_ns) except -1 nogil
+
+    # The batch was timed and will execute.
+    cdef int start(self, Batch* batch) except -1 nogil
+
+    # How many iterations the batch, of members only, may be repeated as it is, itself included.
+    cdef int64_t num_alike(self) noexcept nogil
+
+    # ---- an iteration ends
+
+    # Take in what a batch brought; the accelerator was busy with it for `executed_ns`.
+    cdef int end(self, Batch* batch, int64_t executed_ns) except -1 nogil
+
+    # Take in the first iterations of a run; the batch becomes the one behind them.
+    cdef int end_ahead(self, RunAhead* run, Batch* batch, int32_t count) except -1 nogil
+
+    # Nothing more will come: write the state of running requests back to the request table.
+    cdef int settle(self) except -1 nogil
+
+    # ---- what befalls it from outside; between iterations, or as far as its batches in flight have come
+
+    # The batch that executes takes longer by `pause_ns`.
+    cdef void delay(self, const Batch* batch, int64_t pause_ns) noexcept nogil
+
+    # Take all requests off and add them to `rows`: those that run, in order of admission, then those that wait, in
+    # order of the queue. They keep the tokens they got, WAITING in no queue; what they held is free. `executing`: the
+    # oldest batch in flight, which comes to nothing, NULL: there is none; `last_end_ns`: when the one before it ended.
+    cdef int empty(self, const Batch* executing, int64_t last_end_ns, RowList* rows) except -1 nogil
+
+    # Park a running sequence, see Scheduler.park; the last iteration ended at `last_end_ns`.
+    cdef int take_off(self, int32_t slot, int64_t last_end_ns) except -1 nogil
+
+    # Tokens of a running sequence in KV, not counting those that are being computed.
+    cdef int64_t settled_tokens(self, int32_t slot) noexcept nogil
+
+    # ---- questions
+
+    # The record of a request.
+    cdef inline const Request* request(self, int32_t row) noexcept nogil:
+        return &self._requests[row]
+
+    # The member that is complete first; without members, of any slot.
+    cdef inline const Sequence* due(self) noexcept nogil:
+        return self.scheduler.sequence(self.finish.top_slot() if self.finish.size > 0 else 0)
+
+    # Iterations until the first member is complete, the one at hand included; 0: there are no members.
+    cdef inline int64_t next_complete(self) noexcept nogil:
+        return self.finish.top_iteration() - self.scheduler.iteration if self.finish.size > 0 else 0
+
+    cdef int _note_preemptions(self, Batch* batch, int64_t now_ns) except -1 nogil
+    cdef int _note_starvation(self, Batch* batch) except -1 nogil
+    cdef int _await_end(self, int32_t slot) except -1 nogil
+    cdef int _record(self, const Batch* batch, int64_t executed_ns) except -1 nogil
+    # `ahead`: it is the batch of so many iterations later. `is_in_progress`: clients may have given up while it ran and
+    # get no token.
+    cdef int _sample_members(self, const Batch* batch, int32_t ahead, bint is_in_progress) except -1 nogil
+    cdef int _collect_aborted(self) except -1 nogil
+    cdef int _return(self, const Entry* entry, int64_t now_ns) except -1 nogil
+    cdef int _free_finished(self) except -1 nogil
+    cdef void _complete_request(self, int32_t row, int64_t now_ns) noexcept nogil
+    cdef int _write_back(self, int32_t slot, const Batch* executing, int64_t last_end_ns) except -1 nogil
+
+
+@cython.final
+cdef class Replica:
+    cdef readonly Rank rank
+    cdef readonly int32_t index
+    cdef readonly LatencyModel latency
+    cdef readonly int64_t wake_ns           # when it must act next: an iteration ends, or work has come; NEVER_NS: idle
+    cdef readonly bint is_halted            # it stands still, see halt(); requests that come only wait
+    cdef readonly bint is_out_of_time       # an iteration would end after the last instant of the clock
+
+    # Shared for reading with what foresees and observes a replica (fleet/lookahead, observation, debug).
+    cdef Pipeline pipeline                  # batches that execute or wait to
+    cdef RunAhead run                       # iterations with the members of the batch, which is their first
+    cdef const Batch* formed                # the batch scheduled last, for the observer
+
+    cdef object _observer                   # .scheduled(replica) and .ended(replica) are called around every iteration;
+                                            # None: nobody watches
 
     # Do what is due before `until_ns`, end iterations and begin the next; nothing comes from outside until then. A run
     # may be planned as far as `horizon_ns`.
@@ -72,27 +161,46 @@ cdef class Replica:
     # Nothing more will come: write the state of running requests, as of `now_ns`, back to the request table.
     cdef int settle(self, int64_t now_ns) except -1 nogil
 
-    # What needs the GIL.
+    # End the oldest iteration in flight, if there is one; begin the next.
+    cdef int end_oldest(self) except -1 nogil
+    cdef int begin(self, int64_t now_ns, int64_t horizon_ns) except -1 nogil
+
+    # ---- what befalls it from outside. It has been brought up to `now_ns`; whoever calls tells the fleet that it is
+    # `touched`.
+
+    # What comes after the iteration in progress is not planned yet.
+    cdef void cut(self, int64_t now_ns) noexcept nogil
+
+    # The same; and KV cache and sequences are as of `now_ns`.
+    cdef int settle_run(self, int64_t now_ns) except -1 nogil
+
+    # Iterations that begin from now on take as long as this model says.
+    cdef int set_latency(self, LatencyModel latency, int64_t now_ns) except -1
+
+    # What was changed may let it go on if it has nothing in flight.
+    cdef void rouse(self, int64_t now_ns) noexcept nogil
+
+    # It stands still: an iteration that has not ended before `now_ns` does not end, and requests that come only wait.
+    cdef int halt(self, int64_t now_ns) except -1 nogil
+
+    # It goes on where it stood still at `since_ns`: the iterations in flight take longer by the time between.
+    cdef int resume(self, int64_t since_ns, int64_t now_ns) except -1 nogil
+
+    # It stands still and gives up all its requests, see Rank.empty. The iterations in flight come to nothing.
+    cdef int evacuate(self, RowList* rows) except -1 nogil
+
+    # Something may be taken off it now, or once the oldest iteration has ended: when that is; NEVER_NS: not until it
+    # stands still no more.
+    cdef int64_t next_end_ns(self, int64_t now_ns) noexcept nogil
+
+    # Take a sequence off the running list, the last iteration having just ended; it keeps its blocks.
+    cdef int take_off(self, int32_t slot) except -1 nogil
+
+    # A request that has been elsewhere, without its KV, enters the waiting queue: in front if it had run.
+    cdef int enqueue_again(self, int32_t row, int64_t now_ns) except -1 nogil
+
     cdef int _raise_latency_fault(self) except -1 nogil
     cdef int _observe(self, bint has_ended) except -1 nogil
-
-    # An iteration begins.
-    cdef int _begin(self, int64_t now_ns, int64_t horizon_ns) except -1 nogil
-    cdef int _note_preemptions(self, Batch* batch, int64_t now_ns) except -1 nogil
-    cdef int _note_starvation(self, Batch* batch) except -1 nogil
-    cdef int _plan_run(self, Batch* batch, int64_t horizon_ns) except -1 nogil
-    cdef int _await_end(self, int32_t slot) except -1 nogil
-
-    # An iteration ends.
-    cdef int _complete(self) except -1 nogil
     cdef int _end_iteration(self, Batch* batch) except -1 nogil
     cdef int _end_at_start(self, Batch* batch) except -1 nogil
-    cdef int _end_ahead(self, Batch* batch, int32_t count) except -1 nogil
-    cdef int _record(self, const Batch* batch) except -1 nogil
-    # `ahead`: it is the batch of so many iterations later. `is_in_progress`: clients may have given up while it ran and
-    # get no token.
-    cdef int _sample_members(self, const Batch* batch, int32_t ahead, bint is_in_progress) except -1 nogil
-    cdef int _collect_aborted(self) except -1 nogil
-    cdef int _return(self, const Entry* entry, int64_t now_ns) except -1 nogil
-    cdef int _free_finished(self) except -1 nogil
-    cdef void _complete_request(self, int32_t row, int64_t now_ns) noexcept nogil
+    cdef int _plan_run(self, Batch* batch, int64_t horizon_ns) except -1 nogil

@@ -46,7 +46,7 @@ def curves_by_site(columns: dict[str, np.ndarray], site: Iterable[str], size: st
                    spikes: list[tuple] | None = None) -> dict[tuple, Curve]:
     """Split rows into curves of latency_ms over column `size`.
 
-    Of points measured twice the faster counts: kernels compete, and an engine chooses the faster one. Points above
+    If a point was measured twice, keep the faster: kernels compete, and an engine chooses the faster one. Points above
     SPIKE are left out, and added to `spikes` as (site, size).
     """
     keys = [np.asarray(columns[name]) for name in site]

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from simulator.latency.operators.model import frontier as operator_frontier
-from simulator.latency.operators.model import llmservingsim as operator_llmservingsim
+from simulator.latency.operators import frontier, llmservingsim
 from simulator.latency.operators.cache import converted, digest_of
 
 
@@ -21,12 +20,12 @@ def read_profile(folder: Path, deployment, is_graph: bool, cache_directory: str 
     InputErrors
         A file cannot be used, or the profile is of another model or degree of parallelism.
     """
-    files, read = operator_llmservingsim.profile_files(folder), operator_llmservingsim.read_profile
+    files, read = llmservingsim.profile_files(folder), llmservingsim.read_profile
     if not files:
-        files = operator_frontier.profile_files(folder)
+        files = frontier.profile_files(folder)
 
         def read(files, deployment):
-            return operator_frontier.read_profile(files, deployment, is_graph)
+            return frontier.read_profile(files, deployment, is_graph)
     if not files:
         return {}, ""
     digest = _digest(*(f"{name} {digest_of(path)}" for name, path in sorted(files.items())))

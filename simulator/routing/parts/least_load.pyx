@@ -11,7 +11,7 @@ from simulator.signals.view cimport View
 
 
 cdef class LeastLoad:
-    """The load called `name` of the replicas of `view`; see simulator.routing.parts.load."""
+    """The load called `name` of the replicas of `view`; see `parts/load`."""
 
     def __cinit__(self, View view, str name):
         self.view = view

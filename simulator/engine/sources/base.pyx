@@ -1,0 +1,16 @@
+"""Where requests come from: who comes next, and when."""
+from libc.stdint cimport int32_t
+
+from simulator.core.clock cimport NEVER_NS
+from simulator.core.errors cimport broken
+from simulator.engine.operations.base cimport Operation
+
+
+cdef class Source(Operation):
+    """Base of all sources; this one lets nobody come."""
+
+    def __cinit__(self, *_, **__):
+        self.next_ns = NEVER_NS
+
+    cdef int32_t take(self) except -1 nogil:
+        return broken("Source: nobody comes")
