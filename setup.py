@@ -1,18 +1,22 @@
 """Build every simulator/**/*.pyx in one of the modes below, SIM_BUILD=release|debug|coverage|sanitize."""
 import os
 import shutil
+import sysconfig
+from copy import copy
 from pathlib import Path
 from zlib import crc32
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
+from setuptools.modified import newer_group
 
 ROOT = Path(__file__).resolve().parent
 MODE = os.environ.get("SIM_BUILD", "release")
 ONLY = os.environ.get("SIM_ONLY", "simulator/**/*.pyx")     # a glob: build these modules alone
 JOBS = os.cpu_count() or 1
 STRICT = MODE != "release" or "CI" in os.environ            # warnings are errors, but not on a user's unknown compiler
+SHARED = "simulator._cython"        # Cython's helpers, built once: its memory views alone are 15,000 lines of C
 FACTS = ("models", "hardware")                              # travel in the wheel as simulator/_facts/<name>
 
 DIRECTIVES = {
@@ -36,7 +40,7 @@ QUIET = ["-Wno-unused-function", "-Wno-maybe-uninitialized", "-Wno-unknown-warni
 FLAGS = ["-ffp-contract=off", "-Wall", *QUIET, *["-Werror"] * STRICT]
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
 MODES = {  # changes to DIRECTIVES, macros, flags after FLAGS, linker flags
-    "release": ({}, [], ["-O3"], []),
+    "release": ({}, [], ["-O3", "-g0"], []),      # Python's own flags ask for -g: a third of gcc's time
     "debug": (CHECKS, [("SIM_DEBUG", "1")], ["-O1", "-g", "-UNDEBUG"], []),
     "coverage": ({"linetrace": True}, [("CYTHON_TRACE_NOGIL", "1")], ["-O1"], []),
     "sanitize": ({}, [("SIM_DEBUG", "1")], ["-O1", "-g", "-UNDEBUG", "-fno-wrapv", *SANITIZERS], SANITIZERS),
@@ -44,7 +48,11 @@ MODES = {  # changes to DIRECTIVES, macros, flags after FLAGS, linker flags
 
 
 class BuildExtensions(build_ext):
-    """Generate C when building starts, not before: metadata and source distributions need no compiler."""
+    """Generate C when building starts, not before: metadata and source distributions need no compiler.
+
+    One build serves all. C and objects lie in folders named after the recipe, wherever the modules go: in place, into a
+    wheel, or where pip wants them. What was compiled once is only linked again.
+    """
 
     def initialize_options(self):
         super().initialize_options()
@@ -61,17 +69,29 @@ class BuildExtensions(build_ext):
         # Cython regenerates C when sources change, not when directives do: a folder for each set of them.
         # Coverage reads the generated C beside its source.
         folder = None if MODE == "coverage" else f"build/cython-{MODE}-{key}"
-        compiled = cythonize(self.extensions, compiler_directives=directives, build_dir=folder, nthreads=JOBS)
+        compiled = cythonize(self.extensions, compiler_directives=directives, build_dir=folder, nthreads=JOBS,
+                             shared_utility_qualified_name=SHARED)
         for extension, generated in zip(self.extensions, compiled, strict=True):
             extension.sources, extension.depends = generated.sources, [stamp]
             extension.define_macros, extension.extra_compile_args = macros, FLAGS + flags
             extension.extra_link_args = link_flags
+        self.build_temp = f"build/objects-{MODE}-{key}"     # pip's would be a temporary folder
         super().run()
+
+    def build_extension(self, extension):
+        """Build one module from the object file that exists, unless its C is newer."""
+        objects = self.compiler.object_filenames(extension.sources, output_dir=self.build_temp)
+        if not self.force and not newer_group(extension.sources, objects[0]):
+            extension = copy(extension)
+            extension.sources, extension.extra_objects = [], objects
+            extension.depends = [*extension.depends, *objects]
+        super().build_extension(extension)
 
     @staticmethod
     def stamp(recipe):
         """Write how modules are built to a file, touched only when it changes: what is older is then rebuilt."""
-        text = repr((recipe, [(name, os.environ.get(name)) for name in ("CC", "CFLAGS", "LDFLAGS")])) + "\n"
+        surroundings = [(name, os.environ.get(name)) for name in ("CC", "CFLAGS", "LDFLAGS")]
+        text = repr((recipe, surroundings, sysconfig.get_config_var("EXT_SUFFIX"))) + "\n"
         path = Path("build", "recipe")
         if not path.exists() or path.read_text() != text:
             path.parent.mkdir(exist_ok=True)
@@ -95,7 +115,8 @@ def extensions():
     if MODE not in MODES:
         raise SystemExit(f'SIM_BUILD: no build mode "{MODE}"; choose one of {", ".join(MODES)}')
     sources = sorted(path.relative_to(ROOT) for path in ROOT.glob(ONLY))
-    return [Extension(".".join(source.with_suffix("").parts), [str(source)]) for source in sources]
+    modules = [Extension(".".join(source.with_suffix("").parts), [str(source)]) for source in sources]
+    return [*modules, Extension(SHARED, [SHARED.replace(".", "/") + ".c"])]
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Peak memory of whole processes; SIM_BENCH_LARGE=1 adds ten million requests."""
+"""Peak memory of whole processes; SIM_BENCH_LARGE=1 adds ten million requests, 100,000 replicas."""
 import json
 import os
 import subprocess
@@ -51,3 +51,28 @@ def test_memory_of_ten_million_requests(benchmark, report, tmp_path):
 
     timings = ", ".join(f"{phase} {seconds:.1f} s" for phase, seconds in found["timings_s"].items())
     report.add("10M requests", f"{found['peak_memory_bytes'] / 1e9:.2f} GB", "< 4 GB", timings)
+
+
+def crowd(replicas, requests):
+    """Return requests with shared prompts to replicas of 28,000 blocks, a minute's worth whatever their number."""
+    return {
+        **experiment(requests), "topology": {"replicas": replicas},
+        "engine": {"num_gpu_blocks": 28_000, "max_model_len": 16_384},
+        "workload": {
+            **experiment(requests)["workload"], "arrival": {"process": "poisson", "rate_per_s": requests / 60.0},
+            "system_prompts": {"share": 0.9, "num_tokens": 512, "num_prompts": 8}}}
+
+
+@pytest.mark.parametrize(("replicas", "requests_each", "target"), [
+    (1_000, 0, ""), (1_000, 10, ""), (10_000, 0, "< 1 GB"), (10_000, 10, "< 1 GB"), (100_000, 0, "< 8 GB"),
+    (100_000, 10, "< 8 GB")])
+def test_memory_of_replicas(replicas, requests_each, target, benchmark, report, tmp_path):
+    if replicas > 10_000 and os.environ.get("SIM_BENCH_LARGE") != "1":
+        pytest.skip("SIM_BENCH_LARGE=1 runs a hundred thousand replicas")
+
+    found = benchmark.pedantic(
+        provenance_of_run, (crowd(replicas, max(requests_each * replicas, 10)), tmp_path), rounds=1)
+
+    timings = ", ".join(f"{phase} {seconds:.1f} s" for phase, seconds in found["timings_s"].items())
+    report.add(f"{replicas:,} replicas, {requests_each or 'hardly any'} requests each",
+               f"{found['peak_memory_bytes'] / 1e9:.3f} GB", target, timings)

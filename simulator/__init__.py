@@ -4,7 +4,10 @@
 reads one that was written; `simulator.predict("experiment.toml", prefill=[512])` tells how long one iteration
 takes. They are imported when they are first used, since they bring NumPy.
 """
+import sys
 from importlib import import_module
+
+from simulator.not_built import MissingModules
 
 __version__ = "0.1.0"
 __all__ = ["InputErrors", "Result", "__version__", "load_results", "predict", "run"]
@@ -16,6 +19,8 @@ _HOME = {
     "predict": "simulator.study.predict",
     "run": "simulator.api",
 }
+
+sys.meta_path.append(MissingModules)
 
 
 def __getattr__(name):

@@ -95,14 +95,13 @@ def _run(order: _Order, interrupts: Interrupts, timings: Timings) -> Result:
     if order.out is not None:       # checked before any work is done in vain; absolute, since folders may be replaced
         order = order._replace(out=check_free(order.out, order.overwrite))
     with interrupts:
-        workload = assemble.prepare(order.experiment) if order.workload is None else order.workload
-        with Progress(len(workload), order.quiet) as progress:
-
+        prepared = assemble.prepare(order.experiment, order.workload)
+        with Progress(len(prepared.workload), order.quiet) as progress:
             watch = _Watch(progress, interrupts)
             if order.out is None:
-                result = _run_in_memory(order.experiment, workload, watch)
+                result = _run_in_memory(prepared, watch)
             else:
-                result = _run_into_files(order, workload, watch, timings)
+                result = _run_into_files(order, prepared, watch, timings)
     result.interrupted_by = watch.stopped_by if not result.summary["complete"] else None
     return result
 
@@ -130,25 +129,26 @@ class _Watch:
         self._progress.end(finished.clock_ns, int(has_ended.sum()))
 
 
-def _run_in_memory(experiment, workload, watch: _Watch) -> Result:
+def _run_in_memory(prepared: assemble.Prepared, watch: _Watch) -> Result:
     from simulator.results.memory import MemoryRecorder  # either this or the files are needed
 
-    recorder = MemoryRecorder(experiment.output, len(workload))
-    finished = assemble.build(experiment, workload, recorder, watch.monitor).run()
+    experiment = prepared.experiment
+    recorder = MemoryRecorder(experiment.output, len(prepared.workload))
+    finished = assemble.build(prepared, recorder, watch.monitor).run()
     watch.end(finished)
     made = recorder.finish(finished)
     return Result(_summary(experiment, finished), made)
 
 
-def _run_into_files(order: _Order, workload, watch: _Watch, timings: Timings) -> Result:
+def _run_into_files(order: _Order, prepared: assemble.Prepared, watch: _Watch, timings: Timings) -> Result:
     from simulator.results.files import FileRecorder  # brings h5py, 60 ms that a run in memory does without
     from simulator.results.load import load_results
 
     experiment, resolved = order.experiment, resolved_toml(order.experiment)
     attributes = {"schema": SCHEMA, "name": experiment.name, "seed": experiment.seed, "version": __version__,
                   "resolved_toml": resolved}
-    recorder = FileRecorder(experiment.output, len(workload), attributes)
-    cluster = assemble.build(experiment, workload, recorder, watch.monitor)
+    recorder = FileRecorder(experiment.output, len(prepared.workload), attributes)
+    cluster = assemble.build(prepared, recorder, watch.monitor)
     timings.end("load")
     with staged(order.out, order.overwrite) as directory:
         with recorder.into(directory):

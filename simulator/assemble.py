@@ -14,7 +14,7 @@ from simulator.domain.deployment import Deployment
 from simulator.domain.facts import load_accelerator, load_model, load_node
 from simulator.domain.host import HostParameters
 from simulator.domain.kv_link import kv_link
-from simulator.domain.memory_plan import DoesNotFit, MemoryPlan, plan
+from simulator.domain.memory_plan import MemoryPlan, plan
 from simulator.domain.parallelism import Parallelism
 from simulator.domain.slo_classes import by_name
 from simulator.engine.build import build as build_cluster
@@ -28,6 +28,23 @@ from simulator.errors import InputErrors, KeyFault, collect_faults
 from simulator.results.cluster import PoolFacts
 from simulator.workload.base import Workload
 from simulator.workload.load import load as load_workload
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """An experiment whose files are read and whose models are built.
+
+    workload : its `requests` will be written to.
+    sites : what each pool runs on.
+    pools : as the engine takes them; what their latency models keep is of one run.
+    mover : what moves requests between replicas, as an operation of the plan; empty where they stay.
+    """
+
+    experiment: Experiment
+    workload: Workload
+    sites: tuple["Site", ...]
+    pools: tuple[Pool, ...]
+    mover: tuple
 
 
 @dataclass(frozen=True)
@@ -56,59 +73,61 @@ def survey(experiment: Experiment) -> Site:
     InputErrors
         Facts that cannot be read, a model that cannot be spread as asked or does not fit.
     """
-    deployment = deployment_of(experiment)
-    engine, parameters = experiment.engine, experiment.engine.parameters
+    deployment, engine = deployment_of(experiment), experiment.engine
     max_model_len = engine.max_model_len or deployment.model.max_position_embeddings
     if engine.num_gpu_blocks is not None:
         return Site(deployment, max_model_len, engine.num_gpu_blocks, None)
+    scheduler = registry.load("scheduler", engine.scheduler)
     try:
-        memory = plan(deployment, engine.block_size, max_model_len, parameters.max_num_batched_tokens,
-                      parameters.max_num_seqs)
-    except DoesNotFit as error:
+        needs = scheduler.memory(engine.parameters, deployment, max_model_len)
+        memory = plan(deployment, engine.block_size, max_model_len, needs.max_num_batched_tokens, needs.max_num_seqs)
+    except ValueError as error:         # DoesNotFit, or a scheduler that does not say what it needs
         raise InputErrors([KeyFault(f"engine.num_gpu_blocks: {error}")]) from None
     return Site(deployment, max_model_len, memory.num_gpu_blocks, memory)
 
 
-def prepare(experiment: Experiment) -> Workload:
-    """Return the workload; make sure that all else is there and fits.
+def prepare(experiment: Experiment, workload: Workload | None = None) -> Prepared:
+    """Read all files and build all models; find what is missing or does not fit.
+
+    workload : requests to serve instead of those of [workload].
 
     Raises
     ------
     InputErrors
         What is wrong with facts, memory plan, latency model and workload.
     """
-    workload, *_ = collect_faults(
-        lambda: load_workload(experiment.workload, experiment.seed),
-        *[lambda pool=pool: _of_pool(experiment, pool, lambda: latency_model(pool, survey(pool)))
-          for pool in experiment.all_pools()],
+    workload, *built, mover = collect_faults(
+        lambda: load_workload(experiment.workload, experiment.seed) if workload is None else workload,
+        *[partial(_of_pool, experiment, pool, partial(_pool, pool)) for pool in experiment.all_pools()],
         lambda: _mover(experiment))
-    return workload
+    return Prepared(experiment, workload, tuple(site for site, _ in built), tuple(pool for _, pool in built), mover)
 
 
-def build(experiment: Experiment, workload, sink, monitor=None):
-    """Return the Cluster of an experiment.
+def build(prepared: Prepared, sink, monitor=None):
+    """Return the Cluster of an experiment, to be run once.
 
-    workload : what `prepare` returned; its `requests` will be written to.
     sink : takes rows while the cluster runs; says with `wants_iterations` and so on which.
     monitor : called as `monitor(clock_ns, finished) -> bool` every few milliseconds; True stops the run.
     """
+    experiment = prepared.experiment
     plan = ClusterPlan(
-        tuple(_pool(pool) for pool in experiment.all_pools()), _front(experiment),
+        prepared.pools, _front(experiment),
         fast_forward=experiment.engine.fast_forward, seed=experiment.seed,
         horizon_ns=None if math.isinf(experiment.horizon_s) else round(experiment.horizon_s * 1e9),
-        keeps_journeys=_has_a_gate(experiment.cluster) or bool(_upkeep(experiment) + _mover(experiment)),
+        keeps_journeys=_has_a_gate(experiment.cluster) or bool(_upkeep(experiment) + prepared.mover),
         tracks_identity=True if any(failure.kind == "link" for failure in experiment.failures) else None,
         moves_requests=experiment.cluster.rescheduling is not None, tracer=_tracer(experiment, sink),
-        operations=_sampler(experiment, sink) + _mover(experiment) + _upkeep(experiment))
+        operations=_sampler(experiment, sink) + prepared.mover + _upkeep(experiment))
     recorder = Recorder(sink, sink.wants_iterations, sink.wants_tokens)
-    return build_cluster(workload, plan, Hooks(recorder, monitor))
+    return build_cluster(prepared.workload, plan, Hooks(recorder, monitor))
 
 
-def _pool(pool) -> Pool:
+def _pool(pool) -> tuple[Site, Pool]:
+    """Return what a pool runs on, and the pool as the engine takes it."""
     site, engine, topology = survey(pool), pool.engine, pool.topology
     model = latency_model(pool, site)
     gpus = topology.tensor_parallel * topology.pipeline_parallel * topology.data_parallel
-    return Pool(
+    return site, Pool(
         scheduler=registry.load("scheduler", engine.scheduler), parameters=engine.parameters, latency=model,
         num_gpu_blocks=site.num_gpu_blocks, block_size=engine.block_size, max_model_len=site.max_model_len,
         enable_prefix_caching=engine.enable_prefix_caching, host=host_times(pool, model), name=pool.name,

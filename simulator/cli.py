@@ -1,6 +1,7 @@
 """The command line: what people type, what they read, and the exit status.
 
-0 done; 2 the input is wrong; 1 a fault of the program; 128 + signal: interrupted, what was simulated so far is written.
+0 done; 2 the input is wrong, or the checkout not built; 1 a fault of the program; 128 + signal: interrupted, what was
+simulated so far is written.
 """
 import argparse
 import os
@@ -12,6 +13,7 @@ from importlib import import_module
 
 from simulator import __version__, registry
 from simulator.errors import InputErrors, OutputError, faults_of, nearest
+from simulator.not_built import NotBuilt
 
 DONE, PROGRAM_FAULT, INPUT_FAULT = 0, 1, 2
 SIGNAL = 128                    # + its number
@@ -32,14 +34,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f'simulator: no command and no file "{arguments[0]}"{close}', file=sys.stderr)
             return INPUT_FAULT
         arguments.insert(0, "run")
-    options = _parser(arguments[0]).parse_args(arguments, argparse.Namespace(began_s=began_s))
     try:
+        options = _parser(arguments[0]).parse_args(arguments, argparse.Namespace(began_s=began_s))
         run = COMMANDS.get(options.command) or _study(options.command).run
         status = run(options)
         sys.stdout.flush()
         return status
     except InputErrors as errors:
         print(errors, file=sys.stderr)
+        return INPUT_FAULT
+    except NotBuilt as error:
+        print(f"simulator: {error}", file=sys.stderr)
         return INPUT_FAULT
     except KeyboardInterrupt as interrupt:
         return SIGNAL + getattr(interrupt, "signal_number", SIGINT)
@@ -86,13 +91,13 @@ def _run(options: argparse.Namespace) -> int:
 def _validate(options: argparse.Namespace) -> int:
     from simulator.config.load import load_experiment, resolved_toml
     experiment = load_experiment(options.experiment, options.overrides, "--set")
-    from simulator.assemble import build, prepare, survey  # NumPy and the engine: after the file is known to be good
+    from simulator.assemble import build, prepare  # NumPy and the engine: after the file is known to be good
     from simulator.results.memory import NO_SINK
     with faults_of(options.experiment):
-        workload = prepare(experiment)
-        build(experiment, workload, NO_SINK)    # policies read their files
-    for pool in experiment.all_pools():
-        site, prefix = survey(pool), f"pools.{pool.name}." if experiment.pools else ""
+        prepared = prepare(experiment)
+        build(prepared, NO_SINK)                # policies read their files
+    for pool, site in zip(experiment.all_pools(), prepared.sites, strict=True):
+        prefix = f"pools.{pool.name}." if experiment.pools else ""
         for key in ("max_model_len", "num_gpu_blocks"):     # comments: they are no part of the experiment
             if getattr(pool.engine, key) is None:
                 print(f"# derived: {prefix}engine.{key} = {getattr(site, key)}")

@@ -44,7 +44,7 @@ def record(workload, plan: ClusterPlan, *, details=True, max_iterations=None) ->
     """Run a workload and return everything it did; `workload.requests` is written to.
 
     details : keep `steps`, with block tables; iterations are then taken one at a time.
-    max_iterations : stop after so many decisions; only with `details`.
+    max_iterations : stop after so many decisions that compute something; only with `details`.
     """
     tables, log = _Tables(), StepLog(max_iterations) if details else None
     hooks = Hooks(recorder=Recorder(tables, iterations=True, tokens=True), observer=log)

@@ -133,7 +133,8 @@ KINDS = {
 _user_classes: dict[str, str] = {}
 # Modules of ours that do nothing but ask a user's class, by the base of that class.
 _ASKING = ("simulator.latency.python_model", "simulator.routing.python_router", "simulator.routing.scoring.python",
-           "simulator.engine.operations.scaling", "simulator.admission.python_admission")
+           "simulator.engine.operations.scaling", "simulator.admission.python_admission",
+           "simulator.scheduling.python_scheduler")
 
 
 class NoParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -196,6 +197,9 @@ def _load_from_user(kind: str, name: str, search: Iterable[str]) -> type:
     parameters = parameters_of(chosen)
     if not (isinstance(parameters, type) and issubclass(parameters, msgspec.Struct)):
         raise InputErrors([f'"{name}": its Parameters is not a msgspec.Struct'])
+    objection = chosen.objection() if hasattr(chosen, "objection") else None
+    if objection:
+        raise InputErrors([f'"{name}": {objection}'])
     _user_classes[module] = name
     return chosen
 

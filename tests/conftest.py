@@ -1,7 +1,9 @@
 """Make the package and the helpers under tests/ importable, wherever pytest is started from."""
+import signal
 import sys
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 
 TESTS = Path(__file__).resolve().parent
@@ -11,3 +13,16 @@ sys.path.append(str(TESTS.parent))          # last: an installed simulator is pr
 
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
+
+
+@pytest.fixture
+def heeded_signals():
+    """Let this process and its children hear signals as at a terminal.
+
+    Batch systems and scripts start what runs in the background with SIGINT ignored, and children inherit that.
+    """
+    before = {number: signal.signal(number, handler) for number, handler in (
+        (signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL))}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)

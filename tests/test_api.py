@@ -41,7 +41,8 @@ ttft_ms = 25.0
 @pytest.fixture
 def file(tmp_path, monkeypatch):
     """Write an experiment file and let it run on the fake cluster."""
-    monkeypatch.setattr(api.assemble, "prepare", lambda experiment: small_run().workload)
+    monkeypatch.setattr(api.assemble, "prepare", lambda experiment, _: api.assemble.Prepared(
+        experiment, small_run().workload, (), (), ()))
     use_cluster(monkeypatch)
     path = tmp_path / "small.toml"
     path.write_text(EXPERIMENT)
@@ -56,7 +57,7 @@ def experiment(file):
 def use_cluster(monkeypatch, **options):
     """Let experiments run on a fake cluster with these options."""
 
-    def build(experiment, workload, sink, monitor):
+    def build(prepared, sink, monitor):
         return FakeCluster(small_run(), sink, monitor, **options)
 
     monkeypatch.setattr(api.assemble, "build", build)
@@ -147,6 +148,7 @@ def test_complete_results_are_replaced_only_on_request(experiment, tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["out", "small.toml"]
 
 
+@pytest.mark.usefixtures("heeded_signals")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_first_signal_leaves_valid_results_marked_incomplete(experiment, tmp_path, monkeypatch, number):
     use_cluster(monkeypatch, before_monitor=lambda: os.kill(os.getpid(), number))
@@ -158,6 +160,7 @@ def test_the_first_signal_leaves_valid_results_marked_incomplete(experiment, tmp
     assert len(result.iterations) == 2      # one chunk of the fake cluster
 
 
+@pytest.mark.usefixtures("heeded_signals")
 @pytest.mark.parametrize("step", ["summary_of", "provenance"])
 def test_a_signal_after_the_simulation_changes_nothing(experiment, tmp_path, monkeypatch, step):
     do = getattr(api, step)
@@ -174,6 +177,7 @@ def test_a_signal_after_the_simulation_changes_nothing(experiment, tmp_path, mon
     assert result.summary["complete"] is True
 
 
+@pytest.mark.usefixtures("heeded_signals")
 def test_a_second_signal_leaves_nothing(experiment, tmp_path, monkeypatch):
 
     def interrupt_twice():
@@ -189,6 +193,7 @@ def test_a_second_signal_leaves_nothing(experiment, tmp_path, monkeypatch):
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+@pytest.mark.usefixtures("heeded_signals")
 def test_interrupting_a_run_from_python_raises_as_usual(file, tmp_path, monkeypatch):
     use_cluster(monkeypatch, before_monitor=lambda: os.kill(os.getpid(), signal.SIGINT))
 

@@ -305,6 +305,7 @@ def interrupt(folder, signals):
     return run_command(write(folder, LONG), "--quiet", "--out", folder / "out")
 
 
+@pytest.mark.usefixtures("heeded_signals")
 @pytest.mark.parametrize(("name", "status"), [("SIGINT", 130), ("SIGTERM", 143)])
 def test_an_interrupted_run_leaves_what_it_had(name, status, tmp_path):
     done = interrupt(tmp_path, [name])
@@ -319,6 +320,7 @@ def test_an_interrupted_run_leaves_what_it_had(name, status, tmp_path):
     assert stopped.summary["iterations"] == len(stopped.iterations)
 
 
+@pytest.mark.usefixtures("heeded_signals")
 def test_a_second_signal_leaves_nothing(tmp_path):
     done = interrupt(tmp_path, ["SIGINT", "SIGINT"])
     assert (done.returncode, done.stderr) == (130, "")

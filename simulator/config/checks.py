@@ -114,20 +114,10 @@ def _pipeline(topology, engine) -> Iterator[Fault]:
             "already execute several batches at once")
 
 
-def _batch_limits(engine) -> Iterator[Fault]:
-    """Refuse what vLLM refuses at start-up.
-
-    Source: vllm-project/vllm, vllm/config/scheduler.py, SchedulerConfig.verify_max_model_len.
-    """
-    tokens = getattr(engine.parameters, "max_num_batched_tokens", None)
-    seqs = getattr(engine.parameters, "max_num_seqs", None)
-    is_chunked = getattr(engine.parameters, "enable_chunked_prefill", True)
-    longest = engine.max_model_len
-    key = ("engine", "max_num_batched_tokens")
-    if tokens is not None and seqs is not None and tokens < seqs:
-        yield key, f"expected at least max_num_seqs = {seqs}, found {tokens}"
-    if longest is not None and tokens is not None and not is_chunked and tokens < longest:
-        yield key, f"expected at least max_model_len = {longest}, since enable_chunked_prefill is false, found {tokens}"
+def _scheduler_rules(engine) -> Iterator[Fault]:
+    """Refuse what the scheduler refuses at start-up."""
+    for key, message in registry.load("scheduler", engine.scheduler).faults(engine.parameters, engine):
+        yield ("engine", key), message
 
 
 CHECKS = (
@@ -135,5 +125,5 @@ CHECKS = (
     (_presence, ("model", "hardware", "engine", "latency")),
     (_topology, ("topology",)),
     (_pipeline, ("topology", "engine")),
-    (_batch_limits, ("engine",)),
+    (_scheduler_rules, ("engine",)),
 )

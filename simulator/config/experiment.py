@@ -65,7 +65,8 @@ class Engine(Section, kw_only=True):
         "tokens of a request, prompt and output; default: the model's"))] = None
     block_size: Annotated[int, Meta(ge=1, le=2**20, description="tokens in a KV block")] = 16
     num_gpu_blocks: Annotated[Annotated[int, Meta(ge=2, le=2**31 - 1)] | None, Meta(description=(
-        "KV blocks, the null block included; default: what gpu_memory_utilization leaves beside the weights"))] = None
+        "KV blocks, with those that the scheduler holds back (vllm: the null block); default: what "
+        "gpu_memory_utilization leaves beside the weights"))] = None
     gpu_memory_utilization: Annotated[float, Meta(gt=0, le=1, description="share of memory the engine may use")] = 0.9
     enable_prefix_caching: Annotated[bool, Meta(description="requests share the KV blocks of equal prefixes")] = True
     fast_forward: Annotated[bool, Meta(description=(

@@ -7,6 +7,10 @@ cimport cython
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
 
+cdef enum:
+    FIRST_KEYS = 32             # for which there is room at first
+
+
 cdef struct HashSlot:           # 16 bytes, so that none straddles a cache line
     uint64_t key
     int32_t value               # -1: the slot is free
@@ -16,7 +20,7 @@ cdef struct HashSlot:           # 16 bytes, so that none straddles a cache line
 @cython.final
 cdef class HashMap:
     cdef HashSlot* _slots
-    cdef uint64_t _mask         # number of slots - 1; a power of two less one
+    cdef uint64_t _mask         # number of slots - 1; a power of two less one; 0: no key came yet
     cdef readonly int64_t size  # keys in it
 
     # The value of a key; -1 if it is absent.
@@ -32,8 +36,8 @@ cdef class HashMap:
         while self._slots[i].value >= 0 and self._slots[i].key != key:
             i = (i + 1) & self._mask
         if self._slots[i].value < 0:
-            if 2 * <uint64_t>self.size > self._mask:        # half full: probes would grow long
-                self.reserve(2 * self.size)
+            if 2 * <uint64_t>self.size >= self._mask:       # half full: probes would grow long
+                self.reserve(max(2 * self.size, <int64_t>FIRST_KEYS))
                 return self.put(key, value)
             self.size += 1
         self._slots[i].key = key

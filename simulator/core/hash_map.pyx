@@ -4,18 +4,20 @@ from libc.stdlib cimport free, malloc
 
 from simulator.core.errors cimport broken, out_of_memory
 
-cdef enum:
-    FIRST_SLOTS = 64
+# What a map looks into before its first key: memory only for those that are used. Never written to.
+cdef HashSlot NO_KEY
+NO_KEY.key, NO_KEY.value = 0, -1
 
 
 cdef class HashMap:
     """Hashes (uint64) to indices (int32, >= 0)."""
 
     def __cinit__(self):
-        self._resize(FIRST_SLOTS)
+        self._slots = &NO_KEY
 
     def __dealloc__(self):
-        free(self._slots)
+        if self._mask > 0:
+            free(self._slots)
 
     cdef int32_t remove(self, uint64_t key) noexcept nogil:
         cdef HashSlot* slots = self._slots
@@ -51,21 +53,21 @@ cdef class HashMap:
         cdef uint64_t i, k, mask = num_slots - 1
         for i in range(num_slots):
             slots[i].value = -1
-        if self._slots != NULL:
-            for k in range(self._mask + 1):
-                if self._slots[k].value >= 0:
-                    i = self._slots[k].key & mask
-                    while slots[i].value >= 0:
-                        i = (i + 1) & mask
-                    slots[i] = self._slots[k]
-        free(self._slots)
+        for k in range(self._mask + 1):
+            if self._slots[k].value >= 0:
+                i = self._slots[k].key & mask
+                while slots[i].value >= 0:
+                    i = (i + 1) & mask
+                slots[i] = self._slots[k]
+        if self._mask > 0:
+            free(self._slots)
         self._slots = slots
         self._mask = mask
         return 0
 
     cdef void clear(self) noexcept nogil:
         cdef uint64_t i
-        for i in range(self._mask + 1):
+        for i in range(self._mask + 1 if self.size > 0 else 0):
             self._slots[i].value = -1
         self.size = 0
 
@@ -89,8 +91,13 @@ cdef class HashMap:
 
     @property
     def num_slots(self):
-        """Return the size of the table: at least twice the number of keys."""
+        """Return the size of the table: at least twice the number of keys; 1 before the first."""
         return self._mask + 1
+
+    def values(self):
+        """Return the values, in no special order."""
+        cdef uint64_t i
+        return [self._slots[i].value for i in range(self._mask + 1) if self._slots[i].value >= 0]
 
     def get_value(self, key):
         """Return the value of a key, -1 if it is absent."""

@@ -71,6 +71,22 @@ cdef class IndexLinks:
         links[i].prev = UNLINKED
         from_list.size -= 1
 
+    # Move the elements from `first` to `last` of a list to its end, in their order.
+    cdef inline void move_back(self, IndexList* listed, int32_t first, int32_t last) noexcept nogil:
+        cdef Link* links = self._links
+        cdef int32_t before = links[first].prev, after = links[last].next
+        if after == NONE:
+            return
+        links[after].prev = before
+        if before == NONE:
+            listed.head = after
+        else:
+            links[before].next = after
+        links[first].prev = listed.tail
+        links[listed.tail].next = first
+        links[last].next = NONE
+        listed.tail = last
+
     # Take out the first element and return it; NONE if the list is empty.
     cdef inline int32_t pop_front(self, IndexList* from_list) noexcept nogil:
         cdef int32_t i = from_list.head

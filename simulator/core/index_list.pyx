@@ -89,6 +89,10 @@ cdef class IndexLists:
         """Take an element out of list k, which it is in."""
         self._links.remove(self._at(k), i)
 
+    def move_back(self, k, first, last):
+        """Move the elements from `first` to `last` of list k, which stand there in this order, to its end."""
+        self._links.move_back(self._at(k), first, last)
+
     def pop_front(self, k):
         """Take the first element out of list k and return it, -1 if the list is empty."""
         return self._links.pop_front(self._at(k))

@@ -10,6 +10,8 @@ from simulator.domain.layer_spec import Count, Positive
 FASTEST = 1e18                                  # bound of every rate, which keeps infinity out
 Rate = Annotated[float, Meta(gt=0, le=FASTEST)]
 OptionalRate = Annotated[float, Meta(ge=0, le=FASTEST)]     # 0: not known or absent
+Share = Annotated[float, Meta(gt=0, le=1)]
+Format = Literal["float32", "tf32", "bfloat16", "float16", "fp8", "fp4", "int8", "int4"]    # of operands
 
 # Formats without a rate of their own run at that of the next one listed that the accelerator has: weights are unpacked
 # to it before the multiplication, as vLLM's weight-only kernels do.
@@ -37,6 +39,21 @@ class DenseFlops(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     int4: OptionalRate = 0.0
 
 
+class MeasuredShares(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What an accelerator was seen to reach: shares of its peak, and one latency."""
+
+    source: str                                 # whose measurements
+    matmul_frac: dict[Format, Share]            # of the peak of the operand format: large matrix products
+    attention_frac: Share                       # of the 16-bit peak: prompt attention
+    bandwidth_frac: Share                       # of memory bandwidth: streaming weights or KV cache
+    attention_us: Annotated[float, Meta(ge=0, le=1e6)]  # of an attention kernel with next to nothing to do
+    stands_for: tuple[str, ...] = ()            # architectures whose accelerators without measurements take these
+
+    def __post_init__(self):
+        if "bfloat16" not in self.matmul_frac:
+            raise ValueError("matmul_frac: bfloat16 is missing; other formats without a share take its")
+
+
 class AcceleratorSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One accelerator; links are per direction, all its links together."""
 
@@ -58,6 +75,7 @@ class AcceleratorSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     tdp_watts: OptionalRate = 0.0
 
     dense_flops_per_s: DenseFlops
+    measured: MeasuredShares | None = None      # None: nobody's that we know
 
     def flops_per_s(self, dtype: str) -> float:
         """Return the peak dense rate of matrix products with weights stored in `dtype`."""

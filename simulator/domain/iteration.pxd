@@ -36,9 +36,10 @@ cdef struct Batch:              # one iteration; owned by the engine, filled in 
     int32_t waiting             # requests, as they stood after scheduling; likewise the two below
     int32_t running
     int32_t used_blocks         # the null block not counted
-    Entry* entries              # [num_entries] in scheduled order; room for every running sequence
+    int32_t room                # sequences for which the three below have room: all that run
+    Entry* entries              # [num_entries] in scheduled order
     Chunk* chunks               # [shape.num_chunks] likewise
-    Preempted* preempted        # [num_preempted] in order; room likewise
+    Preempted* preempted        # [num_preempted] in order
     int32_t num_entries
     int32_t num_preempted
     int32_t num_members         # members that advance by one token
@@ -46,8 +47,11 @@ cdef struct Batch:              # one iteration; owned by the engine, filled in 
     int32_t num_stages          # pipeline stages of the replica
 
 
-# Give an empty batch room for `num_sequences` running sequences on their way through `num_stages` stages.
-cdef int reserve_batch(Batch* batch, size_t num_sequences, int32_t num_stages) except -1
+# Make ready an empty batch on its way through `num_stages` stages, without room for sequences.
+cdef int reserve_batch(Batch* batch, int32_t num_stages) except -1
+
+# Give it room for so many sequences; what it holds stays. -1 without memory.
+cdef int grow_batch(Batch* batch, int32_t room) except -1 nogil
 
 # Give its memory back.
 cdef void free_batch(Batch* batch) noexcept nogil

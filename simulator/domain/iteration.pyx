@@ -2,20 +2,24 @@
 from libc.stdint cimport int32_t
 from libc.stdlib cimport free, malloc
 
+from simulator.core.memory cimport resize
 from simulator.domain.batch cimport Chunk
 
 
-cdef int reserve_batch(Batch* batch, size_t num_sequences, int32_t num_stages) except -1:
+cdef int reserve_batch(Batch* batch, int32_t num_stages) except -1:
     batch.num_stages = num_stages
-    batch.entries = <Entry*>malloc(num_sequences * sizeof(Entry))
-    batch.chunks = <Chunk*>malloc(num_sequences * sizeof(Chunk))
-    batch.preempted = <Preempted*>malloc(num_sequences * sizeof(Preempted))
-    if batch.entries == NULL or batch.chunks == NULL or batch.preempted == NULL:
-        raise MemoryError()
     if num_stages > 1:
         batch.visits = <StageVisit*>malloc(num_stages * sizeof(StageVisit))
         if batch.visits == NULL:
             raise MemoryError()
+    return 0
+
+
+cdef int grow_batch(Batch* batch, int32_t room) except -1 nogil:
+    resize(&batch.entries, room * sizeof(Entry))
+    resize(&batch.chunks, room * sizeof(Chunk))
+    resize(&batch.preempted, room * sizeof(Preempted))
+    batch.room = room
     return 0
 
 

@@ -21,3 +21,26 @@ cdef struct Journey:
     int32_t migrations          # times that it moved to another replica which had not failed
     int8_t cause                # Cause
     int8_t spare[7]
+
+
+cdef enum LegEnd:               # how a leg ended; the codes of results.h5
+    LEG_UNDERWAY = 0            # it did not
+    LEG_COMPLETED = 1
+    LEG_HANDED_OVER = 2         # another replica does the rest of its work
+    LEG_MOVED = 3               # it went to another replica in the middle of its work
+    LEG_RETRIED = 4             # its replica failed, and it went back to the gateway
+    LEG_ENDED = 5               # the request left for good without being complete; its status says why
+
+
+cdef struct Leg:                # /legs in results.h5: one stay of a request at a replica
+    int64_t sent_ns             # when it was sent there, or its move there began; -1: never (so for all times below)
+    int64_t enqueued_ns         # when it, or its KV, got there
+    int64_t scheduled_ns        # when it was first scheduled there, or went on there
+    int64_t ended_ns            # when it left
+    int32_t request             # its row in /requests
+    int32_t replica
+    int32_t cached_tokens       # of its text, found in the KV cache when it was first scheduled there
+    int32_t external_tokens     # of its text, loaded from elsewhere
+    int8_t role                 # 0: all of the work; 1: prefill; 2: decode
+    int8_t how                  # LegEnd
+    int8_t spare[6]

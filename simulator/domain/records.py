@@ -58,6 +58,12 @@ CANDIDATE = _record(
     free_blocks="i4", spare="i4")
 LIFECYCLE = _record(time_ns="i8", replica="i4", state="i1", cause="i1", spare="i2")
 
+LEG = _record(
+    sent_ns="i8", enqueued_ns="i8", scheduled_ns="i8", ended_ns="i8", request="i4", replica="i4", cached_tokens="i4",
+    external_tokens="i4", role="i1", how="i1", spare="6i1")
+LEG_ENDS = ("underway", "completed", "handed_over", "moved", "retried", "ended")
+LEG_ROLES = ("whole", "prefill", "decode")
+
 # What LIFECYCLE.state and LIFECYCLE.cause mean; see engine/operations/lifecycle.pxd.
 STAGE_NAMES = ("off", "provisioning", "loading", "warming", "up", "draining", "slow", "cut_off", "down")
 LIFECYCLE_CAUSES = ("start", "scaling", "failure", "detection", "recovery", "reopening")

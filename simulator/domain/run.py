@@ -21,10 +21,8 @@ class Run:
     latency : where the durations of iterations came from, as the latency backend says; {} if it says nothing.
     incidents : what happened to replicas, in order of time, as (time_ns, replica, kind, text): "failure", "recovery",
         ...; replica -1: to none in particular. For the Chrome trace.
-    retries : {row: [(replica, dispatched_ns, returned_ns), ...]}, the dispatches from which a request came back since
-        its replica failed, in order of time. For the Chrome trace.
-    moves : requests that moved between replicas, in the order in which they came, as (row, source, destination,
-        began_ns, ended_ns). For the Chrome trace.
+    legs : structured array (legs,), `records.LEG`, each stay of a request at a replica, in the order in which they
+        began; None: a request stays at one replica, and the request table says it all.
     lifecycle : structured array (changes,), `records.LIFECYCLE`, how replicas came, went, failed and recovered, in
         order of time; None: all were up all the time.
     decisions : what the decisions of the routers amount to; None: they were not written down.
@@ -39,8 +37,7 @@ class Run:
     journeys: np.ndarray | None = None
     latency: dict = field(default_factory=dict)
     incidents: list[tuple[int, int, str, str]] = field(default_factory=list)
-    retries: dict[int, list[tuple[int, int, int]]] = field(default_factory=dict)
-    moves: list[tuple[int, int, int, int, int]] = field(default_factory=list)
+    legs: np.ndarray | None = None
     lifecycle: np.ndarray | None = None
     decisions: dict | None = None
     diagnosis: list[str] = field(default_factory=list)

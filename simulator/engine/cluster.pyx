@@ -142,7 +142,8 @@ cdef class Cluster:
         cannot_go_on = any(replica.rank.is_livelocked or replica.is_out_of_time for replica in self.replicas)
         run = Run(workload=self.workload, complete=not (self._stopped or cannot_go_on), clock_ns=self._end_of_time(),
                   replicas=self._replica_table(), itl_ns=self._recorder.gaps, journeys=self._journeys,
-                  latency=models[0].provenance(), diagnosis=diagnosis)
+                  latency=models[0].provenance(), diagnosis=diagnosis,
+                  legs=None if self.fleet.legs is None else self.fleet.legs.table())
         for operation in self.operations:
             operation.report(run)
         return run

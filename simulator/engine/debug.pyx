@@ -20,7 +20,8 @@ class IterationLimit(Exception):
 class StepLog:
     """Observer that keeps a dict per decision that scheduled or preempted something.
 
-    limit : raise IterationLimit instead of keeping more decisions than this; None: keep all.
+    limit : raise IterationLimit instead of keeping more decisions that compute something than this; None: keep all.
+        A decision that only preempts is kept and not counted: logs of the real scheduler leave it out.
 
     `simulator.debug.Recording` says what the dicts hold.
     """
@@ -29,14 +30,17 @@ class StepLog:
         self.steps = []
         self._open = {}
         self._limit = limit
+        self._num_iterations = 0
 
     def scheduled(self, Replica replica):
         """Note the batch just formed; called by the replica."""
         cdef const Batch* batch = replica.formed
         if batch.shape.num_sequences == 0 and batch.num_preempted == 0:
             return
-        if self._limit is not None and len(self.steps) >= self._limit:
-            raise IterationLimit()
+        if batch.shape.num_sequences > 0:
+            if self._limit is not None and self._num_iterations >= self._limit:
+                raise IterationLimit()
+            self._num_iterations += 1
         step = {"replica": replica.index, "t_ns": batch.start_ns, "duration_ns": 0}
         _describe_batch(replica, step)
         _describe_state(replica, step)

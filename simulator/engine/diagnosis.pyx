@@ -4,6 +4,7 @@ from libc.stdint cimport int32_t
 from simulator.core.clock cimport NEVER_NS
 from simulator.domain.request cimport WAITING
 from simulator.engine.replica.replica cimport Replica
+from simulator.scheduling.base cimport Scheduler
 
 import numpy as np
 
@@ -16,19 +17,16 @@ def diagnose(replicas, workload, has_stopped):
     cdef Replica replica
     messages = []
     for replica in replicas:
-        waiting = replica.rank.scheduler.waiting.size
         if replica.rank.is_livelocked:
-            running = replica.rank.scheduler.num_running()
-            messages.append(
-                f"replica {replica.index}: livelock: {waiting} waiting and {running} running requests preempt each "
-                "other for ever, and no token is sampled; "
-                f"{replica.rank.scheduler.kv.num_blocks} KV blocks are too few. "
-                "Give more blocks, lower max_num_seqs, or leave scheduler_reserve_full_isl on")
+            messages.append(_describe_livelock(replica))
         elif replica.is_out_of_time:
             messages.append(f"replica {replica.index}: an iteration would end after the last instant of the clock, "
                             "253 years; lower the prices of [latency]")
-        elif waiting and not has_stopped and replica.wake_ns == NEVER_NS and not replica.is_halted:
-            messages.append(_describe_stuck(replica, workload))
+        elif not has_stopped and replica.wake_ns == NEVER_NS and not replica.is_halted:
+            if replica.rank.scheduler.num_running() > 0:
+                messages.append(_describe_left_alone(replica, workload))
+            elif replica.rank.scheduler.waiting.size > 0:
+                messages.append(_describe_stuck(replica, workload))
     return messages
 
 
@@ -42,14 +40,29 @@ def diagnose_gateways(workload):
             "the replicas that could take them fail, or stay saturated or closed"]
 
 
+cdef object _describe_livelock(Replica replica):
+    cdef Scheduler scheduler = replica.rank.scheduler
+    return (f"replica {replica.index}: livelock: {scheduler.waiting.size} waiting and {scheduler.num_running()} "
+            f"running requests preempt each other for ever, and no token is sampled; {scheduler.kv.num_blocks} KV "
+            f"blocks are too few: {scheduler.advice('livelock')}")
+
+
 cdef object _describe_stuck(Replica replica, workload):
-    cdef int32_t row = replica.rank.scheduler.waiting.top()
-    kv = replica.rank.scheduler.kv
+    cdef Scheduler scheduler = replica.rank.scheduler
+    cdef int32_t row = scheduler.waiting.top()
+    kv = scheduler.kv
     text = int(workload.requests["prompt_tokens"][row]) + int(workload.requests["output_tokens"][row])
     blocks = -(-text // kv.block_size)
-    reason = "needs more tokens in one iteration than the budget allows: raise max_num_batched_tokens"
     if blocks > kv.num_blocks:
-        reason = (f"needs {blocks} KV blocks for {text} tokens, the replica has {kv.num_blocks}; vLLM refuses to "
-                  "start with such a max_model_len: lower it or give more blocks")
+        reason = (f"it needs {blocks} KV blocks for {text} tokens, the replica has {kv.num_blocks}; "
+                  f"{scheduler.advice('too large')}")
+    else:
+        reason = scheduler.advice("passed over")
     return (f"replica {replica.index}: stuck: request {workload.request_ids[row]} and "
-            f"{replica.rank.scheduler.waiting.size - 1} behind it wait for ever: it {reason}")
+            f"{scheduler.waiting.size - 1} behind it wait for ever: {reason}")
+
+
+cdef object _describe_left_alone(Replica replica, workload):
+    rows = replica.rank.scheduler.running_rows()
+    return (f"replica {replica.index}: stuck: request {workload.request_ids[rows[0]]} and {len(rows) - 1} more run and "
+            f"get no tokens for ever: {replica.rank.scheduler.advice('left alone')}")

@@ -14,7 +14,7 @@ class Pool:
 
     scheduler, parameters : a Scheduler subclass and its `Parameters`.
     latency : how long an iteration takes; shared by the replicas.
-    num_gpu_blocks : KV blocks of each replica as vLLM counts them, null block included.
+    num_gpu_blocks : KV blocks of each replica, those included that its scheduler holds back (vLLM's null block).
     block_size : tokens per block.
     max_model_len : longest text, prompt and output, in tokens.
     enable_prefix_caching : prompts may find blocks that others left behind.

@@ -1,13 +1,15 @@
 """The KV cache of a replica, in blocks: what a scheduler may ask of it.
 
-Two implementations: `CountingKV` knows how many blocks each sequence owns, `PagedKV` which ones, what they hold and who
-else holds them. They answer alike wherever the identity of blocks cannot be observed (see counting.pyx).
+Two kinds: `CountingKV` knows how many blocks each sequence owns, a `BlockPool` (`PagedKV`, `BlisKV`) which ones, what
+they hold and who else holds them. They answer alike wherever the identity of blocks cannot be observed (see
+counting.pyx).
 
 A sequence is known by its slot, a small index its scheduler gives out. Sequences that decode one token an iteration may
 join the *group*: their blocks are then taken by `step_*` in bulk, paid for only when a block is due. A member's *phase*
 says when: in iterations whose number is congruent to it modulo block_size.
 """
 from libc.stdint cimport int32_t, int64_t
+cimport cython
 
 
 cdef class KVCache:
@@ -19,6 +21,15 @@ cdef class KVCache:
 
     cdef int32_t* _owned                    # [slot] blocks owned; of a member: now (PagedKV), at joining (CountingKV)
     cdef int32_t* _due                      # [phase] members that need a block in iterations of this phase
+
+    # Blocks that a sequence owns, as `_owned` says; members that need a block in iterations of a phase.
+    @cython.final
+    cdef inline int32_t owned(self, int32_t slot) noexcept nogil:
+        return self._owned[slot]
+
+    @cython.final
+    cdef inline int32_t due(self, int32_t phase) noexcept nogil:
+        return self._due[phase]
 
     # Make room for slots 0 .. num_slots - 1.
     cdef int reserve_slots(self, int32_t num_slots) except -1 nogil

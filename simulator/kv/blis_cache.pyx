@@ -5,19 +5,20 @@ same text the one cached last is found, and once a block is reused nothing is fo
 that text. A lookup may find a prompt whole. Source: inference-sim (BLIS) at f90a1e3a, sim/kv/cache.go.
 """
 from libc.stdint cimport int32_t, int64_t, uint64_t
-from libc.stdlib cimport calloc, free
+from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 cimport cython
 
 from simulator.core.hash_map cimport HashMap
 from simulator.core.memory cimport resize
-from simulator.kv.base cimport KVCache, blocks_for
+from simulator.kv.base cimport blocks_for
+from simulator.kv.block_pool cimport BlockPool, Table
 from simulator.kv.cache_log cimport CacheLog
 from simulator.kv.content cimport Content, Cursor
 
 
 @cython.final
-cdef class BlisKV(KVCache):
+cdef class BlisKV(BlockPool):
     """Blocks of one replica, each with its content.
 
     num_blocks, block_size : as for KVCache.
@@ -26,34 +27,21 @@ cdef class BlisKV(KVCache):
     """
 
     def __cinit__(self, int32_t num_blocks, int32_t block_size, Content content, bint enable_prefix_caching=True):
-        cdef int32_t block
-        self.tracks_identity = True
-        self._content = content
-        self._caching = enable_prefix_caching
         self._cached = HashMap()
-        self._cached.reserve(num_blocks)
-        self._blocks = <BlisBlock*>calloc(<size_t>num_blocks + 1, sizeof(BlisBlock))
-        if self._blocks == NULL:
-            raise MemoryError()
-        for block in range(num_blocks + 1):
-            self._blocks[block].prev = block - 1 if block > 0 else num_blocks
-            self._blocks[block].next = block + 1 if block < num_blocks else 0
 
     def __dealloc__(self):
-        cdef int32_t slot
-        for slot in range(self.num_slots if self._tables != NULL else 0):
-            free(self._tables[slot].blocks)
-        free(self._tables)
-        free(self._blocks)
-        free(self._hits)
+        free(self._skipped)
 
     cdef int reserve_slots(self, int32_t num_slots) except -1 nogil:
         cdef int32_t before = self.num_slots
         if num_slots <= before:
             return 0
-        resize(&self._tables, num_slots * sizeof(BlisTable))
-        memset(self._tables + before, 0, (num_slots - before) * sizeof(BlisTable))
-        return KVCache.reserve_slots(self, num_slots)
+        resize(&self._skipped, num_slots * sizeof(int64_t))
+        memset(self._skipped + before, 0, (num_slots - before) * sizeof(int64_t))
+        return BlockPool.reserve_slots(self, num_slots)
+
+    cdef int _relocate(self, int32_t num_records) except -1 nogil:
+        return self._cached.reserve(num_records)
 
     # ---- prefix cache
 
@@ -79,10 +67,10 @@ cdef class BlisKV(KVCache):
         return (num_tokens - 1) // self.block_size if self._caching and num_tokens > 0 else 0
 
     cdef int cache(self, int32_t slot, int64_t known_tokens) except -1 nogil:
-        cdef BlisTable* table = &self._tables[slot]
+        cdef Table* table = &self._tables[slot]
         cdef int32_t full = <int32_t>(known_tokens // self.block_size), i
         cdef uint64_t hash
-        if not self._caching or table.skipped > 0:          # the text of its blocks is no prefix of anything
+        if not self._caching or self._skipped[slot] > 0:          # the text of its blocks is no prefix of anything
             return 0
         for i in range(table.num_hashed, full):
             hash = self._content.advance(table.row, self.block_size, &table.cursor)
@@ -97,20 +85,19 @@ cdef class BlisKV(KVCache):
 
     cdef void skip(self, int32_t slot, int32_t row, int64_t num_tokens) noexcept nogil:
         self._tables[slot].row = row
-        self._tables[slot].skipped = num_tokens
+        self._skipped[slot] = num_tokens
 
     cdef int allocate(self, int32_t slot, int32_t row, int32_t hits, int64_t slots, int64_t full_tokens,
                       int32_t watermark, int64_t known_tokens) except -1 nogil:
-        cdef BlisTable* table = &self._tables[slot]
+        cdef Table* table = &self._tables[slot]
         cdef int32_t have = self._owned[slot] + hits
         cdef int32_t revived = self._free_hits if hits > 0 else 0
-        cdef int32_t need = max(blocks_for(slots - table.skipped, self.block_size) - have, 0)
+        cdef int32_t need = max(blocks_for(slots - self._skipped[slot], self.block_size) - have, 0)
         cdef int32_t whole = max(blocks_for(full_tokens, self.block_size) - have, need)
         cdef int32_t i
         if whole + revived + watermark > self.free_blocks:
             return 0
-        if have + need > table.room:
-            self._grow_table(table, have + need)
+        self._prepare(table, have + need, need)
         if self._owned[slot] == 0:
             table.row = row
             table.num_hashed = hits
@@ -127,11 +114,9 @@ cdef class BlisKV(KVCache):
         self._owned[slot] = have + need
         return 1 if self.cache(slot, known_tokens) == 0 else -1
 
-    cdef int _take(self, BlisTable* table, int32_t owned, int32_t count) except -1 nogil:
-        cdef int32_t block, i
+    cdef int _take(self, Table* table, int32_t owned, int32_t count) except -1 nogil:
+        cdef int32_t block = self._blocks[0].next, i
         for i in range(owned, owned + count):
-            block = self._blocks[0].next
-            self._unlink(block)
             if self._blocks[block].hash != 0:
                 if self._evicted is not None:
                     self._note_eviction(block)
@@ -139,6 +124,8 @@ cdef class BlisKV(KVCache):
                 self._blocks[block].hash = 0
             self._blocks[block].references = 1
             table.blocks[i] = block
+            block = self._blocks[block].next
+        self._set_front(block)
         self.free_blocks -= count
         return 0
 
@@ -146,51 +133,24 @@ cdef class BlisKV(KVCache):
         if self._cached.remove(hash) >= 0 and self._log is not None:
             self._log.note(hash, False)
 
-    cdef int _note_eviction(self, int32_t block) except -1 nogil:
-        with gil:
-            self._evicted.append(block)
-        return 0
-
     cdef int release(self, int32_t slot, bint returns) except -1 nogil:
-        cdef BlisTable* table = &self._tables[slot]
+        cdef Table* table = &self._tables[slot]
         cdef int32_t i, block
         for i in range(self._owned[slot] - 1, -1, -1):
             block = table.blocks[i]
             self._blocks[block].references -= 1
             if self._blocks[block].references == 0:
-                self._append(block)
+                self._link_before(block, 0)
                 self.free_blocks += 1
         self._owned[slot] = 0
         table.num_hashed = 0
-        table.skipped = 0
+        self._skipped[slot] = 0
         return 0
-
-    cdef int _grow_table(self, BlisTable* table, int32_t room) except -1 nogil:
-        resize(&table.blocks, 2 * <size_t>room * sizeof(int32_t))
-        table.room = 2 * room
-        return 0
-
-    cdef int _grow_hits(self, int32_t room) except -1 nogil:
-        resize(&self._hits, 2 * <size_t>room * sizeof(int32_t))
-        self._room_hits = 2 * room
-        return 0
-
-    cdef void _unlink(self, int32_t block) noexcept nogil:
-        cdef BlisBlock* it = &self._blocks[block]
-        self._blocks[it.prev].next = it.next
-        self._blocks[it.next].prev = it.prev
-
-    cdef void _append(self, int32_t block) noexcept nogil:
-        cdef BlisBlock* it = &self._blocks[block]
-        it.prev = self._blocks[0].prev
-        it.next = 0
-        self._blocks[it.prev].next = block
-        self._blocks[0].prev = block
 
     def forget(self):
         """See KVCache."""
         cdef int32_t block
-        for block in range(1, self.num_blocks + 1):
+        for block in range(1, self._num_records):
             if self._blocks[block].hash != 0:
                 self._drop(self._blocks[block].hash)
                 self._blocks[block].hash = 0
@@ -204,29 +164,6 @@ cdef class BlisKV(KVCache):
 
     # ---- the debug face
 
-    def log_evictions(self):
-        """Keep the indices of cached blocks that are reused from now on."""
-        self._evicted = []
-
-    def take_evictions(self):
-        """Return those since the last call, in order."""
-        evicted, self._evicted = self._evicted, []
-        return evicted
-
-    def free_queue(self):
-        """Return the free blocks in the order in which they will be reused."""
-        cdef int32_t block = self._blocks[0].next
-        queue = []
-        while block != 0:
-            queue.append(block)
-            block = self._blocks[block].next
-        return queue
-
-    def block_table(self, int32_t slot):
-        """Return the blocks of a slot."""
-        cdef int32_t i
-        return [self._tables[slot].blocks[i] for i in range(self._owned[slot])]
-
     @property
     def num_cached_hashes(self):
         """Texts that can be found."""
@@ -234,22 +171,9 @@ cdef class BlisKV(KVCache):
 
     def check(self, _owned_total=None):
         """Raise RuntimeError unless free list, references, tables and prefix cache agree."""
-        cdef int32_t block, slot, i
-        references = [0] * (self.num_blocks + 1)
-        for slot in range(self.num_slots):
-            for i in range(self._owned[slot]):
-                references[self._tables[slot].blocks[i]] += 1
-        queue = self.free_queue()
-        if len(queue) != self.free_blocks or len(set(queue)) != len(queue):
-            raise RuntimeError(f"free list of {len(queue)} blocks, {self.free_blocks} counted")
-        in_queue, findable = set(queue), 0
-        for block in range(1, self.num_blocks + 1):
-            if self._blocks[block].references != references[block]:
-                raise RuntimeError(
-                    f"block {block}: {references[block]} owners, {self._blocks[block].references} counted")
-            if (references[block] == 0) != (block in in_queue):
-                raise RuntimeError(
-                    f"block {block} with {references[block]} owners, in the free list: {block in in_queue}")
+        cdef int32_t block, findable = 0
+        BlockPool.check(self)
+        for block in range(1, self._num_records):
             findable += self._blocks[block].hash != 0 and self._cached.get(self._blocks[block].hash) == block
         self._cached.check()
         if findable != self._cached.size:

@@ -9,12 +9,12 @@ Text that only its own request could ever hit again (see content.pxd) is not has
 its blocks carry a hash that names request and place, and `ReturningBlocks` finds them after a preemption.
 """
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint64_t
-from libc.stdlib cimport calloc, free, malloc
+from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 cimport cython
 
-from simulator.core.memory cimport resize
-from simulator.kv.base cimport KVCache, blocks_for
+from simulator.kv.base cimport blocks_for
+from simulator.kv.block_pool cimport BlockPool, Table
 from simulator.kv.cache_log cimport CacheLog
 from simulator.kv.content cimport Content, Cursor
 from simulator.kv.prefix_cache cimport PRIVATE, Block, PrefixCache
@@ -22,7 +22,7 @@ from simulator.kv.returning cimport ReturningBlocks, private_hash
 
 
 @cython.final
-cdef class PagedKV(KVCache):
+cdef class PagedKV(BlockPool):
     """Blocks of one replica, each with its content.
 
     num_blocks, block_size : as for KVCache.
@@ -33,41 +33,22 @@ cdef class PagedKV(KVCache):
 
     def __cinit__(self, int32_t num_blocks, int32_t block_size, Content content, bint enable_prefix_caching=True,
                   bint append_unhashed=False):
-        cdef int32_t block, phase
-        self.tracks_identity = True
-        self._content = content
-        self._caching = enable_prefix_caching
+        cdef int32_t phase
         self._append_unhashed = append_unhashed
         self._returning = ReturningBlocks()
-        self._blocks = <Block*>calloc(<size_t>num_blocks + 1, sizeof(Block))
+        self._prefixes = PrefixCache()
         self._bucket_head = <int32_t*>malloc(2 * <size_t>block_size * sizeof(int32_t))
-        if self._blocks == NULL or self._bucket_head == NULL:
+        if self._bucket_head == NULL:
             raise MemoryError()
         self._bucket_tail = self._bucket_head + block_size
-        self._prefixes = PrefixCache(num_blocks)
-        self._prefixes.blocks = self._blocks
-        for block in range(num_blocks + 1):
-            self._blocks[block].prev = block - 1 if block > 0 else num_blocks
-            self._blocks[block].next = block + 1 if block < num_blocks else 0
         for phase in range(2 * block_size):
             self._bucket_head[phase] = -1
 
     def __dealloc__(self):
-        cdef int32_t slot
-        for slot in range(self.num_slots if self._tables != NULL else 0):
-            free(self._tables[slot].blocks)
-        free(self._tables)
-        free(self._blocks)
-        free(self._hits)
         free(self._bucket_head)
 
-    cdef int reserve_slots(self, int32_t num_slots) except -1 nogil:
-        cdef int32_t before = self.num_slots
-        if num_slots <= before:
-            return 0
-        resize(&self._tables, num_slots * sizeof(Table))
-        memset(self._tables + before, 0, (num_slots - before) * sizeof(Table))
-        return KVCache.reserve_slots(self, num_slots)
+    cdef int _relocate(self, int32_t num_records) except -1 nogil:
+        return self._prefixes.relocate(self._blocks, num_records)
 
     # ---- prefix cache
 
@@ -121,11 +102,6 @@ cdef class PagedKV(KVCache):
             self._free_hits += self._blocks[self._hits[i]].references == 0
         return end
 
-    cdef int _grow_hits(self, int32_t room) except -1 nogil:
-        resize(&self._hits, 2 * room * sizeof(int32_t))
-        self._room_hits = 2 * room
-        return 0
-
     cdef int cache(self, int32_t slot, int64_t known_tokens) except -1 nogil:
         cdef Table* table = &self._tables[slot]
         cdef int32_t full = <int32_t>(known_tokens // self.block_size), i, num_first = 0
@@ -160,8 +136,7 @@ cdef class PagedKV(KVCache):
         cdef int32_t i, block
         if whole + revived + watermark > self.free_blocks:
             return 0
-        if have + need > table.room:
-            self._grow_table(table, have + need)
+        self._prepare(table, have + need, need)
         if owned == 0:
             table.row = row
             table.num_hashed = hits
@@ -181,11 +156,6 @@ cdef class PagedKV(KVCache):
         self._owned[slot] = have + need
         return 1 if self.cache(slot, known_tokens) == 0 else -1
 
-    cdef int _grow_table(self, Table* table, int32_t room) except -1 nogil:
-        resize(&table.blocks, 2 * room * sizeof(int32_t))
-        table.room = 2 * room
-        return 0
-
     cdef int _take(self, Table* table, int32_t owned, int32_t count) except -1 nogil:
         cdef Block* blocks = self._blocks
         cdef int32_t block = blocks[0].next, i
@@ -198,14 +168,8 @@ cdef class PagedKV(KVCache):
             blocks[block].references = 1
             table.blocks[i] = block
             block = blocks[block].next
-        blocks[0].next = block
-        blocks[block].prev = 0
+        self._set_front(block)
         self.free_blocks -= count
-        return 0
-
-    cdef int _note_eviction(self, int32_t block) except -1 nogil:
-        with gil:
-            self._evicted.append(block)
         return 0
 
     cdef int release(self, int32_t slot, bint returns) except -1 nogil:
@@ -227,18 +191,6 @@ cdef class PagedKV(KVCache):
         self._owned[slot] = 0
         table.num_hashed = 0
         return 0
-
-    cdef void _unlink(self, int32_t block) noexcept nogil:
-        cdef Block* it = &self._blocks[block]
-        self._blocks[it.prev].next = it.next
-        self._blocks[it.next].prev = it.prev
-
-    cdef void _link_before(self, int32_t block, int32_t following) noexcept nogil:
-        cdef Block* it = &self._blocks[block]
-        it.next = following
-        it.prev = self._blocks[following].prev
-        self._blocks[it.prev].next = block
-        self._blocks[following].prev = block
 
     # ---- the group of decoding sequences
 
@@ -287,8 +239,7 @@ cdef class PagedKV(KVCache):
             due_order = tables[due].order if due >= 0 else order
             full_order = tables[full].order if full >= 0 else order
             if due_order < order and due_order <= full_order:
-                if self._owned[due] == tables[due].room:
-                    self._grow_table(&tables[due], self._owned[due] + 1)
+                self._prepare(&tables[due], self._owned[due] + 1, 1)
                 self._take(&tables[due], self._owned[due], 1)
                 self._owned[due] += 1
                 due = tables[due].after
@@ -311,7 +262,7 @@ cdef class PagedKV(KVCache):
 
     def forget(self):
         """See KVCache."""
-        self._prefixes.clear(self.num_blocks)
+        self._prefixes.clear(self._num_records)
 
     # ---- the debug face
 
@@ -322,59 +273,23 @@ cdef class PagedKV(KVCache):
         self._prefixes.log = CacheLog()
         return self._prefixes.log
 
-    def log_evictions(self):
-        """Keep the indices of evicted blocks from now on."""
-        self._evicted = []
-
-    def take_evictions(self):
-        """Return the blocks evicted since the last call, in order."""
-        evicted, self._evicted = self._evicted, []
-        return evicted
-
-    def free_queue(self):
-        """Return the free blocks in the order in which they will be reused."""
-        cdef int32_t block = self._blocks[0].next
-        queue = []
-        while block != 0:
-            queue.append(block)
-            block = self._blocks[block].next
-        return queue
-
-    def block_table(self, int32_t slot):
-        """Return the blocks of a slot."""
-        cdef int32_t i
-        return [self._tables[slot].blocks[i] for i in range(self._owned[slot])]
-
     @property
     def num_cached_hashes(self):
         """Distinct texts that cached blocks hold; vLLM's table has an entry for each."""
         cdef int32_t block, public = 0, private = 0
-        for block in range(1, self.num_blocks + 1):
+        for block in range(1, self._num_records):
             public += self._blocks[block].hash != 0 and self._blocks[block].chain >= 0
             private += self._blocks[block].hash != 0 and self._blocks[block].chain == PRIVATE
         if self._returning.size == 0:                       # nobody has computed private text twice
             return public + private
-        return public + len({self._blocks[block].hash for block in range(1, self.num_blocks + 1)
+        return public + len({self._blocks[block].hash for block in range(1, self._num_records)
                              if self._blocks[block].hash != 0 and self._blocks[block].chain == PRIVATE})
 
     def check(self, _owned_total=None):
         """Raise RuntimeError unless queue, references, tables and prefix cache agree."""
-        cdef int32_t block, slot, i
-        references = [0] * (self.num_blocks + 1)
-        for slot in range(self.num_slots):
-            for i in range(self._owned[slot]):
-                references[self._tables[slot].blocks[i]] += 1
-        queue = self.free_queue()
-        if len(queue) != self.free_blocks or len(set(queue)) != len(queue):
-            raise RuntimeError(f"free queue of {len(queue)} blocks, {self.free_blocks} counted")
-        in_queue = set(queue)
-        for block in range(1, self.num_blocks + 1):
-            if self._blocks[block].references != references[block]:
-                raise RuntimeError(
-                    f"block {block}: {references[block]} owners, {self._blocks[block].references} counted")
-            if (references[block] == 0) != (block in in_queue):
-                raise RuntimeError(
-                    f"block {block} with {references[block]} owners, in the free queue: {block in in_queue}")
+        cdef int32_t block
+        BlockPool.check(self)
+        for block in range(1, self._num_records):
             if (self._blocks[block].hash != 0 and self._blocks[block].chain != PRIVATE
                     and self._prefixes.find(self._blocks[block].hash) == 0):
                 raise RuntimeError(f"block {block} has a hash the prefix cache does not know")

@@ -21,10 +21,13 @@ cdef struct Block:              # index 0 is the null block, head and tail of th
 
 @cython.final
 cdef class PrefixCache:
-    cdef Block* blocks          # borrowed from the pool
+    cdef Block* blocks          # borrowed from the pool, as many as it has records of
     cdef int32_t* _buckets      # low bits of the hash -> first block of a chain; 0: none
     cdef CacheLog log           # of what comes and goes; None: nobody follows it
     cdef uint64_t _mask         # number of buckets - 1; at least as many buckets as blocks
+
+    # The records of the pool are here from now on, so many; new ones are all zeros. -1 without memory for buckets.
+    cdef int relocate(self, Block* blocks, int32_t num_records) except -1 nogil
 
     # The block with this hash that was inserted first and is still there; 0: there is none.
     cdef inline int32_t find(self, uint64_t hash) noexcept nogil:

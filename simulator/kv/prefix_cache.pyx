@@ -3,22 +3,39 @@ from libc.stdint cimport int32_t, uint64_t
 from libc.stdlib cimport calloc, free
 cimport cython
 
+from simulator.core.errors cimport out_of_memory
+
 
 @cython.final
 cdef class PrefixCache:
-    """Index of the cached blocks of a pool of `num_blocks`; the pool sets `blocks`."""
+    """Index of the cached blocks of a pool, which tells with `relocate` where they are."""
 
-    def __cinit__(self, int32_t num_blocks):
-        cdef uint64_t size = 1
-        while size < <uint64_t>num_blocks:
-            size *= 2
-        self._mask = size - 1
-        self._buckets = <int32_t*>calloc(size, sizeof(int32_t))
+    def __cinit__(self):
+        self._buckets = <int32_t*>calloc(1, sizeof(int32_t))
         if self._buckets == NULL:
             raise MemoryError()
 
     def __dealloc__(self):
         free(self._buckets)
+
+    cdef int relocate(self, Block* blocks, int32_t num_records) except -1 nogil:
+        cdef uint64_t size = self._mask + 1, mask
+        cdef int32_t* buckets
+        cdef int32_t block
+        self.blocks = blocks
+        while size < <uint64_t>num_records:
+            size *= 2
+        buckets = <int32_t*>calloc(size, sizeof(int32_t))
+        if buckets == NULL:
+            return out_of_memory()
+        mask = size - 1
+        for block in range(1, num_records):
+            if blocks[block].hash != 0 and blocks[block].chain >= 0:
+                blocks[block].chain = buckets[blocks[block].hash & mask]
+                buckets[blocks[block].hash & mask] = block
+        free(self._buckets)
+        self._buckets, self._mask = buckets, mask
+        return 0
 
     cdef void insert(self, int32_t block, uint64_t hash) noexcept nogil:
         cdef Block* blocks = self.blocks
@@ -54,9 +71,9 @@ cdef class PrefixCache:
         self.blocks[it.twin_prev].twin_next = it.twin_next
         self.blocks[it.twin_next].twin_prev = it.twin_prev
 
-    def clear(self, int32_t num_blocks):
-        """Forget all of so many blocks; none is in use."""
+    def clear(self, int32_t num_records):
+        """Forget all that so many records hold; none is in use."""
         cdef int32_t block
-        for block in range(1, num_blocks + 1):
+        for block in range(1, num_records):
             if self.blocks[block].hash != 0:
                 self.remove(block)

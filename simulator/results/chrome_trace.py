@@ -17,7 +17,7 @@ from simulator.domain import records
 from simulator.domain.run import Run
 from simulator.results import tables
 from simulator.results.gateway_trace import GATEWAY, gateway_events, incident_events, move_events
-from simulator.results.journeys import journeys_of
+from simulator.results.journeys import journeys_of, retries_of
 from simulator.results.uptime import incidents_of
 
 _PROCESS = ('{"ph":"M","name":"process_name","pid":%d,"args":{"name":"%s"}},\n'
@@ -66,6 +66,7 @@ class ChromeTrace:
         The spans of unfinished requests end where the clock stopped.
         """
         workload, requests, journeys = run.workload, run.workload.requests, journeys_of(run)
+        retries = retries_of(run)
         for first in range(0, len(requests), tables.BLOCK_ROWS):
             part = slice(first, first + tables.BLOCK_ROWS)
             columns = (workload.request_ids[part], workload.demands["deadline_ns"][part].tolist(),
@@ -73,7 +74,7 @@ class ChromeTrace:
             self._write(event for row, request in enumerate(zip(*columns, strict=True), start=first)
                         for event in _request_events(row, request, run.clock_ns, journeys is not None))
             if journeys is not None:
-                self._write(gateway_events(run, journeys, part))
+                self._write(gateway_events(run, journeys, retries, part))
         self._write(incident_events(incidents_of(run)))
         self._write(move_events(run))
         outside = "" if (requests["replica"] >= 0).all() else "not routed"

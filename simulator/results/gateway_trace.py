@@ -13,6 +13,7 @@ import numpy as np
 
 from simulator.domain import records
 from simulator.domain.run import Run
+from simulator.results.journeys import moves_of
 
 GATEWAY = -1        # pid
 
@@ -33,12 +34,12 @@ _TIMES = ("arrival_ns", "enqueued_ns", "scheduled_ns", "first_token_ns", "comple
 _UNSERVED = (records.REJECTED, records.DROPPED, records.TIMED_OUT, records.FAILED)
 
 
-def gateway_events(run: Run, journeys: np.ndarray, part: slice) -> Iterable[str]:
+def gateway_events(run: Run, journeys: np.ndarray, retries: dict, part: slice) -> Iterable[str]:
     """Yield the events of some requests.
 
     Parameters
     ----------
-    journeys : what `journeys_of` gave.
+    journeys, retries : what `journeys_of` and `retries_of` gave.
     part : rows of the request table.
     """
     requests, workload = run.workload.requests[part], run.workload
@@ -49,7 +50,7 @@ def gateway_events(run: Run, journeys: np.ndarray, part: slice) -> Iterable[str]
                workload.demands["deadline_ns"][part].tolist())
     ways = zip(journeys["dispatched_ns"][part].tolist(), journeys["cause"][part].tolist(), strict=True)
     for row, (request, way) in enumerate(zip(zip(*columns, strict=True), ways, strict=True), start=part.start):
-        yield from _events(row, request, way, run.retries.get(row, ()), run.clock_ns)
+        yield from _events(row, request, way, retries.get(row, ()), run.clock_ns)
 
 
 def _events(row: int, request: tuple, way: tuple, retries: list[tuple], clock_ns: int) -> Iterable[str]:
@@ -91,8 +92,8 @@ def incident_events(incidents: Iterable[tuple[int, int, str, str]]) -> Iterable[
 
 
 def move_events(run: Run) -> Iterable[str]:
-    """Yield the slices and arrows of `Run.moves`."""
-    for number, (row, source, destination, began_ns, ended_ns) in enumerate(run.moves):
+    """Yield the slices and arrows of requests that moved."""
+    for number, (row, source, destination, began_ns, ended_ns) in enumerate(moves_of(run)):
         name = json.dumps(f"request {run.workload.request_ids[row]}")
         began, ended = divmod(began_ns, 1000), divmod(ended_ns, 1000)
         yield _MOVE % (name, source, *began, destination, number, source, *began,

@@ -11,7 +11,7 @@ cimport cython
 from simulator.core.index_list cimport IndexLinks, IndexList
 from simulator.domain.request cimport Demand, Request
 from simulator.kv.base cimport KVCache
-from simulator.domain.iteration cimport Batch, Entry
+from simulator.domain.iteration cimport Batch, Entry, grow_batch
 from simulator.scheduling.waiting_queue cimport WaitingQueue
 
 
@@ -113,11 +113,13 @@ cdef class Scheduler:
     cdef inline bint pauses(self, const Batch* batch) noexcept nogil:
         return self.pause_ns != 0 and batch.num_entries + batch.num_preempted + self._running.size > 0
 
-    # Form the next batch: those whose KV has come run before anything else is admitted.
+    # Form the next batch, with room for all that run: those whose KV has come run before anything else is admitted.
     @cython.final
     cdef inline int form(self, Batch* batch, int64_t now_ns) except -1 nogil:
         if self._arrived.size > 0:
             self.run_arrived()
+        if batch.room < self.num_slots:
+            grow_batch(batch, self.num_slots)
         return self.schedule(batch, now_ns)
 
     # A request arrives in the waiting queue.

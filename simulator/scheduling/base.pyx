@@ -7,77 +7,22 @@ from simulator.core.index_list cimport IndexLinks, new_list
 from simulator.core.memory cimport resize, resize_lines
 from simulator.domain.batch cimport BatchShape, Chunk
 from simulator.domain.request cimport DROPPED, PENDING, REJECTED, RUNNING, WAITING, Demand, Request
-from simulator.domain.iteration cimport Batch, Entry, Preempted
+from simulator.domain.iteration cimport Batch, Entry, Preempted, grow_batch
 from simulator.kv.base cimport blocks_for
-
-from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
 
 from simulator.kv.counting import CountingKV
 from simulator.kv.paged import PagedKV
+from simulator.scheduling.questions import MemoryNeeds, SchedulerFacts
 
 cdef enum:
     FIRST_SLOTS = 16            # doubled until max_running fit: most replicas never run so many
 
-
-@dataclass(frozen=True)
-class SchedulerFacts:
-    """What the engine knows of a scheduler before there is one.
-
-    max_running : sequences in the running list, at most; None: unknown.
-    max_batched_tokens : tokens in a batch, at most; 0: unknown.
-    is_async : an iteration is scheduled while the one before it executes.
-    speculative : has num_tokens, num_lookahead_tokens and acceptance; None: no speculation.
-    takes_stages : it can keep a batch in each of several pipeline stages.
-    """
-
-    max_running: int | None = None
-    max_batched_tokens: int = 0
-    is_async: bool = False
-    speculative: Any = None
-    takes_stages: bool = True
-
-
-@dataclass(frozen=True)
-class KVPlan:
-    """The KV cache that a scheduler is asked to make.
-
-    num_blocks, block_size : usable blocks, the null block not counted, and tokens in each.
-    content : the texts of the requests.
-    enable_prefix_caching : prompts may find blocks that others left behind.
-    with_identity : which block is which can be observed.
-    """
-
-    num_blocks: int
-    block_size: int
-    content: Any
-    enable_prefix_caching: bool
-    with_identity: bool
-
-
-@dataclass(frozen=True)
-class ReplicaContext:
-    """One replica, as its scheduler sees it.
-
-    kv : the replica's KVCache.
-    requests, demands : structured arrays (n,), `records.REQUEST` and `DEMAND`. True output lengths are not here.
-    max_model_len : longest text, prompt and output, in tokens.
-    prompts_use_outputs : some prompt contains what another request generates.
-    enable_prefix_caching : prompts may find blocks that others left behind.
-    fast_forward : advance decoding sequences in bulk where that changes no result.
-    num_stages : pipeline stages, each with a batch of its own.
-    """
-
-    kv: Any
-    requests: np.ndarray
-    demands: np.ndarray
-    max_model_len: int
-    prompts_use_outputs: bool
-    enable_prefix_caching: bool
-    fast_forward: bool = True
-    num_stages: int = 1
+ADVICE = {
+    "livelock": "give more blocks, or let fewer requests run at once",
+    "too large": "give more blocks",
+    "passed over": "the scheduler admits nobody while nothing else happens",
+    "left alone": "the scheduler gives them no tokens while nothing else happens",
+}
 
 
 cdef class Scheduler:
@@ -115,13 +60,39 @@ cdef class Scheduler:
                 raise MemoryError()
         return 0
 
-    # ---- what the engine asks of the class
+    # ---- what is asked of the class
+
+    @classmethod
+    def objection(cls):
+        """Return why a user's class cannot be a scheduler; None: it can."""
+        compiled = next(each for each in cls.__mro__ if "__pyx_vtable__" in vars(each))
+        return None if compiled is not Scheduler else (
+            "Python cannot override what Scheduler has compiled: inherit "
+            "simulator.scheduling.python_scheduler.PythonScheduler, or compile the class "
+            "(simulator/scheduling/README.md shows both)")
 
     @staticmethod
     def facts(parameters) -> SchedulerFacts:
         """Return what follows from its parameters."""
         return SchedulerFacts(getattr(parameters, "max_num_seqs", None),
                               getattr(parameters, "max_num_batched_tokens", 0))
+
+    @classmethod
+    def memory(cls, parameters, deployment, max_model_len) -> MemoryNeeds:
+        """Return what the memory plan must know; ValueError: this needs an experiment that gives num_gpu_blocks."""
+        facts = cls.facts(parameters)
+        if facts.max_running is None or facts.max_batched_tokens < 1:
+            raise ValueError(f"{cls.__name__} does not say how many sequences and tokens a batch has at most; give "
+                             "num_gpu_blocks, or override Scheduler.memory")
+        return MemoryNeeds(facts.max_batched_tokens, facts.max_running)
+
+    @staticmethod
+    def faults(parameters, engine):
+        """Return (key, what is wrong with it) for each key of [engine] that the scheduler refuses to start with.
+
+        engine : `simulator.config.experiment.Engine`, of which `parameters` are the scheduler's own.
+        """
+        return ()
 
     @staticmethod
     def kv_cache(parameters, plan):
@@ -192,6 +163,8 @@ cdef class Scheduler:
         cdef Request* request = &self._requests[row]
         cdef int32_t slot
         cdef Sequence* sequence
+        if batch.room < self.num_slots:
+            grow_batch(batch, self.num_slots)
         self._num_free_slots -= 1
         slot = self._free_slots[self._num_free_slots]
         sequence = &self._sequences[slot]
@@ -466,6 +439,15 @@ cdef class Scheduler:
         self._requests[self._sequences[slot].row].status = WAITING
         return self._vacate(slot, True)
 
+    def advice(self, plight):
+        """Return what may help a replica that cannot go on, as the end of a sentence.
+
+        plight : "livelock": requests preempt each other for ever; "too large": the head of the queue needs more KV
+            blocks than there are; "passed over": it does not, and is not admitted; "left alone": those that run get
+            no tokens.
+        """
+        return ADVICE[plight]
+
     # ---- the debug face
 
     def check(self):
@@ -493,6 +475,7 @@ cdef class Scheduler:
         return [self._sequences[slot].row for slot in self.slots()]
 
     def slots(self, int32_t first=-2):
+        """Yield the slots of the running list, or those linked from `first` on."""
         cdef int32_t slot = self._running.head if first == -2 else first
         while slot >= 0:
             yield slot

@@ -57,6 +57,8 @@ class BlisParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         "free, iterations of no tokens take time"))] = False
 
 
+ADVICE = {"livelock": "give more blocks, or lower max_num_seqs"}
+
 # By `policy` and `priority_policy`: how the queue is sorted. Ages grow alike, so that the oldest stays the oldest.
 ORDERS = {
     "fcfs": dict.fromkeys(("class", "constant", "slo-based", "inverted-slo"), FIRST_COME),
@@ -107,7 +109,12 @@ cdef class Blis(Scheduler):
     @staticmethod
     def facts(parameters):
         """See Scheduler."""
-        return SchedulerFacts(parameters.max_num_seqs, parameters.max_num_batched_tokens, takes_stages=False)
+        return SchedulerFacts(parameters.max_num_seqs, parameters.max_num_batched_tokens, takes_stages=False,
+                              blocks_held_back=1)       # num_gpu_blocks is counted as for vllm
+
+    def advice(self, plight):
+        """See Scheduler."""
+        return ADVICE.get(plight) or Scheduler.advice(self, plight)
 
     @staticmethod
     def kv_cache(parameters, plan):

@@ -17,43 +17,10 @@ from simulator.scheduling.base cimport Scheduler, Sequence
 from simulator.domain.iteration cimport Batch, Entry
 from simulator.scheduling.waiting_queue cimport WaitingQueue
 
-from typing import Annotated, Literal
-
-import msgspec
-from msgspec import Meta
-
 from simulator.kv.counting import CountingKV
 from simulator.kv.paged import PagedKV
-from simulator.scheduling.base import SchedulerFacts
-from simulator.scheduling.speculative import SpeculativeParameters
-
-Tokens = Annotated[int, Meta(ge=1, le=2**31 - 1)]
-
-
-class VllmParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """vLLM's arguments. Source: vLLM 0.32.0 and 0.10.1, vllm/config/scheduler.py."""
-
-    max_num_seqs: Annotated[int, Meta(ge=1, le=2**20, description="sequences in a batch")] = 256
-    max_num_batched_tokens: Annotated[Tokens, Meta(description="tokens in a batch")] = 8192
-    max_num_scheduled_tokens: Annotated[Tokens | None, Meta(description=(
-        "token budget of an iteration; default max_num_batched_tokens"))] = None
-    max_num_active_seqs: Annotated[Annotated[int, Meta(ge=1, le=2**20)] | None, Meta(description=(
-        "running sequences above which nothing is admitted; default max_num_seqs"))] = None
-    enable_chunked_prefill: Annotated[bool, Meta(description="split prompts over iterations")] = True
-    long_prefill_token_threshold: Annotated[int, Meta(ge=0, le=2**31 - 1, description=(
-        "longest prompt chunk; 0: no limit"))] = 0
-    long_prefill_token_threshold_adaptive: Annotated[bool, Meta(description=(
-        "raise the threshold to budget // (running + waiting)"))] = False
-    policy: Annotated[Literal["fcfs", "priority"], Meta(description=(
-        "order of the waiting queue, choice of victims"))] = "fcfs"
-    scheduler_reserve_full_isl: Annotated[bool | None, Meta(description=(
-        "admit only what fits whole, not by its first chunk; default: true in 0.32, false in 0.10"))] = None
-    watermark: Annotated[float, Meta(ge=0, le=1, description="share of blocks kept free at admission")] = 0.0
-    async_scheduling: Annotated[bool, Meta(description=(
-        "schedule an iteration while the one before it executes"))] = False
-    vllm_version: Annotated[Literal["0.10", "0.32"], Meta(description="whose behaviour")] = "0.32"
-    speculative: Annotated[SpeculativeParameters | None, Meta(description="absent: no speculation")] = None
-
+from simulator.scheduling.base import MemoryNeeds, SchedulerFacts
+from simulator.scheduling.vllm_arguments import ADVICE, VllmParameters, start_up_faults
 
 cdef enum:                      # what becomes of the head of the queue
     STOP                        # nothing more is admitted in this iteration
@@ -134,7 +101,21 @@ cdef class Vllm(Scheduler):
         """See Scheduler."""
         return SchedulerFacts(
             parameters.max_num_active_seqs or parameters.max_num_seqs, parameters.max_num_batched_tokens,
-            parameters.async_scheduling, parameters.speculative)
+            parameters.async_scheduling, parameters.speculative, blocks_held_back=1)        # the null block
+
+    @classmethod
+    def memory(cls, parameters, deployment, max_model_len):
+        """See Scheduler."""
+        return MemoryNeeds(parameters.max_num_batched_tokens, parameters.max_num_seqs)
+
+    @staticmethod
+    def faults(parameters, engine):
+        """See Scheduler."""
+        return start_up_faults(parameters, engine.max_model_len)
+
+    def advice(self, plight):
+        """See Scheduler."""
+        return ADVICE.get(plight) or Scheduler.advice(self, plight)
 
     @staticmethod
     def kv_cache(parameters, plan):
@@ -185,7 +166,7 @@ cdef class Vllm(Scheduler):
         As visiting one by one would, provided there are blocks for all and the budget lasts to the last member.
         """
         cdef int64_t budget = self._budget - self.num_members, wanted, tokens
-        cdef int64_t need = self.kv._due[self.phase]
+        cdef int64_t need = self.kv.due(self.phase)
         cdef int32_t i, slot
         cdef Sequence* sequence
         if budget < 0:
@@ -201,7 +182,7 @@ cdef class Vllm(Scheduler):
             sequence.scheduled = <int32_t>tokens
             budget -= tokens
             if tokens > 0:
-                need += max(blocks_for(sequence.num_computed + tokens, self.kv.block_size) - self.kv._owned[slot], 0)
+                need += max(blocks_for(sequence.num_computed + tokens, self.kv.block_size) - self.kv.owned(slot), 0)
         if need > self.kv.free_blocks:
             return 0
         self.kv.step_begin(self.phase)

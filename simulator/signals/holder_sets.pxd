@@ -1,4 +1,7 @@
-"""Which replicas hold the block of text with a given hash: a set of replicas for each hash."""
+"""Which replicas hold the block of text with a given hash: a set of replicas for each hash.
+
+Most texts are in one replica alone, which the map names itself: with thousands of replicas a set takes kilobytes.
+"""
 from libc.stdint cimport int32_t, int64_t, uint64_t
 cimport cython
 
@@ -9,12 +12,16 @@ from simulator.core.hash_map cimport HashMap
 cdef class HolderSets:
     cdef readonly int32_t num_replicas
     cdef int32_t _num_words             # 64-bit words in a set
-    cdef HashMap _set_of                # hash -> set
+    cdef HashMap _holder_of             # hash -> the only replica that holds the block; else num_replicas + set
     cdef uint64_t* _words               # [set x _num_words] bit r: replica r holds the block
     cdef int32_t* _free                 # [_num_free] sets of no hash, a stack
     cdef int32_t _num_free
     cdef int32_t _num_sets              # there is memory for
     cdef uint64_t* _alive               # [word] scratch of match
+
+    # Blocks that somebody holds.
+    cdef inline int64_t size(self) noexcept nogil:
+        return self._holder_of.size
 
     # A replica now holds a block, or has it no more; nothing happens where that is known.
     cdef int add(self, uint64_t hash, int32_t replica) except -1 nogil
@@ -22,6 +29,11 @@ cdef class HolderSets:
 
     # How many of the first of these blocks, none left out, each replica holds: [num_replicas].
     cdef int match(self, const uint64_t* hashes, int32_t num_blocks, int32_t* matched) noexcept nogil
+
+    # The prompt's block `first` is held by `replica` alone; those in _alive hold all before it.
+    cdef int _match_alone(self, const uint64_t* hashes, int32_t num_blocks, int32_t first, int32_t replica,
+                          int32_t* matched) noexcept nogil
+    cdef bint _holds(self, uint64_t hash, int32_t replica) noexcept nogil
 
     cdef int _grow(self) except -1 nogil
 

@@ -20,7 +20,7 @@ cdef class HolderSets:
     def __cinit__(self, int32_t num_replicas):
         self.num_replicas = num_replicas
         self._num_words = (num_replicas + 63) // 64
-        self._set_of = HashMap()
+        self._holder_of = HashMap()
         self._alive = <uint64_t*>calloc(self._num_words, sizeof(uint64_t))
         if self._alive == NULL:
             raise MemoryError()
@@ -31,41 +31,62 @@ cdef class HolderSets:
         free(self._alive)
 
     cdef int add(self, uint64_t hash, int32_t replica) except -1 nogil:
-        cdef int32_t found = self._set_of.get(hash)
+        cdef int32_t found = self._holder_of.get(hash), other = -1
+        cdef uint64_t* words
+        if found == replica:
+            return 0
         if found < 0:
+            return self._holder_of.put(hash, replica)
+        if found < self.num_replicas:
             if self._num_free == 0:
                 self._grow()
-            found = self._free[self._num_free - 1]
-            self._set_of.put(hash, found)
+            other, found = found, self.num_replicas + self._free[self._num_free - 1]
+            self._holder_of.put(hash, found)
             self._num_free -= 1
-            memset(&self._words[<int64_t>found * self._num_words], 0, self._num_words * sizeof(uint64_t))
-        self._words[<int64_t>found * self._num_words + replica // 64] |= <uint64_t>1 << (replica % 64)
+        words = &self._words[<int64_t>(found - self.num_replicas) * self._num_words]
+        if other >= 0:
+            memset(words, 0, self._num_words * sizeof(uint64_t))
+            words[other // 64] |= <uint64_t>1 << (other % 64)
+        words[replica // 64] |= <uint64_t>1 << (replica % 64)
         return 0
 
     cdef void remove(self, uint64_t hash, int32_t replica) noexcept nogil:
-        cdef int32_t found = self._set_of.get(hash), k
+        cdef int32_t found = self._holder_of.get(hash), k
         cdef uint64_t* words
-        if found < 0:
+        if found < self.num_replicas:
+            if found == replica:
+                self._holder_of.remove(hash)
             return
-        words = &self._words[<int64_t>found * self._num_words]
+        words = &self._words[<int64_t>(found - self.num_replicas) * self._num_words]
         words[replica // 64] &= ~(<uint64_t>1 << (replica % 64))
         for k in range(self._num_words):
             if words[k] != 0:
                 return
-        self._set_of.remove(hash)
-        self._free[self._num_free] = found
+        self._holder_of.remove(hash)
+        self._free[self._num_free] = found - self.num_replicas
         self._num_free += 1
+
+    cdef bint _holds(self, uint64_t hash, int32_t replica) noexcept nogil:
+        cdef int32_t found = self._holder_of.get(hash)
+        if found < self.num_replicas:
+            return found == replica
+        return self._words[<int64_t>(found - self.num_replicas) * self._num_words + replica // 64] >> (
+            replica % 64) & 1
 
     cdef int match(self, const uint64_t* hashes, int32_t num_blocks, int32_t* matched) noexcept nogil:
         cdef int32_t found, i, k
         cdef uint64_t lost, any_left, word
+        cdef const uint64_t* words
         memset(matched, 0, self.num_replicas * sizeof(int32_t))
         memset(self._alive, 0xFF, self._num_words * sizeof(uint64_t))
         for i in range(num_blocks + 1):
-            found = self._set_of.get(hashes[i]) if i < num_blocks else -1
+            found = self._holder_of.get(hashes[i]) if i < num_blocks else -1
+            if 0 <= found < self.num_replicas:
+                return self._match_alone(hashes, num_blocks, i, found, matched)
+            words = &self._words[<int64_t>(found - self.num_replicas) * self._num_words] if found >= 0 else NULL
             any_left = 0
             for k in range(self._num_words):
-                word = self._words[<int64_t>found * self._num_words + k] if found >= 0 else 0
+                word = words[k] if words != NULL else 0
                 lost = self._alive[k] & ~word if i > 0 else 0
                 self._alive[k] &= word
                 any_left |= self._alive[k]
@@ -76,12 +97,28 @@ cdef class HolderSets:
                 return 0
         return 0
 
+    cdef int _match_alone(self, const uint64_t* hashes, int32_t num_blocks, int32_t first, int32_t replica,
+                          int32_t* matched) noexcept nogil:
+        cdef bint is_alive = self._alive[replica // 64] >> (replica % 64) & 1
+        cdef int32_t i = first, k
+        cdef uint64_t lost
+        for k in range(self._num_words if first > 0 else 0):
+            lost = self._alive[k]
+            while lost:
+                matched[64 * k + lowest_bit(lost)] = first
+                lost &= lost - 1
+        if is_alive:
+            while i < num_blocks and self._holds(hashes[i], replica):
+                i += 1
+            matched[replica] = i
+        return 0
+
     cpdef int check(self) except -1:
-        cdef HashMap by_hash = self._set_of
+        cdef HashMap by_hash = self._holder_of
         cdef int32_t spare = 64 * self._num_words - self.num_replicas, each, k
-        cdef uint64_t i, held
-        self._set_of.check()
-        sets = [by_hash._slots[i].value for i in range(by_hash._mask + 1) if by_hash._slots[i].value >= 0]
+        cdef uint64_t held
+        by_hash.check()
+        sets = [value - self.num_replicas for value in by_hash.values() if value >= self.num_replicas]
         if sorted(sets + [self._free[k] for k in range(self._num_free)]) != list(range(self._num_sets)):
             return broken("HolderSets: a set has several hashes, or is free and has one, or is lost")
         for each in sets:

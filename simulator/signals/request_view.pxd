@@ -1,11 +1,9 @@
 """What a policy written in Python may know of a request."""
-cimport cython
 from libc.stdint cimport int32_t
 
 from simulator.domain.request cimport Demand, Request
 
 
-@cython.final
 cdef class RequestView:
     cdef readonly int32_t row           # of the workload
     cdef const Request* _requests       # [row] borrowed, like _demands

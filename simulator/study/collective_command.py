@@ -82,7 +82,7 @@ def time_workload(workload: TrainingWorkload, parameters, num_gpus: int) -> Trai
     overlaps = Overlaps(*(getattr(parameters, f"{group}_overlap") for group in Overlaps._fields))
     timer = Timer(model.whole_ns, model.bus_factor, overlaps, GIGA_BYTES[parameters.convention],
                   parameters.convention == "simai")
-    return timer.time(workload, parameters.pipeline_gb_per_s is not None)
+    return timer.time(workload, parameters.pipeline_gb_per_s)
 
 
 def _table(options: argparse.Namespace) -> tuple[dict, str]:

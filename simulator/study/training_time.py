@@ -14,10 +14,13 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
+import numpy as np
+
 from simulator.study.training_workload import Operation, Phase, TrainingWorkload
 
 GROUPS = ("data", "data_expert", "tensor", "expert")
 OUTSIDE_THE_BUBBLE = "embedding_layer"
+SIMAI_LEAST_FORWARD_BYTES = 4096.0      # of a message of the forward pass; gradients go as they are
 WholeNs = Callable[[str, str, float], float]    # group, kind, bytes -> ns with nothing hidden
 
 
@@ -80,8 +83,10 @@ class Timer:
     giga_bytes : float
         Bytes in a GB of the bandwidths reported.
     is_simai : bool
-        Hide an input gradient by the ratio of its layer's forward group, and take the pipeline ratio for the bandwidth
-        of pipeline messages where none is given, as SimAI does.
+        As SimAI does: hide an input gradient by the ratio of its layer's forward group and add both up in its name,
+        tensor unless expert; enlarge small messages of the forward pass; cut what is exposed of each operation, a
+        product of float32, to whole nanoseconds; take the pipeline ratio for the bandwidth of pipeline messages where
+        none is given, and charge these to one stage too.
     """
 
     def __init__(self, whole_ns: WholeNs, bus_factors: Callable[[str, str], float], overlaps: Overlaps,
@@ -89,46 +94,69 @@ class Timer:
         self._whole_ns, self._bus_factors, self._overlaps = whole_ns, bus_factors, overlaps
         self._giga_bytes, self._is_simai = giga_bytes, is_simai
 
-    def time(self, workload: TrainingWorkload, pipeline_is_given: bool = True) -> TrainingTime:
-        """Return how long one iteration of `workload` takes."""
+    def time(self, workload: TrainingWorkload, pipeline_gb_per_s: float | None = None) -> TrainingTime:
+        """Return how long one iteration of `workload` takes.
+
+        Parameters
+        ----------
+        pipeline_gb_per_s : float or None
+            What SimAI's convention takes messages between stages to run at; None: not given.
+        """
         layers = [self._layer(operation) for operation in workload.operations]
         exposed = dict.fromkeys(GROUPS, 0.0)
         for operation, layer in zip(workload.operations, layers, strict=True):
-            for phase, took in zip(operation[1:], layer[1:], strict=True):
-                exposed[phase.group] += took.exposed_us
-        return TrainingTime(layers, exposed, self._pipeline_us(workload, pipeline_is_given),
+            for group, took in zip(self._accounts(operation), layer[1:], strict=True):
+                exposed[group] += took.exposed_us
+        return TrainingTime(layers, exposed, self._pipeline_us(workload, pipeline_gb_per_s),
                             _bubble_us(workload, layers),
                             sum(phase.compute_us for layer in layers for phase in layer[1:]))
 
+    def _accounts(self, operation: Operation) -> tuple[str, str, str]:
+        """Return the groups in whose name the phases of an operation are added up."""
+        forward, input_gradient, weight_gradient = (phase.group for phase in operation[1:])
+        if not self._is_simai:
+            return forward, input_gradient, weight_gradient
+        layer = "expert" if forward == "expert" else "tensor"
+        return layer, layer, "data_expert" if weight_gradient == "data_expert" else "data"
+
     def _layer(self, operation: Operation) -> LayerTime:
-        forward_group = operation.forward.group
-        input_group = forward_group if self._is_simai else operation.input_gradient.group
-        return LayerTime(operation.name, self._phase(operation.forward, forward_group),
+        forward_group, input_group, _ = self._accounts(operation)
+        forward = operation.forward
+        if self._is_simai and forward.num_bytes:
+            forward = forward._replace(num_bytes=max(forward.num_bytes, SIMAI_LEAST_FORWARD_BYTES))
+        return LayerTime(operation.name, self._phase(forward, forward_group),
                          self._phase(operation.input_gradient, input_group),
                          self._phase(operation.weight_gradient, "data"))
 
     def _phase(self, phase: Phase, hidden_as: str) -> PhaseTime:
         if not phase.kind:
             return PhaseTime(phase.compute_ns / 1e3, 0.0, 0.0, 0.0, 0.0)
-        whole_us = self._whole_ns(phase.group, phase.kind, phase.num_bytes) / 1e3
-        exposed_us = whole_us * (1.0 - getattr(self._overlaps, hidden_as.split("_")[0]))
+        whole_ns = self._whole_ns(phase.group, phase.kind, phase.num_bytes)
+        overlap, whole_us = getattr(self._overlaps, hidden_as.split("_")[0]), whole_ns / 1e3
+        exposed_us = (_simai_exposed(whole_ns, overlap) if self._is_simai else whole_ns * (1.0 - overlap)) / 1e3
         algbw = phase.num_bytes / self._giga_bytes / (whole_us * 1e-6) if whole_us > 0.0 else 0.0
         return PhaseTime(phase.compute_ns / 1e3, exposed_us, whole_us, algbw,
                          algbw * self._bus_factors(phase.group, phase.kind))
 
-    def _pipeline_us(self, workload: TrainingWorkload, bandwidth_is_given: bool) -> float:
+    def _pipeline_us(self, workload: TrainingWorkload, gb_per_s: float | None) -> float:
         num_messages = 2 * workload.virtual_stages * workload.micro_batches
-        exposed, num_bytes = 1.0 - self._overlaps.pipeline, workload.pipeline_bytes
-        if workload.pipeline <= 1 or num_bytes == 0.0 or exposed == 0.0:
+        overlap, num_bytes = self._overlaps.pipeline, workload.pipeline_bytes
+        if num_bytes == 0.0 or overlap == 1.0:
             return 0.0
-        if self._is_simai:
-            gb_per_s = None if bandwidth_is_given else self._overlaps.pipeline
+        if self._is_simai:              # one stage alone is charged as well
+            gb_per_s = float(np.float32(overlap if gb_per_s is None else gb_per_s))
             if gb_per_s == 0.0:         # SimAI divides by it
                 return math.inf
-            ns = num_messages * (num_bytes / self._giga_bytes / gb_per_s * 1e9 if gb_per_s
-                                 else self._whole_ns("pipeline", "send_recv", num_bytes))
-            return math.floor(ns / 1e3) * exposed
-        return num_messages * self._whole_ns("pipeline", "send_recv", num_bytes) / 1e3 * exposed
+            us = math.floor(num_messages * (num_bytes / self._giga_bytes / gb_per_s * 1e9) / 1e3)
+            return _simai_exposed(us, overlap)
+        if workload.pipeline <= 1:
+            return 0.0
+        return num_messages * self._whole_ns("pipeline", "send_recv", num_bytes) / 1e3 * (1.0 - overlap)
+
+
+def _simai_exposed(whole: float, overlap: float) -> float:
+    """Return what is left of a whole number of ticks: a float32 product, cut to whole ticks."""
+    return float(math.floor(np.float32(whole) * (np.float32(1.0) - np.float32(overlap))))
 
 
 def _bubble_us(workload: TrainingWorkload, layers: list[LayerTime]) -> float:

@@ -67,6 +67,21 @@ def test_overlap_hides_its_share():
     assert model.whole_ns("tensor", "all_reduce", 300e6) == pytest.approx(1750e3)
 
 
+def test_simai_cuts_what_is_exposed_to_whole_nanoseconds():
+    model = busbw(tensor={"all_reduce": 300}, tensor_overlap=0.3, convention="simai")
+
+    # 364,583 ns in whole; 0.7 of them are 255,208.1
+    assert in_us(model, "tensor", "all_reduce", 64 * MIB) == pytest.approx(255.208, abs=1e-9)
+
+
+@pytest.mark.parametrize("num_bytes", [2, MIB - 1])
+def test_simai_charges_small_messages_by_group_size_also_where_no_card_is_left_for_a_rank(num_bytes):
+    model = busbw(ways={"tensor_parallel": 8, "data_parallel": 2}, nics_per_node=4, convention="simai")
+
+    # 4 cards of 8 ranks: SimAI works with half a card, rounded to none, from 1 MiB up only
+    assert in_us(model, "data", "all_reduce", num_bytes) == 10.0
+
+
 # ---- small messages
 
 def test_small_collective_takes_at_least_the_time_of_its_group():

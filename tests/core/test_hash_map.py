@@ -73,6 +73,22 @@ def test_the_map_grows():
     assert [table.get_value(key) for key in keys] == list(range(len(keys)))
 
 
+def test_a_map_without_keys_takes_no_memory_and_knows_nothing():
+    table = HashMap()
+
+    assert (table.num_slots, table.get_value(0), table.remove_key(0), len(table), table.values()) == (1, -1, -1, 0, [])
+    table.empty()
+    table.check()
+
+
+def test_the_first_key_of_one_map_is_in_no_other():
+    first, second = HashMap(), HashMap()
+    first.put_value(0, 7)
+
+    assert (first.get_value(0), first.num_slots, first.values()) == (7, 64, [7])
+    assert (second.get_value(0), second.num_slots) == (-1, 1)
+
+
 def test_only_a_new_key_makes_the_map_grow():
     table = HashMap()
     for key in range(32):               # half of 64 slots: full

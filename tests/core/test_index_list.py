@@ -53,6 +53,17 @@ def test_an_element_can_be_removed_from_anywhere(element, left):
     lists.check()
 
 
+@pytest.mark.parametrize(("first", "last", "expected"), [
+    (3, 3, [1, 2, 4, 3]), (3, 1, [2, 4, 3, 1]), (1, 2, [3, 4, 1, 2]), (2, 4, [3, 1, 2, 4]), (3, 4, [3, 1, 2, 4])])
+def test_a_stretch_of_elements_can_be_moved_to_the_end(first, last, expected):
+    lists = filled(3, 1, 2, 4)
+
+    lists.move_back(0, first, last)
+
+    assert contents(lists) == expected
+    lists.check()
+
+
 def test_the_front_of_an_empty_list_is_nothing():
     lists = filled(3)
 

@@ -10,6 +10,7 @@ import pytest
 
 from simulator.domain import records
 from simulator.engine.operations.move_plan import MovePlan, Port
+from simulator.results.journeys import moves_of
 from simulator.scheduling.blis import Blis
 from simulator.scheduling.vllm import VllmParameters
 from support.migration import PORT, assert_all_free, serve
@@ -39,7 +40,7 @@ def test_a_live_move_copies_while_the_request_runs_on(way):
     assert served.requests["replica"].tolist() == [1]
     assert served.requests["status"].tolist() == [records.COMPLETED]
     assert served.gaps == [(10 * MS, 48), (11 * MS, 1)]
-    assert served.run.moves == [(0, 0, 1, 105 * MS, 121 * MS)]
+    assert moves_of(served.run) == [(0, 0, 1, 105 * MS, 121 * MS)]
     assert_all_free(served)
 
 

@@ -47,7 +47,7 @@ class KVMachine(RuleBasedStateMachine):
     caching = True
     append_unhashed = False
 
-    @initialize(num_blocks=st.integers(2, 12) | st.integers(10, 30), block_size=st.integers(1, 4), prompts=PROMPTS)
+    @initialize(num_blocks=st.integers(2, 12) | st.integers(10, 100), block_size=st.integers(1, 4), prompts=PROMPTS)
     def create(self, num_blocks, block_size, prompts):
         self.prompts = prompts
         workload = workload_of(prompts)

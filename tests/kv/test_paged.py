@@ -35,6 +35,41 @@ def test_blocks_are_first_given_out_in_order_and_never_the_null_block(pool):
     kv.check()
 
 
+def test_blocks_have_records_from_when_they_are_needed(pool):
+    kv, face = pool(1000, [20, 60])
+    assert (kv.num_records, kv.free_queue()) == (1, [*range(1, 1001)])          # the null block
+
+    admit(face, 0, 20)
+    assert (kv.num_records, kv.free_queue()) == (8, [*range(6, 1001)])          # at first 8 records
+
+    admit(face, 1, 60)
+    assert kv.block_table(1) == [*range(6, 21)]
+    assert (kv.num_records, kv.free_queue()) == (22, [*range(21, 1001)])        # 21 in use, one for all that are not
+    kv.check()
+
+
+def test_freed_blocks_stand_before_and_behind_those_that_were_never_used(pool):
+    kv, face = pool(40, [6, 8])
+    admit(face, 0, 6)
+    admit(face, 1, 8)
+    face.release(0)             # block 2 is not full, block 1 is cached
+    face.release(1)             # so are 3 and 4
+
+    assert (kv.num_records, kv.free_queue()) == (8, [2, *range(5, 41), 1, 4, 3])
+    kv.check()
+
+
+def test_a_pool_that_was_used_up_has_a_record_of_each_block(pool):
+    kv, face = pool(20, [80, 80])
+    admit(face, 0, 80)
+    assert (kv.num_records, kv.free_queue()) == (21, [])
+    face.release(0)
+
+    admit(face, 1, 12)
+    assert (kv.block_table(1), kv.free_queue()) == ([20, 19, 18], [*range(17, 0, -1)])
+    kv.check()
+
+
 def test_blocks_without_a_hash_are_reused_first_and_the_tail_before_the_head(pool):
     kv, face = pool(6, [12, 6], enable_prefix_caching=False)
     admit(face, 0, 12)

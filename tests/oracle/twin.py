@@ -30,7 +30,7 @@ def simulate(workload, parameters, prices, *, host=None, layers=(1,), rows=None,
     layers : sequence of int
         Of each pipeline stage: its share of the duration. As many iterations are in flight.
     max_steps : int, optional
-        Stop after this many decisions, for runs that never end.
+        Stop after this many decisions that compute something, for runs that never end.
     details : bool
         Record block tables and free queues too.
     cache : num_gpu_blocks, block_size, enable_prefix_caching, max_model_len.
@@ -64,13 +64,14 @@ class Replica:
 
     def run(self, max_steps):
         """At one instant requests enter the queue first, then the replica acts, then clients give up."""
-        in_flight = deque()
+        in_flight, num_computing = deque(), 0
         while True:
             self._enqueue_arrived()
             self._give_up(before_ns=self.now_ns)
             step = self.scheduler.schedule()
             if step.scheduled or step.preempted:
-                if len(self.recording.steps) >= max_steps:
+                num_computing += bool(step.scheduled)
+                if num_computing > max_steps:
                     return
                 entry = self._record(step)
                 if step.scheduled:

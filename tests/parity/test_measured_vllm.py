@@ -27,24 +27,37 @@ pytestmark = pytest.mark.skipif(not RUNS.is_dir(), reason="needs ../shared/data/
 package = pytest.mark.skipif(not HAS_PACKAGE, reason="needs the package aiconfigurator-core")
 
 
-# The median of predicted / measured, as it was when measured first: nothing is fitted, and no host time is added. The
-# 32B is spread over two cards that talk over PCIe, whose all-reduces no profile of the first source has.
-@pytest.mark.parametrize(("run", "model", "ranks", "source", "ratio"), [
-    ("Llama-3.1-8B", "llama-3.1-8b", 1, "meta-llama/Llama-3.1-8B/tp1", 0.91),
-    ("Qwen3-32B", "qwen3-32b", 2, "Qwen/Qwen3-32B/tp2", 0.80),
-    pytest.param("Llama-3.1-8B", "llama-3.1-8b", 1, None, 0.92, marks=package),
-    pytest.param("Qwen3-32B", "qwen3-32b", 2, None, 0.77, marks=package),
+# Nothing is fitted, and host time, sampling and the wait between iterations are not priced: what is predicted are
+# kernels, which an iteration holds. So it takes no longer than measured, up to what a mean over one second is wrong by:
+# one iteration that the second cuts.
+#
+# And no less than three quarters. Sums of measured kernels come within 15 % of engines on GPUs of one NVLink server
+# (the mean errors of three deployments in ../shared/specs/accuracy.md). Two cards on PCIe may miss 10 % more: the
+# all-reduces of an iteration of Qwen3-32B with 190 tokens, 2 x 64 layers x 190 x 5120 x 2 bytes = 249 MB, take 16 ms at
+# the 16 GB/s of that server and 7 ms at the 36 GB/s of what is tabled, of 76.
+LOWEST = 0.75
+SECOND = 1.0
+
+
+@pytest.mark.parametrize(("run", "model", "ranks", "source"), [
+    ("Llama-3.1-8B", "llama-3.1-8b", 1, "meta-llama/Llama-3.1-8B/tp1"),
+    ("Qwen3-32B", "qwen3-32b", 2, "Qwen/Qwen3-32B/tp2"),
+    pytest.param("Llama-3.1-8B", "llama-3.1-8b", 1, None, marks=package),
+    pytest.param("Qwen3-32B", "qwen3-32b", 2, None, marks=package),
 ])
-def test_iterations_take_about_as_long_as_measured(run, model, ranks, source, ratio, tmp_path):
+def test_kernels_take_most_of_a_measured_iteration_and_never_more(run, model, ranks, source, tmp_path):
     path = str(OF_CARD / source) if source else None
+    if not (RUNS / run).is_dir() or (path and not (OF_CARD / source).is_dir()):
+        pytest.skip(f"no run or no profile of {run}")
     operators = Operators(Operators.Parameters(path=path, cache_directory=str(tmp_path)), Deployment(
         model=load_model(model), accelerator=load_accelerator("rtx-pro-6000-server"),
         parallelism=Parallelism(tensor_parallel=ranks)))
 
-    ratios = [operators.predict(prefill, decode) / seconds for prefill, decode, seconds in iterations(RUNS / run)]
+    measured = list(iterations(RUNS / run))
+    ratios = [operators.predict(prefill, decode) / seconds for prefill, decode, seconds in measured]
 
-    assert len(ratios) > 50
-    assert median(ratios) == pytest.approx(ratio, abs=0.03)
+    cut = median(seconds for _, _, seconds in measured) / SECOND
+    assert LOWEST <= median(ratios) <= 1.0 + cut
 
 
 def iterations(folder):

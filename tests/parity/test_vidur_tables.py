@@ -1,10 +1,12 @@
 """Vidur's iterations from Vidur's own tables, operator by operator; and those tables from Vidur's profiles."""
 import gzip
 import json
+from collections import Counter
 
 import numpy as np
 import pytest
 from msgspec import convert
+from msgspec.structs import replace
 
 from simulator.domain.layer_spec import Mlp, MultiHeadAttention
 from simulator.domain.model_spec import ModelSpec
@@ -16,7 +18,7 @@ from support.goldens import GOLDENS
 from support.small_models import deploy
 
 VIDUR = GOLDENS / "vidur"
-CASES = sorted(path.parent.name for path in VIDUR.glob("*/tables_key.txt"))
+CASES = sorted(str(path.parent.relative_to(VIDUR)) for path in VIDUR.rglob("tables_key.txt"))
 TOLERANCE = 1e-9                # relative; bits of 1e-16 are lost here and there, as sums are taken in other orders
 RECORDED = {                    # names in batch_stages.jsonl, per layer
     "attention_rope_execution_time": "attn_rope", "attention_kv_cache_save_execution_time": "attn_kv_cache_save",
@@ -25,12 +27,15 @@ RECORDED = {                    # names in batch_stages.jsonl, per layer
     "mlp_layer_up_proj_execution_time": "mlp_up_proj", "mlp_layer_down_proj_execution_time": "mlp_down_proj",
     "mlp_layer_act_execution_time": "mlp_act", "attn_norm_time": "input_layernorm",
     "mlp_norm_time": "post_attention_layernorm", "add_time": "add"}
+COMPARED = {*RECORDED, "num_layers", "attention_all_reduce_time", "mlp_all_reduce_time",
+            "pipeline_parallel_communication_time"}     # others are CPU overheads, 0 unless they are modelled
 
 PROFILES = GOLDENS.parent / "data/profiles/vidur"
 TRAINED = {                     # one recorded run for each set of tables whose profiles are at hand
     key: case for case in reversed(CASES) for key in [(VIDUR / case / "tables_key.txt").read_text().strip()]
     if (VIDUR / "_tables" / f"{key}.npz").exists()}
-MEAN_ERROR = {"random_forest": 0.01, "linear_regression": 1e-6}     # forests draw other random numbers
+EXACT = 1e-6                    # of regressions, which draw nothing; forests draw other random numbers than upstream's
+DRAWS = 2.0                     # and differ from it about as much as from themselves with another seed
 
 pytestmark = pytest.mark.skipif(not CASES, reason="needs ../shared/goldens/vidur")
 
@@ -90,11 +95,37 @@ def batch_of(stage):
             "decode": [int(context) for _, context, is_done in rows if is_done]}
 
 
+def key_of(case):
+    return (VIDUR / case / "tables_key.txt").read_text().strip()
+
+
+def left_out(case):
+    """Return why a run cannot be compared, or None."""
+    config = json.loads(read(VIDUR / case / "config.json"))
+    if not (VIDUR / "_tables" / f"{key_of(case)}.npz").exists():
+        return "its tables were not recorded"
+    if not config["execution_time_predictor_config"]["skip_cpu_overhead_modeling"]:
+        return "it adds measured CPU overheads, of which no profile is at hand"
+    return None
+
+
+def census():
+    """Return how many runs were recorded, and why how many of them are left out."""
+    return len(CASES), Counter(reason for case in CASES if (reason := left_out(case)))
+
+
+def opened(case):
+    """Return configuration and tables of a recorded run; skip one that cannot be compared."""
+    if reason := left_out(case):
+        pytest.skip(reason)
+    config = json.loads(read(VIDUR / case / "config.json"))
+    return config, recorded_tables(key_of(case), parameters_of(config).kv_granularity_tokens)
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_recorded_batches_take_the_recorded_times(case):
-    config = json.loads(read(VIDUR / case / "config.json"))
+    config, tables = opened(case)
     deployment, parameters = deployment_of(config), parameters_of(config)
-    tables = recorded_tables((VIDUR / case / "tables_key.txt").read_text().strip(), parameters.kv_granularity_tokens)
     forest = Forest(parameters, deployment, tables=tables)
     layers, all_reduces = deployment.model.num_layers, 2 * deployment.model.num_layers
     stages = [json.loads(line) for line in read(VIDUR / case / "batch_stages.jsonl").splitlines()]
@@ -105,19 +136,23 @@ def test_recorded_batches_take_the_recorded_times(case):
         terms = forest.breakdown(**batch)
         found += [terms.get(name, 0.0) * 1e3 / layers for name in RECORDED.values()]
         expected += [ms[name] for name in RECORDED]
-        found += [terms.get("all_reduce", 0.0) * 1e3 / all_reduces, forest.stage_times(**batch)[stage["stage"]]]
-        expected += [ms["attention_all_reduce_time"], stage["total_time_s"]]
+        handed_over = terms.get("send_recv", 0.0) * 1e3 / max(deployment.parallelism.pipeline_parallel - 1, 1)
+        is_last = stage["stage"] == deployment.parallelism.pipeline_parallel - 1
+        found += [terms.get("all_reduce", 0.0) * 1e3 / all_reduces] * 2
+        found += [0.0 if is_last else handed_over, forest.stage_times(**batch)[stage["stage"]]]
+        expected += [ms["attention_all_reduce_time"], ms["mlp_all_reduce_time"]]
+        expected += [ms["pipeline_parallel_communication_time"], stage["total_time_s"]]
 
     assert stages
+    assert all(ms[name] == 0 for stage in stages for ms in [stage["ms"]] for name in ms.keys() - COMPARED)
     np.testing.assert_allclose(found, expected, rtol=TOLERANCE, atol=0)
     assert not forest.provenance()["extrapolated"] and not forest.warnings()
 
 
 @pytest.mark.parametrize("case", CASES[:1])
 def test_a_prediction_is_the_sum_of_its_stages(case):
-    config = json.loads(read(VIDUR / case / "config.json"))
-    key = (VIDUR / case / "tables_key.txt").read_text().strip()
-    forest = Forest(parameters_of(config), deployment_of(config), tables=recorded_tables(key, 64))
+    config, tables = opened(case)
+    forest = Forest(parameters_of(config), deployment_of(config), tables=tables)
 
     for line in read(VIDUR / case / "batch_stages.jsonl").splitlines():
         batch = batch_of(json.loads(line))
@@ -164,14 +199,26 @@ def test_trained_tables_are_those_recorded(key):
     parameters, deployment = training_of(config, recorded), deployment_of(config)
     subject = subject_of(parameters, deployment)
 
-    found = train(read_samples(files_needed(parameters, subject, True), subject), parameters)
+    samples = read_samples(files_needed(parameters, subject, True), subject)
 
-    for name, table in recorded.arrays().items():
-        ours = found.arrays()[name]
-        assert ours.shape == table.shape
-        is_asked = table != 0           # the file has no entry for no token, no sequence
+    found = train(samples, parameters).arrays()
+    errors = mean_errors(found, recorded.arrays())
+    if parameters.estimator == "linear_regression":
+        assert max(errors) < EXACT
+    else:
+        other = train(samples, replace(parameters, training_seed=parameters.training_seed + 1)).arrays()
+        own = {name: found[name] for name in recorded.arrays()}
+        assert np.mean(errors) < DRAWS * np.mean(mean_errors(other, own))
+
+
+def mean_errors(found, tables):
+    """Return the mean relative error of each table that has entries; others are empty in both."""
+    means = []
+    for name, table in tables.items():
+        assert found[name].shape == table.shape
+        is_asked = table != 0           # a recorded file has no entry for no token, no sequence
         if is_asked.any():
-            errors = np.abs(ours[is_asked] / table[is_asked] - 1)
-            assert errors.mean() < MEAN_ERROR[parameters.estimator], name
+            means.append(np.abs(found[name][is_asked] / table[is_asked] - 1).mean())
         else:
-            assert not ours.any()
+            assert not found[name].any()
+    return means

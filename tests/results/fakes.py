@@ -149,3 +149,13 @@ class FakeCluster:
         if self._sink.wants_tokens:
             self._sink.tokens(tokens_of(*SMALL_TOKENS))
         return self._run
+
+
+def legs_of(rows):
+    """Return legs; each row (request, replica, sent, enqueued and ended in ms, None for never; how it ended)."""
+    legs = np.zeros(len(rows), records.LEG)
+    for leg, (request, replica, *times, how) in zip(legs, rows, strict=True):
+        leg["request"], leg["replica"], leg["how"] = request, replica, records.LEG_ENDS.index(how)
+        for name, time_ms in zip(("sent_ns", "enqueued_ns", "ended_ns"), times, strict=True):
+            leg[name] = -1 if time_ms is None else time_ms * 1_000_000
+    return legs

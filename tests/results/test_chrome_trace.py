@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from results.fakes import MS, iterations_of, replicas_of, requests_of, small_run, workload_of
+from results.fakes import MS, iterations_of, legs_of, replicas_of, requests_of, small_run, workload_of
 from simulator.domain import records
 from simulator.results.chrome_trace import ChromeTrace
 
@@ -148,7 +148,8 @@ def test_a_request_that_came_back_is_an_arrow_for_each_dispatch(tmp_path):
     run.journeys = np.zeros(6, records.JOURNEY)
     run.journeys["dispatched_ns"] = [0, 5 * MS, 30 * MS, 20 * MS, -1, -1]
     run.workload.requests["replica"][3] = -1
-    run.retries = {2: [(1, 12 * MS, 15 * MS), (2, 15 * MS, 25 * MS)], 3: [(1, 20 * MS, 40 * MS)]}
+    run.legs = legs_of([(2, 1, 12, 12, 15, "retried"), (2, 2, 15, 15, 25, "retried"), (3, 1, 20, 20, 40, "retried"),
+                        (2, 0, 30, 30, None, "underway")])
 
     events = trace_of(tmp_path / "trace.json", run)
 
@@ -187,7 +188,9 @@ def test_incidents_are_instants_of_their_replica(tmp_path):
 
 def test_a_request_that_moves_is_an_arrow_from_replica_to_replica(tmp_path):
     run = small_run()
-    run.moves = [(1, 0, 2, 3 * MS, 7 * MS), (1, 2, 0, 8 * MS, 9 * MS)]
+    # 1 is sent from replica 0 to 2 at 3 and gets there at 7, on to 0 at 8, there at 9, and to 1 at 10, still under way
+    run.legs = legs_of([(1, 0, 0, 0, 7, "moved"), (0, 0, 0, 0, 5, "completed"), (1, 2, 3, 7, 9, "moved"),
+                        (1, 0, 8, 9, 12, "moved"), (1, 1, 10, None, None, "underway")])
 
     events = [event for event in trace_of(tmp_path / "trace.json", run) if event.get("cat") == "migration"]
 

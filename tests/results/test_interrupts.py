@@ -8,6 +8,8 @@ import pytest
 
 from simulator.results.interrupts import Aborted, Interrupts
 
+pytestmark = pytest.mark.usefixtures("heeded_signals")
+
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_first_signal_is_noted_the_second_raises(number):

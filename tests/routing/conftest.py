@@ -1,15 +1,11 @@
 """Compile what stands in compiled/ once."""
 import importlib
-import os
-import shutil
-import subprocess
 import sys
-import sysconfig
 from pathlib import Path
 
 import pytest
 
-import simulator
+from support.compiled import built
 
 SOURCES = sorted(Path(__file__).with_name("compiled").glob("*.pyx"))
 
@@ -17,18 +13,8 @@ SOURCES = sorted(Path(__file__).with_name("compiled").glob("*.pyx"))
 @pytest.fixture(scope="session")
 def compiled(tmp_path_factory):
     """Return the folder with the built modules, which can be imported."""
-    compiler = (sysconfig.get_config_var("CC") or "cc").split()[0]
-    if not shutil.which(compiler):
-        pytest.skip(f"no C compiler ({compiler}) to build the examples")
     folder = tmp_path_factory.mktemp("compiled_routing")
-    for source in SOURCES:
-        shutil.copy(source, folder)
-    build = subprocess.run(
-        [sys.executable, "-m", "Cython.Build.Cythonize", "--inplace", *(source.name for source in SOURCES)],
-        cwd=folder, text=True, capture_output=True, check=False,
-        env={**os.environ, "CFLAGS": "-O0", "PYTHONPATH": str(Path(simulator.__file__).parents[1])})
-    assert build.returncode == 0, build.stdout + build.stderr
-    sys.path.append(str(folder))
+    built(SOURCES, folder)
     yield folder
     sys.path.remove(str(folder))
 

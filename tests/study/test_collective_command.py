@@ -152,8 +152,48 @@ def test_simai_reads_the_pipeline_ratio_as_bandwidth(workload):
     theirs = Timer(byte_a_nanosecond, lambda group, kind: 1.0, Overlaps(pipeline=0.5), 2.0**30, is_simai=True)
 
     # 32 messages of 0.5 GiB at "0.5 GiB/s", half of it exposed
-    assert theirs.time(read, pipeline_is_given=False).pipeline_us == pytest.approx(16e6)
-    assert theirs.time(read, pipeline_is_given=True).pipeline_us == pytest.approx(32 * 0.5 * 2**30 / 1e3 / 2, abs=1)
+    assert theirs.time(read).pipeline_us == 16e6
+    # 32 x 0.5 GiB at 3 GiB/s: 5,333,333 us in whole, half of it 2,666,666
+    assert theirs.time(read, pipeline_gb_per_s=3.0).pipeline_us == 2_666_666.0
+    # one stage has no neighbour, and SimAI charges it all the same
+    assert theirs.time(read._replace(pipeline=1)).pipeline_us == 16e6
+
+
+def test_simai_cuts_what_is_exposed_of_each_operation_to_whole_nanoseconds(workload):
+    read = read_workload(workload)
+    ours, theirs = (Timer(lambda *_: 333.0, lambda *_: 1.0, Overlaps(tensor=0.5), is_simai=is_simai).time(read)
+                    for is_simai in (False, True))
+
+    # three operations of the tensor group: 3 x 166.5 ns, 3 x 166 ns
+    assert ours.exposed_us["tensor"] == pytest.approx(0.4995)
+    assert theirs.exposed_us["tensor"] == pytest.approx(0.498)
+
+
+def test_simai_multiplies_what_is_exposed_in_float32(workload):
+    theirs = Timer(lambda *_: 100_000_001.0, lambda *_: 1.0, Overlaps(), is_simai=True).time(read_workload(workload))
+
+    # a float32 holds 24 bits: 100,000,001 ns is 100,000,000, though nothing is hidden
+    assert theirs.layers[0].forward.exposed_us == 100_000.0
+    assert theirs.layers[0].forward.total_us == 100_000.001
+
+
+def test_simai_enlarges_small_messages_of_the_forward_pass_alone(tmp_path):
+    path = tmp_path / "workload.txt"
+    path.write_text(f"{HEADER}\n1\nmoe -1 0 ALLREDUCE 4 0 ALLREDUCE 4 0 ALLREDUCE 4 100\n")
+    layer = Timer(byte_a_nanosecond, lambda *_: 1.0, Overlaps(), is_simai=True).time(read_workload(path)).layers[0]
+
+    assert (layer.forward.total_us, layer.input_gradient.total_us, layer.weight_gradient.total_us) == (
+        4.096, 0.004, 0.004)
+
+
+def test_simai_adds_an_input_gradient_up_in_the_name_of_its_forward_group(tmp_path):
+    path = tmp_path / "workload.txt"
+    path.write_text(f"{HEADER}\n1\nmoe -1 0 ALLREDUCE 5000 0 ALLTOALL_EP 6000 0 NONE 0 100\n")
+    ours, theirs = (Timer(byte_a_nanosecond, lambda *_: 1.0, Overlaps(), is_simai=is_simai).time(read_workload(path))
+                    for is_simai in (False, True))
+
+    assert (ours.exposed_us["tensor"], ours.exposed_us["expert"]) == (5.0, 6.0)
+    assert (theirs.exposed_us["tensor"], theirs.exposed_us["expert"]) == (11.0, 0.0)
 
 
 # ---- the command

@@ -275,6 +275,7 @@ def test_each_command_knows_the_file_of_the_other(write, tmp_path, capsys):
     assert capsys.readouterr().err.endswith("; `simulator run` runs an experiment\n")
 
 
+@pytest.mark.usefixtures("heeded_signals")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signal_ends_it_and_shows_what_is_done(write, tmp_path, number):
     # The second variant has 300,000 requests to go when the signal comes, seconds of work.

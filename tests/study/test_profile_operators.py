@@ -15,7 +15,7 @@ from support.forest_profiles import parameters_for
 
 LLAMA = ["llama-3.1-8b", "h100-sxm-80gb", "--node", "dgx-h100", "--tensor-parallel", "2"]
 SMALL = ["--tokens", "1,64,4096", "--batch-sizes", "1,32", "--contexts", "64,1024"]
-LAYERS, KERNEL_US, ATTENTION_US = 32, 3.0, 12.1     # of the model; of efficiency.py
+LAYERS, KERNEL_US, ATTENTION_US = 32, 3.0, 12.1     # of the model; KERNEL_LATENCY_US; of the H100
 
 
 def run(folder, *words):

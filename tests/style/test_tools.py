@@ -6,9 +6,20 @@ import pytest
 
 from style.sources import ROOT
 
+# cython-lint asks pycodestyle about one file at a time, and by a name that only an activated environment knows. Asked
+# once about all, with what cython-lint leaves out, it answers in a tenth of the time.
+CYTHON = """
+import sys
+from cython_lint.cython_lint import PYCODESTYLE_CODES
+from pycodestyle import _main
+sys.argv[1:] = ["--ignore=E116," + ",".join(sorted(PYCODESTYLE_CODES)), "--max-line-length=120",
+                "--filename=*.pyx,*.pxd", "simulator"]
+_main()
+"""
 LINTERS = {
     "ruff": ["-m", "ruff", "check", "--quiet", "--output-format=concise", "."],
-    "cython_lint": ["-m", "cython_lint.cython_lint", "simulator"],
+    "cython_lint": ["-m", "cython_lint.cython_lint", "--no-pycodestyle", "simulator"],
+    "pycodestyle": ["-c", CYTHON],
 }
 
 

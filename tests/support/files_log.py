@@ -1,7 +1,7 @@
 """Compare results that were written to files with the log of a recorded run, field by field.
 
-Logs round times to 6 decimals, and every recorded duration and arrival is a whole number of microseconds: a rounded
-time is the exact one. A log that was cut says nothing about what comes after.
+Logs round times to 6 or 9 decimals, and every recorded duration and arrival is a whole number of microseconds: a
+rounded time is the exact one. A log that was cut says nothing about what comes after.
 """
 import numpy as np
 
@@ -66,6 +66,7 @@ def _requests(log, results, is_cut):
 
 def _counts(log, summary):
     theirs, requests = log["summary"], summary["requests"]
+    cached_tokens = sum(entry["cached_tokens"] or 0 for entry in log["requests"])
     for name, expected, found in (
             ("injected", theirs["requests"], requests["injected"]),
             ("completed", theirs["finished"], requests["completed"]),
@@ -75,7 +76,7 @@ def _counts(log, summary):
             ("preemptions", theirs["preemptions"], summary["preemptions"]),
             ("output tokens", sum(entry["n_out"] for entry in _finished(log)), summary["total_output_tokens"]),
             ("input tokens", sum(entry["prompt_len"] for entry in _finished(log)), summary["total_input_tokens"]),
-            ("cached tokens", theirs["cached_tokens_first"], summary["prefix_cache"]["hit_tokens"]),
+            ("cached tokens", cached_tokens, summary["prefix_cache"]["hit_tokens"]),
             ("blocks", log["options"]["num_blocks"] - 1, summary["kv_cache"]["num_blocks"]),
             ("duration", max((entry["finish"] for entry in _finished(log)), default=0.0), summary["duration_s"])):
         yield from _difference(f"summary: {name}", expected, found)

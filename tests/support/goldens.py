@@ -1,21 +1,53 @@
-"""The recorded runs of the real scheduler under ../shared/goldens/vllm ($SIM_GOLDENS overrides ../shared/goldens)."""
+"""The recorded runs of the real vLLM scheduler under ../shared/goldens ($SIM_GOLDENS overrides that folder).
+
+A case is a scenario `CASE.json` with its log `CASE.log.json[.gz]` beside it, in any folder below `vllm` or
+`vllm_more`; nothing depends on a name. `vllm_scope` says which cases need what the engine does not have.
+"""
 import gzip
 import json
 import os
+from functools import cache
 from pathlib import Path
 
-GOLDENS = Path(os.environ.get("SIM_GOLDENS", Path(__file__).resolve().parents[2].parent / "shared" / "goldens"))
+import pytest
+
+from support.vllm_scope import missing
+
+DEFAULT = Path(__file__).resolve().parents[2].parent / "shared" / "goldens"
+GOLDENS = Path(os.environ.get("SIM_GOLDENS", DEFAULT))
+FAMILIES = ("vllm", "vllm_more")
+LARGE = 500         # requests of a case that takes seconds
 
 
+@cache
 def case_paths():
-    """Return the scenario files in any folder under vllm/, numbered cases first."""
-    folder = GOLDENS / "vllm"
-    found = [path for path in folder.rglob("*.json") if not path.name.endswith(".log.json") and log_path(path)]
-    return sorted(found, key=lambda path: (path.parent != folder, str(path)))
+    """Return the scenario files: of each family those in its own folder first, then those of its sub-folders."""
+    found = []
+    for family in FAMILIES:
+        folder = GOLDENS / family
+        paths = (path for path in folder.rglob("*.json") if not path.name.endswith(".log.json") and log_path(path))
+        found += sorted(paths, key=lambda path: (path.parent != folder, str(path)))
+    return found
 
 
 def case_name(path):
-    return str(path.relative_to(GOLDENS / "vllm").with_suffix(""))
+    return str(path.relative_to(GOLDENS).with_suffix(""))
+
+
+def parameters(paths):
+    """Return cases for pytest.mark.parametrize: large ones are slow, those beyond the engine skip and say why."""
+    found = []
+    for path in paths:
+        description = read_scenario(path)
+        reason = missing(description)
+        marks = [pytest.mark.skip(reason=f"needs {reason}")] if reason else []
+        marks += [pytest.mark.slow] * is_large(description)
+        found.append(pytest.param(path, id=case_name(path), marks=marks))
+    return found
+
+
+def is_large(description):
+    return len(description.get("requests", ())) > LARGE
 
 
 def log_path(path):
@@ -29,21 +61,26 @@ def read_scenario(path):
 
 
 def read_log(path):
+    """Return a log; its `summary` says whether it was cut, which the second family leaves to be seen."""
     raw = log_path(path).read_bytes()
-    return json.loads(gzip.decompress(raw) if log_path(path).suffix == ".gz" else raw)
+    log = json.loads(gzip.decompress(raw) if log_path(path).suffix == ".gz" else raw)
+    if "cut" not in log["summary"]:
+        longest = read_scenario(path).get("max_steps")
+        log["summary"]["cut"] = longest is not None and len(log["steps"]) >= longest
+    return log
 
 
-def late_arrivals(log):
+def late_arrivals(log, description):
     """Return the ids of requests that arrived at the very instant of a decision which did not see them yet.
 
     The recorder's clock is a sum of floats: where the exact sum meets an arrival, the float may fall short of it by one
     bit (4 x 0.025 against 0.1), and the request waits for the next decision. An exact clock has to be told; this
     replays the recorder's sums.
     """
-    price, ends, busy_until, late = log["step_time"], {}, 0.0, set()
+    price, ends, busy_until, late = description["step_time"], {}, 0.0, set()
     arrivals = {}
     for request in log["requests"]:
-        arrivals.setdefault(round(request["arrival"], 6), []).append(request)
+        arrivals.setdefault(round(request["arrival"], 9), []).append(request)
     for step in log["steps"]:
         arrived = arrivals.get(step["t"], ())
         now = ends.get(step["t"], step["t"])
@@ -52,5 +89,5 @@ def late_arrivals(log):
         if step["scheduled"]:
             busy_until = max(now, busy_until) + (price["base"] + price["per_token"] * step["total_tokens"]
                                                  + price["per_req"] * len(step["scheduled"]))
-            ends[round(busy_until, 6)] = busy_until
+            ends[round(busy_until, 9)] = busy_until
     return late

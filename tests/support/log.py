@@ -1,7 +1,7 @@
 """A recording in the format of the recorded logs, and the first difference between two of them.
 
-Times in logs are seconds rounded to 6 decimals, and every duration and arrival of the recorded scenarios is a whole
-number of microseconds. So a rounded time is the exact time: comparing round(t * 1e9) with our nanoseconds is exact.
+Times in logs are seconds rounded to 6 or 9 decimals, and durations and arrivals of the recorded scenarios are whole
+numbers of microseconds. So a rounded time is the exact time: comparing round(t * 1e9) with our nanoseconds is exact.
 """
 STEP_FIELDS = ("t", "scheduled", "dur", "preempted", "hits", "drafts", "running", "waiting", "free_blocks", "evicted",
                "cached_hashes", "blocks", "free_queue", "finished", "free_blocks_end", "free_queue_end")

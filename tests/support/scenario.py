@@ -12,7 +12,8 @@ import numpy as np
 from simulator.domain import records
 from simulator.domain.host import HostParameters
 from simulator.latency.linear import LinearParameters
-from simulator.scheduling.vllm import SpeculativeParameters, VllmParameters
+from simulator.scheduling.speculative import SpeculativeParameters
+from simulator.scheduling.vllm import VllmParameters
 from simulator.workload.base import Workload
 
 # What the recorder of the cases assumed for options that a scenario leaves out (they stand in full in each log).

@@ -11,6 +11,7 @@ from simulator.engine.operations.upkeep import Upkeep
 from simulator.engine.output.recorder import Recorder
 from simulator.engine.plan import Hooks
 from simulator.latency.linear import Linear
+from simulator.results.journeys import retries_of
 from support.engine import plan_of
 
 MS = 1_000_000      # ns
@@ -20,8 +21,8 @@ MS = 1_000_000      # ns
 class Outcome:
     """What a run came to.
 
-    requests, journeys, replicas, iterations, lifecycle : structured arrays.
-    retries, diagnosis : as `Run` has them.
+    requests, journeys, replicas, iterations, lifecycle, legs : structured arrays.
+    retries : as `retries_of` gives them. diagnosis : as `Run` has it.
     token_times : {row: [ns]}, all that were streamed.
     gaps : {ms: how many tokens came so long after the one before}.
     cluster : for its replicas.
@@ -32,6 +33,7 @@ class Outcome:
     replicas: Any
     iterations: Any
     lifecycle: Any
+    legs: Any
     retries: dict
     diagnosis: list
     token_times: dict
@@ -88,4 +90,4 @@ def run(scenario, *, failures=(), health=None, autoscaling=None, autoscaler=None
     for gap_ns, count in zip(*(part.tolist() for part in finished.itl_ns.pairs()), strict=True):
         gaps[gap_ns / MS] += count
     return Outcome(workload.requests, finished.journeys, finished.replicas, sink.iteration_rows, finished.lifecycle,
-                   finished.retries, finished.diagnosis, sink.token_times, dict(gaps), cluster)
+                   finished.legs, retries_of(finished), finished.diagnosis, sink.token_times, dict(gaps), cluster)

@@ -8,7 +8,7 @@ from simulator.collective.memo cimport EXACT, Origin, RememberingCollective
 from simulator.collective.busbw.facts import FIRST_BYTES
 from simulator.collective.busbw.facts import NUM_SIZES as _NUM_SIZES
 from simulator.collective.busbw.links import links_of
-from simulator.collective.busbw.rates import FREE, BusbwParameters, Rates, bus_factor
+from simulator.collective.busbw.rates import FREE, BusbwParameters, Rates, bus_factor, single
 from simulator.collective.groups import GROUPS, KINDS, Group, groups_of
 
 cdef enum:
@@ -17,6 +17,7 @@ cdef enum:
     NUM_SIZES = 11
 
 cdef double FIRST_SIZE = FIRST_BYTES
+cdef double GIBI = 2.0**-30             # exact, so that the product is
 TRAINING_GROUPS = (*GROUPS, "data_expert")
 assert (len(TRAINING_GROUPS), len(KINDS), _NUM_SIZES) == (NUM_GROUPS, NUM_KINDS, NUM_SIZES)
 
@@ -25,6 +26,9 @@ cdef struct Price:              # see rates.Rate
     double ns_per_byte
     double small_ns
     double small_bytes          # 0: small_ns is a floor
+    double gib_per_s            # a float32; 0: ns_per_byte
+    double numerator
+    double denominator
     bint has_ratios
     double ratios[NUM_SIZES]
 
@@ -39,6 +43,14 @@ cdef inline double share_of_peak(const double* ratios, double num_bytes) noexcep
     if i >= NUM_SIZES - 1:
         return ratios[NUM_SIZES - 1]
     return ratios[i] + (ratios[i + 1] - ratios[i]) * fraction
+
+
+cdef inline double simai_ns(const Price* price, double num_bytes) noexcept nogil:
+    """Return the time in the order, and with the float32 of SimAI's program, before it is cut to nanoseconds."""
+    cdef double gib_per_s = price.gib_per_s
+    if price.has_ratios:
+        gib_per_s = <float>share_of_peak(price.ratios, num_bytes) * <float>gib_per_s
+    return num_bytes * GIBI / gib_per_s * 1e9 * price.numerator / price.denominator
 
 
 @cython.final
@@ -76,7 +88,8 @@ cdef class Busbw(RememberingCollective):
         self._is_simai = parameters.convention == "simai"
         rates = Rates(parameters, links, groups, num_accelerators)
         for g, group in enumerate(TRAINING_GROUPS):
-            self._exposed[g] = 1.0 - getattr(parameters, f"{group.split('_')[0]}_overlap")
+            overlap = getattr(parameters, f"{group.split('_')[0]}_overlap")
+            self._exposed[g] = single(1.0 - single(overlap)) if self._is_simai else 1.0 - overlap
             for k, kind in enumerate(KINDS):
                 self._set_price(&self._prices[g][k], rates.rate(group, kind) if group in groups else FREE)
         return 0
@@ -85,6 +98,8 @@ cdef class Busbw(RememberingCollective):
         price.ns_per_byte = rate.ns_per_byte
         price.small_ns = rate.small_ns
         price.small_bytes = rate.small_bytes
+        price.gib_per_s = rate.gib_per_s
+        price.numerator, price.denominator = rate.numerator, rate.denominator
         price.has_ratios = rate.ratios is not None
         for i, ratio in enumerate(rate.ratios or ()):
             price.ratios[i] = ratio
@@ -96,6 +111,8 @@ cdef class Busbw(RememberingCollective):
         cdef double ns
         if 1.0 < num_bytes < price.small_bytes:
             return price.small_ns
+        if price.gib_per_s > 0.0:
+            return floor(simai_ns(price, num_bytes))
         ns = num_bytes * price.ns_per_byte
         if price.has_ratios:
             ns /= share_of_peak(price.ratios, num_bytes)
@@ -106,7 +123,10 @@ cdef class Busbw(RememberingCollective):
     cdef double compute_ns(self, CollectiveGroup group, CollectiveKind kind, double num_bytes,
                            Origin* origin) noexcept nogil:
         origin[0] = EXACT
-        return self._exposed[<int>group] * self._whole_ns(group, kind, num_bytes)
+        cdef double whole_ns = self._whole_ns(group, kind, num_bytes)
+        if self._is_simai:      # a product of float32, cut to nanoseconds
+            return floor(<double>(<float>whole_ns * <float>self._exposed[<int>group]))
+        return self._exposed[<int>group] * whole_ns
 
     def whole_ns(self, str group, str kind, double num_bytes) -> float:
         """Return the nanoseconds of one collective with nothing hidden; `group` may also be "data_expert"."""

@@ -15,9 +15,11 @@ to 32 MiB (the worst for all-reduce), and from 23 % short to twice as long below
 Source: SimAI's analytical model, aliyun/SimAI at f5efb5a9 (1.6), whose automatic bandwidth 1.7 keeps.
 """
 import math
+from collections.abc import Callable
 from typing import Annotated, Literal, NamedTuple
 
 import msgspec
+import numpy as np
 from msgspec import Meta
 
 from simulator.collective.busbw.facts import SMALL_BYTES, SMALL_US, ratios, ratios_one_per_node
@@ -84,6 +86,11 @@ class Rate(NamedTuple):
     small_ns: float = 0.0                       # least time; in SimAI's convention the time below `small_bytes`
     small_bytes: float = 0.0
     ratios: tuple[float, ...] | None = None     # share of the peak by size
+    # In SimAI's convention, where its own arithmetic is followed: S / 2**30 / gib_per_s x 1e9 x numerator /
+    # denominator, gib_per_s a float32, and float32 again after its share. 0: `ns_per_byte` is all there is.
+    gib_per_s: float = 0.0
+    numerator: float = 1.0
+    denominator: float = 1.0
 
 
 FREE = Rate(0.0)
@@ -120,8 +127,7 @@ class Rates:
             return self._decimal(name, kind)
         if self._is_given:
             return self._simai_given(name, kind)
-        found = self._simai_worked_out(name, kind)
-        return self._decimal(name, kind) if found is None else found
+        return self._simai_worked_out(name, kind)
 
     # ---- the convention of this project
 
@@ -152,7 +158,8 @@ class Rates:
         if busbw is None:
             card = links.nic * links.num_nics / links.node_size
             busbw = links.nvlink if Group(2, group.stride).per_node(links.node_size) == 2 else card
-        return Rate(1e9 / (busbw * self._giga))
+        simai = {"gib_per_s": single(busbw)} if self._parameters.convention == "simai" else {}
+        return Rate(1e9 / (busbw * self._giga), **simai)
 
     # ---- SimAI's, gaps included
 
@@ -170,9 +177,20 @@ class Rates:
         else:
             values = data if name == "data" else expert
             busbw = values.all_reduce if kind == "all_reduce" else values.all_gather
-        return FREE if busbw is None else self._of(busbw, kind, size)
+        return FREE if busbw is None else _simai_rate(single(busbw), kind, size)
 
-    def _simai_worked_out(self, name: str, kind: str) -> Rate | None:
+    def _simai_worked_out(self, name: str, kind: str) -> Rate:
+        size = self._groups[name].size
+        small = {"small_ns": SMALL_US.get(size, 0.0) * 1e3,
+                 "small_bytes": SMALL_BYTES if self._parameters.small_messages else 0.0}
+        found = self._simai_bandwidth(name, kind)
+        if found is None:       # SimAI goes on with -1 GB/s; before it looks at links, it has served small messages
+            return self._decimal(name, kind)._replace(**small)
+        busbw, is_nvlink = found
+        column = self._simai_ratios(name, kind, is_nvlink) if self._parameters.size_ratios else None
+        return _simai_rate(busbw, kind, size)._replace(ratios=column, **small)
+
+    def _simai_bandwidth(self, name: str, kind: str) -> tuple[float, bool] | None:
         (size, stride), links = self._groups[name], self._links
         node, cards = links.node_size, int(links.num_nics)
         if name in ("tensor", "expert") and size * stride <= node:
@@ -183,12 +201,10 @@ class Rates:
             nodes, per_node = size, node // stride if stride <= node else 1
         if nodes > 1:
             cards //= stride if stride <= node else node
-        if cards < 1 or per_node < 1:       # SimAI goes on with -1 GB/s
+        if cards < 1 or per_node < 1:
             return None
-        busbw, is_nvlink = bus_bandwidth(links, cards, nodes, per_node, kind)
-        column = self._simai_ratios(name, kind, is_nvlink) if self._parameters.size_ratios else None
-        small = self._parameters.small_messages
-        return self._of(busbw, kind, size, SMALL_US.get(size, 0.0) * 1e3, SMALL_BYTES if small else 0.0, column)
+        links = links._replace(nvlink=single(links.nvlink), nic=single(links.nic))
+        return bus_bandwidth(links, cards, nodes, per_node, kind, rounded=single)
 
     def _simai_ratios(self, name: str, kind: str, is_nvlink: bool):
         (size, stride), node = self._groups[name], self._links.node_size
@@ -200,8 +216,21 @@ class Rates:
             return ratios("nvlink" if is_nvlink else "nic", nodes, exactly=True)
         return None
 
-    def _of(self, busbw, kind, size, small_ns=0.0, small_bytes=0.0, ratios=None) -> Rate:
-        return Rate(bus_factor(kind, size) * 1e9 / (busbw * self._giga), small_ns, small_bytes, ratios)
+    def _of(self, busbw, kind, size, small_ns=0.0, ratios=None) -> Rate:
+        return Rate(bus_factor(kind, size) * 1e9 / (busbw * self._giga), small_ns, 0.0, ratios)
+
+
+def _simai_rate(busbw, kind, size) -> Rate:
+    numerator = (size - 1) * (2 if kind == "all_reduce" else 1)
+    return Rate(numerator / size * 1e9 / (busbw * BINARY_GB), gib_per_s=busbw, numerator=numerator, denominator=size)
+
+
+def single(value: float) -> float:
+    """Return the float32 nearest to a number.
+
+    Of a product or quotient of two float32 that is the result of float32 arithmetic.
+    """
+    return float(np.float32(value))
 
 
 def bus_factor(kind: str, size: int) -> float:
@@ -215,16 +244,21 @@ def bus_factor(kind: str, size: int) -> float:
     return (2 if kind == "all_reduce" else 1) * (size - 1) / size
 
 
-def bus_bandwidth(links: Links, num_nics: float, nodes: int, per_node: int, kind: str) -> tuple[float, bool]:
-    """Return the peak bus bandwidth, GB/s, and whether NVLink limits it."""
+def bus_bandwidth(links: Links, num_nics: float, nodes: int, per_node: int, kind: str,
+                  rounded: Callable[[float], float] = float) -> tuple[float, bool]:
+    """Return the peak bus bandwidth, GB/s, and whether NVLink limits it.
+
+    rounded : what becomes of each product and quotient.
+    """
     if nodes == 1:
         return links.nvlink, kind == "all_to_all"
-    total = links.nic * num_nics
+    total = rounded(links.nic * num_nics)
     cap = math.inf
     if per_node > 1:
-        cap = links.nvlink * per_node / (per_node - 1) if total > links.nvlink else links.nvlink
+        cap = rounded(rounded(links.nvlink * per_node) / (per_node - 1)) if total > links.nvlink else links.nvlink
     if kind == "all_to_all":
-        return total / per_node * (nodes * per_node - 1) / ((nodes - 1) * per_node), cap < total
+        shared = rounded(rounded(total / per_node) * (nodes * per_node - 1))
+        return rounded(shared / ((nodes - 1) * per_node)), cap < total
     return min(cap, total), cap < total
 
 

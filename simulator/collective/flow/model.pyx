@@ -3,7 +3,8 @@
 All groups of a kind run at the same time, as they do in a replica, and share links max-min fairly: see network.pyx
 for the time of a message and steps.py for what is sent. Agreement with SimAI's NS-3 on 24 recorded
 collectives: within 1.8 % where nothing collides; where ECMP collides within 4.1 % with NS-3's own choice of paths, and
-14 % off the mean over others (tests/parity/test_simai_ns3.py).
+14 % off the mean over others. Rings drift apart in NS-3 and hide send latency, which lock-step here does not: 3.4 % too
+long was seen beyond these cases (tests/parity/test_simai_ns3.py, which holds 5 %).
 """
 cimport cython
 from libc.math cimport exp2, floor, log2

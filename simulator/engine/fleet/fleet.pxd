@@ -10,6 +10,7 @@ from simulator.domain.request cimport Demand, Request
 from simulator.engine.fleet.lookahead cimport Lookahead
 from simulator.engine.replica.delivery cimport Delivery
 from simulator.engine.replica.departures cimport Departures
+from simulator.engine.output.legs cimport LegBook
 from simulator.engine.output.recorder cimport Recorder
 from simulator.engine.replica.replica cimport Replica
 from simulator.scheduling.base cimport Sequence
@@ -46,6 +47,7 @@ cdef class Fleet:
     cdef Request* requests              # borrowed from the workload, like demands
     cdef const Demand* demands
     cdef Journey* journeys              # [row]; NULL: the way to the replicas is too short to tell
+    cdef readonly LegBook legs          # None: a request stays at one replica
     cdef Delivery gate                  # through it requests leave that are in no replica
     cdef int64_t next_arrival_ns        # of the next request to come; NEVER_NS: no more
     cdef int64_t num_ticks              # events in the queue that repeat for ever, and count only while there is work

@@ -77,6 +77,7 @@ cdef class Fleet:
         self.recorder = shared.recorder
         self.departures = shared.departures
         self.gate = shared.gate
+        self.legs = shared.legs
         self.events = EventQueue()
         self.wakes = WakeHeap(self.num_replicas)
         self.next_arrival_ns = NEVER_NS

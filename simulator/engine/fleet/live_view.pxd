@@ -24,6 +24,7 @@ cdef class LiveView(View):
     cdef HolderSets _holders            # of the blocks in their prefix caches, as seen last
     cdef Content _content
     cdef int32_t _block_size
+    cdef bint _is_settled               # nothing has acted since the caches were looked at
     cdef int64_t _cache_delay_ns        # age up to which what was seen of the caches is used again; 0: always live
     cdef int64_t _caches_seen_ns
     cdef int32_t _matched_row           # the request that `_matched` is about; -1: none
@@ -36,6 +37,7 @@ cdef class LiveView(View):
 
     # A replica acted, or was changed: a live view must read its counts again.
     cdef inline void note(self, int32_t replica) noexcept nogil:
+        self._is_settled = False
         if not self._is_noted[replica]:
             self._is_noted[replica] = True
             self._noted[self._num_noted] = replica

@@ -120,10 +120,11 @@ cdef class LiveView(View):
         cdef CacheChange* change
         cdef int32_t i
         cdef int64_t j
-        if self._cache_delay_ns > 0:
-            if now_ns - self._caches_seen_ns < self._cache_delay_ns:
-                return 0
-            self._caches_seen_ns = now_ns
+        if self._cache_delay_ns > 0 and now_ns - self._caches_seen_ns < self._cache_delay_ns:
+            return 0
+        if self._is_settled and now_ns == self._caches_seen_ns:     # asked for each replica in turn
+            return 0
+        self._caches_seen_ns, self._is_settled = now_ns, True
         for i in range(self.num_replicas):
             (<Replica>self._replicas[i]).keep_up(
                 self._departures.acted_until_ns(self.accounts[i].replica, now_ns))

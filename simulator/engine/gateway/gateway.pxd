@@ -48,8 +48,9 @@ cdef class Entrance:
     # A request has left a replica for good, or is taken off it to go elsewhere: the account no longer has it.
     cdef int left(self, int32_t row, int64_t now_ns) except -1 nogil
 
-    # It goes from its replica to another, numbered as in the cluster, with what it has generated.
-    cdef int moved(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil
+    # It goes from its replica to another, numbered as in the cluster, with what it has generated; the move began at
+    # `since_ns`.
+    cdef int moved(self, int32_t row, int32_t replica, int64_t since_ns, int64_t now_ns) except -1 nogil
 
     # It has left the cluster, from a replica; when all that left at this instant are known, `settle` lets others pass.
     cdef int gone(self, int32_t row, int64_t now_ns) except -1 nogil

@@ -8,7 +8,7 @@ cimport cython
 
 from simulator.admission.gateway_queue cimport REFUSED
 from simulator.domain.journey cimport (
-    NO_CAUSE, ADMISSION as CAUSE_ADMISSION, EXPIRED as CAUSE_EXPIRED, NO_REPLICA as CAUSE_NO_REPLICA,
+    LEG_COMPLETED, LEG_ENDED, LEG_MOVED, NO_CAUSE, ADMISSION as CAUSE_ADMISSION, EXPIRED as CAUSE_EXPIRED, NO_REPLICA as CAUSE_NO_REPLICA,
     QUEUE_FULL as CAUSE_QUEUE_FULL, RECALLED as CAUSE_RECALLED, SHED as CAUSE_SHED)
 from simulator.domain.replica_state cimport ReplicaAccount
 from simulator.domain.request cimport COMPLETED, REJECTED, TIMED_OUT, WAITING
@@ -31,6 +31,8 @@ cdef inline int send(Entrance entrance, int32_t row, int32_t replica, int64_t no
         entrance.admission.sent(row, now_ns)
     if entrance.queue is not None:
         entrance.queue.sent(row, now_ns)
+    if entrance._fleet.legs is not None:
+        entrance._fleet.legs.sent(row, account.replica, now_ns)
     return entrance._fleet.send(row, account.replica, now_ns)
 
 
@@ -167,7 +169,7 @@ cdef class Entrance:
             self.queue.left(row, now_ns)
         return 0
 
-    cdef int moved(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil:
+    cdef int moved(self, int32_t row, int32_t replica, int64_t since_ns, int64_t now_ns) except -1 nogil:
         cdef int32_t before = self._fleet.seats[self._fleet.requests[row].replica].index
         cdef int32_t after = self._fleet.seats[replica].index
         cdef ReplicaAccount* giver = &self.view.accounts[before]
@@ -179,11 +181,17 @@ cdef class Entrance:
         self.view.mark_in_flight(before)
         self.view.mark_in_flight(after)
         self._fleet.requests[row].replica = replica
+        if self._fleet.legs is not None:
+            self._fleet.legs.ended(row, LEG_MOVED, now_ns)
+            self._fleet.legs.sent(row, replica, since_ns)
         return self.router.moved(row, before, after, now_ns)
 
     cdef int gone(self, int32_t row, int64_t now_ns) except -1 nogil:
         if self.queue is not None:
             self._owed += self.queue.tries_on_departure
+        if self._fleet.legs is not None:
+            self._fleet.legs.ended(
+                row, LEG_COMPLETED if self._fleet.requests[row].status == COMPLETED else LEG_ENDED, now_ns)
         return self.left(row, now_ns)
 
     cdef int settle(self, int64_t now_ns) except -1 nogil:

@@ -122,10 +122,6 @@ cdef class Migration(Operation):
             self.mover.begin(requests[chosen[0, i]].row, slots[chosen[0, i]], source, destination, now_ns)
         return 0
 
-    def report(self, run):
-        """See Operation."""
-        run.moves = self.mover.moves
-
     # ---- the face for tests and exploration
 
     def at(self, int64_t time_ns, action):

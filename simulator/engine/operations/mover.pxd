@@ -39,7 +39,6 @@ cdef class Mover:
     cdef readonly int32_t num_transits
     cdef readonly list watchers         # called with (replica, now_ns) when a request has moved off it
     cdef readonly dict counts           # how moves ended: moved, aborted, refused
-    cdef readonly list moves            # those that came to their end, as Run.moves has them
     cdef Fleet _fleet
     cdef list _replicas         # Replica
     cdef list _entrances        # Entrance

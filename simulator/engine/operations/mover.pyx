@@ -39,7 +39,7 @@ cdef class Mover:
         cdef Entrance entrance
         self._fleet, self._entrances, self._plan = fleet, list(entrances), plan
         self._replicas = fleet.replicas
-        self.transits, self._tickets, self._carried, self.watchers, self.moves = {}, {}, {}, [], []
+        self.transits, self._tickets, self._carried, self.watchers = {}, {}, {}, []
         self._link_end_ns = NEVER_NS
         self.counts = dict.fromkeys(("moved", "aborted", "refused"), 0)
         self._ports = [None] * fleet.num_replicas
@@ -294,8 +294,7 @@ cdef class Mover:
         self._fleet.touched(transit.source)
         self._move(transit, now_ns)
         taker.settle_run(now_ns)
-        taker.rank.row.requests += 1
-        taker.rank.scheduler.receive(transit.place, &sequence)
+        taker.rank.receive(transit.place, &sequence, now_ns)
         taker.rouse(now_ns)
         self._fleet.touched(transit.destination)
         self._forget(transit, "moved", now_ns)
@@ -320,7 +319,7 @@ cdef class Mover:
     def _move(self, Transit transit, int64_t now_ns):
         """Put a request into the books of its destination."""
         cdef Entrance entrance = self._entrances[self._fleet.seats[transit.source].entrance]
-        entrance.moved(transit.row, transit.destination, now_ns)
+        entrance.moved(transit.row, transit.destination, transit.began_ns, now_ns)
         if self._fleet.journeys != NULL:
             self._fleet.journeys[transit.row].migrations += 1
 
@@ -359,6 +358,5 @@ cdef class Mover:
         if transit.stopped_ns >= 0 and self._fleet.journeys != NULL:
             self._fleet.journeys[transit.row].downtime_ns += now_ns - transit.stopped_ns
         if outcome == "moved":
-            self.moves.append((transit.row, transit.source, transit.destination, transit.began_ns, now_ns))
             for watch in self.watchers:
                 watch(transit.source, now_ns)

@@ -15,7 +15,6 @@ cdef class Outages:
     cdef Lifecycle _lifecycle
     cdef object _health         # domain.failures.Health
     cdef list _sources          # Source
-    cdef readonly dict retries  # as Run.retries has them
     cdef dict _slow             # (replica, id of a Failure) -> its Outage, where requests move off slow replicas
     cdef RowList _rows          # taken off a replica, until all are seen to
 

@@ -9,7 +9,7 @@ from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free
 cimport cython
 
-from simulator.domain.journey cimport LOST, Journey
+from simulator.domain.journey cimport LEG_RETRIED, LOST, Journey
 from simulator.domain.request cimport DROPPED
 from simulator.engine.operations.agenda cimport Agenda
 from simulator.engine.replica.delivery cimport VOID_TOKEN_NS
@@ -65,7 +65,7 @@ cdef class Outages:
 
     def __init__(self, Fleet fleet, Agenda agenda, Lifecycle lifecycle, failures, health, pools, seed):
         self._fleet, self._agenda, self._lifecycle, self._health = fleet, agenda, lifecycle, health
-        self._slow, self.retries = {}, {}
+        self._slow = {}
         for number, failure in enumerate(failures):
             if failure.on_failure == "migrate" and fleet.mover is None:
                 raise InputErrors([KeyFault(f'failures[{number}].on_failure: "migrate" needs [cluster.rescheduling]')])
@@ -217,8 +217,7 @@ cdef class Outages:
                 self._fleet.refuse(row, DROPPED, LOST, now_ns)
                 continue
             self._fleet.journeys[row].retries += 1
-            self.retries.setdefault(row, []).append(
-                (place.replica.index, self._fleet.journeys[row].dispatched_ns, now_ns))
+            self._fleet.legs.ended(row, LEG_RETRIED, now_ns)
             place.entrance.left(row, now_ns)
             if restarts:
                 self._void(row)

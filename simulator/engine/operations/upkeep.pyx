@@ -62,4 +62,4 @@ cdef class Upkeep(Operation):
 
     def report(self, run):
         """See Operation."""
-        run.lifecycle, run.retries = self.lifecycle.table(run.clock_ns), self._outages.retries
+        run.lifecycle = self.lifecycle.table(run.clock_ns)

@@ -21,8 +21,8 @@ cdef struct Pipeline:
     int64_t* durations_ns       # [num_stages] scratch; NULL: one stage
 
 
-# Memory for batches of `num_sequences` sequences.
-cdef int reserve_pipeline(Pipeline* pipeline, int32_t depth, int32_t num_stages, size_t num_sequences) except -1
+# Memory for `depth` batches, which are empty.
+cdef int reserve_pipeline(Pipeline* pipeline, int32_t depth, int32_t num_stages) except -1
 cdef void free_pipeline(Pipeline* pipeline) noexcept nogil
 
 # Several stages: the batch in vacant_place() passes them behind the others.

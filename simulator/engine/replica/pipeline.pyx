@@ -6,14 +6,14 @@ from simulator.domain.iteration cimport Batch, StageVisit, free_batch, reserve_b
 from simulator.latency.base cimport LatencyModel
 
 
-cdef int reserve_pipeline(Pipeline* pipeline, int32_t depth, int32_t num_stages, size_t num_sequences) except -1:
+cdef int reserve_pipeline(Pipeline* pipeline, int32_t depth, int32_t num_stages) except -1:
     cdef int32_t i
     pipeline.batches = <Batch*>calloc(depth, sizeof(Batch))
     if pipeline.batches == NULL:
         raise MemoryError()
     pipeline.depth, pipeline.num_stages = depth, num_stages
     for i in range(depth):
-        reserve_batch(&pipeline.batches[i], num_sequences, num_stages)
+        reserve_batch(&pipeline.batches[i], num_stages)
     if num_stages > 1:
         pipeline.durations_ns = <int64_t*>malloc(num_stages * sizeof(int64_t))
         if pipeline.durations_ns == NULL:

@@ -11,10 +11,11 @@ from simulator.core.row_list cimport RowList
 from simulator.domain.iteration cimport Batch, Entry
 from simulator.domain.request cimport Request
 from simulator.domain.tables cimport ReplicaRow
+from simulator.engine.output.legs cimport LegBook
 from simulator.engine.output.recorder cimport Recorder
 from simulator.engine.replica.acceptance cimport Acceptance
 from simulator.engine.replica.delivery cimport Delivery
-from simulator.engine.replica.pipeline cimport Pipeline
+from simulator.engine.replica.pipeline cimport Pipeline, busy_ns
 from simulator.engine.replica.run_ahead cimport RunAhead
 from simulator.kv.base cimport KVCache
 from simulator.latency.base cimport LatencyModel
@@ -32,10 +33,10 @@ cdef class Rank:
     cdef readonly bint is_livelocked        # preempts for ever without sampling
 
     cdef Acceptance _acceptance             # None: no speculation
+    cdef LegBook _legs                      # None: a request stays at one replica
     cdef Request* _requests
     cdef object _owner                      # the workload, from which _requests borrows
-    cdef int32_t* _finished                 # slots that end in the iteration at hand
-    cdef int32_t _num_finished
+    cdef RowList _finished                  # slots that end in the iteration at hand
     cdef RowList _aborted                   # rows withdrawn while running; they leave when the iteration ends
     cdef RowList _ends_as                   # the RequestStatus of each
     cdef int32_t _num_late                  # members with late_ns > 0
@@ -60,13 +61,22 @@ cdef class Rank:
     # ---- an iteration begins
 
     # Form the next batch at `now_ns`, which is batch.start_ns.
-    cdef int form(self, Batch* batch, int64_t now_ns) except -1 nogil
+    cdef inline int form(self, Batch* batch, int64_t now_ns) except -1 nogil:
+        self.scheduler.form(batch, now_ns)
+        if self._legs is not None:
+            self._note_admissions(batch, now_ns)
+        return self._note_preemptions(batch, now_ns) if batch.num_preempted > 0 else 0
 
     # The batch was timed and will execute.
-    cdef int start(self, Batch* batch) except -1 nogil
+    cdef inline int start(self, Batch* batch) except -1 nogil:
+        batch.waiting, batch.running = self.scheduler.waiting.size, self.scheduler.num_running()
+        batch.used_blocks = self.kv.num_blocks - self.kv.free_blocks
+        return self._note_starvation(batch) if batch.num_starved > 0 else 0
 
     # How many iterations the batch, of members only, may be repeated as it is, itself included.
-    cdef int64_t num_alike(self) noexcept nogil
+    cdef inline int64_t num_alike(self) noexcept nogil:
+        cdef int64_t most = self.next_complete()
+        return most if most > 1 and self.scheduler.repeats() else 1
 
     # ---- an iteration ends
 
@@ -92,6 +102,9 @@ cdef class Rank:
     # Park a running sequence, see Scheduler.park; the last iteration ended at `last_end_ns`.
     cdef int take_off(self, int32_t slot, int64_t last_end_ns) except -1 nogil
 
+    # The KV of a parked sequence that comes from another replica is here: it goes on as that one, see Scheduler.receive.
+    cdef int receive(self, int32_t slot, const Sequence* sequence, int64_t now_ns) except -1 nogil
+
     # Tokens of a running sequence in KV, not counting those that are being computed.
     cdef int64_t settled_tokens(self, int32_t slot) noexcept nogil
 
@@ -109,6 +122,7 @@ cdef class Rank:
     cdef inline int64_t next_complete(self) noexcept nogil:
         return self.finish.top_iteration() - self.scheduler.iteration if self.finish.size > 0 else 0
 
+    cdef void _note_admissions(self, const Batch* batch, int64_t now_ns) noexcept nogil
     cdef int _note_preemptions(self, Batch* batch, int64_t now_ns) except -1 nogil
     cdef int _note_starvation(self, Batch* batch) except -1 nogil
     cdef int _await_end(self, int32_t slot) except -1 nogil
@@ -201,6 +215,9 @@ cdef class Replica:
 
     cdef int _raise_latency_fault(self) except -1 nogil
     cdef int _observe(self, bint has_ended) except -1 nogil
-    cdef int _end_iteration(self, Batch* batch) except -1 nogil
+    cdef inline int _end_iteration(self, Batch* batch) except -1 nogil:
+        self.rank.end(batch, busy_ns(&self.pipeline, batch))
+        return self._observe(True) if self._observer is not None and batch.shape.num_sequences > 0 else 0
+
     cdef int _end_at_start(self, Batch* batch) except -1 nogil
     cdef int _plan_run(self, Batch* batch, int64_t horizon_ns) except -1 nogil

@@ -1,6 +1,6 @@
 """One serving instance: the order of an iteration, and nothing of any policy."""
 from libc.stdint cimport int8_t, int32_t, int64_t
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport free
 cimport cython
 
 from simulator.core.clock cimport NEVER_NS
@@ -10,10 +10,10 @@ from simulator.core.row_list cimport add_row, has_row
 from simulator.domain.iteration cimport Batch, Entry, Preempted
 from simulator.domain.request cimport COMPLETED, RUNNING, WAITING, Request
 from simulator.engine.replica.pipeline cimport (
-    busy_ns, free_pipeline, oldest, put_off, reserve_pipeline, retire, time_batch, vacant_place)
+    free_pipeline, oldest, put_off, reserve_pipeline, retire, time_batch, vacant_place)
 from simulator.engine.replica.run_ahead cimport (
-    END_OF_CLOCK_NS, RunAhead, add_used_blocks, cut_run, drop_from_run, free_run, iteration_at, move_to, plan_run,
-    reserve_run)
+    END_OF_CLOCK_NS, MAX_RUN, RunAhead, add_used_blocks, cut_run, drop_from_run, free_run, grow_run, iteration_at,
+    move_to, plan_run)
 from simulator.latency.base cimport LatencyModel
 from simulator.scheduling.base cimport Scheduler, Sequence, sort_by_order
 
@@ -36,15 +36,13 @@ cdef class Rank:
         self.scheduler, self.kv = scheduler, scheduler.kv
         self.row.replica, self.row.num_blocks = index, scheduler.kv.num_blocks
         self.delivery, self.recorder, self._acceptance = setup.delivery, setup.recorder, setup.acceptance
+        self._legs = setup.legs
         self._requests = &requests[0] if len(requests) else NULL
         self._owner = setup.workload
         self.finish = FinishHeap()
-        self._finished = <int32_t*>malloc(scheduler.max_running * sizeof(int32_t))
-        if self._finished == NULL:
-            raise MemoryError()
 
     def __dealloc__(self):
-        free(self._finished)
+        free(self._finished.rows)
         free(self._aborted.rows)
         free(self._ends_as.rows)
 
@@ -67,6 +65,8 @@ cdef class Rank:
             return False
         if request.scheduled_ns < 0:
             request.enqueued_ns = now_ns
+        if self._legs is not None:
+            self._legs.enqueued(row, now_ns)
         self.scheduler.enqueue(row)
         return True
 
@@ -79,6 +79,8 @@ cdef class Rank:
             self._requests[row].status = WAITING
             self.row.requests += 1
             self.scheduler.waiting.push_front(row)
+            if self._legs is not None:
+                self._legs.enqueued(row, now_ns)
         if enqueued_ns >= 0:
             self._requests[row].enqueued_ns = enqueued_ns       # it has been waiting since then
         return is_taken
@@ -114,18 +116,13 @@ cdef class Rank:
 
     # ---- an iteration begins
 
-    cdef int form(self, Batch* batch, int64_t now_ns) except -1 nogil:
-        self.scheduler.form(batch, now_ns)
-        return self._note_preemptions(batch, now_ns) if batch.num_preempted > 0 else 0
-
-    cdef int start(self, Batch* batch) except -1 nogil:
-        batch.waiting, batch.running = self.scheduler.waiting.size, self.scheduler.num_running()
-        batch.used_blocks = self.kv.num_blocks - self.kv.free_blocks
-        return self._note_starvation(batch) if batch.num_starved > 0 else 0
-
-    cdef int64_t num_alike(self) noexcept nogil:
-        cdef int64_t most = self.next_complete()
-        return most if most > 1 and self.scheduler.repeats() else 1
+    cdef void _note_admissions(self, const Batch* batch, int64_t now_ns) noexcept nogil:
+        cdef const Entry* entry
+        cdef int32_t i
+        for i in range(batch.num_entries):
+            entry = &batch.entries[i]
+            if entry.is_admission:
+                self._legs.scheduled(entry.row, self.scheduler.sequence(entry.slot).num_computed - entry.tokens, now_ns)
 
     cdef int _note_preemptions(self, Batch* batch, int64_t now_ns) except -1 nogil:
         cdef int32_t i
@@ -165,7 +162,7 @@ cdef class Rank:
 
     cdef int end(self, Batch* batch, int64_t executed_ns) except -1 nogil:
         cdef int32_t i, slot, row
-        self._num_finished = 0
+        self._finished.size = 0
         if batch.shape.num_sequences > 0:
             self._record(batch, executed_ns)
         if self.scheduler.grouping:
@@ -175,8 +172,7 @@ cdef class Rank:
             self._collect_aborted()
         while self.finish.size > 0 and self.finish.top_iteration() <= self.scheduler.iteration:
             slot = self.finish.pop()
-            self._finished[self._num_finished] = slot
-            self._num_finished += 1
+            add_row(&self._finished, slot)
             row = self.scheduler.sequence(slot).row
             self._requests[row].output_tokens = self.scheduler.outputs(slot)
             self._complete_request(row, batch.end_ns)
@@ -282,8 +278,7 @@ cdef class Rank:
             return 0
         if sampled == left:
             self._complete_request(row, now_ns)
-            self._finished[self._num_finished] = entry.slot
-            self._num_finished += 1
+            add_row(&self._finished, entry.slot)
         elif self.scheduler.grouping:
             self.scheduler.join(entry.slot)
             self._await_end(entry.slot)
@@ -296,9 +291,9 @@ cdef class Rank:
     cdef int _free_finished(self) except -1 nogil:
         """Free what the finished sequences hold, in scheduled order."""
         cdef int32_t i
-        sort_by_order(self._finished, self._num_finished, self.scheduler.sequence(0))
-        for i in range(self._num_finished):
-            self.scheduler.finish(self._finished[i])
+        sort_by_order(self._finished.rows, self._finished.size, self.scheduler.sequence(0))
+        for i in range(self._finished.size):
+            self.scheduler.finish(self._finished.rows[i])
         return 0
 
     cdef int settle(self) except -1 nogil:
@@ -366,6 +361,13 @@ cdef class Rank:
             sequence.late_ns = 0
         return self.scheduler.park(slot)
 
+    cdef int receive(self, int32_t slot, const Sequence* sequence, int64_t now_ns) except -1 nogil:
+        self.row.requests += 1
+        if self._legs is not None:
+            self._legs.enqueued(sequence.row, now_ns)
+            self._legs.scheduled(sequence.row, 0, now_ns)
+        return self.scheduler.receive(slot, sequence)
+
     cdef int64_t settled_tokens(self, int32_t slot) noexcept nogil:
         cdef const Sequence* sequence = self.scheduler.sequence(slot)
         return self.scheduler.computed(slot) - (0 if sequence.is_member else sequence.in_flight)
@@ -384,9 +386,8 @@ cdef class Replica:
     def __init__(self, int32_t index, Rank rank, LatencyModel latency, setup):
         self.index, self.rank, self.latency = index, rank, latency
         self._observer = setup.observer
-        reserve_pipeline(&self.pipeline, 2 if setup.is_async else latency.num_stages, latency.num_stages,
-                         rank.scheduler.max_running)
-        reserve_run(&self.run)
+        reserve_pipeline(&self.pipeline, 2 if setup.is_async else latency.num_stages, latency.num_stages)
+        self.run.length = 1
         self.wake_ns = NEVER_NS
 
     def __dealloc__(self):
@@ -487,8 +488,10 @@ cdef class Replica:
         return 0
 
     cdef int _plan_run(self, Batch* batch, int64_t horizon_ns) except -1 nogil:
-        cdef int64_t most = self.rank.num_alike()
+        cdef int64_t most = min(self.rank.num_alike(), <int64_t>MAX_RUN)
         if most > 1:
+            if most > self.run.room:
+                grow_run(&self.run, most)
             plan_run(&self.run, batch, most, horizon_ns, self.latency, self.rank.kv, self.rank.scheduler.phase)
             self.wake_ns = self.run.ends_ns[self.run.length - 1]
         return 0
@@ -505,10 +508,6 @@ cdef class Replica:
             self._end_iteration(batch)
         retire(&self.pipeline)
         return 0
-
-    cdef int _end_iteration(self, Batch* batch) except -1 nogil:
-        self.rank.end(batch, busy_ns(&self.pipeline, batch))
-        return self._observe(True) if self._observer is not None and batch.shape.num_sequences > 0 else 0
 
     cdef int keep_up(self, int64_t now_ns) except -1 nogil:
         cdef int32_t count = iteration_at(&self.run, now_ns) if self.run.length > 1 else 0

@@ -19,16 +19,17 @@ cdef struct RunAhead:
     int32_t length              # iterations in the run; 1: just the batch, and nothing below is valid
     int64_t start_ns            # of the first iteration
     int64_t context_tokens      # of the first iteration, as BatchShape counts them
-    int64_t* ends_ns            # [MAX_RUN] end of iteration i, start of iteration i + 1
-    int32_t* used_blocks        # [MAX_RUN] as they stand after scheduling
+    int32_t room                # iterations that fit before it must grow, MAX_RUN at most
+    int64_t* ends_ns            # [room] end of iteration i, start of iteration i + 1
+    int32_t* used_blocks        # [room] as they stand after scheduling
 
 
-# Memory of a run.
-cdef int reserve_run(RunAhead* run) except -1
+# Make room for `most` iterations, or MAX_RUN. -1 without memory.
+cdef int grow_run(RunAhead* run, int64_t most) except -1 nogil
 cdef void free_run(RunAhead* run) noexcept nogil
 
-# Foresee at most `most` iterations, the first of which is the batch, with this phase; stop where the next would not get
-# its blocks, and behind the first that ends at or after `horizon_ns`.
+# Foresee at most `most` iterations, for which there is room, the first of which is the batch, with this phase; stop
+# where the next would not get its blocks, and behind the first that ends at or after `horizon_ns`.
 cdef void plan_run(RunAhead* run, Batch* batch, int64_t most, int64_t horizon_ns, LatencyModel latency, KVCache kv,
                    int32_t phase) noexcept nogil
 

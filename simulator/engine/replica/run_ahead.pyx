@@ -1,19 +1,24 @@
 """A run: iterations of the same members, planned ahead."""
 from libc.stdint cimport int32_t, int64_t
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport free
 from libc.string cimport memmove
 
+from simulator.core.memory cimport resize
 from simulator.domain.iteration cimport Batch
 from simulator.kv.base cimport KVCache
 from simulator.latency.base cimport LONGEST_ITERATION_NS, LatencyModel
 
+cdef enum:
+    FIRST_ROOM = 64             # doubled up to MAX_RUN
 
-cdef int reserve_run(RunAhead* run) except -1:
-    run.length = 1
-    run.ends_ns = <int64_t*>malloc(MAX_RUN * sizeof(int64_t))
-    run.used_blocks = <int32_t*>malloc(MAX_RUN * sizeof(int32_t))
-    if run.ends_ns == NULL or run.used_blocks == NULL:
-        raise MemoryError()
+
+cdef int grow_run(RunAhead* run, int64_t most) except -1 nogil:
+    cdef int32_t room = FIRST_ROOM
+    while room < most and room < MAX_RUN:
+        room *= 2
+    resize(&run.ends_ns, room * sizeof(int64_t))
+    resize(&run.used_blocks, room * sizeof(int32_t))
+    run.room = room
     return 0
 
 
@@ -26,15 +31,13 @@ cdef void plan_run(RunAhead* run, Batch* batch, int64_t most, int64_t horizon_ns
                    int32_t phase) noexcept nogil:
     cdef int64_t end_ns = batch.end_ns
     cdef int32_t free_blocks = kv.free_blocks, i = 1
-    if most > MAX_RUN:
-        most = MAX_RUN
     run.start_ns = batch.start_ns
     run.context_tokens = batch.shape.context_tokens
     run.ends_ns[0] = end_ns
     run.used_blocks[0] = batch.used_blocks
     while i < most and end_ns < horizon_ns:
         phase = phase + 1 if phase + 1 < kv.block_size else 0
-        free_blocks -= kv._due[phase]
+        free_blocks -= kv.due(phase)
         if free_blocks < 0 or end_ns > END_OF_CLOCK_NS - LONGEST_ITERATION_NS:
             break
         batch.shape.context_tokens += batch.num_members

@@ -21,7 +21,10 @@ link or by the collective model. Stages hold the layers of `Parallelism.layers_o
 `variant = "upstream"` follows vidur-alibabacloud (aliyun/SimAI at cef83f9d), its unit fault removed: decodes are looked
 up by the sum of their contexts instead of the mean, prompts of a batch as one of their total length, all-reduces are
 free, experts exchange over RDMA in both phases, a Gbps is 2**30 bit/s, and each layer pays 1 us for each of attention,
-mlp and moe that it does not have. Source of the rules: its execution time predictor and aicb helper, as run.
+mlp and moe that it does not have. Not followed is its look-up cache: there a table once read answers for other lengths
+of its batch size, also those that have tables of their own, so that times depend on the order of arrivals and on what
+runs before have left on the disk. Here the tables alone answer. Source of the rules: its execution time predictor and
+aicb helper, as run.
 """
 cimport cython
 from libc.stdint cimport int32_t, int64_t

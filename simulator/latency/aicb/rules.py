@@ -33,7 +33,8 @@ class AicbParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     decode_expert_parallel: Annotated[Count | None, Meta(description=(
         "E of decode tables; default: expert_parallel"))] = None
     variant: Annotated[Literal["intended", "upstream"], Meta(description=(
-        "upstream: as vidur-alibabacloud computes, its unit fault of 1000 removed"))] = "intended"
+        "upstream: as vidur-alibabacloud computes, its unit fault of 1000 removed, and without its look-up cache, "
+        "whose answers depend on the order of arrivals"))] = "intended"
     expert_exchange: Annotated[Literal["by_phase", "rdma", "nvlink", "collective"] | None, Meta(description=(
         "what moves expert traffic; by_phase: RDMA for prefill, NVLink for decode; collective: [latency.collective]; "
         "default: by_phase, upstream rdma"))] = None

@@ -85,14 +85,14 @@ def rates(parameters, deployment: Deployment) -> Rates:
 
     return Rates(
         memory_bytes=(accelerator.memory_bandwidth_bytes_per_s * 1e-9
-                      * _given(parameters.bandwidth_efficiency, measured.bandwidth)),
+                      * _given(parameters.bandwidth_efficiency, measured.bandwidth_frac)),
         matrix_prefill_flops=flops(deployment.matrix_dtype, parameters.mfu_prefill),
         matrix_decode_flops=flops(deployment.matrix_dtype, parameters.mfu_decode),
         expert_prefill_flops=flops(deployment.expert_dtype, parameters.mfu_prefill),
         expert_decode_flops=flops(deployment.expert_dtype, parameters.mfu_decode),
         plain_flops=flops(deployment.activation_dtype, parameters.mfu_decode),
         attention_flops=(accelerator.flops_per_s(deployment.activation_dtype) * 1e-9
-                         * _given(parameters.mfu_attention, measured.attention)),
+                         * _given(parameters.mfu_attention, measured.attention_frac)),
         kernel_ns=parameters.kernel_latency_us * 1e3,
         attention_ns=_given(parameters.attention_latency_us, measured.attention_us) * 1e3,
         collective_ns=parameters.collective_latency_us * 1e3,

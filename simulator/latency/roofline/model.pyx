@@ -51,7 +51,7 @@ Microseconds = Annotated[float, Meta(ge=0)]
 
 
 class RooflineParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Shares of peak that kernels reach; defaults by accelerator in efficiency.py."""
+    """Shares of peak that kernels reach; defaults by accelerator in hardware/."""
 
     mfu_prefill: Annotated[Share | None, Meta(description=(
         "of peak FLOP/s, matrix products over prompt tokens; default: measured on the accelerator"))] = None

@@ -2,26 +2,39 @@
 
 Source: Karger et al., Consistent Hashing and Random Trees, STOC 1997; points per replica as in ketama.
 """
-from libc.stdint cimport int32_t, uint64_t
-from libc.stdlib cimport free, malloc
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint64_t
+from libc.stdlib cimport free, malloc, qsort
 
 from simulator.core.draws cimport mix
 from simulator.signals.view cimport View
+
+
+cdef int compare(const void* a, const void* b) noexcept nogil:
+    """Order two points by hash, then by replica."""
+    cdef const RingPoint* one = <const RingPoint*>a
+    cdef const RingPoint* other = <const RingPoint*>b
+    if one.hash != other.hash:
+        return 1 if one.hash > other.hash else -1
+    return (one.replica > other.replica) - (one.replica < other.replica)
 
 
 cdef class HashRing:
     """A ring with `points_per_replica` points for each of `num_replicas` replicas."""
 
     def __cinit__(self, int32_t num_replicas, int32_t points_per_replica):
-        cdef int32_t i
+        cdef int32_t replica, number
+        cdef RingPoint* point
+        if <int64_t>num_replicas * points_per_replica > INT32_MAX:
+            raise ValueError(f"{points_per_replica} points for each of {num_replicas} replicas are more than 2**31 - 1")
         self.size = num_replicas * points_per_replica
-        self._points = <RingPoint*>malloc(self.size * sizeof(RingPoint))
+        self._points = <RingPoint*>malloc(<size_t>self.size * sizeof(RingPoint))
         if self._points == NULL:
             raise MemoryError()
-        hashes = sorted((mix(mix(replica + 1) + <uint64_t>number), replica)
-                        for replica in range(num_replicas) for number in range(points_per_replica))
-        for i in range(self.size):
-            self._points[i].hash, self._points[i].replica = hashes[i]
+        for replica in range(num_replicas):
+            for number in range(points_per_replica):
+                point = &self._points[<int64_t>replica * points_per_replica + number]
+                point.hash, point.replica = mix(mix(replica + 1) + <uint64_t>number), replica
+        qsort(self._points, self.size, sizeof(RingPoint), compare)
 
     def __dealloc__(self):
         free(self._points)

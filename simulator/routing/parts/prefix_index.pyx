@@ -8,7 +8,7 @@ from libc.stdlib cimport calloc, free, malloc
 
 from simulator.core.draws cimport mix
 from simulator.core.hash_map cimport HashMap
-from simulator.core.index_list cimport NONE, IndexLinks, IndexList, Link, new_list
+from simulator.core.index_list cimport NONE, IndexLinks, IndexList, new_list
 from simulator.core.memory cimport resize
 from simulator.domain.request cimport Request
 from simulator.kv.prompt_hashes cimport read_hashes
@@ -23,22 +23,6 @@ cdef uint64_t SPREAD = 0x9FB21C651E98DF25
 
 cdef inline uint64_t with_replica(uint64_t hash, int32_t replica) noexcept nogil:
     return mix(hash + <uint64_t>(replica + 1) * SPREAD)
-
-
-cdef void move_back(Link* links, IndexList* listed, int32_t first, int32_t last) noexcept nogil:
-    """Move the elements from `first` to `last` to the end of their list, in their order."""
-    cdef int32_t before = links[first].prev, after = links[last].next
-    if after == NONE:
-        return
-    links[after].prev = before
-    if before == NONE:
-        listed.head = after
-    else:
-        links[before].next = after
-    links[first].prev = listed.tail
-    links[listed.tail].next = first
-    links[last].next = NONE
-    listed.tail = last
 
 
 cdef class PrefixIndex:
@@ -100,7 +84,7 @@ cdef class PrefixIndex:
                     break
                 last = after
                 i += 1
-            move_back(self._links._links, lru, first, last)
+            self._links.move_back(lru, first, last)
         if self._private > 0:
             self._touch_run(replica)
         # What an LRU holds are the latest `capacity` different blocks: evicting now or on the way is the same.
@@ -132,7 +116,7 @@ cdef class PrefixIndex:
         if held < 0:
             self._add(hash, self._private, replica)
             return 0
-        move_back(self._links._links, &self._lru[replica], held, held)
+        self._links.move_back(&self._lru[replica], held, held)
         self._blocks[replica] += self._private - self._held[held].num_blocks
         self._held[held].num_blocks, self._held[held].is_whole = self._private, True
         return self._holders.add(hash, replica)
@@ -197,7 +181,7 @@ cdef class PrefixIndex:
                 held = self._links.next(held)
             if blocks != self._blocks[replica] or blocks > self.capacity:
                 raise RuntimeError("PrefixIndex: blocks of a replica are miscounted, or too many")
-        if self._holders._set_of.size != len(whole):
+        if self._holders.size() != len(whole):
             raise RuntimeError("PrefixIndex: a block that nobody holds is left over")
         return 0
 

@@ -1,0 +1,21 @@
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+@dataclass(frozen=True)
+class AdmissionContext:
+    view: Any
+    workload: Any
+    classes: Any
+    num_slots: int = 0
+    make: Callable | None = None
+
+class Admission:
+    view: Any                           # View
+    reads_state: bool
+    classes: Any                        # ClassTable
+
+    def __init__(self, parameters: Any, context: AdmissionContext) -> None: ...
+    def lets_in(self, row: int, now_ns: int) -> bool: ...
+    def note_sent(self, row: int, now_ns: int) -> None: ...
+    def note_left(self, row: int, now_ns: int) -> None: ...

@@ -1,0 +1,24 @@
+"""The legs of requests: each stay of a request at a replica, where it may stay at several."""
+from libc.stdint cimport int8_t, int32_t, int64_t
+cimport cython
+
+from simulator.domain.journey cimport Leg
+
+
+@cython.final
+cdef class LegBook:
+    cdef Leg* _legs             # [size], in the order in which they began
+    cdef readonly int64_t size
+    cdef int64_t _room          # legs that fit before it must grow
+    cdef int64_t* _last         # [request] its last leg; -1: it has none
+    cdef int64_t _num_requests
+
+    # A request is sent to a replica: a leg begins.
+    cdef int sent(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil
+
+    # It reaches the waiting queue there; is first scheduled, with so many tokens of its text found in the KV cache.
+    cdef void enqueued(self, int32_t row, int64_t now_ns) noexcept nogil
+    cdef void scheduled(self, int32_t row, int32_t cached_tokens, int64_t now_ns) noexcept nogil
+
+    # It leaves the replica, in the way of a LegEnd.
+    cdef void ended(self, int32_t row, int8_t how, int64_t now_ns) noexcept nogil

@@ -1,0 +1,26 @@
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+@dataclass(frozen=True)
+class RoutingContext:
+    view: Any
+    workload: Any
+    content: Any
+    block_size: int = 16
+    seed: int = 0
+    stream: str = "routing"
+    scorers: tuple = ()
+
+class Router:
+    view: Any                           # View
+    num_replicas: int
+    reads_state: bool
+    has_scores: bool
+
+    def __init__(self, parameters: Any, context: RoutingContext) -> None: ...
+    def choose_replica(self, row: int, now_ns: int) -> int: ...
+    def note_sent(self, row: int, replica: int, now_ns: int) -> None: ...
+    def note_left(self, row: int, replica: int, now_ns: int) -> None: ...
+    def scores(self, row: int, now_ns: int) -> np.ndarray: ...

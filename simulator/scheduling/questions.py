@@ -1,0 +1,81 @@
+"""What is asked of a scheduler class before there is a scheduler, and what one is built from."""
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class SchedulerFacts:
+    """What the engine knows of a scheduler before there is one.
+
+    max_running : sequences in the running list, at most; None: unknown.
+    max_batched_tokens : tokens in a batch, at most; 0: unknown.
+    is_async : an iteration is scheduled while the one before it executes.
+    speculative : has num_tokens, num_lookahead_tokens and acceptance; None: no speculation.
+    takes_stages : it can keep a batch in each of several pipeline stages.
+    blocks_held_back : of num_gpu_blocks, KV blocks that no request gets.
+    """
+
+    max_running: int | None = None
+    max_batched_tokens: int = 0
+    is_async: bool = False
+    speculative: Any = None
+    takes_stages: bool = True
+    blocks_held_back: int = 0
+
+
+@dataclass(frozen=True)
+class MemoryNeeds:
+    """What the plan of an accelerator's memory must know of a scheduler.
+
+    max_num_batched_tokens : tokens in a batch, at most; activations are sized for them.
+    max_num_seqs : sequences in a batch, at most; sampler and recurrent states are sized for them.
+    """
+
+    max_num_batched_tokens: int
+    max_num_seqs: int
+
+
+@dataclass(frozen=True)
+class KVPlan:
+    """The KV cache that a scheduler is asked to make.
+
+    num_blocks, block_size : usable blocks, the null block not counted, and tokens in each.
+    content : the texts of the requests.
+    enable_prefix_caching : prompts may find blocks that others left behind.
+    with_identity : which block is which can be observed.
+    """
+
+    num_blocks: int
+    block_size: int
+    content: Any
+    enable_prefix_caching: bool
+    with_identity: bool
+
+
+@dataclass(frozen=True)
+class ReplicaContext:
+    """One replica, as its scheduler sees it.
+
+    kv : the replica's KVCache.
+    requests, demands : structured arrays (n,), `records.REQUEST` and `DEMAND`. True output lengths are not here.
+    max_model_len : longest text, prompt and output, in tokens.
+    prompts_use_outputs : some prompt contains what another request generates.
+    enable_prefix_caching : prompts may find blocks that others left behind.
+    fast_forward : advance decoding sequences in bulk where that changes no result.
+    num_stages : pipeline stages, each with a batch of its own.
+    request_ids, labels : names of the requests, and those behind the codes in `demands`, as Workload has them.
+    """
+
+    kv: Any
+    requests: np.ndarray
+    demands: np.ndarray
+    max_model_len: int
+    prompts_use_outputs: bool
+    enable_prefix_caching: bool
+    fast_forward: bool = True
+    num_stages: int = 1
+    request_ids: Any = ()
+    labels: Mapping = field(default_factory=dict)

@@ -1,0 +1,55 @@
+"""The arguments of the scheduler `vllm`, what vLLM refuses to start with, and what helps where it cannot go on."""
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from simulator.scheduling.speculative import SpeculativeParameters
+
+Tokens = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+
+
+class VllmParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """vLLM's arguments. Source: vLLM 0.32.0 and 0.10.1, vllm/config/scheduler.py."""
+
+    max_num_seqs: Annotated[int, Meta(ge=1, le=2**20, description="sequences in a batch")] = 256
+    max_num_batched_tokens: Annotated[Tokens, Meta(description="tokens in a batch")] = 8192
+    max_num_scheduled_tokens: Annotated[Tokens | None, Meta(description=(
+        "token budget of an iteration; default max_num_batched_tokens"))] = None
+    max_num_active_seqs: Annotated[Annotated[int, Meta(ge=1, le=2**20)] | None, Meta(description=(
+        "running sequences above which nothing is admitted; default max_num_seqs"))] = None
+    enable_chunked_prefill: Annotated[bool, Meta(description="split prompts over iterations")] = True
+    long_prefill_token_threshold: Annotated[int, Meta(ge=0, le=2**31 - 1, description=(
+        "longest prompt chunk; 0: no limit"))] = 0
+    long_prefill_token_threshold_adaptive: Annotated[bool, Meta(description=(
+        "raise the threshold to budget // (running + waiting)"))] = False
+    policy: Annotated[Literal["fcfs", "priority"], Meta(description=(
+        "order of the waiting queue, choice of victims"))] = "fcfs"
+    scheduler_reserve_full_isl: Annotated[bool | None, Meta(description=(
+        "admit only what fits whole, not by its first chunk; default: true in 0.32, false in 0.10"))] = None
+    watermark: Annotated[float, Meta(ge=0, le=1, description="share of blocks kept free at admission")] = 0.0
+    async_scheduling: Annotated[bool, Meta(description=(
+        "schedule an iteration while the one before it executes"))] = False
+    vllm_version: Annotated[Literal["0.10", "0.32"], Meta(description="whose behaviour")] = "0.32"
+    speculative: Annotated[SpeculativeParameters | None, Meta(description="absent: no speculation")] = None
+
+
+ADVICE = {
+    "livelock": "give more blocks, lower max_num_seqs, or leave scheduler_reserve_full_isl on",
+    "too large": "vLLM refuses to start with such a max_model_len: lower it or give more blocks",
+    "passed over": "it needs more tokens in one iteration than the budget allows: raise max_num_batched_tokens",
+}
+
+
+def start_up_faults(parameters: VllmParameters, max_model_len: int | None) -> Iterator[tuple[str, str]]:
+    """Yield what vLLM refuses at start-up: key, and what is wrong with it.
+
+    Source: vllm-project/vllm, vllm/config/scheduler.py, SchedulerConfig.verify_max_model_len.
+    """
+    tokens, seqs = parameters.max_num_batched_tokens, parameters.max_num_seqs
+    if tokens < seqs:
+        yield "max_num_batched_tokens", f"expected at least max_num_seqs = {seqs}, found {tokens}"
+    if max_model_len is not None and not parameters.enable_chunked_prefill and tokens < max_model_len:
+        yield "max_num_batched_tokens", (
+            f"expected at least max_model_len = {max_model_len}, since enable_chunked_prefill is false, found {tokens}")

@@ -1,0 +1,45 @@
+"""How many recorded cases each parity test compares and how many it leaves out: the table of README.md.
+
+`PYTHONPATH=tests python -m parity.census` prints it for the recorded cases at hand.
+"""
+import hashlib
+from collections import Counter
+
+from parity import test_aicb, test_simai_analytical, test_simai_ns3, test_vidur_tables, test_vllm
+from support import goldens
+
+TESTS = (
+    ("`test_vllm.py`, `test_vllm_files.py`", "scenarios", test_vllm),
+    ("`test_vidur_tables.py`", "runs", test_vidur_tables),
+    ("`test_aicb.py`", "runs", test_aicb),
+    ("`test_simai_analytical.py`", "collectives", test_simai_analytical),
+    ("`test_simai_ns3.py`", "collectives", test_simai_ns3),
+)
+COUNTED = ("vllm", "vllm_more", "vidur", "vidurali", "simai", "sglang")
+
+
+def rows():
+    """Return the lines of the table."""
+    found = [(name, unit, *module.census()) for name, unit, module in TESTS]
+    num_sglang = len(list((goldens.GOLDENS / "sglang").rglob("*.log.json*")))
+    found.append(("none yet, of `goldens/sglang`", "scenarios", num_sglang,
+                  Counter({"needs a scheduler of SGLang": num_sglang})))
+    return [table_row(*each) for each in found]
+
+
+def fingerprint():
+    """Return what tells one set of recorded cases from another: the names of all files."""
+    names = sorted(str(path.relative_to(goldens.GOLDENS)) for family in COUNTED
+                   for path in (goldens.GOLDENS / family).rglob("*") if path.is_file())
+    return hashlib.sha256("\n".join(names).encode()).hexdigest()[:16]
+
+
+def table_row(name, unit, recorded, reasons):
+    """Return a line of the table; `reasons`: why cases are left out, and how many."""
+    left_out = "; ".join(f"{count}: {reason}" for reason, count in sorted(
+        reasons.items(), key=lambda each: (-each[1], each[0])))
+    return f"| {name} | {recorded} {unit} | {recorded - sum(reasons.values())} | {left_out or 'none'} |"
+
+
+if __name__ == "__main__":
+    print("\n".join(rows()), f"\n{fingerprint()}")

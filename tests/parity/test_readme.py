@@ -1,0 +1,25 @@
+"""README.md says how many recorded cases are compared; its table is what the tests count."""
+from pathlib import Path
+
+import pytest
+
+from parity import census
+from support.goldens import GOLDENS
+
+PAGE = Path(__file__).with_name("README.md")
+COUNTED = "31ca332fc49abcf4"        # the set of recorded cases that the page counts, by `census.fingerprint`
+
+
+def test_the_page_counts_what_the_tests_compare():
+    if not GOLDENS.is_dir():
+        pytest.skip(f"no recorded cases under {GOLDENS}")
+    if census.fingerprint() != COUNTED:
+        pytest.skip(f"{GOLDENS} holds other cases than the page counts")
+    lines = PAGE.read_text(encoding="utf-8").splitlines()
+
+    assert [row for row in census.rows() if row not in lines] == []
+
+
+def test_a_row_of_the_table_gives_reasons_by_their_number():
+    assert census.table_row("`t`", "runs", 9, {"b": 2, "a": 2, "c": 4}) == "| `t` | 9 runs | 1 | 4: c; 2: a; 2: b |"
+    assert census.table_row("`t`", "runs", 9, {}) == "| `t` | 9 runs | 9 | none |"

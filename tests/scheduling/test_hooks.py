@@ -1,0 +1,123 @@
+"""What a scheduler class answers: its memory, its limits, its advice; and that nobody else answers for it."""
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import simulator
+from simulator import assemble, registry
+from simulator.config.load import load_experiment
+from simulator.domain import records
+from simulator.errors import InputErrors
+from simulator.kv.counting import CountingKV
+from simulator.results.memory import NO_SINK
+from simulator.scheduling.base import MemoryNeeds, SchedulerFacts
+from simulator.scheduling.blis import Blis
+from simulator.scheduling.python_scheduler import PythonScheduler
+from simulator.scheduling.vllm import Vllm
+
+SCHEDULERS = [registry.load("scheduler", name) for name in registry.KINDS["scheduler"].entries]
+PLIGHTS = ("livelock", "too large", "passed over", "left alone")
+DEPLOYED = """
+latency.backend = "linear"
+model.name = "llama-3.1-8b"
+hardware.name = "h100-sxm-80gb"
+[workload]
+type = "synthetic"
+num_requests = 8
+arrival = {process = "constant", rate_per_s = 1e6}
+prompt_tokens = {distribution = "constant", tokens = 100}
+output_tokens = {distribution = "constant", tokens = 4}
+"""
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Return a function that writes an experiment with these keys of [engine]."""
+    def write(**engine):
+        lines = [f"{key} = {str(value).lower() if isinstance(value, bool) else repr(value)}"
+                 for key, value in engine.items()]
+        (tmp_path / "a.toml").write_text("\n".join([DEPLOYED, "[engine]", *lines]))
+        return tmp_path / "a.toml"
+
+    return write
+
+
+def test_vllm_holds_back_its_null_block_and_others_do_not_by_default():
+    held_back = {kind: kind.facts(kind.Parameters()).blocks_held_back for kind in (Vllm, Blis, PythonScheduler)}
+
+    assert held_back == {Vllm: 1, Blis: 1, PythonScheduler: 0}
+
+
+@pytest.mark.parametrize(("scheduler", "usable"), [("vllm", 99), ("blis", 99)])
+def test_requests_get_the_blocks_that_are_not_held_back(scheduler, usable, write):
+    result = simulator.run(write(scheduler=scheduler, num_gpu_blocks=100))
+
+    assert result.summary["kv_cache"]["num_blocks"] == usable
+
+
+def test_memory_is_planned_for_batches_not_for_the_running_list():
+    parameters = Vllm.Parameters(max_num_seqs=64, max_num_active_seqs=8, max_num_batched_tokens=512)
+
+    assert Vllm.memory(parameters, None, 1000) == MemoryNeeds(512, 64)
+    assert Blis.memory(Blis.Parameters(max_num_seqs=64), None, 1000) == MemoryNeeds(2048, 64)
+
+
+def test_a_scheduler_that_does_not_know_its_batches_needs_blocks_that_are_given(write, monkeypatch):
+    class Mine(PythonScheduler):
+        @staticmethod
+        def facts(parameters):
+            return SchedulerFacts()
+
+    load = registry.load
+    monkeypatch.setattr(registry, "load", lambda kind, *given: Mine if kind == "scheduler" else load(kind, *given))
+
+    with pytest.raises(InputErrors, match=r"engine\.num_gpu_blocks: Mine does not say how many sequences and tokens"):
+        assemble.survey(load_experiment(write()))
+    assert assemble.survey(load_experiment(write(num_gpu_blocks=9))).num_gpu_blocks == 9
+
+
+def test_start_up_rules_of_vllm_are_those_of_vllm_alone(write):
+    limits = {"max_num_seqs": 4, "max_num_batched_tokens": 2}
+    with pytest.raises(InputErrors, match=r"engine\.max_num_batched_tokens: expected at least max_num_seqs = 4"):
+        simulator.run(write(scheduler="vllm", **limits))
+
+    # blis knows no such rule: 8 prompts of 100 tokens, 2 in an iteration, take 400 of them
+    result = simulator.run(write(scheduler="blis", **limits))
+    assert result.summary["requests"]["completed"] == 8
+    assert result.summary["iterations"] >= 400
+
+
+@pytest.mark.parametrize("kind", SCHEDULERS)
+@pytest.mark.parametrize("plight", PLIGHTS)
+def test_every_scheduler_has_advice_for_every_plight(kind, plight):
+    assert kind.advice(kind.__new__(kind, None, context()), plight)
+
+
+def context():
+    return SimpleNamespace(requests=np.zeros(1, records.REQUEST), demands=np.zeros(1, records.DEMAND),
+                           kv=CountingKV(4, 4), fast_forward=True, enable_prefix_caching=False, num_stages=1)
+
+
+def test_advice_of_vllm_is_given_by_vllm_alone(write):
+    # 7 usable blocks hold 112 tokens, the prompt is 100: 13 outputs outgrow them
+    grown = {"workload.output_tokens.tokens": 50, "workload.num_requests": 1}
+    told, = simulator.run(write(scheduler="vllm", num_gpu_blocks=8), grown).summary["diagnosis"]
+
+    assert told.endswith("it needs 8 KV blocks for 113 tokens, the replica has 7; vLLM refuses to start with such a "
+                         "max_model_len: lower it or give more blocks")
+    for plight in PLIGHTS:
+        advice = Blis.advice(Blis.__new__(Blis, None, context()), plight)
+        assert "vLLM" not in advice and "scheduler_reserve_full_isl" not in advice
+
+
+def test_models_and_memory_plans_are_made_once(write, monkeypatch):
+    made, plan = [], assemble.plan
+    monkeypatch.setattr(assemble, "plan", lambda *given: made.append("plan") or plan(*given))
+    monkeypatch.setattr(assemble, "latency_model", lambda *given, build=assemble.latency_model: (
+        made.append("latency") or build(*given)))
+
+    experiment = load_experiment(write())
+    assemble.build(assemble.prepare(experiment), NO_SINK).run()
+
+    assert sorted(made) == ["latency", "plan"]

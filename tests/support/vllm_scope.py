@@ -1,0 +1,89 @@
+"""Which recorded scenarios of vLLM the engine can run, and those that it can once they are said in other words.
+
+Two features change nothing but what the scheduler is told:
+  - decode context parallelism n over full attention: a block of B slots holds n B tokens (specs/vllm_more.md, N);
+  - LoRA adapters that all fit at once: prompts of different adapters share no block, like those of different streams.
+"""
+
+# Options by the recorder's names; a value that is none, 0 or false says "not used".
+KNOWN = {"max_num_batched_tokens", "max_num_scheduled_tokens", "max_num_seqs", "max_num_active_seqs", "block_size",
+         "num_blocks", "enable_prefix_caching", "max_model_len", "enable_chunked_prefill", "policy",
+         "long_prefill_token_threshold", "long_prefill_token_threshold_adaptive", "scheduler_reserve_full_isl",
+         "watermark", "async_scheduling", "num_speculative_tokens", "spec_lookahead"}
+# Options that only act on what requests bring along, or on caches with several groups
+OF_REQUESTS = {"max_loras", "max_num_encoder_input_tokens", "encoder_cache_size", "disable_chunked_mm_input",
+               "prefix_cache_retention_interval"}
+NEEDS = {"kv_connector": "a KV connector", "kv_role": "a KV connector", "kv_offload": "KV offload",
+         "prefill": "a prefill/decode pair", "decode": "a prefill/decode pair",
+         "prefix_match_unit": "hits of parts of blocks"}
+REQUEST_KEYS = {"id", "arrival", "output_len", "priority", "max_tokens", "stop_at", "prompt"}
+REQUEST_NEEDS = {"grammar": "structured outputs", "mm": "encoder inputs", "external": "a KV connector",
+                 "hold": "a KV connector", "local": "a prefill/decode pair", "rank": "data-parallel ranks"}
+
+
+def missing(description):
+    """Return what a scenario needs that the engine does not have, or None.
+
+    It is read from what the scenario holds, not from its name.
+    """
+    if "engines" in description:
+        return "the choice of a data-parallel engine alone"
+    if "ranks" in description:
+        return "data-parallel ranks in lock-step"
+    options = {key: value for key, value in description["options"].items() if value}
+    for key, needed in NEEDS.items():
+        if key in options:
+            return needed
+    if _is_hybrid(options.get("groups") or []):
+        return "a KV cache of several kinds"
+    requests = description["requests"]
+    for key, needed in REQUEST_NEEDS.items():
+        if any(request.get(key) for request in requests):
+            return needed
+    adapters = {request["lora"] for request in requests if request.get("lora")}
+    if len(adapters) > (options.get("max_loras") or len(adapters)):
+        return "a limit of LoRA adapters in a batch"
+    unknown = options.keys() - KNOWN - OF_REQUESTS - {"groups", "dcp"}
+    unknown |= {key for request in requests for key in request} - REQUEST_KEYS - REQUEST_NEEDS.keys() - {"lora"}
+    return f"{', '.join(sorted(unknown))}, which nobody has translated" if unknown else None
+
+
+def plain(description):
+    """Return a scenario that `missing` lets pass in the words that the engine knows."""
+    options = {key: value for key, value in description["options"].items() if key in KNOWN}
+    if degree := description["options"].get("dcp"):
+        options["block_size"] = options.get("block_size", 16) * degree
+    adapters = {request["id"]: request.get("lora") for request in description["requests"]}
+    prompts = {request["id"]: request["prompt"] for request in description["requests"]}
+    requests = []
+    for request in description["requests"]:
+        kept = {key: value for key, value in request.items() if key in REQUEST_KEYS}
+        if any(adapters.values()):
+            kept["prompt"] = [renamed for piece in request["prompt"]
+                              for renamed in _under_adapter(piece, request["id"], adapters, prompts)]
+        requests.append(kept)
+    return description | {"options": options, "requests": requests}
+
+
+def _is_hybrid(groups):
+    """Say whether groups are more than the one of full attention that every cache has."""
+    return len(groups) > 1 or any(group["kind"] != "full" or "block_size" in group for group in groups)
+
+
+def _under_adapter(piece, request_id, adapters, prompts):
+    """Yield a piece of a prompt with its streams named apart by the adapter that reads them."""
+    adapter, kind, other = adapters[request_id], piece[0], piece[1]
+    if kind == "uniq":
+        yield piece
+    elif kind == "group":
+        yield ["group", f"{other}@{adapter}" if adapter else other, piece[-1]]
+    elif adapters[other] == adapter:            # what it quotes was read by the same adapter, and is named like that
+        yield piece
+    elif kind == "output":
+        yield ["group", f"{other}.output@{adapter}", piece[-1]]
+    else:
+        for part in prompts[other]:
+            if part[0] == "uniq":
+                yield ["group", f"{other}.own@{adapter}", part[-1]]
+            else:
+                yield from _under_adapter(part, request_id, adapters, prompts)

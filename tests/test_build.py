@@ -1,0 +1,47 @@
+"""What was compiled once is not compiled again."""
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+SETUP = Path(__file__).resolve().parents[1] / "setup.py"
+MODULE = "simulator/answer" + sysconfig.get_config_var("EXT_SUFFIX")
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not SETUP.exists(), reason="needs the sources")]
+
+
+def build(folder, *arguments):
+    """Build as setup.py does; return when each object file was written."""
+    done = subprocess.run([sys.executable, "setup.py", "--quiet", "build_ext", *arguments], cwd=folder,
+                          env=os.environ | {"SIM_BUILD": "debug"}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return {path.name: path.stat().st_mtime_ns for path in (folder / "build").rglob("*.o")}
+
+
+def answer(folder):
+    code = "from simulator.answer import answer; print(answer())"
+    return subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True).stdout
+
+
+def test_one_build_serves_every_place_and_a_change_builds_what_changed(tmp_path):
+    shutil.copy(SETUP, tmp_path)
+    (tmp_path / "simulator").mkdir()
+    source = tmp_path / "simulator/answer.pyx"
+    source.write_text("def answer():\n    return 41\n")
+    (tmp_path / "simulator/__init__.py").touch()
+
+    first = build(tmp_path, "--build-lib", "elsewhere", "--build-temp", "forgotten")        # as pip's editable install
+    assert set(first) == {"answer.o", "_cython.o"}
+    assert build(tmp_path, "--inplace") == first
+    shutil.rmtree(tmp_path / "elsewhere")
+    assert build(tmp_path, "--build-lib", "elsewhere") == first
+    assert answer(tmp_path) == "41\n" and (tmp_path / "elsewhere" / MODULE).exists()
+
+    source.write_text("def answer():\n    return 42\n")
+    later = build(tmp_path, "--inplace")
+    assert later["_cython.o"] == first["_cython.o"] and later["answer.o"] > first["answer.o"]
+    assert answer(tmp_path) == "42\n"
