@@ -91,7 +91,7 @@ def test_every_request_that_came_is_in_one_place(result):
 
 def test_so_it_is_cause_by_cause_class_by_class_and_replica_by_replica(result):
     summary, table = result.summary, result.requests
-    for name in ("rejected", "dropped", "timed_out"):
+    for name in ("rejected", "dropped", "timed_out", "failed"):
         assert sum(summary["by_cause"].get(name, {}).values()) == summary["requests"][name]
     for breakdown in ("by_slo_class", "by_tenant", "by_model"):
         for name, count in summary["requests"].items():
@@ -104,7 +104,7 @@ def test_a_cause_says_how_far_a_request_came(result):
     table = result.requests
     if not has_journeys(table):
         return
-    unserved = np.isin(table["status"], (records.REJECTED, records.DROPPED, records.TIMED_OUT))
+    unserved = np.isin(table["status"], (records.REJECTED, records.DROPPED, records.TIMED_OUT, records.FAILED))
     assert unserved[table["cause"] > 0].all()
     by_engine = (table["status"] == records.REJECTED) & (table["cause"] == 0)
     assert (table["replica"][by_engine] >= 0).all()
@@ -115,7 +115,7 @@ def test_a_cause_says_how_far_a_request_came(result):
         assert (rows["replica"] < 0).all()
     recalled = table[table["cause"] == CAUSE["recalled"]]
     assert (recalled["dispatched_ns"] >= 0).all()
-    assert (recalled["status"] == records.REJECTED).all()
+    assert np.isin(recalled["status"], (records.REJECTED, records.FAILED)).all()
 
 
 def test_a_request_takes_one_step_after_the_other(result):

@@ -74,10 +74,12 @@ def test_every_request_is_accounted_for(result):
     assert counts.pop("injected") == sum(counts.values()) == arrived.sum()
     for name, count in counts.items():
         assert (table["status"] == records.STATUS_NAMES.index(name)).sum() == count
-    for name in ("rejected", "dropped", "timed_out"):
+    for name in ("rejected", "dropped", "timed_out", "failed"):
         assert sum(result.summary["by_cause"].get(name, {}).values()) == counts[name]
     lost = table["cause"] == records.CAUSE_NAMES.index("lost")
-    assert (table["status"][lost] == records.DROPPED).all()
+    assert np.isin(table["status"][lost], (records.DROPPED, records.FAILED)).all()
+    refused = np.isin(table["status"], (records.REJECTED, records.DROPPED))
+    assert (table["first_token_ns"][refused] == records.NEVER_NS).all()         # who streamed has failed
     served = np.bincount(table["replica"][table["status"] == records.COMPLETED],
                          minlength=len(result.summary["replicas"]))
     assert served.sum() == counts["completed"]
@@ -104,7 +106,7 @@ def test_neither_a_second_run_nor_single_steps_change_anything(experiment, resul
 
 
 def test_everything_happens_here(tmp_path):
-    seen = {"retries": 0, "migrations": 0, "rejected": 0, "dropped": 0, "scaling": 0, "lost": 0}
+    seen = {"retries": 0, "migrations": 0, "rejected": 0, "dropped": 0, "failed": 0, "scaling": 0, "lost": 0}
     for seed in range(40):
         rng = Random(9100 + seed)
         (tmp_path / "requests.csv").write_text(requests_of(rng))
@@ -112,7 +114,7 @@ def test_everything_happens_here(tmp_path):
         result = simulator.run(tmp_path / "experiment.toml")
         for name in ("retries", "migrations"):
             seen[name] += result.summary[name]
-        for name in ("rejected", "dropped"):
+        for name in ("rejected", "dropped", "failed"):
             seen[name] += result.summary["requests"][name]
         seen["lost"] += int((result.requests["cause"] == records.CAUSE_NAMES.index("lost")).sum())
         seen["scaling"] += int((result.lifecycle["cause"] == records.LIFECYCLE_CAUSES.index("scaling")).sum())

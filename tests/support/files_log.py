@@ -71,7 +71,8 @@ def _counts(log, summary):
             ("injected", theirs["requests"], requests["injected"]),
             ("completed", theirs["finished"], requests["completed"]),
             ("waiting", theirs["requests"] - theirs["finished"], requests["waiting"]),
-            ("accounted for", theirs["requests"], sum(requests.values()) - requests["injected"]),
+            ("accounted for", theirs["requests"], sum(requests.values()) - requests["injected"]
+             - requests["length_capped"]),
             ("iterations", sum(bool(step["scheduled"]) for step in log["steps"]), summary["iterations"]),
             ("preemptions", theirs["preemptions"], summary["preemptions"]),
             ("output tokens", sum(entry["n_out"] for entry in _finished(log)), summary["total_output_tokens"]),
@@ -100,14 +101,12 @@ def _latencies(log, summary):
 def _samples(log):
     """Return the times in s that each statistic of summary.json describes."""
     finished, requests = _finished(log), log["requests"]
-    first_tokens = [entry for entry in requests if entry["first_token"] is not None]
-    scheduled = [entry for entry in requests if entry["first_scheduled"] is not None]
     samples = {
-        "ttft_ms": [entry["first_token"] - entry["arrival"] for entry in first_tokens],
+        "ttft_ms": [entry["first_token"] - entry["arrival"] for entry in finished],
         "tpot_ms": [(entry["finish"] - entry["first_token"]) / (entry["n_out"] - 1)
                     for entry in finished if entry["n_out"] > 1],
         "e2el_ms": [entry["finish"] - entry["arrival"] for entry in finished],
-        "queue_ms": [entry["first_scheduled"] - entry["arrival"] for entry in scheduled],
+        "queue_ms": [entry["first_scheduled"] - entry["arrival"] for entry in finished],
     }
     if "token_times" in requests[0]:        # a message may hold several tokens
         messages = [sorted(set(entry["token_times"])) for entry in requests]
