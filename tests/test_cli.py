@@ -213,7 +213,7 @@ def test_full_disk_under_the_output_is_told_in_one_line():
 
 
 def test_full_disk_under_the_results_is_told_in_one_line(tmp_path):
-    line = f"ulimit -f 500; {sys.executable} -m simulator {LINEAR} --quiet --out {tmp_path}/o"      # writes 1.3 MB
+    line = f"ulimit -f 50; {sys.executable} -m simulator {LINEAR} --quiet --out {tmp_path}/o"      # more is written
     done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, cwd=CONFIGS.parent)
     assert (done.returncode, done.stderr) == (1, f"{tmp_path}/o: cannot be written: File too large\n")
     assert os.listdir(tmp_path) == []

@@ -4,6 +4,7 @@ from typing import Any
 
 from simulator import registry
 from simulator.config.layers import Path
+from simulator.config.words import show
 from simulator.errors import did_you_mean
 
 Fault = tuple[Path, str]
@@ -35,7 +36,7 @@ def check_all(sections: Mapping[str, Any], missing: object, fault: Callable[[Pat
     for path, message in _infer_types(pools):
         fault(path, message)
     if sections["cluster"] is not missing:
-        for path, message in _phases(sections["cluster"].routing):
+        for path, message in _phases(sections["cluster"]):
             fault(path, message)
         for path, message in _copied_blocks(sections["cluster"].rescheduling, pools):
             fault(path, message)
@@ -93,14 +94,20 @@ def _infer_types(pools) -> Iterator[Fault]:
                 "requests, or none; leave infer_type out")
 
 
-def _phases(routing) -> Iterator[Fault]:
-    """Refuse what a router is told about pools for one phase, which there are not."""
-    for i, composed in enumerate(getattr(routing.parameters, "infer_types", ())):
+def _phases(cluster) -> Iterator[Fault]:
+    """Refuse what policies are told about pools for one phase, which there are not."""
+    for i, composed in enumerate(getattr(cluster.routing.parameters, "infer_types", ())):
         if composed.infer_type != "neutral":
             yield ("cluster", "routing", "infer_types", i, "infer_type"), (
                 f'expected "neutral", found "{composed.infer_type}": {NO_HAND_OVER}, hence no such pools')
-    if getattr(routing.parameters, "enable_adaptive_pd", False):
-        yield ("cluster", "routing", "enable_adaptive_pd"), f"expected false, found true: {NO_HAND_OVER}"
+    for table in ("routing", "rescheduling"):
+        parameters = getattr(getattr(cluster, table), "parameters", None)
+        for name in getattr(parameters, "FOR_ONE_PHASE", ()):
+            usual, given = getattr(type(parameters)(), name), getattr(parameters, name)
+            if given != usual:
+                yield ("cluster", table, name), (
+                    f"expected its default, {show(usual)}, found {show(given)}: {NO_HAND_OVER}, and nothing else "
+                    "asks for it")
 
 
 def _copied_blocks(rescheduling, pools) -> Iterator[Fault]:

@@ -12,6 +12,8 @@ from simulator.config.fields import alternatives, bare, element_of, extra_of, is
 from simulator.config.load import load_experiment, resolved_toml
 from simulator.domain import facts
 from simulator.errors import InputErrors
+from simulator.routing.llumnix.rescheduler import LlumnixReschedulerParameters
+from simulator.routing.llumnix.router import LlumnixParameters
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
 
@@ -72,7 +74,9 @@ def experiments(draw):
     table.pop("pools", None)            # each is an experiment in small: see test_pools
     (table.get("autoscaling") or {}).pop("max_replicas", None)      # has to fit topology.replicas
     routing = table.get("cluster", {}).get("routing", {})
-    routing.pop("enable_adaptive_pd", None)                         # there are no pools for one phase
+    for settings in (routing, table.get("cluster", {}).get("rescheduling") or {}):
+        for key in (*LlumnixParameters.FOR_ONE_PHASE, *LlumnixReschedulerParameters.FOR_ONE_PHASE):
+            settings.pop(key, None)     # there are no pools for one phase
     for composed in routing.get("infer_types", ()):
         composed["infer_type"] = "neutral"
     table["hardware"] = {"name": "a10"}

@@ -41,6 +41,7 @@ ELSEWHERE = {
     "name": "results are told apart by it", "serves": "so are requests",
     "infer_type": "only neutral is accepted", "model.config": "instead of model.name",
     "topology.data_parallel": "only 1",
+    "engine.allow_long_max_model_len": "of a model's own maximum",
 }
 BASE = {
     "model": {"name": "llama-3.1-8b"}, "hardware": {"name": "h100-sxm-80gb"},

@@ -2,6 +2,7 @@
 
 # Files whose tests change the key and see another result.
 SHOWN_IN = {
+    "engine/test_patience.py": ("cluster", "give_up_after_s give_up_failing_after_s"),
     "latency/test_forest_training.py": (
         "latency:forest", "estimator num_estimators max_depth polynomial_degree polynomial_interaction_only "
         "k_fold_cv_splits training_seed cpu_overhead_model"),
@@ -40,9 +41,6 @@ WAITING = {
     **{f"collective:busbw.data.{kind}": "topology.data_parallel above 1 is refused"
        for kind in ("all_gather", "reduce_scatter", "all_to_all", "all_reduce")},
     "collective:busbw.data_overlap": "topology.data_parallel above 1 is refused",
-    **{f"router:llumnix.{name}": "asked where a replica is chosen for decodes alone; nothing hands prompts over yet"
-       for name in ("dispatch_decode_load_metric", "dispatch_decode_load_threshold", "tpot_slo_ms",
-                    "tpot_slo_dispatch_threshold")},
     "rescheduler:llumnix.max_num_batched_tokens": "of replicas that do not say; all do",
     "latency:trained_physics.expert_exchange": "topology.data_parallel above 1 is refused",
 }

@@ -10,11 +10,6 @@ TABLES = {"ttft_profiling_data_path": str(DATA / "prefills.json"),
 SHOWS = {"output__decisions": 3, **SLOW}            # metrics stand in /candidates
 
 
-def typed(name):
-    """Return settings of a cluster whose pools have one infer type."""
-    return SHOWS | {"pools": [{"name": "a", "infer_type": name}]}
-
-
 def routing(**keys):
     """Return settings of the router."""
     return {f"cluster__routing__{key}": value for key, value in keys.items()}
@@ -25,6 +20,7 @@ def composed(**keys):
     return SHOWS | {"cluster__routing__infer_types": [{"infer_type": "neutral", **keys}]}
 
 
+NOT_YET = "requests are not handed over"
 NUMBER = {"name": "metric", "metrics": ["num_requests"]}
 BELOW = {"name": "metric", "metric": "num_requests", "threshold": 2.0}
 SLO = routing(scheduling_policy="slo", **TABLES)
@@ -34,7 +30,7 @@ FAILS = {"failures": [{"kind": "link", "which": 0, "at_s": 0.05, "duration_s": 3
 ROUTER = {
     "scheduling_policy": acts("load-balance", "flood", **SHOWS),
     "mode": acts("full", "lite", **SHOWS),
-    "infer_types[].infer_type": acts("neutral", "decode", **composed(selector=NUMBER)),
+    "infer_types[].infer_type": refuses("decode", NOT_YET, **composed(selector=NUMBER)),
     "infer_types[].metrics": refuses(["predicted_ttft"], "ttft_profiling_data_path", **composed(selector=NUMBER)),
     "infer_types[].filters[].name": acts("metric", "schedulability", **composed(selector=NUMBER, filters=[
         {"metric": "num_requests", "threshold": 0.5}])),
@@ -54,8 +50,6 @@ ROUTER = {
     "dispatch_top_k": acts(1, 3, **SHOWS),
     "dispatch_neutral_load_metric": acts("all_prefills_tokens_num", "num_requests", **SHOWS),
     "dispatch_neutral_load_threshold": acts(1.0, 8192.0, **SHOWS),
-    "dispatch_prefill_load_metric": acts("all_prefills_tokens_num", "num_requests", **typed("prefill")),
-    "dispatch_prefill_load_threshold": acts(1.0, 8192.0, **typed("prefill")),
     "status_steps": acts(1, 9, **SHOWS),
     "status_push_interval_s": acts(0.0, 0.3, **SHOWS), "status_poll_interval_s": acts(0.0, 0.3, **SHOWS),
     "enable_instance_status_local_account": acts(True, False, **SHOWS),
@@ -64,32 +58,27 @@ ROUTER = {
     "enable_cache_aware_scheduling": acts(False, True, **CACHED, **SHOWS),
     "cache_aware_min_tokens": acts(0, 1024, **CACHED, **SHOWS), "kvs_chunk_size": acts(16, 64, **CACHED, **SHOWS),
     "dispatch_prefill_cache_locality_metric": acts("cache_aware_all_prefills_tokens_num", "num_requests", **CACHED,
-                                                   **typed("prefill")),
-    "enable_predictor_enhanced_scheduling": acts(False, True, **typed("prefill") | routing(
-        num_predictor_warmup_samples=1, num_profiling_steps=5, status_push_interval_s=0.1)),
-    "num_predictor_warmup_samples": acts(1, 1000, **typed("prefill") | routing(
-        enable_predictor_enhanced_scheduling=True, status_push_interval_s=0.1)),
-    "num_profiling_steps": acts(0, 50, **typed("prefill") | routing(
-        num_predictor_warmup_samples=1, enable_predictor_enhanced_scheduling=True, status_push_interval_s=0.1)),
-    "max_num_batched_tokens": acts(16, 4096, **typed("prefill") | routing(
-        num_predictor_warmup_samples=1, enable_predictor_enhanced_scheduling=True, status_push_interval_s=0.1)),
-    "ttft_slo_ms": acts(1.0, 6000.0, **typed("prefill"), **SLO),
-    "ttft_slo_dispatch_threshold": acts(0.001, 0.85, **typed("prefill"), **SLO),
-    "enable_adaptive_pd": acts(False, True, **typed("prefill"), **SLO),
+                                                   **SHOWS),
     "requests_report_duration_s": acts(0.0, 0.05, **SHOWS | routing(mode="lite")),
     "upstream_compat": acts(False, True, **SHOWS | CACHED),
     "ttft_profiling_data_path": refuses("no-such.json", "no-such.json"),
     "tpot_profiling_data_path": refuses("no-such.json", "no-such.json"),
+    **{key: refuses(value, NOT_YET, **SHOWS) for key, value in {
+        "dispatch_prefill_load_metric": "num_requests", "dispatch_prefill_load_threshold": 1.0,
+        "dispatch_decode_load_metric": "num_requests", "dispatch_decode_load_threshold": 5.0,
+        "enable_predictor_enhanced_scheduling": True, "num_predictor_warmup_samples": 1, "num_profiling_steps": 7,
+        "max_num_batched_tokens": 16, "ttft_slo_ms": 1.0, "ttft_slo_dispatch_threshold": 0.001, "tpot_slo_ms": 1.0,
+        "tpot_slo_dispatch_threshold": 0.001, "enable_adaptive_pd": True}.items()},
 }
 
 
-def moving(*policies, infer_type="neutral", **keys):
+def moving(*policies, **keys):
     """Return settings of the rescheduler with these policies, asked often."""
     given = {"policies": list(policies), "interval_ms": 10.0, "bandwidth_gb_per_s": 1.0,
              "kv_bytes_per_token": 1e5} | keys
     moves = {key: value for key, value in MOVES.items() if not key.startswith("cluster__rescheduling")}
     return moves | {f"cluster__rescheduling__{key}": value for key, value in given.items()} | {
-        "pools": [{"name": "a", "infer_type": infer_type}]}
+        "pools": [{"name": "a"}]}
 
 
 def balancing(**keys):
@@ -105,13 +94,11 @@ def packing(*policies):
     return moving(*policies, **keys) | {"cluster__routing__policy": "round_robin"}
 
 
-DECODES = {"decode_load_threshold": 0.1, "load_balance_threshold": 0.01}
 RESCHEDULER = {
     "policies": acts([], ["neutral_load"], **balancing()),
     "interval_ms": acts(10.0, 100.0, **balancing()),
-    "decode_load_metric": acts("kv_cache_usage_ratio_projected", "num_requests", **moving(
-        "decode_load", infer_type="decode", **DECODES)),
-    "decode_load_threshold": acts(0.1, 5.0, **moving("decode_load", infer_type="decode", **DECODES)),
+    "decode_load_metric": refuses("num_requests", NOT_YET, **moving("decode_load")),
+    "decode_load_threshold": refuses(0.1, NOT_YET, **moving("decode_load")),
     "neutral_load_metric": acts("kv_cache_usage_ratio_projected", "num_requests", **balancing()),
     "neutral_load_threshold": acts(0.1, 5.0, **balancing()),
     "load_balance_threshold": acts(0.01, 0.9, **balancing()),

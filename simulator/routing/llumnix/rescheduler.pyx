@@ -8,7 +8,7 @@ from simulator.routing.llumnix.reserved cimport reserve
 from simulator.routing.llumnix.status cimport StatusFeed
 from simulator.routing.rescheduling.base cimport Rescheduler
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
 from msgspec import Meta
@@ -30,6 +30,9 @@ class LlumnixReschedulerParameters(msgspec.Struct, frozen=True, kw_only=True, fo
 
     Source: llumnix-project/llumnix at 8a693b4.
     """
+
+    # What acts where replicas do one phase of a request alone.
+    FOR_ONE_PHASE: ClassVar[tuple[str, ...]] = ("decode_load_metric", "decode_load_threshold")
 
     policies: Annotated[tuple[PolicyName, ...], Meta(description="asked one after the other")] = (
         "decode_load", "prefill_failover", "decode_failover", "neutral_failover")

@@ -17,7 +17,7 @@ from simulator.routing.llumnix.selectors cimport BY_METRICS, SLO_DECODE_ADAPTIVE
 from simulator.routing.llumnix.status cimport StatusFeed
 
 import math
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
 from msgspec import Meta
@@ -36,6 +36,13 @@ class LlumnixParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 
     Source: llumnix-project/llumnix at 8a693b4.
     """
+
+    # What acts where replicas do one phase of a request alone.
+    FOR_ONE_PHASE: ClassVar[tuple[str, ...]] = (
+        "dispatch_prefill_load_metric", "dispatch_prefill_load_threshold", "dispatch_decode_load_metric",
+        "dispatch_decode_load_threshold", "enable_predictor_enhanced_scheduling", "num_predictor_warmup_samples",
+        "num_profiling_steps", "max_num_batched_tokens", "ttft_slo_ms", "ttft_slo_dispatch_threshold", "tpot_slo_ms",
+        "tpot_slo_dispatch_threshold", "enable_adaptive_pd")
 
     scheduling_policy: Annotated[Literal["load-balance", "slo", "flood"], Meta(description=(
         "what infer types do that `infer_types` leaves out"))] = "load-balance"
