@@ -10,7 +10,7 @@ from simulator.domain.facts import load_accelerator, load_model
 from simulator.domain.parallelism import Parallelism
 from simulator.engine.build import build
 from simulator.engine.output.recorder import Recorder
-from simulator.engine.plan import ClusterPlan, Front, Hooks, Pool
+from simulator.engine.plan import ClusterPlan, GatewayPlan, Hooks, Pool
 from simulator.latency.linear import Linear, LinearParameters
 from simulator.latency.roofline.model import Roofline, RooflineParameters
 from simulator.routing.policies.round_robin import RoundRobin, RoundRobinParameters
@@ -50,7 +50,7 @@ class Case:
     num_gpu_blocks: int = UNLIMITED_BLOCKS
     backend: str = "linear"
     engine: dict = field(default_factory=dict)
-    front: Front | None = None
+    front: GatewayPlan | None = None
 
     def traffic(self):
         """Draw the requests."""
@@ -85,7 +85,7 @@ class Prepared:
         self.workload.requests[:] = self._untouched
         pool = Pool(Vllm, VllmParameters(), _latency(case.backend), num_gpu_blocks=case.num_gpu_blocks, block_size=16,
                     max_model_len=16384, replicas=case.replicas)
-        plan = ClusterPlan((pool,), case.front or Front(RoundRobin, RoundRobinParameters()), **case.engine)
+        plan = ClusterPlan((pool,), case.front or GatewayPlan(RoundRobin, RoundRobinParameters()), **case.engine)
         sink = sink or NoSink()
         recorder = Recorder(sink, sink.wants_iterations, sink.wants_tokens)
         return build(self.workload, plan, Hooks(recorder))

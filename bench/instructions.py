@@ -16,7 +16,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))       # last: an insta
 from cases import Case, NoSink, Prepared
 from limit import Limit, Unavailable
 
-from simulator.engine.plan import Front
+from simulator.engine.plan import GatewayPlan
 from simulator.routing.policies.least_loaded import LeastLoaded, LeastLoadedParameters
 
 TIMED = "__pyx_pw_9simulator_6engine_7cluster_7Cluster_?run"    # Cluster.run in C; ?: its place among the methods
@@ -26,7 +26,7 @@ CASES = {       # name: case, wants_iterations
     "1 replica, light load": (Case(5_000, rate_per_s=2.0), False),
     "64 replicas": (Case(64_000, 64), False),
     "64 replicas, coupled": (Case(64_000, 64, engine={"coupled": True}), False),
-    "64 replicas, `least_loaded`": (Case(64_000, 64, front=Front(LeastLoaded, LeastLoadedParameters())), False),
+    "64 replicas, `least_loaded`": (Case(64_000, 64, front=GatewayPlan(LeastLoaded, LeastLoadedParameters())), False),
     "roofline": (Case(20_000, backend="roofline"), False),
     "iteration table": (Case(20_000), True),
     "block tables": (Case(20_000, num_gpu_blocks=12_000), False),

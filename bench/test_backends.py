@@ -9,7 +9,7 @@ from pairs import cpu_s
 
 from simulator.engine.build import build
 from simulator.engine.output.recorder import Recorder
-from simulator.engine.plan import ClusterPlan, Front, Hooks, Pool
+from simulator.engine.plan import ClusterPlan, GatewayPlan, Hooks, Pool
 from simulator.latency.linear import Linear
 from simulator.routing.policies.round_robin import RoundRobin, RoundRobinParameters
 from simulator.scheduling.vllm import Vllm, VllmParameters
@@ -32,7 +32,7 @@ class Timed(Prepared):
         self.workload.requests[:] = self._untouched
         pool = Pool(Vllm, VllmParameters(), self.model, num_gpu_blocks=CASE.num_gpu_blocks, block_size=16,
                     max_model_len=16384)
-        plan = ClusterPlan((pool,), Front(RoundRobin, RoundRobinParameters()))
+        plan = ClusterPlan((pool,), GatewayPlan(RoundRobin, RoundRobinParameters()))
         return build(self.workload, plan, Hooks(Recorder(sink or NoSink(), False, False)))
 
 

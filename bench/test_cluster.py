@@ -9,7 +9,7 @@ from pairs import repeated_cpu_s
 from test_memory import experiment, provenance_of_run
 
 from simulator import registry
-from simulator.engine.plan import Front
+from simulator.engine.plan import GatewayPlan
 
 ROUNDS = 5
 COUPLED = {"coupled": True}         # round robin that keeps replicas up to date, as who looks at them has to
@@ -20,7 +20,8 @@ def front(policy, scorers=(), **keys):
     """Return what stands before the replicas: a router by its name, and its scorers with their weights."""
     kind = registry.load("router", policy)
     chosen = [(registry.load("scorer", name), weight) for name, weight in scorers]
-    return Front(kind, kind.Parameters(**keys), tuple((each, weight, each.Parameters()) for each, weight in chosen))
+    return GatewayPlan(
+        kind, kind.Parameters(**keys), tuple((each, weight, each.Parameters()) for each, weight in chosen))
 
 
 PLAIN = Case(400_000, 64)

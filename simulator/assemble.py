@@ -25,7 +25,7 @@ from simulator.engine.operations.sampler import Sampler
 from simulator.engine.operations.upkeep import Upkeep
 from simulator.engine.output.recorder import Recorder
 from simulator.engine.output.row_stream import RowStream
-from simulator.engine.plan import ClusterPlan, Front, Hooks, Pool
+from simulator.engine.plan import ClusterPlan, GatewayPlan, Hooks, Pool
 from simulator.errors import InputErrors, KeyFault, collect_faults
 from simulator.results.cluster import PoolFacts
 from simulator.workload.base import Workload
@@ -163,10 +163,10 @@ def _pool(pool) -> tuple[Site, Pool]:
         replicas_per_node=max(load_node(topology.node).num_accelerators // gpus, 1) if topology.node else 1)
 
 
-def _front(experiment: Experiment) -> Front:
+def _front(experiment: Experiment) -> GatewayPlan:
     cluster = experiment.cluster
     routing, admission = cluster.routing, cluster.admission
-    return Front(
+    return GatewayPlan(
         router=registry.load("router", routing.policy), router_parameters=routing.parameters,
         scorers=tuple((registry.load("scorer", each.name), each.weight, each.parameters) for each in routing.scorers),
         admission=None if admission.policy == "always" else registry.load("admission", admission.policy),
@@ -185,7 +185,7 @@ def _sampler(experiment: Experiment, sink) -> tuple:
         return ()
     rows, period_ns = RowStream(records.SAMPLE, sink.samples), max(round(experiment.output.replica_samples_s * 1e9), 1)
     sink.pending.append(rows.flush)
-    return (lambda fleet, entrances, plan: Sampler(fleet, period_ns, rows),)
+    return (lambda fleet, gateways, plan: Sampler(fleet, period_ns, rows),)
 
 
 def _upkeep(experiment: Experiment) -> tuple:
@@ -211,7 +211,7 @@ def _mover(experiment: Experiment) -> tuple:
         latency_ns=round(moving.latency_s * 1e9), max_stages=moving.max_stages,
         last_stage_blocks=moving.last_stage_blocks, rescheduler=registry.load("rescheduler", moving.policy),
         parameters=moving.parameters, interval_ns=moving.interval_s and round(moving.interval_s * 1e9))
-    return (lambda fleet, entrances, cluster: Migration(fleet, entrances, plan, cluster.seed),)
+    return (lambda fleet, gateways, cluster: Migration(fleet, gateways, plan, cluster.seed),)
 
 
 def _port(moving, pool):

@@ -112,12 +112,25 @@ LIFECYCLE = _columns(
     state=("", "the stage of its life"),
     cause=("", "what changed it"),
 )
+LEGS = _columns(
+    sent_ns=("ns", "the gateway sent the request there, or its move there began"),
+    enqueued_ns=("ns", "it, or its KV, got there; -1: never, so for the times below"),
+    scheduled_ns=("ns", "it was first scheduled there, or went on there"),
+    ended_ns=("ns", "it left"),
+    request=("", "row in /requests"),
+    replica=("", "row in /replicas"),
+    cached_tokens=("tokens", "of its text, found in the KV cache when it was first scheduled there"),
+    external_tokens=("tokens", "of its text, loaded from elsewhere"),
+    role=("", "which part of the work it did there"),
+    how=("", "in which way it left"),
+)
 
 TABLES = {"requests": REQUESTS, "iterations": ITERATIONS, "replicas": REPLICAS, "replica_samples": REPLICA_SAMPLES,
-          "decisions": DECISIONS, "candidates": CANDIDATES, "lifecycle": LIFECYCLE}
+          "decisions": DECISIONS, "candidates": CANDIDATES, "lifecycle": LIFECYCLE, "legs": LEGS}
 # Columns that hold codes: the label of code i is the i-th.
 CODES = {"requests": {"status": records.STATUS_NAMES, "finish_reason": records.FINISH_NAMES,
                       "cause": records.CAUSE_NAMES},
-         "lifecycle": {"state": records.STAGE_NAMES, "cause": records.LIFECYCLE_CAUSES}}
+         "lifecycle": {"state": records.STAGE_NAMES, "cause": records.LIFECYCLE_CAUSES},
+         "legs": {"role": records.LEG_ROLES, "how": records.LEG_ENDS}}
 # Columns whose codes are places in /labels, -1 for none.
 LABELS = ("slo_class", "tenant", "session", "model", "adapter")

@@ -11,7 +11,7 @@ from simulator.domain import records
 from simulator.engine.cluster import Cluster
 from simulator.engine.fleet.fleet import Fleet
 from simulator.engine.fleet.live_view import LiveView
-from simulator.engine.gateway.gateway import Entrance
+from simulator.engine.gateway.gateway import Gateway
 from simulator.engine.output.legs import LegBook
 from simulator.engine.output.recorder import Recorder
 from simulator.engine.plan import ClusterPlan, Hooks, Pool
@@ -107,14 +107,14 @@ def build(workload, plan: ClusterPlan, hooks: Hooks) -> Cluster:
         replicas += _replicas(pool, plan, shared, delivery, len(replicas))
         hosts += [pool.host] * pool.places
     fleet = Fleet(replicas, hosts, workload, shared)
-    entrances, entrance_of = _entrances(fleet, plan, shared)
-    operations = [make(fleet, entrances, plan) for make in plan.operations]
-    if plan.coupled or operations or not all(entrance.is_blind for entrance in entrances):
-        views = [entrance.view for entrance in entrances]
+    gateways, gateway_of = _gateways(fleet, plan, shared)
+    operations = [make(fleet, gateways, plan) for make in plan.operations]
+    if plan.coupled or operations or not all(gateway.is_blind for gateway in gateways):
+        views = [gateway.view for gateway in gateways]
         fleet.couple(counts_alone=not (
             plan.coupled or operations or plan.tracer or hooks.observer or plan.front.snapshot_interval_ns
             or any(view.wants_counts or view.wants_levels or view.wants_caches for view in views)))
-    return Cluster(fleet, entrances, entrance_of, operations, Trace(workload), shared)
+    return Cluster(fleet, gateways, gateway_of, operations, Trace(workload), shared)
 
 
 def _replicas(pool: Pool, plan: ClusterPlan, shared: Shared, delivery: Delivery, first: int) -> list[Replica]:
@@ -157,21 +157,21 @@ def _usable_blocks(pool: Pool, facts: SchedulerFacts) -> int:
     return pool.num_gpu_blocks - facts.blocks_held_back
 
 
-def _entrances(fleet: Fleet, plan: ClusterPlan, shared: Shared) -> tuple[list[Entrance], dict[int, int]]:
-    """Return an entrance for each served model, and which of them a request of each model label takes."""
+def _gateways(fleet: Fleet, plan: ClusterPlan, shared: Shared) -> tuple[list[Gateway], dict[int, int]]:
+    """Return a gateway for each served model, and which of them a request of each model label takes."""
     labels = [str(label) for label in shared.workload.labels.get("model", ())]
     models = list(dict.fromkeys(pool.model for pool in plan.pools))
-    entrances = [_entrance(index, model, fleet, plan, shared) for index, model in enumerate(models)]
-    entrance_of = {labels.index(model): index for index, model in enumerate(models) if model in labels}
+    gateways = [_gateway(index, model, fleet, plan, shared) for index, model in enumerate(models)]
+    gateway_of = {labels.index(model): index for index, model in enumerate(models) if model in labels}
     if None in models:      # a pool that serves all that no other serves
         anyone = models.index(None)
-        entrance_of = dict.fromkeys(range(-1, len(labels)), anyone) | entrance_of
+        gateway_of = dict.fromkeys(range(-1, len(labels)), anyone) | gateway_of
     elif len(models) == 1:  # requests that name no model are for the only one
-        entrance_of[-1] = 0
-    return entrances, entrance_of
+        gateway_of[-1] = 0
+    return gateways, gateway_of
 
 
-def _entrance(index: int, model: str | None, fleet: Fleet, plan: ClusterPlan, shared: Shared) -> Entrance:
+def _gateway(index: int, model: str | None, fleet: Fleet, plan: ClusterPlan, shared: Shared) -> Gateway:
     front = plan.front
     seats = [seat for seat in _seats(plan.pools) if plan.pools[seat.pool].model == model]
     view = LiveView(len(seats), [fleet.replicas[seat.replica] for seat in seats], shared,
@@ -191,7 +191,7 @@ def _entrance(index: int, model: str | None, fleet: Fleet, plan: ClusterPlan, sh
     admission = front.admission and front.admission(front.admission_parameters, gate)
     queue = front.queue and front.queue(front.queue_parameters, gate)
     tracer = plan.tracer and plan.tracer(view, index)
-    return Entrance(index, fleet, view, (admission, queue, router, tracer),
+    return Gateway(index, fleet, view, (admission, queue, router, tracer),
                     (front.admission_latency_ns, front.routing_latency_ns, front.retry_ns, front.patience_ns))
 
 

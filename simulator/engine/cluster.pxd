@@ -3,7 +3,7 @@ from libc.stdint cimport int32_t, int64_t
 cimport cython
 
 from simulator.domain.request cimport Demand, Request
-from simulator.engine.gateway.gateway cimport Entrance
+from simulator.engine.gateway.gateway cimport Gateway
 from simulator.engine.fleet.events cimport NUM_KINDS
 from simulator.engine.fleet.fleet cimport Fleet
 from simulator.engine.output.recorder cimport Recorder
@@ -14,15 +14,15 @@ from simulator.engine.sources.base cimport Source
 cdef class Cluster:
     cdef readonly Fleet fleet
     cdef readonly Source source
-    cdef readonly list entrances        # Entrance
+    cdef readonly list gateways        # Gateway
     cdef readonly list operations       # Operation
     cdef readonly object workload
     cdef readonly int64_t clock_ns      # of the last event; while draining, the end of the slice
-    cdef int32_t _num_entrances
-    cdef void** _entrances              # the same objects, borrowed
+    cdef int32_t _num_gateways
+    cdef void** _gateways              # the same objects, borrowed
     cdef void** _operations
     cdef int32_t _num_operations
-    cdef int32_t* _entrance_of          # [model code + 1] of a request's model; -1: nobody serves it
+    cdef int32_t* _gateway_of          # [model code + 1] of a request's model; -1: nobody serves it
     cdef void* _handlers[NUM_KINDS]     # Operation of an event kind, borrowed; NULL: the cluster's own
     cdef Recorder _recorder
     cdef bint _names_models             # some request says which model it wants
@@ -44,16 +44,16 @@ cdef class Cluster:
     cdef int64_t _next_poll             # recorder.iterations at which the monitor is asked again
     cdef bint _stopped                  # by the monitor, a livelock or an exception
 
-    # The entrance of a request; -1: nobody serves its model.
-    cdef inline int32_t _entrance_for(self, int32_t row) noexcept nogil:
-        return self._entrance_of[self._demands[row].model + 1 if self._names_models else 0]
+    # The gateway of a request; -1: nobody serves its model.
+    cdef inline int32_t _gateway_for(self, int32_t row) noexcept nogil:
+        return self._gateway_of[self._demands[row].model + 1 if self._names_models else 0]
 
-    # When a request must have left, in engine time; replica -1: it is in none, and those behind this entrance must have
+    # When a request must have left, in engine time; replica -1: it is in none, and those behind this gateway must have
     # served it by then.
-    cdef inline int64_t _due_ns(self, int32_t row, int32_t entrance, int32_t replica) noexcept nogil:
+    cdef inline int64_t _due_ns(self, int32_t row, int32_t gateway, int32_t replica) noexcept nogil:
         if replica >= 0:
             return self.fleet.due_ns(row, replica)
-        return self._demands[row].deadline_ns - (<Entrance>self._entrances[entrance]).shift_ns
+        return self._demands[row].deadline_ns - (<Gateway>self._gateways[gateway]).shift_ns
 
     # Arrivals where nothing but arrivals concerns a replica: those of many turns at once.
     cdef int _run_in_slices(self) except -1 nogil

@@ -16,7 +16,7 @@ from simulator.core.memory cimport prefetch
 from simulator.domain.request cimport COMPLETED, REJECTED, TIMED_OUT, WAITING, Demand, Request
 from simulator.domain.tables cimport ReplicaRow
 from simulator.domain.journey cimport NO_REPLICA
-from simulator.engine.gateway.gateway cimport Entrance
+from simulator.engine.gateway.gateway cimport Gateway
 from simulator.engine.fleet.events cimport ADMIT, ARRIVAL, DISPATCH, ENQUEUE, EXPIRE, RECALL, ROUTE, TIME_OUT
 from simulator.engine.fleet.fleet cimport TICK, Fleet
 from simulator.engine.operations.base cimport Operation
@@ -42,32 +42,32 @@ cdef class Cluster:
     """Replicas on one clock, what stands in front of them, and the requests that come.
 
     fleet : the replicas.
-    entrances : list of Entrance.
-    entrance_of : {code of a model label, -1 for none: index of its entrance}; other requests are refused.
+    gateways : list of Gateway.
+    gateway_of : {code of a model label, -1 for none: index of its gateway}; other requests are refused.
     operations : list of Operation.
     source : where requests come from.
     shared : build.Shared, what all parts of the cluster share.
     """
 
-    def __init__(self, Fleet fleet, entrances, entrance_of, operations, Source source, shared):
+    def __init__(self, Fleet fleet, gateways, gateway_of, operations, Source source, shared):
         cdef Request[::1] requests = shared.workload.requests
         cdef const Demand[::1] demands = shared.workload.demands
-        cdef Entrance entrance
+        cdef Gateway gateway
         cdef Operation operation
         self.fleet, self.source, self.workload = fleet, source, shared.workload
-        self.entrances, self.operations = list(entrances), list(operations)
-        self._num_entrances = len(self.entrances)
+        self.gateways, self.operations = list(gateways), list(operations)
+        self._num_gateways = len(self.gateways)
         num_models = len(shared.workload.labels.get("model", ()))
-        self._entrances = <void**>malloc(len(self.entrances) * sizeof(void*))
-        self._entrance_of = <int32_t*>malloc((num_models + 1) * sizeof(int32_t))
+        self._gateways = <void**>malloc(len(self.gateways) * sizeof(void*))
+        self._gateway_of = <int32_t*>malloc((num_models + 1) * sizeof(int32_t))
         self._operations = <void**>malloc((len(self.operations) + 1) * sizeof(void*))
-        if self._entrances == NULL or self._entrance_of == NULL or self._operations == NULL:
+        if self._gateways == NULL or self._gateway_of == NULL or self._operations == NULL:
             raise MemoryError()
-        for i, entrance in enumerate(self.entrances):
-            self._entrances[i] = <void*>entrance
+        for i, gateway in enumerate(self.gateways):
+            self._gateways[i] = <void*>gateway
         self._names_models = num_models > 0
         for code in range(-1, num_models):
-            self._entrance_of[<int32_t>code + 1] = entrance_of.get(code, -1)
+            self._gateway_of[<int32_t>code + 1] = gateway_of.get(code, -1)
         self._num_operations = len(self.operations)
         memset(self._handlers, 0, sizeof(self._handlers))
         for i, operation in enumerate(self.operations):
@@ -84,8 +84,8 @@ cdef class Cluster:
         self._next_poll = POLL_ITERATIONS
 
     def __dealloc__(self):
-        free(self._entrances)
-        free(self._entrance_of)
+        free(self._gateways)
+        free(self._gateway_of)
         free(self._operations)
         free(self._following)
         free(self._ends)
@@ -191,11 +191,11 @@ cdef class Cluster:
                 row = self.fleet.departures.take()
                 i = self._requests[row].replica
                 if i >= 0:
-                    (<Entrance>self._entrances[self.fleet.seats[i].entrance]).gone(row, now_ns)
+                    (<Gateway>self._gateways[self.fleet.seats[i].gateway]).gone(row, now_ns)
                 for i in range(self._num_operations):
                     (<Operation>self._operations[i]).gone(row, now_ns)
-            for i in range(self._num_entrances):
-                (<Entrance>self._entrances[i]).settle(now_ns)
+            for i in range(self._num_gateways):
+                (<Gateway>self._gateways[i]).settle(now_ns)
         return 0
 
     cdef bint _is_over(self, int64_t now_ns) noexcept nogil:
@@ -234,15 +234,15 @@ cdef class Cluster:
         if event.kind == TIME_OUT:
             return self._time_out(row, event.time_ns)
         if event.kind == ADMIT:
-            return (<Entrance>self._entrances[event.replica]).admit(row, event.time_ns)
+            return (<Gateway>self._gateways[event.replica]).admit(row, event.time_ns)
         if event.kind == ROUTE:
-            return (<Entrance>self._entrances[event.replica]).route(row, event.time_ns)
+            return (<Gateway>self._gateways[event.replica]).route(row, event.time_ns)
         if event.kind == RECALL:
-            return (<Entrance>self._entrances[event.replica]).recall(row, event.time_ns)
+            return (<Gateway>self._gateways[event.replica]).recall(row, event.time_ns)
         if event.kind == EXPIRE:
-            return (<Entrance>self._entrances[event.replica]).expire(event.time_ns)
+            return (<Gateway>self._gateways[event.replica]).expire(event.time_ns)
         if event.kind == DISPATCH:
-            return (<Entrance>self._entrances[event.payload]).tick(event.time_ns)
+            return (<Gateway>self._gateways[event.payload]).tick(event.time_ns)
         return 0
 
     cdef int _run_in_slices(self) except -1 nogil:
@@ -277,18 +277,18 @@ cdef class Cluster:
         cdef int32_t* first = self._ends
         cdef int32_t* last = self._ends + self.fleet.num_replicas
         cdef int64_t begin = self._num_requests - self.source.num_left, count = 0
-        cdef int32_t row, index, entrance
+        cdef int32_t row, index, gateway
         for index in range(self.fleet.num_replicas):
             first[index] = -1
         while count < window and self.source.next_ns <= self._horizon_ns:
             row = self.source.take()
             self.clock_ns = self._last_event_ns = self._requests[row].arrival_ns
             count += 1
-            entrance = self._entrance_for(row)
-            if entrance < 0:
+            gateway = self._gateway_for(row)
+            if gateway < 0:
                 self.fleet.refuse(row, REJECTED, NO_REPLICA, self._requests[row].arrival_ns)
                 continue
-            index = (<Entrance>self._entrances[entrance]).place(row, self._requests[row].arrival_ns)
+            index = (<Gateway>self._gateways[gateway]).place(row, self._requests[row].arrival_ns)
             if index < 0:
                 continue
             self._requests[row].replica = index
@@ -308,24 +308,24 @@ cdef class Cluster:
 
     cdef int _arrive(self, int64_t now_ns) except -1 nogil:
         cdef int32_t row = self.source.take()
-        cdef int32_t entrance = self._entrance_for(row)
+        cdef int32_t gateway = self._gateway_for(row)
         prefetch(&self._requests[row + 1 + AHEAD])
         self.fleet.next_arrival_ns = self.source.next_ns
         self._last_event_ns = now_ns
-        if entrance < 0:
+        if gateway < 0:
             return self.fleet.refuse(row, REJECTED, NO_REPLICA, now_ns)
         if self.fleet.has_deadlines and self._demands[row].deadline_ns >= 0:
-            self.fleet.events.push(max(self._due_ns(row, entrance, -1), now_ns), TIME_OUT, TIME_OUT, entrance, row)
-        return (<Entrance>self._entrances[entrance]).arrive(row, now_ns)
+            self.fleet.events.push(max(self._due_ns(row, gateway, -1), now_ns), TIME_OUT, TIME_OUT, gateway, row)
+        return (<Gateway>self._gateways[gateway]).arrive(row, now_ns)
 
     cdef int _time_out(self, int32_t row, int64_t now_ns) except -1 nogil:
-        cdef int32_t entrance = self._entrance_for(row), index = self._requests[row].replica
-        if self._requests[row].status >= COMPLETED or now_ns < self._due_ns(row, entrance, index):
+        cdef int32_t gateway = self._gateway_for(row), index = self._requests[row].replica
+        if self._requests[row].status >= COMPLETED or now_ns < self._due_ns(row, gateway, index):
             return 0                                        # the latter: it came to another replica meanwhile
         self._last_event_ns = now_ns
         if index >= 0:
             return self.fleet.withdraw(row, TIMED_OUT, now_ns)
-        return (<Entrance>self._entrances[entrance]).give_up(row, now_ns)
+        return (<Gateway>self._gateways[gateway]).give_up(row, now_ns)
 
     cdef int _drain(self) except -1 nogil:
         """Run the replicas side by side, in slices of time, until none has work."""

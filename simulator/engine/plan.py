@@ -1,4 +1,4 @@
-"""What a cluster is to be: pools of replicas, an entrance per model, and what all share."""
+"""What a cluster is to be: pools of replicas, a gateway per model, and what all share."""
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -54,7 +54,7 @@ class Pool:
 
 
 @dataclass(frozen=True)
-class Front:
+class GatewayPlan:
     """What stands before the replicas; each served model has its own.
 
     router, router_parameters : a Router subclass and its `Parameters`.
@@ -93,8 +93,8 @@ class ClusterPlan:
 
     pools : in the order in which replicas are numbered.
     front : what stands before the replicas.
-    operations : called with (Fleet, list of Entrance, ClusterPlan), each returns an Operation: failures, scaling, ...
-    tracer : called with (LiveView, index) of an entrance, returns a Tracer of its decisions; None: nobody asks.
+    operations : called with (Fleet, list of Gateway, ClusterPlan), each returns an Operation: failures, scaling, ...
+    tracer : called with (LiveView, index) of a gateway, returns a Tracer of its decisions; None: nobody asks.
     fast_forward : take runs of equal iterations at once; changes no result.
     horizon_ns : instant after which nothing happens; None: until nothing is left to do.
     seed : of the experiment; whoever draws does so from a stream of it.
@@ -107,7 +107,7 @@ class ClusterPlan:
     """
 
     pools: tuple[Pool, ...]
-    front: Front
+    front: GatewayPlan
     operations: tuple[Callable, ...] = ()
     tracer: Callable | None = None
     fast_forward: bool = True
@@ -122,7 +122,7 @@ class ClusterPlan:
 
     @property
     def num_models(self) -> int:
-        """Models that are served; each has an entrance."""
+        """Models that are served; each has a gateway."""
         return len({pool.model for pool in self.pools})
 
 

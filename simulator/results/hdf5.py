@@ -69,6 +69,8 @@ class Writer:
         self._write("replicas", tables.replica_rows(run.replicas))
         if run.lifecycle is not None:
             self._write("lifecycle", tables.lifecycle_rows(run.lifecycle))
+        if run.legs is not None:
+            self._write("legs", tables.leg_rows(run.legs))
         self._write_labels(run.workload.labels)
         if token_times:
             self._write_token_times(token_times)

@@ -112,6 +112,10 @@ class MemoryTables:
         rows = self._run.lifecycle
         return tables.lifecycle_rows(_asked_for(rows, "lifecycle"))
 
+    def legs(self) -> np.ndarray:
+        """Return the stays of requests at replicas."""
+        return tables.leg_rows(_asked_for(self._run.legs, "legs"))
+
     def labels(self) -> dict[str, list[str]]:
         """Return the names behind the codes of the request table, by column."""
         return {column: list(names) for column, names in self._run.workload.labels.items() if len(names)}

@@ -73,6 +73,10 @@ class Reader:
         """Return /lifecycle."""
         return self._table("lifecycle")
 
+    def legs(self) -> np.ndarray:
+        """Return /legs."""
+        return self._table("legs")
+
     def token_times(self) -> tuple[np.ndarray, np.ndarray]:
         """Return offsets and times_ns of /token_times."""
         return self._table("token_times/offsets"), self._table("token_times/times_ns")

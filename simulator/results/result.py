@@ -100,6 +100,15 @@ class Result:
         return self._tables.lifecycle()
 
     @cached_property
+    def legs(self) -> np.ndarray:
+        """Structured array, one row for each stay of a request at a replica, in the order in which they began.
+
+        Fields are those of /legs; `request` is a row of `requests`. LookupError where nothing takes a request from a
+        replica before it is done: no failures, autoscaling or migration.
+        """
+        return self._tables.legs()
+
+    @cached_property
     def labels(self) -> dict[str, list[str]]:
         """Names behind the codes in the label columns of `requests`.
 

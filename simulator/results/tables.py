@@ -24,6 +24,8 @@ def why_absent(name: str) -> str:
     """Say why there is no table of that name."""
     if name == "lifecycle":
         return "all replicas were up all the time"
+    if name == "legs":
+        return "each request stayed at one replica, see /requests"
     key = {"replica_samples": "replica_samples_s", "candidates": "decisions"}.get(name, name)
     return f"[output] {key} was {'0' if name in STREAMS else 'false'}"
 
@@ -45,7 +47,7 @@ def _without_spare(record: np.dtype) -> np.dtype:
 ITERATION = _shown(records.ITERATION, ITERATION_FIELDS)
 REPLICA = _without_spare(records.REPLICA)
 SAMPLE, DECISION, CANDIDATE = map(_without_spare, (records.SAMPLE, records.DECISION, records.CANDIDATE))
-LIFECYCLE = _without_spare(records.LIFECYCLE)
+LIFECYCLE, LEG = _without_spare(records.LIFECYCLE), _without_spare(records.LEG)
 STREAMS = {"replica_samples": SAMPLE, "decisions": DECISION, "candidates": CANDIDATE}      # tables that grow row by row
 _RAW = np.dtype(("V", records.ITERATION.itemsize))      # copied as plain memory: 1.4 ns a row, field by field 25 ns
 
@@ -124,6 +126,13 @@ def lifecycle_rows(lifecycle: np.ndarray) -> np.ndarray:
     rows = lifecycle.copy()
     rows["spare"] = 0
     return rows.view(LIFECYCLE)
+
+
+def leg_rows(legs: np.ndarray) -> np.ndarray:
+    """Return /legs."""
+    rows = legs.copy()
+    rows["spare"] = 0
+    return rows.view(LEG)
 
 
 def iteration_rows(iterations: np.ndarray) -> np.ndarray:

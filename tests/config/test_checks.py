@@ -73,8 +73,9 @@ def test_a_router_is_not_told_of_pools_for_one_phase(load, faults):
     reason = "requests are not handed over between prefill and decode pools yet"
     assert faults(load, routing) == [
         f'--set: cluster.routing.infer_types[0].infer_type: expected "neutral", found "decode": {reason}, hence '
-        "no such pools", f"--set: cluster.routing.enable_adaptive_pd: expected its default, false, found true: {reason}, and "
-        "nothing else asks for it"]
+        "no such pools",
+        "--set: cluster.routing.enable_adaptive_pd: expected its default, false, found true: "
+        f"{reason}, and nothing else asks for it"]
 
 
 @pytest.mark.parametrize(("more", "expected"), [

@@ -74,9 +74,9 @@ def experiments(draw):
     table.pop("pools", None)            # each is an experiment in small: see test_pools
     (table.get("autoscaling") or {}).pop("max_replicas", None)      # has to fit topology.replicas
     routing = table.get("cluster", {}).get("routing", {})
-    for settings in (routing, table.get("cluster", {}).get("rescheduling") or {}):
+    for policy in (routing, table.get("cluster", {}).get("rescheduling") or {}):
         for key in (*LlumnixParameters.FOR_ONE_PHASE, *LlumnixReschedulerParameters.FOR_ONE_PHASE):
-            settings.pop(key, None)     # there are no pools for one phase
+            policy.pop(key, None)       # there are no pools for one phase
     for composed in routing.get("infer_types", ()):
         composed["infer_type"] = "neutral"
     table["hardware"] = {"name": "a10"}

@@ -7,7 +7,7 @@ from simulator.domain import records
 from simulator.domain.failures import Failure, Health
 from simulator.domain.gateway import GatewayQueueParameters, Saturation
 from simulator.engine.diagnosis import diagnose_gateways
-from simulator.engine.plan import Front
+from simulator.engine.plan import GatewayPlan
 from simulator.routing.policies.round_robin import RoundRobin, RoundRobinParameters
 from support import upkeep
 from support.scenario import load
@@ -30,7 +30,7 @@ def serve(dispatch, *, patience=None, **stop):
     `patience`: fields of ClusterPlan.
     """
     saturation = Saturation(detector="concurrency", parameters=ConcurrencyParameters())
-    front = Front(RoundRobin, RoundRobinParameters(), queue=GatewayQueue, classes={},
+    front = GatewayPlan(RoundRobin, RoundRobinParameters(), queue=GatewayQueue, classes={},
                   queue_parameters=GatewayQueueParameters(dispatch=dispatch, tick_s=10.0, saturation=saturation),
                   make=lambda kind, section, context: Concurrency(section.parameters, context))
     described = [{"id": str(i), "arrival": arrival_s, "prompt": [["uniq", 10]], "output_len": 1}

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from simulator.domain import records
 from simulator.domain.autoscaling import Autoscaling, Delay
 from simulator.domain.failures import Failure, Health
-from simulator.engine.plan import Front
+from simulator.engine.plan import GatewayPlan
 from simulator.routing.policies.least_loaded import LeastLoaded
 from simulator.routing.policies.round_robin import RoundRobin, RoundRobinParameters
 from simulator.scaling.queue import Queue, QueueParameters
@@ -49,7 +49,7 @@ def scene(seed):
     if rng.random() < 0.2:
         description["options"]["async_scheduling"] = False
         layers = rng.choice([(1, 1), (2, 1, 1)])
-    front = Front(LeastLoaded, LeastLoaded.Parameters()) if rng.random() < 0.5 else Front(
+    front = GatewayPlan(LeastLoaded, LeastLoaded.Parameters()) if rng.random() < 0.5 else GatewayPlan(
         RoundRobin, RoundRobinParameters())
     options = {"failures": random_failures(rng), "layers": layers, "front": front, "seed": seed,
                "replicas": rng.randint(1, 4), "replicas_per_node": rng.choice([1, 2]), "nodes_per_unit": 2,

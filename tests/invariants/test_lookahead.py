@@ -11,7 +11,7 @@ from simulator.admission.gateway_queue import GatewayQueue
 from simulator.admission.saturation.concurrency import Concurrency, ConcurrencyParameters
 from simulator.domain.gateway import GatewayQueueParameters, Saturation
 from simulator.engine.build import build
-from simulator.engine.plan import Front, Hooks
+from simulator.engine.plan import GatewayPlan, Hooks
 from simulator.latency.linear import Linear, LinearParameters
 from simulator.scheduling.vllm import VllmParameters
 from support.engine import plan_of, run
@@ -27,10 +27,10 @@ def front(name="least_loaded", most=None, **keys):
     router = registry.load("router", name)
     parameters = msgspec.convert(keys, router.Parameters)
     if most is None:
-        return Front(router, parameters)
+        return GatewayPlan(router, parameters)
     queue = GatewayQueueParameters(order="fifo", dispatch="departures", saturation=Saturation(
         detector="concurrency", parameters=ConcurrencyParameters(max_concurrency=most)))
-    return Front(router, parameters, queue=GatewayQueue, queue_parameters=queue, classes={},
+    return GatewayPlan(router, parameters, queue=GatewayQueue, queue_parameters=queue, classes={},
                  make=lambda kind, section, context: Concurrency(section.parameters, context))
 
 

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from simulator.domain import records
-from simulator.engine.plan import Front
+from simulator.engine.plan import GatewayPlan
 from simulator.latency.linear import Linear, LinearParameters
 from simulator.routing.policies.least_loaded import LeastLoaded, LeastLoadedParameters
 from simulator.routing.python_router import PythonRouter
@@ -39,7 +39,7 @@ def serve(router, parameters=None, seed=0):
     workload = plain_workload(arrivals_ns, prompts, draws.integers(1, 60, REQUESTS))
     recording = record(workload, VllmParameters(max_num_seqs=4), Linear(LinearParameters()), details=False, seed=seed,
                        replicas=REPLICAS, num_gpu_blocks=4000, block_size=16, max_model_len=4096,
-                       front=Front(router, parameters))
+                       front=GatewayPlan(router, parameters))
     assert (recording.requests["status"] == records.COMPLETED).all()
     return recording.requests
 

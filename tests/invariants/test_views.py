@@ -2,7 +2,7 @@
 import numpy as np
 import pytest
 
-from simulator.engine.plan import Front
+from simulator.engine.plan import GatewayPlan
 from simulator.routing.python_router import PythonRouter
 from support.engine import run
 from support.scenario import load
@@ -26,7 +26,7 @@ class Notes(PythonRouter):
 def seen(description, replicas, **options):
     """Return what the router saw at each arrival."""
     SEEN.clear()
-    run(load(description), details=False, replicas=replicas, front=Front(Notes, None), **options)
+    run(load(description), details=False, replicas=replicas, front=GatewayPlan(Notes, None), **options)
     return list(SEEN)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from simulator.domain.autoscaling import Autoscaling, Delay
-from simulator.engine.plan import Front
+from simulator.engine.plan import GatewayPlan
 from simulator.routing.python_router import PythonRouter
 from simulator.scaling.blis import Blis as BlisScaling
 from simulator.scaling.blis import BlisParameters as BlisScalingParameters
@@ -101,7 +101,7 @@ def run(case):
         max_num_batched_tokens=case.number("max-num-batched-tokens")))
     scaling, most = scaling_of(case)
     return upkeep.run(scenario, autoscaling=scaling, autoscaler=BlisScaling, scheduler=Blis, max_replicas=most,
-                      replicas=case.number("num-instances"), front=Front(Turns, None), resolution_us=1.0)
+                      replicas=case.number("num-instances"), front=GatewayPlan(Turns, None), resolution_us=1.0)
 
 
 @pytest.fixture(scope="module", params=ALL, ids=str)

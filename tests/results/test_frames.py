@@ -6,7 +6,7 @@ import h5py
 import numpy as np
 import pytest
 
-from results.fakes import output_of, small_run
+from results.fakes import MS, legs_of, output_of, small_run
 from results.test_hdf5 import write
 from simulator.domain import columns, records
 from simulator.results import tables
@@ -22,6 +22,7 @@ def result(tmp_path):
     run = small_run(slo_class=LABELS)
     run.lifecycle = np.zeros(2, records.LIFECYCLE)
     run.lifecycle["state"] = 4
+    run.legs = legs_of([(1, 0, 5, 5, 12, "moved"), (1, 0, 9, 12, 30, "completed")])
     return Result({}, Reader(write(tmp_path / "a", run, token_times=True)), tmp_path / "a")
 
 
@@ -37,6 +38,8 @@ def test_codes_and_labels_become_categories(result):
     assert frame["slo_class"].tolist()[:3] == ["fast", "slow", "fast"]
     assert frame[frame.status == "completed"]["output_tokens"].sum() == 5
     assert result.to_pandas("lifecycle")["state"].tolist() == ["up", "up"]
+    assert result.to_pandas("legs")["how"].tolist() == ["moved", "completed"]
+    assert result.legs["ended_ns"].tolist() == [12 * MS, 30 * MS]
 
 
 def test_every_table_has_a_frame_of_its_columns(result):
@@ -91,7 +94,7 @@ def test_without_pandas_it_says_how_to_get_it(result, monkeypatch):
 def test_every_column_is_described_and_no_other():
     journeys = np.zeros(1, records.JOURNEY)
     shown = {"requests": tables.request_dtype([0], journeys), "iterations": tables.ITERATION,
-             "replicas": tables.REPLICA, "lifecycle": tables.LIFECYCLE, **tables.STREAMS}
+             "replicas": tables.REPLICA, "lifecycle": tables.LIFECYCLE, "legs": tables.LEG, **tables.STREAMS}
 
     assert shown.keys() == columns.TABLES.keys()
     for name, dtype in shown.items():

@@ -122,7 +122,7 @@ def test_requests_that_no_replica_serves_are_refused_before_any_router_is_asked(
     found = run(tmp_path, model + PLAIN + pools, requests)
 
     assert found.summary["by_cause"] == {"rejected": {"no_replica": 1}}
-    # entrances are numbered as the pools; small has replicas 0 and 1
+    # gateways are numbered as the pools; small has replicas 0 and 1
     assert list(zip(found.decisions["request"], found.decisions["entrance"], found.decisions["replica"],
                     strict=True)) == [(0, 1, 2), (1, 0, 0), (3, 1, 3)]
     assert found.candidates["decision"].tolist() == [0, 0, 1, 1, 2, 2]

@@ -2,7 +2,7 @@
 from dataclasses import replace
 
 from simulator import debug
-from simulator.engine.plan import ClusterPlan, Front, Pool
+from simulator.engine.plan import ClusterPlan, GatewayPlan, Pool
 from simulator.latency.linear import Linear
 from simulator.routing.policies.round_robin import RoundRobin, RoundRobinParameters
 from simulator.scheduling.vllm import Vllm
@@ -16,7 +16,7 @@ def record(workload, parameters, latency, *, details=True, max_iterations=None, 
 def plan_of(parameters, latency, *, scheduler=Vllm, front=None, **setup):
     """Return the plan of a cluster of equal replicas; `setup`: fields of Pool and ClusterPlan."""
     of_pool = {name: setup.pop(name) for name in list(setup) if name in Pool.__dataclass_fields__}
-    front = front or Front(RoundRobin, RoundRobinParameters())
+    front = front or GatewayPlan(RoundRobin, RoundRobinParameters())
     return ClusterPlan((Pool(scheduler, parameters, latency, **of_pool),), front, **setup)
 
 

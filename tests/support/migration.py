@@ -26,8 +26,8 @@ def serve(workload, moves=(), *, at=(), plan=None, parameters=None, latency=None
     """
     made = []
 
-    def migration(fleet, entrances, cluster_plan):
-        made.append(Migration(fleet, entrances, plan or MovePlan(ports=(PORT,)), cluster_plan.seed))
+    def migration(fleet, gateways, cluster_plan):
+        made.append(Migration(fleet, gateways, plan or MovePlan(ports=(PORT,)), cluster_plan.seed))
         return made[0]
 
     setup = {"num_gpu_blocks": 1000, "block_size": 16, "max_model_len": 4096, "enable_prefix_caching": False} | setup

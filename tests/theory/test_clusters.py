@@ -11,7 +11,7 @@ import pytest
 from simulator.admission.gateway_queue import GatewayQueue
 from simulator.admission.saturation.concurrency import Concurrency, ConcurrencyParameters
 from simulator.domain.gateway import GatewayQueueParameters, Saturation
-from simulator.engine.plan import Front
+from simulator.engine.plan import GatewayPlan
 from simulator.latency.linear import Linear, LinearParameters
 from simulator.routing.policies.least_loaded import LeastLoaded, LeastLoadedParameters
 from simulator.routing.policies.power_of_two import PowerOfTwo, PowerOfTwoParameters
@@ -30,7 +30,7 @@ US_PER_TOKEN = 10.0
 
 @pytest.fixture(scope="module")
 def mean_wait_s():
-    """Return a function: the mean time between arrival and first scheduled behind a `Front`."""
+    """Return a function: the mean time between arrival and first scheduled behind a `GatewayPlan`."""
     draws = np.random.default_rng(7)
     gaps_s = draws.exponential(SERVICE_S / (LOAD * REPLICAS), REQUESTS)
     prompts = np.maximum(np.round(draws.exponential(SERVICE_S * 1e6 / US_PER_TOKEN, REQUESTS)), 1).astype(int)
@@ -67,7 +67,7 @@ def gateway():
 
     queue = GatewayQueueParameters(order="fifo", dispatch="departures", saturation=Saturation(
         detector="concurrency", parameters=ConcurrencyParameters(max_concurrency=1)))
-    return Front(LeastLoaded, LeastLoadedParameters(), queue=GatewayQueue, queue_parameters=queue, classes={},
+    return GatewayPlan(LeastLoaded, LeastLoadedParameters(), queue=GatewayQueue, queue_parameters=queue, classes={},
                  make=make)
 
 
@@ -77,14 +77,14 @@ def test_a_gateway_queue_before_one_slot_replicas_is_an_m_m_k_queue(mean_wait_s)
 
 
 def test_random_routing_makes_k_m_m_1_queues(mean_wait_s):
-    assert mean_wait_s(Front(Random, RandomParameters())) == pytest.approx(MM1_WAIT_S, rel=0.1)
+    assert mean_wait_s(GatewayPlan(Random, RandomParameters())) == pytest.approx(MM1_WAIT_S, rel=0.1)
 
 
 def test_the_shortest_queue_lies_between_one_queue_and_two_choices(mean_wait_s):
     # Joining the shortest queue is the best rule that cannot hold requests back: never better than M/M/k, and better
     # than choosing among two, which is better than taking turns, which is better than chance.
-    shortest = mean_wait_s(Front(LeastLoaded, LeastLoadedParameters()))
-    two = mean_wait_s(Front(PowerOfTwo, PowerOfTwoParameters()))
-    turns = mean_wait_s(Front(RoundRobin, RoundRobinParameters()))
-    chance = mean_wait_s(Front(Random, RandomParameters()))
+    shortest = mean_wait_s(GatewayPlan(LeastLoaded, LeastLoadedParameters()))
+    two = mean_wait_s(GatewayPlan(PowerOfTwo, PowerOfTwoParameters()))
+    turns = mean_wait_s(GatewayPlan(RoundRobin, RoundRobinParameters()))
+    chance = mean_wait_s(GatewayPlan(Random, RandomParameters()))
     assert mean_wait_s(gateway()) < shortest < two < turns < chance

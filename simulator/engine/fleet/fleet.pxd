@@ -24,7 +24,7 @@ cdef struct Seat:               # where the cluster finds a replica; 64 bytes
     void* replica               # the Replica, borrowed: to be called without the GIL
     void* view                  # the LiveView that shows it, borrowed
     int32_t index               # its number there
-    int32_t entrance            # index of the entrance in front of it
+    int32_t gateway            # index of the gateway in front of it
     double queue_base_ns        # from dispatch to waiting queue: [latency.host] queue_base_us
     double queue_token_ns       # the same, per prompt token
     int64_t resolution_ns       # of its latency model; the delay is truncated to whole multiples, 0: rounded

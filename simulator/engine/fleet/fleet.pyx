@@ -118,7 +118,7 @@ cdef class Fleet:
             for replica in self.replicas:
                 prepare(&self.lookaheads[replica.index], replica)
 
-    def seat(self, LiveView view, int32_t entrance):
+    def seat(self, LiveView view, int32_t gateway):
         """Give the replicas that a view shows their places in it."""
         cdef int32_t i, index
         self._views.append(view)
@@ -126,7 +126,7 @@ cdef class Fleet:
             index = view.accounts[i].replica
             self.seats[index].view = <void*>view
             self.seats[index].index = i
-            self.seats[index].entrance = entrance
+            self.seats[index].gateway = gateway
 
     cdef bint is_quiet(self) noexcept nogil:
         return (self.next_arrival_ns == NEVER_NS and self.events.size == self.num_ticks

@@ -11,7 +11,7 @@ from simulator.routing.base cimport Router
 
 
 @cython.final
-cdef class Entrance:
+cdef class Gateway:
     cdef readonly int32_t index
     cdef readonly Admission admission   # None: all are let in
     cdef readonly GatewayQueue queue    # None: requests are routed as soon as they are let in

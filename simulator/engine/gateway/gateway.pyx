@@ -18,32 +18,32 @@ from simulator.engine.fleet.fleet cimport Fleet
 from simulator.engine.fleet.live_view cimport LiveView
 
 
-cdef inline int send(Entrance entrance, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil:
+cdef inline int send(Gateway gateway, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil:
     """Dispatch a request, and note it."""
-    cdef ReplicaAccount* account = &entrance.view.accounts[replica]
+    cdef ReplicaAccount* account = &gateway.view.accounts[replica]
     account.in_flight += 1
-    account.in_flight_tokens += entrance._fleet.requests[row].prompt_tokens
+    account.in_flight_tokens += gateway._fleet.requests[row].prompt_tokens
     account.dispatched += 1
-    entrance.view.mark_in_flight(replica)
-    if entrance._fleet.journeys != NULL:
-        entrance._fleet.journeys[row].dispatched_ns = now_ns
-    entrance.router.sent(row, replica, now_ns)
-    if entrance.admission is not None:
-        entrance.admission.sent(row, now_ns)
-    if entrance.queue is not None:
-        entrance.queue.sent(row, now_ns)
-    if entrance._fleet.legs is not None:
-        entrance._fleet.legs.sent(row, account.replica, now_ns)
-    return entrance._fleet.send(row, account.replica, now_ns)
+    gateway.view.mark_in_flight(replica)
+    if gateway._fleet.journeys != NULL:
+        gateway._fleet.journeys[row].dispatched_ns = now_ns
+    gateway.router.sent(row, replica, now_ns)
+    if gateway.admission is not None:
+        gateway.admission.sent(row, now_ns)
+    if gateway.queue is not None:
+        gateway.queue.sent(row, now_ns)
+    if gateway._fleet.legs is not None:
+        gateway._fleet.legs.sent(row, account.replica, now_ns)
+    return gateway._fleet.send(row, account.replica, now_ns)
 
 
 @cython.final
-cdef class Entrance:
-    """One entrance.
+cdef class Gateway:
+    """One gateway.
 
     index : its number in the cluster.
     fleet : the replicas and their events.
-    view, admission, queue, router, tracer : see entrance.pxd.
+    view, admission, queue, router, tracer : see gateway.pxd.
     times_ns : that the admission policy and the router take; after which a request that no replica could take is routed
         again, and how long after its admission it may be.
     """

@@ -12,7 +12,7 @@ from simulator.routing.base cimport Router
 @cython.final
 cdef class DecisionTracer(Tracer):
     cdef LiveView _view
-    cdef int32_t _entrance              # its index
+    cdef int32_t _gateway              # its index
     cdef int32_t _most                  # candidates that are written down
     cdef RowStream _decisions
     cdef RowStream _candidates

@@ -22,16 +22,16 @@ from simulator.routing.base cimport Router
 
 @cython.final
 cdef class DecisionTracer(Tracer):
-    """Write down the decisions of one entrance; this changes none of them.
+    """Write down the decisions of one gateway; this changes none of them.
 
     view : of the router.
-    entrance : index of the entrance.
+    gateway : index of the gateway.
     most : candidates that are written down for each decision, the best first; >= 1.
-    decisions, candidates : RowStream of `records.DECISION` and `records.CANDIDATE`; entrances may share them.
+    decisions, candidates : RowStream of `records.DECISION` and `records.CANDIDATE`; gateways may share them.
     """
 
-    def __cinit__(self, LiveView view, int32_t entrance, int32_t most, RowStream decisions, RowStream candidates):
-        self._view, self._entrance, self._most = view, entrance, min(most, view.num_replicas)
+    def __cinit__(self, LiveView view, int32_t gateway, int32_t most, RowStream decisions, RowStream candidates):
+        self._view, self._gateway, self._most = view, gateway, min(most, view.num_replicas)
         self._decisions, self._candidates = decisions, candidates
         self._scores = <double*>calloc(view.num_replicas, sizeof(double))
         self._ranking = <int32_t*>calloc(self._most, sizeof(int32_t))
@@ -50,7 +50,7 @@ cdef class DecisionTracer(Tracer):
             self._score(router, row, now_ns)
         self._rank()
         decision = <DecisionRow*>self._decisions.add()
-        decision.time_ns, decision.request, decision.entrance = now_ns, row, self._entrance
+        decision.time_ns, decision.request, decision.entrance = now_ns, row, self._gateway
         decision.num_candidates = self._num_candidates
         decision.best_score = self._scores[self._ranking[0]] if self._num_candidates > 0 else NAN
         decision.replica, decision.score = -1, NAN

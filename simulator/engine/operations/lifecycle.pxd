@@ -2,7 +2,7 @@
 from libc.stdint cimport int8_t, int32_t, int64_t
 cimport cython
 
-from simulator.engine.gateway.gateway cimport Entrance
+from simulator.engine.gateway.gateway cimport Gateway
 from simulator.engine.fleet.fleet cimport Fleet
 from simulator.engine.replica.replica cimport Replica
 from simulator.latency.base cimport LatencyModel
@@ -32,8 +32,8 @@ cdef enum LifecycleCause:       # the names are records.LIFECYCLE_CAUSES
 @cython.final
 cdef class Place:               # of a replica
     cdef readonly Replica replica
-    cdef readonly Entrance entrance     # in front of it
-    cdef readonly int32_t seat          # its number in the entrance's view
+    cdef readonly Gateway gateway     # in front of it
+    cdef readonly int32_t seat          # its number in the gateway's view
     cdef readonly int32_t pool
     cdef readonly int32_t node
     cdef readonly int32_t unit

@@ -3,7 +3,7 @@ from libc.stdint cimport int32_t, int64_t
 cimport cython
 
 from simulator.domain.trace_rows cimport LifecycleRow
-from simulator.engine.gateway.gateway cimport Entrance
+from simulator.engine.gateway.gateway cimport Gateway
 from simulator.engine.fleet.fleet cimport Fleet
 from simulator.engine.replica.replica cimport Replica
 
@@ -17,14 +17,14 @@ cdef class Place:
     """A place for a replica, and how it fares.
 
     replica : numbered in the cluster.
-    entrance, seat : in front of it, and its number there.
+    gateway, seat : in front of it, and its number there.
     """
 
-    def __init__(self, Replica replica, Entrance entrance, int32_t seat):
-        self.replica, self.entrance, self.seat = replica, entrance, seat
-        self.pool, self.node = entrance.view.accounts[seat].pool, entrance.view.accounts[seat].node
-        self.unit = entrance.view.accounts[seat].unit
-        self.stage = UP if entrance.view.accounts[seat].is_routable else OFF
+    def __init__(self, Replica replica, Gateway gateway, int32_t seat):
+        self.replica, self.gateway, self.seat = replica, gateway, seat
+        self.pool, self.node = gateway.view.accounts[seat].pool, gateway.view.accounts[seat].node
+        self.unit = gateway.view.accounts[seat].unit
+        self.stage = UP if gateway.view.accounts[seat].is_routable else OFF
         self.faults = []
         self.latency = replica.latency
 
@@ -36,7 +36,7 @@ cdef class Place:
     @property
     def in_flight(self):
         """Requests that were sent there and are not gone."""
-        return self.entrance.view.accounts[self.seat].in_flight
+        return self.gateway.view.accounts[self.seat].in_flight
 
     @property
     def serves(self):
@@ -74,18 +74,18 @@ cdef class Lifecycle:
     """Who is in which stage, and how it came to that.
 
     fleet : the replicas.
-    entrances : list of Entrance, which show those that are up at time 0 as routable.
+    gateways : list of Gateway, which show those that are up at time 0 as routable.
     """
 
-    def __init__(self, Fleet fleet, entrances):
-        cdef Entrance entrance
+    def __init__(self, Fleet fleet, gateways):
+        cdef Gateway gateway
         cdef int32_t seat
         self._fleet = fleet
         self.places = [None] * fleet.num_replicas
-        for entrance in entrances:
-            for seat in range(entrance.view.num_replicas):
-                index = entrance.view.accounts[seat].replica
-                self.places[index] = Place(fleet.replicas[index], entrance, seat)
+        for gateway in gateways:
+            for seat in range(gateway.view.num_replicas):
+                index = gateway.view.accounts[seat].replica
+                self.places[index] = Place(fleet.replicas[index], gateway, seat)
         self._rows = []
         for place in self.places:
             self.note(place, 0, START)
@@ -95,11 +95,11 @@ cdef class Lifecycle:
         self._rows.append((now_ns, place.index, place.state, cause))
 
     def review(self, Place place, int64_t now_ns):
-        """Tell the entrance whether requests may go to a replica."""
+        """Tell the gateway whether requests may go to a replica."""
         if place.is_open:
-            place.entrance.open(place.seat, now_ns)
+            place.gateway.open(place.seat, now_ns)
         else:
-            place.entrance.close(place.seat, now_ns)
+            place.gateway.close(place.seat, now_ns)
 
     def enter(self, Place place, now_ns, stage):
         """Let a replica enter a stage because the autoscaler wants it."""

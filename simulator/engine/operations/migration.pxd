@@ -2,7 +2,7 @@
 from libc.stdint cimport int32_t, int64_t
 cimport cython
 
-from simulator.engine.gateway.gateway cimport Entrance
+from simulator.engine.gateway.gateway cimport Gateway
 from simulator.engine.fleet.fleet cimport Fleet
 from simulator.engine.operations.mover cimport Mover
 from simulator.engine.operations.base cimport Operation
@@ -14,7 +14,7 @@ cdef class Migration(Operation):
     cdef readonly Mover mover
     cdef Fleet _fleet
     cdef list _replicas         # Replica
-    cdef list _entrances        # Entrance
+    cdef list _gateways        # Gateway
     cdef list _reschedulers     # of each; None: requests move only where somebody empties a replica
     cdef object _plan           # MovePlan
     cdef set _emptied           # replicas that requests are to leave
@@ -23,5 +23,5 @@ cdef class Migration(Operation):
 
     cdef int _handle(self, int kind, int64_t payload, int64_t now_ns) except -1
     cdef int _reschedule(self, int32_t index, int64_t now_ns) except -1
-    cdef int _carry_out(self, Entrance entrance, Rescheduler rescheduler, const Move* move, int64_t now_ns) except -1
+    cdef int _carry_out(self, Gateway gateway, Rescheduler rescheduler, const Move* move, int64_t now_ns) except -1
     cdef int _drop_arrived(self, int32_t row, int32_t index, int64_t now_ns) except -1

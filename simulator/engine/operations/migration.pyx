@@ -4,7 +4,7 @@ cimport cython
 
 from simulator.core.event_queue cimport Event
 from simulator.domain.request cimport COMPLETED
-from simulator.engine.gateway.gateway cimport Entrance
+from simulator.engine.gateway.gateway cimport Gateway
 from simulator.engine.fleet.events cimport MIGRATE, RESCHEDULE, TAKE_OFF
 from simulator.engine.fleet.fleet cimport Fleet
 from simulator.engine.operations.movables cimport freest_replica, list_movables
@@ -24,22 +24,22 @@ cdef class Migration(Operation):
     """A rescheduler that is asked again and again, and replicas that are emptied.
 
     fleet : the replicas.
-    entrances : list of Entrance.
+    gateways : list of Gateway.
     plan : MovePlan.
     seed : of the experiment.
     """
 
-    def __init__(self, Fleet fleet, entrances, plan, seed):
-        cdef Entrance entrance
+    def __init__(self, Fleet fleet, gateways, plan, seed):
+        cdef Gateway gateway
         self.kinds = (RESCHEDULE, MIGRATE, TAKE_OFF)
-        self._fleet, self._entrances, self._plan = fleet, list(entrances), plan
+        self._fleet, self._gateways, self._plan = fleet, list(gateways), plan
         self._replicas = fleet.replicas
-        self.mover = Mover(fleet, entrances, plan)
+        self.mover = Mover(fleet, gateways, plan)
         self._emptied, self._orders = set(), []
-        self._reschedulers = [None] * len(self._entrances)
+        self._reschedulers = [None] * len(self._gateways)
         shared = fleet.shared
-        for i, entrance in enumerate(self._entrances if plan.rescheduler is not None else ()):
-            context = RoutingContext(entrance.view, shared.workload, shared.content, seed=seed)
+        for i, gateway in enumerate(self._gateways if plan.rescheduler is not None else ()):
+            context = RoutingContext(gateway.view, shared.workload, shared.content, seed=seed)
             self._reschedulers[i] = plan.rescheduler(plan.parameters, context)
         fleet.mover = self
 
@@ -95,18 +95,18 @@ cdef class Migration(Operation):
 
     cdef int _reschedule(self, int32_t index, int64_t now_ns) except -1:
         """Carry out a new plan, unless moves of the last are still under way."""
-        cdef Entrance entrance = self._entrances[index]
+        cdef Gateway gateway = self._gateways[index]
         cdef Rescheduler rescheduler = self._reschedulers[index]
         cdef int32_t i
-        if all(self._fleet.seats[(<Transit>each).source].entrance != index for each in self.mover.transits.values()):
+        if all(self._fleet.seats[(<Transit>each).source].gateway != index for each in self.mover.transits.values()):
             rescheduler.plan(now_ns)
             for i in range(rescheduler.num_moves):
-                self._carry_out(entrance, rescheduler, &rescheduler.moves[i], now_ns)
+                self._carry_out(gateway, rescheduler, &rescheduler.moves[i], now_ns)
         return self._fleet.push_tick(now_ns + self._interval_ns(rescheduler), RESCHEDULE, index)
 
-    cdef int _carry_out(self, Entrance entrance, Rescheduler rescheduler, const Move* move, int64_t now_ns) except -1:
-        cdef int32_t source = entrance.view.accounts[move.source].replica, count, i
-        cdef int32_t destination = entrance.view.accounts[move.destination].replica
+    cdef int _carry_out(self, Gateway gateway, Rescheduler rescheduler, const Move* move, int64_t now_ns) except -1:
+        cdef int32_t source = gateway.view.accounts[move.source].replica, count, i
+        cdef int32_t destination = gateway.view.accounts[move.destination].replica
         cdef Replica replica = self._replicas[source]
         cdef int32_t[:, ::1] chosen
         replica.settle_run(now_ns)

@@ -10,5 +10,5 @@ from simulator.engine.replica.replica cimport Replica
 # that moves without KV could move on and on, and never get a token.
 cdef tuple list_movables(Replica replica, dict moving)
 
-# The routable replica behind the same entrance with the most free blocks, not one of `full`; -1: there is none.
+# The routable replica behind the same gateway with the most free blocks, not one of `full`; -1: there is none.
 cdef int32_t freest_replica(Fleet fleet, int32_t source, full, int64_t now_ns) except -2

@@ -41,7 +41,7 @@ cdef class Mover:
     cdef readonly dict counts           # how moves ended: moved, aborted, refused
     cdef Fleet _fleet
     cdef list _replicas         # Replica
-    cdef list _entrances        # Entrance
+    cdef list _gateways        # Gateway
     cdef object _plan           # MovePlan
     cdef Links _links
     cdef list _ports            # [replica] (Port, its scale-up domain)

@@ -12,7 +12,7 @@ cimport cython
 
 from simulator.core.clock cimport NEVER_NS
 from simulator.domain.request cimport COMPLETED, PENDING
-from simulator.engine.gateway.gateway cimport Entrance
+from simulator.engine.gateway.gateway cimport Gateway
 from simulator.engine.fleet.events cimport MIGRATE, TAKE_OFF
 from simulator.engine.fleet.fleet cimport Fleet
 from simulator.engine.operations.links cimport Links
@@ -31,21 +31,21 @@ cdef class Mover:
     """All that moves in a cluster.
 
     fleet : the replicas.
-    entrances : list of Entrance; requests stay behind theirs.
+    gateways : list of Gateway; requests stay behind theirs.
     plan : MovePlan.
     """
 
-    def __init__(self, Fleet fleet, entrances, plan):
-        cdef Entrance entrance
-        self._fleet, self._entrances, self._plan = fleet, list(entrances), plan
+    def __init__(self, Fleet fleet, gateways, plan):
+        cdef Gateway gateway
+        self._fleet, self._gateways, self._plan = fleet, list(gateways), plan
         self._replicas = fleet.replicas
         self.transits, self._tickets, self._carried, self.watchers = {}, {}, {}, []
         self._link_end_ns = NEVER_NS
         self.counts = dict.fromkeys(("moved", "aborted", "refused"), 0)
         self._ports = [None] * fleet.num_replicas
-        for entrance in self._entrances:
+        for gateway in self._gateways:
             places = {}
-            for account in entrance.view.account_array:
+            for account in gateway.view.account_array:
                 pool = int(account["pool"])
                 port, place = plan.ports[pool], places.get(pool, 0)
                 places[pool] = place + 1
@@ -318,8 +318,8 @@ cdef class Mover:
 
     def _move(self, Transit transit, int64_t now_ns):
         """Put a request into the books of its destination."""
-        cdef Entrance entrance = self._entrances[self._fleet.seats[transit.source].entrance]
-        entrance.moved(transit.row, transit.destination, transit.began_ns, now_ns)
+        cdef Gateway gateway = self._gateways[self._fleet.seats[transit.source].gateway]
+        gateway.moved(transit.row, transit.destination, transit.began_ns, now_ns)
         if self._fleet.journeys != NULL:
             self._fleet.journeys[transit.row].migrations += 1
 

@@ -218,13 +218,13 @@ cdef class Outages:
                 continue
             self._fleet.journeys[row].retries += 1
             self._fleet.legs.ended(row, LEG_RETRIED, now_ns)
-            place.entrance.left(row, now_ns)
+            place.gateway.left(row, now_ns)
             if restarts:
                 self._void(row)
             self._rows.rows[num_retried] = row
             num_retried += 1
         for i in range(num_retried):
-            place.entrance.return_to_gateway(self._rows.rows[i], now_ns)
+            place.gateway.return_to_gateway(self._rows.rows[i], now_ns)
         self._rows.size = 0
         return self._lifecycle.look_at(place.replica.index, now_ns)
 

@@ -4,7 +4,7 @@ from libc.stdlib cimport free
 cimport cython
 
 from simulator.engine.operations.agenda cimport Agenda
-from simulator.engine.gateway.gateway cimport Entrance
+from simulator.engine.gateway.gateway cimport Gateway
 from simulator.engine.fleet.events cimport ACTUATE, LIFECYCLE, SCALE
 from simulator.engine.fleet.fleet cimport Fleet
 from simulator.engine.operations.lifecycle cimport DRAINING, LOADING, OFF, PROVISIONING, UP, WARMING, Lifecycle, Place
@@ -23,13 +23,13 @@ from simulator.scaling.base import Observation, Variant
 class Group:
     """The replicas of one model, and who decides on their number.
 
-    entrance : in front of them.
+    gateway : in front of them.
     policy : Autoscaler.
     pools : {index of a pool: its places}.
     """
 
-    def __init__(self, entrance, policy, pools):
-        self.entrance, self.policy, self.pools = entrance, policy, pools
+    def __init__(self, gateway, policy, pools):
+        self.gateway, self.policy, self.pools = gateway, policy, pools
         self.wanted_since_ns = {1: None, -1: None}      # more, less
 
     def is_wanted_for(self, changes, sign, now_ns):
@@ -47,25 +47,25 @@ cdef class Scaling:
     """Autoscaling of the replicas of a cluster.
 
     fleet, agenda, lifecycle : of the cluster.
-    entrances : list of Entrance; each has an autoscaler of its own.
+    gateways : list of Gateway; each has an autoscaler of its own.
     plan : ClusterPlan.
     settings : domain.autoscaling.Autoscaling.
     policy : subclass of Autoscaler.
     """
 
-    def __init__(self, Fleet fleet, Agenda agenda, Lifecycle lifecycle, entrances, plan, settings, policy):
+    def __init__(self, Fleet fleet, Agenda agenda, Lifecycle lifecycle, gateways, plan, settings, policy):
         self._fleet, self._agenda, self._lifecycle = fleet, agenda, lifecycle
         self._settings, self._pools, self._requests = settings, plan.pools, fleet.workload.requests
         self._generator = RandomStreams(plan.seed).generator("autoscaling")
         self._interval_ns = round(settings.interval_s * 1e9)
         self.wants_finished = policy.wants_finished
         self._groups = []
-        for entrance in entrances:
+        for gateway in gateways:
             pools = {}
             for place in lifecycle.places:
-                if place.entrance is entrance:
+                if place.gateway is gateway:
                     pools.setdefault(place.pool, []).append(place)
-            self._groups.append(Group(entrance, policy(settings.parameters), pools))
+            self._groups.append(Group(gateway, policy(settings.parameters), pools))
         if fleet.mover is not None:
             fleet.mover.mover.watchers.append(self._look_at)
         elif settings.drain == "migrate":
@@ -113,14 +113,14 @@ cdef class Scaling:
     # ---- what a policy sees
 
     def _observe(self, group, finished, int64_t now_ns):
-        cdef Entrance entrance = group.entrance
-        entrance.view.wants_counts = entrance.view.wants_levels = True
-        entrance.view.look(now_ns)
-        queued = entrance.queue.size if entrance.queue is not None else 0
-        return Observation(now_ns, tuple(self._variant(entrance, pool, places) for pool, places in group.pools.items()),
-                           queued, finished.get(entrance.index, np.zeros(0, records.REQUEST)))
+        cdef Gateway gateway = group.gateway
+        gateway.view.wants_counts = gateway.view.wants_levels = True
+        gateway.view.look(now_ns)
+        queued = gateway.queue.size if gateway.queue is not None else 0
+        return Observation(now_ns, tuple(self._variant(gateway, pool, places) for pool, places in group.pools.items()),
+                           queued, finished.get(gateway.index, np.zeros(0, records.REQUEST)))
 
-    def _variant(self, Entrance entrance, pool, places):
+    def _variant(self, Gateway gateway, pool, places):
         cdef Place first = places[0]
         seats = [place.seat for place in places if place.is_open]
         starting = sum(place.is_starting for place in places)
@@ -129,16 +129,16 @@ cdef class Scaling:
             index=pool, name=plan.name, cost_per_hour=plan.cost_per_hour,
             capacity_tokens=first.replica.rank.kv.num_blocks * first.replica.rank.kv.block_size, starting=starting,
             room=len(self._vacant(places)), removable=self._removable(len(seats), starting),
-            states=entrance.view.state_array[seats], accounts=entrance.view.account_array[seats])
+            states=gateway.view.state_array[seats], accounts=gateway.view.account_array[seats])
 
     def _take_finished(self):
-        """Return the requests that left replicas since the last time, by index of their entrance."""
+        """Return the requests that left replicas since the last time, by index of their gateway."""
         cdef int32_t i
         rows, self._finished.size = [self._finished.rows[i] for i in range(self._finished.size)], 0
         found = {}
         for row in rows:
-            found.setdefault(self._fleet.seats[self._fleet.requests[<int32_t>row].replica].entrance, []).append(row)
-        return {entrance: self._requests[rows] for entrance, rows in found.items()}
+            found.setdefault(self._fleet.seats[self._fleet.requests[<int32_t>row].replica].gateway, []).append(row)
+        return {gateway: self._requests[rows] for gateway, rows in found.items()}
 
     # ---- what it decides
 

@@ -18,7 +18,7 @@ from simulator.domain.failures import Health
 cdef class Upkeep(Operation):
     """Failures and autoscaling of one cluster, which share the life of its replicas.
 
-    fleet, entrances, plan : as operations are made with; the plan must keep journeys.
+    fleet, gateways, plan : as operations are made with; the plan must keep journeys.
     failures : of domain.failures.Failure.
     health : domain.failures.Health; None: failures are known at once.
     autoscaling, autoscaler : domain.autoscaling.Autoscaling and the Autoscaler subclass; None: nobody scales.
@@ -30,15 +30,15 @@ cdef class Upkeep(Operation):
     cdef Outages _outages
     cdef Scaling _scaling               # None: nobody scales
 
-    def __init__(self, Fleet fleet, entrances, plan, *, failures=(), health=None, autoscaling=None, autoscaler=None):
+    def __init__(self, Fleet fleet, gateways, plan, *, failures=(), health=None, autoscaling=None, autoscaler=None):
         self.kinds = (OUTAGE, LIFECYCLE, SCALE, ACTUATE)
         self._fleet = fleet
         self._agenda = Agenda(fleet)
-        self.lifecycle = Lifecycle(fleet, entrances)
+        self.lifecycle = Lifecycle(fleet, gateways)
         names = [pool.name for pool in plan.pools]
         self._outages = Outages(fleet, self._agenda, self.lifecycle, failures, health or Health(), names, plan.seed)
         if autoscaling is not None:
-            self._scaling = Scaling(fleet, self._agenda, self.lifecycle, entrances, plan, autoscaling, autoscaler)
+            self._scaling = Scaling(fleet, self._agenda, self.lifecycle, gateways, plan, autoscaling, autoscaler)
 
     cdef int start(self) except -1 nogil:
         with gil:

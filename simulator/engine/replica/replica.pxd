@@ -140,6 +140,7 @@ cdef class Rank:
 @cython.final
 cdef class Replica:
     cdef readonly Rank rank
+    cdef readonly Scheduler scheduler       # the rank's
     cdef readonly int32_t index
     cdef readonly LatencyModel latency
     cdef readonly int64_t wake_ns           # when it must act next: an iteration ends, or work has come; NEVER_NS: idle

@@ -384,7 +384,7 @@ cdef class Replica:
     """
 
     def __init__(self, int32_t index, Rank rank, LatencyModel latency, setup):
-        self.index, self.rank, self.latency = index, rank, latency
+        self.index, self.rank, self.scheduler, self.latency = index, rank, rank.scheduler, latency
         self._observer = setup.observer
         reserve_pipeline(&self.pipeline, 2 if setup.is_async else latency.num_stages, latency.num_stages)
         self.run.length = 1
@@ -393,11 +393,6 @@ cdef class Replica:
     def __dealloc__(self):
         free_pipeline(&self.pipeline)
         free_run(&self.run)
-
-    @property
-    def scheduler(self):
-        """That of its rank."""
-        return self.rank.scheduler
 
     def check(self):
         """Raise RuntimeError unless scheduler and heap agree; between iterations only."""
@@ -455,11 +450,11 @@ cdef class Replica:
             if self._observer is not None:
                 self.formed = batch
                 self._observe(False)
-            if batch.shape.num_sequences == 0 and not self.rank.scheduler.pauses(batch):
+            if batch.shape.num_sequences == 0 and not self.scheduler.pauses(batch):
                 if batch.num_preempted == 0 or self.pipeline.num_in_flight > 0 or self.rank.is_livelocked:
                     break
                 continue
-            time_batch(&self.pipeline, batch, self.latency, self.rank.scheduler.pause_ns)
+            time_batch(&self.pipeline, batch, self.latency, self.scheduler.pause_ns)
             if self.latency.has_failed():
                 return self._raise_latency_fault()
             if batch.end_ns > END_OF_CLOCK_NS:
@@ -472,7 +467,7 @@ cdef class Replica:
             return 0
         batch = oldest(&self.pipeline)
         self.wake_ns = batch.end_ns
-        if self.rank.scheduler.ends_at_start:
+        if self.scheduler.ends_at_start:
             return self._end_at_start(batch)
         if (batch.num_entries == 0 and batch.num_preempted == 0 and batch.num_starved == 0 and self.wake_ns < horizon_ns
                 and self._observer is None):
@@ -482,7 +477,7 @@ cdef class Replica:
     cdef int _end_at_start(self, Batch* batch) except -1 nogil:
         """Do now what an iteration brings; if nobody is left, the next may begin beside it."""
         self._end_iteration(batch)
-        if self.rank.scheduler.num_running() + self.rank.scheduler.waiting.size == 0:
+        if self.scheduler.num_running() + self.scheduler.waiting.size == 0:
             retire(&self.pipeline)
             self.wake_ns = NEVER_NS
         return 0
@@ -492,7 +487,7 @@ cdef class Replica:
         if most > 1:
             if most > self.run.room:
                 grow_run(&self.run, most)
-            plan_run(&self.run, batch, most, horizon_ns, self.latency, self.rank.kv, self.rank.scheduler.phase)
+            plan_run(&self.run, batch, most, horizon_ns, self.latency, self.rank.kv, self.scheduler.phase)
             self.wake_ns = self.run.ends_ns[self.run.length - 1]
         return 0
 
@@ -504,7 +499,7 @@ cdef class Replica:
             return 0
         if self.run.length > 1:
             self.rank.end_ahead(&self.run, batch, self.run.length - 1)
-        if not self.rank.scheduler.ends_at_start:
+        if not self.scheduler.ends_at_start:
             self._end_iteration(batch)
         retire(&self.pipeline)
         return 0
@@ -548,7 +543,7 @@ cdef class Replica:
             put_off(&self.pipeline, since_ns, now_ns - since_ns)
             self.rank.delay(oldest(&self.pipeline), now_ns - since_ns)
             self.wake_ns = oldest(&self.pipeline).end_ns
-        elif self.rank.scheduler.waiting.size + self.rank.scheduler.num_running() > 0:
+        elif self.scheduler.waiting.size + self.scheduler.num_running() > 0:
             self.wake_ns = now_ns
         return 0
 

@@ -5,7 +5,7 @@ from simulator.admission.gateway_queue import GatewayQueue
 from simulator.admission.saturation.concurrency import Concurrency, ConcurrencyParameters
 from simulator.domain import records
 from simulator.domain.gateway import GatewayQueueParameters, Saturation
-from simulator.engine.plan import Front
+from simulator.engine.plan import GatewayPlan
 from simulator.latency.linear import Linear, LinearParameters
 from simulator.routing.policies.round_robin import RoundRobin, RoundRobinParameters
 from simulator.scheduling.vllm import VllmParameters
@@ -19,7 +19,7 @@ def one_at_a_time():
     """Return a front that lets one request at a time pass, the next when one leaves its replica."""
     queue = GatewayQueueParameters(order="fifo", dispatch="departures", saturation=Saturation(
         detector="concurrency", parameters=ConcurrencyParameters(max_concurrency=1)))
-    return Front(RoundRobin, RoundRobinParameters(), queue=GatewayQueue, queue_parameters=queue, classes={},
+    return GatewayPlan(RoundRobin, RoundRobinParameters(), queue=GatewayQueue, queue_parameters=queue, classes={},
                  make=lambda kind, section, context: Concurrency(section.parameters, context))
 
 
