@@ -101,9 +101,9 @@ class Result:
 
     @cached_property
     def legs(self) -> np.ndarray:
-        """Structured array, one row for each stay of a request at a replica, in the order in which they began.
+        """Structured array, one row for each stay of a request at a replica.
 
-        Fields are those of /legs; `request` is a row of `requests`. LookupError where nothing takes a request from a
+        In the order in which they began. Fields are those of /legs; `request` is a row of `requests`. LookupError where nothing takes a request from a
         replica before it is done: no failures, autoscaling or migration.
         """
         return self._tables.legs()

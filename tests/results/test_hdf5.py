@@ -113,7 +113,7 @@ def test_the_life_of_replicas_is_written_where_there_is_one(tmp_path):
     with pytest.raises(LookupError, match="all replicas were up"):
         Reader(write(tmp_path / "b")).lifecycle()
     with pytest.raises(LookupError, match="each request stayed at one replica"):
-        Reader(write(tmp_path / "b")).legs()
+        Reader(write(tmp_path / "c")).legs()
 
 
 def test_what_was_not_asked_for_is_absent_and_named(tmp_path):
