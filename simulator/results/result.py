@@ -103,8 +103,8 @@ class Result:
     def legs(self) -> np.ndarray:
         """Structured array, one row for each stay of a request at a replica.
 
-        In the order in which they began. Fields are those of /legs; `request` is a row of `requests`. LookupError where nothing takes a request from a
-        replica before it is done: no failures, autoscaling or migration.
+        In the order in which they began; fields are those of /legs, `request` is a row of `requests`. LookupError where
+        nothing takes a request from a replica before it is done: no failures, autoscaling or migration.
         """
         return self._tables.legs()
 
