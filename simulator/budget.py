@@ -9,8 +9,8 @@ from simulator.errors import InputErrors, KeyFault
 MOST_ROWS = 10**8               # rows of a table, or events: 5 GB, ten minutes
 # Bytes of a request, at least: a run of 1,000 requests with its files took 62 MB, one of 1,000,000 took 225 MB.
 BYTES_PER_REQUEST = 160
-# Bytes of a replica that has nothing to do, at least: 10 of them took 48.4 MB, 1,000 took 69.7 MB.
-BYTES_PER_REPLICA = 20_000
+# Bytes of a replica that has nothing to do, at least: 1 took 46 MB, 100,000 took 314 MB.
+BYTES_PER_REPLICA = 2_600
 _CGROUPS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 

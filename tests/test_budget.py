@@ -52,9 +52,9 @@ def test_duration_with_more_requests_than_memory_holds_is_refused(told):
 
 
 def test_more_replicas_than_memory_holds_are_refused(told):
-    # 20 kB each: 100,000 are 2 GB
-    assert told("topology.replicas=100000") == (
-        "topology.replicas: 100000 replicas of at least 20000 bytes need 2.0 GB; this process may use 1.0 GB")
+    # 2.6 kB each: 1,000,000 are 2.6 GB
+    assert told("topology.replicas=1000000") == (
+        "topology.replicas: 1000000 replicas of at least 2600 bytes need 2.6 GB; this process may use 1.0 GB")
 
 
 @pytest.mark.parametrize(("override", "message"), [
