@@ -126,7 +126,24 @@ cdef class Rank:
     cdef int _note_preemptions(self, Batch* batch, int64_t now_ns) except -1 nogil
     cdef int _note_starvation(self, Batch* batch) except -1 nogil
     cdef int _await_end(self, int32_t slot) except -1 nogil
-    cdef int _record(self, const Batch* batch, int64_t executed_ns) except -1 nogil
+    cdef inline int _record(self, const Batch* batch, int64_t executed_ns) except -1 nogil:
+        self.recorder.iterations += 1
+        self.row.iterations += 1
+        self.row.busy_ns += executed_ns
+        self.row.used_block_ns += <double>batch.used_blocks * <double>executed_ns
+        self.row.prefill_tokens += batch.shape.prefill_tokens
+        self.row.decode_tokens += batch.shape.decode_tokens
+        self.row.peak_used_blocks = max(self.row.peak_used_blocks, batch.used_blocks)
+        return self.recorder.iteration(self.row.replica, batch) if self.recorder.wants_iterations else 0
+
+    # Count a token, and the gap before it, for each member with a turn: of all at once where they are alike.
+    cdef inline int _count_members(self, const Batch* batch, int32_t ahead, bint is_in_progress) except -1 nogil:
+        if self._num_late > 0 or self.recorder.wants_tokens or self._aborted.size > 0:
+            return self._sample_members(batch, ahead, is_in_progress)
+        if batch.num_members > 0:
+            return self.recorder.gaps.add(batch.duration_ns + self.delivery.gap_ns, batch.num_members)
+        return 0
+
     # `ahead`: it is the batch of so many iterations later. `is_in_progress`: clients may have given up while it ran and
     # get no token.
     cdef int _sample_members(self, const Batch* batch, int32_t ahead, bint is_in_progress) except -1 nogil

@@ -166,7 +166,7 @@ cdef class Rank:
         if batch.shape.num_sequences > 0:
             self._record(batch, executed_ns)
         if self.scheduler.grouping:
-            self._sample_members(batch, 0, True)
+            self._count_members(batch, 0, True)
             self.scheduler.advance()
         if self._aborted.size > 0:
             self._collect_aborted()
@@ -178,7 +178,8 @@ cdef class Rank:
             self._complete_request(row, batch.end_ns)
         for i in range(batch.num_entries):
             self._return(&batch.entries[i], batch.end_ns)
-        self._free_finished()
+        if self._finished.size > 0:
+            self._free_finished()
         if batch.shape.num_samples > 0:
             self._fruitless = 0
         if SIM_DEBUG and (self.row.iterations < OFTEN_CHECKED or self.row.iterations % OFTEN_CHECKED == 0):
@@ -194,9 +195,9 @@ cdef class Rank:
                 move_to(run, batch, i)
                 if self.recorder.wants_iterations:
                     self.recorder.iteration(self.row.replica, batch)
-                self._sample_members(batch, i, False)
+                self._count_members(batch, i, False)
         else:
-            self._sample_members(batch, 0, False)       # some may be late; from then on tokens come one iteration apart
+            self._count_members(batch, 0, False)       # some may be late; from then on tokens come one iteration apart
             for i in range(1, count):
                 self.recorder.gaps.add(run.ends_ns[i] - run.ends_ns[i - 1] + self.delivery.gap_ns, batch.num_members)
         add_used_blocks(run, count, &self.row.used_block_ns)
@@ -209,40 +210,28 @@ cdef class Rank:
         drop_from_run(run, batch, count)
         return self.scheduler.repeat(count)
 
-    cdef int _record(self, const Batch* batch, int64_t executed_ns) except -1 nogil:
-        self.recorder.iterations += 1
-        self.row.iterations += 1
-        self.row.busy_ns += executed_ns
-        self.row.used_block_ns += <double>batch.used_blocks * <double>executed_ns
-        self.row.prefill_tokens += batch.shape.prefill_tokens
-        self.row.decode_tokens += batch.shape.decode_tokens
-        self.row.peak_used_blocks = max(self.row.peak_used_blocks, batch.used_blocks)
-        return self.recorder.iteration(self.row.replica, batch) if self.recorder.wants_iterations else 0
-
     cdef int _sample_members(self, const Batch* batch, int32_t ahead, bint is_in_progress) except -1 nogil:
-        """Count a token, and the gap before it, for each member with a turn."""
+        """Count a token for each member with a turn, one by one."""
         cdef int64_t gap_ns = batch.duration_ns + self.delivery.gap_ns
-        cdef int32_t slot, usual = batch.num_members
+        cdef int32_t slot = self.scheduler.first_running(), usual = batch.num_members
         cdef Sequence* sequence
-        if self._num_late > 0 or self.recorder.wants_tokens or self._aborted.size > 0:
-            slot = self.scheduler.first_running()
-            while slot >= 0:
-                sequence = self.scheduler.sequence(slot)
-                if sequence.is_member and not sequence.is_starved:
-                    if is_in_progress and has_row(&self._aborted, sequence.row):
+        while slot >= 0:
+            sequence = self.scheduler.sequence(slot)
+            if sequence.is_member and not sequence.is_starved:
+                if is_in_progress and has_row(&self._aborted, sequence.row):
+                    usual -= 1
+                else:
+                    if sequence.late_ns > 0:
+                        self.recorder.gaps.add(gap_ns + sequence.late_ns, 1)
                         usual -= 1
-                    else:
-                        if sequence.late_ns > 0:
-                            self.recorder.gaps.add(gap_ns + sequence.late_ns, 1)
-                            usual -= 1
-                        if self.recorder.wants_tokens:
-                            self.recorder.token(sequence.row, self.delivery.observed_ns(
-                                batch.end_ns, self.scheduler.outputs(slot) + ahead + 1), 1)
-                    self._num_late -= sequence.late_ns > 0
-                    sequence.late_ns = 0
-                elif sequence.is_member:                # of those that leave, _collect_aborted must know
-                    sequence.is_starved = is_in_progress and has_row(&self._aborted, sequence.row)
-                slot = self.scheduler.next_running(slot)
+                    if self.recorder.wants_tokens:
+                        self.recorder.token(sequence.row, self.delivery.observed_ns(
+                            batch.end_ns, self.scheduler.outputs(slot) + ahead + 1), 1)
+                self._num_late -= sequence.late_ns > 0
+                sequence.late_ns = 0
+            elif sequence.is_member:                # of those that leave, _collect_aborted must know
+                sequence.is_starved = is_in_progress and has_row(&self._aborted, sequence.row)
+            slot = self.scheduler.next_running(slot)
         if usual > 0:
             self.recorder.gaps.add(gap_ns, usual)
         return 0
