@@ -134,16 +134,17 @@ def build(prepared: Prepared, sink, monitor=None):
     sink : takes rows while the cluster runs; says with `wants_iterations` and so on which.
     monitor : called as `monitor(clock_ns, finished) -> bool` every few milliseconds; True stops the run.
     """
-    experiment = prepared.experiment
+    experiment, upkeep = prepared.experiment, _upkeep(prepared.experiment)
     plan = ClusterPlan(
         prepared.pools, _front(experiment),
         seed=experiment.seed, give_up_ns=round(experiment.cluster.give_up_after_s * 1e9),
         give_up_failing_ns=round(experiment.cluster.give_up_failing_after_s * 1e9),
         horizon_ns=None if math.isinf(experiment.horizon_s) else round(experiment.horizon_s * 1e9),
-        keeps_journeys=_has_a_gate(experiment.cluster) or bool(_upkeep(experiment) + prepared.mover),
+        keeps_journeys=_has_a_gate(experiment.cluster) or bool(upkeep + prepared.mover),
+        keeps_legs=bool(upkeep + prepared.mover),
         tracks_identity=True if any(failure.kind == "link" for failure in experiment.failures) else None,
         moves_requests=experiment.cluster.rescheduling is not None, tracer=_tracer(experiment, sink),
-        operations=_sampler(experiment, sink) + prepared.mover + _upkeep(experiment))
+        operations=_sampler(experiment, sink) + prepared.mover + upkeep)
     recorder = Recorder(sink, sink.wants_iterations, sink.wants_tokens)
     return build_cluster(prepared.workload, plan, Hooks(recorder, monitor))
 

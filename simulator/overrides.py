@@ -20,6 +20,7 @@ class Question(NamedTuple):
     or_place : of another function that a class may override instead; None: there is none.
     python : "module:Class" of the base for classes written in Python; None: there is none.
     python_method : what a subclass of that overrides.
+    keys : that the Parameters of such a subclass must have.
     """
 
     method: str
@@ -27,10 +28,12 @@ class Question(NamedTuple):
     or_place: int | None = None
     python: str | None = None
     python_method: str = ""
+    keys: tuple[str, ...] = ()
 
 
 QUESTIONS = {
-    "scheduler": Question("schedule", 2, None, "simulator.scheduling.python_scheduler:PythonScheduler", "form_batch"),
+    "scheduler": Question("schedule", 2, None, "simulator.scheduling.python_scheduler:PythonScheduler", "form_batch",
+                          ("max_num_seqs", "max_num_batched_tokens")),
     "latency": Question("batch_ns", 0, None, "simulator.latency.python_model:PythonLatencyModel", "batch_us"),
     "collective": Question("time_ns", 0),
     "admission": Question("admit", 0, None, "simulator.admission.python_admission:PythonAdmission", "lets_pass"),
@@ -57,7 +60,8 @@ def fault_of(kind: str, chosen: type, base: type | None) -> str | None:
     python = python_base(kind)
     if python is not None and issubclass(chosen, python):
         method = question.python_method
-        return _lacks(chosen, method) if getattr(chosen, method) is getattr(python, method) else None
+        return _lacks(chosen, method) if getattr(chosen, method) is getattr(python, method) else (
+            _lacks_keys(chosen, python, question.keys))
     places = [place for place in (question.place, question.or_place) if place is not None]
     if not places or any(address(chosen, place) != address(base, place) for place in places):
         return None
@@ -89,6 +93,14 @@ def address(compiled: type, place: int) -> int:
     get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
     table = get(compiled.__pyx_vtable__, None)
     return ctypes.c_void_p.from_address(table + place * ctypes.sizeof(ctypes.c_void_p)).value
+
+
+def _lacks_keys(chosen: type, python: type, keys: tuple[str, ...]) -> str | None:
+    """Say which keys its Parameters does not have; None: it has all."""
+    lacking = [key for key in keys if key not in getattr(chosen.Parameters, "__struct_fields__", ())]
+    if not lacking:
+        return None
+    return f"its Parameters lacks {' and '.join(lacking)}: let it inherit {python.Parameters.__name__}"
 
 
 def _lacks(chosen: type, method: str) -> str:

@@ -201,7 +201,7 @@ def _load_from_user(kind: str, name: str, search: Iterable[str]) -> type:
     parameters = parameters_of(chosen)
     if not (isinstance(parameters, type) and issubclass(parameters, msgspec.Struct)):
         raise InputErrors([f'"{name}": its Parameters is not a msgspec.Struct'])
-    if fault := fault_of(kind, chosen, base) or (chosen.objection() if hasattr(chosen, "objection") else None):
+    if fault := fault_of(kind, chosen, base):
         raise InputErrors([f'"{name}" is no {KINDS[kind].title}: {fault}'])
     _user_classes[module] = name
     return chosen

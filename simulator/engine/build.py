@@ -18,7 +18,8 @@ from simulator.engine.plan import ClusterPlan, Hooks, Pool
 from simulator.engine.replica.acceptance import Acceptance
 from simulator.engine.replica.delivery import Delivery
 from simulator.engine.replica.departures import Departures
-from simulator.engine.replica.replica import Rank, Replica
+from simulator.engine.replica.rank import Rank
+from simulator.engine.replica.replica import Replica
 from simulator.engine.sources.trace import Trace
 from simulator.kv.content import Content
 from simulator.routing.base import RoutingContext
@@ -101,7 +102,7 @@ def build(workload, plan: ClusterPlan, hooks: Hooks) -> Cluster:
         monitor=hooks.monitor, departures=departures, gate=gates[0], plan=plan,
         horizon_ns=plan.horizon_ns,
         journeys=_journeys(len(workload)) if plan.keeps_journeys else None,
-        legs=LegBook(len(workload)) if plan.operations else None)
+        legs=LegBook(len(workload)) if plan.keeps_legs else None)
     replicas, hosts = [], []
     for pool, delivery in zip(plan.pools, gates, strict=True):
         replicas += _replicas(pool, plan, shared, delivery, len(replicas))

@@ -36,7 +36,8 @@ cdef class Cluster:
     cdef int64_t _horizon_ns            # nothing after this instant happens; NEVER_NS - 1: no horizon
     cdef int64_t _give_up_ns            # see ClusterPlan, like the next
     cdef int64_t _give_up_failing_ns
-    cdef int64_t _gave_up_ns            # which of the two has passed; 0: neither
+    cdef int64_t _gave_up_ns            # the one of the two that has passed; 0: neither
+    cdef bint _gave_up_quietly          # it was the first
     cdef object _plan                   # ClusterPlan
     cdef int64_t _last_event_ns         # arrival, time-out or other loss of a request
     cdef int64_t _quiet_since_ns        # nothing but ticks happened since then
@@ -68,7 +69,7 @@ cdef class Cluster:
     cdef int _pop(self) except -1 nogil
     cdef int _time_out(self, int32_t row, int64_t now_ns) except -1 nogil
     cdef bint _is_over(self, int64_t now_ns) noexcept nogil
-    cdef bint _gives_up(self, int64_t waited_ns, int64_t most_ns) noexcept nogil
+    cdef bint _gives_up(self, int64_t waited_ns, int64_t most_ns, bint is_quiet) noexcept nogil
     cdef int _hear_of_departures(self, int64_t now_ns) except -1 nogil
 
     # Pass rows on, show progress, ask whether to stop.

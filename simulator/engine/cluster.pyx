@@ -133,7 +133,7 @@ cdef class Cluster:
         self._recorder.close()
         diagnosis = diagnose(self.replicas, self.workload, self._stopped)
         if self._gave_up_ns > 0 or self._waits_in_vain():
-            diagnosis += diagnose_gateways(self.workload, self._gave_up_ns, self._gave_up_ns == self._give_up_ns)
+            diagnosis += diagnose_gateways(self.workload, self._gave_up_ns, self._gave_up_quietly)
         diagnosis += diagnose_names(self.workload, self._plan) + warnings_of(self._plan.pools)
         cannot_go_on = any(replica.rank.is_livelocked or replica.is_out_of_time for replica in self.replicas)
         run = Run(workload=self.workload, complete=not (self._stopped or cannot_go_on), clock_ns=self._end_of_time(),
@@ -214,13 +214,13 @@ cdef class Cluster:
         if self._idle_since_ns < self._last_event_ns:
             self._idle_since_ns = now_ns
         if not is_quiet:
-            return self._gives_up(now_ns - self._idle_since_ns, self._give_up_failing_ns)
+            return self._gives_up(now_ns - self._idle_since_ns, self._give_up_failing_ns, False)
         if self._quiet_since_ns < self._last_event_ns:
             self._quiet_since_ns = now_ns
-        return self._gives_up(now_ns - self._quiet_since_ns, self._give_up_ns)
+        return self._gives_up(now_ns - self._quiet_since_ns, self._give_up_ns, True)
 
-    cdef bint _gives_up(self, int64_t waited_ns, int64_t most_ns) noexcept nogil:
-        self._gave_up_ns = most_ns if waited_ns > most_ns else 0
+    cdef bint _gives_up(self, int64_t waited_ns, int64_t most_ns, bint is_quiet) noexcept nogil:
+        self._gave_up_ns, self._gave_up_quietly = most_ns if waited_ns > most_ns else 0, is_quiet
         return self._gave_up_ns > 0
 
     cdef int _pop(self) except -1 nogil:

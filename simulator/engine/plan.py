@@ -103,6 +103,7 @@ class ClusterPlan:
     give_up_ns : end a run in which requests wait at gateways and nothing but ticks has happened for so long.
     give_up_failing_ns : the same where replicas fail and are repaired meanwhile.
     keeps_journeys : note each request's way to its replica.
+    keeps_legs : note each stay of a request at a replica; needed by what takes requests off a replica.
     moves_requests : an operation moves requests between replicas.
     """
 
@@ -118,6 +119,7 @@ class ClusterPlan:
     give_up_ns: int = 600 * 10**9
     give_up_failing_ns: int = 60_000 * 10**9
     keeps_journeys: bool = False
+    keeps_legs: bool = False
     moves_requests: bool = False
 
     @property

@@ -23,8 +23,6 @@ from simulator.kv.counting import CountingKV
 from simulator.kv.paged import PagedKV
 from simulator.scheduling.questions import SchedulerFacts
 
-NEEDED = ("max_num_seqs", "max_num_batched_tokens")
-
 
 class PythonSchedulerParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the engine must know of any scheduler; a subclass adds keys of its own."""
@@ -76,14 +74,6 @@ cdef class PythonScheduler(Scheduler):
 
     def __init__(self, parameters, context):
         pass
-
-    @classmethod
-    def objection(cls):
-        """Return why the registry must refuse a subclass; None: it need not."""
-        lacking = [name for name in NEEDED if name not in getattr(cls.Parameters, "__struct_fields__", ())]
-        if not lacking:
-            return None
-        return f"its Parameters lacks {' and '.join(lacking)}: let it inherit PythonSchedulerParameters"
 
     @staticmethod
     def facts(parameters):

@@ -4,19 +4,9 @@ import pytest
 
 import simulator
 from simulator.domain import records
+from support.engine import TEN_MS
 
 MS = 1_000_000
-# Every iteration takes 10 ms, whatever is in it; a pool that is twice as slow, 20 ms.
-BASE = """
-engine = {num_gpu_blocks = 100, max_model_len = 1000}
-workload = {type = "trace", path = "trace.csv"}
-[latency]
-backend = "linear"
-base_us = 10_000.0
-per_sequence_us = 0.0
-per_prefill_token_us = 0.0
-per_context_token_us = 0.0
-"""
 SEEN = '''
 from simulator.routing.python_router import PythonRouter
 
@@ -44,7 +34,7 @@ def serve(tmp_path, monkeypatch):
     def run(more, *rows, columns="", **overrides):
         header = "arrived_at,num_prefill_tokens,num_decode_tokens" + columns
         (tmp_path / "trace.csv").write_text("\n".join([header, *rows]) + "\n")
-        (tmp_path / "a.toml").write_text(BASE + more)
+        (tmp_path / "a.toml").write_text(TEN_MS + more)
         (tmp_path / "seen_lab.py").write_text(SEEN)
         monkeypatch.syspath_prepend(str(tmp_path))
         import seen_lab  # written just now

@@ -3,19 +3,9 @@ import pytest
 
 import simulator
 from simulator.errors import InputErrors
+from support.engine import TEN_MS
 
 MS = 1_000_000
-# Every iteration takes 10 ms, whatever is in it.
-BASE = """
-engine = {num_gpu_blocks = 100, max_model_len = 1000}
-workload = {type = "trace", path = "trace.csv"}
-[latency]
-backend = "linear"
-base_us = 10_000.0
-per_sequence_us = 0.0
-per_prefill_token_us = 0.0
-per_context_token_us = 0.0
-"""
 LAB = '''
 from simulator.latency.python_model import PythonLatencyModel
 from simulator.routing.python_router import PythonRouter
@@ -58,7 +48,7 @@ def serve(tmp_path, monkeypatch):
     def run(more, *rows, columns="", **overrides):
         header = "arrived_at,num_prefill_tokens,num_decode_tokens" + columns
         (tmp_path / "trace.csv").write_text("\n".join([header, *rows]) + "\n")
-        (tmp_path / "a.toml").write_text(BASE + more)
+        (tmp_path / "a.toml").write_text(TEN_MS + more)
         (tmp_path / "pools_lab.py").write_text(LAB)
         monkeypatch.syspath_prepend(str(tmp_path))
         import pools_lab  # written just now

@@ -7,6 +7,18 @@ from simulator.latency.linear import Linear
 from simulator.routing.policies.round_robin import RoundRobin, RoundRobinParameters
 from simulator.scheduling.vllm import Vllm
 
+# An experiment in which every iteration takes 10 ms, whatever is in it; the trace is beside it.
+TEN_MS = """
+engine = {num_gpu_blocks = 100, max_model_len = 1000}
+workload = {type = "trace", path = "trace.csv"}
+[latency]
+backend = "linear"
+base_us = 10_000.0
+per_sequence_us = 0.0
+per_prefill_token_us = 0.0
+per_context_token_us = 0.0
+"""
+
 
 def record(workload, parameters, latency, *, details=True, max_iterations=None, **setup):
     """Run a workload under vLLM's scheduler and round robin; `setup`: fields of Pool and ClusterPlan."""

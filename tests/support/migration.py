@@ -33,6 +33,7 @@ def serve(workload, moves=(), *, at=(), plan=None, parameters=None, latency=None
     setup = {"num_gpu_blocks": 1000, "block_size": 16, "max_model_len": 4096, "enable_prefix_caching": False} | setup
     cluster_plan = plan_of(
         parameters or VllmParameters(), latency or constant_latency(), operations=(migration,), keeps_journeys=True,
+        keeps_legs=True,
         moves_requests=True, **setup)
     tables = _Tables()
     cluster = build(workload, cluster_plan, Hooks(recorder=Recorder(tables, iterations=True, tokens=True)))

@@ -78,7 +78,7 @@ def run(scenario, *, failures=(), health=None, autoscaling=None, autoscaler=None
     upkeep = partial(Upkeep, failures=failures, health=health or Health(), autoscaling=autoscaling,
                      autoscaler=autoscaler)
     plan = plan_of(scenario.parameters, latency, host=scenario.host, operations=(upkeep,), keeps_journeys=True,
-                   **(scenario.cache | setup))
+                   keeps_legs=True, **(scenario.cache | setup))
     if pools is not None:
         plan = replace(plan, pools=tuple(replace(plan.pools[0], **fields) for fields in pools))
     sink = _Sink()

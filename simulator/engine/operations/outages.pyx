@@ -66,6 +66,8 @@ cdef class Outages:
     def __init__(self, Fleet fleet, Agenda agenda, Lifecycle lifecycle, failures, health, pools, seed):
         self._fleet, self._agenda, self._lifecycle, self._health = fleet, agenda, lifecycle, health
         self._slow = {}
+        if fleet.legs is None or fleet.journeys == NULL:
+            raise ValueError("failures need journeys and legs")
         for number, failure in enumerate(failures):
             if failure.on_failure == "migrate" and fleet.mover is None:
                 raise InputErrors([KeyFault(f'failures[{number}].on_failure: "migrate" needs [cluster.rescheduling]')])

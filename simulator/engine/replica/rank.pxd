@@ -1,0 +1,151 @@
+"""One scheduler with its KV cache, and the requests that it runs: it forms batches and takes in what they brought.
+
+It knows no time but what it is told; the replica that it belongs to has the clock.
+"""
+from libc.stdint cimport int8_t, int32_t, int64_t
+cimport cython
+
+from simulator.core.finish_heap cimport FinishHeap
+from simulator.core.row_list cimport RowList
+from simulator.domain.iteration cimport Batch, Entry
+from simulator.domain.request cimport Request
+from simulator.domain.tables cimport ReplicaRow
+from simulator.engine.output.legs cimport LegBook
+from simulator.engine.output.recorder cimport Recorder
+from simulator.engine.replica.acceptance cimport Acceptance
+from simulator.engine.replica.delivery cimport Delivery
+from simulator.engine.replica.run_ahead cimport RunAhead
+from simulator.kv.base cimport KVCache
+from simulator.scheduling.base cimport Scheduler, Sequence
+
+
+@cython.final
+cdef class Rank:
+    cdef readonly Scheduler scheduler
+    cdef readonly KVCache kv                # the scheduler's
+    cdef readonly Delivery delivery
+    cdef readonly Recorder recorder
+    cdef readonly FinishHeap finish         # members, by the value of scheduler.iteration at which they are complete
+    cdef ReplicaRow row                     # statistics; the cluster adds those that the scheduler keeps
+    cdef readonly bint is_livelocked        # preempts for ever without sampling
+
+    cdef Acceptance _acceptance             # None: no speculation
+    cdef LegBook _legs                      # None: a request stays at one replica
+    cdef Request* _requests
+    cdef object _owner                      # the workload, from which _requests borrows
+    cdef RowList _finished                  # slots that end in the iteration at hand
+    cdef RowList _aborted                   # rows withdrawn while running; they leave when the iteration ends
+    cdef RowList _ends_as                   # the RequestStatus of each
+    cdef int32_t _num_late                  # members with late_ns > 0
+    cdef int64_t _fruitless                 # preemptions since a token was sampled
+
+    # ---- requests come and leave
+
+    # A request enters the waiting queue; False: it is refused, and gone.
+    cdef bint enqueue(self, int32_t row, int64_t now_ns) except -1 nogil
+
+    # The same for one that has been elsewhere, without its KV: it goes in front if it had run.
+    cdef bint enqueue_again(self, int32_t row, int64_t now_ns) except -1 nogil
+
+    # A request leaves before its end. False: it waited and is gone; True: it runs and leaves with the iteration at
+    # hand.
+    cdef bint withdraw(self, int32_t row, int8_t status) except -1 nogil
+
+    # Somebody withdrew and leaves with the iteration at hand.
+    cdef inline bint awaits_withdrawals(self) noexcept nogil:
+        return self._aborted.size > 0
+
+    # ---- an iteration begins
+
+    # Form the next batch at `now_ns`, which is batch.start_ns.
+    cdef inline int form(self, Batch* batch, int64_t now_ns) except -1 nogil:
+        self.scheduler.form(batch, now_ns)
+        if self._legs is not None:
+            self._note_admissions(batch, now_ns)
+        return self._note_preemptions(batch, now_ns) if batch.num_preempted > 0 else 0
+
+    # The batch was timed and will execute.
+    cdef inline int start(self, Batch* batch) except -1 nogil:
+        batch.waiting, batch.running = self.scheduler.waiting.size, self.scheduler.num_running()
+        batch.used_blocks = self.kv.num_blocks - self.kv.free_blocks
+        return self._note_starvation(batch) if batch.num_starved > 0 else 0
+
+    # How many iterations the batch, of members only, may be repeated as it is, itself included.
+    cdef inline int64_t num_alike(self) noexcept nogil:
+        cdef int64_t most = self.next_complete()
+        return most if most > 1 and self.scheduler.repeats() else 1
+
+    # ---- an iteration ends
+
+    # Take in what a batch brought; the accelerator was busy with it for `executed_ns`.
+    cdef int end(self, Batch* batch, int64_t executed_ns) except -1 nogil
+
+    # Take in the first iterations of a run; the batch becomes the one behind them.
+    cdef int end_ahead(self, RunAhead* run, Batch* batch, int32_t count) except -1 nogil
+
+    # Nothing more will come: write the state of running requests back to the request table.
+    cdef int settle(self) except -1 nogil
+
+    # ---- what befalls it from outside; between iterations, or as far as its batches in flight have come
+
+    # The batch that executes takes longer by `pause_ns`.
+    cdef void delay(self, const Batch* batch, int64_t pause_ns) noexcept nogil
+
+    # Take all requests off and add them to `rows`: those that run, in order of admission, then those that wait, in
+    # order of the queue. They keep the tokens they got, WAITING in no queue; what they held is free. `executing`: the
+    # oldest batch in flight, which comes to nothing, NULL: there is none; `last_end_ns`: when the one before it ended.
+    cdef int empty(self, const Batch* executing, int64_t last_end_ns, RowList* rows) except -1 nogil
+
+    # Park a running sequence, see Scheduler.park; the last iteration ended at `last_end_ns`.
+    cdef int take_off(self, int32_t slot, int64_t last_end_ns) except -1 nogil
+
+    # The KV of a parked sequence that comes from another replica is here: see Scheduler.receive.
+    cdef int receive(self, int32_t slot, const Sequence* sequence, int64_t now_ns) except -1 nogil
+
+    # Tokens of a running sequence in KV, not counting those that are being computed.
+    cdef int64_t settled_tokens(self, int32_t slot) noexcept nogil
+
+    # ---- questions
+
+    # The record of a request.
+    cdef inline const Request* request(self, int32_t row) noexcept nogil:
+        return &self._requests[row]
+
+    # The member that is complete first; without members, of any slot.
+    cdef inline const Sequence* due(self) noexcept nogil:
+        return self.scheduler.sequence(self.finish.top_slot() if self.finish.size > 0 else 0)
+
+    # Iterations until the first member is complete, the one at hand included; 0: there are no members.
+    cdef inline int64_t next_complete(self) noexcept nogil:
+        return self.finish.top_iteration() - self.scheduler.iteration if self.finish.size > 0 else 0
+
+    cdef void _note_admissions(self, const Batch* batch, int64_t now_ns) noexcept nogil
+    cdef int _note_preemptions(self, Batch* batch, int64_t now_ns) except -1 nogil
+    cdef int _note_starvation(self, Batch* batch) except -1 nogil
+    cdef int _await_end(self, int32_t slot) except -1 nogil
+    cdef inline int _record(self, const Batch* batch, int64_t executed_ns) except -1 nogil:
+        self.recorder.iterations += 1
+        self.row.iterations += 1
+        self.row.busy_ns += executed_ns
+        self.row.used_block_ns += <double>batch.used_blocks * <double>executed_ns
+        self.row.prefill_tokens += batch.shape.prefill_tokens
+        self.row.decode_tokens += batch.shape.decode_tokens
+        self.row.peak_used_blocks = max(self.row.peak_used_blocks, batch.used_blocks)
+        return self.recorder.iteration(self.row.replica, batch) if self.recorder.wants_iterations else 0
+
+    # Count a token, and the gap before it, for each member with a turn: of all at once where they are alike.
+    cdef inline int _count_members(self, const Batch* batch, int32_t ahead, bint is_in_progress) except -1 nogil:
+        if self._num_late > 0 or self.recorder.wants_tokens or self._aborted.size > 0:
+            return self._sample_members(batch, ahead, is_in_progress)
+        if batch.num_members > 0:
+            return self.recorder.gaps.add(batch.duration_ns + self.delivery.gap_ns, batch.num_members)
+        return 0
+
+    # `ahead`: it is the batch of so many iterations later. `is_in_progress`: clients may have given up while it ran and
+    # get no token.
+    cdef int _sample_members(self, const Batch* batch, int32_t ahead, bint is_in_progress) except -1 nogil
+    cdef int _collect_aborted(self) except -1 nogil
+    cdef int _return(self, const Entry* entry, int64_t now_ns) except -1 nogil
+    cdef int _free_finished(self) except -1 nogil
+    cdef void _complete_request(self, int32_t row, int64_t now_ns) noexcept nogil
+    cdef int _write_back(self, int32_t slot, const Batch* executing, int64_t last_end_ns) except -1 nogil

@@ -1,0 +1,356 @@
+"""One scheduler with its KV cache, and the requests that it runs."""
+from libc.stdint cimport int8_t, int32_t, int64_t
+from libc.stdlib cimport free
+cimport cython
+
+from simulator.core.debug cimport SIM_DEBUG
+from simulator.core.finish_heap cimport FinishHeap
+from simulator.core.row_list cimport add_row, has_row
+from simulator.domain.iteration cimport Batch, Entry, Preempted
+from simulator.domain.request cimport COMPLETED, RUNNING, WAITING, Request
+from simulator.engine.replica.run_ahead cimport RunAhead, add_used_blocks, drop_from_run, move_to
+from simulator.scheduling.base cimport Scheduler, Sequence, sort_by_order
+
+cdef enum:
+    OFTEN_CHECKED = 100         # iterations: a debug build checks the first ones, then every so many
+    FRUITLESS_LIMIT = 20000     # preemptions without a token that make a livelock; a step preempts max_running at most
+
+
+@cython.final
+cdef class Rank:
+    """One scheduler with its KV cache, and the requests that it runs.
+
+    index : number of its replica, from 0.
+    scheduler : its own.
+    setup : build.ReplicaSetup, what it shares with the others.
+    """
+
+    def __init__(self, int32_t index, Scheduler scheduler, setup):
+        cdef Request[::1] requests = setup.workload.requests
+        self.scheduler, self.kv = scheduler, scheduler.kv
+        self.row.replica, self.row.num_blocks = index, scheduler.kv.num_blocks
+        self.delivery, self.recorder, self._acceptance = setup.delivery, setup.recorder, setup.acceptance
+        self._legs = setup.legs
+        self._requests = &requests[0] if len(requests) else NULL
+        self._owner = setup.workload
+        self.finish = FinishHeap()
+
+    def __dealloc__(self):
+        free(self._finished.rows)
+        free(self._aborted.rows)
+        free(self._ends_as.rows)
+
+    def check(self):
+        """Raise RuntimeError unless scheduler and heap agree; between iterations only."""
+        self.scheduler.check()
+        self.finish.check()
+        if self.scheduler.grouping and self.finish.size != self.scheduler.num_members:
+            raise RuntimeError(f"{self.finish.size} members end some time, {self.scheduler.num_members} run")
+
+    # ---- requests come and leave
+
+    cdef bint enqueue(self, int32_t row, int64_t now_ns) except -1 nogil:
+        cdef Request* request = &self._requests[row]
+        cdef int8_t refusal = self.scheduler.refusal(row)
+        request.replica = self.row.replica
+        self.row.requests += 1
+        if refusal >= COMPLETED:
+            self.delivery.leave(row, refusal, -1)
+            return False
+        if request.scheduled_ns < 0:
+            request.enqueued_ns = now_ns
+        if self._legs is not None:
+            self._legs.enqueued(row, now_ns)
+        self.scheduler.enqueue(row)
+        return True
+
+    cdef bint enqueue_again(self, int32_t row, int64_t now_ns) except -1 nogil:
+        cdef int64_t enqueued_ns = self._requests[row].enqueued_ns
+        cdef bint is_taken = True
+        if self._requests[row].scheduled_ns < 0:
+            is_taken = self.enqueue(row, now_ns)
+        else:
+            self._requests[row].status = WAITING
+            self.row.requests += 1
+            self.scheduler.waiting.push_front(row)
+            if self._legs is not None:
+                self._legs.enqueued(row, now_ns)
+        if enqueued_ns >= 0:
+            self._requests[row].enqueued_ns = enqueued_ns       # it has been waiting since then
+        return is_taken
+
+    cdef bint withdraw(self, int32_t row, int8_t status) except -1 nogil:
+        if self._requests[row].status != RUNNING:
+            self.scheduler.waiting.remove(row)
+            self.delivery.leave(row, status, -1)
+            return False
+        add_row(&self._aborted, row)
+        add_row(&self._ends_as, status)
+        if self.scheduler.ends_at_start:
+            self._collect_aborted()
+        return True
+
+    cdef int _collect_aborted(self) except -1 nogil:
+        """Let requests whose clients gave up meanwhile leave without a token."""
+        cdef int32_t i, slot
+        cdef Sequence* sequence
+        for i in range(self._aborted.size):
+            slot = self.scheduler.slot_of(self._aborted.rows[i])
+            if slot < 0:
+                continue
+            sequence = self.scheduler.sequence(slot)
+            if sequence.is_member:
+                self.finish.remove(slot)
+                self._num_late -= sequence.late_ns > 0
+                self._requests[sequence.row].output_tokens = self.scheduler.outputs(slot) - 1
+            self.delivery.leave(sequence.row, <int8_t>self._ends_as.rows[i], -1)
+            self.scheduler.finish(slot)
+        self._aborted.size = self._ends_as.size = 0
+        return 0
+
+    # ---- an iteration begins
+
+    cdef void _note_admissions(self, const Batch* batch, int64_t now_ns) noexcept nogil:
+        cdef const Entry* entry
+        cdef int32_t i
+        for i in range(batch.num_entries):
+            entry = &batch.entries[i]
+            if entry.is_admission:
+                self._legs.scheduled(entry.row, self.scheduler.sequence(entry.slot).num_computed - entry.tokens, now_ns)
+
+    cdef int _note_preemptions(self, Batch* batch, int64_t now_ns) except -1 nogil:
+        cdef int32_t i
+        cdef Preempted* preempted
+        for i in range(batch.num_preempted):
+            preempted = &batch.preempted[i]
+            if preempted.was_member:
+                self.finish.remove(preempted.slot)
+                self.delivery.last_token_ns[preempted.row] = now_ns - preempted.late_ns
+                self._num_late -= preempted.late_ns > 0
+        self._fruitless += batch.num_preempted
+        if self._fruitless > FRUITLESS_LIMIT + 4 * self.scheduler.max_running:
+            self.is_livelocked = True
+        return 0
+
+    cdef int _await_end(self, int32_t slot) except -1 nogil:
+        """Note when a member is complete: with all but its last token in KV."""
+        cdef Sequence* sequence = self.scheduler.sequence(slot)
+        cdef int64_t computed = sequence.prompt_tokens + self.delivery.target(sequence.row) - 1
+        return self.finish.push(computed - sequence.offset, sequence.order, slot)
+
+    cdef int _note_starvation(self, Batch* batch) except -1 nogil:
+        """Put off the end and the next token of members without a turn."""
+        cdef int32_t slot = self.scheduler.first_running()
+        cdef Sequence* sequence
+        while slot >= 0:
+            sequence = self.scheduler.sequence(slot)
+            if sequence.is_member and sequence.is_starved:
+                self.finish.remove(slot)
+                self._await_end(slot)
+                self._num_late += sequence.late_ns == 0
+                sequence.late_ns += batch.duration_ns
+            slot = self.scheduler.next_running(slot)
+        return 0
+
+    # ---- an iteration ends
+
+    cdef int end(self, Batch* batch, int64_t executed_ns) except -1 nogil:
+        cdef int32_t i, slot, row
+        self._finished.size = 0
+        if batch.shape.num_sequences > 0:
+            self._record(batch, executed_ns)
+        if self.scheduler.grouping:
+            self._count_members(batch, 0, True)
+            self.scheduler.advance()
+        if self._aborted.size > 0:
+            self._collect_aborted()
+        while self.finish.size > 0 and self.finish.top_iteration() <= self.scheduler.iteration:
+            slot = self.finish.pop()
+            add_row(&self._finished, slot)
+            row = self.scheduler.sequence(slot).row
+            self._requests[row].output_tokens = self.scheduler.outputs(slot)
+            self._complete_request(row, batch.end_ns)
+        for i in range(batch.num_entries):
+            self._return(&batch.entries[i], batch.end_ns)
+        if self._finished.size > 0:
+            self._free_finished()
+        if batch.shape.num_samples > 0:
+            self._fruitless = 0
+        if SIM_DEBUG and (self.row.iterations < OFTEN_CHECKED or self.row.iterations % OFTEN_CHECKED == 0):
+            with gil:
+                self.check()
+        return 0
+
+    cdef int end_ahead(self, RunAhead* run, Batch* batch, int32_t count) except -1 nogil:
+        """End the first iterations of a run; the batch becomes the one behind them."""
+        cdef int32_t i
+        if self.recorder.wants_iterations or self.recorder.wants_tokens:
+            for i in range(count):
+                move_to(run, batch, i)
+                if self.recorder.wants_iterations:
+                    self.recorder.iteration(self.row.replica, batch)
+                self._count_members(batch, i, False)
+        else:
+            self._count_members(batch, 0, False)       # some may be late; from then on tokens come one iteration apart
+            for i in range(1, count):
+                self.recorder.gaps.add(run.ends_ns[i] - run.ends_ns[i - 1] + self.delivery.gap_ns, batch.num_members)
+        add_used_blocks(run, count, &self.row.used_block_ns)
+        self.row.peak_used_blocks = max(self.row.peak_used_blocks, run.used_blocks[count - 1])
+        self.row.busy_ns += run.ends_ns[count - 1] - run.start_ns
+        self.row.decode_tokens += <int64_t>count * batch.num_members
+        self.row.iterations += count
+        self.recorder.iterations += count
+        move_to(run, batch, count)
+        drop_from_run(run, batch, count)
+        return self.scheduler.repeat(count)
+
+    cdef int _sample_members(self, const Batch* batch, int32_t ahead, bint is_in_progress) except -1 nogil:
+        """Count a token for each member with a turn, one by one."""
+        cdef int64_t gap_ns = batch.duration_ns + self.delivery.gap_ns
+        cdef int32_t slot = self.scheduler.first_running(), usual = batch.num_members
+        cdef Sequence* sequence
+        while slot >= 0:
+            sequence = self.scheduler.sequence(slot)
+            if sequence.is_member and not sequence.is_starved:
+                if is_in_progress and has_row(&self._aborted, sequence.row):
+                    usual -= 1
+                else:
+                    if sequence.late_ns > 0:
+                        self.recorder.gaps.add(gap_ns + sequence.late_ns, 1)
+                        usual -= 1
+                    if self.recorder.wants_tokens:
+                        self.recorder.token(sequence.row, self.delivery.observed_ns(
+                            batch.end_ns, self.scheduler.outputs(slot) + ahead + 1), 1)
+                self._num_late -= sequence.late_ns > 0
+                sequence.late_ns = 0
+            elif sequence.is_member:                # of those that leave, _collect_aborted must know
+                sequence.is_starved = is_in_progress and has_row(&self._aborted, sequence.row)
+            slot = self.scheduler.next_running(slot)
+        if usual > 0:
+            self.recorder.gaps.add(gap_ns, usual)
+        return 0
+
+    cdef int _return(self, const Entry* entry, int64_t now_ns) except -1 nogil:
+        """Take in what an entry brought: tokens, if it reached the end of its text."""
+        cdef Sequence* sequence = self.scheduler.sequence(entry.slot)
+        cdef int32_t row = entry.row, accepted = 0, sampled = 0, left, kept = self._requests[entry.row].output_tokens
+        cdef bint is_stale = self.scheduler.stale_tokens(row) > 0
+        if is_stale:
+            self.scheduler.settle_stale(row, entry.tokens)
+        if self._requests[row].status >= COMPLETED or (sequence.row != row and not is_stale):
+            return 0
+        if not entry.is_partial:
+            if entry.drafts > 0:
+                accepted = min(self._acceptance.next(row), entry.drafts)
+                if entry.is_admission:
+                    accepted = 0                        # padding, not drafts of a drafter
+            left = self.delivery.target(row) - kept
+            sampled = min(accepted + 1, left)
+            self.delivery.deliver(row, sampled, now_ns)
+            if is_stale:                                # it waits, and its text has grown
+                self.scheduler.waiting.tokens += self._requests[row].output_tokens - kept
+        if is_stale:
+            if sampled > 0 and sampled == left:
+                self.scheduler.waiting.remove(row)
+                self._complete_request(row, now_ns)
+            return 0
+        sequence.in_flight -= entry.tokens
+        self.scheduler.update(
+            entry, sampled, entry.drafts - accepted if sampled > 0 else 0, sampled > 0 and sampled < left)
+        if sampled == 0:
+            return 0
+        if sampled == left:
+            self._complete_request(row, now_ns)
+            add_row(&self._finished, entry.slot)
+        elif self.scheduler.grouping:
+            self.scheduler.join(entry.slot)
+            self._await_end(entry.slot)
+        return 0
+
+    cdef void _complete_request(self, int32_t row, int64_t now_ns) noexcept nogil:
+        self.delivery.leave(row, COMPLETED, now_ns)
+        self.row.completed += 1
+
+    cdef int _free_finished(self) except -1 nogil:
+        """Free what the finished sequences hold, in scheduled order."""
+        cdef int32_t i
+        sort_by_order(self._finished.rows, self._finished.size, self.scheduler.sequence(0))
+        for i in range(self._finished.size):
+            self.scheduler.finish(self._finished.rows[i])
+        return 0
+
+    cdef int settle(self) except -1 nogil:
+        cdef int32_t slot = self.scheduler.first_running()
+        cdef const Sequence* sequence
+        while slot >= 0:
+            sequence = self.scheduler.sequence(slot)
+            if sequence.is_member:
+                self._requests[sequence.row].output_tokens = self.scheduler.outputs(slot)
+            slot = self.scheduler.next_running(slot)
+        return 0
+
+    # ---- what befalls it from outside
+
+    cdef void delay(self, const Batch* batch, int64_t pause_ns) noexcept nogil:
+        cdef int32_t slot = self.scheduler.first_running() if batch.num_starved > 0 else -1
+        cdef Sequence* sequence
+        if not self.scheduler.ends_at_start:
+            self.row.busy_ns -= pause_ns                # it will be counted with the batch
+        while slot >= 0:                                # members without a turn are charged when an iteration begins
+            sequence = self.scheduler.sequence(slot)
+            if sequence.is_member and sequence.is_starved:
+                sequence.late_ns += pause_ns
+            slot = self.scheduler.next_running(slot)
+
+    cdef int empty(self, const Batch* executing, int64_t last_end_ns, RowList* rows) except -1 nogil:
+        cdef int32_t slot, row
+        if executing != NULL and self.scheduler.grouping:
+            self.scheduler.advance()                    # its blocks are taken: in the books it has ended
+        if self._aborted.size > 0:
+            self._collect_aborted()
+        while self.scheduler.num_running() > 0:
+            slot = self.scheduler.first_running()
+            add_row(rows, self.scheduler.sequence(slot).row)
+            if self.scheduler.sequence(slot).is_member:
+                self._write_back(slot, executing, last_end_ns)
+            self.scheduler.drop(slot)
+        while self.scheduler.waiting.size > 0:
+            row = self.scheduler.waiting.pop()
+            if self.scheduler.stale_tokens(row) > 0:
+                self.scheduler.settle_stale(row, self.scheduler.stale_tokens(row))
+            add_row(rows, row)
+        self.finish.clear()
+        self._num_late = 0
+        self._fruitless = 0
+        return 0
+
+    cdef int _write_back(self, int32_t slot, const Batch* executing, int64_t last_end_ns) except -1 nogil:
+        """Write down what a member got, and when it got its last token, before the iteration in progress."""
+        cdef const Sequence* sequence = self.scheduler.sequence(slot)
+        cdef bint is_starved = executing != NULL and executing.num_starved > 0 and sequence.is_starved
+        cdef int64_t last_ns = executing.start_ns if executing != NULL else last_end_ns
+        self._requests[sequence.row].output_tokens = (
+            self.scheduler.outputs(slot) - (executing != NULL and not is_starved))
+        self.delivery.last_token_ns[sequence.row] = (
+            last_ns - sequence.late_ns + (executing.duration_ns if is_starved else 0))
+        return 0
+
+    cdef int take_off(self, int32_t slot, int64_t last_end_ns) except -1 nogil:
+        cdef Sequence* sequence = self.scheduler.sequence(slot)
+        if sequence.is_member:
+            self.finish.remove(slot)
+            self.delivery.last_token_ns[sequence.row] = last_end_ns - sequence.late_ns
+            self._num_late -= sequence.late_ns > 0
+            sequence.late_ns = 0
+        return self.scheduler.park(slot)
+
+    cdef int receive(self, int32_t slot, const Sequence* sequence, int64_t now_ns) except -1 nogil:
+        self.row.requests += 1
+        if self._legs is not None:
+            self._legs.enqueued(sequence.row, now_ns)
+            self._legs.scheduled(sequence.row, 0, now_ns)
+        return self.scheduler.receive(slot, sequence)
+
+    cdef int64_t settled_tokens(self, int32_t slot) noexcept nogil:
+        cdef const Sequence* sequence = self.scheduler.sequence(slot)
+        return self.scheduler.computed(slot) - (0 if sequence.is_member else sequence.in_flight)
