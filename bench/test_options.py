@@ -1,12 +1,12 @@
 """What a choice costs: each against the plain event loop on the same requests."""
 import time
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 from cases import Case, NoSink, Prepared
 from pairs import cpu_s
 
+from simulator.config.experiment import Output
 from simulator.results.files import FileRecorder
 
 pytestmark = pytest.mark.benchmark(group="options", timer=time.process_time)
@@ -67,7 +67,7 @@ def test_rows_produced_against_none(name, pairs, report):
 def test_rows_written_against_none(name, pairs, report, tmp_path):
     case, tables, target = FILES[name]
     prepared = Prepared(case)
-    output = SimpleNamespace(**dict.fromkeys(TABLES, False) | tables)
+    output = Output(**dict.fromkeys(TABLES, False) | tables)
 
     pair = pairs.against(
         lambda: cpu_s(prepared.ready()), lambda: writing(prepared, output, tmp_path), rounds=5)
