@@ -1,0 +1,62 @@
+"""Members of the group whose blocks are given one by one."""
+from libc.stdint cimport int32_t, int64_t
+from libc.stdlib cimport free, malloc
+cimport cython
+
+from simulator.core.memory cimport resize
+
+
+@cython.final
+cdef class Members:
+    """Buckets of slots, one for each phase.
+
+    num_phases : tokens of a block.
+    """
+
+    def __cinit__(self, int32_t num_phases):
+        cdef int32_t phase
+        self.first = <int32_t*>malloc(2 * <size_t>num_phases * sizeof(int32_t))
+        if self.first == NULL:
+            raise MemoryError()
+        self.last = self.first + num_phases
+        for phase in range(2 * num_phases):
+            self.first[phase] = -1
+
+    def __dealloc__(self):
+        free(self.first)
+        free(self.members)
+
+    cdef int reserve(self, int32_t num_slots) except -1 nogil:
+        if num_slots > self._num_slots:
+            resize(&self.members, num_slots * sizeof(Member))
+            self._num_slots = num_slots
+        return 0
+
+    cdef void join(self, int32_t slot, int32_t phase, int64_t order) noexcept nogil:
+        cdef Member* members = self.members
+        cdef int32_t before = self.last[phase], after = -1
+        while before >= 0 and members[before].order > order:
+            after = before
+            before = members[before].before
+        members[slot].order, members[slot].before, members[slot].after = order, before, after
+        if before >= 0:
+            members[before].after = slot
+        else:
+            self.first[phase] = slot
+        if after >= 0:
+            members[after].before = slot
+        else:
+            self.last[phase] = slot
+        self.size += 1
+
+    cdef void leave(self, int32_t slot, int32_t phase) noexcept nogil:
+        cdef int32_t before = self.members[slot].before, after = self.members[slot].after
+        if before >= 0:
+            self.members[before].after = after
+        else:
+            self.first[phase] = after
+        if after >= 0:
+            self.members[after].before = before
+        else:
+            self.last[phase] = before
+        self.size -= 1
