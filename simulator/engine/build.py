@@ -223,7 +223,7 @@ def _acceptance(speculative, num_requests: int, seed: int) -> Acceptance | None:
 
 
 def _needs_identity(workload, pool: Pool, facts: SchedulerFacts, moves_requests: bool) -> bool:
-    """Return whether a request could find blocks that somebody left behind.
+    """Return whether a request could find blocks that somebody left behind; if not, counts of blocks will do.
 
     Somebody is another request, or itself before a preemption. Nobody shares text where no prompt has segments; nobody
     is preempted where as many of the longest text as may run at once fit the pool together, and requests that move do

@@ -1,8 +1,8 @@
 """The KV cache of a replica, in blocks: what a scheduler may ask of it.
 
-Two kinds: `CountingKV` knows how many blocks each sequence owns, a `BlockPool` (`PagedKV`, `BlisKV`) which ones, what
-they hold and who else holds them. They answer alike wherever the identity of blocks cannot be observed (see
-counting.pyx).
+Three kinds: `CountingKV` knows how many blocks each sequence owns, a `BlockPool` (`PagedKV`, `BlisKV`) which ones, what
+they hold and who else holds them, `SparseKV` that of the blocks that others may find. They answer alike wherever what
+they do not know cannot be observed (see counting.pyx, sparse.pxd).
 
 A sequence is known by its slot, a small index its scheduler gives out. Sequences that decode one token an iteration may
 join the *group*: their blocks are then taken by `step_*` in bulk, paid for only when a block is due. A member's *phase*
@@ -17,9 +17,9 @@ cdef class KVCache:
     cdef readonly int32_t num_blocks        # usable blocks: the null block is not counted
     cdef readonly int32_t free_blocks       # blocks in the free queue; a free block may still hold a cached prefix
     cdef readonly int32_t num_slots         # capacity of the arrays by slot
-    cdef readonly bint tracks_identity      # this is a PagedKV
+    cdef readonly bint tracks_identity      # this is a BlockPool
 
-    cdef int32_t* _owned                    # [slot] blocks owned; of a member: now (PagedKV), at joining (CountingKV)
+    cdef int32_t* _owned                    # [slot] blocks owned; of a member: now (BlockPool), else at joining
     cdef int32_t* _due                      # [phase] members that need a block in iterations of this phase
 
     # Blocks that a sequence owns, as `_owned` says; members that need a block in iterations of a phase.

@@ -8,7 +8,7 @@ are cached when they are allocated, before they are computed: a request admitted
 Text that only its own request could ever hit again (see content.pxd) is not hashed and not listed in the prefix cache:
 its blocks carry a hash that names request and place, and `ReturningBlocks` finds them after a preemption.
 """
-from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint64_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t
 from libc.string cimport memcpy, memset
 cimport cython
 

@@ -1,5 +1,5 @@
 """Free blocks that hold something, in the order in which they will be reused."""
-from libc.stdint cimport int32_t, int64_t, uint64_t
+from libc.stdint cimport int32_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 cimport cython
@@ -15,7 +15,10 @@ cdef enum:
 
 @cython.final
 cdef class Stretches:
-    """The queue of free blocks of one replica, without those that hold nothing: they are reused before all of these."""
+    """The free blocks of one replica that hold something.
+
+    Those that hold nothing are reused before all of these, and nobody needs to know more of them than their number.
+    """
 
     def __cinit__(self):
         self.prefixes = PrefixCache()
