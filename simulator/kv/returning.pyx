@@ -1,5 +1,5 @@
 """Blocks that preempted requests left behind and may find again."""
-from libc.stdint cimport int32_t, uint64_t
+from libc.stdint cimport int32_t
 from libc.stdlib cimport free, realloc
 cimport cython
 
