@@ -1,9 +1,9 @@
 """Free blocks that hold something, in the order in which they will be reused: whole stretches of them where it can be.
 
 What a free block holds matters only to who can find it again. A block of shared text is an element of its own, listed
-in the prefix cache. Private blocks of a request that was preempted are one element: they are freed tail first and reused
-in that order, so what is left of them always begins where it began, and is known by two numbers. What complete requests
-leave of private text nobody finds: a count.
+in the prefix cache. Private blocks of a request that was preempted are one element: they are freed tail first and
+reused in that order, so what is left of them always begins where it began. What complete requests leave of private text
+nobody finds: a count.
 
 Two copies of a private block arise where a text is full to the last token of a block, which is computed anyway: the old
 copy stays free. The copy that was cached first is the one that is found, as in vLLM; `stamp` keeps the order.
