@@ -10,6 +10,7 @@ from pathlib import Path
 from simulator.results.interrupts import Aborted
 from simulator.study.compare import FILE, Measured, Plan, measure, prepare, table, write
 from simulator.study.compare_file import read_comparison
+from simulator.study.processes import num_cores
 
 DONE = 0
 
@@ -23,14 +24,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"write DIR/{FILE}, and the results of each variant to a folder of its name"))
     parser.add_argument("--overwrite", action="store_true", help="replace results that are complete already")
     parser.add_argument("--quiet", action="store_true", help="no progress bar, no wall times")
+    parser.add_argument("--jobs", type=_num_jobs, metavar="N", help=(
+        "variants that run at once, each in a process that holds the requests; default: as many as there are cores"))
 
 
 def run(options: argparse.Namespace) -> int:
     """Print the table, wall times to stderr; return the exit status.
 
     A variant whose backend needs an extra that is not installed is told of below the table, and the others run: the
-    status is 0 then. A signal ends the variant that runs, whose results are dropped; the table of those before it is
-    still printed.
+    status is 0 then. A signal ends the variants that run, whose results are dropped; the table of those that are
+    done is still printed.
 
     Raises
     ------
@@ -54,8 +57,8 @@ def _run_all(plan: Plan, options: argparse.Namespace) -> dict[str, Measured]:
     total, width = len(plan.experiments), max(map(len, plan.experiments))
     results: dict[str, Measured] = {}
     try:
-        for name, measured in measure(plan, options.out, options.overwrite, options.quiet):
-            results[name] = measured
+        for name, measured in measure(plan, options.out, options.overwrite, options.quiet, options.jobs or num_cores()):
+            results = {each: results.get(each, measured) for each in plan.experiments if each in {*results, name}}
             if not options.quiet:
                 print(f"{len(results)}/{total} {name:{width}} {measured.wall_s:8.2f} s", file=sys.stderr)
             for note in measured.notes:
@@ -66,6 +69,12 @@ def _run_all(plan: Plan, options: argparse.Namespace) -> dict[str, Measured]:
         print(f"interrupted after {len(results)} of {total} variants", file=sys.stderr)
         raise
     return results
+
+
+def _num_jobs(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number from 1 on, found {text!r}")
+    return int(text)
 
 
 @contextmanager

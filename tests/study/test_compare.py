@@ -161,7 +161,7 @@ latency = {backend = "blackbox", coefficients = "blis"}
 
 
 def test_table_shows_what_each_variant_gives_alone(write, tmp_path, capsys):
-    assert cli.main(["compare", write(TWO), "--set", "seed=5"]) == 0
+    assert cli.main(["compare", write(TWO), "--set", "seed=5", "--jobs", "1"]) == 0
     told = capsys.readouterr()
     rows = [line.split() for line in told.out.splitlines()]
     assert rows[0] == ["cheap", "dear"]
@@ -184,7 +184,7 @@ def test_table_that_a_variant_alone_needs_is_missed_in_the_variant(write):
 
 def test_results_and_the_table_are_written(write, tmp_path, capsys):
     out = tmp_path / "out"
-    command = ["compare", write(TWO), "--quiet", "--out", str(out)]
+    command = ["compare", write(TWO), "--quiet", "--out", str(out), "--jobs", "1"]
     assert cli.main(command) == 0
     assert sorted(os.listdir(out)) == ["cheap", "comparison.json", "dear"]
     compared = json.loads((out / "comparison.json").read_text())["variants"]
@@ -203,6 +203,56 @@ def test_results_and_the_table_are_written(write, tmp_path, capsys):
     assert capsys.readouterr().err.count("--overwrite replaces") == 3
     assert cli.main([*command, "--overwrite"]) == 0
     assert (out / "comparison.json").read_bytes() == first
+
+
+@pytest.mark.slow
+def test_several_processes_write_the_same_bytes(write, tmp_path, capsys):
+    path = write(TWO + '[[variants]]\nname = "busy"\n[variants.engine]\nnum_gpu_blocks = 260\n')
+    printed, written = [], []
+    for jobs in ("1", "2", "8"):
+        out = tmp_path / "out"
+        assert cli.main(["compare", path, "--jobs", jobs, "--quiet", "--out", str(out), "--overwrite"]) == 0
+        printed.append(capsys.readouterr().out)
+        written.append({str(file.relative_to(out)): file.read_bytes() for file in sorted(out.rglob("*"))
+                        if file.is_file() and file.name != "provenance.json"})
+    assert printed[0].splitlines()[0].split() == ["cheap", "dear", "busy"]
+    assert len(written[0]) == 3 * 3 + 1         # summary, tables and experiment of each
+    assert printed == printed[:1] * 3 and written == written[:1] * 3
+
+
+@pytest.mark.parametrize("jobs", ["0", "-1", "two"])
+def test_that_many_processes_cannot_be(write, capsys, jobs):
+    with pytest.raises(SystemExit):
+        cli.main(["compare", write(TWO), "--jobs", jobs])
+    assert f"--jobs: expected a whole number from 1 on, found {jobs!r}" in capsys.readouterr().err
+
+
+BROKEN = """
+from simulator.scheduling.python_scheduler import PythonScheduler
+
+class Broken(PythonScheduler):
+    def form_batch(self, batch, now_ns):
+        raise ZeroDivisionError("nothing to share")
+"""
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_variant_that_fails_is_named(write, tmp_path, capsys, jobs):
+    (tmp_path / "broken.py").write_text(BROKEN)
+    path = write(TWO + '[[variants]]\nname = "broken"\n[variants.engine]\nscheduler = "broken:Broken"\n')
+    assert cli.main(["compare", path, "--jobs", jobs, "--set", 'engine={max_model_len=4096, num_gpu_blocks=2000}']) == 2
+    told = capsys.readouterr().err.splitlines()[-1]
+    assert told.startswith('variant broken: "broken:Broken", line 6 of ')
+    assert told.endswith("raised ZeroDivisionError: nothing to share")
+
+
+def test_fault_of_the_program_names_the_variant(write, capsys, monkeypatch):
+    def run(experiment, **_):
+        raise RuntimeError(f"out of order in {experiment.name}")
+
+    monkeypatch.setattr(compare.api, "run", run)
+    assert cli.main(["compare", write(TWO), "--jobs", "1"]) == 1
+    assert "fault of the program: RuntimeError: out of order in cheap; variant cheap\n" in capsys.readouterr().err
 
 
 def test_metric_that_nothing_measured_is_a_dash():
@@ -250,7 +300,7 @@ def without_sklearn(tmp_path, monkeypatch):
 
 def test_variant_that_lacks_an_extra_is_told_of_and_the_others_run(write, tmp_path, capsys, without_sklearn):
     capsys.readouterr()
-    assert cli.main(["compare", write(TWO + FOREST), "--quiet", "--out", str(tmp_path / "out")]) == 0
+    assert cli.main(["compare", write(TWO + FOREST), "--quiet", "--out", str(tmp_path / "out"), "--jobs", "1"]) == 0
     reason = "training forests needs scikit-learn: install it with pip install 'simulator[forest]'"
     told = capsys.readouterr().out.splitlines()
     assert told[0].split() == ["cheap", "dear"]
@@ -277,12 +327,13 @@ def test_each_command_knows_the_file_of_the_other(write, tmp_path, capsys):
 
 @pytest.mark.usefixtures("heeded_signals")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_signal_ends_it_and_shows_what_is_done(write, tmp_path, number):
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_signal_ends_it_and_shows_what_is_done(write, tmp_path, number, jobs):
     # The second variant has 300,000 requests to go when the signal comes, seconds of work.
     path = write(TWO.replace('"cheap"', '"cheap"\nhorizon_s = 1.0'))
     done = subprocess.Popen(
         [sys.executable, "-m", "simulator", "compare", path, "--set", "workload.num_requests=300000",
-         "--set", "engine.fast_forward=false", "--out", str(tmp_path / "out")],
+         "--set", "engine.fast_forward=false", "--out", str(tmp_path / "out"), "--jobs", jobs],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
     assert done.stderr.readline().startswith("1/2 cheap")
     done.send_signal(number)
