@@ -13,6 +13,7 @@ from simulator.study.compare_file import read_comparison
 from simulator.study.processes import num_cores
 
 DONE = 0
+WORTH_PROCESSES = 200_000       # requests: they take the second that processes save or lose by their beginning
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,7 +26,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--overwrite", action="store_true", help="replace results that are complete already")
     parser.add_argument("--quiet", action="store_true", help="no progress bar, no wall times")
     parser.add_argument("--jobs", type=_num_jobs, metavar="N", help=(
-        "variants that run at once, each in a process that holds the requests; default: as many as there are cores"))
+        "variants that run at once, each in a process that holds the requests; default: as many as there are cores, 1 "
+        f"where all variants together have fewer than {WORTH_PROCESSES:,} requests"))
 
 
 def run(options: argparse.Namespace) -> int:
@@ -57,7 +59,8 @@ def _run_all(plan: Plan, options: argparse.Namespace) -> dict[str, Measured]:
     total, width = len(plan.experiments), max(map(len, plan.experiments))
     results: dict[str, Measured] = {}
     try:
-        for name, measured in measure(plan, options.out, options.overwrite, options.quiet, options.jobs or num_cores()):
+        jobs = options.jobs or (num_cores() if total * len(plan.workload) >= WORTH_PROCESSES else 1)
+        for name, measured in measure(plan, options.out, options.overwrite, options.quiet, jobs):
             results = {each: results.get(each, measured) for each in plan.experiments if each in {*results, name}}
             if not options.quiet:
                 print(f"{len(results)}/{total} {name:{width}} {measured.wall_s:8.2f} s", file=sys.stderr)

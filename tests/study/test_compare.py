@@ -13,7 +13,7 @@ import pytest
 import simulator
 from simulator import cli
 from simulator.errors import InputErrors
-from simulator.study import compare
+from simulator.study import compare, compare_command
 from simulator.study.compare import METRICS, Measured, table
 from simulator.study.compare_file import read_comparison
 from simulator.workload import load as workload
@@ -161,7 +161,7 @@ latency = {backend = "blackbox", coefficients = "blis"}
 
 
 def test_table_shows_what_each_variant_gives_alone(write, tmp_path, capsys):
-    assert cli.main(["compare", write(TWO), "--set", "seed=5", "--jobs", "1"]) == 0
+    assert cli.main(["compare", write(TWO), "--set", "seed=5"]) == 0
     told = capsys.readouterr()
     rows = [line.split() for line in told.out.splitlines()]
     assert rows[0] == ["cheap", "dear"]
@@ -184,7 +184,7 @@ def test_table_that_a_variant_alone_needs_is_missed_in_the_variant(write):
 
 def test_results_and_the_table_are_written(write, tmp_path, capsys):
     out = tmp_path / "out"
-    command = ["compare", write(TWO), "--quiet", "--out", str(out), "--jobs", "1"]
+    command = ["compare", write(TWO), "--quiet", "--out", str(out)]
     assert cli.main(command) == 0
     assert sorted(os.listdir(out)) == ["cheap", "comparison.json", "dear"]
     compared = json.loads((out / "comparison.json").read_text())["variants"]
@@ -203,6 +203,21 @@ def test_results_and_the_table_are_written(write, tmp_path, capsys):
     assert capsys.readouterr().err.count("--overwrite replaces") == 3
     assert cli.main([*command, "--overwrite"]) == 0
     assert (out / "comparison.json").read_bytes() == first
+
+
+@pytest.mark.parametrize(("num_requests", "given", "expected"), [
+    (99_999, [], 1), (100_000, [], 5), (40, ["--jobs", "3"], 3), (100_000, ["--jobs", "1"], 1)])
+def test_as_many_variants_run_at_once_as_is_worth_it(write, monkeypatch, num_requests, given, expected):
+    asked = []
+
+    def measure(plan, out, overwrite, quiet, num_processes):
+        asked.append(num_processes)
+        return ((name, Measured(dict.fromkeys(METRICS), [], 0.0)) for name in plan.experiments)
+
+    monkeypatch.setattr(compare_command, "measure", measure)
+    monkeypatch.setattr(compare_command, "num_cores", lambda: 5)
+    assert cli.main(["compare", write(TWO), "--quiet", "--set", f"workload.num_requests={num_requests}", *given]) == 0
+    assert asked == [expected]
 
 
 @pytest.mark.slow
@@ -300,7 +315,7 @@ def without_sklearn(tmp_path, monkeypatch):
 
 def test_variant_that_lacks_an_extra_is_told_of_and_the_others_run(write, tmp_path, capsys, without_sklearn):
     capsys.readouterr()
-    assert cli.main(["compare", write(TWO + FOREST), "--quiet", "--out", str(tmp_path / "out"), "--jobs", "1"]) == 0
+    assert cli.main(["compare", write(TWO + FOREST), "--quiet", "--out", str(tmp_path / "out")]) == 0
     reason = "training forests needs scikit-learn: install it with pip install 'simulator[forest]'"
     told = capsys.readouterr().out.splitlines()
     assert told[0].split() == ["cheap", "dear"]
