@@ -8,11 +8,21 @@ costs nothing per member.
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t
 cimport cython
 
+from simulator.core.clock cimport NEVER_NS
 from simulator.core.index_list cimport IndexLinks, IndexList
+from simulator.core.row_list cimport RowList
 from simulator.domain.request cimport Demand, Request
 from simulator.kv.base cimport KVCache
+from simulator.kv.tier cimport External, KVTier
 from simulator.domain.iteration cimport Batch, Entry, grow_batch
+from simulator.scheduling.transfers cimport Transfers
 from simulator.scheduling.waiting_queue cimport WaitingQueue
+
+
+cdef enum HoldState:            # of a sequence that owns blocks for KV from the tier and does not run
+    LOADING = 0                 # it is on the way
+    LOADED = 1                  # it has come
+    GIVEN_UP = 2                # the request has left: the blocks are free when what is on the way has come
 
 
 cdef struct Sequence:           # 64 bytes, one cache line: with many replicas, most are far away when their turn comes
@@ -33,6 +43,7 @@ cdef struct Sequence:           # 64 bytes, one cache line: with many replicas, 
     int8_t is_partial           # the last scheduled chunk ends before the end of its text
     int8_t is_new               # admitted by the batch being formed
     int8_t is_starved           # of a member, where num_starved > 0: it has no turn in the batch scheduled last
+    int8_t hold                 # HoldState, of one that does not run
 
 
 # Sort slots by admission; few end together.
@@ -64,7 +75,10 @@ cdef class Scheduler:
     cdef int64_t _next_order            # that the next admission gets
     cdef IndexList _parked              # slots of sequences that own KV and do not run: on the way from here or to here
     cdef IndexList _arrived             # of sequences whose KV has come: they run before anything else is admitted
-    cdef readonly int32_t loading       # of those parked, sequences whose KV is on the way to here
+    cdef readonly KVTier tier           # KV beyond the blocks; None: there is none
+    cdef readonly Transfers transfers   # between it and the blocks; None: likewise
+    cdef IndexList _held                # slots of sequences that own blocks for KV from the tier: LOADING or LOADED
+    cdef readonly int32_t loading       # sequences, parked or held, whose KV is on the way to here
     cdef readonly int64_t loading_tokens        # of their texts
 
     cdef bint grouping                  # decoding sequences become members; a policy may turn it off
@@ -107,6 +121,11 @@ cdef class Scheduler:
     # Between iterations: will each member have a turn in every iteration up to its last, whoever comes, as long as
     # nobody is preempted?
     cdef bint keeps_turns(self) noexcept nogil
+
+    # Requests that do not run: in the waiting queue, or held.
+    @cython.final
+    cdef inline int32_t num_waiting(self) noexcept nogil:
+        return self.waiting.size + self._held.size
 
     # Is a batch of no tokens an iteration?
     @cython.final
@@ -225,6 +244,52 @@ cdef class Scheduler:
     # Let those whose KV has come run, as far as max_running allows.
     cdef void run_arrived(self) noexcept nogil
 
+    # ---- shared by all: a tier beyond the blocks. What waits for KV from it holds its blocks and a slot, and is not in
+    # `waiting`; the policy admits it like everything else.
+
+    # Put a request, whose first `hits` blocks were found and which has blocks in top_slot() for what the tier has of
+    # it besides, behind those that are held.
+    cdef int hold(self, int32_t row, int32_t hits, External found, int64_t now_ns) except -1 nogil
+
+    # A sequence just admitted begins behind what the tier loads within the iteration.
+    cdef int load_now(self, int32_t slot, External found, int64_t now_ns) except -1 nogil
+
+    # Of the tokens in KV with which a request begins, those found there and not loaded: whole blocks.
+    cdef int32_t found_tokens(self, int32_t row, int32_t num_computed) noexcept nogil
+
+    # Those held, in order: `first_held`, then `next_running` until it is negative.
+    @cython.final
+    cdef inline int32_t first_held(self) noexcept nogil:
+        return self._held.head
+
+    @cython.final
+    cdef inline int32_t num_held(self) noexcept nogil:
+        return self._held.size
+
+    # The KV of one that is LOADED may be found by others: its blocks enter the prefix cache. The last token of its text
+    # is computed anyway.
+    cdef int settle_held(self, int32_t slot) except -1 nogil
+
+    # Put it at the end of the running list.
+    cdef int run_held(self, int32_t slot, Batch* batch) except -1 nogil
+
+    # A request that is held leaves; False: it is not there. What is on its way to here comes all the same.
+    cdef bint drop_held(self, int32_t row) except -1 nogil
+
+    # All that are held leave, and are added to `rows`; what the tier still reads is free.
+    cdef int drop_all_held(self, RowList* rows) except -1 nogil
+
+    # A running sequence is complete: does the tier read its blocks? True: it is off the running list, its blocks stay.
+    cdef bint keep(self, int32_t slot, int64_t now_ns) except -1 nogil
+
+    # Take notice of what was done by `now_ns`, between iterations.
+    cdef int note_transfers(self, int64_t now_ns) except -1 nogil
+
+    # When something will be; NEVER_NS: nothing is under way.
+    @cython.final
+    cdef inline int64_t next_transfer_ns(self) noexcept nogil:
+        return self.transfers.next_ns() if self.transfers is not None else NEVER_NS
+
     # A running sequence is taken off for good, to be computed anew elsewhere.
     cdef int drop(self, int32_t slot) except -1 nogil
 
@@ -272,6 +337,10 @@ cdef class Scheduler:
     # The phase (see kv/base.pxd) of a member with this offset.
     cdef int32_t _phase_of(self, int64_t offset) noexcept nogil
 
+    cdef int32_t _occupy(self, int32_t row) except -1 nogil
+    cdef int _append(self, int32_t slot, Batch* batch) except -1 nogil
+    cdef void _stop(self, int32_t slot) noexcept nogil
+    cdef void _unhold(self, int32_t slot) noexcept nogil
     cdef int _vacate(self, int32_t slot, bint returns) except -1 nogil
     cdef void _drop_prefilling(self, int32_t slot) noexcept nogil
     cdef int _grow(self) except -1 nogil
