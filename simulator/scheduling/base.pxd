@@ -6,13 +6,14 @@ token an iteration can be *members* of the group: they advance together by count
 costs nothing per member.
 """
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t
+from libc.string cimport memset
 cimport cython
 
 from simulator.core.clock cimport NEVER_NS
 from simulator.core.index_list cimport IndexLinks, IndexList
 from simulator.core.row_list cimport RowList
-from simulator.domain.request cimport Demand, Request
-from simulator.kv.base cimport KVCache
+from simulator.domain.request cimport RUNNING, Demand, Request
+from simulator.kv.base cimport KVCache, blocks_for
 from simulator.kv.tier cimport External, KVTier
 from simulator.domain.iteration cimport Batch, Entry, grow_batch
 from simulator.scheduling.transfers cimport Transfers
@@ -254,8 +255,14 @@ cdef class Scheduler:
     # A sequence just admitted begins behind what the tier loads within the iteration.
     cdef int load_now(self, int32_t slot, External found, int64_t now_ns) except -1 nogil
 
-    # Of the tokens in KV with which a request begins, those found there and not loaded: whole blocks.
-    cdef int32_t found_tokens(self, int32_t row, int32_t num_computed) noexcept nogil
+    # Of the tokens in KV with which a request begins, those found there and not loaded: whole blocks. The last token
+    # of a text that was loaded is computed anew.
+    @cython.final
+    cdef inline int32_t found_tokens(self, int32_t row, int32_t num_computed) noexcept nogil:
+        if self.tier is None:
+            return num_computed
+        num_computed -= <int32_t>self.tier.loaded_tokens(row)
+        return blocks_for(num_computed, self.kv.block_size) * self.kv.block_size
 
     # Those held, in order: `first_held`, then `next_running` until it is negative.
     @cython.final
@@ -280,7 +287,11 @@ cdef class Scheduler:
     cdef int drop_all_held(self, RowList* rows) except -1 nogil
 
     # A running sequence is complete: does the tier read its blocks? True: it is off the running list, its blocks stay.
-    cdef bint keep(self, int32_t slot, int64_t now_ns) except -1 nogil
+    @cython.final
+    cdef inline bint keep(self, int32_t slot, int64_t now_ns) except -1 nogil:
+        return self.tier is not None and self._keep(slot, now_ns)
+
+    cdef bint _keep(self, int32_t slot, int64_t now_ns) except -1 nogil
 
     # Take notice of what was done by `now_ns`, between iterations.
     cdef int note_transfers(self, int64_t now_ns) except -1 nogil
@@ -337,9 +348,46 @@ cdef class Scheduler:
     # The phase (see kv/base.pxd) of a member with this offset.
     cdef int32_t _phase_of(self, int64_t offset) noexcept nogil
 
-    cdef int32_t _occupy(self, int32_t row) except -1 nogil
-    cdef int _append(self, int32_t slot, Batch* batch) except -1 nogil
-    cdef void _stop(self, int32_t slot) noexcept nogil
+    @cython.final
+    cdef inline int32_t _occupy(self, int32_t row) noexcept nogil:
+        self._num_free_slots -= 1
+        cdef int32_t slot = self._free_slots[self._num_free_slots]
+        cdef Sequence* sequence = &self._sequences[slot]
+        memset(sequence, 0, sizeof(Sequence))
+        sequence.row = row
+        sequence.prompt_tokens = self._requests[row].prompt_tokens
+        sequence.num_tokens = sequence.prompt_tokens + self._requests[row].output_tokens
+        return slot
+
+    @cython.final
+    cdef inline int _append(self, int32_t slot, Batch* batch) except -1 nogil:
+        cdef Sequence* sequence = &self._sequences[slot]
+        cdef Request* request = &self._requests[sequence.row]
+        if batch.room < self.num_slots:
+            grow_batch(batch, self.num_slots)
+        sequence.order = self._next_order
+        sequence.is_new = True
+        self._next_order += 1
+        self._links.push_back(&self._running, slot)
+        if self.grouping:
+            self._prefilling[self._num_prefilling] = slot
+            self._num_prefilling += 1
+        request.status = RUNNING
+        if request.scheduled_ns < 0:
+            request.scheduled_ns = batch.start_ns
+            request.cached_tokens = min(sequence.num_computed, request.prompt_tokens)
+            self.prefix_query_tokens += sequence.num_tokens if self._counts_queries else 0
+            self.prefix_hit_tokens += self.found_tokens(sequence.row, sequence.num_computed)
+        return 0
+
+    @cython.final
+    cdef inline void _stop(self, int32_t slot) noexcept nogil:
+        if self._sequences[slot].is_member:
+            self.leave(slot)
+        elif self.grouping:
+            self._drop_prefilling(slot)
+        self._links.remove(&self._running, slot)
+
     cdef void _unhold(self, int32_t slot) noexcept nogil
     cdef int _vacate(self, int32_t slot, bint returns) except -1 nogil
     cdef void _drop_prefilling(self, int32_t slot) noexcept nogil

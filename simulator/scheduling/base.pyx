@@ -155,47 +155,6 @@ cdef class Scheduler:
         self.num_slots = after
         return 0
 
-    cdef int32_t _occupy(self, int32_t row) except -1 nogil:
-        """Give top_slot() to a request and return it."""
-        cdef Request* request = &self._requests[row]
-        cdef int32_t slot
-        cdef Sequence* sequence
-        self._num_free_slots -= 1
-        slot = self._free_slots[self._num_free_slots]
-        sequence = &self._sequences[slot]
-        memset(sequence, 0, sizeof(Sequence))
-        sequence.row = row
-        sequence.prompt_tokens = request.prompt_tokens
-        sequence.num_tokens = request.prompt_tokens + request.output_tokens
-        return slot
-
-    cdef int _append(self, int32_t slot, Batch* batch) except -1 nogil:
-        """Put a sequence at the end of the running list."""
-        cdef Sequence* sequence = &self._sequences[slot]
-        cdef Request* request = &self._requests[sequence.row]
-        if batch.room < self.num_slots:
-            grow_batch(batch, self.num_slots)
-        sequence.order = self._next_order
-        sequence.is_new = True
-        self._next_order += 1
-        self._links.push_back(&self._running, slot)
-        if self.grouping:
-            self._prefilling[self._num_prefilling] = slot
-            self._num_prefilling += 1
-        request.status = RUNNING
-        if request.scheduled_ns < 0:
-            request.scheduled_ns = batch.start_ns
-            request.cached_tokens = min(sequence.num_computed, request.prompt_tokens)
-            self.prefix_query_tokens += sequence.num_tokens if self._counts_queries else 0
-            self.prefix_hit_tokens += self.found_tokens(sequence.row, sequence.num_computed)
-        return 0
-
-    cdef int32_t found_tokens(self, int32_t row, int32_t num_computed) noexcept nogil:
-        if self.tier is None:
-            return num_computed
-        num_computed -= <int32_t>self.tier.loaded_tokens(row)       # the last token of a text is computed anew
-        return blocks_for(num_computed, self.kv.block_size) * self.kv.block_size
-
     cdef int admit(self, int32_t row, int32_t hits, Batch* batch) except -1 nogil:
         cdef int32_t slot = self._occupy(row)
         self._sequences[slot].num_computed = hits * self.kv.block_size
@@ -204,14 +163,6 @@ cdef class Scheduler:
 
     cdef int finish(self, int32_t slot) except -1 nogil:
         return self._vacate(slot, False)
-
-    cdef void _stop(self, int32_t slot) noexcept nogil:
-        """Take a sequence off the running list, and out of the group."""
-        if self._sequences[slot].is_member:
-            self.leave(slot)
-        elif self.grouping:
-            self._drop_prefilling(slot)
-        self._links.remove(&self._running, slot)
 
     cdef int _vacate(self, int32_t slot, bint returns) except -1 nogil:
         self._stop(slot)
@@ -517,11 +468,8 @@ cdef class Scheduler:
             self.release_parked(self._parked.head)
         return 0
 
-    cdef bint keep(self, int32_t slot, int64_t now_ns) except -1 nogil:
-        cdef int64_t until_ns
-        if self.tier is None:
-            return False
-        until_ns = self.tier.keep_until(self._sequences[slot].row, now_ns)
+    cdef bint _keep(self, int32_t slot, int64_t now_ns) except -1 nogil:
+        cdef int64_t until_ns = self.tier.keep_until(self._sequences[slot].row, now_ns)
         if until_ns < 0:
             return False
         self.transfers.begin(KEEP, slot, max(until_ns, now_ns + 1))     # not by the report of this very iteration
