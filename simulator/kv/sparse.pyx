@@ -72,6 +72,9 @@ cdef class SparseKV(KVCache):
             self._free_hits += self._cached.blocks[self._hits[i]].references == 0
         return 0
 
+    cdef int32_t free_hits(self) noexcept nogil:
+        return self._free_hits
+
     cdef int32_t most_hits(self, int32_t row, int32_t num_tokens) noexcept nogil:
         cdef int32_t most = (num_tokens - 1) // self.block_size
         if self._content.has_been_preempted(row):
