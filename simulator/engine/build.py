@@ -133,7 +133,7 @@ def _replicas(pool: Pool, plan: ClusterPlan, shared: Shared, delivery: Delivery,
         with_identity = _needs_identity(workload, pool, facts, plan.moves_requests)
     memory = KVPlan(
         _usable_blocks(pool, facts), pool.block_size, shared.content, pool.enable_prefix_caching, with_identity,
-        with_tables=plan.tracks_identity is not None or plan.moves_requests or pool.tier is not None)
+        with_tables=plan.tracks_identity is not None or pool.tier is not None)
     replicas = []
     for index in range(first, first + pool.places):
         context = ReplicaContext(

@@ -61,7 +61,7 @@ def test_long_traffic_that_shares_nothing_is_the_same_run(seed):
     (60, {}, SparseKV),                                 # they do not
     (60, {"enable_prefix_caching": False}, CountingKV),
     (60, {"tracks_identity": True}, PagedKV),           # somebody looks at tables
-    (60, {"moves_requests": True}, PagedKV)])
+    (100, {"moves_requests": True}, SparseKV)])         # what moves holds blocks besides
 def test_blocks_have_tables_only_where_somebody_looks_at_them(num_blocks, options, kind):
     workload = plain_workload(np.zeros(2), [600, 600], 16)      # 616 tokens of 16 in a block
     plan = engine.plan_of(VllmParameters(), Linear(LinearParameters()), num_gpu_blocks=num_blocks + 1, block_size=16,
