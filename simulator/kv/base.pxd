@@ -83,3 +83,8 @@ cdef class KVCache:
 # Blocks that hold so many tokens.
 cdef inline int32_t blocks_for(int64_t num_tokens, int32_t block_size) noexcept nogil:
     return <int32_t>((num_tokens + block_size - 1) // block_size)
+
+
+# Blocks that must be added to `have` so that they hold so many tokens; most visits need none, and divide nothing.
+cdef inline int32_t blocks_beyond(int32_t have, int64_t num_tokens, int32_t block_size) noexcept nogil:
+    return blocks_for(num_tokens, block_size) - have if num_tokens > <int64_t>have * block_size else 0

@@ -5,7 +5,7 @@ from libc.string cimport memcpy, memset
 cimport cython
 
 from simulator.core.memory cimport resize
-from simulator.kv.base cimport KVCache, blocks_for
+from simulator.kv.base cimport KVCache, blocks_beyond, blocks_for
 from simulator.kv.cache_log cimport CacheLog
 from simulator.kv.content cimport Content, Cursor
 from simulator.kv.members cimport Member, Members
@@ -83,11 +83,13 @@ cdef class SparseKV(KVCache):
 
     cdef int cache(self, int32_t slot, int64_t known_tokens) except -1 nogil:
         cdef Holding* holding = &self._holdings[slot]
-        cdef int32_t full = <int32_t>(known_tokens // self.block_size)
-        if full > holding.num_hashed:
-            if holding.num_hashed < holding.num_public:
-                self._publish(holding, min(full, holding.num_public))
-            holding.num_hashed = full
+        cdef int32_t full
+        if known_tokens < <int64_t>(holding.num_hashed + 1) * self.block_size:
+            return 0
+        full = <int32_t>(known_tokens // self.block_size)
+        if holding.num_hashed < holding.num_public:
+            self._publish(holding, min(full, holding.num_public))
+        holding.num_hashed = full
         return 0
 
     cdef int _publish(self, Holding* holding, int32_t full) except -1 nogil:
@@ -108,8 +110,8 @@ cdef class SparseKV(KVCache):
                       int32_t watermark, int64_t known_tokens) except -1 nogil:
         cdef int32_t have = self._owned[slot] + hits
         cdef int32_t revived = self._free_hits if hits > 0 else 0
-        cdef int32_t need = max(blocks_for(slots, self.block_size) - have, 0)
-        cdef int32_t whole = max(blocks_for(full_tokens, self.block_size) - have, need)
+        cdef int32_t need = blocks_beyond(have, slots, self.block_size)
+        cdef int32_t whole = max(blocks_beyond(have, full_tokens, self.block_size), need)
         if whole + revived + watermark > self.free_blocks:
             return 0
         if self._owned[slot] == 0:
@@ -200,9 +202,10 @@ cdef class SparseKV(KVCache):
 
     cdef void settle(self, int32_t slot, int64_t num_computed) noexcept nogil:
         cdef Holding* holding = &self._holdings[slot]
-        self._owned[slot] = blocks_for(num_computed, self.block_size)
+        cdef int32_t full = <int32_t>(num_computed // self.block_size)
+        self._owned[slot] = full + (num_computed > <int64_t>full * self.block_size)
         if holding.num_hashed >= holding.num_public:
-            holding.num_hashed = <int32_t>(num_computed // self.block_size)
+            holding.num_hashed = full
 
     cdef int32_t owned_blocks(self, int32_t slot, bint is_member, int64_t num_computed) noexcept nogil:
         return blocks_for(num_computed, self.block_size) if is_member else self._owned[slot]
