@@ -15,6 +15,8 @@ cdef class Members:
 
     def __cinit__(self, int32_t num_phases):
         cdef int32_t phase
+        if num_phases < 1:
+            raise ValueError(f"num_phases must be at least 1, found {num_phases}")
         self.first = <int32_t*>malloc(2 * <size_t>num_phases * sizeof(int32_t))
         if self.first == NULL:
             raise MemoryError()
