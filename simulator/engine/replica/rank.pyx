@@ -13,7 +13,7 @@ from simulator.scheduling.base cimport Scheduler, Sequence, sort_by_order
 
 cdef enum:
     OFTEN_CHECKED = 100         # iterations: a debug build checks the first ones, then every so many
-    LONE_LIMIT = 3              # times that a request which is alone outgrows the blocks: it always will
+    LONE_LIMIT = 3              # times that one request outgrows all blocks: it always will
     FRUITLESS_LIMIT = 20000     # preemptions without a token that make a livelock; a step preempts max_running at most
 
 
@@ -133,7 +133,7 @@ cdef class Rank:
                 self.delivery.last_token_ns[preempted.row] = now_ns - preempted.late_ns
                 self._num_late -= preempted.late_ns > 0
         self._fruitless += batch.num_preempted
-        self._lone += self.scheduler.num_running() == 0 and self.scheduler.num_waiting() == 1
+        self._lone += self.kv.free_blocks == self.kv.num_blocks     # one alone had all blocks and let itself go
         if self._fruitless > FRUITLESS_LIMIT + 4 * self.scheduler.max_running or self._lone > LONE_LIMIT:
             self.is_livelocked = True
         return 0
