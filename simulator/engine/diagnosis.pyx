@@ -59,8 +59,8 @@ cdef object _describe_livelock(Replica replica, workload):
     cdef Scheduler scheduler = replica.rank.scheduler
     if scheduler.waiting.size > 0 and scheduler.kv.free_blocks == scheduler.kv.num_blocks:
         return (f"replica {replica.index}: livelock: request {workload.request_ids[scheduler.waiting.top()]} "
-                f"outgrows all {scheduler.kv.num_blocks} KV blocks and begins anew for ever, {scheduler.waiting.size - 1} "
-                f"behind it wait: {scheduler.advice('too large')}")
+                f"outgrows all {scheduler.kv.num_blocks} KV blocks and begins anew for ever, "
+                f"{scheduler.waiting.size - 1} behind it wait: {scheduler.advice('too large')}")
     return (f"replica {replica.index}: livelock: {scheduler.waiting.size} waiting and {scheduler.num_running()} "
             f"running requests preempt each other for ever, and no token is sampled; {scheduler.kv.num_blocks} KV "
             f"blocks are too few: {scheduler.advice('livelock')}")
