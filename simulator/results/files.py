@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 
 from simulator.domain.run import Run
-from simulator.results import tables
 from simulator.results.chrome_trace import ChromeTrace
 from simulator.results.decisions import DecisionTotals
 from simulator.results.hdf5 import Writer
@@ -62,7 +61,7 @@ class FileRecorder:
         """Take rows of `records.ITERATION`."""
         began_s = time.perf_counter()
         if self._output.iterations:
-            self._writer.iterations(rows)
+            self._writer.append("iterations", rows)
         if self._trace:
             self._trace.iterations(rows)
         self.spent_s += time.perf_counter() - began_s
@@ -88,7 +87,7 @@ class FileRecorder:
 
     def _append(self, name: str, rows: np.ndarray) -> None:
         began_s = time.perf_counter()
-        self._writer.append(name, rows.view(tables.STREAMS[name]))
+        self._writer.append(name, rows)
         self.spent_s += time.perf_counter() - began_s
 
     def finish(self, run: Run) -> None:

@@ -151,7 +151,7 @@ def test_unused_bytes_of_a_record_do_not_reach_the_file(tmp_path):
         run = small_run()
         run.replicas["spare"] = spare
         with Writer(path, ATTRIBUTES, iterations=True) as writer:
-            writer.iterations(iterations_of(10, spare))
+            writer.append("iterations", iterations_of(10, spare))
             writer.finish(run, requests=True, token_times=None)
         bytes_written.append(path.read_bytes())
 
