@@ -257,6 +257,20 @@ cdef inline int64_t end_of_run(const uint8_t* plane, int64_t first, int64_t leng
     return end
 
 
+cdef inline int64_t end_of_match(const uint8_t* plane, int64_t before, int64_t first, int64_t length) noexcept nogil:
+    cdef uint64_t eight, other
+    cdef int64_t back = first - before, end = first + SHORTEST_MATCH
+    while end + 8 <= length:
+        memcpy(&eight, plane + end, 8)
+        memcpy(&other, plane + end - back, 8)
+        if eight != other:
+            break
+        end += 8
+    while end < length and plane[end] == plane[end - back]:
+        end += 1
+    return end
+
+
 cdef int64_t find_matches(Match* matches, const uint8_t* plane, int64_t length, int32_t* num) noexcept nogil:
     """Find what came before, SHORTEST_MATCH bytes or more; return the bits that it all takes, or INT64_MAX.
 
@@ -281,11 +295,7 @@ cdef int64_t find_matches(Match* matches, const uint8_t* plane, int64_t length, 
             continue
         matches[num[0]].literals = <int32_t>(first - end)
         matches[num[0]].distance = <int32_t>(first - before)
-        end = first + SHORTEST_MATCH
-        before += SHORTEST_MATCH
-        while end < length and plane[end] == plane[before]:
-            end += 1
-            before += 1
+        end = end_of_match(plane, before, first, length)
         matches[num[0]].length = <int32_t>(end - first)
         matched += end - first
         first = end
