@@ -77,7 +77,7 @@ def test_rows_written_against_none(name, pairs, report, tmp_path):
 
 def writing(prepared, output, folder):
     """Return a function that runs the event loop and writes what `output` asks for."""
-    recorder = FileRecorder(output, len(prepared.workload), {})
+    recorder = FileRecorder(output, prepared.workload, {})
     run = prepared.ready(recorder)
 
     def run_and_write():

@@ -10,7 +10,8 @@ from simulator.domain.run import Run
 from simulator.results.chrome_trace import ChromeTrace
 from simulator.results.decisions import DecisionTotals
 from simulator.results.hdf5 import Writer
-from simulator.results.token_times import TokenTimes
+from simulator.results.token_times import TokenTimes, most_tokens
+from simulator.workload.base import Workload
 
 
 class FileRecorder:
@@ -23,11 +24,11 @@ class FileRecorder:
     Parameters
     ----------
     output : the Struct of [output], or an object with the same fields.
-    num_requests : rows of the request table.
+    workload : of the run.
     attributes : of the root of results.h5.
     """
 
-    def __init__(self, output, num_requests: int, attributes: dict):
+    def __init__(self, output, workload: Workload, attributes: dict):
         self.wants_iterations = output.iterations or output.chrome_trace
         self.wants_tokens = output.token_times
         self.wants_samples = output.replica_samples_s > 0
@@ -36,7 +37,7 @@ class FileRecorder:
         self.spent_s = 0.0
         self._totals = DecisionTotals()
         self._output = output
-        self._num_requests = num_requests
+        self._workload = workload
         self._attributes = attributes
         self._writer = self._trace = self._tokens = None
 
@@ -53,7 +54,7 @@ class FileRecorder:
             if self._output.chrome_trace:
                 self._trace = files.enter_context(ChromeTrace(directory / "trace.json"))
             if self._output.token_times:
-                self._tokens = TokenTimes(self._num_requests, directory)
+                self._tokens = TokenTimes(most_tokens(self._workload), directory)
                 files.callback(self._tokens.close)
             yield
 

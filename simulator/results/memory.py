@@ -8,7 +8,8 @@ from simulator.domain.run import Run
 from simulator.results import tables
 from simulator.results.decisions import DecisionTotals
 from simulator.results.journeys import journeys_of
-from simulator.results.token_times import TokenTimes
+from simulator.results.token_times import TokenTimes, most_tokens
+from simulator.workload.base import Workload
 
 
 class MemoryRecorder:
@@ -17,10 +18,10 @@ class MemoryRecorder:
     Parameters
     ----------
     output : the Struct of [output], or an object with the same fields.
-    num_requests : rows of the request table.
+    workload : of the run.
     """
 
-    def __init__(self, output, num_requests: int):
+    def __init__(self, output, workload: Workload):
         self.wants_iterations = output.iterations
         self.wants_tokens = output.token_times
         self.wants_samples = output.replica_samples_s > 0
@@ -30,7 +31,7 @@ class MemoryRecorder:
         names = ["replica_samples"] * self.wants_samples + ["decisions", "candidates"] * self.wants_decisions
         self._streams = {name: [np.empty(0, tables.STREAMS[name])] for name in names}
         self._blocks = []
-        self._tokens = TokenTimes(num_requests) if output.token_times else None
+        self._tokens = TokenTimes(most_tokens(workload)) if output.token_times else None
 
     def iterations(self, rows: np.ndarray) -> None:
         """Take rows of `records.ITERATION`."""
@@ -66,7 +67,7 @@ class MemoryRecorder:
         if self.wants_iterations:
             iterations = np.concatenate([np.empty(0, tables.ITERATION), *self._blocks])
         if self.wants_tokens:
-            token_times = self._tokens.offsets(), np.concatenate([np.empty(0, np.int64), *self._tokens.slices()])
+            token_times = self._tokens.offsets(), joined(list(self._tokens.slices()))
             self._tokens.close()
         streams = {name: np.concatenate(blocks) for name, blocks in self._streams.items()}
         return MemoryTables(run, iterations, token_times, streams)
@@ -119,6 +120,11 @@ class MemoryTables:
     def labels(self) -> dict[str, list[str]]:
         """Return the names behind the codes of the request table, by column."""
         return {column: list(names) for column, names in self._run.workload.labels.items() if len(names)}
+
+
+def joined(slices: list[np.ndarray]) -> np.ndarray:
+    """Return one array of times; a single slice, the usual case, is not copied."""
+    return slices[0] if len(slices) == 1 else np.concatenate([np.empty(0, np.int64), *slices])
 
 
 def _asked_for(table, key: str):

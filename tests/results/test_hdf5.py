@@ -22,7 +22,7 @@ ATTRIBUTES = {"schema": 1, "name": "small", "seed": 42, "version": "0", "resolve
 def write(directory, run=None, num_iterations=3, chunk_rows=2, **output):
     """Write results.h5 as a run does; return its path."""
     run = run or small_run()
-    recorder = FileRecorder(output_of(**output), len(run.workload), ATTRIBUTES)
+    recorder = FileRecorder(output_of(**output), run.workload, ATTRIBUTES)
     directory.mkdir()
     with recorder.into(directory):
         FakeCluster(run, recorder, lambda *_: False, num_iterations, chunk_rows).run()
