@@ -130,10 +130,3 @@ def leg_rows(legs: np.ndarray) -> np.ndarray:
     rows = legs.copy()
     rows["spare"] = 0
     return rows.view(LEG)
-
-
-def iteration_rows(iterations: np.ndarray) -> np.ndarray:
-    """Return a copy in the layout of /iterations."""
-    rows = iterations.copy()
-    rows["spare"] = 0
-    return rows.view(ITERATION)

@@ -19,7 +19,10 @@ MOST_SLICES = 256               # each may be a mapped file
 
 
 def most_tokens(workload: Workload) -> np.ndarray:
-    """Return how many tokens each request can get, (n,) int64; memory is set aside for them."""
+    """Return how many tokens each request can get, (n,) int64.
+
+    Memory is set aside for them.
+    """
     return np.minimum(workload.demands["max_tokens"], workload.outcomes["output_tokens"]).astype(np.int64)
 
 
@@ -61,9 +64,9 @@ class TokenTimes:
         return np.concatenate(([0], np.cumsum(counts)))
 
     def slices(self) -> Iterator[np.ndarray]:
-        """Yield the times, int64 ns, a few million at once; may be called once, at the end.
+        """Yield the times, int64 ns, a few million at once.
 
-        Joined, they are what `offsets` points into.
+        Joined, they are what `offsets` points into. To be called once, at the end.
         """
         all_counts = self._places.counts(self._most)
         for number, memory in enumerate(self._memory):

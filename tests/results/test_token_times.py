@@ -11,10 +11,11 @@ from simulator.results import memory, token_times
 from simulator.results.token_times import TokenTimes
 
 MESSAGES = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 5), st.integers(1, 3)), max_size=60)
+ROOM = st.lists(st.integers(0, 12), min_size=6, max_size=6)
 
 
 @settings(max_examples=60, deadline=None)
-@given(MESSAGES, st.integers(1, 20), st.integers(1, 30), st.lists(st.integers(0, 12), min_size=6, max_size=6), st.booleans())
+@given(MESSAGES, st.integers(1, 20), st.integers(1, 30), ROOM, st.booleans())
 def test_every_token_comes_back_once_in_order_of_time(messages, chunk, slice_tokens, most, in_files):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(token_times, "SLICE_TOKENS", slice_tokens)
