@@ -11,6 +11,7 @@ from simulator.results.chrome_trace import ChromeTrace
 from simulator.results.decisions import DecisionTotals
 from simulator.results.hdf5 import Writer
 from simulator.results.token_times import TokenTimes, most_tokens
+from simulator.results.trace_window import TraceWindow
 from simulator.workload.base import Workload
 
 
@@ -52,7 +53,8 @@ class FileRecorder:
             writer = Writer(directory / "results.h5", self._attributes, self._output.iterations, streams)
             self._writer = files.enter_context(writer)
             if self._output.chrome_trace:
-                self._trace = files.enter_context(ChromeTrace(directory / "trace.json"))
+                window = TraceWindow(self._output.chrome_trace_window_s, self._output.chrome_trace_max_events)
+                self._trace = files.enter_context(ChromeTrace(directory / "trace.json", window))
             if self._output.token_times:
                 self._tokens = TokenTimes(most_tokens(self._workload), directory)
                 files.callback(self._tokens.close)
@@ -99,4 +101,4 @@ class FileRecorder:
             run.decisions = self._totals.summary(len(run.replicas))
         self._writer.finish(run, self._output.requests, self._tokens)
         if self._trace:
-            self._trace.finish(run)
+            run.diagnosis = run.diagnosis + self._trace.finish(run)
