@@ -18,8 +18,7 @@ from simulator.domain import records
 from simulator.domain.run import Run
 from simulator.results import tables
 from simulator.results.event_text import EventText
-from simulator.results.gateway_trace import (
-    GATEWAY, STAY_EVENTS, STAY_TEXT, GatewayStays, incident_events, move_events)
+from simulator.results.gateway_trace import GATEWAY, STAY_EVENTS, STAY_TEXT, GatewayStays, incident_events, move_events
 from simulator.results.journeys import journeys_of
 from simulator.results.trace_window import TraceWindow
 from simulator.results.uptime import incidents_of
