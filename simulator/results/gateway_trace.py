@@ -76,23 +76,25 @@ class GatewayStays:
         return kinds, columns
 
     def _last(self, rows: np.ndarray) -> dict[str, np.ndarray]:
-        requests, journeys = self._run.workload.requests[rows], self._journeys[rows]
+        requests = self._run.workload.requests[rows]
+        admitted_ns, dispatched_ns, cause = (
+            self._journeys[name][rows] for name in ("admitted_ns", "dispatched_ns", "cause"))
         deadline_ns, status = self._run.workload.demands["deadline_ns"][rows], requests["status"]
         since_ns, number = requests["arrival_ns"].copy(), np.zeros(len(rows), np.int64)
         for row, stays in self._retries.items():
             place = np.searchsorted(rows, row)
             if place < len(rows) and rows[place] == row:
                 since_ns[place], number[place] = stays[-1][2], len(stays)
-        is_late, dispatched_ns = status == records.TIMED_OUT, journeys["dispatched_ns"]
+        is_late = status == records.TIMED_OUT
         is_sent = (dispatched_ns >= 0) & (requests["replica"] >= 0)
         ends_ns = np.where(status == records.WAITING, self._run.clock_ns, np.where(is_late, deadline_ns, since_ns))
-        latest_ns = np.max([*(requests[name] for name in _TIMES), journeys["admitted_ns"], dispatched_ns], axis=0)
+        latest_ns = np.max([*(requests[name] for name in _TIMES), admitted_ns, dispatched_ns], axis=0)
         at_ns = np.maximum(np.maximum(latest_ns, since_ns), np.where(is_late, deadline_ns, latest_ns))
         return {
             "row": rows, "number": number, "replica": requests["replica"], "since_ns": since_ns,
             "until_ns": np.where(is_sent, dispatched_ns, ends_ns), "sent_ns": np.where(is_sent, dispatched_ns, -1),
             "reached_ns": np.maximum(dispatched_ns, requests["enqueued_ns"]),
-            "at_ns": np.where(np.isin(status, _UNSERVED), at_ns, -1), "status": status, "cause": journeys["cause"]}
+            "at_ns": np.where(np.isin(status, _UNSERVED), at_ns, -1), "status": status, "cause": cause}
 
     def _earlier(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         """Return the stays that ended with a replica that failed."""
