@@ -394,7 +394,15 @@ cdef int64_t header(Deflate* stream, const OwnCode* code) noexcept nogil:
 
 cdef void put_own(Deflate* stream, const OwnCode* code, const uint8_t* plane, int64_t length) noexcept nogil:
     cdef int64_t i
+    cdef Code one, other
+    cdef Deflate local                          # in registers: what is written might be the stream itself, for all C knows
     header(stream, code)
-    for i in range(length):
-        put(stream, code.codes[plane[i]].bits, code.codes[plane[i]].length)
-    put(stream, code.codes[END_OF_BLOCK].bits, code.codes[END_OF_BLOCK].length)
+    local = stream[0]
+    for i in range(0, length - 1, 2):           # two at once: 28 bits at most
+        one, other = code.codes[plane[i]], code.codes[plane[i + 1]]
+        put(&local, one.bits | <uint64_t>other.bits << one.length, one.length + other.length)
+    if length % 2 == 1:
+        one = code.codes[plane[length - 1]]
+        put(&local, one.bits, one.length)
+    put(&local, code.codes[END_OF_BLOCK].bits, code.codes[END_OF_BLOCK].length)
+    stream[0] = local
