@@ -6,6 +6,7 @@ from simulator.core.packed_rows import RowPacker
 
 FILTERS = {"shuffle": True, "compression": "gzip", "compression_opts": 1, "fletcher32": True}
 CHUNK_BYTES = 1 << 20           # HDF5 keeps a chunk of so many in memory when somebody reads a few rows
+CHUNKS_AHEAD = 16               # by which a table grows: each time takes 20 us
 MOST_CHUNK_ROWS = 1 << 15       # of numbers alone: 256 KiB
 
 
@@ -32,6 +33,7 @@ class PackedTable:
         self._packer = RowPacker(dataset.chunks[0], dtype)
         self._held = np.empty(dataset.chunks[0], self._raw)
         self._num_held = self._num_written = 0
+        self._extent = len(dataset)
 
     def append(self, rows: np.ndarray) -> None:
         """Take contiguous rows; their memory may be used again."""
@@ -41,17 +43,19 @@ class PackedTable:
             taken = min(len(rows), size - self._num_held)
             self._hold(rows[:taken])
             if self._num_held == size:
-                self.flush()
+                self._write_held()
         while len(rows) - taken >= size:
             self._write(rows[taken:taken + size])
             taken += size
         self._hold(rows[taken:])
 
     def flush(self) -> None:
-        """Write what is held.
+        """Write what is held; nothing may follow."""
+        self._write_held()
+        if self._extent != self._num_written:
+            self._dataset.resize((self._num_written,))
 
-        At the end of the table only: what follows would begin a new chunk.
-        """
+    def _write_held(self) -> None:
         if self._num_held:
             self._write(self._held[:self._num_held])
             self._num_held = 0
@@ -63,6 +67,7 @@ class PackedTable:
     def _write(self, rows: np.ndarray) -> None:
         first = self._num_written
         self._num_written += len(rows)
-        if len(self._dataset) < self._num_written:
-            self._dataset.resize((self._num_written,))
+        if self._extent < self._num_written:
+            self._extent = first + CHUNKS_AHEAD * len(self._held)
+            self._dataset.resize((self._extent,))
         self._dataset.id.write_direct_chunk((first,), self._packer.pack(rows))
