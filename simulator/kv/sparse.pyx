@@ -211,10 +211,15 @@ cdef class SparseKV(KVCache):
         return blocks_for(num_computed, self.block_size) if is_member else self._owned[slot]
 
     cdef void step_begin(self, int32_t phase) noexcept nogil:
+        cdef int32_t slot
         self.free_blocks -= self._due[phase]
         if self.free_blocks < self._cached.size:
             self._cached.evict(self._cached.size - self.free_blocks)
         if self._members.size > 0:
+            slot = self._members.first[phase]
+            while slot >= 0:
+                self._owned[slot] += 1
+                slot = self._members.members[slot].after
             self._full_member = self._members.first[phase + 1 if phase + 1 < self.block_size else 0]
 
     cdef int step_before(self, int64_t order) except -1 nogil:
@@ -222,7 +227,7 @@ cdef class SparseKV(KVCache):
         cdef const Member* members = self._members.members
         cdef int32_t slot = self._full_member
         while slot >= 0 and members[slot].order < order:
-            self.cache(slot, <int64_t>(self._holdings[slot].num_hashed + 1) * self.block_size)
+            self.cache(slot, <int64_t>self._owned[slot] * self.block_size)
             slot = members[slot].after
         self._full_member = slot
         return 0
