@@ -67,12 +67,13 @@ class Plan(NamedTuple):
 
 
 class Order(NamedTuple):
-    """How variants are run; parameters as those of `measure`."""
+    """How variants are run; parameters as those of `measure` and `simulator.run`."""
 
     plan: Plan
     out: str | os.PathLike | None
     overwrite: bool
     quiet: bool
+    threads: int | None = None
 
 
 def prepare(comparison: Comparison, out: str | os.PathLike | None = None, overwrite: bool = False) -> Plan:
@@ -116,7 +117,7 @@ def measure(plan: Plan, out: str | os.PathLike | None = None, overwrite: bool = 
     order = Order(plan, out, overwrite, quiet)
     num_processes = min(num_processes, len(plan.experiments))
     if num_processes > 1:
-        yield from in_processes(measure_one, order._replace(quiet=True), plan.experiments, num_processes)
+        yield from in_processes(measure_one, order._replace(quiet=True, threads=1), plan.experiments, num_processes)
         return
     for name in plan.experiments:
         yield name, measure_one(order, name)
@@ -135,7 +136,7 @@ def measure_one(order: Order, name: str) -> Measured:
     workload = replace(plan.workload, requests=plan.workload.requests.copy())
     with _named(name):
         result = api.run(plan.experiments[name], out=None if order.out is None else Path(order.out, name),
-                         overwrite=order.overwrite, quiet=order.quiet, workload=workload)
+                         overwrite=order.overwrite, quiet=order.quiet, workload=workload, threads=order.threads)
     metrics = {key: reduce(getitem, key.split("."), result.summary) for key in METRICS}
     told = notes(result.summary)
     told += [note for note in plan.notes.get(name, ()) if not any(note in other for other in told)]

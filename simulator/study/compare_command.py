@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from simulator.core.cores import available_cores
 from simulator.results.interrupts import Aborted
 from simulator.study.compare import FILE, Measured, Plan, measure, prepare, table, write
 from simulator.study.compare_file import read_comparison
-from simulator.study.processes import num_cores
 
 DONE = 0
 WORTH_PROCESSES = 200_000       # requests: they take the second that processes save or lose by their beginning
@@ -59,7 +59,7 @@ def _run_all(plan: Plan, options: argparse.Namespace) -> dict[str, Measured]:
     total, width = len(plan.experiments), max(map(len, plan.experiments))
     results: dict[str, Measured] = {}
     try:
-        jobs = options.jobs or (num_cores() if total * len(plan.workload) >= WORTH_PROCESSES else 1)
+        jobs = options.jobs or (available_cores() if total * len(plan.workload) >= WORTH_PROCESSES else 1)
         for name, measured in measure(plan, options.out, options.overwrite, options.quiet, jobs):
             results = {each: results.get(each, measured) for each in plan.experiments if each in {*results, name}}
             if not options.quiet:

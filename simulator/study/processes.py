@@ -18,11 +18,6 @@ from simulator.results.interrupts import Aborted
 PATIENCE_S = 10.0               # for a process that was asked to end, before it is made to
 
 
-def num_cores() -> int:
-    """Return the cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def in_processes(work: Callable[[Any, str], Any], shared: Any, names: Iterable[str],
                  num_processes: int) -> Iterator[tuple[str, Any]]:
     """Yield each name and what `work(shared, name)` returns, as soon as it is done.

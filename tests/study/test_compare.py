@@ -215,7 +215,7 @@ def test_as_many_variants_run_at_once_as_is_worth_it(write, monkeypatch, num_req
         return ((name, Measured(dict.fromkeys(METRICS), [], 0.0)) for name in plan.experiments)
 
     monkeypatch.setattr(compare_command, "measure", measure)
-    monkeypatch.setattr(compare_command, "num_cores", lambda: 5)
+    monkeypatch.setattr(compare_command, "available_cores", lambda: 5)
     assert cli.main(["compare", write(TWO), "--quiet", "--set", f"workload.num_requests={num_requests}", *given]) == 0
     assert asked == [expected]
 
