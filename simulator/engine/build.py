@@ -114,7 +114,7 @@ def build(workload, plan: ClusterPlan, hooks: Hooks) -> Cluster:
         views = [gateway.view for gateway in gateways]
         fleet.couple(counts_alone=not (
             plan.coupled or operations or plan.tracer or hooks.observer or plan.front.snapshot_interval_ns
-            or any(view.wants_counts or view.wants_levels or view.wants_caches for view in views)))
+            or any(view.wants_counts or view.wants_blocks or view.wants_levels or view.wants_caches for view in views)))
     return Cluster(fleet, gateways, gateway_of, operations, Trace(workload), shared)
 
 

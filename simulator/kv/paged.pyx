@@ -35,6 +35,7 @@ cdef class PagedKV(BlockPool):
                   bint append_unhashed=False):
         cdef int32_t phase
         self._append_unhashed = append_unhashed
+        self.finds_outputs = enable_prefix_caching and content.has_public_outputs
         self._returning = ReturningBlocks()
         self._prefixes = PrefixCache()
         self._bucket_head = <int32_t*>malloc(2 * <size_t>block_size * sizeof(int32_t))

@@ -178,10 +178,11 @@ cdef class Llumnix(Router):
         return NEUTRAL if self.dispatcher.num_typed[<int32_t>NEUTRAL] > 0 else PREFILL
 
     cdef int _look_up(self, int32_t row, int64_t prompt_tokens, int64_t now_ns) except -1 nogil:
+        cdef const int32_t* blocks = self.view.cached_everywhere(row, now_ns)
         cdef int32_t i
         cdef int64_t cached
         for i in range(self.num_replicas):
-            cached = <int64_t>self._block_size * self.view.cached_blocks(i, row, now_ns)
+            cached = <int64_t>self._block_size * blocks[i]
             note_hits(&self.candidates.items[i], prompt_tokens, cached // self._chunk_size * self._chunk_size,
                       self._cold_misses_none)
         return 0

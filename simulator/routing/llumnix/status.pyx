@@ -58,7 +58,7 @@ cdef class StatusFeed:
             candidates.items[i].infer_type = view.accounts[i].infer_type
             candidates.items[i].node, candidates.items[i].unit = view.accounts[i].node, view.accounts[i].unit
             candidates.items[i].data_parallel_size = parameters.data_parallel_size
-        view.wants_counts = view.wants_levels = True
+        view.wants_counts = view.wants_levels = view.wants_times = True
 
     def __dealloc__(self):
         free(self._pushed)

@@ -61,8 +61,8 @@ cdef class VllmDp(Router):
         self._is_old = parameters.vllm_version == "0.10"
         self._clients = parameters.client_count
         self.reads_state = self.has_scores = True
-        self.view.wants_counts = True
-        self.view.wants_levels = not self._is_old
+        self.view.wants_counts = self.view.wants_times = True
+        self.view.wants_blocks = not self._is_old
 
     def __dealloc__(self):
         free(self._added)
