@@ -1,5 +1,5 @@
 """Which replicas may be other than they were when somebody last looked."""
-from libc.stdint cimport int8_t, int32_t, int64_t
+from libc.stdint cimport int8_t, int32_t
 from libc.stdlib cimport calloc, free
 
 from simulator.core.clock cimport NEVER_NS
