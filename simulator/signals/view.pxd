@@ -16,12 +16,12 @@ cdef class View:
     cdef public bint wants_counts           # waiting, running, loading, preemptions, tokens of prompts
     cdef public bint wants_blocks           # KV blocks in use; and counts
     cdef public bint wants_levels           # all else that a state says but its time; and blocks
-    cdef public bint wants_times            # `time_ns` of a replica that moves is that of the look, though no more is new
+    cdef public bint wants_times            # `time_ns` of a replica that moves is that of the look, if all else is old
     cdef public bint wants_caches           # `cached_blocks`
     cdef public bint wants_in_flight        # who got or lost a request, in `changed`, instead of by `sent` and `left`
 
-    # A live look leaves a state as it is where nothing changed, `time_ns` too, unless somebody wants times. It was so at
-    # `looked_ns`, then, where `is_moving`: the replica works, and blocks or levels are wanted.
+    # A live look leaves a state as it is where nothing changed, `time_ns` too, unless somebody wants times. Where
+    # `is_moving` it was so at `looked_ns` nevertheless: the replica works, and blocks or levels are wanted.
     cdef int64_t looked_ns
     cdef int8_t* is_moving                  # [replica]
 

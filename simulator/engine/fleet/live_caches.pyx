@@ -1,4 +1,4 @@
-"""What the prefix caches of running replicas hold of a prompt: an index from hashes to holders, kept as caches change."""
+"""What the prefix caches of running replicas hold of a prompt: an index from hashes to holders."""
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset

@@ -1,4 +1,4 @@
-"""Which replicas may be other than they were when somebody last looked: those that acted, and those whose time has come.
+"""Which replicas may be other than they were when somebody last looked: who acted, and whose time has come.
 
 Between two acts a replica changes at instants that are known when it is looked at, as iterations of its run end. So a
 look costs the replicas that changed, not all of them.
