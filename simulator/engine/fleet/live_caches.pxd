@@ -7,6 +7,7 @@ from libc.stdint cimport int32_t, int64_t, uint64_t
 cimport cython
 
 from simulator.domain.request cimport Request
+from simulator.engine.fleet.laggards cimport Laggards
 from simulator.engine.fleet.outdated cimport Outdated
 from simulator.engine.replica.departures cimport Departures
 from simulator.kv.content cimport Content
@@ -23,6 +24,7 @@ cdef struct CacheGroup:         # replicas whose KV blocks have the same size
 cdef class LiveCaches:
     cdef readonly int32_t num_replicas
     cdef readonly int32_t block_size    # tokens, in which `find` counts: the greatest common divisor of their blocks
+    cdef Laggards _laggards             # None: replicas are up to date whenever somebody looks
     cdef Outdated outdated              # replicas whose caches may be other than the index says
     cdef list _replica_list             # [replica] Replica
     cdef void** _replicas               # [replica] the same, borrowed
@@ -50,6 +52,7 @@ cdef class LiveCaches:
     cdef const int32_t* find(self, int32_t row, int64_t now_ns) except NULL nogil
 
     cdef int _see(self, int64_t now_ns) except -1 nogil
+    cdef int _bring_all(self, int64_t now_ns) except -1 nogil
     cdef int _take_in(self, int32_t replica, int64_t now_ns) except -1 nogil
     cdef int _match(self, int32_t row, const CacheGroup* group) except -1 nogil
     cdef void _scale(self) noexcept nogil

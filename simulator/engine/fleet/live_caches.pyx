@@ -8,6 +8,7 @@ from simulator.core.debug cimport SIM_DEBUG
 from simulator.core.errors cimport broken, out_of_memory
 from simulator.core.memory cimport resize
 from simulator.domain.request cimport Request
+from simulator.engine.fleet.laggards cimport Laggards
 from simulator.engine.fleet.outdated cimport Outdated
 from simulator.engine.replica.observation cimport next_cache_change_ns
 from simulator.engine.replica.replica cimport Replica
@@ -97,6 +98,10 @@ cdef class LiveCaches:
         free(self._log)
         free(self._hashes)
 
+    def lag(self, Laggards laggards):
+        """Bring up to date what is looked at from now on."""
+        self._laggards = laggards
+
     cdef const int32_t* find(self, int32_t row, int64_t now_ns) except NULL nogil:
         cdef int32_t i
         self._see(now_ns)
@@ -115,11 +120,20 @@ cdef class LiveCaches:
         if self._delay_ns > 0 and now_ns - self._seen_ns < self._delay_ns:
             return 0
         self._seen_ns = now_ns
+        if self._laggards is not None:
+            self._bring_all(now_ns)
         self.outdated.collect(now_ns)
         for i in range(self.outdated.size):
             self._take_in(self.outdated.listed[i], now_ns)
         self.outdated.clear()
         return self._check() if SIM_DEBUG else 0
+
+    cdef int _bring_all(self, int64_t now_ns) except -1 nogil:
+        cdef int32_t i
+        for i in range(self.num_replicas):
+            self._laggards.bring_up(<Replica>self._replicas[i], now_ns)
+            self.outdated.note(i)
+        return 0
 
     cdef int _take_in(self, int32_t replica, int64_t now_ns) except -1 nogil:
         if self._log[replica] == NULL:

@@ -2,6 +2,7 @@
 from libc.stdint cimport int8_t, int32_t, int64_t
 cimport cython
 
+from simulator.engine.fleet.laggards cimport Laggards
 from simulator.engine.fleet.live_caches cimport LiveCaches
 from simulator.engine.fleet.outdated cimport Outdated
 from simulator.engine.replica.departures cimport Departures
@@ -13,8 +14,10 @@ cdef class LiveView(View):
     cdef void** _replicas               # [replica] Replica, borrowed
     cdef int64_t _interval_ns           # age up to which a snapshot is used again; 0: none
     cdef int64_t _taken_ns              # when the snapshot was taken
-    cdef Outdated _outdated             # replicas of which more is known than was seen; without snapshots only
-    cdef int8_t _closeness              # of these looks: Closeness
+    cdef Outdated _outdated             # replicas that may be other than was seen; of no meaning where they lag
+    cdef int8_t _closeness              # of looks: Closeness
+    cdef int8_t* _is_silent             # [replica] it stood still when it was read last
+    cdef Laggards _laggards             # None: replicas are up to date whenever somebody looks
     cdef LiveCaches _caches             # None: nobody asks
     cdef int64_t _cache_delay_ns        # age up to which what was seen of the caches is used again; 0: always live
     cdef readonly int32_t block_size    # tokens in which `cached_blocks` counts: the greatest common divisor of theirs
@@ -28,7 +31,10 @@ cdef class LiveView(View):
         if self._caches is not None:
             self._caches.outdated.note(replica)
 
+    cdef int _look_again(self, int64_t now_ns) except -1 nogil
     cdef int _look_live(self, int64_t now_ns) except -1 nogil
+    cdef int _read_all(self, int64_t now_ns) except -1 nogil
+    cdef int _read_changed(self, int8_t closeness, int64_t now_ns) except -1 nogil
     cdef void _look_closer(self, int8_t closeness) noexcept nogil
     cdef int _read(self, int32_t replica, int64_t now_ns) except -1 nogil
     cdef int64_t _due_ns(self, int32_t replica, int64_t now_ns) noexcept nogil

@@ -1,8 +1,8 @@
 """The gateway's view of replicas that run: at the instant it looks, or as of the last snapshot.
 
 A snapshot is taken when somebody looks and the last one is as old as the interval, as BLIS does and as a scrape whose
-result is cached would; at first all states are empty, taken at time 0. Without snapshots a look reads the replicas that
-changed since the last one.
+result is cached would; at first all states are empty, taken at time 0. A look reads the replicas that changed since the
+last one; where they lag, it brings all of them up to date.
 """
 from libc.stdint cimport int8_t, int32_t, int64_t
 from libc.stdlib cimport calloc, free
@@ -13,6 +13,7 @@ from simulator.core.clock cimport NEVER_NS
 from simulator.core.debug cimport SIM_DEBUG
 from simulator.core.errors cimport broken
 from simulator.domain.replica_state cimport ReplicaState
+from simulator.engine.fleet.laggards cimport Laggards
 from simulator.engine.fleet.live_caches cimport LiveCaches
 from simulator.engine.fleet.outdated cimport Outdated
 from simulator.engine.replica.observation cimport next_blocks_ns, next_end_ns, observe
@@ -45,7 +46,8 @@ cdef class LiveView(View):
         cdef int32_t i
         self._interval_ns, self._cache_delay_ns = delays_ns
         self._replicas = <void**>calloc(num_replicas, sizeof(void*))
-        if self._replicas == NULL:
+        self._is_silent = <int8_t*>calloc(num_replicas, sizeof(int8_t))
+        if self._replicas == NULL or self._is_silent == NULL:
             raise MemoryError()
         replicas = list(replicas)
         self._replica_list, self._owners, self._departures = replicas, shared, shared.departures
@@ -58,24 +60,45 @@ cdef class LiveView(View):
 
     def __dealloc__(self):
         free(self._replicas)
+        free(self._is_silent)
 
     cdef int look(self, int64_t now_ns) except -1 nogil:
-        cdef int32_t i
         if self._interval_ns == 0:
             return self._look_live(now_ns)
-        if now_ns - self._taken_ns < self._interval_ns:
-            return 0
+        return self._look_again(now_ns) if now_ns - self._taken_ns >= self._interval_ns else 0
+
+    cdef int _look_again(self, int64_t now_ns) except -1 nogil:
+        """Take a snapshot."""
+        cdef int32_t i
         self._taken_ns = now_ns
+        if self._laggards is not None:
+            return self._read_all(now_ns)
+        self._read_changed(LEVELS, now_ns)
         for i in range(self.num_replicas):
-            self._read(i, now_ns)
+            if not self._is_silent[i]:
+                self.states[i].time_ns = now_ns
         return 0
 
     cdef int _look_live(self, int64_t now_ns) except -1 nogil:
-        cdef int8_t closeness = LEVELS if self.wants_levels else (
-            BLOCKS if self.wants_blocks else (COUNTS if self.wants_counts else NOTHING))
-        cdef int32_t i, replica
-        if closeness == NOTHING:
+        cdef int32_t i
+        if not self.wants_states():
             return 0
+        self._read_changed(LEVELS if self.wants_levels else (BLOCKS if self.wants_blocks else COUNTS), now_ns)
+        if self.wants_times:
+            for i in range(self.num_replicas):
+                if self.is_moving[i]:
+                    self.states[i].time_ns = now_ns
+        return 0
+
+    cdef int _read_all(self, int64_t now_ns) except -1 nogil:
+        cdef int32_t i
+        for i in range(self.num_replicas):
+            self._laggards.bring_up(<Replica>self._replicas[i], now_ns)
+            self._read(i, now_ns)
+        return 0
+
+    cdef int _read_changed(self, int8_t closeness, int64_t now_ns) except -1 nogil:
+        cdef int32_t i, replica
         if closeness > self._closeness:
             self._look_closer(closeness)
         self._outdated.collect(now_ns)
@@ -85,10 +108,6 @@ cdef class LiveView(View):
             self._outdated.keep_until(replica, self._due_ns(replica, now_ns))
         self._outdated.clear()
         self.looked_ns = now_ns
-        if self.wants_times:
-            for i in range(self.num_replicas):
-                if self.is_moving[i]:
-                    self.states[i].time_ns = now_ns
         return self._check(now_ns) if SIM_DEBUG else 0
 
     cdef void _look_closer(self, int8_t closeness) noexcept nogil:
@@ -100,7 +119,8 @@ cdef class LiveView(View):
                 self._outdated.note(i)
 
     cdef int _read(self, int32_t replica, int64_t now_ns) except -1 nogil:
-        if (<Replica>self._replicas[replica]).is_halted:       # it reports nothing: what was seen last grows old
+        self._is_silent[replica] = (<Replica>self._replicas[replica]).is_halted
+        if self._is_silent[replica]:                            # it reports nothing: what was seen last grows old
             self.is_moving[replica] = False
             return 0
         observe(<Replica>self._replicas[replica],
@@ -150,6 +170,12 @@ cdef class LiveView(View):
                 return broken("LiveView: the levels of a replica have changed unseen")
         return 0
 
+    def lag(self, Laggards laggards):
+        """Bring up to date what is looked at from now on: replicas lag behind the clock."""
+        self._laggards = laggards
+        if self._caches is not None:
+            self._caches.lag(laggards)
+
     # ---- prefix caches
 
     def watch_caches(self):
@@ -166,7 +192,7 @@ cdef class LiveView(View):
 
     def check(self, now_ns):
         """Raise RuntimeError if it shows a replica, or a prefix cache, other than it is: right after a look."""
-        if self._interval_ns == 0 and self._closeness != NOTHING:
+        if self._interval_ns == 0 and self._laggards is None and self._closeness != NOTHING:
             self._check(now_ns)
         if self._caches is not None and self._cache_delay_ns == 0:
             self._caches.check()
