@@ -5,15 +5,15 @@ takes the best, most of them stand where they stood: those are judged again that
 or closed, and all when statuses come. What this finds is what the dispatcher finds.
 """
 from libc.math cimport INFINITY
-from libc.stdint cimport INT64_MAX, int8_t, int32_t, int64_t
+from libc.stdint cimport INT64_MAX, int8_t, int32_t
 from libc.stdlib cimport calloc, free
 cimport cython
 
 from simulator.core.draws cimport Draws
 from simulator.core.errors cimport broken
 from simulator.core.tied_minima cimport TiedMinima
-from simulator.routing.llumnix.candidates cimport Candidate, Candidates, is_idle
-from simulator.routing.llumnix.dispatcher cimport Dispatcher, Pipeline
+from simulator.routing.llumnix.candidates cimport Candidate, is_idle
+from simulator.routing.llumnix.dispatcher cimport Dispatcher
 from simulator.routing.llumnix.filters cimport (
     DOMAIN_INSTANCE, DOMAIN_INSTANCE_UNIT, FAILOVER, FAILOVER_MIGRATION_SOURCE, RESERVED, STALENESS, passes)
 from simulator.routing.llumnix.metrics cimport (
@@ -27,7 +27,7 @@ cdef bint is_of_replica_alone(int32_t metric) noexcept nogil:
 
 @cython.final
 cdef class Standings:
-    """Those of the candidates that choose by the pipeline of `infer_type` of a dispatcher.
+    """Those of a dispatcher's candidates of one infer type.
 
     data_parallel_size : of all candidates.
     """
