@@ -121,7 +121,9 @@ cdef class LiveView(View):
     cdef int _read(self, int32_t replica, int64_t now_ns) except -1 nogil:
         self._is_silent[replica] = (<Replica>self._replicas[replica]).is_halted
         if self._is_silent[replica]:                            # it reports nothing: what was seen last grows old
-            self.is_moving[replica] = False
+            if self.is_moving[replica]:
+                self.is_moving[replica], self.states[replica].time_ns = False, self.looked_ns
+                self.mark(replica)
             return 0
         observe(<Replica>self._replicas[replica],
                 self._departures.acted_until_ns(self.accounts[replica].replica, now_ns), &self.states[replica])
