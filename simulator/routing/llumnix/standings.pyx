@@ -19,6 +19,7 @@ from simulator.routing.llumnix.filters cimport (
 from simulator.routing.llumnix.metrics cimport (
     CACHE_AWARE_ALL_PREFILLS_TOKENS_NUM, KV_CACHE_HIT_LEN, PREDICTED_TPOT, PREDICTED_TTFT, compute_metric, is_less)
 from simulator.routing.llumnix.selectors cimport BY_METRICS
+from simulator.routing.parts.pick cimport pick_least
 
 
 cdef bint is_of_replica_alone(int32_t metric) noexcept nogil:
@@ -113,8 +114,8 @@ cdef class Standings:
         if self._oldest_ns < self._candidates.now_ns - self._staleness_ns:
             self.judge_all()
         if self._keys.least() < INFINITY:
-            return drawn(self._keys, draws)
-        return drawn(self._fallback_keys, draws)
+            return pick_least(self._keys, draws)
+        return pick_least(self._fallback_keys, draws)
 
     cpdef int check(self) except -1 nogil:
         """Raise RuntimeError unless the dispatcher would keep the same candidates at this instant."""
@@ -136,11 +137,3 @@ cdef class Standings:
 
     cdef double _key(self, int32_t i, bint is_fallback) noexcept nogil:
         return self._fallback_keys.get(i) if is_fallback else self._keys.get(i)
-
-
-cdef int32_t drawn(TiedMinima keys, Draws draws) noexcept nogil:
-    """Return any of the least keys, each with the same chance; -1: all are infinite."""
-    cdef int32_t ties = keys.ties()
-    if keys.least() == INFINITY:
-        return -1
-    return keys.tied(draws.below(ties) if ties > 1 else 0)
