@@ -18,6 +18,7 @@ from simulator.engine.plan import ClusterPlan, GatewayPlan, Hooks, Pool
 from simulator.engine.replica.acceptance import Acceptance
 from simulator.engine.replica.delivery import Delivery
 from simulator.engine.replica.departures import Departures
+from simulator.engine.replica.lock_step import LockStep
 from simulator.engine.replica.rank import Rank
 from simulator.engine.replica.replica import Replica
 from simulator.engine.sources.trace import Trace
@@ -111,11 +112,13 @@ def build(workload, plan: ClusterPlan, hooks: Hooks) -> Cluster:
     fleet = Fleet(replicas, hosts, workload, shared)
     gateways, gateway_of = _gateways(fleet, plan, shared)
     operations = [make(fleet, gateways, plan) for make in plan.operations]
-    if plan.coupled or operations or not all(gateway.is_blind for gateway in gateways):
-        is_watched = plan.coupled or operations or plan.tracer or hooks.observer
+    source = Trace(workload)
+    coupled = plan.coupled or not source.is_fixed or any(pool.ranks > 1 for pool in plan.pools)
+    if coupled or operations or not all(gateway.is_blind for gateway in gateways):
+        is_watched = coupled or operations or plan.tracer or hooks.observer
         fleet.couple(may_lag=not is_watched and all(
             _looks_rarely(gateway.view, plan.front, workload, len(replicas)) for gateway in gateways))
-    return Cluster(fleet, gateways, gateway_of, operations, Trace(workload), shared)
+    return Cluster(fleet, gateways, gateway_of, operations, source, shared)
 
 
 def _looks_rarely(view: LiveView, front: GatewayPlan, workload, num_replicas: int) -> bool:
@@ -141,7 +144,9 @@ def _replicas(pool: Pool, plan: ClusterPlan, shared: Shared, delivery: Delivery,
         workload=workload, recorder=shared.recorder, observer=shared.observer, delivery=delivery,
         acceptance=_acceptance(facts.speculative, len(workload), plan.seed), is_async=facts.is_async,
         legs=shared.legs)
-    with_identity = plan.tracks_identity
+    if pool.tier is not None and plan.moves_requests:
+        raise ValueError("requests of replicas with a KV tier cannot be moved: what their tier has does not follow")
+    with_identity = True if pool.tier is not None else plan.tracks_identity
     if with_identity is None:
         with_identity = _needs_identity(workload, pool, facts, plan.moves_requests)
     memory = KVPlan(_usable_blocks(pool, facts), pool.block_size, shared.content, pool.enable_prefix_caching,
@@ -152,10 +157,26 @@ def _replicas(pool: Pool, plan: ClusterPlan, shared: Shared, delivery: Delivery,
             kv=pool.scheduler.kv_cache(parameters, memory), requests=workload.requests, demands=workload.demands,
             max_model_len=pool.max_model_len, prompts_use_outputs=workload.prompts_use_outputs,
             enable_prefix_caching=pool.enable_prefix_caching, fast_forward=plan.fast_forward and pool.fast_forward,
-            num_stages=pool.latency.num_stages, request_ids=workload.request_ids, labels=workload.labels)
+            num_stages=pool.latency.num_stages, tier=pool.tier and pool.tier(workload),
+            request_ids=workload.request_ids, labels=workload.labels)
         rank = Rank(index, _scheduler(pool, context), setup)
         replicas.append(Replica(index, rank, pool.latency, setup))
+    if pool.ranks > 1:
+        _march(replicas, pool, facts, plan)
     return replicas
+
+
+def _march(replicas: list[Replica], pool: Pool, facts: SchedulerFacts, plan: ClusterPlan) -> None:
+    """Give each so many replicas of a pool one beat."""
+    unsettled = {"async scheduling": facts.is_async, "pipeline stages": pool.latency.num_stages > 1,
+                 "a KV tier": pool.tier is not None, "failures, autoscaling and migration": bool(plan.operations),
+                 "iterations that end when they begin": any(replica.scheduler.ends_at_start for replica in replicas)}
+    found = [what for what, is_there in unsettled.items() if is_there]
+    if found or len(replicas) % pool.ranks:
+        raise ValueError(f"{pool.ranks} ranks in lock step: {' and '.join(found)} cannot be had together with them yet"
+                         if found else f"{len(replicas)} replicas are no groups of {pool.ranks} ranks")
+    for first in range(0, len(replicas), pool.ranks):
+        LockStep(replicas[first:first + pool.ranks], pool.latency, pool.sync_interval)
 
 
 def _scheduler(pool: Pool, context: ReplicaContext):

@@ -58,6 +58,9 @@ cdef class BlockPool(KVCache):
             block = self._blocks[block].next
         return count
 
+    cdef int32_t free_hits(self) noexcept nogil:
+        return self._free_hits
+
     cdef int _relocate(self, int32_t num_records) except -1 nogil:
         return 0
 

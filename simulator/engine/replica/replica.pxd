@@ -7,6 +7,8 @@ cimport cython
 
 from simulator.core.row_list cimport RowList
 from simulator.domain.iteration cimport Batch
+from simulator.domain.batch cimport BatchShape
+from simulator.engine.replica.beat cimport Beat
 from simulator.engine.replica.pipeline cimport Pipeline, busy_ns
 from simulator.engine.replica.rank cimport Rank
 from simulator.engine.replica.run_ahead cimport RunAhead
@@ -21,6 +23,9 @@ cdef class Replica:
     cdef readonly int32_t index
     cdef readonly LatencyModel latency
     cdef readonly int64_t wake_ns           # when it must act next: an iteration ends, or work has come; NEVER_NS: idle
+    cdef readonly Beat beat                 # that of several replicas in lock step; None: it has a clock of its own
+    cdef readonly int32_t first_sibling     # index of the first of these, itself without any, and how many there are
+    cdef readonly int32_t num_siblings
     cdef readonly bint is_halted            # it stands still, see halt(); requests that come only wait
     cdef readonly bint is_out_of_time       # an iteration would end after the last instant of the clock
 
@@ -29,8 +34,8 @@ cdef class Replica:
     cdef RunAhead run                       # iterations with the members of the batch, which is their first
     cdef const Batch* formed                # the batch scheduled last, for the observer
 
-    cdef object _observer                   # .scheduled(replica) and .ended(replica) are called around every iteration;
-                                            # None: nobody watches
+    cdef object _observer                   # .scheduled(replica) and .ended(replica) are called around every iteration,
+                                            # .reported(replica) when a tier was asked; None: nobody watches
 
     # Do what is due before `until_ns`, end iterations and begin the next; nothing comes from outside until then. A run
     # may be planned as far as `horizon_ns`.
@@ -91,8 +96,37 @@ cdef class Replica:
     # A request that has been elsewhere, without its KV, enters the waiting queue: in front if it had run.
     cdef int enqueue_again(self, int32_t row, int64_t now_ns) except -1 nogil
 
+    # ---- in lock step with others: what its beat asks, in this order. Each iteration begins with `form` and `start`, a
+    # run of them is foreseen between `begin_run` and `end_run`.
+
+    # Form the next batch at `now_ns`; False: it has no tokens, and `shape` was not written.
+    cdef bint form(self, int64_t now_ns, BatchShape* shape) except -1 nogil
+
+    # The batch formed last consists of members alone, or of nothing.
+    cdef bint is_steady(self) noexcept nogil
+
+    # What was formed ends at `end_ns`.
+    cdef int start(self, int64_t end_ns) except -1 nogil
+
+    # How many iterations the batch in flight may be repeated as it is; without one, for ever.
+    cdef int64_t num_alike(self) noexcept nogil
+
+    cdef int begin_run(self, int64_t most) except -1 nogil
+    cdef bint foresee(self, int32_t number) noexcept nogil
+    cdef void end_run(self, const RunAhead* common) noexcept nogil
+
+    # It has requests that run or wait.
+    cdef bint has_requests(self) noexcept nogil
+
+    # When all will act next; the run of its own is cut.
+    cdef inline void wake_at(self, int64_t time_ns) noexcept nogil:
+        self.wake_ns = time_ns
+
+    cdef void cut_own(self, int64_t now_ns) noexcept nogil
+
     cdef int _raise_latency_fault(self) except -1 nogil
     cdef int _observe(self, bint has_ended) except -1 nogil
+    cdef int _note_transfers(self, int64_t now_ns) except -1 nogil
     cdef inline int _end_iteration(self, Batch* batch) except -1 nogil:
         self.rank.end(batch, busy_ns(&self.pipeline, batch))
         return self._observe(True) if self._observer is not None and batch.shape.num_sequences > 0 else 0

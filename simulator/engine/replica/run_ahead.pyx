@@ -53,7 +53,6 @@ cdef void plan_run(RunAhead* run, Batch* batch, int64_t most, int64_t horizon_ns
 
 
 cdef void forget_fault(LatencyModel latency) noexcept nogil:
-    """Clear a fault of an iteration that may never come; if it does, it is scheduled by itself and fails again."""
     with gil:
         try:
             latency.raise_if_failed()
