@@ -21,7 +21,8 @@ cdef class View:
     cdef public bint wants_in_flight        # who got or lost a request, in `changed`, instead of by `sent` and `left`
 
     # A live look leaves a state as it is where nothing changed, `time_ns` too, unless somebody wants times. Where
-    # `is_moving` it was so at `looked_ns` nevertheless: the replica works, and blocks or levels are wanted.
+    # `is_moving` it was so at `looked_ns` nevertheless: the replica works, and blocks or levels are wanted; or it is a
+    # snapshot.
     cdef int64_t looked_ns
     cdef int8_t* is_moving                  # [replica]
 

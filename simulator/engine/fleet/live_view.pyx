@@ -75,8 +75,12 @@ cdef class LiveView(View):
             return self._read_all(now_ns)
         self._read_changed(LEVELS, now_ns)
         for i in range(self.num_replicas):
-            if not self._is_silent[i]:
-                self.states[i].time_ns = now_ns
+            if self._is_silent[i]:
+                continue
+            self.states[i].time_ns = now_ns
+            if not self.is_moving[i]:
+                self.is_moving[i] = True
+                self.mark(i)
         return 0
 
     cdef int _look_live(self, int64_t now_ns) except -1 nogil:
@@ -95,6 +99,7 @@ cdef class LiveView(View):
         for i in range(self.num_replicas):
             self._laggards.bring_up(<Replica>self._replicas[i], now_ns)
             self._read(i, now_ns)
+        self.looked_ns = now_ns
         return 0
 
     cdef int _read_changed(self, int8_t closeness, int64_t now_ns) except -1 nogil:
@@ -128,8 +133,8 @@ cdef class LiveView(View):
         observe(<Replica>self._replicas[replica],
                 self._departures.acted_until_ns(self.accounts[replica].replica, now_ns), &self.states[replica])
         self.states[replica].time_ns = now_ns
-        self.is_moving[replica] = self._closeness >= BLOCKS and (
-            (<Replica>self._replicas[replica]).wake_ns < NEVER_NS)
+        self.is_moving[replica] = self._interval_ns > 0 or (
+            self._closeness >= BLOCKS and (<Replica>self._replicas[replica]).wake_ns < NEVER_NS)
         self.mark(replica)
         return 0
 
