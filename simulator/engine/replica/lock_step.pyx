@@ -17,7 +17,6 @@ cimport cython
 
 from simulator.core.clock cimport NEVER_NS
 from simulator.domain.batch cimport BatchShape
-from simulator.domain.iteration cimport Batch
 from simulator.engine.replica.beat cimport Beat
 from simulator.engine.replica.pipeline cimport oldest
 from simulator.engine.replica.replica cimport Replica

@@ -13,6 +13,7 @@ from simulator.scheduling.base cimport Scheduler, Sequence, sort_by_order
 
 cdef enum:
     OFTEN_CHECKED = 100         # iterations: a debug build checks the first ones, then every so many
+    LONE_LIMIT = 3              # times that one request outgrows all blocks: it always will
     FRUITLESS_LIMIT = 20000     # preemptions without a token that make a livelock; a step preempts max_running at most
 
 
@@ -57,6 +58,7 @@ cdef class Rank:
         if refusal >= COMPLETED:
             self.delivery.leave(row, refusal, -1)
             return False
+        self._lone = 0
         if request.scheduled_ns < 0:
             request.enqueued_ns = now_ns
         if self._legs is not None:
@@ -131,7 +133,8 @@ cdef class Rank:
                 self.delivery.last_token_ns[preempted.row] = now_ns - preempted.late_ns
                 self._num_late -= preempted.late_ns > 0
         self._fruitless += batch.num_preempted
-        if self._fruitless > FRUITLESS_LIMIT + 4 * self.scheduler.max_running:
+        self._lone += self.kv.free_blocks == self.kv.num_blocks     # one alone had all blocks and let itself go
+        if self._fruitless > FRUITLESS_LIMIT + 4 * self.scheduler.max_running or self._lone > LONE_LIMIT:
             self.is_livelocked = True
         return 0
 
@@ -163,7 +166,7 @@ cdef class Rank:
         if batch.shape.num_sequences > 0:
             self._record(batch, executed_ns)
         if self.scheduler.grouping:
-            self._count_members(batch, 0, True)
+            self._count_members(batch, True)
             self.scheduler.advance()
         if self._aborted.size > 0:
             self._collect_aborted()
@@ -187,16 +190,13 @@ cdef class Rank:
     cdef int end_ahead(self, RunAhead* run, Batch* batch, int32_t count) except -1 nogil:
         """End the first iterations of a run; the batch becomes the one behind them."""
         cdef int32_t i
-        if self.recorder.wants_iterations or self.recorder.wants_tokens:
-            for i in range(count):
-                move_to(run, batch, i)
-                if self.recorder.wants_iterations:
-                    self.recorder.iteration(self.row.replica, batch)
-                self._count_members(batch, i, False)
-        else:
-            self._count_members(batch, 0, False)       # some may be late; from then on tokens come one iteration apart
-            for i in range(1, count):
-                self.recorder.gaps.add(run.ends_ns[i] - run.ends_ns[i - 1] + self.delivery.gap_ns, batch.num_members)
+        if self.recorder.wants_iterations:
+            self.recorder.repeated(self.row.replica, batch, run.ends_ns, run.used_blocks, count)
+        self._count_members(batch, False)           # some may be late; from then on tokens come one iteration apart
+        for i in range(1, count):
+            self.recorder.gaps.add(run.ends_ns[i] - run.ends_ns[i - 1] + self.delivery.gap_ns, batch.num_members)
+        if self.recorder.wants_tokens and count > 1:
+            self._write_tokens(run.ends_ns + 1, count - 1, 1)
         add_used_blocks(run, count, &self.row.used_block_ns)
         self.row.peak_used_blocks = max(self.row.peak_used_blocks, run.used_blocks[count - 1])
         self.row.busy_ns += run.ends_ns[count - 1] - run.start_ns
@@ -207,7 +207,7 @@ cdef class Rank:
         drop_from_run(run, batch, count)
         return self.scheduler.repeat(count)
 
-    cdef int _sample_members(self, const Batch* batch, int32_t ahead, bint is_in_progress) except -1 nogil:
+    cdef int _sample_members(self, const Batch* batch, bint is_in_progress) except -1 nogil:
         """Count a token for each member with a turn, one by one."""
         cdef int64_t gap_ns = batch.duration_ns + self.delivery.gap_ns
         cdef int32_t slot = self.scheduler.first_running(), usual = batch.num_members
@@ -223,7 +223,7 @@ cdef class Rank:
                         usual -= 1
                     if self.recorder.wants_tokens:
                         self.recorder.token(sequence.row, self.delivery.observed_ns(
-                            batch.end_ns, self.scheduler.outputs(slot) + ahead + 1), 1)
+                            batch.end_ns, self.scheduler.outputs(slot) + 1), 1)
                 self._num_late -= sequence.late_ns > 0
                 sequence.late_ns = 0
             elif sequence.is_member:                # of those that leave, _collect_aborted must know
@@ -231,6 +231,21 @@ cdef class Rank:
             slot = self.scheduler.next_running(slot)
         if usual > 0:
             self.recorder.gaps.add(gap_ns, usual)
+        return 0
+
+    cdef int _write_tokens(self, const int64_t* ends_ns, int32_t count, int32_t ahead) except -1 nogil:
+        cdef int32_t slot = self.scheduler.first_running(), i
+        cdef int64_t gap_ns = self.delivery.gap_ns
+        cdef const Sequence* sequence
+        while slot >= 0:
+            sequence = self.scheduler.sequence(slot)
+            if sequence.is_member and gap_ns == 0:
+                self.recorder.tokens_of(sequence.row, ends_ns, count, self.delivery.output_ns)
+            elif sequence.is_member:
+                for i in range(count):
+                    self.recorder.token(sequence.row, self.delivery.observed_ns(
+                        ends_ns[i], self.scheduler.outputs(slot) + ahead + i + 1), 1)
+            slot = self.scheduler.next_running(slot)
         return 0
 
     cdef int _return(self, const Entry* entry, int64_t now_ns) except -1 nogil:
@@ -273,6 +288,7 @@ cdef class Rank:
     cdef void _complete_request(self, int32_t row, int64_t now_ns) noexcept nogil:
         self.delivery.leave(row, COMPLETED, now_ns)
         self.row.completed += 1
+        self._lone = 0
 
     cdef int _free_finished(self, int64_t now_ns) except -1 nogil:
         """Free what the finished sequences hold and no tier reads, in scheduled order."""
