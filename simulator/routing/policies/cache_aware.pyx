@@ -37,7 +37,7 @@ class CacheAwareParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
 
 @cython.final
 cdef class CacheAware(PrefixRouter):
-    """The replica that was sent the same beginning, while the load is even; costs what changes, and a match."""
+    """The replica that was sent the same beginning, while the load is even."""
 
     Parameters = CacheAwareParameters
 
