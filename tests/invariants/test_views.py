@@ -116,3 +116,12 @@ def test_routers_decide_the_same_with_and_without_fast_forward(name, seed):
                   for fast in (True, False))
 
     np.testing.assert_array_equal(fast.requests, slow.requests)
+
+
+@pytest.mark.parametrize("router", [Checks, ChecksBlocks])
+@pytest.mark.parametrize("seed", range(20))
+def test_so_it_does_of_ranks_in_lock_step(seed, router):
+    description, _ = shared_beginnings(5000 + seed)
+    SEEN.clear()
+    run(load(description), details=False, replicas=4, ranks=2, front=GatewayPlan(router, None))
+    assert len(SEEN) > 0
