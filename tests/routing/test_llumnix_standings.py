@@ -34,7 +34,7 @@ class Twins:
 
     def __init__(self, rng):
         more = {"enable_instance_status_local_account": rng.random() < 0.8,
-                "status_steps": rng.choice([0, 1, 1, 3]), "data_parallel_size": 1}
+                "status_steps": rng.choice([0, 1, 1, 3]), "status_poll_interval_s": rng.choice([0.05, 5.0])}
         self.requests = workload([rng.choice([10, 600, 3000]) for _ in range(REQUESTS)])
         self.requests.requests["enqueued_ns"] = self.requests.requests["scheduled_ns"] = -1
         self.views = [view_of(REPLICAS, num_blocks=100, block_size=16, max_batched_tokens=8192) for _ in range(2)]
