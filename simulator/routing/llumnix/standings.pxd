@@ -20,10 +20,9 @@ cdef class Standings:
     cdef TiedMinima _keys           # the metric, less is better; infinity: a filter rejects it
     cdef TiedMinima _fallback_keys  # the same of the second pass, for when the first leaves nobody
     cdef int8_t* _is_member         # [candidate]
-    cdef int8_t* _is_marked         # [candidate] it needs failover
     cdef bint _drops_marked         # who needs failover is out, and nobody else for it
     cdef int64_t _staleness_ns      # older statuses may be rejected
-    cdef int64_t _oldest_ns         # status of those that are not marked, when all were judged last
+    cdef int64_t _oldest_ns         # no status that counts of those that need no failover is older
 
     # A candidate has changed; all of them have, as of candidates.now_ns.
     cdef void judge(self, int32_t i) noexcept nogil

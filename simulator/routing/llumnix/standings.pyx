@@ -41,8 +41,7 @@ cdef class Standings:
         self._keys = TiedMinima(dispatcher.candidates.count)
         self._fallback_keys = TiedMinima(dispatcher.candidates.count)
         self._is_member = <int8_t*>calloc(dispatcher.candidates.count, sizeof(int8_t))
-        self._is_marked = <int8_t*>calloc(dispatcher.candidates.count, sizeof(int8_t))
-        if self._is_member == NULL or self._is_marked == NULL:
+        if self._is_member == NULL:
             raise MemoryError()
         for k in range(self._num_members):
             self._is_member[self._members[k]] = True
@@ -51,7 +50,6 @@ cdef class Standings:
 
     def __dealloc__(self):
         free(self._is_member)
-        free(self._is_marked)
 
     cdef void _read_filters(self, bint has_units) noexcept nogil:
         """Say whether the pipeline judges each candidate by itself."""
@@ -93,7 +91,8 @@ cdef class Standings:
         c.needs_failover = False
         self._keys.set(i, key if self._may_go(i, False) else INFINITY)
         self._fallback_keys.set(i, key if self._may_go(i, True) else INFINITY)
-        self._is_marked[i] = c.needs_failover
+        if not c.needs_failover and not is_idle(c):
+            self._oldest_ns = min(self._oldest_ns, c.time_ns)
 
     cdef bint _may_go(self, int32_t i, bint is_fallback) noexcept nogil:
         return (passes(self._candidates, &self._pipeline.filters, is_fallback, i)
@@ -101,14 +100,10 @@ cdef class Standings:
                 and not (self._drops_marked and self._candidates.items[i].needs_failover))
 
     cdef void judge_all(self) noexcept nogil:
-        cdef const Candidate* c
         cdef int32_t k
         self._oldest_ns = INT64_MAX
         for k in range(self._num_members):
-            c = &self._candidates.items[self._members[k]]
             self.judge(self._members[k])
-            if not self._is_marked[self._members[k]] and c.waiting + c.running + c.loading > 0:
-                self._oldest_ns = min(self._oldest_ns, c.time_ns)
 
     cdef int32_t pick(self, Draws draws) noexcept nogil:
         if self._oldest_ns < self._candidates.now_ns - self._staleness_ns:
