@@ -18,6 +18,7 @@ cdef class KVCache:
     cdef readonly int32_t free_blocks       # blocks in the free queue; a free block may still hold a cached prefix
     cdef readonly int32_t num_slots         # capacity of the arrays by slot
     cdef readonly bint tracks_identity      # this is a BlockPool
+    cdef readonly bint finds_outputs        # blocks that decoding fills enter the prefix cache where others find them
 
     cdef int32_t* _owned                    # [slot] blocks owned; of a member: now (BlockPool), else at joining
     cdef int32_t* _due                      # [phase] members that need a block in iterations of this phase
@@ -50,6 +51,9 @@ cdef class KVCache:
     # text is known once this is computed; blocks full of these enter the prefix cache.
     cdef int allocate(self, int32_t slot, int32_t row, int32_t hits, int64_t slots, int64_t full_tokens,
                       int32_t watermark, int64_t known_tokens) except -1 nogil
+
+    # At least so many of the blocks taken next hold nothing that is found in the prefix cache.
+    cdef int32_t blank_blocks(self) noexcept nogil
 
     # Put the full blocks of the first `known_tokens` tokens of a sequence into the prefix cache.
     cdef int cache(self, int32_t slot, int64_t known_tokens) except -1 nogil

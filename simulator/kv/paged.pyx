@@ -34,6 +34,7 @@ cdef class PagedKV(BlockPool):
     def __cinit__(self, int32_t num_blocks, int32_t block_size, Content content, bint enable_prefix_caching=True,
                   bint append_unhashed=False):
         self._append_unhashed = append_unhashed
+        self.finds_outputs = enable_prefix_caching and content.has_public_outputs
         self._returning = ReturningBlocks()
         self._prefixes = PrefixCache()
         self._members = Members(block_size)

@@ -24,6 +24,7 @@ cdef class SparseKV(KVCache):
 
     def __cinit__(self, int32_t num_blocks, int32_t block_size, Content content, bint append_unhashed=False):
         self._content = content
+        self.finds_outputs = content.has_public_outputs
         self._append_unhashed = append_unhashed
         self._cached = Stretches()
         self._members = Members(block_size)
