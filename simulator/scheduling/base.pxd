@@ -68,10 +68,11 @@ cdef class Scheduler:
     cdef readonly int64_t loading_tokens        # of their texts
 
     cdef bint grouping                  # decoding sequences become members; a policy may turn it off
-    cdef int64_t iteration              # with grouping: number of the iteration at hand, to be scheduled or executing
+    cdef int64_t iteration              # with grouping: number of the iteration to be scheduled next
+    cdef int32_t num_in_flight          # with grouping: iterations scheduled whose results are not back
     cdef int32_t phase                  # iteration % block_size
     cdef int32_t num_members
-    cdef int64_t member_tokens          # sum over members of tokens in KV after the next iteration
+    cdef int64_t member_tokens          # sum over members of tokens in KV once the next iteration is scheduled, too
     cdef int64_t _last_member_order     # no member has a larger one
     cdef int32_t* _prefilling           # [_num_prefilling] with grouping: slots that run and are no members, in order
     cdef int32_t _num_prefilling
@@ -166,12 +167,26 @@ cdef class Scheduler:
     # verifies (async scheduling, where it is formed before this one ends); -1: not async.
     cdef void close(self, Batch* batch, int32_t drafts) noexcept nogil
 
-    # ---- shared by all: when an iteration has ended
+    # ---- shared by all: with grouping, when an iteration begins and ends
 
-    # The iteration at hand has ended.
-    cdef void advance(self) noexcept nogil
+    # The iteration just formed will execute; its results are back.
+    @cython.final
+    cdef inline void begin(self) noexcept nogil:
+        self.iteration += 1
+        self.phase = self.phase + 1 if self.phase + 1 < self.kv.block_size else 0
+        self.member_tokens += self.num_members
+        self.num_in_flight += 1
 
-    # It has ended and the same members were scheduled again, `count` times over.
+    @cython.final
+    cdef inline void end(self) noexcept nogil:
+        self.num_in_flight -= 1
+
+    # What is in flight comes to nothing.
+    @cython.final
+    cdef inline void forget_flight(self) noexcept nogil:
+        self.num_in_flight = 0
+
+    # The oldest iteration has ended and the same members were scheduled again, `count` times over.
     cdef int repeat(self, int32_t count) except -1 nogil
 
     # A sequence that has just sampled becomes a member; a member is one no more.
@@ -260,11 +275,12 @@ cdef class Scheduler:
     # Tokens in KV, of a member or not.
     cdef int64_t computed(self, int32_t slot) noexcept nogil
 
-    # Tokens that a member has generated so far.
+    # Tokens that a member has generated so far: those in flight are not.
     @cython.final
     cdef inline int32_t outputs(self, int32_t slot) noexcept nogil:
-        cdef const Sequence* sequence = &self._sequences[slot]      # one without a turn had its offset put back already
-        return <int32_t>(self.iteration + sequence.offset + 1) - sequence.prompt_tokens + sequence.is_starved
+        cdef const Sequence* sequence = &self._sequences[slot]
+        return (<int32_t>(self.iteration + sequence.offset + 1) - sequence.prompt_tokens
+                - self.num_in_flight + sequence.is_starved)
 
     # The slot of a request; -1: it is not running. O(running).
     cdef int32_t slot_of(self, int32_t row) noexcept nogil

@@ -313,13 +313,8 @@ cdef class Scheduler:
         self.member_tokens -= 1
         return self.kv.join(slot, self._phase_of(sequence.offset), sequence.order)
 
-    cdef void advance(self) noexcept nogil:
-        self.iteration += 1
-        self.phase = self.phase + 1 if self.phase + 1 < self.kv.block_size else 0
-        self.member_tokens += self.num_members
-
     cdef int repeat(self, int32_t count) except -1 nogil:
-        cdef int32_t first = self.phase + 1 if self.phase + 1 < self.kv.block_size else 0
+        cdef int32_t first = self.phase
         self.iteration += count
         self.phase = <int32_t>(self.iteration % self.kv.block_size)
         self.member_tokens += <int64_t>count * self.num_members

@@ -131,7 +131,7 @@ cdef int64_t decoding_ns(Replica replica, Scheduler scheduler, const Batch* batc
     cdef int64_t total_ns = 0, ns = 0
     cdef int32_t i, joined = 0, _
     memset(&shape, 0, sizeof(BatchShape))
-    shape.context_tokens = scheduler.member_tokens
+    shape.context_tokens = scheduler.member_tokens - scheduler.num_members      # after the iteration in flight
     for i in range(batch.num_entries if batch.num_entries == scheduler.num_prefilling() else 0):
         entry = &batch.entries[i]
         if entry.is_partial:                        # it may grow, and take the turns of those behind it

@@ -29,9 +29,8 @@ cdef int describe(Replica replica, Scheduler scheduler, KVCache kv, int64_t now_
     state.max_running = scheduler.max_running
     state.loading, state.loading_tokens = scheduler.loading, scheduler.loading_tokens
     state.used_blocks = run.used_blocks[ended] if run.length > 1 else kv.num_blocks - kv.free_blocks
-    state.running_tokens = scheduler.member_tokens + <int64_t>ended * scheduler.num_members
-    if replica.pipeline.num_in_flight == 0:
-        state.running_tokens -= scheduler.num_members       # no iteration is about to add its tokens
+    state.running_tokens = (
+        scheduler.member_tokens + <int64_t>(ended - scheduler.num_in_flight) * scheduler.num_members)
     add_others(scheduler, state)
     state.running_prefill_tokens = state.unallocated_prefill_tokens
     if replica.pipeline.num_in_flight > 0:

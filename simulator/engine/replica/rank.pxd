@@ -68,6 +68,8 @@ cdef class Rank:
     cdef inline int start(self, Batch* batch) except -1 nogil:
         batch.waiting, batch.running = self.scheduler.waiting.size, self.scheduler.num_running()
         batch.used_blocks = self.kv.num_blocks - self.kv.free_blocks
+        if self.scheduler.grouping:
+            self.scheduler.begin()
         return self._note_starvation(batch) if batch.num_starved > 0 else 0
 
     # How many iterations the batch, of members only, may be repeated as it is, itself included.
@@ -115,9 +117,9 @@ cdef class Rank:
     cdef inline const Sequence* due(self) noexcept nogil:
         return self.scheduler.sequence(self.finish.top_slot() if self.finish.size > 0 else 0)
 
-    # Iterations until the first member is complete, the one at hand included; 0: there are no members.
+    # Iterations until the first member is complete, the one that executes included; 0: there are no members.
     cdef inline int64_t next_complete(self) noexcept nogil:
-        return self.finish.top_iteration() - self.scheduler.iteration if self.finish.size > 0 else 0
+        return self.finish.top_iteration() - self.scheduler.iteration + 1 if self.finish.size > 0 else 0
 
     cdef void _note_admissions(self, const Batch* batch, int64_t now_ns) noexcept nogil
     cdef int _note_preemptions(self, Batch* batch, int64_t now_ns) except -1 nogil

@@ -102,7 +102,7 @@ cdef class Rank:
             if sequence.is_member:
                 self.finish.remove(slot)
                 self._num_late -= sequence.late_ns > 0
-                self._requests[sequence.row].output_tokens = self.scheduler.outputs(slot) - 1
+                self._requests[sequence.row].output_tokens = self.scheduler.outputs(slot)
             self.delivery.leave(sequence.row, <int8_t>self._ends_as.rows[i], -1)
             self.scheduler.finish(slot)
         self._aborted.size = self._ends_as.size = 0
@@ -161,9 +161,10 @@ cdef class Rank:
             self._record(batch, executed_ns)
         if self.scheduler.grouping:
             self._count_members(batch, 0, True)
-            self.scheduler.advance()
         if self._aborted.size > 0:
             self._collect_aborted()
+        if self.scheduler.grouping:
+            self.scheduler.end()
         while self.finish.size > 0 and self.finish.top_iteration() <= self.scheduler.iteration:
             slot = self.finish.pop()
             add_row(&self._finished, slot)
@@ -304,8 +305,6 @@ cdef class Rank:
 
     cdef int empty(self, const Batch* executing, int64_t last_end_ns, RowList* rows) except -1 nogil:
         cdef int32_t slot, row
-        if executing != NULL and self.scheduler.grouping:
-            self.scheduler.advance()                    # its blocks are taken: in the books it has ended
         if self._aborted.size > 0:
             self._collect_aborted()
         while self.scheduler.num_running() > 0:
@@ -320,6 +319,7 @@ cdef class Rank:
                 self.scheduler.settle_stale(row, self.scheduler.stale_tokens(row))
             add_row(rows, row)
         self.finish.clear()
+        self.scheduler.forget_flight()
         self._num_late = 0
         self._fruitless = 0
         return 0
@@ -329,8 +329,7 @@ cdef class Rank:
         cdef const Sequence* sequence = self.scheduler.sequence(slot)
         cdef bint is_starved = executing != NULL and executing.num_starved > 0 and sequence.is_starved
         cdef int64_t last_ns = executing.start_ns if executing != NULL else last_end_ns
-        self._requests[sequence.row].output_tokens = (
-            self.scheduler.outputs(slot) - (executing != NULL and not is_starved))
+        self._requests[sequence.row].output_tokens = self.scheduler.outputs(slot)
         self.delivery.last_token_ns[sequence.row] = (
             last_ns - sequence.late_ns + (executing.duration_ns if is_starved else 0))
         return 0
@@ -353,4 +352,6 @@ cdef class Rank:
 
     cdef int64_t settled_tokens(self, int32_t slot) noexcept nogil:
         cdef const Sequence* sequence = self.scheduler.sequence(slot)
-        return self.scheduler.computed(slot) - (0 if sequence.is_member else sequence.in_flight)
+        if sequence.is_member:
+            return sequence.prompt_tokens + self.scheduler.outputs(slot) - 1
+        return sequence.num_computed - sequence.in_flight

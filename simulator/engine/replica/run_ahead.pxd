@@ -28,8 +28,8 @@ cdef struct RunAhead:
 cdef int grow_run(RunAhead* run, int64_t most) except -1 nogil
 cdef void free_run(RunAhead* run) noexcept nogil
 
-# Foresee at most `most` iterations, for which there is room, the first of which is the batch, with this phase; stop
-# where the next would not get its blocks, and behind the first that ends at or after `horizon_ns`.
+# Foresee at most `most` iterations, for which there is room, the first of which is the batch, the second of this phase;
+# stop where the next would not get its blocks, and behind the first that ends at or after `horizon_ns`.
 cdef void plan_run(RunAhead* run, Batch* batch, int64_t most, int64_t horizon_ns, LatencyModel latency, KVCache kv,
                    int32_t phase) noexcept nogil
 

@@ -36,8 +36,8 @@ cdef void plan_run(RunAhead* run, Batch* batch, int64_t most, int64_t horizon_ns
     run.ends_ns[0] = end_ns
     run.used_blocks[0] = batch.used_blocks
     while i < most and end_ns < horizon_ns:
-        phase = phase + 1 if phase + 1 < kv.block_size else 0
         free_blocks -= kv.due(phase)
+        phase = phase + 1 if phase + 1 < kv.block_size else 0
         if free_blocks < 0 or end_ns > END_OF_CLOCK_NS - LONGEST_ITERATION_NS:
             break
         batch.shape.context_tokens += batch.num_members
