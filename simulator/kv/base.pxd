@@ -18,6 +18,7 @@ cdef class KVCache:
     cdef readonly int32_t free_blocks       # blocks in the free queue; a free block may still hold a cached prefix
     cdef readonly int32_t num_slots         # capacity of the arrays by slot
     cdef readonly bint tracks_identity      # this is a PagedKV
+    cdef int32_t unknown_tokens             # of a member: computed before an iteration, but still in flight then
 
     cdef int32_t* _owned                    # [slot] blocks owned; of a member: now (PagedKV), at joining (CountingKV)
     cdef int32_t* _due                      # [phase] members that need a block in iterations of this phase

@@ -228,7 +228,9 @@ cdef class PagedKV(BlockPool):
 
     cdef void step_begin(self, int32_t phase) noexcept nogil:
         self._due_member = self._bucket_head[phase]
-        self._full_member = self._bucket_head[(phase + 1) % self.block_size] if self._caching else -1
+        self._full_member = -1
+        if self._caching:
+            self._full_member = self._bucket_head[(phase + 1 - self.unknown_tokens) % self.block_size]
 
     cdef int step_before(self, int64_t order) except -1 nogil:
         """Give due members their next block, cache the one that others fill, by order."""
@@ -244,7 +246,7 @@ cdef class PagedKV(BlockPool):
                 self._owned[due] += 1
                 due = tables[due].after
             elif full_order < order:
-                self.cache(full, <int64_t>(tables[full].num_hashed + 1) * self.block_size)
+                self.cache(full, <int64_t>(self._owned[full] - self.unknown_tokens) * self.block_size)
                 full = tables[full].after
             else:
                 break

@@ -1,9 +1,15 @@
 """Which requests run next inside a replica: what schedulers share and are asked.
 
 A scheduler owns its waiting queue, its running list and the state of each running request (a Sequence, known by its
-slot). The engine asks `schedule` for the next batch, times it, and tells what came of it. Sequences that decode one
-token an iteration can be *members* of the group: they advance together by counting iterations, so that an iteration
-costs nothing per member.
+slot). The engine asks `schedule` for the next batch, times it, and tells what came of it.
+
+Sequences that decode one token an iteration can be *members* of the group: they advance together by counting
+iterations, so that an iteration costs nothing per member. One joins when its next token comes from the next iteration
+to be scheduled, and from then on has a turn in each; it leaves when it is complete, preempted, withdrawn or moved.
+Async scheduling forms an iteration before the one before it has ended (`lead`): there a sequence joins while its first
+token is in flight. It *parts*, in all these cases and when it is passed over: its tokens in flight become entries of
+the batches that they are in, and it is scheduled as any other sequence from then on; so too when its last token is in
+flight, which the policy may not know.
 """
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t
 cimport cython
@@ -11,7 +17,7 @@ cimport cython
 from simulator.core.index_list cimport IndexLinks, IndexList
 from simulator.domain.request cimport Demand, Request
 from simulator.kv.base cimport KVCache
-from simulator.domain.iteration cimport Batch, Entry, grow_batch
+from simulator.domain.iteration cimport Batch, Entry, grow_batch, has_entry
 from simulator.scheduling.waiting_queue cimport WaitingQueue
 
 
@@ -23,8 +29,8 @@ cdef struct Sequence:           # 64 bytes, one cache line: with many replicas, 
     int32_t prompt_tokens
     int32_t num_tokens          # prompt and outputs so far; of a member: not kept, tokens in KV + 1
     int32_t num_computed        # tokens in KV, those of scheduled iterations included; of a member: not kept
-    int32_t num_placeholders    # async scheduling: output tokens still in flight
-    int32_t in_flight           # several batches in flight: tokens scheduled and not returned
+    int32_t num_placeholders    # async scheduling: output tokens still in flight; of a member: those of entries
+    int32_t in_flight           # several batches in flight: tokens scheduled and not returned; of a member: likewise
     int32_t scheduled           # tokens in the batch being formed; of a member: 0 unless visited by itself
     int16_t num_drafts          # draft tokens held, to be verified in the next iteration
     int16_t scheduled_drafts    # of the scheduled tokens, drafts
@@ -70,6 +76,9 @@ cdef class Scheduler:
     cdef bint grouping                  # decoding sequences become members; a policy may turn it off
     cdef int64_t iteration              # with grouping: number of the iteration to be scheduled next
     cdef int32_t num_in_flight          # with grouping: iterations scheduled whose results are not back
+    cdef Batch* _in_flight[2]           # [num_in_flight] their batches, oldest first
+    cdef int32_t lead                   # with grouping: tokens of a member in flight when an iteration is scheduled; 1
+                                        # with async scheduling, else 0
     cdef int32_t phase                  # iteration % block_size
     cdef int32_t num_members
     cdef int64_t member_tokens          # sum over members of tokens in KV once the next iteration is scheduled, too
@@ -132,9 +141,9 @@ cdef class Scheduler:
 
     # ---- shared by all: several batches in flight
 
-    # A batch may be scheduled before the one before it has ended: no group is kept, stale tokens are. Called while the
-    # policy is built; pipeline stages call it by themselves.
-    cdef int overlap(self) except -1
+    # A batch may be scheduled before the one before it has ended: stale tokens are kept. Called while the policy is
+    # built, before it turns grouping off; pipeline stages, which have no group, call it by themselves. `lead`: as above.
+    cdef int overlap(self, int32_t lead) except -1
 
     # Tokens of `row` still in flight from before a preemption: a policy must not admit it until they are back.
     # `settle_stale` takes off what came back.
@@ -157,7 +166,8 @@ cdef class Scheduler:
     # Take a sequence off the running list, to be recomputed later; the policy puts it back into its waiting queue.
     cdef int preempt(self, int32_t slot, Batch* batch) except -1 nogil
 
-    # A member gets no token in this iteration: all its later ones come an iteration later.
+    # A member gets no token in this iteration: all its later ones come an iteration later. With `lead` it parts when
+    # the iteration begins.
     cdef int starve(self, int32_t slot) except -1 nogil
 
     # Schedule `scheduled` tokens of a sequence that is no member.
@@ -171,7 +181,8 @@ cdef class Scheduler:
 
     # The iteration just formed will execute; its results are back.
     @cython.final
-    cdef inline void begin(self) noexcept nogil:
+    cdef inline void begin(self, Batch* batch) noexcept nogil:
+        self._in_flight[self.num_in_flight] = batch
         self.iteration += 1
         self.phase = self.phase + 1 if self.phase + 1 < self.kv.block_size else 0
         self.member_tokens += self.num_members
@@ -180,6 +191,7 @@ cdef class Scheduler:
     @cython.final
     cdef inline void end(self) noexcept nogil:
         self.num_in_flight -= 1
+        self._in_flight[0] = self._in_flight[1]
 
     # What is in flight comes to nothing.
     @cython.final
@@ -189,9 +201,10 @@ cdef class Scheduler:
     # The oldest iteration has ended and the same members were scheduled again, `count` times over.
     cdef int repeat(self, int32_t count) except -1 nogil
 
-    # A sequence that has just sampled becomes a member; a member is one no more.
+    # A sequence that has just sampled, or with `lead` will, becomes a member; a member is one no more, or it parts.
     cdef int join(self, int32_t slot) except -1 nogil
     cdef void leave(self, int32_t slot) noexcept nogil
+    cdef void part(self, int32_t slot) noexcept nogil
 
     # A sequence is done: free its blocks and its slot.
     cdef int finish(self, int32_t slot) except -1 nogil
@@ -279,8 +292,19 @@ cdef class Scheduler:
     @cython.final
     cdef inline int32_t outputs(self, int32_t slot) noexcept nogil:
         cdef const Sequence* sequence = &self._sequences[slot]
-        return (<int32_t>(self.iteration + sequence.offset + 1) - sequence.prompt_tokens
-                - self.num_in_flight + sequence.is_starved)
+        return (<int32_t>(self.iteration + sequence.offset + 1) - sequence.prompt_tokens - sequence.num_placeholders
+                - self.turns_in_flight(slot))
+
+    # Turns of a member in iterations in flight: it has one in each, or in each after that of its last entry.
+    @cython.final
+    cdef inline int32_t turns_in_flight(self, int32_t slot) noexcept nogil:
+        cdef const Sequence* sequence = &self._sequences[slot]
+        cdef int32_t turns = 0
+        if sequence.num_placeholders == 0:
+            return self.num_in_flight - sequence.is_starved
+        while turns < self.num_in_flight and not has_entry(self._in_flight[self.num_in_flight - 1 - turns], slot):
+            turns += 1
+        return turns
 
     # The slot of a request; -1: it is not running. O(running).
     cdef int32_t slot_of(self, int32_t row) noexcept nogil
@@ -289,5 +313,6 @@ cdef class Scheduler:
     cdef int32_t _phase_of(self, int64_t offset) noexcept nogil
 
     cdef int _vacate(self, int32_t slot, bint returns) except -1 nogil
+    cdef void _add_prefilling(self, int32_t slot) noexcept nogil
     cdef void _drop_prefilling(self, int32_t slot) noexcept nogil
     cdef int _grow(self) except -1 nogil

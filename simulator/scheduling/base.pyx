@@ -7,7 +7,7 @@ from simulator.core.index_list cimport IndexLinks, new_list
 from simulator.core.memory cimport resize, resize_lines
 from simulator.domain.batch cimport BatchShape, Chunk
 from simulator.domain.request cimport DROPPED, PENDING, REJECTED, RUNNING, WAITING, Demand, Request
-from simulator.domain.iteration cimport Batch, Entry, Preempted, grow_batch
+from simulator.domain.iteration cimport Batch, Entry, Preempted, grow_batch, insert_entry
 from simulator.kv.base cimport blocks_for
 
 from simulator.kv.counting import CountingKV
@@ -44,7 +44,8 @@ cdef class Scheduler:
         self._links = IndexLinks()
         self._running = self._parked = self._arrived = new_list()
         if context.num_stages > 1:
-            self.overlap()
+            self.grouping = False
+            self.overlap(0)
 
     def __dealloc__(self):
         free(self._sequences)
@@ -52,8 +53,8 @@ cdef class Scheduler:
         free(self._prefilling)
         free(self._stale)
 
-    cdef int overlap(self) except -1:
-        self.grouping = False
+    cdef int overlap(self, int32_t lead) except -1:
+        self.lead = self.kv.unknown_tokens = lead
         if self._stale == NULL:
             self._stale = <int32_t*>calloc(len(self._owners[0]) + 1, sizeof(int32_t))
             if self._stale == NULL:
@@ -184,6 +185,8 @@ cdef class Scheduler:
 
     cdef int _vacate(self, int32_t slot, bint returns) except -1 nogil:
         cdef Sequence* sequence = &self._sequences[slot]
+        if sequence.is_member and self.lead > 0:
+            self.part(slot)
         if sequence.is_member:
             self.leave(slot)
         elif self.grouping:
@@ -194,6 +197,14 @@ cdef class Scheduler:
         self._free_slots[self._num_free_slots] = slot
         self._num_free_slots += 1
         return 0
+
+    cdef void _add_prefilling(self, int32_t slot) noexcept nogil:
+        cdef int32_t i = self._num_prefilling
+        while i > 0 and self._sequences[self._prefilling[i - 1]].order > self._sequences[slot].order:
+            self._prefilling[i] = self._prefilling[i - 1]
+            i -= 1
+        self._prefilling[i] = slot
+        self._num_prefilling += 1
 
     cdef void _drop_prefilling(self, int32_t slot) noexcept nogil:
         cdef int32_t i = 0
@@ -218,6 +229,9 @@ cdef class Scheduler:
         self._requests[row].status = WAITING
         if sequence.is_member:
             self._requests[row].output_tokens = self.outputs(slot)
+            if self.lead > 0:
+                record.late_ns = -(sequence.num_placeholders > 0)
+                self.part(slot)
         if self._stale != NULL:
             self._stale[row] = sequence.in_flight
         return self._vacate(slot, True)
@@ -233,6 +247,7 @@ cdef class Scheduler:
     cdef void add_entry(self, Batch* batch, int32_t slot) noexcept nogil:
         cdef Sequence* sequence = &self._sequences[slot]
         cdef Entry* entry = &batch.entries[batch.num_entries]
+        entry.order = sequence.order
         entry.slot = slot
         entry.row = sequence.row
         entry.tokens = sequence.scheduled
@@ -306,8 +321,27 @@ cdef class Scheduler:
         if not sequence.scheduled:              # else its blocks were settled, and grown, when it was visited by itself
             self.kv.settle(slot, computed)
 
+    cdef void part(self, int32_t slot) noexcept nogil:
+        cdef Sequence* sequence = &self._sequences[slot]
+        cdef int32_t turns = self.turns_in_flight(slot), outputs = self.outputs(slot), i
+        cdef Entry entry
+        self.leave(slot)
+        memset(&entry, 0, sizeof(Entry))
+        entry.order, entry.slot, entry.row, entry.tokens = sequence.order, slot, sequence.row, 1
+        for i in range(self.num_in_flight - turns, self.num_in_flight):
+            insert_entry(self._in_flight[i], &entry)
+            self._in_flight[i].num_members -= 1
+        self._requests[sequence.row].output_tokens = outputs
+        sequence.num_tokens = sequence.prompt_tokens + outputs
+        sequence.num_computed = <int32_t>(self.iteration + sequence.offset)
+        sequence.num_placeholders += turns
+        sequence.in_flight += turns
+        self._add_prefilling(slot)
+
     cdef int starve(self, int32_t slot) except -1 nogil:
         cdef Sequence* sequence = &self._sequences[slot]
+        if self.lead > 0:
+            return 0
         self.kv.leave(slot, self._phase_of(sequence.offset))
         sequence.offset -= 1
         self.member_tokens -= 1
@@ -362,6 +396,8 @@ cdef class Scheduler:
     cdef int park(self, int32_t slot) except -1 nogil:
         cdef Sequence* sequence = &self._sequences[slot]
         cdef int32_t row = sequence.row
+        if sequence.is_member and self.lead > 0:
+            self.part(slot)
         if sequence.is_member:
             self._requests[row].output_tokens = self.outputs(slot)
             sequence.num_computed = <int32_t>self.computed(slot)

@@ -84,9 +84,9 @@ cdef class Vllm(Scheduler):
         self._lookahead_at_admission = self._lookahead if modern else 0
         self._pads_admissions = modern and self._num_drafts > 0
         self._outputs_are_prompts = context.prompts_use_outputs
-        if self._is_async:
-            self.overlap()
         self.grouping = self.grouping and self._num_drafts == 0
+        if self._is_async:
+            self.overlap(self.grouping)
         self.waiting = WaitingQueue(context.requests, context.demands, self._by_priority)
         if self._stale != NULL or self._skips_long_prompts:
             self._skipped = <int32_t*>malloc((len(context.requests) + 1) * sizeof(int32_t))
@@ -174,8 +174,7 @@ cdef class Vllm(Scheduler):
         for i in range(self._num_prefilling):
             slot = self._prefilling[i]
             sequence = &self._sequences[slot]
-            wanted = min(sequence.num_tokens - sequence.num_computed, threshold)
-            wanted = min(wanted, self._max_model_len - sequence.num_computed - 1)
+            wanted = self._wanted(sequence, threshold)
             tokens = min(wanted, budget)
             if tokens < wanted and self.num_members > 0 and sequence.order < self._last_member_order:
                 return 0
@@ -211,7 +210,7 @@ cdef class Vllm(Scheduler):
         slot = self._running.head
         while slot >= 0 and self._budget > 0:
             sequence = &self._sequences[slot]
-            tokens = 0 if passed_over > 0 else self._wanted(sequence, threshold)
+            tokens = 0 if passed_over > 0 else min(self._wanted(sequence, threshold), self._budget)
             passed_over -= passed_over > 0
             if tokens > 0:
                 if sequence.is_member:
@@ -229,22 +228,22 @@ cdef class Vllm(Scheduler):
         self._gather(batch)
         return 0
 
-    cdef int64_t _wanted(self, Sequence* sequence, int64_t threshold) noexcept nogil:
-        """Return the tokens that a running sequence gets of the budget left."""
+    cdef inline int64_t _wanted(self, const Sequence* sequence, int64_t threshold) noexcept nogil:
+        """Return the tokens that a running sequence gets if the budget lasts."""
         cdef int64_t computed = sequence.num_computed, tokens
         if sequence.is_member:
-            return min(<int64_t>1, self._budget)
+            return 1
         if (self._avoids_extra_step and sequence.num_placeholders > 0 and computed + 2 - sequence.num_placeholders
                 >= sequence.prompt_tokens + <int64_t>self._demands[sequence.row].max_tokens):
             return 0                    # the iteration in flight is certain to end it
         tokens = sequence.num_tokens + sequence.num_drafts + sequence.num_placeholders - computed
-        return min(min(tokens, threshold), min(self._budget, self._max_model_len - computed - 1))
+        return min(min(tokens, threshold), self._max_model_len - computed - 1)
 
     cdef int _make_room(self, Batch* batch, int32_t slot, int64_t tokens, int32_t* passed_over) except -1 nogil:
         """Allocate for a running sequence, preempting others; return 0 if it fell victim itself."""
         cdef Sequence* sequence = &self._sequences[slot]
         cdef int64_t computed = self.computed(slot)
-        cdef int64_t text = computed + 1 if sequence.is_member else sequence.num_tokens
+        cdef int64_t text = computed + 1 - self.lead if sequence.is_member else sequence.num_tokens
         cdef int64_t slots = min(computed + tokens + self._lookahead, self._max_model_len)
         cdef int32_t victim
         while not self.kv.allocate(slot, sequence.row, 0, slots, 0, 0, min(computed + tokens, text)):

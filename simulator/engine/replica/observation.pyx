@@ -3,7 +3,7 @@ from libc.stdint cimport int32_t, int64_t
 
 from simulator.domain.iteration cimport Batch
 from simulator.domain.replica_state cimport ReplicaState
-from simulator.engine.replica.pipeline cimport Pipeline, oldest
+from simulator.engine.replica.pipeline cimport Pipeline, newest, oldest
 from simulator.engine.replica.replica cimport Replica
 from simulator.engine.replica.run_ahead cimport RunAhead, iteration_at
 from simulator.kv.base cimport KVCache
@@ -28,9 +28,11 @@ cdef int describe(Replica replica, Scheduler scheduler, KVCache kv, int64_t now_
     state.num_blocks, state.block_size = kv.num_blocks, kv.block_size
     state.max_running = scheduler.max_running
     state.loading, state.loading_tokens = scheduler.loading, scheduler.loading_tokens
-    state.used_blocks = run.used_blocks[ended] if run.length > 1 else kv.num_blocks - kv.free_blocks
+    state.used_blocks = run.used_blocks[ended + run.behind] if run.length > 1 else kv.num_blocks - kv.free_blocks
     state.running_tokens = (
         scheduler.member_tokens + <int64_t>(ended - scheduler.num_in_flight) * scheduler.num_members)
+    if scheduler.lead > 0:
+        state.running_tokens += num_joined(replica, scheduler)
     add_others(scheduler, state)
     state.running_prefill_tokens = state.unallocated_prefill_tokens
     if replica.pipeline.num_in_flight > 0:
@@ -42,6 +44,15 @@ cdef int describe(Replica replica, Scheduler scheduler, KVCache kv, int64_t now_
 
 cdef inline int64_t run_step_ns(const RunAhead* run, int32_t i) noexcept nogil:
     return run.ends_ns[i] - (run.ends_ns[i - 1] if i > 0 else run.start_ns)
+
+
+cdef int32_t num_joined(Replica replica, Scheduler scheduler) noexcept nogil:
+    """Count members of the batch scheduled last whose first token it brings: they have none in the one before it."""
+    cdef const Batch* batch = newest(&replica.pipeline)
+    cdef int32_t i, count = 0
+    for i in range(batch.num_entries if replica.pipeline.num_in_flight > 1 else 0):
+        count += scheduler.sequence(batch.entries[i].slot).is_member
+    return count
 
 
 cdef void add_others(Scheduler scheduler, ReplicaState* state) noexcept nogil:

@@ -59,6 +59,8 @@ cdef class Rank:
 
     # Form the next batch at `now_ns`, which is batch.start_ns.
     cdef inline int form(self, Batch* batch, int64_t now_ns) except -1 nogil:
+        if self.scheduler.lead > 0:
+            self._part_due(now_ns)
         self.scheduler.form(batch, now_ns)
         if self._legs is not None:
             self._note_admissions(batch, now_ns)
@@ -68,9 +70,11 @@ cdef class Rank:
     cdef inline int start(self, Batch* batch) except -1 nogil:
         batch.waiting, batch.running = self.scheduler.waiting.size, self.scheduler.num_running()
         batch.used_blocks = self.kv.num_blocks - self.kv.free_blocks
+        if batch.num_starved > 0:
+            self._note_starvation(batch)
         if self.scheduler.grouping:
-            self.scheduler.begin()
-        return self._note_starvation(batch) if batch.num_starved > 0 else 0
+            self.scheduler.begin(batch)
+        return self._join_scheduled(batch) if self.scheduler.lead > 0 else 0
 
     # How many iterations the batch, of members only, may be repeated as it is, itself included.
     cdef inline int64_t num_alike(self) noexcept nogil:
@@ -82,7 +86,7 @@ cdef class Rank:
     # Take in what a batch brought; the accelerator was busy with it for `executed_ns`.
     cdef int end(self, Batch* batch, int64_t executed_ns) except -1 nogil
 
-    # Take in the first iterations of a run; the batch becomes the one behind them.
+    # Take in the first iterations of a run, of which the batch is the first; it is of no meaning then.
     cdef int end_ahead(self, RunAhead* run, Batch* batch, int32_t count) except -1 nogil
 
     # Nothing more will come: write the state of running requests back to the request table.
@@ -125,6 +129,12 @@ cdef class Rank:
     cdef int _note_preemptions(self, Batch* batch, int64_t now_ns) except -1 nogil
     cdef int _note_starvation(self, Batch* batch) except -1 nogil
     cdef int _await_end(self, int32_t slot) except -1 nogil
+
+    # Where iterations are scheduled ahead of time: let members part whose last token is in flight; let sequences join
+    # whose token is, and is not the last; let one part, whose last token came at `last_ns`.
+    cdef int _part_due(self, int64_t now_ns) except -1 nogil
+    cdef int _join_scheduled(self, const Batch* batch) except -1 nogil
+    cdef void _part(self, int32_t slot, int64_t last_ns) noexcept nogil
     cdef inline int _record(self, const Batch* batch, int64_t executed_ns) except -1 nogil:
         self.recorder.iterations += 1
         self.row.iterations += 1

@@ -8,7 +8,7 @@ from simulator.core.finish_heap cimport FinishHeap
 from simulator.core.row_list cimport add_row, has_row
 from simulator.domain.iteration cimport Batch, Entry, Preempted
 from simulator.domain.request cimport COMPLETED, RUNNING, WAITING, Request
-from simulator.engine.replica.run_ahead cimport RunAhead, add_used_blocks, drop_from_run, move_to
+from simulator.engine.replica.run_ahead cimport RunAhead, add_used_blocks, move_to
 from simulator.scheduling.base cimport Scheduler, Sequence, sort_by_order
 
 cdef enum:
@@ -125,7 +125,8 @@ cdef class Rank:
             preempted = &batch.preempted[i]
             if preempted.was_member:
                 self.finish.remove(preempted.slot)
-                self.delivery.last_token_ns[preempted.row] = now_ns - preempted.late_ns
+                if preempted.late_ns >= 0:
+                    self.delivery.last_token_ns[preempted.row] = now_ns - preempted.late_ns
                 self._num_late -= preempted.late_ns > 0
         self._fruitless += batch.num_preempted
         if self._fruitless > FRUITLESS_LIMIT + 4 * self.scheduler.max_running:
@@ -138,6 +139,27 @@ cdef class Rank:
         cdef int64_t computed = sequence.prompt_tokens + self.delivery.target(sequence.row) - 1
         return self.finish.push(computed - sequence.offset, sequence.order, slot)
 
+    cdef int _part_due(self, int64_t now_ns) except -1 nogil:
+        while self.finish.size > 0 and self.finish.top_iteration() <= self.scheduler.iteration:
+            self._part(self.finish.pop(), now_ns)
+        return 0
+
+    cdef int _join_scheduled(self, const Batch* batch) except -1 nogil:
+        cdef int32_t i, slot, row
+        for i in range(batch.num_entries):
+            slot, row = batch.entries[i].slot, batch.entries[i].row
+            if not batch.entries[i].is_partial and (self.delivery.target(row) - self._requests[row].output_tokens
+                                                    > self.scheduler.sequence(slot).num_placeholders):
+                self.scheduler.join(slot)
+                self._await_end(slot)
+        return 0
+
+    cdef void _part(self, int32_t slot, int64_t last_ns) noexcept nogil:
+        cdef const Sequence* sequence = self.scheduler.sequence(slot)
+        if sequence.num_placeholders == 0:              # else its last token came as an entry's
+            self.delivery.last_token_ns[sequence.row] = last_ns
+        self.scheduler.part(slot)
+
     cdef int _note_starvation(self, Batch* batch) except -1 nogil:
         """Put off the end and the next token of members without a turn."""
         cdef int32_t slot = self.scheduler.first_running()
@@ -146,15 +168,20 @@ cdef class Rank:
             sequence = self.scheduler.sequence(slot)
             if sequence.is_member and sequence.is_starved:
                 self.finish.remove(slot)
-                self._await_end(slot)
-                self._num_late += sequence.late_ns == 0
-                sequence.late_ns += batch.duration_ns
+                if self.scheduler.lead > 0:
+                    sequence.is_starved = False
+                    self._part(slot, batch.start_ns)
+                else:
+                    self._await_end(slot)
+                    self._num_late += sequence.late_ns == 0
+                    sequence.late_ns += batch.duration_ns
             slot = self.scheduler.next_running(slot)
         return 0
 
     # ---- an iteration ends
 
     cdef int end(self, Batch* batch, int64_t executed_ns) except -1 nogil:
+        cdef int64_t num_ended
         cdef int32_t i, slot, row
         self._finished.size = 0
         if batch.shape.num_sequences > 0:
@@ -165,7 +192,8 @@ cdef class Rank:
             self._collect_aborted()
         if self.scheduler.grouping:
             self.scheduler.end()
-        while self.finish.size > 0 and self.finish.top_iteration() <= self.scheduler.iteration:
+        num_ended = self.scheduler.iteration - self.scheduler.num_in_flight
+        while self.finish.size > 0 and self.finish.top_iteration() <= num_ended:
             slot = self.finish.pop()
             add_row(&self._finished, slot)
             row = self.scheduler.sequence(slot).row
@@ -183,7 +211,6 @@ cdef class Rank:
         return 0
 
     cdef int end_ahead(self, RunAhead* run, Batch* batch, int32_t count) except -1 nogil:
-        """End the first iterations of a run; the batch becomes the one behind them."""
         cdef int32_t i
         if self.recorder.wants_iterations or self.recorder.wants_tokens:
             for i in range(count):
@@ -196,13 +223,12 @@ cdef class Rank:
             for i in range(1, count):
                 self.recorder.gaps.add(run.ends_ns[i] - run.ends_ns[i - 1] + self.delivery.gap_ns, batch.num_members)
         add_used_blocks(run, count, &self.row.used_block_ns)
-        self.row.peak_used_blocks = max(self.row.peak_used_blocks, run.used_blocks[count - 1])
+        self.row.peak_used_blocks = max(        # blocks only grow in number, but may have been freed before the second
+            self.row.peak_used_blocks, max(run.used_blocks[0], run.used_blocks[count - 1]))
         self.row.busy_ns += run.ends_ns[count - 1] - run.start_ns
         self.row.decode_tokens += <int64_t>count * batch.num_members
         self.row.iterations += count
         self.recorder.iterations += count
-        move_to(run, batch, count)
-        drop_from_run(run, batch, count)
         return self.scheduler.repeat(count)
 
     cdef int _sample_members(self, const Batch* batch, int32_t ahead, bint is_in_progress) except -1 nogil:
@@ -212,7 +238,7 @@ cdef class Rank:
         cdef Sequence* sequence
         while slot >= 0:
             sequence = self.scheduler.sequence(slot)
-            if sequence.is_member and not sequence.is_starved:
+            if sequence.is_member and not sequence.is_starved and sequence.num_placeholders == 0:
                 if is_in_progress and has_row(&self._aborted, sequence.row):
                     usual -= 1
                 else:
@@ -263,7 +289,7 @@ cdef class Rank:
         if sampled == left:
             self._complete_request(row, now_ns)
             add_row(&self._finished, entry.slot)
-        elif self.scheduler.grouping:
+        elif self.scheduler.grouping and self.scheduler.lead == 0:
             self.scheduler.join(entry.slot)
             self._await_end(entry.slot)
         return 0
@@ -328,8 +354,10 @@ cdef class Rank:
         """Write down what a member got, and when it got its last token, before the iteration in progress."""
         cdef const Sequence* sequence = self.scheduler.sequence(slot)
         cdef bint is_starved = executing != NULL and executing.num_starved > 0 and sequence.is_starved
-        cdef int64_t last_ns = executing.start_ns if executing != NULL else last_end_ns
+        cdef int64_t last_ns = executing.end_ns - executing.duration_ns if executing != NULL else last_end_ns
         self._requests[sequence.row].output_tokens = self.scheduler.outputs(slot)
+        if sequence.num_placeholders > 0:
+            return 0                                    # its last token was an entry's
         self.delivery.last_token_ns[sequence.row] = (
             last_ns - sequence.late_ns + (executing.duration_ns if is_starved else 0))
         return 0
@@ -338,7 +366,8 @@ cdef class Rank:
         cdef Sequence* sequence = self.scheduler.sequence(slot)
         if sequence.is_member:
             self.finish.remove(slot)
-            self.delivery.last_token_ns[sequence.row] = last_end_ns - sequence.late_ns
+            if sequence.num_placeholders == 0:
+                self.delivery.last_token_ns[sequence.row] = last_end_ns - sequence.late_ns
             self._num_late -= sequence.late_ns > 0
             sequence.late_ns = 0
         return self.scheduler.park(slot)
@@ -352,6 +381,7 @@ cdef class Rank:
 
     cdef int64_t settled_tokens(self, int32_t slot) noexcept nogil:
         cdef const Sequence* sequence = self.scheduler.sequence(slot)
+        cdef int32_t in_flight = sequence.in_flight
         if sequence.is_member:
-            return sequence.prompt_tokens + self.scheduler.outputs(slot) - 1
-        return sequence.num_computed - sequence.in_flight
+            in_flight += self.scheduler.turns_in_flight(slot)
+        return self.scheduler.computed(slot) - in_flight

@@ -7,7 +7,7 @@ from simulator.core.row_list cimport RowList
 from simulator.domain.iteration cimport Batch
 from simulator.domain.request cimport COMPLETED
 from simulator.engine.replica.pipeline cimport (
-    free_pipeline, oldest, put_off, reserve_pipeline, retire, time_batch, vacant_place)
+    free_pipeline, newest, oldest, put_off, reserve_pipeline, retire, time_batch, vacant_place)
 from simulator.engine.replica.rank cimport Rank
 from simulator.engine.replica.run_ahead cimport (
     END_OF_CLOCK_NS, MAX_RUN, cut_run, free_run, grow_run, iteration_at, plan_run)
@@ -112,7 +112,7 @@ cdef class Replica:
             return self._end_at_start(batch)
         if (batch.num_entries == 0 and batch.num_preempted == 0 and batch.num_starved == 0 and self.wake_ns < horizon_ns
                 and self._observer is None):
-            self._plan_run(batch, horizon_ns)
+            self._plan_run(horizon_ns)
         return 0
 
     cdef int _end_at_start(self, Batch* batch) except -1 nogil:
@@ -123,14 +123,20 @@ cdef class Replica:
             self.wake_ns = NEVER_NS
         return 0
 
-    cdef int _plan_run(self, Batch* batch, int64_t horizon_ns) except -1 nogil:
-        cdef int64_t most = min(self.rank.num_alike(), <int64_t>MAX_RUN)
-        if most > 1:
-            if most > self.run.room:
-                grow_run(&self.run, most)
-            plan_run(&self.run, batch, most, horizon_ns, self.latency, self.rank.kv, self.scheduler.phase)
+    cdef int _plan_run(self, int64_t horizon_ns) except -1 nogil:
+        cdef int32_t behind = self.scheduler.lead
+        cdef int64_t most = min(self.rank.num_alike(), <int64_t>MAX_RUN - behind)
+        if most > 1 and (behind == 0 or self._is_followed()):
+            if most + behind > self.run.room:
+                grow_run(&self.run, most + behind)
+            plan_run(&self.run, &self.pipeline, most, horizon_ns, self.latency, self.rank.kv, self.scheduler.phase)
             self.wake_ns = self.run.ends_ns[self.run.length - 1]
         return 0
+
+    cdef bint _is_followed(self) noexcept nogil:
+        """Say whether the batch that executes is followed by one with the same members alone."""
+        cdef const Batch* batch = newest(&self.pipeline)
+        return self.pipeline.num_in_flight == 2 and batch.num_entries + batch.num_preempted + batch.num_starved == 0
 
     # ---- an iteration ends
 
@@ -139,7 +145,7 @@ cdef class Replica:
         if self.pipeline.num_in_flight == 0:
             return 0
         if self.run.length > 1:
-            self.rank.end_ahead(&self.run, batch, self.run.length - 1)
+            self._end_ahead(self.run.length - 1)
         if not self.scheduler.ends_at_start:
             self._end_iteration(batch)
         retire(&self.pipeline)
@@ -147,7 +153,7 @@ cdef class Replica:
 
     cdef int keep_up(self, int64_t now_ns) except -1 nogil:
         cdef int32_t count = iteration_at(&self.run, now_ns) if self.run.length > 1 else 0
-        return self.rank.end_ahead(&self.run, oldest(&self.pipeline), count) if count > 0 else 0
+        return self._end_ahead(count) if count > 0 else 0
 
     # ---- what befalls it from outside
 
@@ -173,7 +179,7 @@ cdef class Replica:
     cdef int halt(self, int64_t now_ns) except -1 nogil:
         self.cut(now_ns)
         if self.run.length > 1:
-            self.rank.end_ahead(&self.run, oldest(&self.pipeline), self.run.length - 1)
+            self._end_ahead(self.run.length - 1)
         self.is_halted = True
         self.wake_ns = NEVER_NS
         return 0
