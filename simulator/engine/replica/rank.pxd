@@ -64,7 +64,11 @@ cdef class Rank:
         self.scheduler.form(batch, now_ns)
         if self._legs is not None:
             self._note_admissions(batch, now_ns)
-        return self._note_preemptions(batch, now_ns) if batch.num_preempted > 0 else 0
+        if batch.num_preempted > 0:
+            self._note_preemptions(batch, now_ns)
+        if self.scheduler.lead > 0 and (batch.num_starved > 0 or batch.shape.num_sequences == 0):
+            self._part_passed_over(batch)
+        return 0
 
     # The batch was timed and will execute.
     cdef inline int start(self, Batch* batch) except -1 nogil:
@@ -130,9 +134,10 @@ cdef class Rank:
     cdef int _note_starvation(self, Batch* batch) except -1 nogil
     cdef int _await_end(self, int32_t slot) except -1 nogil
 
-    # Where iterations are scheduled ahead of time: let members part whose last token is in flight; let sequences join
-    # whose token is, and is not the last; let one part, whose last token came at `last_ns`.
+    # With lead: let members part whose last token is in flight, and those that have no turn in the batch; let sequences
+    # join whose token is in flight, and is not the last; let one part, whose last token came at `last_ns`.
     cdef int _part_due(self, int64_t now_ns) except -1 nogil
+    cdef void _part_passed_over(self, const Batch* batch) noexcept nogil
     cdef int _join_scheduled(self, const Batch* batch) except -1 nogil
     cdef void _part(self, int32_t slot, int64_t last_ns) noexcept nogil
     cdef inline int _record(self, const Batch* batch, int64_t executed_ns) except -1 nogil:

@@ -144,6 +144,17 @@ cdef class Rank:
             self._part(self.finish.pop(), now_ns)
         return 0
 
+    cdef void _part_passed_over(self, const Batch* batch) noexcept nogil:
+        cdef int32_t slot = self.scheduler.first_running()
+        cdef Sequence* sequence
+        while slot >= 0:
+            sequence = self.scheduler.sequence(slot)
+            if sequence.is_member and (sequence.is_starved or batch.shape.num_sequences == 0):
+                sequence.is_starved = False
+                self.finish.remove(slot)
+                self._part(slot, batch.start_ns)
+            slot = self.scheduler.next_running(slot)
+
     cdef int _join_scheduled(self, const Batch* batch) except -1 nogil:
         cdef int32_t i, slot, row
         for i in range(batch.num_entries):
@@ -168,13 +179,9 @@ cdef class Rank:
             sequence = self.scheduler.sequence(slot)
             if sequence.is_member and sequence.is_starved:
                 self.finish.remove(slot)
-                if self.scheduler.lead > 0:
-                    sequence.is_starved = False
-                    self._part(slot, batch.start_ns)
-                else:
-                    self._await_end(slot)
-                    self._num_late += sequence.late_ns == 0
-                    sequence.late_ns += batch.duration_ns
+                self._await_end(slot)
+                self._num_late += sequence.late_ns == 0
+                sequence.late_ns += batch.duration_ns
             slot = self.scheduler.next_running(slot)
         return 0
 
