@@ -21,6 +21,8 @@ class Recording:
         - running [rows], waiting [rows], free_blocks, evicted [blocks], cached_hashes, blocks {row: [blocks]},
           free_queue [blocks], all as they stand after the decision;
         - stages [(start_ns, end_ns)] with several pipeline stages;
+        - with a KV tier: held [rows], which wait for KV with their blocks, loads [(row, tokens, comes_later)], and as
+          reported when the iteration has ended came [rows] and read [rows];
         - finished [rows], free_blocks_end, free_queue_end, as they stand when its iteration has ended; absent if none
           did.
     token_times : {row: [ns]}, observed.
@@ -52,6 +54,8 @@ def record(workload, plan: ClusterPlan, *, details=True, max_iterations=None) ->
     if details:
         for replica in cluster.replicas:
             replica.scheduler.kv.log_evictions()
+            if replica.scheduler.transfers is not None:
+                replica.scheduler.transfers.keep_log()
     try:
         run = cluster.run()
     except IterationLimit:

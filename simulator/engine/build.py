@@ -126,7 +126,9 @@ def _replicas(pool: Pool, plan: ClusterPlan, shared: Shared, delivery: Delivery,
         workload=workload, recorder=shared.recorder, observer=shared.observer, delivery=delivery,
         acceptance=_acceptance(facts.speculative, len(workload), plan.seed), is_async=facts.is_async,
         legs=shared.legs)
-    with_identity = plan.tracks_identity
+    if pool.tier is not None and plan.moves_requests:
+        raise ValueError("requests of replicas with a KV tier cannot be moved: what their tier has does not follow")
+    with_identity = True if pool.tier is not None else plan.tracks_identity
     if with_identity is None:
         with_identity = _needs_identity(workload, pool, facts, plan.moves_requests)
     memory = KVPlan(_usable_blocks(pool, facts), pool.block_size, shared.content, pool.enable_prefix_caching,
@@ -137,7 +139,8 @@ def _replicas(pool: Pool, plan: ClusterPlan, shared: Shared, delivery: Delivery,
             kv=pool.scheduler.kv_cache(parameters, memory), requests=workload.requests, demands=workload.demands,
             max_model_len=pool.max_model_len, prompts_use_outputs=workload.prompts_use_outputs,
             enable_prefix_caching=pool.enable_prefix_caching, fast_forward=plan.fast_forward and pool.fast_forward,
-            num_stages=pool.latency.num_stages, request_ids=workload.request_ids, labels=workload.labels)
+            num_stages=pool.latency.num_stages, tier=pool.tier and pool.tier(workload),
+            request_ids=workload.request_ids, labels=workload.labels)
         rank = Rank(index, _scheduler(pool, context), setup)
         replicas.append(Replica(index, rank, pool.latency, setup))
     return replicas

@@ -1,6 +1,7 @@
 """The debug face: every decision of a run, for tests and for the curious."""
 from libc.stdint cimport int32_t
 
+from simulator.core.clock cimport NEVER_NS
 from simulator.engine.replica.pipeline cimport oldest
 from simulator.engine.replica.replica cimport Replica
 from simulator.scheduling.base cimport Scheduler
@@ -28,14 +29,15 @@ class StepLog:
 
     def __init__(self, limit=None):
         self.steps = []
-        self._open = {}
+        self._open, self._last = {}, {}
         self._limit = limit
         self._num_iterations = 0
 
     def scheduled(self, Replica replica):
         """Note the batch just formed; called by the replica."""
         cdef const Batch* batch = replica.formed
-        if batch.shape.num_sequences == 0 and batch.num_preempted == 0:
+        if (batch.shape.num_sequences == 0 and batch.num_preempted == 0
+                and replica.rank.scheduler.next_transfer_ns() == NEVER_NS):
             return
         if batch.shape.num_sequences > 0:
             if self._limit is not None and self._num_iterations >= self._limit:
@@ -45,6 +47,7 @@ class StepLog:
         _describe_batch(replica, step)
         _describe_state(replica, step)
         self.steps.append(step)
+        self._last[replica.index] = step
         if batch.shape.num_sequences > 0:
             self._open.setdefault(replica.index, []).append(step)
 
@@ -61,8 +64,23 @@ class StepLog:
                             and (
                                 replica.rank.request(<int32_t>row).completed_ns
                                 == replica.rank.delivery.completed_ns(row, batch.end_ns))]
-        step["free_blocks_end"] = kv.free_blocks
-        step["free_queue_end"] = kv.free_queue() if isinstance(kv, PagedKV) else None
+        _describe_end(kv, step)
+
+    def reported(self, Replica replica):
+        """Note how the blocks stand once a tier has reported; called by the replica."""
+        step = self._last.pop(replica.index, None)
+        if step is not None:
+            _describe_end(replica.rank.scheduler.kv, step)
+            if not step["scheduled"]:           # nothing executed: it waited for this
+                step["duration_ns"] = replica.wake_ns - step["t_ns"]
+            reports = replica.rank.scheduler.transfers.take_log()
+            step["came"] = [row for what, row, _ in reports if what == "came"]
+            step["read"] = [row for what, row, _ in reports if what == "read"]
+
+
+cdef object _describe_end(kv, dict step):
+    step["free_blocks_end"] = kv.free_blocks
+    step["free_queue_end"] = kv.free_queue() if isinstance(kv, PagedKV) else None
 
 
 cdef object _describe_batch(Replica replica, dict step):
@@ -98,6 +116,9 @@ cdef object _describe_state(Replica replica, dict step):
     kv = scheduler.kv
     step["running"] = scheduler.running_rows()
     step["waiting"] = scheduler.waiting.rows()
+    if scheduler.transfers is not None:
+        step["held"] = scheduler.held_rows()
+        step["loads"] = [(row, tokens, what == "later") for what, row, tokens in scheduler.transfers.take_log()]
     step["free_blocks"] = kv.free_blocks
     paged = isinstance(kv, PagedKV)
     step["evicted"] = kv.take_evictions() if paged else None

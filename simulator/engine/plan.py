@@ -27,6 +27,7 @@ class Pool:
     infer_type : "neutral", "prefill" or "decode".
     replicas_per_node : how many share a node, and fail with it. nodes_per_unit : likewise.
     cost_per_hour : of a replica, in any currency.
+    tier : called with the workload, returns the KVTier of a replica; None: there is nothing beyond its blocks.
     """
 
     scheduler: type
@@ -46,6 +47,7 @@ class Pool:
     replicas_per_node: int = 1
     nodes_per_unit: int = 1
     cost_per_hour: float = 0.0
+    tier: Callable | None = None
 
     @property
     def places(self) -> int:

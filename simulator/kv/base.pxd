@@ -39,6 +39,9 @@ cdef class KVCache:
     # the last token is never served from the cache. The blocks found are remembered until the next call.
     cdef int32_t lookup(self, int32_t row, int32_t num_tokens) except -1 nogil
 
+    # Of the blocks that the last lookup found, those in the free queue.
+    cdef int32_t free_hits(self) noexcept nogil
+
     # An upper bound of what `lookup` can find, without the search.
     cdef int32_t most_hits(self, int32_t row, int32_t num_tokens) noexcept nogil
 

@@ -48,6 +48,9 @@ cdef class KVCache:
     cdef int32_t lookup(self, int32_t row, int32_t num_tokens) except -1 nogil:
         return 0
 
+    cdef int32_t free_hits(self) noexcept nogil:
+        return 0
+
     cdef int32_t most_hits(self, int32_t row, int32_t num_tokens) noexcept nogil:
         return 0
 

@@ -46,6 +46,9 @@ cdef class BlockPool(KVCache):
         memset(self._tables + before, 0, (num_slots - before) * sizeof(Table))
         return KVCache.reserve_slots(self, num_slots)
 
+    cdef int32_t free_hits(self) noexcept nogil:
+        return self._free_hits
+
     cdef int _relocate(self, int32_t num_records) except -1 nogil:
         return 0
 

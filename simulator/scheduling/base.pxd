@@ -12,13 +12,24 @@ the batches that they are in, and it is scheduled as any other sequence from the
 flight, which the policy may not know.
 """
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t
+from libc.string cimport memset
 cimport cython
 
+from simulator.core.clock cimport NEVER_NS
 from simulator.core.index_list cimport IndexLinks, IndexList
-from simulator.domain.request cimport Demand, Request
-from simulator.kv.base cimport KVCache
+from simulator.core.row_list cimport RowList
+from simulator.domain.request cimport RUNNING, Demand, Request
+from simulator.kv.base cimport KVCache, blocks_for
+from simulator.kv.tier cimport External, KVTier
 from simulator.domain.iteration cimport Batch, Entry, grow_batch, has_entry
+from simulator.scheduling.transfers cimport Transfers
 from simulator.scheduling.waiting_queue cimport WaitingQueue
+
+
+cdef enum HoldState:            # of a sequence that owns blocks for KV from the tier and does not run
+    LOADING = 0                 # it is on the way
+    LOADED = 1                  # it has come
+    GIVEN_UP = 2                # the request has left: the blocks are free when what is on the way has come
 
 
 cdef struct Sequence:           # 64 bytes, one cache line: with many replicas, most are far away when their turn comes
@@ -39,6 +50,7 @@ cdef struct Sequence:           # 64 bytes, one cache line: with many replicas, 
     int8_t is_partial           # the last scheduled chunk ends before the end of its text
     int8_t is_new               # admitted by the batch being formed
     int8_t is_starved           # of a member, where num_starved > 0: it has no turn in the batch scheduled last
+    int8_t hold                 # HoldState, of one that does not run
 
 
 # Sort slots by admission; few end together.
@@ -70,7 +82,10 @@ cdef class Scheduler:
     cdef int64_t _next_order            # that the next admission gets
     cdef IndexList _parked              # slots of sequences that own KV and do not run: on the way from here or to here
     cdef IndexList _arrived             # of sequences whose KV has come: they run before anything else is admitted
-    cdef readonly int32_t loading       # of those parked, sequences whose KV is on the way to here
+    cdef readonly KVTier tier           # KV beyond the blocks; None: there is none
+    cdef readonly Transfers transfers   # between it and the blocks; None: likewise
+    cdef IndexList _held                # slots of sequences that own blocks for KV from the tier: LOADING or LOADED
+    cdef readonly int32_t loading       # sequences, parked or held, whose KV is on the way to here
     cdef readonly int64_t loading_tokens        # of their texts
 
     cdef bint grouping                  # decoding sequences become members; a policy may turn it off
@@ -117,6 +132,11 @@ cdef class Scheduler:
     # Between iterations: will each member have a turn in every iteration up to its last, whoever comes, as long as
     # nobody is preempted?
     cdef bint keeps_turns(self) noexcept nogil
+
+    # Requests that do not run: in the waiting queue, or held.
+    @cython.final
+    cdef inline int32_t num_waiting(self) noexcept nogil:
+        return self.waiting.size + self._held.size
 
     # Is a batch of no tokens an iteration?
     @cython.final
@@ -253,6 +273,62 @@ cdef class Scheduler:
     # Let those whose KV has come run, as far as max_running allows.
     cdef void run_arrived(self) noexcept nogil
 
+    # ---- shared by all: a tier beyond the blocks. What waits for KV from it holds its blocks and a slot, and is not in
+    # `waiting`; the policy admits it like everything else.
+
+    # Put a request, whose first `hits` blocks were found and which has blocks in top_slot() for what the tier has of
+    # it besides, behind those that are held.
+    cdef int hold(self, int32_t row, int32_t hits, External found, int64_t now_ns) except -1 nogil
+
+    # A sequence just admitted begins behind what the tier loads within the iteration.
+    cdef int load_now(self, int32_t slot, External found, int64_t now_ns) except -1 nogil
+
+    # Of the tokens in KV with which a request begins, those found there and not loaded: whole blocks. The last token
+    # of a text that was loaded is computed anew.
+    @cython.final
+    cdef inline int32_t found_tokens(self, int32_t row, int32_t num_computed) noexcept nogil:
+        if self.tier is None:
+            return num_computed
+        num_computed -= <int32_t>self.tier.loaded_tokens(row)
+        return blocks_for(num_computed, self.kv.block_size) * self.kv.block_size
+
+    # Those held, in order: `first_held`, then `next_running` until it is negative.
+    @cython.final
+    cdef inline int32_t first_held(self) noexcept nogil:
+        return self._held.head
+
+    @cython.final
+    cdef inline int32_t num_held(self) noexcept nogil:
+        return self._held.size
+
+    # The KV of one that is LOADED may be found by others: its blocks enter the prefix cache. The last token of its text
+    # is computed anyway.
+    cdef int settle_held(self, int32_t slot) except -1 nogil
+
+    # Put it at the end of the running list.
+    cdef int run_held(self, int32_t slot, Batch* batch) except -1 nogil
+
+    # A request that is held leaves; False: it is not there. What is on its way to here comes all the same.
+    cdef bint drop_held(self, int32_t row) except -1 nogil
+
+    # All that are held leave, and are added to `rows`; what the tier still reads is free.
+    cdef int drop_all_held(self, RowList* rows) except -1 nogil
+
+    # A running sequence is complete: does the tier read its blocks? True: it is off the running list, its blocks stay.
+    @cython.final
+    cdef inline bint keep(self, int32_t slot, int64_t now_ns) except -1 nogil:
+        return self.tier is not None and self._keep(slot, now_ns)
+
+    cdef bint _keep(self, int32_t slot, int64_t now_ns) except -1 nogil
+
+    # Take notice of what was done by `now_ns`, between iterations.
+    cdef int note_transfers(self, int64_t now_ns) except -1 nogil
+
+    # When something will be; NEVER_NS: nothing is under way.
+    @cython.final
+    cdef inline int64_t next_transfer_ns(self) noexcept nogil:
+        return self.transfers.next_ns() if self.transfers is not None else NEVER_NS
+
     # A running sequence is taken off for good, to be computed anew elsewhere.
     cdef int drop(self, int32_t slot) except -1 nogil
 
@@ -312,6 +388,49 @@ cdef class Scheduler:
     # The phase (see kv/base.pxd) of a member with this offset.
     cdef int32_t _phase_of(self, int64_t offset) noexcept nogil
 
+    @cython.final
+    cdef inline int32_t _occupy(self, int32_t row) noexcept nogil:
+        self._num_free_slots -= 1
+        cdef int32_t slot = self._free_slots[self._num_free_slots]
+        cdef Sequence* sequence = &self._sequences[slot]
+        memset(sequence, 0, sizeof(Sequence))
+        sequence.row = row
+        sequence.prompt_tokens = self._requests[row].prompt_tokens
+        sequence.num_tokens = sequence.prompt_tokens + self._requests[row].output_tokens
+        return slot
+
+    @cython.final
+    cdef inline int _append(self, int32_t slot, Batch* batch) except -1 nogil:
+        cdef Sequence* sequence = &self._sequences[slot]
+        cdef Request* request = &self._requests[sequence.row]
+        if batch.room < self.num_slots:
+            grow_batch(batch, self.num_slots)
+        sequence.order = self._next_order
+        sequence.is_new = True
+        self._next_order += 1
+        self._links.push_back(&self._running, slot)
+        if self.grouping:
+            self._prefilling[self._num_prefilling] = slot
+            self._num_prefilling += 1
+        request.status = RUNNING
+        if request.scheduled_ns < 0:
+            request.scheduled_ns = batch.start_ns
+            request.cached_tokens = min(sequence.num_computed, request.prompt_tokens)
+            self.prefix_query_tokens += sequence.num_tokens if self._counts_queries else 0
+            self.prefix_hit_tokens += self.found_tokens(sequence.row, sequence.num_computed)
+        return 0
+
+    @cython.final
+    cdef inline void _stop(self, int32_t slot) noexcept nogil:
+        if self.lead > 0 and self._sequences[slot].is_member:
+            self.part(slot)
+        if self._sequences[slot].is_member:
+            self.leave(slot)
+        elif self.grouping:
+            self._drop_prefilling(slot)
+        self._links.remove(&self._running, slot)
+
+    cdef void _unhold(self, int32_t slot) noexcept nogil
     cdef int _vacate(self, int32_t slot, bint returns) except -1 nogil
     cdef void _add_prefilling(self, int32_t slot) noexcept nogil
     cdef void _drop_prefilling(self, int32_t slot) noexcept nogil

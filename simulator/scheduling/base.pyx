@@ -5,9 +5,12 @@ from libc.string cimport memset
 
 from simulator.core.index_list cimport IndexLinks, new_list
 from simulator.core.memory cimport resize, resize_lines
+from simulator.core.row_list cimport RowList, add_row
 from simulator.domain.batch cimport BatchShape, Chunk
 from simulator.domain.request cimport DROPPED, PENDING, REJECTED, RUNNING, WAITING, Demand, Request
 from simulator.domain.iteration cimport Batch, Entry, Preempted, grow_batch, insert_entry
+from simulator.kv.tier cimport External
+from simulator.scheduling.transfers cimport KEEP, LOAD, Transfers
 from simulator.kv.base cimport blocks_for
 
 from simulator.kv.counting import CountingKV
@@ -42,7 +45,9 @@ cdef class Scheduler:
         self.grouping = context.fast_forward
         self._counts_queries = context.enable_prefix_caching
         self._links = IndexLinks()
-        self._running = self._parked = self._arrived = new_list()
+        self._running = self._parked = self._arrived = self._held = new_list()
+        if context.tier is not None:
+            self.tier, self.transfers = context.tier, Transfers()
         if context.num_stages > 1:
             self.grouping = False
             self.overlap(0)
@@ -152,48 +157,18 @@ cdef class Scheduler:
         return 0
 
     cdef int admit(self, int32_t row, int32_t hits, Batch* batch) except -1 nogil:
-        cdef Request* request = &self._requests[row]
-        cdef int32_t slot
-        cdef Sequence* sequence
-        if batch.room < self.num_slots:
-            grow_batch(batch, self.num_slots)
-        self._num_free_slots -= 1
-        slot = self._free_slots[self._num_free_slots]
-        sequence = &self._sequences[slot]
-        memset(sequence, 0, sizeof(Sequence))
-        sequence.row = row
-        sequence.order = self._next_order
-        sequence.prompt_tokens = request.prompt_tokens
-        sequence.num_tokens = request.prompt_tokens + request.output_tokens
-        sequence.num_computed = hits * self.kv.block_size
-        sequence.is_new = True
-        self._next_order += 1
-        self._links.push_back(&self._running, slot)
-        if self.grouping:
-            self._prefilling[self._num_prefilling] = slot
-            self._num_prefilling += 1
-        request.status = RUNNING
-        if request.scheduled_ns < 0:
-            request.scheduled_ns = batch.start_ns
-            request.cached_tokens = min(sequence.num_computed, request.prompt_tokens)
-            self.prefix_query_tokens += sequence.num_tokens if self._counts_queries else 0
-            self.prefix_hit_tokens += sequence.num_computed
+        cdef int32_t slot = self._occupy(row)
+        self._sequences[slot].num_computed = hits * self.kv.block_size
+        self._append(slot, batch)
         return slot
 
     cdef int finish(self, int32_t slot) except -1 nogil:
         return self._vacate(slot, False)
 
     cdef int _vacate(self, int32_t slot, bint returns) except -1 nogil:
-        cdef Sequence* sequence = &self._sequences[slot]
-        if sequence.is_member and self.lead > 0:
-            self.part(slot)
-        if sequence.is_member:
-            self.leave(slot)
-        elif self.grouping:
-            self._drop_prefilling(slot)
+        self._stop(slot)
         self.kv.release(slot, returns)
-        self._links.remove(&self._running, slot)
-        sequence.row = -1
+        self._sequences[slot].row = -1
         self._free_slots[self._num_free_slots] = slot
         self._num_free_slots += 1
         return 0
@@ -401,13 +376,10 @@ cdef class Scheduler:
         if sequence.is_member:
             self._requests[row].output_tokens = self.outputs(slot)
             sequence.num_computed = <int32_t>self.computed(slot)
-            self.leave(slot)
-        elif self.grouping:
-            self._drop_prefilling(slot)
         if self._stale != NULL:
             self._stale[row] = sequence.in_flight
         self._requests[row].status = WAITING
-        self._links.remove(&self._running, slot)
+        self._stop(slot)
         self._links.push_back(&self._parked, slot)
         if self.stale_tokens(row) == 0:
             self.settle_parked(slot)
@@ -457,6 +429,95 @@ cdef class Scheduler:
                 self._num_prefilling += 1
             self._requests[self._sequences[slot].row].status = RUNNING
 
+    # ---- a tier beyond the blocks
+
+    cdef int hold(self, int32_t row, int32_t hits, External found, int64_t now_ns) except -1 nogil:
+        cdef int64_t done_ns = self.tier.load(row, found, now_ns)
+        cdef int32_t slot = self.top_slot()
+        self.transfers.begin(LOAD, slot, done_ns)
+        self.transfers.tell(b"later", row, found.tokens)
+        self._occupy(row)
+        self._sequences[slot].num_computed = hits * self.kv.block_size + <int32_t>found.tokens
+        self._sequences[slot].hold = LOADING
+        self._links.push_back(&self._held, slot)
+        self.loading += 1
+        self.loading_tokens += self._sequences[slot].num_tokens
+        return 0
+
+    cdef int load_now(self, int32_t slot, External found, int64_t now_ns) except -1 nogil:
+        cdef Sequence* sequence = &self._sequences[slot]
+        cdef Request* request = &self._requests[sequence.row]
+        sequence.num_computed += <int32_t>found.tokens
+        if request.scheduled_ns == now_ns:                  # for the first time
+            request.cached_tokens = min(sequence.num_computed, request.prompt_tokens)
+        self.transfers.tell(b"now", sequence.row, found.tokens)
+        self.tier.load(sequence.row, found, now_ns)
+        return 0
+
+    cdef int settle_held(self, int32_t slot) except -1 nogil:
+        cdef Sequence* sequence = &self._sequences[slot]
+        self.kv.cache(slot, sequence.num_computed)
+        sequence.num_computed -= sequence.num_computed == sequence.num_tokens
+        return 0
+
+    cdef int run_held(self, int32_t slot, Batch* batch) except -1 nogil:
+        self._unhold(slot)
+        return self._append(slot, batch)
+
+    cdef void _unhold(self, int32_t slot) noexcept nogil:
+        self._links.remove(&self._held, slot)
+        self.loading -= 1
+        self.loading_tokens -= self._sequences[slot].num_tokens
+
+    cdef bint drop_held(self, int32_t row) except -1 nogil:
+        cdef int32_t slot = self._held.head
+        while slot >= 0 and self._sequences[slot].row != row:
+            slot = self._links.next(slot)
+        if slot < 0:
+            return False
+        self._unhold(slot)
+        self._links.push_back(&self._parked, slot)
+        if self._sequences[slot].hold == LOADED:
+            self.release_parked(slot)
+        else:
+            self._sequences[slot].hold = GIVEN_UP
+        return True
+
+    cdef int drop_all_held(self, RowList* rows) except -1 nogil:
+        cdef int32_t slot
+        if self.transfers is None:
+            return 0
+        self.transfers.clear()
+        while self._held.size > 0:
+            slot = self._held.head
+            add_row(rows, self._sequences[slot].row)
+            self._unhold(slot)
+            self._links.push_back(&self._parked, slot)
+        while self._parked.size > 0:
+            self.release_parked(self._parked.head)
+        return 0
+
+    cdef bint _keep(self, int32_t slot, int64_t now_ns) except -1 nogil:
+        cdef int64_t until_ns = self.tier.keep_until(self._sequences[slot].row, now_ns)
+        if until_ns < 0:
+            return False
+        self.transfers.begin(KEEP, slot, max(until_ns, now_ns + 1))     # not by the report of this very iteration
+        self._stop(slot)
+        self._sequences[slot].hold = GIVEN_UP
+        self._links.push_back(&self._parked, slot)
+        return True
+
+    cdef int note_transfers(self, int64_t now_ns) except -1 nogil:
+        cdef int32_t kind = 0, slot = self.transfers.take(now_ns, &kind)
+        while slot >= 0:
+            self.transfers.tell(b"came" if kind == LOAD else b"read", self._sequences[slot].row, 0)
+            if self._sequences[slot].hold == GIVEN_UP:
+                self.release_parked(slot)
+            else:
+                self._sequences[slot].hold = LOADED
+            slot = self.transfers.take(now_ns, &kind)
+        return 0
+
     cdef int drop(self, int32_t slot) except -1 nogil:
         self._requests[self._sequences[slot].row].status = WAITING
         return self._vacate(slot, True)
@@ -476,7 +537,8 @@ cdef class Scheduler:
         """Raise RuntimeError unless running list, slots, group and their blocks agree."""
         cdef int32_t slot, members = 0
         cdef int64_t tokens = 0, owned = 0
-        slots = [*self.slots(), *self.slots(self._parked.head), *self.slots(self._arrived.head)]
+        slots = [slot for which in (self._running, self._parked, self._arrived, self._held)
+                 for slot in self.slots(which.head)]
         self._links.check_list(&self._running)
         if len(slots) + self._num_free_slots != self.num_slots:
             raise RuntimeError(f"{len(slots)} in use + {self._num_free_slots} free != {self.num_slots} slots")
@@ -495,6 +557,10 @@ cdef class Scheduler:
     def running_rows(self):
         """Return the rows of the running list, in order."""
         return [self._sequences[slot].row for slot in self.slots()]
+
+    def held_rows(self):
+        """Return the rows of those that wait holding blocks for KV from the tier, in order."""
+        return [self._sequences[slot].row for slot in self.slots(self._held.head)]
 
     def slots(self, int32_t first=-2):
         """Yield the slots of the running list, or those linked from `first` on."""

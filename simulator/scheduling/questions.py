@@ -66,6 +66,7 @@ class ReplicaContext:
     enable_prefix_caching : prompts may find blocks that others left behind.
     fast_forward : advance decoding sequences in bulk where that changes no result.
     num_stages : pipeline stages, each with a batch of its own.
+    tier : KVTier beyond the replica's blocks; None: there is none.
     request_ids, labels : names of the requests, and those behind the codes in `demands`, as Workload has them.
     """
 
@@ -77,5 +78,6 @@ class ReplicaContext:
     enable_prefix_caching: bool
     fast_forward: bool = True
     num_stages: int = 1
+    tier: Any = None
     request_ids: Any = ()
     labels: Mapping = field(default_factory=dict)

@@ -13,7 +13,8 @@ cimport cython
 from simulator.domain.batch cimport BatchShape
 from simulator.domain.request cimport Request
 from simulator.kv.base cimport blocks_for
-from simulator.scheduling.base cimport Scheduler, Sequence
+from simulator.kv.tier cimport External
+from simulator.scheduling.base cimport LOADED, Scheduler, Sequence
 from simulator.domain.iteration cimport Batch, Entry
 from simulator.scheduling.waiting_queue cimport WaitingQueue
 
@@ -26,6 +27,11 @@ cdef enum:                      # what becomes of the head of the queue
     STOP                        # nothing more is admitted in this iteration
     SKIP                        # it is passed over for this iteration
     ADMITTED
+
+
+cdef struct Turn:               # what a request gets of an iteration
+    int64_t tokens
+    int32_t drafts              # of these, dummies
 
 
 @cython.final
@@ -84,6 +90,9 @@ cdef class Vllm(Scheduler):
         self._lookahead_at_admission = self._lookahead if modern else 0
         self._pads_admissions = modern and self._num_drafts > 0
         self._outputs_are_prompts = context.prompts_use_outputs
+        if self.tier is not None and (self._is_async or self._num_drafts > 0 or context.num_stages > 1 or not modern):
+            raise ValueError("a KV tier needs vllm_version 0.32 without async_scheduling, speculation and pipeline "
+                             "stages: its rules are not settled with these")
         self.grouping = self.grouping and self._num_drafts == 0
         if self._is_async:
             self.overlap(self.grouping)
@@ -127,9 +136,11 @@ cdef class Vllm(Scheduler):
 
     cdef bint repeats(self) noexcept nogil:
         # Members alone cannot make room for the head of the queue, unless what they generate is its prompt.
-        return self.waiting.size == 0 or not self._outputs_are_prompts
+        return self.num_waiting() == 0 or not self._outputs_are_prompts
 
     cdef int64_t longest_surely_taken(self) noexcept nogil:
+        if self.tier is not None:
+            return -1
         return min(self.longest_prompt, <int64_t>self.kv.num_blocks * self.kv.block_size)
 
     cdef bint keeps_turns(self) noexcept nogil:
@@ -147,13 +158,13 @@ cdef class Vllm(Scheduler):
         self._chunk_continues = False
         if not (self.grouping and self._continue_at_once(batch, threshold)):
             self._continue_one_by_one(batch, threshold)
-        if batch.num_preempted == 0 and self.waiting.size > 0 and self._budget > 0:
+        if batch.num_preempted == 0 and self.num_waiting() > 0 and self._budget > 0:
             self._admit_waiting(batch, threshold)
         self.close(batch, self._num_drafts if self._is_async else -1)
         return 0
 
     cdef int64_t _chunk_limit(self) noexcept nogil:
-        cdef int64_t count = self._running.size + self.waiting.size
+        cdef int64_t count = self._running.size + self.num_waiting()
         if self._threshold == 0 or (count <= 1 and not self._threshold_when_alone):
             return INT64_MAX
         return max(self._threshold, self._batched_tokens // count) if self._threshold_adapts else self._threshold
@@ -310,6 +321,8 @@ cdef class Vllm(Scheduler):
     cdef int _admit_waiting(self, Batch* batch, int64_t threshold) except -1 nogil:
         cdef bint any_running = batch.num_members + batch.num_entries > 0
         cdef int32_t num_skipped = 0, row, outcome
+        if self._held.size > 0 and self._admit_held(batch, threshold, any_running) == STOP:
+            return 0
         while self._budget > 0 and self.waiting.size > 0 and self._running.size < self.max_running:
             row = self.waiting.top()
             if self.stale_tokens(row) > 0:
@@ -327,40 +340,120 @@ cdef class Vllm(Scheduler):
             self.waiting.push_front(self._skipped[num_skipped])
         return 0
 
+    cdef int _admit_held(self, Batch* batch, int64_t threshold, bint any_running) except -1 nogil:
+        """Admit those whose KV has come from the tier, in the order in which they asked."""
+        cdef int32_t slot = self._held.head, following
+        cdef Sequence* sequence
+        cdef Turn turn
+        while slot >= 0 and self._budget > 0 and self._running.size < self.max_running:
+            sequence = &self._sequences[slot]
+            following = self._links.next(slot)
+            if sequence.hold == LOADED:
+                self.settle_held(slot)
+                turn = self._turn(sequence.num_tokens, sequence.num_computed, threshold, any_running)
+                if turn.tokens == 0 or not self._allocate(
+                        slot, sequence.row, 0, sequence.num_tokens, sequence.num_computed, turn.tokens):
+                    return STOP
+                self.run_held(slot, batch)
+                self._begin(batch, slot, turn)
+            slot = following
+        return ADMITTED
+
     cdef int _try_admission(self, Batch* batch, int32_t row, int64_t threshold, bint any_running) except -1 nogil:
         cdef Request* request = &self._requests[row]
-        cdef int64_t text = request.prompt_tokens + request.output_tokens
-        cdef int32_t watermark = self._watermark_blocks if self._running.size > 0 else 0
-        cdef int64_t full_text = min(text, self._max_model_len) if self._reserves_full_text else 0
-        cdef int64_t computed, tokens, slots
+        cdef int64_t text = request.prompt_tokens + request.output_tokens, computed
         cdef int32_t hits, slot
-        cdef bint is_padded
-        if (full_text > 0 and not self._skips_long_prompts and blocks_for(full_text, self.kv.block_size)
-                - self.kv.most_hits(row, <int32_t>text) + watermark > self.kv.free_blocks):
+        cdef Turn turn
+        cdef External external
+        if (self._reserves_full_text and not self._skips_long_prompts
+                and blocks_for(min(text, self._max_model_len), self.kv.block_size)
+                - self.kv.most_hits(row, <int32_t>text) + self._watermark() > self.kv.free_blocks):
             return STOP                 # whatever the lookup finds; under pressure the head often fails so
         hits = self.kv.lookup(row, <int32_t>text)
         computed = <int64_t>hits * self.kv.block_size
-        tokens = text - computed
-        is_padded = (self._pads_admissions and tokens == 1 and not self._chunk_continues
-                     and (any_running or computed > 0) and computed + self._num_drafts + 2 <= self._max_model_len)
-        if is_padded:
-            if 1 + self._num_drafts > self._budget:
-                return STOP
-            tokens = 1 + self._num_drafts
-        tokens = min(tokens, threshold)
-        if not self._chunked_prefill and tokens > self._budget:
+        external.tokens = 0
+        if self.tier is not None:
+            external = self.tier.match(row, computed)
+            if external.comes_later:
+                return self._try_hold(row, hits, external, batch.start_ns)
+            computed += external.tokens
+        turn = self._turn(text, computed, threshold, any_running)
+        if turn.tokens == 0:
             return SKIP if self._skips_long_prompts else STOP
-        tokens = min(tokens, self._budget)
-        slots = min(computed + tokens + self._lookahead_at_admission, self._max_model_len)
         slot = self.top_slot()
-        if not self.kv.allocate(slot, row, hits, slots, full_text, watermark, min(computed + tokens, text)):
+        if not self._allocate(slot, row, hits, text, computed, turn.tokens):
             return STOP
         self.admit(row, hits, batch)
-        self._sequences[slot].scheduled = <int32_t>tokens
-        self._sequences[slot].scheduled_drafts = self._num_drafts if is_padded else 0
-        self.add_entry(batch, slot)
-        self._budget -= tokens
+        if external.tokens > 0:
+            self.load_now(slot, external, batch.start_ns)
+        self._begin(batch, slot, turn)
         return ADMITTED
+
+    cdef Turn _turn(self, int64_t text, int64_t computed, int64_t threshold, bint any_running) noexcept nogil:
+        """Return what one that is admitted computes of its text; no tokens: it does not fit the budget."""
+        cdef Turn turn
+        turn.drafts = 0
+        turn.tokens = text - computed
+        if (self._pads_admissions and turn.tokens == 1 and not self._chunk_continues
+                and (any_running or computed > 0) and computed + self._num_drafts + 2 <= self._max_model_len):
+            turn.drafts = self._num_drafts
+            turn.tokens = 1 + self._num_drafts if 1 + self._num_drafts <= self._budget else 0
+        turn.tokens = min(turn.tokens, threshold)
+        if not self._chunked_prefill and turn.tokens > self._budget:
+            turn.tokens = 0
+        turn.tokens = min(turn.tokens, self._budget)
+        return turn
+
+    cdef int _allocate(self, int32_t slot, int32_t row, int32_t hits, int64_t text, int64_t computed,
+                       int64_t tokens) except -1 nogil:
+        """Allocate for one that is admitted; return 0 if there is no room."""
+        cdef int64_t slots = min(computed + tokens + self._lookahead_at_admission, self._max_model_len)
+        cdef int64_t full_text = min(text, self._max_model_len) if self._reserves_full_text else 0
+        return self.kv.allocate(slot, row, hits, slots, full_text, self._watermark(), min(computed + tokens, text))
+
+    cdef inline int32_t _watermark(self) noexcept nogil:
+        """Return the blocks that an admission must leave free."""
+        return self._watermark_blocks if self._running.size > 0 else 0
+
+    cdef void _begin(self, Batch* batch, int32_t slot, Turn turn) noexcept nogil:
+        self._sequences[slot].scheduled = <int32_t>turn.tokens
+        self._sequences[slot].scheduled_drafts = turn.drafts
+        self.add_entry(batch, slot)
+        self._budget -= turn.tokens
+
+    cdef int _try_hold(self, int32_t row, int32_t hits, External found, int64_t now_ns) except -1 nogil:
+        """Give blocks to a request that will wait for KV from the tier.
+
+        They must leave room for the rest of all texts that are being computed or loaded.
+        """
+        cdef Request* request = &self._requests[row]
+        cdef int64_t text = request.prompt_tokens + request.output_tokens
+        cdef int64_t tokens = min(<int64_t>hits * self.kv.block_size + found.tokens, self._max_model_len)
+        cdef int64_t full_text = min(text, self._max_model_len) if self._reserves_full_text else 0
+        cdef int64_t need = blocks_for(tokens, self.kv.block_size) - hits + self.kv.free_hits()
+        if (need + self._watermark() > self.kv.free_blocks - self._promised_blocks()
+                or not self.kv.allocate(self.top_slot(), row, hits, tokens, full_text, self._watermark(), 0)):
+            return STOP
+        self.hold(row, hits, found, now_ns)
+        return ADMITTED
+
+    cdef int64_t _promised_blocks(self) noexcept nogil:
+        """Return the blocks that texts being computed or loaded still need."""
+        cdef int64_t promised = 0
+        cdef int32_t slot = self._held.head
+        while slot >= 0:
+            promised += self._missing_blocks(slot)
+            slot = self._links.next(slot)
+        slot = self._running.head
+        while slot >= 0:
+            if not self._sequences[slot].is_decoding:
+                promised += self._missing_blocks(slot)
+            slot = self._links.next(slot)
+        return promised
+
+    cdef inline int64_t _missing_blocks(self, int32_t slot) noexcept nogil:
+        cdef int64_t text = min(<int64_t>self._sequences[slot].num_tokens, self._max_model_len)
+        return max(blocks_for(text, self.kv.block_size) - self.kv.owned(slot), 0)
 
     cdef int update(self, const Entry* entry, int32_t sampled, int32_t rejected, bint goes_on) except -1 nogil:
         cdef Sequence* sequence = &self._sequences[entry.slot]

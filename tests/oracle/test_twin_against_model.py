@@ -4,7 +4,7 @@ import pytest
 from oracle.twin import simulate
 from support import engine, reference
 from support.log import to_log
-from support.random_scenarios import random_description
+from support.random_scenarios import random_description, with_connector
 from support.scenario import load
 
 pytestmark = pytest.mark.skipif(not reference.MODEL.exists(), reason=f"no executable model at {reference.MODEL}")
@@ -25,6 +25,16 @@ def test_model_finds_no_fault_in_the_twin(seed):
 @pytest.mark.parametrize("seed", range(100, 300))
 def test_model_finds_no_fault_in_the_engine(seed, fast_forward):
     description = random_description(seed)
+    scenario = load(description)
+    recording = engine.run(scenario, fast_forward=fast_forward, max_iterations=MAX_STEPS)
+    fault = reference.judge(description, to_log(recording, scenario.ids), is_cut=len(recording.steps) >= MAX_STEPS)
+    assert fault is None, fault
+
+
+@pytest.mark.parametrize("fast_forward", [True, False], ids=["fast_forward", "stepwise"])
+@pytest.mark.parametrize("seed", range(300, 450))
+def test_model_finds_no_fault_in_the_engine_with_a_kv_connector(seed, fast_forward):
+    description = with_connector(seed)
     scenario = load(description)
     recording = engine.run(scenario, fast_forward=fast_forward, max_iterations=MAX_STEPS)
     fault = reference.judge(description, to_log(recording, scenario.ids), is_cut=len(recording.steps) >= MAX_STEPS)

@@ -1,6 +1,4 @@
 """What a scheduler class answers: its memory, its limits, its advice; and that nobody else answers for it."""
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
@@ -11,9 +9,9 @@ from simulator.domain import records
 from simulator.errors import InputErrors
 from simulator.kv.counting import CountingKV
 from simulator.results.memory import NO_SINK
-from simulator.scheduling.base import MemoryNeeds, SchedulerFacts
 from simulator.scheduling.blis import Blis
 from simulator.scheduling.python_scheduler import PythonScheduler
+from simulator.scheduling.questions import MemoryNeeds, ReplicaContext, SchedulerFacts
 from simulator.scheduling.vllm import Vllm
 
 SCHEDULERS = [registry.load("scheduler", name) for name in registry.KINDS["scheduler"].entries]
@@ -95,8 +93,9 @@ def test_every_scheduler_has_advice_for_every_plight(kind, plight):
 
 
 def context():
-    return SimpleNamespace(requests=np.zeros(1, records.REQUEST), demands=np.zeros(1, records.DEMAND),
-                           kv=CountingKV(4, 4), fast_forward=True, enable_prefix_caching=False, num_stages=1)
+    return ReplicaContext(kv=CountingKV(4, 4), requests=np.zeros(1, records.REQUEST),
+                          demands=np.zeros(1, records.DEMAND), max_model_len=16, prompts_use_outputs=False,
+                          enable_prefix_caching=False)
 
 
 def test_advice_of_vllm_is_given_by_vllm_alone(write):

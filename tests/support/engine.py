@@ -42,4 +42,5 @@ def run(scenario, *, layers=None, **options):
     if layers is not None:
         latency.set_stages(layers)
     workload = replace(scenario.workload, requests=scenario.workload.requests.copy())       # the engine writes to it
-    return record(workload, scenario.parameters, latency, host=scenario.host, **(scenario.cache | options))
+    return record(workload, scenario.parameters, latency, host=scenario.host, tier=scenario.tier,
+                  **(scenario.cache | options))

@@ -34,7 +34,7 @@ def case_name(path):
     return str(path.relative_to(GOLDENS).with_suffix(""))
 
 
-def parameters(paths):
+def parameters(paths, missing=missing):
     """Return cases for pytest.mark.parametrize: large ones are slow, those beyond the engine skip and say why."""
     found = []
     for path in paths:
@@ -78,6 +78,8 @@ def late_arrivals(log, description):
     replays the recorder's sums.
     """
     price, ends, busy_until, late = description["step_time"], {}, 0.0, set()
+    load = {"base": 0.0, "per_token": 0.0} | description.get("kv_load_time", {})
+    keeps = {request["id"]: request["hold"] for request in description["requests"] if request.get("hold") is not None}
     arrivals = {}
     for request in log["requests"]:
         arrivals.setdefault(round(request["arrival"], 9), []).append(request)
@@ -86,8 +88,13 @@ def late_arrivals(log, description):
         now = ends.get(step["t"], step["t"])
         late.update(request["id"] for request in arrived
                     if request["arrival"] > now and request["id"] not in step["new"])
+        for _, tokens, _ in step.get("kv_loads", ()):
+            done = now + load["base"] + load["per_token"] * tokens
+            ends.setdefault(round(done, 9), done)
         if step["scheduled"]:
             busy_until = max(now, busy_until) + (price["base"] + price["per_token"] * step["total_tokens"]
                                                  + price["per_req"] * len(step["scheduled"]))
             ends[round(busy_until, 9)] = busy_until
+            for done in (busy_until + keeps[name] for name in step.get("finished", ()) if name in keeps):
+                ends.setdefault(round(done, 9), done)
     return late

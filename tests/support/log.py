@@ -4,7 +4,10 @@ Times in logs are seconds rounded to 6 or 9 decimals, and durations and arrivals
 numbers of microseconds. So a rounded time is the exact time: comparing round(t * 1e9) with our nanoseconds is exact.
 """
 STEP_FIELDS = ("t", "scheduled", "dur", "preempted", "hits", "drafts", "running", "waiting", "free_blocks", "evicted",
-               "cached_hashes", "blocks", "free_queue", "finished", "free_blocks_end", "free_queue_end")
+               "cached_hashes", "blocks", "free_queue", "waiting_remote", "kv_loads", "finished", "free_blocks_end",
+               "free_queue_end", "finished_recving", "finished_sending")
+# Our name of what only a KV connector has
+OF_TIERS = {"waiting_remote": "held", "finished_recving": "came", "finished_sending": "read"}
 REQUEST_FIELDS = ("prompt_len", "first_scheduled", "first_token", "finish", "n_out", "cached_tokens", "preemptions",
                   "token_times")
 
@@ -38,6 +41,12 @@ def _step_entry(step, ids, number):
     for name in ("hits", "drafts", "blocks"):
         if step.get(name) is not None:
             entry[name] = {ids[row]: value for row, value in step[name].items()}
+    for theirs, name in OF_TIERS.items():
+        if name in step:
+            entry[theirs] = [ids[row] for row in step[name]]
+            entry[theirs] = sorted(entry[theirs]) if theirs.startswith("finished") else entry[theirs]
+    if "loads" in step:
+        entry["kv_loads"] = [[ids[row], tokens, later] for row, tokens, later in step["loads"]]
     for name in ("free_blocks", "evicted", "cached_hashes", "free_queue", "free_blocks_end", "free_queue_end"):
         if step.get(name) is not None:
             entry[name] = step[name]

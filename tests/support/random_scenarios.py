@@ -91,6 +91,29 @@ def _prompt_tokens(request, requests):
                for piece in request["prompt"])
 
 
+def with_connector(seed):
+    """Return the JSON description of a random scenario with a KV connector: loads that come later, or within the
+    iteration, and blocks that stay after the end.
+
+    Each has a remainder of its own, for the reason given above.
+    """
+    description, rng = random_description(seed), Random(seed)
+    description["options"] |= {"kv_connector": True, "async_scheduling": False, "num_speculative_tokens": 0,
+                               "spec_lookahead": 0}
+    description["kv_load_time"] = {"base": rng.choice([0.000003, 0.020003, 0.050003]),
+                                   "per_token": rng.choice([0.0, 0.0003])}
+    by_role = rng.choice([(0.6, 0.1), (0.1, 0.6), (0.4, 0.4)])          # who mostly loads, who is mostly read
+    for request in description["requests"]:
+        tokens = _prompt_tokens(request, description["requests"])
+        if rng.random() < by_role[0]:
+            comes_later = rng.random() < 0.7
+            most = tokens if comes_later else tokens - 1            # one token is left to compute
+            request["external"] = {"tokens": rng.choice([most, rng.randint(0, most)]), "async": comes_later}
+        if rng.random() < by_role[1]:
+            request["hold"] = rng.choice([0.001007, 0.03007, 0.16007])
+    return description
+
+
 def _go_beyond_vllm(rng, description):
     description["options"]["vllm_version"] = rng.choice(["0.10", "0.32", "0.32"])
     if rng.random() < 0.5:

@@ -4,6 +4,7 @@ The format is that of ../shared/specs/vllm.md (top of the page) with a few keys 
 an `output_len` of 0, and the own stream of another request in `["own", id, n]`; per scenario `options.vllm_version`,
 `prices` (keys of `LinearParameters`, in place of `step_time`) and `host` (keys of `HostParameters`).
 """
+from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 
@@ -11,6 +12,7 @@ import numpy as np
 
 from simulator.domain import records
 from simulator.domain.host import HostParameters
+from simulator.kv.declared_tier import DECLARED, DeclaredTier
 from simulator.latency.linear import LinearParameters
 from simulator.scheduling.speculative import SpeculativeParameters
 from simulator.scheduling.vllm import VllmParameters
@@ -29,6 +31,7 @@ class Scenario:
     """One run, in the engine's terms.
 
     ids : request ids (text) by row.
+    tier : makes the KV tier; None: there is none.
     cache : num_gpu_blocks, block_size, enable_prefix_caching and max_model_len, as `record` takes them.
     """
 
@@ -39,6 +42,7 @@ class Scenario:
     cache: dict
     prices: LinearParameters
     host: HostParameters
+    tier: Callable | None = None
 
 
 def nanoseconds(seconds):
@@ -58,7 +62,21 @@ def load(description, late=()):
         cache={ours: options[theirs] for theirs, ours in CACHE_OPTIONS.items()},
         prices=_prices(description),
         host=HostParameters(**description.get("host", {})),
+        tier=_tier(requests, description.get("kv_load_time", {})) if options.get("kv_connector") else None,
     )
+
+
+def _tier(requests, load_time):
+    """Return what makes the tier that answers as the scenario says."""
+    declared = np.zeros(len(requests), DECLARED)
+    declared["keep_ns"] = [nanoseconds(request["hold"]) if request.get("hold") is not None else -1
+                           for request in requests]
+    for row, request in enumerate(requests):
+        external = request.get("external", {})
+        declared[row]["tokens"] = external.get("tokens", 0)
+        declared[row]["comes_later"] = external.get("async", True)
+    price_ns = [nanoseconds(load_time.get(key, 0)) for key in ("base", "per_token")]
+    return lambda workload: DeclaredTier(declared, *price_ns)
 
 
 def _prices(description):

@@ -77,8 +77,8 @@ def run(scenario, *, failures=(), health=None, autoscaling=None, autoscaler=None
     workload = replace(scenario.workload, requests=scenario.workload.requests.copy())
     upkeep = partial(Upkeep, failures=failures, health=health or Health(), autoscaling=autoscaling,
                      autoscaler=autoscaler)
-    plan = plan_of(scenario.parameters, latency, host=scenario.host, operations=(upkeep,), keeps_journeys=True,
-                   keeps_legs=True, **(scenario.cache | setup))
+    plan = plan_of(scenario.parameters, latency, host=scenario.host, tier=scenario.tier, operations=(upkeep,),
+                   keeps_journeys=True, keeps_legs=True, **(scenario.cache | setup))
     if pools is not None:
         plan = replace(plan, pools=tuple(replace(plan.pools[0], **fields) for fields in pools))
     sink = _Sink()

@@ -9,16 +9,16 @@ Two features change nothing but what the scheduler is told:
 KNOWN = {"max_num_batched_tokens", "max_num_scheduled_tokens", "max_num_seqs", "max_num_active_seqs", "block_size",
          "num_blocks", "enable_prefix_caching", "max_model_len", "enable_chunked_prefill", "policy",
          "long_prefill_token_threshold", "long_prefill_token_threshold_adaptive", "scheduler_reserve_full_isl",
-         "watermark", "async_scheduling", "num_speculative_tokens", "spec_lookahead"}
+         "watermark", "async_scheduling", "num_speculative_tokens", "spec_lookahead", "kv_connector"}
 # Options that only act on what requests bring along, or on caches with several groups
 OF_REQUESTS = {"max_loras", "max_num_encoder_input_tokens", "encoder_cache_size", "disable_chunked_mm_input",
                "prefix_cache_retention_interval"}
-NEEDS = {"kv_connector": "a KV connector", "kv_role": "a KV connector", "kv_offload": "KV offload",
+NEEDS = {"kv_role": "a KV connector of two sides", "kv_offload": "KV offload",
          "prefill": "a prefill/decode pair", "decode": "a prefill/decode pair",
          "prefix_match_unit": "hits of parts of blocks"}
-REQUEST_KEYS = {"id", "arrival", "output_len", "priority", "max_tokens", "stop_at", "prompt"}
-REQUEST_NEEDS = {"grammar": "structured outputs", "mm": "encoder inputs", "external": "a KV connector",
-                 "hold": "a KV connector", "local": "a prefill/decode pair", "rank": "data-parallel ranks"}
+REQUEST_KEYS = {"id", "arrival", "output_len", "priority", "max_tokens", "stop_at", "prompt", "external", "hold"}
+REQUEST_NEEDS = {"grammar": "structured outputs", "mm": "encoder inputs", "local": "a prefill/decode pair",
+                 "rank": "data-parallel ranks"}
 
 
 def missing(description):
@@ -46,6 +46,13 @@ def missing(description):
     unknown = options.keys() - KNOWN - OF_REQUESTS - {"groups", "dcp"}
     unknown |= {key for request in requests for key in request} - REQUEST_KEYS - REQUEST_NEEDS.keys() - {"lora"}
     return f"{', '.join(sorted(unknown))}, which nobody has translated" if unknown else None
+
+
+def missing_elsewhere(description):
+    """Return what a scenario needs that neither an experiment file nor the twin has, or None."""
+    if description.get("options", {}).get("kv_connector") and not missing(description):
+        return "a KV connector, which the engine alone has"
+    return missing(description)
 
 
 def plain(description):

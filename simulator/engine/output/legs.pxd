@@ -16,9 +16,11 @@ cdef class LegBook:
     # A request is sent to a replica: a leg begins.
     cdef int sent(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil
 
-    # It reaches the waiting queue there; is first scheduled, with so many tokens of its text found in the KV cache.
+    # It reaches the waiting queue there; is first scheduled, with so many tokens of its text found in the KV cache, and
+    # so many loaded from a tier.
     cdef void enqueued(self, int32_t row, int64_t now_ns) noexcept nogil
-    cdef void scheduled(self, int32_t row, int32_t cached_tokens, int64_t now_ns) noexcept nogil
+    cdef void scheduled(self, int32_t row, int32_t cached_tokens, int32_t external_tokens,
+                        int64_t now_ns) noexcept nogil
 
     # It leaves the replica, in the way of a LegEnd.
     cdef void ended(self, int32_t row, int8_t how, int64_t now_ns) noexcept nogil

@@ -51,10 +51,11 @@ cdef class LegBook:
     cdef void enqueued(self, int32_t row, int64_t now_ns) noexcept nogil:
         self._legs[self._last[row]].enqueued_ns = now_ns
 
-    cdef void scheduled(self, int32_t row, int32_t cached_tokens, int64_t now_ns) noexcept nogil:
+    cdef void scheduled(self, int32_t row, int32_t cached_tokens, int32_t external_tokens,
+                        int64_t now_ns) noexcept nogil:
         cdef Leg* leg = &self._legs[self._last[row]]
         if leg.scheduled_ns < 0:
-            leg.scheduled_ns, leg.cached_tokens = now_ns, cached_tokens
+            leg.scheduled_ns, leg.cached_tokens, leg.external_tokens = now_ns, cached_tokens, external_tokens
 
     cdef void ended(self, int32_t row, int8_t how, int64_t now_ns) noexcept nogil:
         cdef Leg* leg

@@ -72,7 +72,7 @@ cdef class Rank:
 
     # The batch was timed and will execute.
     cdef inline int start(self, Batch* batch) except -1 nogil:
-        batch.waiting, batch.running = self.scheduler.waiting.size, self.scheduler.num_running()
+        batch.waiting, batch.running = self.scheduler.num_waiting(), self.scheduler.num_running()
         batch.used_blocks = self.kv.num_blocks - self.kv.free_blocks
         if batch.num_starved > 0:
             self._note_starvation(batch)
@@ -89,6 +89,10 @@ cdef class Rank:
 
     # Take in what a batch brought; the accelerator was busy with it for `executed_ns`.
     cdef int end(self, Batch* batch, int64_t executed_ns) except -1 nogil
+
+    # Take notice of what has come from the tier, or was read by it, by `now_ns`. Between iterations only.
+    cdef inline int note_transfers(self, int64_t now_ns) except -1 nogil:
+        return self.scheduler.note_transfers(now_ns) if self.scheduler.next_transfer_ns() <= now_ns else 0
 
     # Take in the first iterations of a run, of which the batch is the first; it is of no meaning then.
     cdef int end_ahead(self, RunAhead* run, Batch* batch, int32_t count) except -1 nogil
@@ -163,6 +167,6 @@ cdef class Rank:
     cdef int _sample_members(self, const Batch* batch, int32_t ahead, bint is_in_progress) except -1 nogil
     cdef int _collect_aborted(self) except -1 nogil
     cdef int _return(self, const Entry* entry, int64_t now_ns) except -1 nogil
-    cdef int _free_finished(self) except -1 nogil
+    cdef int _free_finished(self, int64_t now_ns) except -1 nogil
     cdef void _complete_request(self, int32_t row, int64_t now_ns) noexcept nogil
     cdef int _write_back(self, int32_t slot, const Batch* executing, int64_t last_end_ns) except -1 nogil

@@ -81,7 +81,8 @@ cdef class Rank:
 
     cdef bint withdraw(self, int32_t row, int8_t status) except -1 nogil:
         if self._requests[row].status != RUNNING:
-            self.scheduler.waiting.remove(row)
+            if not self.scheduler.drop_held(row):
+                self.scheduler.waiting.remove(row)
             self.delivery.leave(row, status, -1)
             return False
         add_row(&self._aborted, row)
@@ -112,11 +113,13 @@ cdef class Rank:
 
     cdef void _note_admissions(self, const Batch* batch, int64_t now_ns) noexcept nogil:
         cdef const Entry* entry
-        cdef int32_t i
+        cdef int32_t i, computed, found
         for i in range(batch.num_entries):
             entry = &batch.entries[i]
             if entry.is_admission:
-                self._legs.scheduled(entry.row, self.scheduler.sequence(entry.slot).num_computed - entry.tokens, now_ns)
+                computed = self.scheduler.sequence(entry.slot).num_computed - entry.tokens
+                found = self.scheduler.found_tokens(entry.row, computed)
+                self._legs.scheduled(entry.row, found, computed - found, now_ns)
 
     cdef int _note_preemptions(self, Batch* batch, int64_t now_ns) except -1 nogil:
         cdef int32_t i
@@ -209,7 +212,7 @@ cdef class Rank:
         for i in range(batch.num_entries):
             self._return(&batch.entries[i], batch.end_ns)
         if self._finished.size > 0:
-            self._free_finished()
+            self._free_finished(batch.end_ns)
         if batch.shape.num_samples > 0:
             self._fruitless = 0
         if SIM_DEBUG and (self.row.iterations < OFTEN_CHECKED or self.row.iterations % OFTEN_CHECKED == 0):
@@ -305,12 +308,13 @@ cdef class Rank:
         self.delivery.leave(row, COMPLETED, now_ns)
         self.row.completed += 1
 
-    cdef int _free_finished(self) except -1 nogil:
-        """Free what the finished sequences hold, in scheduled order."""
+    cdef int _free_finished(self, int64_t now_ns) except -1 nogil:
+        """Free what the finished sequences hold and no tier reads, in scheduled order."""
         cdef int32_t i
         sort_by_order(self._finished.rows, self._finished.size, self.scheduler.sequence(0))
         for i in range(self._finished.size):
-            self.scheduler.finish(self._finished.rows[i])
+            if not self.scheduler.keep(self._finished.rows[i], now_ns):
+                self.scheduler.finish(self._finished.rows[i])
         return 0
 
     cdef int settle(self) except -1 nogil:
@@ -346,6 +350,7 @@ cdef class Rank:
             if self.scheduler.sequence(slot).is_member:
                 self._write_back(slot, executing, last_end_ns)
             self.scheduler.drop(slot)
+        self.scheduler.drop_all_held(rows)
         while self.scheduler.waiting.size > 0:
             row = self.scheduler.waiting.pop()
             if self.scheduler.stale_tokens(row) > 0:
@@ -383,7 +388,7 @@ cdef class Rank:
         self.row.requests += 1
         if self._legs is not None:
             self._legs.enqueued(sequence.row, now_ns)
-            self._legs.scheduled(sequence.row, 0, now_ns)
+            self._legs.scheduled(sequence.row, 0, 0, now_ns)
         return self.scheduler.receive(slot, sequence)
 
     cdef int64_t settled_tokens(self, int32_t slot) noexcept nogil:

@@ -29,8 +29,8 @@ cdef class Replica:
     cdef RunAhead run                       # iterations with the members of the batch, which is their first
     cdef const Batch* formed                # the batch scheduled last, for the observer
 
-    cdef object _observer                   # .scheduled(replica) and .ended(replica) are called around every iteration;
-                                            # None: nobody watches
+    cdef object _observer                   # .scheduled(replica) and .ended(replica) are called around every iteration,
+                                            # .reported(replica) when a tier was asked; None: nobody watches
 
     # Do what is due before `until_ns`, end iterations and begin the next; nothing comes from outside until then. A run
     # may be planned as far as `horizon_ns`.
@@ -93,6 +93,7 @@ cdef class Replica:
 
     cdef int _raise_latency_fault(self) except -1 nogil
     cdef int _observe(self, bint has_ended) except -1 nogil
+    cdef int _note_transfers(self, int64_t now_ns) except -1 nogil
     cdef inline int _end_iteration(self, Batch* batch) except -1 nogil:
         self.rank.end(batch, busy_ns(&self.pipeline, batch))
         return self._observe(True) if self._observer is not None and batch.shape.num_sequences > 0 else 0

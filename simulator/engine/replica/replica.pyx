@@ -44,6 +44,8 @@ cdef class Replica:
         while self.wake_ns < until_ns:
             now_ns = self.wake_ns
             self.end_oldest()
+            if self.scheduler.transfers is not None:
+                self._note_transfers(now_ns)
             self.begin(now_ns, horizon_ns)
         return 0
 
@@ -81,6 +83,13 @@ cdef class Replica:
             (self._observer.ended if has_ended else self._observer.scheduled)(self)
         return 0
 
+    cdef int _note_transfers(self, int64_t now_ns) except -1 nogil:
+        self.rank.note_transfers(now_ns)
+        if self._observer is not None:
+            with gil:
+                self._observer.reported(self)
+        return 0
+
     # ---- an iteration begins
 
     cdef int begin(self, int64_t now_ns, int64_t horizon_ns) except -1 nogil:
@@ -104,9 +113,12 @@ cdef class Replica:
             self.rank.start(batch)
             self.pipeline.num_in_flight += 1
         if self.pipeline.num_in_flight == 0 or self.rank.is_livelocked or self.is_out_of_time:
-            self.wake_ns = NEVER_NS
+            self.wake_ns = self.scheduler.next_transfer_ns()
+            if self.rank.is_livelocked or self.is_out_of_time:
+                self.wake_ns = NEVER_NS
             return 0
         batch = oldest(&self.pipeline)
+        horizon_ns = min(horizon_ns, self.scheduler.next_transfer_ns())
         self.wake_ns = batch.end_ns
         if self.scheduler.ends_at_start:
             return self._end_at_start(batch)
@@ -118,7 +130,7 @@ cdef class Replica:
     cdef int _end_at_start(self, Batch* batch) except -1 nogil:
         """Do now what an iteration brings; if nobody is left, the next may begin beside it."""
         self._end_iteration(batch)
-        if self.scheduler.num_running() + self.scheduler.waiting.size == 0:
+        if self.scheduler.num_running() + self.scheduler.num_waiting() == 0:
             retire(&self.pipeline)
             self.wake_ns = NEVER_NS
         return 0
@@ -190,7 +202,7 @@ cdef class Replica:
             put_off(&self.pipeline, since_ns, now_ns - since_ns)
             self.rank.delay(oldest(&self.pipeline), now_ns - since_ns)
             self.wake_ns = oldest(&self.pipeline).end_ns
-        elif self.scheduler.waiting.size + self.scheduler.num_running() > 0:
+        elif self.scheduler.num_waiting() + self.scheduler.num_running() > 0:
             self.wake_ns = now_ns
         return 0
 

@@ -1,0 +1,41 @@
+"""KV on the way between a replica's blocks and its tier, and when the replica takes notice of it.
+
+Two kinds: loads of requests that wait for them with their blocks, and blocks of completed requests that the tier still
+reads. What has come is noticed when an iteration ends, or at once while nothing executes.
+"""
+from libc.stdint cimport int32_t, int64_t
+cimport cython
+
+from simulator.core.event_queue cimport EventQueue
+
+
+cdef enum TransferKind:
+    LOAD                        # KV of a sequence that waits for it
+    KEEP                        # the tier reads the blocks of a completed request
+
+
+@cython.final
+cdef class Transfers:
+    cdef EventQueue _queue
+    cdef object _log                    # (what, row, tokens) of what happened, for the debug face; None: not kept
+
+    # Tell the debug face: tokens are loaded "later" or "now", they "came", blocks of a request were "read".
+    cdef inline int tell(self, const char* what, int32_t row, int64_t tokens) except -1 nogil:
+        return self._write_down(what, row, tokens) if self._log is not None else 0
+
+    # What is on the way to or from the blocks of `slot` is done at `done_ns`.
+    cdef inline int begin(self, TransferKind kind, int32_t slot, int64_t done_ns) except -1 nogil:
+        return self._queue.push(done_ns, 0, kind, slot, 0)
+
+    # When the first is done; NEVER_NS: there are none.
+    cdef inline int64_t next_ns(self) noexcept nogil:
+        return self._queue.next_time()
+
+    # Take out the first that is done by `now_ns`: its slot, and in `kind` what it was; -1: there is none.
+    cdef int32_t take(self, int64_t now_ns, int32_t* kind) noexcept nogil
+
+    cdef int _write_down(self, const char* what, int32_t row, int64_t tokens) except -1 nogil
+
+    # Forget all, as a failure does.
+    cdef inline void clear(self) noexcept nogil:
+        self._queue.clear()
