@@ -91,7 +91,7 @@ cdef class Scheduler:
     cdef bint grouping                  # decoding sequences become members; a policy may turn it off
     cdef int64_t iteration              # with grouping: number of the iteration to be scheduled next
     cdef int32_t num_in_flight          # with grouping: iterations scheduled whose results are not back
-    cdef Batch* _in_flight[2]           # [num_in_flight] their batches, oldest first
+    cdef Batch* _in_flight[2]           # [num_in_flight] with lead: their batches, newest first
     cdef int32_t lead                   # with grouping: tokens of a member in flight when an iteration is scheduled; 1
                                         # with async scheduling, else 0
     cdef int32_t phase                  # iteration % block_size
@@ -199,19 +199,23 @@ cdef class Scheduler:
 
     # ---- shared by all: with grouping, when an iteration begins and ends
 
-    # The iteration just formed will execute; its results are back.
+    # The iteration just formed will execute; the same with lead; its results are back.
     @cython.final
-    cdef inline void begin(self, Batch* batch) noexcept nogil:
-        self._in_flight[self.num_in_flight] = batch
+    cdef inline void begin(self) noexcept nogil:
         self.iteration += 1
         self.phase = self.phase + 1 if self.phase + 1 < self.kv.block_size else 0
         self.member_tokens += self.num_members
         self.num_in_flight += 1
 
     @cython.final
+    cdef inline void begin_ahead(self, Batch* batch) noexcept nogil:
+        self.begin()
+        self._in_flight[1] = self._in_flight[0]
+        self._in_flight[0] = batch
+
+    @cython.final
     cdef inline void end(self) noexcept nogil:
         self.num_in_flight -= 1
-        self._in_flight[0] = self._in_flight[1]
 
     # What is in flight comes to nothing.
     @cython.final
@@ -378,7 +382,7 @@ cdef class Scheduler:
         cdef int32_t turns = 0
         if sequence.num_placeholders == 0:
             return self.num_in_flight - sequence.is_starved
-        while turns < self.num_in_flight and not has_entry(self._in_flight[self.num_in_flight - 1 - turns], slot):
+        while turns < self.num_in_flight and not has_entry(self._in_flight[turns], slot):
             turns += 1
         return turns
 

@@ -303,7 +303,7 @@ cdef class Scheduler:
         self.leave(slot)
         memset(&entry, 0, sizeof(Entry))
         entry.order, entry.slot, entry.row, entry.tokens = sequence.order, slot, sequence.row, 1
-        for i in range(self.num_in_flight - turns, self.num_in_flight):
+        for i in range(turns):
             insert_entry(self._in_flight[i], &entry)
             self._in_flight[i].num_members -= 1
         self._requests[sequence.row].output_tokens = outputs

@@ -37,11 +37,6 @@ cdef inline Batch* oldest(Pipeline* pipeline) noexcept nogil:
     return &pipeline.batches[pipeline.first]
 
 
-# Of those in flight, number i from the oldest.
-cdef inline Batch* in_flight(Pipeline* pipeline, int32_t i) noexcept nogil:
-    return &pipeline.batches[(pipeline.first + i) % pipeline.depth]
-
-
 # The batch to be scheduled next; num_in_flight < depth.
 cdef inline Batch* vacant_place(Pipeline* pipeline) noexcept nogil:
     return &pipeline.batches[(pipeline.first + pipeline.num_in_flight) % pipeline.depth]

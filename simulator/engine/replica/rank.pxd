@@ -60,15 +60,14 @@ cdef class Rank:
     # Form the next batch at `now_ns`, which is batch.start_ns.
     cdef inline int form(self, Batch* batch, int64_t now_ns) except -1 nogil:
         if self.scheduler.lead > 0:
-            self._part_due(now_ns)
+            return self._form_ahead(batch, now_ns)
+        return self._form(batch, now_ns)
+
+    cdef inline int _form(self, Batch* batch, int64_t now_ns) except -1 nogil:
         self.scheduler.form(batch, now_ns)
         if self._legs is not None:
             self._note_admissions(batch, now_ns)
-        if batch.num_preempted > 0:
-            self._note_preemptions(batch, now_ns)
-        if self.scheduler.lead > 0 and (batch.num_starved > 0 or batch.shape.num_sequences == 0):
-            self._part_passed_over(batch)
-        return 0
+        return self._note_preemptions(batch, now_ns) if batch.num_preempted > 0 else 0
 
     # The batch was timed and will execute.
     cdef inline int start(self, Batch* batch) except -1 nogil:
@@ -76,9 +75,11 @@ cdef class Rank:
         batch.used_blocks = self.kv.num_blocks - self.kv.free_blocks
         if batch.num_starved > 0:
             self._note_starvation(batch)
+        if self.scheduler.lead > 0:
+            return self._start_ahead(batch)
         if self.scheduler.grouping:
-            self.scheduler.begin(batch)
-        return self._join_scheduled(batch) if self.scheduler.lead > 0 else 0
+            self.scheduler.begin()
+        return 0
 
     # How many iterations the batch, of members only, may be repeated as it is, itself included.
     cdef inline int64_t num_alike(self) noexcept nogil:
@@ -138,11 +139,12 @@ cdef class Rank:
     cdef int _note_starvation(self, Batch* batch) except -1 nogil
     cdef int _await_end(self, int32_t slot) except -1 nogil
 
-    # With lead: let members part whose last token is in flight, and those that have no turn in the batch; let sequences
-    # join whose token is in flight, and is not the last; let one part, whose last token came at `last_ns`.
-    cdef int _part_due(self, int64_t now_ns) except -1 nogil
+    # With lead, the same as `_form`: members part whose last token is in flight, then those without a turn. The batch
+    # will execute: sequences join whose token it brings, unless it is the last. One parts, whose last token came at
+    # `last_ns`.
+    cdef int _form_ahead(self, Batch* batch, int64_t now_ns) except -1 nogil
     cdef void _part_passed_over(self, const Batch* batch) noexcept nogil
-    cdef int _join_scheduled(self, const Batch* batch) except -1 nogil
+    cdef int _start_ahead(self, Batch* batch) except -1 nogil
     cdef void _part(self, int32_t slot, int64_t last_ns) noexcept nogil
     cdef inline int _record(self, const Batch* batch, int64_t executed_ns) except -1 nogil:
         self.recorder.iterations += 1

@@ -142,9 +142,12 @@ cdef class Rank:
         cdef int64_t computed = sequence.prompt_tokens + self.delivery.target(sequence.row) - 1
         return self.finish.push(computed - sequence.offset, sequence.order, slot)
 
-    cdef int _part_due(self, int64_t now_ns) except -1 nogil:
+    cdef int _form_ahead(self, Batch* batch, int64_t now_ns) except -1 nogil:
         while self.finish.size > 0 and self.finish.top_iteration() <= self.scheduler.iteration:
             self._part(self.finish.pop(), now_ns)
+        self._form(batch, now_ns)
+        if batch.num_starved > 0 or batch.shape.num_sequences == 0:
+            self._part_passed_over(batch)
         return 0
 
     cdef void _part_passed_over(self, const Batch* batch) noexcept nogil:
@@ -158,8 +161,9 @@ cdef class Rank:
                 self._part(slot, batch.start_ns)
             slot = self.scheduler.next_running(slot)
 
-    cdef int _join_scheduled(self, const Batch* batch) except -1 nogil:
+    cdef int _start_ahead(self, Batch* batch) except -1 nogil:
         cdef int32_t i, slot, row
+        self.scheduler.begin_ahead(batch)
         for i in range(batch.num_entries):
             slot, row = batch.entries[i].slot, batch.entries[i].row
             if not batch.entries[i].is_partial and (self.delivery.target(row) - self._requests[row].output_tokens
@@ -198,10 +202,11 @@ cdef class Rank:
             self._record(batch, executed_ns)
         if self.scheduler.grouping:
             self._count_members(batch, 0, True)
-        if self._aborted.size > 0:
-            self._collect_aborted()
-        if self.scheduler.grouping:
+            if self._aborted.size > 0:
+                self._collect_aborted()
             self.scheduler.end()
+        elif self._aborted.size > 0:
+            self._collect_aborted()
         num_ended = self.scheduler.iteration - self.scheduler.num_in_flight
         while self.finish.size > 0 and self.finish.top_iteration() <= num_ended:
             slot = self.finish.pop()

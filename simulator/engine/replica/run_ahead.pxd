@@ -35,7 +35,8 @@ cdef int grow_run(RunAhead* run, int64_t most) except -1 nogil
 cdef void free_run(RunAhead* run) noexcept nogil
 
 # Foresee at most `most` iterations, for which and those behind there is room; the first are those in flight, the next
-# is of this phase. Stop where one would not get its blocks, and behind the first that ends at or after `horizon_ns`.
+# is of this phase. Stop where one would not get its blocks, and behind the first, in flight behind another or not, that
+# ends at or after `horizon_ns`.
 cdef void plan_run(RunAhead* run, Pipeline* pipeline, int64_t most, int64_t horizon_ns, LatencyModel latency, KVCache kv,
                    int32_t phase) noexcept nogil
 

@@ -5,7 +5,7 @@ from libc.string cimport memmove
 
 from simulator.core.memory cimport resize
 from simulator.domain.iteration cimport Batch
-from simulator.engine.replica.pipeline cimport Pipeline, in_flight, newest, oldest
+from simulator.engine.replica.pipeline cimport Pipeline, newest, oldest
 from simulator.kv.base cimport KVCache
 from simulator.latency.base cimport LONGEST_ITERATION_NS, LatencyModel
 
@@ -34,7 +34,8 @@ cdef void plan_run(RunAhead* run, Pipeline* pipeline, int64_t most, int64_t hori
     cdef int64_t end_ns = batch.end_ns, context_tokens = batch.shape.context_tokens
     cdef int32_t free_blocks = kv.free_blocks, behind = pipeline.num_in_flight - 1, i = behind + 1
     begin_run(run, pipeline)
-    while i < most + behind and run.ends_ns[i - 1 - behind] < horizon_ns:
+    most += behind
+    while i < most and end_ns < horizon_ns:
         free_blocks -= kv.due(phase)
         phase = phase + 1 if phase + 1 < kv.block_size else 0
         if free_blocks < 0 or end_ns > END_OF_CLOCK_NS - LONGEST_ITERATION_NS:
@@ -54,14 +55,14 @@ cdef void plan_run(RunAhead* run, Pipeline* pipeline, int64_t most, int64_t hori
 cdef inline void begin_run(RunAhead* run, Pipeline* pipeline) noexcept nogil:
     """Let a run consist of what is in flight."""
     cdef const Batch* batch = oldest(pipeline)
-    cdef int32_t i
     run.scheduled_ns, run.start_ns = batch.start_ns, batch.end_ns - batch.duration_ns
     run.context_tokens = batch.shape.context_tokens
     run.behind = pipeline.num_in_flight - 1
-    run.waiting, run.running = newest(pipeline).waiting, newest(pipeline).running
-    for i in range(pipeline.num_in_flight):
-        run.ends_ns[i] = in_flight(pipeline, i).end_ns
-        run.used_blocks[i] = in_flight(pipeline, i).used_blocks
+    run.ends_ns[0], run.used_blocks[0] = batch.end_ns, batch.used_blocks
+    if run.behind > 0:
+        batch = newest(pipeline)
+        run.ends_ns[1], run.used_blocks[1] = batch.end_ns, batch.used_blocks
+    run.waiting, run.running = batch.waiting, batch.running
 
 
 cdef void forget_fault(LatencyModel latency) noexcept nogil:
@@ -95,21 +96,22 @@ cdef inline int64_t begun_ns(const RunAhead* run, int32_t i) noexcept nogil:
 
 
 cdef void move_to(const RunAhead* run, Batch* batch, int32_t i) noexcept nogil:
-    batch.start_ns = run.scheduled_ns
-    if i > 0:
-        batch.start_ns = begun_ns(run, i - run.behind)
-        batch.waiting, batch.running = run.waiting, run.running
+    batch.start_ns = begun_ns(run, i)
     batch.end_ns = run.ends_ns[i]
-    batch.duration_ns = batch.end_ns - begun_ns(run, i)
+    batch.duration_ns = batch.end_ns - batch.start_ns
     batch.used_blocks = run.used_blocks[i]
     batch.shape.context_tokens = run.context_tokens + <int64_t>i * batch.num_members
+    if run.behind > 0:
+        batch.start_ns = begun_ns(run, i - run.behind) if i > 0 else run.scheduled_ns
+        if i > 0:
+            batch.waiting, batch.running = run.waiting, run.running
 
 
 cdef void drop_from_run(RunAhead* run, Pipeline* pipeline, int32_t count) noexcept nogil:
-    cdef const Batch* batch = oldest(pipeline)
-    cdef int32_t i
-    for i in range(run.behind + 1):
-        move_to(run, in_flight(pipeline, i), count + i)
+    cdef Batch* batch = oldest(pipeline)
+    move_to(run, batch, count)
+    if run.behind > 0:
+        move_to(run, newest(pipeline), count + 1)
     run.length -= count
     if run.length > 1:
         run.scheduled_ns, run.start_ns = batch.start_ns, batch.end_ns - batch.duration_ns
