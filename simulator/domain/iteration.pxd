@@ -46,6 +46,7 @@ cdef struct Batch:              # one iteration; owned by the engine, filled in 
     int32_t num_preempted
     int32_t num_members         # members that advance by one token
     int32_t num_starved         # members that do not
+    int32_t group               # whose members they are, see scheduling/base.pxd
     int32_t num_stages          # pipeline stages of the replica
 
 

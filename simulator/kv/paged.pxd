@@ -14,6 +14,7 @@ cdef class PagedKV(BlockPool):
     cdef bint _append_unhashed  # vLLM 0.10: blocks without a hash go to the back of the free queue too
     cdef int32_t* _bucket_head  # [phase] slot of the first member that needs a block in iterations of it; -1: none
     cdef int32_t* _bucket_tail  # [phase] and of the last
+    cdef int32_t* _buckets      # [group][2][phase] where both point into
     cdef int32_t _due_member    # slot: the next that step_before gives a block; -1: none
     cdef int32_t _full_member   # slot: the next whose last block this iteration fills, to be cached; -1: none
     cdef readonly int64_t evictions             # cached blocks that were reused

@@ -33,19 +33,30 @@ cdef class PagedKV(BlockPool):
 
     def __cinit__(self, int32_t num_blocks, int32_t block_size, Content content, bint enable_prefix_caching=True,
                   bint append_unhashed=False):
-        cdef int32_t phase
         self._append_unhashed = append_unhashed
         self._returning = ReturningBlocks()
         self._prefixes = PrefixCache()
-        self._bucket_head = <int32_t*>malloc(2 * <size_t>block_size * sizeof(int32_t))
-        if self._bucket_head == NULL:
-            raise MemoryError()
-        self._bucket_tail = self._bucket_head + block_size
-        for phase in range(2 * block_size):
-            self._bucket_head[phase] = -1
+        PagedKV.reserve_groups(self, 1)
 
     def __dealloc__(self):
-        free(self._bucket_head)
+        free(self._buckets)
+
+    cdef int reserve_groups(self, int32_t count) except -1:
+        cdef int64_t size = 2 * <int64_t>count * self.block_size, i
+        BlockPool.reserve_groups(self, count)
+        free(self._buckets)
+        self._buckets = <int32_t*>malloc(size * sizeof(int32_t))
+        if self._buckets == NULL:
+            raise MemoryError()
+        for i in range(size):
+            self._buckets[i] = -1
+        self.turn_to(0)
+        return 0
+
+    cdef void turn_to(self, int32_t group) noexcept nogil:
+        BlockPool.turn_to(self, group)
+        self._bucket_head = self._buckets + 2 * <size_t>group * self.block_size
+        self._bucket_tail = self._bucket_head + self.block_size
 
     cdef int _relocate(self, int32_t num_records) except -1 nogil:
         return self._prefixes.relocate(self._blocks, num_records)

@@ -1,5 +1,5 @@
 """What schedulers share: slots, running list, group of decoding sequences."""
-from libc.stdint cimport int8_t, int32_t, int64_t
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
@@ -43,6 +43,7 @@ cdef class Scheduler:
         self._demands = &demands[0] if len(demands) else NULL
         self.kv = context.kv
         self.grouping = context.fast_forward
+        self.num_groups = 1
         self._counts_queries = context.enable_prefix_caching
         self._links = IndexLinks()
         self._running = self._parked = self._arrived = self._held = new_list()
@@ -50,21 +51,59 @@ cdef class Scheduler:
             self.tier, self.transfers = context.tier, Transfers()
         if context.num_stages > 1:
             self.grouping = False
-            self.overlap(0)
+            self.overlap(0, 1)
 
     def __dealloc__(self):
         free(self._sequences)
         free(self._free_slots)
         free(self._prefilling)
         free(self._stale)
+        free(self._groups)
 
-    cdef int overlap(self, int32_t lead) except -1:
-        self.lead = self.kv.unknown_tokens = lead
+    cdef int overlap(self, int32_t lead, int32_t num_groups) except -1:
+        if self.grouping:
+            self.overlaps = True
+            self.lead = self.kv.unknown_tokens = lead
+            self.num_groups = num_groups
+        if self.grouping and num_groups > 1:
+            self.kv.reserve_groups(num_groups)
+            self._groups = <Group*>calloc(num_groups, sizeof(Group))
+            if self._groups == NULL:
+                raise MemoryError()
         if self._stale == NULL:
             self._stale = <int32_t*>calloc(len(self._owners[0]) + 1, sizeof(int32_t))
             if self._stale == NULL:
                 raise MemoryError()
         return 0
+
+    cdef void turn_to(self, int32_t group) noexcept nogil:
+        cdef Group* it = &self._groups[self.group]
+        if group == self.group:
+            return
+        it.iteration, it.member_tokens, it.phase = self.iteration, self.member_tokens, self.phase
+        it.num_members, it.num_in_flight, it.in_flight = self.num_members, self.num_in_flight, self._in_flight[0]
+        self.group = group
+        it = &self._groups[group]
+        self.iteration, self.member_tokens, self.phase = it.iteration, it.member_tokens, it.phase
+        self.num_members, self.num_in_flight, self._in_flight[0] = it.num_members, it.num_in_flight, it.in_flight
+        self.kv.turn_to(group)
+
+    cdef int32_t idle_group(self) noexcept nogil:
+        cdef int32_t group = 0
+        if self.num_in_flight == 0:
+            return self.group
+        while group == self.group or self._groups[group].num_in_flight > 0:
+            group += 1
+        return group
+
+    cdef Group group_at(self, int32_t index) noexcept nogil:
+        cdef Group group
+        if index != self.group:
+            return self._groups[index]
+        group.iteration, group.member_tokens, group.phase = self.iteration, self.member_tokens, self.phase
+        group.num_members, group.num_in_flight, group.in_flight = (
+            self.num_members, self.num_in_flight, self._in_flight[0])
+        return group
 
     # ---- what is asked of the class
 
@@ -132,7 +171,20 @@ cdef class Scheduler:
 
     cdef int64_t computed(self, int32_t slot) noexcept nogil:
         cdef Sequence* sequence = &self._sequences[slot]
-        return self.iteration + sequence.offset if sequence.is_member else sequence.num_computed
+        if not sequence.is_member:
+            return sequence.num_computed
+        if sequence.group == self.group:
+            return self.iteration + sequence.offset
+        return self._groups[sequence.group].iteration + sequence.offset
+
+    cdef int64_t last_token_ns(self, int32_t slot, int64_t last_end_ns) noexcept nogil:
+        cdef int32_t turns = self.turns_in_flight(slot)
+        cdef const Sequence* sequence = &self._sequences[slot]
+        if turns == 0:
+            return last_end_ns
+        if sequence.group != self.group:
+            return self.token_before_ns(self._groups[sequence.group].in_flight)
+        return self.token_before_ns(self._in_flight[turns - 1])
 
     cdef int32_t top_slot(self) except -1 nogil:
         if self._num_free_slots == 0:
@@ -204,8 +256,10 @@ cdef class Scheduler:
         self._requests[row].status = WAITING
         if sequence.is_member:
             self._requests[row].output_tokens = self.outputs(slot)
-            if self.lead > 0:
-                record.late_ns = -(sequence.num_placeholders > 0)
+            if self.overlaps:
+                record.late_ns = batch.start_ns - self.last_token_ns(slot, batch.start_ns)
+                if sequence.num_placeholders > 0:
+                    record.late_ns = -1
                 self.part(slot)
         if self._stale != NULL:
             self._stale[row] = sequence.in_flight
@@ -279,6 +333,7 @@ cdef class Scheduler:
         sequence.is_member = True
         sequence.late_ns = 0
         sequence.scheduled = 0
+        sequence.group = <int16_t>self.group
         sequence.offset = sequence.num_computed - self.iteration
         self.num_members += 1
         self.member_tokens += sequence.num_computed + 1
@@ -298,8 +353,10 @@ cdef class Scheduler:
 
     cdef void part(self, int32_t slot) noexcept nogil:
         cdef Sequence* sequence = &self._sequences[slot]
-        cdef int32_t turns = self.turns_in_flight(slot), outputs = self.outputs(slot), i
+        cdef int32_t turns, outputs, i, at_hand = self.group
         cdef Entry entry
+        self.turn_to(sequence.group)
+        turns, outputs = self.turns_in_flight(slot), self.outputs(slot)
         self.leave(slot)
         memset(&entry, 0, sizeof(Entry))
         entry.order, entry.slot, entry.row, entry.tokens = sequence.order, slot, sequence.row, 1
@@ -312,10 +369,11 @@ cdef class Scheduler:
         sequence.num_placeholders += turns
         sequence.in_flight += turns
         self._add_prefilling(slot)
+        self.turn_to(at_hand)
 
     cdef int starve(self, int32_t slot) except -1 nogil:
         cdef Sequence* sequence = &self._sequences[slot]
-        if self.lead > 0:
+        if self.overlaps:
             return 0
         self.kv.leave(slot, self._phase_of(sequence.offset))
         sequence.offset -= 1
@@ -371,7 +429,7 @@ cdef class Scheduler:
     cdef int park(self, int32_t slot) except -1 nogil:
         cdef Sequence* sequence = &self._sequences[slot]
         cdef int32_t row = sequence.row
-        if sequence.is_member and self.lead > 0:
+        if sequence.is_member and self.overlaps:
             self.part(slot)
         if sequence.is_member:
             self._requests[row].output_tokens = self.outputs(slot)
@@ -535,8 +593,8 @@ cdef class Scheduler:
 
     def check(self):
         """Raise RuntimeError unless running list, slots, group and their blocks agree."""
-        cdef int32_t slot, members = 0
-        cdef int64_t tokens = 0, owned = 0
+        cdef int32_t slot, members = 0, index, counted_members = 0
+        cdef int64_t counted_tokens = 0, tokens = 0, owned = 0
         slots = [slot for which in (self._running, self._parked, self._arrived, self._held)
                  for slot in self.slots(which.head)]
         self._links.check_list(&self._running)
@@ -549,9 +607,12 @@ cdef class Scheduler:
                 members += 1
                 tokens += self.computed(slot) + 1
             owned += self.kv.owned_blocks(slot, self._sequences[slot].is_member, self.computed(slot))
-        if (members, tokens) != (self.num_members, self.member_tokens):
+        for index in range(self.num_groups):
+            counted_members += self.group_at(index).num_members
+            counted_tokens += self.group_at(index).member_tokens
+        if (members, tokens) != (counted_members, counted_tokens):
             raise RuntimeError(
-                f"{members} members hold {tokens} tokens, {self.num_members} and {self.member_tokens} counted")
+                f"{members} members hold {tokens} tokens, {counted_members} and {counted_tokens} counted")
         self.kv.check(owned)
 
     def running_rows(self):

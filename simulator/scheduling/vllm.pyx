@@ -93,9 +93,9 @@ cdef class Vllm(Scheduler):
         if self.tier is not None and (self._is_async or self._num_drafts > 0 or context.num_stages > 1 or not modern):
             raise ValueError("a KV tier needs vllm_version 0.32 without async_scheduling, speculation and pipeline "
                              "stages: its rules are not settled with these")
-        self.grouping = self.grouping and self._num_drafts == 0
-        if self._is_async:
-            self.overlap(self.grouping)
+        self.grouping = context.fast_forward and self._num_drafts == 0
+        if self._is_async or context.num_stages > 1:
+            self.overlap(self._is_async, context.num_stages)
         self.waiting = WaitingQueue(context.requests, context.demands, self._by_priority)
         if self._stale != NULL or self._skips_long_prompts:
             self._skipped = <int32_t*>malloc((len(context.requests) + 1) * sizeof(int32_t))
@@ -243,7 +243,7 @@ cdef class Vllm(Scheduler):
         """Return the tokens that a running sequence gets if the budget lasts."""
         cdef int64_t computed = sequence.num_computed, tokens
         if sequence.is_member:
-            return 1
+            return sequence.group == self.group
         if (self._avoids_extra_step and sequence.num_placeholders > 0 and computed + 2 - sequence.num_placeholders
                 >= sequence.prompt_tokens + <int64_t>self._demands[sequence.row].max_tokens):
             return 0                    # the iteration in flight is certain to end it
@@ -304,6 +304,8 @@ cdef class Vllm(Scheduler):
             if not sequence.is_member:
                 if sequence.scheduled > 0:
                     self.add_entry(batch, slot)
+            elif sequence.group != self.group:
+                pass                                    # its token is in flight
             elif sequence.scheduled > 0:
                 batch.num_members += 1
                 batch.shape.context_tokens += self.iteration + sequence.offset + 1

@@ -16,7 +16,7 @@ cdef enum:
 
 
 cdef bint can_lag(Replica replica) noexcept nogil:
-    return (replica.rank.scheduler.grouping and replica.rank.scheduler.lead == 0 and not replica.rank.scheduler.ends_at_start and replica.latency.is_monotone
+    return (replica.rank.scheduler.grouping and not replica.rank.scheduler.overlaps and not replica.rank.scheduler.ends_at_start and replica.latency.is_monotone
             and replica.rank.scheduler.longest_surely_taken() >= 0)
 
 

@@ -59,7 +59,7 @@ cdef class Rank:
 
     # Form the next batch at `now_ns`, which is batch.start_ns.
     cdef inline int form(self, Batch* batch, int64_t now_ns) except -1 nogil:
-        if self.scheduler.lead > 0:
+        if self.scheduler.overlaps:
             return self._form_ahead(batch, now_ns)
         return self._form(batch, now_ns)
 
@@ -75,7 +75,7 @@ cdef class Rank:
         batch.used_blocks = self.kv.num_blocks - self.kv.free_blocks
         if batch.num_starved > 0:
             self._note_starvation(batch)
-        if self.scheduler.lead > 0:
+        if self.scheduler.overlaps:
             return self._start_ahead(batch)
         if self.scheduler.grouping:
             self.scheduler.begin()
@@ -139,13 +139,14 @@ cdef class Rank:
     cdef int _note_starvation(self, Batch* batch) except -1 nogil
     cdef int _await_end(self, int32_t slot) except -1 nogil
 
-    # With lead, the same as `_form`: members part whose last token is in flight, then those without a turn. The batch
-    # will execute: sequences join whose token it brings, unless it is the last. One parts, whose last token came at
-    # `last_ns`.
+    # Where batches overlap, the same as `_form`: with lead, members part whose last token is in flight, then those without
+    # a turn. The batch will execute: with lead, sequences join whose token it brings, unless it is the last. One parts;
+    # the last iteration ended at `last_end_ns`.
     cdef int _form_ahead(self, Batch* batch, int64_t now_ns) except -1 nogil
     cdef void _part_passed_over(self, const Batch* batch) noexcept nogil
     cdef int _start_ahead(self, Batch* batch) except -1 nogil
-    cdef void _part(self, int32_t slot, int64_t last_ns) noexcept nogil
+    cdef void _part(self, int32_t slot, int64_t last_end_ns) noexcept nogil
+    cdef void _turn_to(self, int32_t group) noexcept nogil
     cdef inline int _record(self, const Batch* batch, int64_t executed_ns) except -1 nogil:
         self.recorder.iterations += 1
         self.row.iterations += 1
@@ -156,12 +157,18 @@ cdef class Rank:
         self.row.peak_used_blocks = max(self.row.peak_used_blocks, batch.used_blocks)
         return self.recorder.iteration(self.row.replica, batch) if self.recorder.wants_iterations else 0
 
+    # The gap before a token that the batch brings a member.
+    cdef inline int64_t _gap_ns(self, const Batch* batch) noexcept nogil:
+        if self.scheduler.num_groups > 1:
+            return batch.end_ns - batch.start_ns + self.delivery.gap_ns
+        return batch.duration_ns + self.delivery.gap_ns
+
     # Count a token, and the gap before it, for each member with a turn: of all at once where they are alike.
     cdef inline int _count_members(self, const Batch* batch, int32_t ahead, bint is_in_progress) except -1 nogil:
         if self._num_late > 0 or self.recorder.wants_tokens or self._aborted.size > 0:
             return self._sample_members(batch, ahead, is_in_progress)
         if batch.num_members > 0:
-            return self.recorder.gaps.add(batch.duration_ns + self.delivery.gap_ns, batch.num_members)
+            return self.recorder.gaps.add(self._gap_ns(batch), batch.num_members)
         return 0
 
     # `ahead`: it is the batch of so many iterations later. `is_in_progress`: clients may have given up while it ran and

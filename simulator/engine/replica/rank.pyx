@@ -34,6 +34,8 @@ cdef class Rank:
         self._requests = &requests[0] if len(requests) else NULL
         self._owner = setup.workload
         self.finish = FinishHeap()
+        if scheduler.num_groups > 1:
+            self.finish.divide(scheduler.num_groups)
 
     def __dealloc__(self):
         free(self._finished.rows)
@@ -44,8 +46,9 @@ cdef class Rank:
         """Raise RuntimeError unless scheduler and heap agree; between iterations only."""
         self.scheduler.check()
         self.finish.check()
-        if self.scheduler.grouping and self.finish.size != self.scheduler.num_members:
-            raise RuntimeError(f"{self.finish.size} members end some time, {self.scheduler.num_members} run")
+        members = sum(self.scheduler.group_at(i).num_members for i in range(self.scheduler.num_groups))
+        if self.scheduler.grouping and self.finish.total_size() != members:
+            raise RuntimeError(f"{self.finish.total_size()} members end some time, {members} run")
 
     # ---- requests come and leave
 
@@ -130,7 +133,7 @@ cdef class Rank:
                 self.finish.remove(preempted.slot)
                 if preempted.late_ns >= 0:
                     self.delivery.last_token_ns[preempted.row] = now_ns - preempted.late_ns
-                self._num_late -= preempted.late_ns > 0
+                self._num_late -= preempted.late_ns > 0 and not self.scheduler.overlaps
         self._fruitless += batch.num_preempted
         if self._fruitless > FRUITLESS_LIMIT + 4 * self.scheduler.max_running:
             self.is_livelocked = True
@@ -142,11 +145,20 @@ cdef class Rank:
         cdef int64_t computed = sequence.prompt_tokens + self.delivery.target(sequence.row) - 1
         return self.finish.push(computed - sequence.offset, sequence.order, slot)
 
+    cdef void _turn_to(self, int32_t group) noexcept nogil:
+        if group != self.scheduler.group:
+            self.scheduler.turn_to(group)
+            self.finish.turn_to(group)
+
     cdef int _form_ahead(self, Batch* batch, int64_t now_ns) except -1 nogil:
-        while self.finish.size > 0 and self.finish.top_iteration() <= self.scheduler.iteration:
+        if self.scheduler.num_groups > 1:
+            self._turn_to(self.scheduler.idle_group())
+            batch.group = self.scheduler.group
+        while self.scheduler.lead > 0 and self.finish.size > 0 and (
+                self.finish.top_iteration() <= self.scheduler.iteration):
             self._part(self.finish.pop(), now_ns)
         self._form(batch, now_ns)
-        if batch.num_starved > 0 or batch.shape.num_sequences == 0:
+        if batch.num_starved > 0 or (batch.shape.num_sequences == 0 and self.scheduler.num_members > 0):
             self._part_passed_over(batch)
         return 0
 
@@ -155,7 +167,8 @@ cdef class Rank:
         cdef Sequence* sequence
         while slot >= 0:
             sequence = self.scheduler.sequence(slot)
-            if sequence.is_member and (sequence.is_starved or batch.shape.num_sequences == 0):
+            if sequence.is_member and sequence.group == self.scheduler.group and (
+                    sequence.is_starved or batch.shape.num_sequences == 0):
                 sequence.is_starved = False
                 self.finish.remove(slot)
                 self._part(slot, batch.start_ns)
@@ -164,7 +177,7 @@ cdef class Rank:
     cdef int _start_ahead(self, Batch* batch) except -1 nogil:
         cdef int32_t i, slot, row
         self.scheduler.begin_ahead(batch)
-        for i in range(batch.num_entries):
+        for i in range(batch.num_entries if self.scheduler.lead > 0 else 0):
             slot, row = batch.entries[i].slot, batch.entries[i].row
             if not batch.entries[i].is_partial and (self.delivery.target(row) - self._requests[row].output_tokens
                                                     > self.scheduler.sequence(slot).num_placeholders):
@@ -172,10 +185,10 @@ cdef class Rank:
                 self._await_end(slot)
         return 0
 
-    cdef void _part(self, int32_t slot, int64_t last_ns) noexcept nogil:
+    cdef void _part(self, int32_t slot, int64_t last_end_ns) noexcept nogil:
         cdef const Sequence* sequence = self.scheduler.sequence(slot)
         if sequence.num_placeholders == 0:              # else its last token came as an entry's
-            self.delivery.last_token_ns[sequence.row] = last_ns
+            self.delivery.last_token_ns[sequence.row] = self.scheduler.last_token_ns(slot, last_end_ns)
         self.scheduler.part(slot)
 
     cdef int _note_starvation(self, Batch* batch) except -1 nogil:
@@ -198,6 +211,8 @@ cdef class Rank:
         cdef int64_t num_ended
         cdef int32_t i, slot, row
         self._finished.size = 0
+        if self.scheduler.num_groups > 1:
+            self._turn_to(batch.group)
         if batch.shape.num_sequences > 0:
             self._record(batch, executed_ns)
         if self.scheduler.grouping:
@@ -248,12 +263,14 @@ cdef class Rank:
 
     cdef int _sample_members(self, const Batch* batch, int32_t ahead, bint is_in_progress) except -1 nogil:
         """Count a token for each member with a turn, one by one."""
-        cdef int64_t gap_ns = batch.duration_ns + self.delivery.gap_ns
+        cdef int64_t gap_ns = self._gap_ns(batch)
         cdef int32_t slot = self.scheduler.first_running(), usual = batch.num_members
         cdef Sequence* sequence
         while slot >= 0:
             sequence = self.scheduler.sequence(slot)
-            if sequence.is_member and not sequence.is_starved and sequence.num_placeholders == 0:
+            if sequence.group != self.scheduler.group:
+                pass
+            elif sequence.is_member and not sequence.is_starved and sequence.num_placeholders == 0:
                 if is_in_progress and has_row(&self._aborted, sequence.row):
                     usual -= 1
                 else:
@@ -375,6 +392,8 @@ cdef class Rank:
         self._requests[sequence.row].output_tokens = self.scheduler.outputs(slot)
         if sequence.num_placeholders > 0:
             return 0                                    # its last token was an entry's
+        if self.scheduler.overlaps:
+            last_ns = self.scheduler.last_token_ns(slot, last_end_ns)
         self.delivery.last_token_ns[sequence.row] = (
             last_ns - sequence.late_ns + (executing.duration_ns if is_starved else 0))
         return 0
@@ -384,7 +403,8 @@ cdef class Rank:
         if sequence.is_member:
             self.finish.remove(slot)
             if sequence.num_placeholders == 0:
-                self.delivery.last_token_ns[sequence.row] = last_end_ns - sequence.late_ns
+                self.delivery.last_token_ns[sequence.row] = (
+                    self.scheduler.last_token_ns(slot, last_end_ns) - sequence.late_ns)
             self._num_late -= sequence.late_ns > 0
             sequence.late_ns = 0
         return self.scheduler.park(slot)

@@ -138,7 +138,7 @@ cdef class Replica:
     cdef int _plan_run(self, int64_t horizon_ns) except -1 nogil:
         cdef int32_t behind = self.scheduler.lead
         cdef int64_t most = min(self.rank.num_alike(), <int64_t>MAX_RUN - behind)
-        if most > 1 and (behind == 0 or self._is_followed()):
+        if most > 1 and (not self.scheduler.overlaps or self._is_followed()):
             if most + behind > self.run.room:
                 grow_run(&self.run, most + behind)
             plan_run(&self.run, &self.pipeline, most, horizon_ns, self.latency, self.rank.kv, self.scheduler.phase)
@@ -148,7 +148,7 @@ cdef class Replica:
     cdef bint _is_followed(self) noexcept nogil:
         """Say whether the batch that executes is followed by one with the same members alone."""
         cdef const Batch* batch = newest(&self.pipeline)
-        return self.pipeline.num_in_flight == 2 and batch.num_entries + batch.num_preempted + batch.num_starved == 0
+        return self.scheduler.lead > 0 and self.pipeline.num_in_flight == 2 and batch.num_entries + batch.num_preempted + batch.num_starved == 0
 
     # ---- an iteration ends
 
