@@ -461,14 +461,15 @@ cdef class Scheduler:
 
     @cython.final
     cdef inline void _stop(self, int32_t slot) noexcept nogil:
-        if self.overlaps and self._sequences[slot].is_member and self.turns_in_flight(slot) > 0:
-            self.part(slot)
+        if self.overlaps:
+            self._part_in_flight(slot)
         if self._sequences[slot].is_member:
             self.leave(slot)
         elif self.grouping:
             self._drop_prefilling(slot)
         self._links.remove(&self._running, slot)
 
+    cdef void _part_in_flight(self, int32_t slot) noexcept nogil
     cdef void _unhold(self, int32_t slot) noexcept nogil
     cdef int _vacate(self, int32_t slot, bint returns) except -1 nogil
     cdef void _add_prefilling(self, int32_t slot) noexcept nogil

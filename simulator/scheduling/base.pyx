@@ -371,6 +371,10 @@ cdef class Scheduler:
         self._add_prefilling(slot)
         self.turn_to(at_hand)
 
+    cdef void _part_in_flight(self, int32_t slot) noexcept nogil:
+        if self._sequences[slot].is_member and self.turns_in_flight(slot) > 0:
+            self.part(slot)
+
     cdef int starve(self, int32_t slot) except -1 nogil:
         cdef Sequence* sequence = &self._sequences[slot]
         if self.overlaps:

@@ -227,7 +227,7 @@ cdef class Rank:
             slot = self.finish.pop()
             add_row(&self._finished, slot)
             row = self.scheduler.sequence(slot).row
-            self._requests[row].output_tokens = self.scheduler.outputs(slot)
+            self._requests[row].output_tokens = self.delivery.target(row)
             self._complete_request(row, batch.end_ns)
         for i in range(batch.num_entries):
             self._return(&batch.entries[i], batch.end_ns)

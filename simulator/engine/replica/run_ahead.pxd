@@ -20,14 +20,14 @@ cdef enum:
 cdef struct RunAhead:
     int32_t length              # iterations in the run; 1: just the batch, and nothing below is valid
     int32_t behind              # iterations in flight behind the one that executes
-    int64_t scheduled_ns        # when the first iteration was scheduled
-    int64_t start_ns            # when it began to execute
+    int64_t start_ns            # when the first iteration began to execute
     int64_t context_tokens      # of it, as BatchShape counts them
-    int32_t waiting             # requests, after all but the first iteration; likewise below
-    int32_t running
     int32_t room                # iterations that fit before it must grow, MAX_RUN at most
     int64_t* ends_ns            # [length + behind] end of iteration i, start of iteration i + 1
     int32_t* used_blocks        # [length + behind] as they stand after scheduling
+    int64_t scheduled_ns        # behind > 0: when the first iteration was scheduled
+    int32_t waiting             # behind > 0: requests, after all but the first iteration; likewise below
+    int32_t running
 
 
 # Make room for `most` iterations, or MAX_RUN. -1 without memory.

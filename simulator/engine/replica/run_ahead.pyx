@@ -30,7 +30,7 @@ cdef void free_run(RunAhead* run) noexcept nogil:
 
 cdef void plan_run(RunAhead* run, Pipeline* pipeline, int64_t most, int64_t horizon_ns, LatencyModel latency, KVCache kv,
                    int32_t phase) noexcept nogil:
-    cdef Batch* batch = newest(pipeline)
+    cdef Batch* batch = oldest(pipeline) if pipeline.num_in_flight == 1 else newest(pipeline)
     cdef int64_t end_ns = batch.end_ns, context_tokens = batch.shape.context_tokens
     cdef int32_t free_blocks = kv.free_blocks, behind = pipeline.num_in_flight - 1, i = behind + 1
     begin_run(run, pipeline)
@@ -55,14 +55,15 @@ cdef void plan_run(RunAhead* run, Pipeline* pipeline, int64_t most, int64_t hori
 cdef inline void begin_run(RunAhead* run, Pipeline* pipeline) noexcept nogil:
     """Let a run consist of what is in flight."""
     cdef const Batch* batch = oldest(pipeline)
-    run.scheduled_ns, run.start_ns = batch.start_ns, batch.end_ns - batch.duration_ns
+    run.start_ns = batch.start_ns
     run.context_tokens = batch.shape.context_tokens
     run.behind = pipeline.num_in_flight - 1
     run.ends_ns[0], run.used_blocks[0] = batch.end_ns, batch.used_blocks
     if run.behind > 0:
+        run.scheduled_ns, run.start_ns = batch.start_ns, batch.end_ns - batch.duration_ns
         batch = newest(pipeline)
         run.ends_ns[1], run.used_blocks[1] = batch.end_ns, batch.used_blocks
-    run.waiting, run.running = batch.waiting, batch.running
+        run.waiting, run.running = batch.waiting, batch.running
 
 
 cdef void forget_fault(LatencyModel latency) noexcept nogil:
