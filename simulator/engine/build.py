@@ -18,6 +18,7 @@ from simulator.engine.plan import ClusterPlan, Hooks, Pool
 from simulator.engine.replica.acceptance import Acceptance
 from simulator.engine.replica.delivery import Delivery
 from simulator.engine.replica.departures import Departures
+from simulator.engine.replica.lock_step import LockStep
 from simulator.engine.replica.rank import Rank
 from simulator.engine.replica.replica import Replica
 from simulator.engine.sources.trace import Trace
@@ -110,12 +111,14 @@ def build(workload, plan: ClusterPlan, hooks: Hooks) -> Cluster:
     fleet = Fleet(replicas, hosts, workload, shared)
     gateways, gateway_of = _gateways(fleet, plan, shared)
     operations = [make(fleet, gateways, plan) for make in plan.operations]
-    if plan.coupled or operations or not all(gateway.is_blind for gateway in gateways):
+    source = Trace(workload)
+    coupled = plan.coupled or not source.is_fixed or any(pool.ranks > 1 for pool in plan.pools)
+    if coupled or operations or not all(gateway.is_blind for gateway in gateways):
         views = [gateway.view for gateway in gateways]
         fleet.couple(counts_alone=not (
-            plan.coupled or operations or plan.tracer or hooks.observer or plan.front.snapshot_interval_ns
+            coupled or operations or plan.tracer or hooks.observer or plan.front.snapshot_interval_ns
             or any(view.wants_counts or view.wants_levels or view.wants_caches for view in views)))
-    return Cluster(fleet, gateways, gateway_of, operations, Trace(workload), shared)
+    return Cluster(fleet, gateways, gateway_of, operations, source, shared)
 
 
 def _replicas(pool: Pool, plan: ClusterPlan, shared: Shared, delivery: Delivery, first: int) -> list[Replica]:
@@ -143,7 +146,22 @@ def _replicas(pool: Pool, plan: ClusterPlan, shared: Shared, delivery: Delivery,
             request_ids=workload.request_ids, labels=workload.labels)
         rank = Rank(index, _scheduler(pool, context), setup)
         replicas.append(Replica(index, rank, pool.latency, setup))
+    if pool.ranks > 1:
+        _march(replicas, pool, facts, plan)
     return replicas
+
+
+def _march(replicas: list[Replica], pool: Pool, facts: SchedulerFacts, plan: ClusterPlan) -> None:
+    """Give each so many replicas of a pool one beat."""
+    unsettled = {"async scheduling": facts.is_async, "pipeline stages": pool.latency.num_stages > 1,
+                 "a KV tier": pool.tier is not None, "failures, autoscaling and migration": bool(plan.operations),
+                 "iterations that end when they begin": any(replica.scheduler.ends_at_start for replica in replicas)}
+    found = [what for what, is_there in unsettled.items() if is_there]
+    if found or len(replicas) % pool.ranks:
+        raise ValueError(f"{pool.ranks} ranks in lock step: {' and '.join(found)} cannot be had together with them yet"
+                         if found else f"{len(replicas)} replicas are no groups of {pool.ranks} ranks")
+    for first in range(0, len(replicas), pool.ranks):
+        LockStep(replicas[first:first + pool.ranks], pool.latency, pool.sync_interval)
 
 
 def _scheduler(pool: Pool, context: ReplicaContext):

@@ -4,7 +4,7 @@ Between two arrivals at a replica nothing outside can change what it does, so it
 it. A router that looks at replicas couples them: then a heap of wake times tells which ones act before each event, and
 these act in order of time.
 """
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int8_t, int32_t, int64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 cimport cython
@@ -15,7 +15,7 @@ from simulator.core.event_queue cimport Event
 from simulator.core.memory cimport prefetch
 from simulator.domain.request cimport COMPLETED, REJECTED, TIMED_OUT, WAITING, Demand, Request
 from simulator.domain.tables cimport ReplicaRow
-from simulator.domain.journey cimport NO_REPLICA
+from simulator.domain.journey cimport LEG_COMPLETED, LEG_ENDED, NO_REPLICA
 from simulator.engine.gateway.gateway cimport Gateway
 from simulator.engine.fleet.events cimport ADMIT, ARRIVAL, DISPATCH, ENQUEUE, EXPIRE, RECALL, ROUTE, TIME_OUT
 from simulator.engine.fleet.fleet cimport TICK, Fleet
@@ -103,6 +103,7 @@ cdef class Cluster:
         cdef Operation operation
         cdef bint alone = self.source.is_fixed and not (
             self.fleet.coupled or self.fleet.has_deadlines or self._delays_queue())
+        self.source.start()
         for operation in self.operations:
             operation.start()
         with nogil:
@@ -185,15 +186,19 @@ cdef class Cluster:
 
     cdef int _hear_of_departures(self, int64_t now_ns) except -1 nogil:
         cdef int32_t row, i
+        cdef int8_t how
         self.clock_ns = max(self.clock_ns, now_ns)
         while self.fleet.departures.any():      # again: who is let pass now may be refused by its replica at once
             while self.fleet.departures.any():
                 row = self.fleet.departures.take()
+                how = LEG_COMPLETED if self._requests[row].status == COMPLETED else LEG_ENDED
                 i = self._requests[row].replica
                 if i >= 0:
-                    (<Gateway>self._gateways[self.fleet.seats[i].gateway]).gone(row, now_ns)
+                    (<Gateway>self._gateways[self.fleet.seats[i].gateway]).ended(row, how, now_ns)
                 for i in range(self._num_operations):
-                    (<Operation>self._operations[i]).gone(row, now_ns)
+                    (<Operation>self._operations[i]).ended(row, how, now_ns)
+                if not self.source.is_fixed:
+                    self.source.ended(row, how, now_ns)
             for i in range(self._num_gateways):
                 (<Gateway>self._gateways[i]).settle(now_ns)
         return 0

@@ -18,14 +18,14 @@ def diagnose(replicas, workload, has_stopped):
     messages = []
     for replica in replicas:
         if replica.rank.is_livelocked:
-            messages.append(_describe_livelock(replica))
+            messages.append(_describe_livelock(replica, workload))
         elif replica.is_out_of_time:
             messages.append(f"replica {replica.index}: an iteration would end after the last instant of the clock, "
                             "253 years; lower the prices of [latency]")
         elif not has_stopped and replica.wake_ns == NEVER_NS and not replica.is_halted:
             if replica.rank.scheduler.num_running() > 0:
                 messages.append(_describe_left_alone(replica, workload))
-            elif replica.rank.scheduler.waiting.size > 0:
+            elif replica.rank.scheduler.num_waiting() > 0:
                 messages.append(_describe_stuck(replica, workload))
     return messages
 
@@ -55,8 +55,12 @@ def _why_it_ended(gave_up_ns, is_quiet):
     return f"; the run ended since {what} for {gave_up_ns / 1e9:,.9g} s, [cluster] {key}"
 
 
-cdef object _describe_livelock(Replica replica):
+cdef object _describe_livelock(Replica replica, workload):
     cdef Scheduler scheduler = replica.rank.scheduler
+    if scheduler.waiting.size > 0 and scheduler.kv.free_blocks == scheduler.kv.num_blocks:
+        return (f"replica {replica.index}: livelock: request {workload.request_ids[scheduler.waiting.top()]} "
+                f"outgrows all {scheduler.kv.num_blocks} KV blocks and begins anew for ever, "
+                f"{scheduler.waiting.size - 1} behind it wait: {scheduler.advice('too large')}")
     return (f"replica {replica.index}: livelock: {scheduler.waiting.size} waiting and {scheduler.num_running()} "
             f"running requests preempt each other for ever, and no token is sampled; {scheduler.kv.num_blocks} KV "
             f"blocks are too few: {scheduler.advice('livelock')}")
@@ -64,7 +68,7 @@ cdef object _describe_livelock(Replica replica):
 
 cdef object _describe_stuck(Replica replica, workload):
     cdef Scheduler scheduler = replica.rank.scheduler
-    cdef int32_t row = scheduler.waiting.top()
+    cdef int32_t row = scheduler.waiting.top() if scheduler.waiting.size > 0 else scheduler.held_rows()[0]
     kv = scheduler.kv
     text = int(workload.requests["prompt_tokens"][row]) + int(workload.requests["output_tokens"][row])
     blocks = -(-text // kv.block_size)
@@ -74,7 +78,7 @@ cdef object _describe_stuck(Replica replica, workload):
     else:
         reason = scheduler.advice("passed over")
     return (f"replica {replica.index}: stuck: request {workload.request_ids[row]} and "
-            f"{scheduler.waiting.size - 1} behind it wait for ever: {reason}")
+            f"{scheduler.num_waiting() - 1} behind it wait for ever: {reason}")
 
 
 cdef object _describe_left_alone(Replica replica, workload):

@@ -48,6 +48,10 @@ cdef class LatencyModel:
     cdef inline int64_t iteration_ns(self, const BatchShape* shape) noexcept nogil:
         return self.rounded_ns(self.batch_ns(shape) + self._host_iteration_ns)
 
+    # How long an iteration of `num_ranks` ranks in lock step takes, of which these have tokens; host time included,
+    # rounded. By default as long as the longest of them by itself; backends that price what ranks exchange override it.
+    cdef int64_t step_ns(self, const BatchShape* shapes, int32_t num_busy, int32_t num_ranks) noexcept nogil
+
     # Times are truncated to whole multiples of this; 0: rounded to the nearest ns.
     @cython.final
     cdef inline int64_t resolution_ns(self) noexcept nogil:

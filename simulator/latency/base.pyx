@@ -29,6 +29,13 @@ cdef class LatencyModel:
     cdef double batch_ns(self, const BatchShape* shape) noexcept nogil:
         return 1.0
 
+    cdef int64_t step_ns(self, const BatchShape* shapes, int32_t num_busy, int32_t num_ranks) noexcept nogil:
+        cdef int64_t longest_ns = 1
+        cdef int32_t i
+        for i in range(num_busy):
+            longest_ns = max(longest_ns, self.iteration_ns(&shapes[i]))
+        return longest_ns
+
     cdef void stages_ns(self, const BatchShape* shape, double* ns) noexcept nogil:
         self.spread(self.batch_ns(shape), 0.0, 0.0, ns)
 

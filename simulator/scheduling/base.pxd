@@ -117,7 +117,7 @@ cdef class Scheduler:
     cdef int32_t* _prefilling           # [_num_prefilling] with grouping: slots that run and are no members, in order
     cdef int32_t _num_prefilling
 
-    cdef bint ends_at_start             # what an iteration brings takes effect when it begins; without a group, and
+    cdef readonly bint ends_at_start    # what an iteration brings takes effect when it begins; without a group, and
                                         # with one batch in flight
     cdef int64_t pause_ns               # of an iteration without tokens; 0: there is none, -1: as the model prices it
     cdef int32_t* _stale                # [row] tokens still in flight from before a preemption; NULL: see overlap()

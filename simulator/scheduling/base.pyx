@@ -8,7 +8,7 @@ from simulator.core.memory cimport resize, resize_lines
 from simulator.core.row_list cimport RowList, add_row
 from simulator.domain.batch cimport BatchShape, Chunk
 from simulator.domain.request cimport DROPPED, PENDING, REJECTED, RUNNING, WAITING, Demand, Request
-from simulator.domain.iteration cimport Batch, Entry, Preempted, grow_batch, insert_entry
+from simulator.domain.iteration cimport Batch, Entry, Preempted, insert_entry
 from simulator.kv.tier cimport External
 from simulator.scheduling.transfers cimport KEEP, LOAD, Transfers
 from simulator.kv.base cimport blocks_for

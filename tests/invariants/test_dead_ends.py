@@ -1,6 +1,7 @@
 """Runs that cannot go on end, say why, and lose nobody."""
 import pytest
 
+import simulator
 from simulator.domain import records
 from support import engine
 from support.scenario import load
@@ -28,6 +29,19 @@ def test_a_request_that_outgrows_the_cache_is_diagnosed_as_livelock(fast_forward
     assert len(recording.diagnosis) == 1 and "livelock" in recording.diagnosis[0]
     assert recording.requests["output_tokens"].tolist() == [7]      # the 17th token is sampled, its slot is not there
     assert recording.requests["status"][0] in (records.WAITING, records.RUNNING)
+
+
+def test_a_request_that_restarts_from_scratch_for_ever_is_told(tmp_path):
+    # BLIS begins it anew each time it needs an eighth block, and each time it samples tokens before.
+    (tmp_path / "trace.csv").write_text("arrived_at,num_prefill_tokens,num_decode_tokens\n0,100,50\n0,10,3\n")
+    (tmp_path / "experiment.toml").write_text(
+        engine.TEN_MS.replace("num_gpu_blocks = 100", 'scheduler = "blis", num_gpu_blocks = 8'))
+    result = simulator.run(tmp_path / "experiment.toml")
+
+    assert result.requests["status"].tolist() == [records.WAITING, records.WAITING]
+    assert result.summary["diagnosis"] == [
+        "replica 0: livelock: request 0 outgrows all 7 KV blocks and begins anew for ever, 1 behind it wait: give "
+        "more blocks"]
 
 
 @every_way

@@ -46,6 +46,20 @@ cdef inline void note_state(Fleet fleet, int32_t index, Replica replica) noexcep
         (<LiveView>seat.view).note(seat.index)
 
 
+cdef void note_siblings(Fleet fleet, Replica replica) noexcept nogil:
+    """Do the same for all that are in lock step with a replica, and for itself."""
+    cdef int32_t i
+    for i in range(replica.first_sibling, replica.first_sibling + replica.num_siblings):
+        note_state(fleet, i, <Replica>fleet.seats[i].replica)
+
+
+cdef inline void note(Fleet fleet, int32_t index, Replica replica) noexcept nogil:
+    if replica.beat is not None:
+        note_siblings(fleet, replica)
+    else:
+        note_state(fleet, index, replica)
+
+
 @cython.final
 cdef class Fleet:
     """Replicas side by side.
@@ -206,7 +220,7 @@ cdef class Fleet:
 
     cdef void touched(self, int32_t index) noexcept nogil:
         if self.coupled:
-            note_state(self, index, <Replica>self.seats[index].replica)
+            note(self, index, <Replica>self.seats[index].replica)
 
     cdef void _warm(self, int32_t index, int32_t next_index) noexcept nogil:
         cdef const Seat* seat = &self.seats[next_index]
@@ -229,7 +243,7 @@ cdef class Fleet:
                 self._warm(index, self.wakes.second_index())
             bring_up(self, index, now_ns + 1, NEVER_NS)        # runs may be long: arrivals cut them
             self.departures.note_turn(index, now_ns)
-            note_state(self, index, <Replica>self.seats[index].replica)
+            note(self, index, <Replica>self.seats[index].replica)
             prefetch(self.seats[self.wakes.top_index()].due)
             if self.departures.any():
                 return now_ns

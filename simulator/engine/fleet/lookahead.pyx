@@ -16,8 +16,12 @@ cdef enum:
 
 
 cdef bint can_lag(Replica replica) noexcept nogil:
-    return (replica.rank.scheduler.grouping and not replica.rank.scheduler.overlaps and not replica.rank.scheduler.ends_at_start and replica.latency.is_monotone
-            and replica.rank.scheduler.longest_surely_taken() >= 0)
+    return replica.beat is None and replica.latency.is_monotone and foresees_departures(replica.rank.scheduler)
+
+
+cdef inline bint foresees_departures(Scheduler scheduler) noexcept nogil:
+    return (scheduler.grouping and not scheduler.overlaps and not scheduler.ends_at_start
+            and scheduler.longest_surely_taken() >= 0)
 
 
 cdef int prepare(Lookahead* lookahead, Replica replica) except -1:

@@ -54,7 +54,7 @@ cdef class Gateway:
     cdef int moved(self, int32_t row, int32_t replica, int64_t since_ns, int64_t now_ns) except -1 nogil
 
     # It has left the cluster, from a replica; when all that left at this instant are known, `settle` lets others pass.
-    cdef int gone(self, int32_t row, int64_t now_ns) except -1 nogil
+    cdef int ended(self, int32_t row, int8_t how, int64_t now_ns) except -1 nogil
     cdef int settle(self, int64_t now_ns) except -1 nogil
 
     # A replica may be routed to from now on, or no more.

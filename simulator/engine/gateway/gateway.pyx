@@ -9,7 +9,7 @@ cimport cython
 from simulator.admission.gateway_queue cimport REFUSED
 from simulator.core.clock cimport NEVER_NS
 from simulator.domain.journey cimport (
-    LEG_COMPLETED, LEG_ENDED, LEG_MOVED, NO_CAUSE, ADMISSION as CAUSE_ADMISSION, EXPIRED as CAUSE_EXPIRED,
+    LEG_MOVED, NO_CAUSE, ADMISSION as CAUSE_ADMISSION, EXPIRED as CAUSE_EXPIRED,
     NO_REPLICA as CAUSE_NO_REPLICA, QUEUE_FULL as CAUSE_QUEUE_FULL, RECALLED as CAUSE_RECALLED, SHED as CAUSE_SHED)
 from simulator.domain.replica_state cimport ReplicaAccount
 from simulator.domain.request cimport COMPLETED, REJECTED, TIMED_OUT, WAITING
@@ -191,12 +191,11 @@ cdef class Gateway:
             self._fleet.legs.sent(row, replica, since_ns)
         return self.router.moved(row, before, after, now_ns)
 
-    cdef int gone(self, int32_t row, int64_t now_ns) except -1 nogil:
+    cdef int ended(self, int32_t row, int8_t how, int64_t now_ns) except -1 nogil:
         if self.queue is not None:
             self._owed += self.queue.tries_on_departure
         if self._fleet.legs is not None:
-            self._fleet.legs.ended(
-                row, LEG_COMPLETED if self._fleet.requests[row].status == COMPLETED else LEG_ENDED, now_ns)
+            self._fleet.legs.ended(row, how, now_ns)
         return self.left(row, now_ns)
 
     cdef int settle(self, int64_t now_ns) except -1 nogil:

@@ -1,5 +1,5 @@
 """What else happens to a cluster while it serves: failures, scaling, migration."""
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int8_t, int32_t, int64_t
 
 from simulator.core.event_queue cimport Event
 
@@ -10,8 +10,9 @@ cdef class Operation:
     # The clock is at 0 and nothing has happened: push the first events.
     cdef int start(self) except -1 nogil
 
-    # One of its events is due; replicas are up to date. Requests that leave meanwhile are told by `gone` afterwards.
+    # One of its events is due; replicas are up to date. Requests that leave meanwhile are told by `ended` afterwards.
     cdef int handle(self, const Event* event) except -1 nogil
 
-    # A request has left the cluster, whoever was responsible.
-    cdef int gone(self, int32_t row, int64_t now_ns) except -1 nogil
+    # The last leg of a request has ended and it has left the cluster, whoever was responsible: LEG_COMPLETED, or
+    # LEG_ENDED and its status says why. One that was refused at a gateway never had a leg.
+    cdef int ended(self, int32_t row, int8_t how, int64_t now_ns) except -1 nogil

@@ -1,5 +1,5 @@
 """What else happens to a cluster while it serves: failures, scaling, migration."""
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int8_t, int32_t, int64_t
 
 from simulator.core.event_queue cimport Event
 
@@ -16,7 +16,7 @@ cdef class Operation:
     cdef int handle(self, const Event* event) except -1 nogil:
         return 0
 
-    cdef int gone(self, int32_t row, int64_t now_ns) except -1 nogil:
+    cdef int ended(self, int32_t row, int8_t how, int64_t now_ns) except -1 nogil:
         return 0
 
     def report(self, run):

@@ -1,5 +1,5 @@
 """Requests move between replicas: who, where to and when; see mover.pyx for how."""
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int8_t, int32_t, int64_t
 cimport cython
 
 from simulator.core.event_queue cimport Event
@@ -69,7 +69,7 @@ cdef class Migration(Operation):
         self._go_on_emptying(now_ns)
         return 0
 
-    cdef int gone(self, int32_t row, int64_t now_ns) except -1 nogil:
+    cdef int ended(self, int32_t row, int8_t how, int64_t now_ns) except -1 nogil:
         cdef int32_t index = self._fleet.requests[row].replica
         if index >= 0 and (<Replica>self._fleet.seats[index].replica).rank.scheduler.num_arrived() > 0:
             with gil:

@@ -1,5 +1,5 @@
 """Failures and autoscaling: whatever makes replicas come and go."""
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int8_t, int32_t, int64_t
 cimport cython
 
 from simulator.core.event_queue cimport Event
@@ -50,7 +50,7 @@ cdef class Upkeep(Operation):
     cdef int handle(self, const Event* event) except -1 nogil:
         return self._agenda.act(event)
 
-    cdef int gone(self, int32_t row, int64_t now_ns) except -1 nogil:
+    cdef int ended(self, int32_t row, int8_t how, int64_t now_ns) except -1 nogil:
         if self._scaling is None:
             return 0
         if self._scaling.wants_finished:

@@ -13,6 +13,7 @@ from simulator.scheduling.base cimport Scheduler, Sequence, sort_by_order
 
 cdef enum:
     OFTEN_CHECKED = 100         # iterations: a debug build checks the first ones, then every so many
+    LONE_LIMIT = 3              # times that one request outgrows all blocks: it always will
     FRUITLESS_LIMIT = 20000     # preemptions without a token that make a livelock; a step preempts max_running at most
 
 
@@ -60,6 +61,7 @@ cdef class Rank:
         if refusal >= COMPLETED:
             self.delivery.leave(row, refusal, -1)
             return False
+        self._lone = 0
         if request.scheduled_ns < 0:
             request.enqueued_ns = now_ns
         if self._legs is not None:
@@ -135,7 +137,8 @@ cdef class Rank:
                     self.delivery.last_token_ns[preempted.row] = now_ns - preempted.late_ns
                 self._num_late -= preempted.late_ns > 0 and not self.scheduler.overlaps
         self._fruitless += batch.num_preempted
-        if self._fruitless > FRUITLESS_LIMIT + 4 * self.scheduler.max_running:
+        self._lone += self.kv.free_blocks == self.kv.num_blocks     # one alone had all blocks and let itself go
+        if self._fruitless > FRUITLESS_LIMIT + 4 * self.scheduler.max_running or self._lone > LONE_LIMIT:
             self.is_livelocked = True
         return 0
 
@@ -329,6 +332,7 @@ cdef class Rank:
     cdef void _complete_request(self, int32_t row, int64_t now_ns) noexcept nogil:
         self.delivery.leave(row, COMPLETED, now_ns)
         self.row.completed += 1
+        self._lone = 0
 
     cdef int _free_finished(self, int64_t now_ns) except -1 nogil:
         """Free what the finished sequences hold and no tier reads, in scheduled order."""

@@ -7,6 +7,8 @@ cimport cython
 
 from simulator.core.row_list cimport RowList
 from simulator.domain.iteration cimport Batch
+from simulator.domain.batch cimport BatchShape
+from simulator.engine.replica.beat cimport Beat
 from simulator.engine.replica.pipeline cimport Pipeline, busy_ns, oldest
 from simulator.engine.replica.rank cimport Rank
 from simulator.engine.replica.run_ahead cimport RunAhead, drop_from_run
@@ -21,6 +23,9 @@ cdef class Replica:
     cdef readonly int32_t index
     cdef readonly LatencyModel latency
     cdef readonly int64_t wake_ns           # when it must act next: an iteration ends, or work has come; NEVER_NS: idle
+    cdef readonly Beat beat                 # that of several replicas in lock step; None: it has a clock of its own
+    cdef readonly int32_t first_sibling     # index of the first of these, itself without any, and how many there are
+    cdef readonly int32_t num_siblings
     cdef readonly bint is_halted            # it stands still, see halt(); requests that come only wait
     cdef readonly bint is_out_of_time       # an iteration would end after the last instant of the clock
 
@@ -90,6 +95,34 @@ cdef class Replica:
 
     # A request that has been elsewhere, without its KV, enters the waiting queue: in front if it had run.
     cdef int enqueue_again(self, int32_t row, int64_t now_ns) except -1 nogil
+
+    # ---- in lock step with others: what its beat asks, in this order. Each iteration begins with `form` and `start`, a
+    # run of them is foreseen between `begin_run` and `end_run`.
+
+    # Form the next batch at `now_ns`; False: it has no tokens, and `shape` was not written.
+    cdef bint form(self, int64_t now_ns, BatchShape* shape) except -1 nogil
+
+    # The batch formed last consists of members alone, or of nothing.
+    cdef bint is_steady(self) noexcept nogil
+
+    # What was formed ends at `end_ns`.
+    cdef int start(self, int64_t end_ns) except -1 nogil
+
+    # How many iterations the batch in flight may be repeated as it is; without one, for ever.
+    cdef int64_t num_alike(self) noexcept nogil
+
+    cdef int begin_run(self, int64_t most) except -1 nogil
+    cdef bint foresee(self, int32_t number) noexcept nogil
+    cdef void end_run(self, const RunAhead* common) noexcept nogil
+
+    # It has requests that run or wait.
+    cdef bint has_requests(self) noexcept nogil
+
+    # When all will act next; the run of its own is cut.
+    cdef inline void wake_at(self, int64_t time_ns) noexcept nogil:
+        self.wake_ns = time_ns
+
+    cdef void cut_own(self, int64_t now_ns) noexcept nogil
 
     cdef int _raise_latency_fault(self) except -1 nogil
     cdef int _observe(self, bint has_ended) except -1 nogil

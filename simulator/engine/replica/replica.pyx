@@ -1,16 +1,19 @@
 """One serving instance: the order of an iteration, and nothing of any policy."""
 from libc.stdint cimport int8_t, int32_t, int64_t
+from libc.string cimport memcpy
 cimport cython
 
 from simulator.core.clock cimport NEVER_NS
 from simulator.core.row_list cimport RowList
+from simulator.domain.batch cimport BatchShape
 from simulator.domain.iteration cimport Batch
 from simulator.domain.request cimport COMPLETED
+from simulator.engine.replica.beat cimport Beat
 from simulator.engine.replica.pipeline cimport (
     free_pipeline, newest, oldest, put_off, reserve_pipeline, retire, time_batch, vacant_place)
 from simulator.engine.replica.rank cimport Rank
 from simulator.engine.replica.run_ahead cimport (
-    END_OF_CLOCK_NS, MAX_RUN, cut_run, free_run, grow_run, iteration_at, plan_run)
+    END_OF_CLOCK_NS, MAX_RUN, RunAhead, cut_run, free_run, grow_run, iteration_at, plan_run)
 from simulator.latency.base cimport LatencyModel
 
 
@@ -30,6 +33,11 @@ cdef class Replica:
         reserve_pipeline(&self.pipeline, 2 if setup.is_async else latency.num_stages, latency.num_stages)
         self.run.length = 1
         self.wake_ns = NEVER_NS
+        self.first_sibling, self.num_siblings = index, 1
+
+    def march(self, Beat beat, int32_t first_sibling, int32_t num_siblings):
+        """Have a beat from now on, with the siblings of these indices."""
+        self.beat, self.first_sibling, self.num_siblings = beat, first_sibling, num_siblings
 
     def __dealloc__(self):
         free_pipeline(&self.pipeline)
@@ -41,6 +49,8 @@ cdef class Replica:
 
     cdef int advance(self, int64_t until_ns, int64_t horizon_ns) except -1 nogil:
         cdef int64_t now_ns
+        if self.beat is not None:
+            return self.beat.advance(until_ns, horizon_ns)
         while self.wake_ns < until_ns:
             now_ns = self.wake_ns
             self.end_oldest()
@@ -52,7 +62,10 @@ cdef class Replica:
     cdef int enqueue(self, int32_t row, int64_t now_ns) except -1 nogil:
         if not self.rank.enqueue(row, now_ns):
             return 0
-        if self.run.length > 1:
+        if self.beat is not None:
+            self.beat.cut(now_ns)
+            self.beat.rouse(now_ns)
+        elif self.run.length > 1:
             self.wake_ns = cut_run(&self.run, now_ns)
         else:
             self.rouse(now_ns)
@@ -63,7 +76,10 @@ cdef class Replica:
             return 0
         self.cut(now_ns + 1)
         if not self.rank.withdraw(row, status) and self.pipeline.num_in_flight == 0 and not self.is_halted:
-            self.wake_ns = now_ns                       # it may have blocked the queue
+            if self.beat is not None:
+                self.beat.rouse(now_ns)
+            else:
+                self.wake_ns = now_ns                   # it may have blocked the queue
         return 0
 
     cdef int64_t first_open_ns(self) noexcept nogil:
@@ -167,15 +183,72 @@ cdef class Replica:
         cdef int32_t count = iteration_at(&self.run, now_ns) if self.run.length > 1 else 0
         return self._end_ahead(count) if count > 0 else 0
 
+    # ---- in lock step with others
+
+    cdef bint form(self, int64_t now_ns, BatchShape* shape) except -1 nogil:
+        cdef Batch* batch = vacant_place(&self.pipeline)
+        while True:
+            self.rank.form(batch, now_ns)
+            if self._observer is not None:
+                self.formed = batch
+                self._observe(False)
+            if batch.shape.num_sequences > 0 or batch.num_preempted == 0 or self.rank.is_livelocked:
+                break
+        if batch.shape.num_sequences > 0:
+            shape[0] = batch.shape
+        return batch.shape.num_sequences > 0
+
+    cdef bint is_steady(self) noexcept nogil:
+        cdef const Batch* batch = vacant_place(&self.pipeline)
+        return batch.num_entries == 0 and batch.num_preempted == 0 and batch.num_starved == 0 and self._observer is None
+
+    cdef int start(self, int64_t end_ns) except -1 nogil:
+        cdef Batch* batch = vacant_place(&self.pipeline)
+        if batch.shape.num_sequences > 0:
+            batch.duration_ns, batch.end_ns = end_ns - batch.start_ns, end_ns
+            self.rank.start(batch)
+            self.pipeline.num_in_flight += 1
+        return 0
+
+    cdef int64_t num_alike(self) noexcept nogil:
+        return self.rank.num_alike() if self.pipeline.num_in_flight > 0 else MAX_RUN
+
+    cdef int begin_run(self, int64_t most) except -1 nogil:
+        cdef const Batch* batch = oldest(&self.pipeline)
+        if most > self.run.room:
+            grow_run(&self.run, most)
+        self.run.start_ns, self.run.context_tokens = batch.start_ns, batch.shape.context_tokens
+        self.run.used_blocks[0] = batch.used_blocks
+        return 0
+
+    cdef bint foresee(self, int32_t number) noexcept nogil:
+        cdef int32_t phase = <int32_t>((self.scheduler.iteration + number - 1) % self.rank.kv.block_size)
+        self.run.used_blocks[number] = self.run.used_blocks[number - 1] + self.rank.kv.due(phase)
+        return self.run.used_blocks[number] <= self.rank.kv.num_blocks
+
+    cdef void end_run(self, const RunAhead* common) noexcept nogil:
+        if self.pipeline.num_in_flight > 0:
+            memcpy(self.run.ends_ns, common.ends_ns, common.length * sizeof(int64_t))
+            self.run.length = common.length
+
+    cdef bint has_requests(self) noexcept nogil:
+        return self.scheduler.num_running() + self.scheduler.num_waiting() > 0
+
+    cdef void cut_own(self, int64_t now_ns) noexcept nogil:
+        if self.run.length > 1:
+            cut_run(&self.run, now_ns)
+
     # ---- what befalls it from outside
 
     cdef void cut(self, int64_t now_ns) noexcept nogil:
-        if self.run.length > 1:
+        if self.beat is not None:
+            self.beat.cut(now_ns)
+        elif self.run.length > 1:
             self.wake_ns = cut_run(&self.run, now_ns)
 
     cdef int settle_run(self, int64_t now_ns) except -1 nogil:
         if self.run.length > 1:
-            self.wake_ns = cut_run(&self.run, now_ns)
+            self.cut(now_ns)
             self.keep_up(now_ns)
         return 0
 

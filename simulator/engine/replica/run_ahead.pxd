@@ -40,6 +40,9 @@ cdef void free_run(RunAhead* run) noexcept nogil
 cdef void plan_run(RunAhead* run, Pipeline* pipeline, int64_t most, int64_t horizon_ns, LatencyModel latency, KVCache kv,
                    int32_t phase) noexcept nogil
 
+# Clear a fault of an iteration that may never come; if it does, it is scheduled by itself and fails again.
+cdef void forget_fault(LatencyModel latency) noexcept nogil
+
 # End the run with the iteration in progress, the first that does not end before `now_ns`; return its end.
 cdef int64_t cut_run(RunAhead* run, int64_t now_ns) noexcept nogil
 

@@ -67,7 +67,6 @@ cdef inline void begin_run(RunAhead* run, Pipeline* pipeline) noexcept nogil:
 
 
 cdef void forget_fault(LatencyModel latency) noexcept nogil:
-    """Clear a fault of an iteration that may never come; if it does, it is scheduled by itself and fails again."""
     with gil:
         try:
             latency.raise_if_failed()

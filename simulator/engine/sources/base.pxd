@@ -1,7 +1,7 @@
 """Where requests come from: who comes next, and when.
 
 The table of requests is fixed before a run, true lengths included; a source decides on the times. One that lets
-arrivals wait for what happened to other requests hears of it by `gone`, and may then let `next_ns` come earlier.
+arrivals wait for what happened to other requests hears of it by `ended`, and may then let `next_ns` come earlier.
 """
 from libc.stdint cimport int32_t, int64_t
 
