@@ -8,6 +8,7 @@ from pairs import cpu_s
 
 from simulator.config.experiment import Output
 from simulator.results.files import FileRecorder
+from simulator.results.memory import MemoryRecorder
 
 pytestmark = pytest.mark.benchmark(group="options", timer=time.process_time)
 
@@ -22,14 +23,18 @@ CHANGES = {     # name: plain case, fields of EngineSetup
 }
 SINKS = {       # name: case, rows that are produced, target
     "iteration table": (PLAIN, NoSink(wants_iterations=True), "<= 2 x"),
-    "iteration table, light load": (LIGHT, NoSink(wants_iterations=True), "<= 2 x"),
+    "iteration table, light load": (LIGHT, NoSink(wants_iterations=True), "<= 3 x"),
     "token times": (PLAIN, NoSink(wants_tokens=True), ""),
 }
-FILES = {       # name: case, what is written, target
-    "iteration table, written": (PLAIN, {"iterations": True}, "<= 2 x"),
-    "iteration table, light load, written": (LIGHT, {"iterations": True}, "<= 2 x"),
-    "token times, written": (SMALL, {"token_times": True}, ""),
-    "Chrome trace, written": (SMALL, {"chrome_trace": True}, ""),
+OUTPUTS = {     # name: case, what is kept or written, target
+    "iteration table": (PLAIN, {"iterations": True}, "<= 2 x"),
+    "iteration table, light load": (LIGHT, {"iterations": True}, "<= 3 x"),
+    "token times": (SMALL, {"token_times": True}, {"kept": "<= 6 x", "written": "<= 60 ns a token"}),
+    "requests": (PLAIN, {"requests": True}, ""),
+}
+TRACED = {      # name: case
+    "Chrome trace, 20k requests": SMALL,
+    "the same on 4 replicas": replace(SMALL, replicas=4),
 }
 
 
@@ -63,21 +68,53 @@ def test_rows_produced_against_none(name, pairs, report):
     report.add(name, f"{pair.ratio:.2f} x without", target, str(pair))
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_rows_written_against_none(name, pairs, report, tmp_path):
-    case, tables, target = FILES[name]
-    prepared = Prepared(case)
-    output = Output(**dict.fromkeys(TABLES, False) | tables)
+@pytest.mark.parametrize("how", ["kept", "written"])
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_rows_taken_against_none(name, how, pairs, report, tmp_path):
+    case, tables, target = OUTPUTS[name]
+    prepared, output = Prepared(case), only(tables)
 
-    pair = pairs.against(
-        lambda: cpu_s(prepared.ready()), lambda: writing(prepared, output, tmp_path), rounds=5)
+    def prepare():
+        return keeping(prepared, output) if how == "kept" else writing(prepared, output, tmp_path)
 
-    report.add(name, f"{pair.ratio:.2f} x without", target, str(pair))
+    pair = pairs.against(lambda: cpu_s(prepared.ready()), prepare, rounds=5)
+
+    target = target[how] if isinstance(target, dict) else target
+    tokens = prepared.total("decode_tokens") + case.num_requests
+    each = f"; {1e9 * pair.ours_s / tokens:.0f} ns a token, all in all" if output.token_times else ""
+    report.add(f"{name}, {how}", f"{pair.ratio:.2f} x without", target, f"{pair}{each}")
+
+
+@pytest.mark.parametrize("name", TRACED)
+def test_chrome_trace(name, pairs, report, tmp_path):
+    prepared = Prepared(TRACED[name])
+
+    pair = pairs.against(lambda: cpu_s(prepared.ready()),
+                         lambda: writing(prepared, only({"chrome_trace": True}), tmp_path), rounds=5)
+
+    report.add(name, f"{pair.ours_s - pair.other_s:.2f} s", "<= 0.1 s", str(pair))
+
+
+def only(tables):
+    """Return an [output] table with nothing on but `tables`."""
+    return Output(**dict.fromkeys(TABLES, False) | tables)
+
+
+def keeping(prepared, output):
+    """Return a function that runs the event loop and keeps in memory what `output` asks for."""
+    recorder = MemoryRecorder(output, prepared.workload)
+    run = prepared.ready(recorder)
+
+    def run_and_keep():
+        run()
+        recorder.finish(prepared.finished)
+
+    return run_and_keep
 
 
 def writing(prepared, output, folder):
     """Return a function that runs the event loop and writes what `output` asks for."""
-    recorder = FileRecorder(output, len(prepared.workload), {})
+    recorder = FileRecorder(output, prepared.workload, {})
     run = prepared.ready(recorder)
 
     def run_and_write():

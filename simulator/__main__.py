@@ -1,4 +1,5 @@
 """`python -m simulator`, and the command `simulator`."""
+import os
 import sys
 
 INTERRUPTED = 130               # 128 + SIGINT, as shells say
@@ -6,6 +7,7 @@ INTERRUPTED = 130               # 128 + SIGINT, as shells say
 
 def main() -> int:
     """Do what the command line asks; Ctrl-C ends it quietly from the start."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")      # NumPy would start threads that nothing here uses: 40 ms
     try:
         from simulator.cli import main as run  # the imports take a while
         return run()

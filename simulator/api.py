@@ -133,7 +133,7 @@ def _run_in_memory(prepared: assemble.Prepared, watch: _Watch) -> Result:
     from simulator.results.memory import MemoryRecorder  # either this or the files are needed
 
     experiment = prepared.experiment
-    recorder = MemoryRecorder(experiment.output, len(prepared.workload))
+    recorder = MemoryRecorder(experiment.output, prepared.workload)
     finished = assemble.build(prepared, recorder, watch.monitor).run()
     watch.end(finished)
     made = recorder.finish(finished)
@@ -147,7 +147,7 @@ def _run_into_files(order: _Order, prepared: assemble.Prepared, watch: _Watch, t
     experiment, resolved = order.experiment, resolved_toml(order.experiment)
     attributes = {"schema": SCHEMA, "name": experiment.name, "seed": experiment.seed, "version": __version__,
                   "resolved_toml": resolved}
-    recorder = FileRecorder(experiment.output, len(prepared.workload), attributes)
+    recorder = FileRecorder(experiment.output, prepared.workload, attributes)
     cluster = assemble.build(prepared, recorder, watch.monitor)
     timings.end("load")
     with staged(order.out, order.overwrite) as directory:
@@ -156,6 +156,7 @@ def _run_into_files(order: _Order, prepared: assemble.Prepared, watch: _Watch, t
             finished = cluster.run()
             timings.end("simulate")
             watch.end(finished)
+            del cluster         # what only the engine needs is a tenth of all memory
             timings.move(recorder.spent_s, "simulate", "write")
             recorder.finish(finished)
         _write(directory / "summary.json", json_text(_summary(experiment, finished)))

@@ -6,10 +6,8 @@ from functools import partial
 from msgspec.structs import replace
 
 from simulator import registry
-from simulator.admission.gateway_queue import GatewayQueue
 from simulator.budget import check_memory, check_time
 from simulator.config.experiment import Experiment
-from simulator.config.huggingface.reader import read_config
 from simulator.domain import records
 from simulator.domain.deployment import Deployment
 from simulator.domain.facts import load_accelerator, load_model, load_node, load_node_with
@@ -20,11 +18,7 @@ from simulator.domain.model_spec import ModelSpec
 from simulator.domain.parallelism import Parallelism
 from simulator.domain.slo_classes import by_name
 from simulator.engine.build import build as build_cluster
-from simulator.engine.gateway.tracer import DecisionTracer
-from simulator.engine.operations.sampler import Sampler
-from simulator.engine.operations.upkeep import Upkeep
 from simulator.engine.output.recorder import Recorder
-from simulator.engine.output.row_stream import RowStream
 from simulator.engine.plan import ClusterPlan, GatewayPlan, Hooks, Pool
 from simulator.errors import InputErrors, KeyFault, collect_faults
 from simulator.results.cluster import PoolFacts
@@ -172,7 +166,7 @@ def _front(experiment: Experiment) -> GatewayPlan:
         scorers=tuple((registry.load("scorer", each.name), each.weight, each.parameters) for each in routing.scorers),
         admission=None if admission.policy == "always" else registry.load("admission", admission.policy),
         admission_parameters=admission.parameters,
-        queue=None if cluster.gateway_queue is None else GatewayQueue, queue_parameters=cluster.gateway_queue,
+        queue=None if cluster.gateway_queue is None else _gateway_queue(), queue_parameters=cluster.gateway_queue,
         classes=by_name(experiment.slo.classes), make=_make,
         snapshot_interval_ns=round(routing.snapshot_refresh_interval_s * 1e9),
         cache_delay_ns=round(routing.cache_signal_delay_s * 1e9),
@@ -180,10 +174,19 @@ def _front(experiment: Experiment) -> GatewayPlan:
         retry_ns=round(routing.retry_interval_s * 1e9), patience_ns=round(routing.retry_timeout_s * 1e9))
 
 
+def _gateway_queue():
+    from simulator.admission.gateway_queue import GatewayQueue  # likewise below: only those who want it load it
+
+    return GatewayQueue
+
+
 def _sampler(experiment: Experiment, sink) -> tuple:
     """Return what looks at the replicas again and again, as an operation of the plan; none where nobody asked."""
     if not sink.wants_samples:
         return ()
+    from simulator.engine.operations.sampler import Sampler
+    from simulator.engine.output.row_stream import RowStream
+
     rows, period_ns = RowStream(records.SAMPLE, sink.samples), max(round(experiment.output.replica_samples_s * 1e9), 1)
     sink.pending.append(rows.flush)
     return (lambda fleet, gateways, plan: Sampler(fleet, period_ns, rows),)
@@ -194,6 +197,8 @@ def _upkeep(experiment: Experiment) -> tuple:
     failures, scaling = experiment.failures, experiment.autoscaling
     if not failures and scaling is None:
         return ()
+    from simulator.engine.operations.upkeep import Upkeep
+
     return (partial(Upkeep, failures=failures, health=experiment.cluster.health, autoscaling=scaling,
                     autoscaler=scaling and registry.load("autoscaler", scaling.policy)),)
 
@@ -203,7 +208,7 @@ def _mover(experiment: Experiment) -> tuple:
     moving = experiment.cluster.rescheduling
     if moving is None:
         return ()
-    from simulator.engine.operations.migration import Migration  # only those who move requests load it
+    from simulator.engine.operations.migration import Migration
     from simulator.engine.operations.move_plan import MovePlan
 
     plan = MovePlan(
@@ -217,7 +222,7 @@ def _mover(experiment: Experiment) -> tuple:
 
 def _port(moving, pool):
     """Return how the replicas of a pool are linked."""
-    from simulator.engine.operations.move_plan import Port  # as above
+    from simulator.engine.operations.move_plan import Port
 
     deployment = deployment_of(pool)
     link = deployment and kv_link(deployment)
@@ -239,6 +244,9 @@ def _tracer(experiment: Experiment, sink):
     """Return what writes routing decisions down, as a plan has it; None where nobody asked."""
     if not sink.wants_decisions:
         return None
+    from simulator.engine.gateway.tracer import DecisionTracer
+    from simulator.engine.output.row_stream import RowStream
+
     decisions, candidates = RowStream(records.DECISION, sink.decisions), RowStream(records.CANDIDATE, sink.candidates)
     sink.pending += [decisions.flush, candidates.flush]
     return lambda view, index: DecisionTracer(view, index, experiment.output.decisions, decisions, candidates)
@@ -359,4 +367,8 @@ def deployment_of(experiment: Experiment) -> Deployment | None:
 
 def model_of(section) -> ModelSpec:
     """Return the facts of the model that [model] names."""
-    return read_config(section.config) if section.config else load_model(section.name)
+    if not section.config:
+        return load_model(section.name)
+    from simulator.config.huggingface.reader import read_config  # 11 ms that others do without
+
+    return read_config(section.config)

@@ -17,6 +17,7 @@ from simulator.domain.gateway import GatewayQueueParameters
 from simulator.domain.host import HostParameters
 from simulator.domain.slo_classes import SloClass, by_name
 
+MAX_EVENTS = 2_000_000  # of trace.json: some 220 MB
 LAST_SECOND = 9e9       # the clock, int64 nanoseconds, ends soon after
 
 Count = Annotated[int, Meta(ge=1, le=2**20)]
@@ -217,11 +218,22 @@ class Output(Section, kw_only=True):
     requests: Annotated[bool, Meta(description="per-request table")] = True
     iterations: Annotated[bool, Meta(description="per-iteration table")] = True
     chrome_trace: Annotated[bool, Meta(description="trace.json for chrome://tracing and Perfetto")] = False
+    chrome_trace_window_s: Annotated[tuple[Annotated[float, Meta(ge=0, le=LAST_SECOND)], ...], Meta(
+        description="what trace.json shows, [from, to] of simulated time; absent: all")] = ()
+    chrome_trace_max_events: Annotated[int, Meta(ge=0, le=2**40, description=(
+        "it ends where there are so many, half of them of iterations (10^6 are some 110 MB); 0: nowhere"))] = MAX_EVENTS
     token_times: Annotated[bool, Meta(description="every token's time, per request")] = False
     replica_samples_s: Annotated[float, Meta(ge=0, le=1e6, description=(
         "time between two looks at queue, KV blocks and requests of every replica; 0: nobody looks"))] = 0.0
     decisions: Annotated[int, Meta(ge=0, le=2**20, description=(
         "write down each routing decision and that many replicas, the best first; 0: nothing"))] = 0
+
+    def __post_init__(self):
+        window_s = self.chrome_trace_window_s
+        if window_s and not (len(window_s) == 2 and window_s[0] < window_s[1]):
+            raise ValueError(f"chrome_trace_window_s = {list(window_s)}: give [from, to], the first before the second")
+        if not self.chrome_trace and (window_s or self.chrome_trace_max_events != MAX_EVENTS):
+            raise ValueError("chrome_trace_window_s and chrome_trace_max_events take chrome_trace = true")
 
 
 class Fitness(Section, kw_only=True):

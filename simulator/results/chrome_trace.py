@@ -3,12 +3,13 @@
 A process is a replica (pid is its number), a thread a pipeline stage. Each iteration is a complete event in each stage,
 from when it begins to execute there, with its composition as args; counters show KV blocks and requests; each request
 is an async span with its phases inside. Process -1 is the gateway (gateway_trace.py); without one, requests that no
-replica got are its instants. Times are microseconds with three decimals: nothing is rounded.
+replica got are its instants. Times are microseconds with three decimals: nothing is rounded. Of a long run a window is
+shown, or as much from its beginning as the most events allow; what is left out is counted.
 
 Format: "Trace Event Format", Google, 2016.
 """
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,22 +17,53 @@ import numpy as np
 from simulator.domain import records
 from simulator.domain.run import Run
 from simulator.results import tables
-from simulator.results.gateway_trace import GATEWAY, gateway_events, incident_events, move_events
-from simulator.results.journeys import journeys_of, retries_of
+from simulator.results.event_text import EventText
+from simulator.results.gateway_trace import GATEWAY, STAY_EVENTS, STAY_TEXT, GatewayStays, incident_events, move_events
+from simulator.results.journeys import journeys_of
+from simulator.results.trace_window import TraceWindow
 from simulator.results.uptime import incidents_of
+
+EVENTS_AT_ONCE = 8192           # formatted, in some megabytes
 
 _PROCESS = ('{"ph":"M","name":"process_name","pid":%d,"args":{"name":"%s"}},\n'
             '{"ph":"M","name":"process_sort_index","pid":%d,"args":{"sort_index":%d}}')
 _THREAD = '{"ph":"M","name":"thread_name","pid":%d,"tid":%d,"args":{"name":"stage %d"}}'
-_ITERATION = ('{"ph":"X","cat":"iteration","name":"%s","pid":%d,"tid":%d,"ts":%d.%03d,"dur":%d.%03d,"args":{'
-              '"sequences":%d,"prefill_tokens":%d,"decode_tokens":%d,"context_tokens":%d,"preempted":%d}}')
-_COUNTERS = ('{"ph":"C","name":"KV blocks","pid":%d,"ts":%d.%03d,"args":{"used":%d}},\n'
-             '{"ph":"C","name":"requests","pid":%d,"ts":%d.%03d,"args":{"running":%d,"waiting":%d}}')
-_SPAN = ('{"ph":"b","cat":"request","name":%s,"id":%d,"pid":%d,"tid":0,"ts":%d.%03d%s},\n'
-         '{"ph":"e","cat":"request","name":%s,"id":%d,"pid":%d,"tid":0,"ts":%d.%03d}')
-_INSTANT = '{"ph":"n","cat":"request","name":%s,"id":%d,"pid":%d,"tid":0,"ts":%d.%03d,"args":{"status":"%s"}}'
+_ITERATION = ('{"ph":"X","cat":"iteration","name":"<kind>","pid":<replica>,"tid":<stage>,"ts":<begin_ns>,'
+              '"dur":<duration_ns>,"args":{"sequences":<sequences>,"prefill_tokens":<prefill_tokens>,'
+              '"decode_tokens":<decode_tokens>,"context_tokens":<context_tokens>,"preempted":<preempted>}}')
+_COUNTERS = ('{"ph":"C","name":"KV blocks","pid":<replica>,"ts":<start_ns>,"args":{"used":<used_blocks>}},\n'
+             '{"ph":"C","name":"requests","pid":<replica>,"ts":<start_ns>,"args":{"running":<running>,'
+             '"waiting":<waiting>}}')
+_SPAN = ('{"ph":"b","cat":"request","name":"%s","id":<row>,"pid":<replica>,"tid":0,"ts":<%s>%s},\n'
+         '{"ph":"e","cat":"request","name":"%s","id":<row>,"pid":<replica>,"tid":0,"ts":<%s>}')
+_INSTANT = ('{"ph":"n","cat":"request","name":"<name>","id":<row>,"pid":<replica>,"tid":0,"ts":<arrival_ns>,'
+            '"args":{"status":"<status>"}}')
 
-_REQUEST_COLUMNS = ("replica", "status", "arrival_ns", "enqueued_ns", "scheduled_ns", "first_token_ns", "completed_ns")
+_DECODE, _PREFILL, _MIXED = range(3)
+_KINDS = (b"decode", b"prefill", b"mixed")
+_OF_ITERATION = {"kind": "text"} | {
+    name: "time" if name.endswith("_ns") else "integer" for name in tables.ITERATION_FIELDS}
+_ITERATION_TEXT = EventText([f"{_ITERATION},\n{_COUNTERS}", _ITERATION], _OF_ITERATION)     # of the first stage, others
+_ITERATION_EVENTS = np.array([3, 1])
+_TIMES = ("arrival_ns", "enqueued_ns", "scheduled_ns", "first_token_ns")
+_PHASES = (("queue", "enqueued_ns", "queue_end_ns"), ("prefill", "scheduled_ns", "prefill_end_ns"),
+           ("decode", "first_token_ns", "end_ns"))
+_OF_REQUEST = {"name": "text", "status": "text", "row": "integer", "replica": "integer"} | dict.fromkeys((
+    "arrival_ns", "enqueued_ns", "scheduled_ns", "first_token_ns", "queue_end_ns", "prefill_end_ns", "end_ns"), "time")
+_STATUSES = tuple(name.encode() for name in records.STATUS_NAMES)
+_CAUSES = tuple(name.encode() for name in records.CAUSE_NAMES)
+_AN_INSTANT, _NOTHING = 8, 9    # kinds below them: a span, and a bit for each phase
+_REQUEST_EVENTS = np.array([*(2 + 2 * kind.bit_count() for kind in range(_AN_INSTANT)), 1, 0])
+
+
+def _request_text() -> EventText:
+    whole = _SPAN % ("<name>", "arrival_ns", ',"args":{"status":"<status>"}', "<name>", "end_ns")
+    phases = [_SPAN % (name, begin, "", name, end) for name, begin, end in _PHASES]
+    return EventText([*(",\n".join([whole, *(phase for bit, phase in enumerate(phases) if kind >> bit & 1)])
+                        for kind in range(_AN_INSTANT)), _INSTANT], _OF_REQUEST)
+
+
+_REQUEST_TEXT = _request_text()
 
 
 class ChromeTrace:
@@ -40,13 +72,15 @@ class ChromeTrace:
     Parameters
     ----------
     path : the file, replaced if it exists.
+    window : what is shown; names, incidents and moves do not count as events. None: all.
     """
 
-    def __init__(self, path: Path):
-        self._file = open(path, "w", encoding="utf-8", newline="\n")    # noqa: SIM115 -- until __exit__
-        self._file.write('{"displayTimeUnit":"ms","traceEvents":[\n')
-        self._separator = ""
+    def __init__(self, path: Path, window: TraceWindow | None = None):
+        self._file = open(path, "wb")       # noqa: SIM115 -- until __exit__
+        self._file.write(b'{"displayTimeUnit":"ms","traceEvents":[\n')
+        self._separator = b""
         self._threads = set()       # (replica, stage)
+        self._window = window or TraceWindow()
 
     def __enter__(self):
         return self
@@ -56,30 +90,61 @@ class ChromeTrace:
 
     def iterations(self, rows: np.ndarray) -> None:
         """Append rows of `records.ITERATION`."""
-        columns = [rows[name].tolist() for name in tables.ITERATION_FIELDS]
-        self._threads.update(zip(*columns[:2], strict=True))
-        self._write(event for row in zip(*columns, strict=True) for event in _iteration_events(row))
+        rows = rows[self._window.of_iterations(rows["begin_ns"], _ITERATION_EVENTS[(rows["stage"] > 0).astype(int)])]
+        for first in range(0, len(rows), EVENTS_AT_ONCE):
+            part = rows[first:first + EVENTS_AT_ONCE]
+            columns = {name: part[name] for name in tables.ITERATION_FIELDS}
+            columns["kind"] = np.where(part["prefill_tokens"] == 0, _DECODE,
+                                       np.where(part["decode_tokens"] != 0, _MIXED, _PREFILL))
+            self._write(_ITERATION_TEXT, part["stage"] > 0, columns, _KINDS)
+            threads = np.unique(part["replica"].astype(np.int64) << 32 | part["stage"])
+            self._threads.update(zip((threads >> 32).tolist(), (threads & 0xFFFFFFFF).tolist(), strict=True))
 
-    def finish(self, run: Run) -> None:
+    def finish(self, run: Run) -> list[str]:
         """Append requests, incidents, moves and names, and end the file.
 
+        Return what is left out, in words.
         The spans of unfinished requests end where the clock stopped.
         """
-        workload, requests, journeys = run.workload, run.workload.requests, journeys_of(run)
-        retries = retries_of(run)
+        requests, journeys = run.workload.requests, journeys_of(run)
+        stays = None if journeys is None else GatewayStays(run, journeys)
         for first in range(0, len(requests), tables.BLOCK_ROWS):
-            part = slice(first, first + tables.BLOCK_ROWS)
-            columns = (workload.request_ids[part], workload.demands["deadline_ns"][part].tolist(),
-                       *(requests[name][part].tolist() for name in _REQUEST_COLUMNS))
-            self._write(event for row, request in enumerate(zip(*columns, strict=True), start=first)
-                        for event in _request_events(row, request, run.clock_ns, journeys is not None))
-            if journeys is not None:
-                self._write(gateway_events(run, journeys, retries, part))
-        self._write(incident_events(incidents_of(run)))
-        self._write(move_events(run))
+            has_come = requests["status"][first:first + tables.BLOCK_ROWS] != records.PENDING
+            self._write_requests(run, first + np.flatnonzero(has_come), stays)
+        self._write_texts(incident_events(incidents_of(run), self._window))
+        self._write_texts(move_events(run, self._window))
         outside = "" if (requests["replica"] >= 0).all() else "not routed"
-        self._write(self._names(len(run.replicas), outside if journeys is None else "gateway"))
-        self._file.write("\n]}\n")
+        self._write_texts(self._names(len(run.replicas), outside if journeys is None else "gateway"))
+        self._file.write(b"\n]}\n")
+        return self._window.notes()
+
+    def _write_requests(self, run: Run, rows: np.ndarray, stays: GatewayStays | None) -> None:
+        kinds, columns = _spans(run, rows, stays is not None)
+        num_events = _REQUEST_EVENTS[kinds]
+        if stays is not None:
+            stay_kinds, stay_columns = stays.of(rows)
+            places = np.searchsorted(rows, stay_columns["row"])
+            num_events = num_events + np.bincount(places, STAY_EVENTS[stay_kinds], len(rows)).astype(np.int64)
+        is_shown = self._window.of_requests(columns["arrival_ns"], columns["end_ns"], num_events)
+        self._write_named(run, _REQUEST_TEXT, kinds, columns, is_shown & (kinds != _NOTHING))
+        if stays is not None:
+            self._write_named(run, STAY_TEXT, stay_kinds, stay_columns,
+                              is_shown[places] & (STAY_EVENTS[stay_kinds] > 0))
+
+    def _write_named(self, run: Run, text: EventText, kinds, columns, is_shown) -> None:
+        """Write events of requests, with their names, status and cause."""
+        chosen = np.flatnonzero(is_shown)
+        for first in range(0, len(chosen), EVENTS_AT_ONCE):
+            part = chosen[first:first + EVENTS_AT_ONCE]
+            of_part = {name: column[part] for name, column in columns.items()}
+            rows, of_part["name"] = np.unique(of_part["row"], return_inverse=True)
+            texts = [json.dumps(f"request {run.workload.request_ids[row]}")[1:-1].encode() for row in rows.tolist()]
+            of_part["status"] = of_part["status"].astype(np.int64) + len(texts)
+            texts += _STATUSES
+            if "cause" in of_part:
+                of_part["cause"] = of_part["cause"].astype(np.int64) + len(texts)
+                texts += _CAUSES
+            self._write(text, kinds[part], of_part, texts)
 
     def _names(self, num_replicas: int, outside: str) -> Iterable[str]:
         """Name processes and threads; `outside`: the process of requests that are in no replica, if there is one."""
@@ -90,44 +155,35 @@ class ChromeTrace:
         for replica, stage in sorted(self._threads):
             yield _THREAD % (replica, stage, stage)
 
-    def _write(self, events: Iterable[str]) -> None:
-        text = ",\n".join(events)
-        if text:
-            self._file.write(self._separator + text)
-            self._separator = ",\n"
+    def _write(self, text: EventText, kinds: np.ndarray, columns: dict, texts: Sequence[bytes]) -> None:
+        values = np.empty((len(kinds), len(text.columns)), np.int64)
+        for number, name in enumerate(text.columns):
+            values[:, number] = columns[name]
+        self._append(text.write(kinds.astype(np.int8), values, texts))
+
+    def _write_texts(self, events: Iterable[str]) -> None:
+        self._append(",\n".join(events).encode())
+
+    def _append(self, text) -> None:
+        if len(text):
+            self._file.write(self._separator)
+            self._file.write(text)
+            self._separator = b",\n"
 
 
-def _iteration_events(row: tuple) -> Iterable[str]:
-    (replica, stage, start_ns, duration_ns, sequences, prefill_tokens, decode_tokens, context_tokens, waiting, running,
-     used_blocks, preempted, begin_ns) = row
-    kind = "decode" if not prefill_tokens else "mixed" if decode_tokens else "prefill"
-    yield _ITERATION % (kind, replica, stage, *divmod(begin_ns, 1000), *divmod(duration_ns, 1000), sequences,
-                        prefill_tokens, decode_tokens, context_tokens, preempted)
-    if stage == 0:
-        start = divmod(start_ns, 1000)
-        yield _COUNTERS % (replica, *start, used_blocks, replica, *start, running, waiting)
-
-
-def _request_events(row: int, request: tuple, clock_ns: int, has_gateway: bool) -> Iterable[str]:
-    request_id, deadline_ns, replica, status, *times_ns = request
-    if status == records.PENDING:
-        return
-    name, status_name = json.dumps(f"request {request_id}"), records.STATUS_NAMES[status]
-    arrival_ns, enqueued_ns, scheduled_ns, first_token_ns, _ = times_ns
-    if replica < 0:
-        if has_gateway:
-            return
-        yield _INSTANT % (name, row, replica, *divmod(arrival_ns, 1000), status_name)
-        return
-    ends = {records.WAITING: clock_ns, records.RUNNING: clock_ns, records.TIMED_OUT: deadline_ns}
-    end_ns = max(ends.get(status, 0), *times_ns)
-    yield _span(name, row, replica, arrival_ns, end_ns, f',"args":{{"status":"{status_name}"}}')
-    for phase, start_ns, next_ns in (("queue", enqueued_ns, scheduled_ns), ("prefill", scheduled_ns, first_token_ns),
-                                     ("decode", first_token_ns, end_ns)):
-        if start_ns >= 0:
-            yield _span(f'"{phase}"', row, replica, start_ns, next_ns if next_ns >= 0 else end_ns)
-
-
-def _span(name, row, replica, start_ns, end_ns, args=""):
-    start, end = divmod(start_ns, 1000), divmod(end_ns, 1000)
-    return _SPAN % (name, row, replica, *start, args, name, row, replica, *end)
+def _spans(run: Run, rows: np.ndarray, has_gateway: bool) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Return the kinds of events of some requests, and the columns of `_REQUEST_TEXT` but the names."""
+    requests = run.workload.requests[rows]
+    columns = {name: requests[name] for name in (
+        "status", "replica", "arrival_ns", "enqueued_ns", "scheduled_ns", "first_token_ns")}
+    status = requests["status"]
+    end_ns = np.where((status == records.WAITING) | (status == records.RUNNING), run.clock_ns, np.where(
+        status == records.TIMED_OUT, run.workload.demands["deadline_ns"][rows], 0))
+    for name in (*_TIMES, "completed_ns"):
+        end_ns = np.maximum(end_ns, requests[name])
+    kinds = sum((requests[name] >= 0).astype(np.int64) << bit for bit, name in enumerate(_TIMES[1:]))
+    kinds[requests["replica"] < 0] = _NOTHING if has_gateway else _AN_INSTANT
+    columns |= {"row": rows, "end_ns": end_ns,
+                "queue_end_ns": np.where(requests["scheduled_ns"] >= 0, requests["scheduled_ns"], end_ns),
+                "prefill_end_ns": np.where(requests["first_token_ns"] >= 0, requests["first_token_ns"], end_ns)}
+    return kinds, columns

@@ -6,6 +6,7 @@ import numpy as np
 from simulator.domain import records
 from simulator.domain.run import Run
 from simulator.results.distributions import distribution
+from simulator.results.journeys import Columns
 from simulator.results.uptime import PAID, SERVING, time_in_ns
 
 NS_PER_HOUR = 3.6e12
@@ -22,7 +23,7 @@ class PoolFacts(NamedTuple):
     node: str = ""              # type of node, or accelerator, that it runs on; "": not said
 
 
-def by_cause(requests: np.ndarray, journeys: np.ndarray | None) -> dict[str, dict[str, int]]:
+def by_cause(requests: np.ndarray, journeys: Columns | None) -> dict[str, dict[str, int]]:
     """Count the requests that were not served, by what became of them and why.
 
     The counts of a status sum to that of `requests`; a status that no request has is absent.
@@ -42,7 +43,7 @@ def by_cause(requests: np.ndarray, journeys: np.ndarray | None) -> dict[str, dic
     return counts
 
 
-def gateway(journeys: np.ndarray | None) -> dict:
+def gateway(journeys: Columns | None) -> dict:
     """Describe the way to the replicas; empty where there are no journeys.
 
     `gateway_ms` is admission to dispatch, of requests that were sent to a replica and, since a replica failed, to no
@@ -50,10 +51,11 @@ def gateway(journeys: np.ndarray | None) -> dict:
     """
     if journeys is None:
         return {}
-    sent = journeys[(journeys["dispatched_ns"] >= 0) & (journeys["retries"] == 0)]
+    sent = (journeys["dispatched_ns"] >= 0) & (journeys["retries"] == 0)
+    sent = slice(None) if sent.all() else sent
     stopped_ns = journeys["downtime_ns"][journeys["downtime_ns"] > 0]
     return {
-        "gateway_ms": distribution((sent["dispatched_ns"] - sent["admitted_ns"]) / 1e6),
+        "gateway_ms": distribution((journeys["dispatched_ns"][sent] - journeys["admitted_ns"][sent]) / 1e6),
         "downtime_ms": distribution(stopped_ns / 1e6),
         "retries": int(journeys["retries"].sum()),
         "migrations": int(journeys["migrations"].sum()),
@@ -136,21 +138,30 @@ def _utilisation(busy_ns: int, up_ns: int) -> float:
 def _queues(run: Run) -> list[tuple[int, int]]:
     """Return for each replica the sum of waiting times in ns, and the most requests that waited at once."""
     requests = run.workload.requests
-    entered_ns, left_ns = requests["enqueued_ns"], requests["scheduled_ns"].copy()
-    never = left_ns < 0
-    left_ns[never & (requests["status"] == records.WAITING)] = run.clock_ns
-    gave_up = never & (requests["status"] == records.TIMED_OUT)
-    left_ns[gave_up] = run.workload.demands["deadline_ns"][gave_up]
-    rows = np.flatnonzero((requests["replica"] >= 0) & (entered_ns >= 0) & (left_ns >= entered_ns))
-    rows = rows[np.argsort(requests["replica"][rows], kind="stable")]
-    bounds = np.searchsorted(requests["replica"][rows], np.arange(len(run.replicas) + 1))
-    parts = (rows[bounds[i]:bounds[i + 1]] for i in range(len(run.replicas)))
-    return [_queue(entered_ns[part], left_ns[part]) for part in parts]
+    rows = np.flatnonzero((requests["replica"] >= 0) & (requests["enqueued_ns"] >= 0))
+    by_replica = requests["replica"][rows].astype(np.int64)     # then row: one array, sorted where it lies
+    by_replica <<= 32
+    by_replica |= rows
+    del rows
+    by_replica.sort()
+    bounds = np.searchsorted(by_replica, np.arange(len(run.replicas) + 1) << 32)
+    by_replica &= 0xFFFFFFFF
+    return [_queue(run, by_replica[bounds[i]:bounds[i + 1]]) for i in range(len(run.replicas))]
 
 
-def _queue(entered_ns: np.ndarray, left_ns: np.ndarray) -> tuple[int, int]:
+def _queue(run: Run, rows: np.ndarray) -> tuple[int, int]:
     """Return the sum of waiting times, and the most that waited at once; who leaves at an instant makes room at it."""
+    requests = run.workload.requests
+    entered_ns, left_ns, status = (requests[name][rows] for name in ("enqueued_ns", "scheduled_ns", "status"))
+    never = left_ns < 0
+    left_ns[never & (status == records.WAITING)] = run.clock_ns
+    gave_up = never & (status == records.TIMED_OUT)
+    left_ns[gave_up] = run.workload.demands["deadline_ns"][rows[gave_up]]
+    waited = left_ns >= entered_ns
+    entered_ns, left_ns = entered_ns[waited], left_ns[waited]
     total_ns = int((left_ns - entered_ns).sum())
-    gone = np.searchsorted(np.sort(left_ns), np.sort(entered_ns), side="right")
+    left_ns.sort()
+    entered_ns.sort()
+    gone = np.searchsorted(left_ns, entered_ns, side="right")
     waiting = np.arange(1, len(gone) + 1) - gone
     return total_ns, int(waiting.max(initial=0))

@@ -7,11 +7,12 @@ from pathlib import Path
 import numpy as np
 
 from simulator.domain.run import Run
-from simulator.results import tables
 from simulator.results.chrome_trace import ChromeTrace
 from simulator.results.decisions import DecisionTotals
 from simulator.results.hdf5 import Writer
-from simulator.results.token_times import TokenTimes
+from simulator.results.token_times import TokenTimes, most_tokens
+from simulator.results.trace_window import TraceWindow
+from simulator.workload.base import Workload
 
 
 class FileRecorder:
@@ -24,11 +25,11 @@ class FileRecorder:
     Parameters
     ----------
     output : the Struct of [output], or an object with the same fields.
-    num_requests : rows of the request table.
+    workload : of the run.
     attributes : of the root of results.h5.
     """
 
-    def __init__(self, output, num_requests: int, attributes: dict):
+    def __init__(self, output, workload: Workload, attributes: dict):
         self.wants_iterations = output.iterations or output.chrome_trace
         self.wants_tokens = output.token_times
         self.wants_samples = output.replica_samples_s > 0
@@ -37,7 +38,7 @@ class FileRecorder:
         self.spent_s = 0.0
         self._totals = DecisionTotals()
         self._output = output
-        self._num_requests = num_requests
+        self._workload = workload
         self._attributes = attributes
         self._writer = self._trace = self._tokens = None
 
@@ -52,9 +53,10 @@ class FileRecorder:
             writer = Writer(directory / "results.h5", self._attributes, self._output.iterations, streams)
             self._writer = files.enter_context(writer)
             if self._output.chrome_trace:
-                self._trace = files.enter_context(ChromeTrace(directory / "trace.json"))
+                window = TraceWindow(self._output.chrome_trace_window_s, self._output.chrome_trace_max_events)
+                self._trace = files.enter_context(ChromeTrace(directory / "trace.json", window))
             if self._output.token_times:
-                self._tokens = TokenTimes(self._num_requests, directory)
+                self._tokens = TokenTimes(most_tokens(self._workload), directory)
                 files.callback(self._tokens.close)
             yield
 
@@ -62,7 +64,7 @@ class FileRecorder:
         """Take rows of `records.ITERATION`."""
         began_s = time.perf_counter()
         if self._output.iterations:
-            self._writer.iterations(rows)
+            self._writer.append("iterations", rows)
         if self._trace:
             self._trace.iterations(rows)
         self.spent_s += time.perf_counter() - began_s
@@ -88,7 +90,7 @@ class FileRecorder:
 
     def _append(self, name: str, rows: np.ndarray) -> None:
         began_s = time.perf_counter()
-        self._writer.append(name, rows.view(tables.STREAMS[name]))
+        self._writer.append(name, rows)
         self.spent_s += time.perf_counter() - began_s
 
     def finish(self, run: Run) -> None:
@@ -99,4 +101,4 @@ class FileRecorder:
             run.decisions = self._totals.summary(len(run.replicas))
         self._writer.finish(run, self._output.requests, self._tokens)
         if self._trace:
-            self._trace.finish(run)
+            run.diagnosis = run.diagnosis + self._trace.finish(run)

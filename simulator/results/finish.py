@@ -3,6 +3,7 @@ import numpy as np
 
 from simulator.domain import records
 
+BLOCK_ROWS = 1 << 16            # looked at together
 RECALLED = records.CAUSE_NAMES.index("recalled")
 _BY_STATUS = {"rejected": records.REFUSED, "dropped": records.ERROR, "failed": records.ERROR,
               "timed_out": records.TIMEOUT}
@@ -43,4 +44,8 @@ def finish_codes(workload, journeys: np.ndarray | None = None, part: slice = sli
 
 def cut_short(workload) -> np.ndarray:
     """Return the rows of completed requests that max_model_len cut."""
-    return np.flatnonzero(finish_codes(workload) == records.MAX_MODEL_LEN)
+    parts = [np.empty(0, np.int64)]
+    for first in range(0, len(workload.requests), BLOCK_ROWS):
+        codes = finish_codes(workload, part=slice(first, first + BLOCK_ROWS))
+        parts.append(first + np.flatnonzero(codes == records.MAX_MODEL_LEN))
+    return np.concatenate(parts)

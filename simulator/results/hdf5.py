@@ -1,7 +1,8 @@
 """results.h5: the tables of one run. The same rows give the same bytes: no time stamps, fixed chunks, one file version.
 
-Every table is compressed (README.md has the measurement) and carries a Fletcher32 checksum. Its attribute `fields`
-describes its columns; columns of codes are HDF5 enums, and an attribute of the column's name has the labels as JSON.
+Every table is compressed by HDF5's standard filters (README.md has the measurement) and carries a Fletcher32 checksum.
+Its attribute `fields` describes its columns; columns of codes are HDF5 enums, and an attribute of the column's name has
+the labels as JSON.
 """
 import json
 from collections.abc import Iterable
@@ -14,13 +15,11 @@ from simulator.domain import columns
 from simulator.domain.run import Run
 from simulator.results import tables
 from simulator.results.journeys import journeys_of
+from simulator.results.packed_table import FILTERS, PackedTable, chunk_rows
 from simulator.results.token_times import TokenTimes
 
 FORMAT = ("v110", "v110")       # read by every HDF5 since 1.10 (2016); its chunk index grows without rebalancing
-CHUNK_ROWS = 4096               # 288 KiB of iterations
-SMALL_CELL_ROWS = 32768         # 256 KiB of int64
 NO_LABEL = "none"               # of a code without one: HDF5 takes no empty name
-FILTERS = {"shuffle": True, "compression": "gzip", "compression_opts": 1, "fletcher32": True}
 
 
 class Writer:
@@ -38,14 +37,14 @@ class Writer:
         self._target = Target(path)
         self._file = h5py.File(self._target, "w", libver=FORMAT, track_order=True)
         self._attributes = attributes
-        self._blocks = tables.IterationBlocks(lambda rows: self.append("iterations", rows)) if iterations else None
-        self._growing = dict.fromkeys((["iterations"] if iterations else []) + list(streams))
+        self._names = [*["iterations"] * iterations, *streams]
+        self._growing = {}
 
     def __enter__(self):
         self._file.attrs.update(self._attributes)
-        for name in self._growing:
+        for name in self._names:
             dtype = tables.STREAMS.get(name, tables.ITERATION)
-            self._growing[name] = _create(self._file, name, None, dtype)
+            self._growing[name] = PackedTable(_create(self._file, name, None, dtype), dtype)
         return self
 
     def __exit__(self, kind, *_):
@@ -53,17 +52,17 @@ class Writer:
         self._file.close()
         self._target.close()
 
-    def iterations(self, rows: np.ndarray) -> None:
-        """Append rows of `records.ITERATION`."""
-        self._blocks.append(rows)
+    def append(self, name: str, rows: np.ndarray) -> None:
+        """Append rows, as the engine makes them, to a table that grows."""
+        self._growing[name].append(rows)
 
     def finish(self, run: Run, requests: bool, token_times: TokenTimes | None) -> None:
         """Write what is known only at the end.
 
         Replicas and labels are always written, the rest where asked.
         """
-        if self._blocks:
-            self._blocks.flush()
+        for table in self._growing.values():
+            table.flush()
         if requests:
             self._write_requests(run)
         self._write("replicas", tables.replica_rows(run.replicas))
@@ -75,24 +74,21 @@ class Writer:
         if token_times:
             self._write_token_times(token_times)
 
-    def append(self, name: str, rows: np.ndarray) -> None:
-        """Append rows to a table that grows, in its own layout."""
-        table = self._growing[name]
-        length = len(table)
-        table.resize((length + len(rows),))
-        table[length:] = rows
-
     def _write(self, name: str, rows: np.ndarray) -> None:
-        table = _create(self._file, name, len(rows), rows.dtype)
-        table[:] = rows.view(table.dtype)
+        self._write_blocks(self._file, name, rows.dtype, len(rows), [rows])
+
+    def _write_blocks(self, group: h5py.Group, name: str, dtype: np.dtype, length: int, blocks: Iterable) -> None:
+        table = PackedTable(_create(group, name, length, dtype), dtype)
+        for rows in blocks:
+            table.append(rows)
+        table.flush()
 
     def _write_requests(self, run: Run) -> None:
         workload, journeys = run.workload, journeys_of(run)
         dtype = tables.request_dtype(workload.request_ids, journeys)
-        table = _create(self._file, "requests", len(workload), dtype)
-        for first in range(0, len(workload), tables.BLOCK_ROWS):
-            last = min(first + tables.BLOCK_ROWS, len(workload))
-            table[first:last] = tables.request_rows(workload, dtype, journeys, first, last).view(table.dtype)
+        self._write_blocks(self._file, "requests", dtype, len(workload), (
+            tables.request_rows(workload, dtype, journeys, first, min(first + tables.BLOCK_ROWS, len(workload)))
+            for first in range(0, len(workload), tables.BLOCK_ROWS)))
 
     def _write_labels(self, labels: dict) -> None:
         """Write the names behind the codes of /requests, one dataset for each column that has any."""
@@ -106,12 +102,8 @@ class Writer:
     def _write_token_times(self, token_times: TokenTimes) -> None:
         group = self._file.create_group("token_times", track_order=True)
         offsets = token_times.offsets()
-        _create(group, "offsets", len(offsets), offsets.dtype)[:] = offsets
-        table = _create(group, "times_ns", int(offsets[-1]), np.dtype(np.int64), SMALL_CELL_ROWS)
-        first = 0
-        for times_ns in token_times.slices():
-            table[first:first + len(times_ns)] = times_ns
-            first += len(times_ns)
+        self._write_blocks(group, "offsets", offsets.dtype, len(offsets), [offsets])
+        self._write_blocks(group, "times_ns", np.dtype(np.int64), int(offsets[-1]), token_times.slices())
 
 
 class Target:
@@ -170,12 +162,11 @@ class Target:
         self._error, self._is_in_vain = error, True
 
 
-def _create(group: h5py.Group, name: str, length: int | None, dtype: np.dtype, chunk_rows: int = CHUNK_ROWS):
+def _create(group: h5py.Group, name: str, length: int | None, dtype: np.dtype) -> h5py.Dataset:
     """Create a table; `length`: of rows, None: it grows."""
     stored = _stored(dtype, columns.CODES.get(name, {}))
-    chunk = chunk_rows if length is None else max(1, min(length, chunk_rows))
     table = group.create_dataset(name, (length or 0,), stored, maxshape=(length or None,),
-                                 chunks=(chunk,), track_times=False, **FILTERS)
+                                 chunks=(chunk_rows(dtype, length),), track_times=False, **FILTERS)
     described = columns.TABLES.get(name)
     if described and dtype.names:
         table.attrs["fields"] = json.dumps({field: described[field]._asdict() for field in dtype.names})

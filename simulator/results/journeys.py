@@ -8,21 +8,28 @@ NO_REPLICA = records.CAUSE_NAMES.index("no_replica")
 MOVED, RETRIED = records.LEG_ENDS.index("moved"), records.LEG_ENDS.index("retried")
 
 
-def journeys_of(run: Run) -> np.ndarray | None:
-    """Return the journey of each request, `records.JOURNEY`.
+Columns = np.ndarray | dict[str, np.ndarray]        # a table whose columns are asked for by name
+
+
+def journeys_of(run: Run) -> Columns | None:
+    """Return the journey of each request: the columns of `records.JOURNEY`.
 
     None for one replica that nothing stands before. With several replicas and no account of journeys, requests went to
     their replicas at once: they were admitted and dispatched when they came, and only the lack of a replica kept a
-    request from all of them.
+    request from all of them. These columns are made of what little differs: a table of them would be as large as all
+    else that is known of a request.
     """
     if run.journeys is not None or len(run.replicas) < 2:
         return run.journeys
     requests = run.workload.requests
-    journeys = np.zeros(len(requests), records.JOURNEY)
-    reached_ns = np.where(requests["replica"] >= 0, requests["arrival_ns"], records.NEVER_NS)
-    journeys["admitted_ns"] = journeys["dispatched_ns"] = reached_ns
-    journeys["cause"] = np.where((requests["status"] == records.REJECTED) & (requests["replica"] < 0), NO_REPLICA, 0)
-    return journeys
+    reached_ns, is_sent = requests["arrival_ns"], requests["replica"] >= 0
+    if not is_sent.all():
+        reached_ns = np.where(is_sent, reached_ns, records.NEVER_NS)
+    cause = np.zeros(len(requests), np.int8)
+    cause[(requests["status"] == records.REJECTED) & ~is_sent] = NO_REPLICA
+    nothing = {name: np.broadcast_to(np.zeros((), records.JOURNEY[name]), len(requests))
+               for name in ("downtime_ns", "retries", "migrations")}
+    return {"admitted_ns": reached_ns, "dispatched_ns": reached_ns, "cause": cause, **nothing}
 
 
 def retries_of(run: Run) -> dict[int, list[tuple[int, int, int]]]:

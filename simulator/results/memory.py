@@ -8,7 +8,8 @@ from simulator.domain.run import Run
 from simulator.results import tables
 from simulator.results.decisions import DecisionTotals
 from simulator.results.journeys import journeys_of
-from simulator.results.token_times import TokenTimes
+from simulator.results.token_times import TokenTimes, most_tokens
+from simulator.workload.base import Workload
 
 
 class MemoryRecorder:
@@ -17,10 +18,10 @@ class MemoryRecorder:
     Parameters
     ----------
     output : the Struct of [output], or an object with the same fields.
-    num_requests : rows of the request table.
+    workload : of the run.
     """
 
-    def __init__(self, output, num_requests: int):
+    def __init__(self, output, workload: Workload):
         self.wants_iterations = output.iterations
         self.wants_tokens = output.token_times
         self.wants_samples = output.replica_samples_s > 0
@@ -28,13 +29,13 @@ class MemoryRecorder:
         self.pending = []
         self._totals = DecisionTotals()
         names = ["replica_samples"] * self.wants_samples + ["decisions", "candidates"] * self.wants_decisions
-        self._streams = {name: [np.empty(0, tables.STREAMS[name])] for name in names}
-        self._blocks = []
-        self._tokens = TokenTimes(num_requests) if output.token_times else None
+        self._streams = {name: GrowingTable(tables.STREAMS[name]) for name in names}
+        self._iterations = GrowingTable(tables.ITERATION) if output.iterations else None
+        self._tokens = TokenTimes(most_tokens(workload)) if output.token_times else None
 
     def iterations(self, rows: np.ndarray) -> None:
         """Take rows of `records.ITERATION`."""
-        self._blocks.append(tables.iteration_rows(rows))
+        self._iterations.append(rows)
 
     def tokens(self, rows: np.ndarray) -> None:
         """Take rows of `records.TOKEN`."""
@@ -54,7 +55,7 @@ class MemoryRecorder:
         self._append("candidates", rows)
 
     def _append(self, name: str, rows: np.ndarray) -> None:
-        self._streams[name].append(rows.copy().view(tables.STREAMS[name]))
+        self._streams[name].append(rows)
 
     def finish(self, run: Run) -> "MemoryTables":
         """Return the tables of the finished run; tell it what its decisions amount to."""
@@ -64,12 +65,44 @@ class MemoryRecorder:
             run.decisions = self._totals.summary(len(run.replicas))
         iterations = token_times = None
         if self.wants_iterations:
-            iterations = np.concatenate([np.empty(0, tables.ITERATION), *self._blocks])
+            iterations = self._iterations.rows()
         if self.wants_tokens:
-            token_times = self._tokens.offsets(), np.concatenate([np.empty(0, np.int64), *self._tokens.slices()])
+            token_times = self._tokens.offsets(), joined(list(self._tokens.slices()))
             self._tokens.close()
-        streams = {name: np.concatenate(blocks) for name, blocks in self._streams.items()}
+        streams = {name: table.rows() for name, table in self._streams.items()}
         return MemoryTables(run, iterations, token_times, streams)
+
+
+GROWTH = 4                      # of a table that is full
+
+
+class GrowingTable:
+    """Rows that come in pieces, in one array.
+
+    Parameters
+    ----------
+    dtype : of its rows; bytes of theirs that belong to no field are kept as they come.
+    """
+
+    def __init__(self, dtype: np.dtype):
+        self._dtype = dtype
+        self._raw = np.empty(0, f"V{dtype.itemsize}")       # records are copied field by field, and these whole
+        self._length = 0
+
+    def append(self, rows: np.ndarray) -> None:
+        """Take contiguous rows; their memory may be used again."""
+        end = self._length + len(rows)
+        if end > len(self._raw):
+            # Large steps: room that is not written to takes no memory, and the system gives new arrays large pages.
+            grown = np.empty(max(GROWTH * len(self._raw), end), self._raw.dtype)
+            grown[:self._length] = self._raw[:self._length]
+            self._raw = grown
+        self._raw[self._length:end] = rows.view(self._raw.dtype)
+        self._length = end
+
+    def rows(self) -> np.ndarray:
+        """Return all of them."""
+        return self._raw[:self._length].view(self._dtype)
 
 
 class MemoryTables:
@@ -119,6 +152,11 @@ class MemoryTables:
     def labels(self) -> dict[str, list[str]]:
         """Return the names behind the codes of the request table, by column."""
         return {column: list(names) for column, names in self._run.workload.labels.items() if len(names)}
+
+
+def joined(slices: list[np.ndarray]) -> np.ndarray:
+    """Return one array of times; a single slice, the usual case, is not copied."""
+    return slices[0] if len(slices) == 1 else np.concatenate([np.empty(0, np.int64), *slices])
 
 
 def _asked_for(table, key: str):

@@ -267,6 +267,8 @@ def breakdown(run: Run, column: str, verdicts: Verdicts, is_cut: np.ndarray) -> 
     their class, None without bounds.
     """
     names = run.workload.labels.get(column, ())
+    if not len(names):
+        return {}
     codes = run.workload.demands[column]
     order = np.argsort(codes, kind="stable")
     starts = np.searchsorted(codes[order], range(len(names) + 1))

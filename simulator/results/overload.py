@@ -92,8 +92,13 @@ def in_system(came: Came) -> np.ndarray:
     gave_up = came.status == records.TIMED_OUT
     left_ns[gave_up] = came.deadline_ns[gave_up]
     arrival_ns = came.of_those_that_stay(came.arrival_ns)
-    gone = np.searchsorted(np.sort(came.of_those_that_stay(left_ns)), arrival_ns, side="right")
-    return np.maximum(np.arange(len(arrival_ns)) - gone, 0)     # who leaves when it comes was not there
+    left_ns = came.of_those_that_stay(left_ns)
+    left_ns.sort()
+    gone = np.searchsorted(left_ns, arrival_ns, side="right")
+    del left_ns                                 # here memory is at its peak
+    found = np.arange(len(arrival_ns))
+    found -= gone
+    return np.maximum(found, 0, out=found)      # who leaves when it comes was not there
 
 
 def batch_means(values: np.ndarray) -> np.ndarray:

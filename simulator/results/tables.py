@@ -2,8 +2,6 @@
 
 A field of a record that the results do not show (`spare`) is zeroed, so that equal runs give equal bytes.
 """
-from collections.abc import Callable
-
 import numpy as np
 
 from simulator.domain import columns, records
@@ -49,7 +47,6 @@ REPLICA = _without_spare(records.REPLICA)
 SAMPLE, DECISION, CANDIDATE = map(_without_spare, (records.SAMPLE, records.DECISION, records.CANDIDATE))
 LIFECYCLE, LEG = _without_spare(records.LIFECYCLE), _without_spare(records.LEG)
 STREAMS = {"replica_samples": SAMPLE, "decisions": DECISION, "candidates": CANDIDATE}      # tables that grow row by row
-_RAW = np.dtype(("V", records.ITERATION.itemsize))      # copied as plain memory: 1.4 ns a row, field by field 25 ns
 
 
 def request_dtype(request_ids, journeys: np.ndarray | None = None) -> np.dtype:
@@ -133,46 +130,3 @@ def leg_rows(legs: np.ndarray) -> np.ndarray:
     rows = legs.copy()
     rows["spare"] = 0
     return rows.view(LEG)
-
-
-def iteration_rows(iterations: np.ndarray) -> np.ndarray:
-    """Return a copy in the layout of /iterations."""
-    rows = iterations.copy()
-    rows["spare"] = 0
-    return rows.view(ITERATION)
-
-
-class IterationBlocks:
-    """Regroup iterations into blocks of `BLOCK_ROWS`.
-
-    So a file depends on the rows and not on how they came.
-
-    Parameters
-    ----------
-    write : called with each block, an array of `ITERATION` whose memory is used again after the call.
-    """
-
-    def __init__(self, write: Callable[[np.ndarray], None]):
-        self._write = write
-        self._block = np.empty(BLOCK_ROWS, records.ITERATION)
-        self._raw = self._block.view(_RAW)
-        self._filled = 0
-
-    def append(self, rows: np.ndarray) -> None:
-        """Take rows of `records.ITERATION`."""
-        taken = 0
-        while taken < len(rows):
-            part = rows[taken:taken + BLOCK_ROWS - self._filled]
-            self._raw[self._filled:self._filled + len(part)] = part.view(_RAW)
-            self._filled += len(part)
-            taken += len(part)
-            if self._filled == BLOCK_ROWS:
-                self.flush()
-
-    def flush(self) -> None:
-        """Hand on what is left."""
-        rows = self._block[:self._filled]
-        rows["spare"] = 0
-        if self._filled:
-            self._write(rows.view(ITERATION))
-        self._filled = 0

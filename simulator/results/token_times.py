@@ -1,8 +1,8 @@
 """The time of every token, grouped by request, in bounded memory.
 
-Tokens come in the order of the simulation, in which requests interleave. They are kept in a temporary file, and when
-the run is over each goes to its place among those of its request. Requests that run together are neighbours in both
-files, so the system's page cache serves what looks like random access.
+Tokens come in the order of the simulation, in which requests interleave. Each goes at once to its place among those of
+its request, for how many a request can have is known. Blocks of requests get room when the first of their tokens comes;
+requests that run together are neighbours there, so the system's page cache serves what looks like random access.
 """
 import os
 import tempfile
@@ -10,9 +10,20 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from simulator.domain import records
+from simulator.results.token_places import TokenPlaces
+from simulator.workload.base import Workload
 
 SLICE_TOKENS = 1 << 22
+SLICE_TOKENS_IN_MEMORY = 1 << 26
+MOST_SLICES = 256               # each may be a mapped file
+
+
+def most_tokens(workload: Workload) -> np.ndarray:
+    """Return how many tokens each request can get, (n,) int64.
+
+    Memory is set aside for them.
+    """
+    return np.minimum(workload.demands["max_tokens"], workload.outcomes["output_tokens"]).astype(np.int64)
 
 
 class TokenTimes:
@@ -20,66 +31,90 @@ class TokenTimes:
 
     Parameters
     ----------
-    num_requests : rows of the request table.
-    directory : where the temporary files lie (they have no name); None: where the system puts such files.
+    most : what `most_tokens` gave. A request that gets more, since it began anew after a failure, costs more time.
+    directory : where the temporary files lie (they have no name); None: all stays in memory.
     """
 
-    def __init__(self, num_requests: int, directory=None):
+    def __init__(self, most: np.ndarray, directory=None):
         self._directory = directory
-        self._spool = tempfile.TemporaryFile(dir=directory)     # noqa: SIM115 -- until close()
-        self._counts = np.zeros(num_requests, np.int64)
+        self._most = most
+        self._places = TokenPlaces(len(most))
+        self._begins = _slices(most, SLICE_TOKENS if directory else SLICE_TOKENS_IN_MEMORY)
+        self._memory = [None] * (len(self._begins) - 1)
+        self._more = {}             # request: times of tokens without room
 
     def append(self, rows: np.ndarray) -> None:
         """Take rows of `records.TOKEN`."""
-        np.add.at(self._counts, rows["request"], rows["tokens"])
-        self._spool.write(rows.tobytes())
+        done = self._places.take(rows, 0)
+        while done < len(rows):
+            time_ns, request, tokens = rows[done].tolist()
+            number = int(np.searchsorted(self._begins, request, side="right")) - 1
+            if self._memory[number] is None:
+                self._open(number)
+            else:
+                self._more.setdefault(request, []).extend([time_ns] * tokens)
+                done += 1
+            done = self._places.take(rows, done)
 
     def offsets(self) -> np.ndarray:
         """Return (n + 1,) int64: request i has times offsets[i] to offsets[i + 1]."""
-        return np.concatenate(([0], np.cumsum(self._counts)))
+        counts = self._places.counts(self._most)
+        for request, times_ns in self._more.items():
+            counts[request] += len(times_ns)
+        return np.concatenate(([0], np.cumsum(counts)))
 
     def slices(self) -> Iterator[np.ndarray]:
         """Yield the times, int64 ns, a few million at once.
 
-        Joined, they are what `offsets` points into.
+        Joined, they are what `offsets` points into. To be called once, at the end.
         """
-        offsets = self.offsets()
-        if not offsets[-1]:
-            return
-        with tempfile.TemporaryFile(dir=self._directory) as file:
-            if hasattr(os, "posix_fallocate"):      # a full disk is an error here; in mapped memory it would be a crash
-                os.posix_fallocate(file.fileno(), 0, int(offsets[-1]) * 8)
-            times_ns = np.memmap(file, np.int64, "w+", shape=(int(offsets[-1]),))
-            self._scatter(times_ns, offsets[:-1].copy())
-            first = 0
-            while first < len(self._counts):
-                last = int(np.searchsorted(offsets, offsets[first] + SLICE_TOKENS, side="right")) - 1
-                last = max(last, first + 1)
-                part = np.array(times_ns[offsets[first]:offsets[last]])
-                yield _in_order(part, self._counts[first:last])
-                first = last
+        all_counts = self._places.counts(self._most)
+        for number, memory in enumerate(self._memory):
+            first, last = self._begins[number:number + 2]
+            counts = all_counts[first:last]
+            if memory is None:
+                continue
+            is_in_order = self._places.join(first, self._most[first:last], memory)
+            times_ns = memory[:counts.sum()]
+            more = {request: self._more[request] for request in self._more.keys() & range(first, last)}
+            if more or not is_in_order:
+                times_ns = _in_order(times_ns, counts, {request - first: times for request, times in more.items()})
+            self._memory[number] = None
+            yield times_ns
 
     def close(self) -> None:
         """Forget everything."""
-        self._spool.close()
+        self._memory.clear()
 
-    def _scatter(self, times_ns: np.ndarray, places: np.ndarray) -> None:
-        """Put each token at the next free place of its request; `places` is used up."""
-        self._spool.seek(0)
-        while buffer := self._spool.read(records.TOKEN.itemsize << 16):
-            rows = np.frombuffer(buffer, records.TOKEN)
-            rows = rows[np.argsort(rows["request"], kind="stable")]
-            request = np.repeat(rows["request"], rows["tokens"])
-            _, group_start, group_size = np.unique(request, return_index=True, return_counts=True)
-            rank = np.arange(len(request)) - np.repeat(group_start, group_size)
-            times_ns[places[request] + rank] = np.repeat(rows["time_ns"], rows["tokens"])
-            places[request[group_start]] += group_size
+    def _open(self, number: int) -> None:
+        """Give room to a block of requests."""
+        first, last = self._begins[number:number + 2]
+        room = self._most[first:last]
+        size = max(int(room.sum()), 1)
+        if self._directory is None:
+            self._memory[number] = np.empty(size, np.int64)
+        else:
+            with tempfile.TemporaryFile(dir=self._directory) as file:
+                if hasattr(os, "posix_fallocate"):  # a full disk is an error here; in mapped memory it would be a crash
+                    os.posix_fallocate(file.fileno(), 0, 8 * size)
+                self._memory[number] = np.memmap(file, np.int64, "w+", shape=(size,))
+        self._places.open(first, room, self._memory[number])
 
 
-def _in_order(times_ns: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Sort the times of each request; `counts` tells how many each has. Rarely needed, so look first."""
+def _slices(most: np.ndarray, size: int) -> list[int]:
+    """Return where blocks of about `size` tokens begin, each of whole requests, and the end of the last."""
+    ends = np.cumsum(most)
+    size = max(size, int(ends[-1]) // MOST_SLICES if len(ends) else 0)
+    begins = [0]
+    while begins[-1] < len(most):
+        before = int(ends[begins[-1] - 1]) if begins[-1] else 0
+        begins.append(max(int(np.searchsorted(ends, before + size, side="right")), begins[-1] + 1))
+    return begins
+
+
+def _in_order(times_ns: np.ndarray, counts: np.ndarray, more: dict) -> np.ndarray:
+    """Sort the times of each request; `counts` tells how many each has, `more` has others. Rarely needed."""
     owner = np.repeat(np.arange(len(counts)), counts)
-    backwards = np.flatnonzero(np.diff(times_ns) < 0)
-    if np.any(owner[backwards] == owner[backwards + 1]):
-        return times_ns[np.lexsort((times_ns, owner))]
-    return times_ns
+    owner = np.concatenate([owner, *(np.full(len(times), request) for request, times in more.items())])
+    times_ns = np.concatenate([times_ns, *more.values()]).astype(np.int64)
+    return times_ns[np.lexsort((times_ns, owner))]

@@ -9,7 +9,7 @@ from simulator.config.experiment import Experiment
 from simulator.config.fields import table_of
 
 # Names of numbers without a unit: counts of what they name, and ratios.
-COUNTS = (r"num_\w+|\w+s|\w+s_per_\w+|\w+_(parallel|count|degree|gpu|size|split)|size|acceptance|"
+COUNTS = (r"num_\w+|\w+s|\w+s_per_\w+|\w+_(parallel|count|degree|gpu|size|split|index)|size|acceptance|"
           r"(\w+_)?(seed|depth|priority|concurrency|load|top_k|waiting)|which")
 RATIOS = (r"mfu_\w+|\w+_(efficiency|fraction|overlap|scale|utilization|share|factor|score|threshold|ceiling)|watermark|"
           r"share|(\w+_)?weight|temperature|distribution|exponent|cv|beta|\w+_shape|\w+_boundary|tolerance|target|comfortable|"

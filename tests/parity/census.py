@@ -5,12 +5,21 @@
 import hashlib
 from collections import Counter
 
-from parity import test_aicb, test_simai_analytical, test_simai_ns3, test_vidur_tables, test_vllm, test_vllm_files
+from parity import (
+    test_aicb,
+    test_simai_analytical,
+    test_simai_ns3,
+    test_vidur_tables,
+    test_vllm,
+    test_vllm_dp,
+    test_vllm_files,
+)
 from support import goldens
 
 TESTS = (
     ("`test_vllm.py`", "scenarios", test_vllm),
     ("`test_vllm_files.py`", "scenarios", test_vllm_files),
+    ("`test_vllm_dp.py`", "choices of an engine", test_vllm_dp),
     ("`test_vidur_tables.py`", "runs", test_vidur_tables),
     ("`test_aicb.py`", "runs", test_aicb),
     ("`test_simai_analytical.py`", "collectives", test_simai_analytical),

@@ -112,7 +112,8 @@ SMALL_TOKENS = ((10, 0, 1), (30, 0, 1), (30, 1, 1), (35, 0, 1), (40, 0, 1), (50,
 def output_of(**changes):
     """Return an [output] table; everything on but the Chrome trace and the token times."""
     return SimpleNamespace(**{"directory": None, "requests": True, "iterations": True, "chrome_trace": False,
-                              "token_times": False, "replica_samples_s": 0.0, "decisions": 0, **changes})
+                              "chrome_trace_window_s": (), "chrome_trace_max_events": 0, "token_times": False,
+                              "replica_samples_s": 0.0, "decisions": 0, **changes})
 
 
 def bounds_of(ttft_ms=None, tpot_ms=None, e2el_ms=None, classes=()):

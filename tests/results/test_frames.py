@@ -65,7 +65,7 @@ def test_a_token_is_a_row(result):
 def test_a_table_of_results_in_memory_is_the_same(result):
     pytest.importorskip("pandas")
     run = small_run(slo_class=LABELS)
-    in_memory = Result({}, MemoryRecorder(output_of(iterations=False), len(run.workload)).finish(run))
+    in_memory = Result({}, MemoryRecorder(output_of(iterations=False), run.workload).finish(run))
 
     assert in_memory.to_pandas().equals(result.to_pandas())
 

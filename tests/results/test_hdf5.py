@@ -22,7 +22,7 @@ ATTRIBUTES = {"schema": 1, "name": "small", "seed": 42, "version": "0", "resolve
 def write(directory, run=None, num_iterations=3, chunk_rows=2, **output):
     """Write results.h5 as a run does; return its path."""
     run = run or small_run()
-    recorder = FileRecorder(output_of(**output), len(run.workload), ATTRIBUTES)
+    recorder = FileRecorder(output_of(**output), run.workload, ATTRIBUTES)
     directory.mkdir()
     with recorder.into(directory):
         FakeCluster(run, recorder, lambda *_: False, num_iterations, chunk_rows).run()
@@ -151,7 +151,7 @@ def test_unused_bytes_of_a_record_do_not_reach_the_file(tmp_path):
         run = small_run()
         run.replicas["spare"] = spare
         with Writer(path, ATTRIBUTES, iterations=True) as writer:
-            writer.iterations(iterations_of(10, spare))
+            writer.append("iterations", iterations_of(10, spare))
             writer.finish(run, requests=True, token_times=None)
         bytes_written.append(path.read_bytes())
 

@@ -119,6 +119,14 @@ def test_vllm_0_32_scores_by_requests_and_kv_usage(fields, scores):
     assert router_of("vllm_dp", view_of(**fields)).scores(0, 0).tolist() == pytest.approx(scores)
 
 
+@pytest.mark.parametrize(("keys", "message"), [
+    ({"client_index": 2, "client_count": 2}, "must be below client_count, 2; found 2"),
+    ({"client_index": 1, "client_count": 2, "vllm_version": "0.10"}, "client_index is of 0.32")])
+def test_a_front_end_that_vllm_dp_cannot_be_is_refused(keys, message):
+    with pytest.raises(ValueError, match=message):
+        router_of("vllm_dp", view_of(), **keys)
+
+
 def test_vllm_front_ends_that_share_engines_count_for_all_of_them():
     # 2 in flight here, 4 front ends: 8
     router = router_of("vllm_dp", view_of(running=[7, 9], in_flight=[2, 0], num_replicas=2), client_count=4)

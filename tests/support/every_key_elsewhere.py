@@ -32,7 +32,8 @@ SAME = {
     "collective:flow.fabric.gpu_type": "a name in the topology file, for the record",
 }
 # Keys of files: what is written, and where. tests/results says what is in them.
-FILES = ("output.directory", "output.requests", "output.iterations", "output.chrome_trace", "output.token_times")
+FILES = ("output.directory", "output.requests", "output.iterations", "output.chrome_trace",
+         "output.chrome_trace_window_s", "output.chrome_trace_max_events", "output.token_times")
 # Keys that nothing asks yet, and why they are there.
 WAITING = {
     **{f"collective:busbw.{group}.{kind}": "asked by the backend operators and by `simulator collective`"

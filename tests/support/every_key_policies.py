@@ -119,7 +119,8 @@ ROUTERS = {
         "otherwise": acts("tenant", "least_loaded"),
         "points_per_replica": acts(1, 160)}),
     **of("router:vllm_dp", {"vllm_version": acts("0.10", "0.32"), "client_count": acts(1, 3, **at(
-        "cluster__routing", snapshot_refresh_interval_s=0.1))}),
+        "cluster__routing", snapshot_refresh_interval_s=0.1)), "client_index": acts(
+            0, 1, cluster__routing__client_count=2)}),
     **of("router:vtc", {
         "fairness_weight": acts(0.0, 10.0), "utilization_weight": acts(0.0, 10.0), "max_load": acts(1.0, 100.0),
         "input_token_weight": acts(0.0, 5.0), "output_token_weight": acts(0.0, 50.0),

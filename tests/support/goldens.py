@@ -64,7 +64,7 @@ def read_log(path):
     """Return a log; its `summary` says whether it was cut, which the second family leaves to be seen."""
     raw = log_path(path).read_bytes()
     log = json.loads(gzip.decompress(raw) if log_path(path).suffix == ".gz" else raw)
-    if "cut" not in log["summary"]:
+    if "summary" in log and "cut" not in log["summary"]:
         longest = read_scenario(path).get("max_steps")
         log["summary"]["cut"] = longest is not None and len(log["steps"]) >= longest
     return log

@@ -27,7 +27,7 @@ def missing(description):
     It is read from what the scenario holds, not from its name.
     """
     if "engines" in description:
-        return "the choice of a data-parallel engine alone"
+        return "nothing but the choice of a data-parallel engine, see `test_vllm_dp.py`"
     if "ranks" in description:
         return "data-parallel ranks in lock-step"
     options = {key: value for key, value in description["options"].items() if value}

@@ -34,10 +34,24 @@ cdef class Recorder:
         self.num_tokens += 1
         return 0
 
+    # Request `row` got a token at each of these times, [count], and `delay_ns` later.
+    cdef inline int tokens_of(
+            self, int32_t row, const int64_t* times_ns, int32_t count, int64_t delay_ns) except -1 nogil:
+        cdef int32_t i
+        for i in range(count):
+            self.token(row, times_ns[i] + delay_ns, 1)
+        return 0
+
     # Replica `index` has ended this iteration; only where wants_iterations. A row for each pipeline stage: the first
     # starts when it was scheduled, the others when it entered them.
     cdef int iteration(self, int32_t index, const Batch* batch) except -1 nogil
 
+    # Iterations that follow one another have ended, of the same members and one stage: the batch, which is the first,
+    # and those behind it. `ends_ns`, `used_blocks`: [count], of each.
+    cdef int repeated(self, int32_t index, const Batch* batch, const int64_t* ends_ns, const int32_t* used_blocks,
+                      int32_t count) except -1 nogil
+
+    cdef void _fill(self, IterationRow* row, int32_t index, const Batch* batch) noexcept nogil
     cdef void _add_stages(self, const Batch* batch) noexcept nogil
     cdef int _grow_iterations(self) except -1 nogil
     cdef int _flush_tokens(self) except -1 nogil

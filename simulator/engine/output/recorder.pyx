@@ -11,7 +11,8 @@ import numpy as np
 
 from simulator.domain import records
 
-CHUNK_ROWS = 1 << 16            # rows passed on at once, at most
+CHUNK_ROWS = 1 << 16            # iterations passed on at once, at most
+CHUNK_TOKENS = 1 << 15          # messages of tokens: 512 KiB, which fit the processor's caches
 
 
 @cython.final
@@ -30,7 +31,7 @@ cdef class Recorder:
         if iterations:
             self._hold_iterations(np.empty(2 * CHUNK_ROWS, records.ITERATION))
         if tokens:
-            self._hold_tokens(np.empty(CHUNK_ROWS, records.TOKEN))
+            self._hold_tokens(np.empty(CHUNK_TOKENS, records.TOKEN))
 
     def _hold_iterations(self, rows):
         cdef IterationRow[::1] view = rows
@@ -45,12 +46,16 @@ cdef class Recorder:
         self._room_tokens = len(rows)
 
     cdef int iteration(self, int32_t index, const Batch* batch) except -1 nogil:
-        cdef const BatchShape* shape = &batch.shape
-        cdef IterationRow* row
         while self.num_iterations + batch.num_stages > self._room_iterations:
             self._grow_iterations()
-        row = &self._iterations[self.num_iterations]
+        self._fill(&self._iterations[self.num_iterations], index, batch)
         self.num_iterations += 1
+        if batch.num_stages > 1:
+            self._add_stages(batch)
+        return 0
+
+    cdef void _fill(self, IterationRow* row, int32_t index, const Batch* batch) noexcept nogil:
+        cdef const BatchShape* shape = &batch.shape
         row.replica = index
         row.stage = 0
         row.start_ns = batch.start_ns
@@ -64,8 +69,25 @@ cdef class Recorder:
         row.running = batch.running
         row.used_blocks = batch.used_blocks
         row.preempted = batch.num_preempted
-        if batch.num_stages > 1:
-            self._add_stages(batch)
+        row.spare = 0
+
+    cdef int repeated(self, int32_t index, const Batch* batch, const int64_t* ends_ns, const int32_t* used_blocks,
+                      int32_t count) except -1 nogil:
+        cdef IterationRow* row
+        cdef IterationRow first
+        cdef int32_t i
+        while self.num_iterations + count > self._room_iterations:
+            self._grow_iterations()
+        self._fill(&first, index, batch)
+        row = &self._iterations[self.num_iterations]
+        row[0] = first
+        for i in range(1, count):
+            row[i] = first
+            row[i].start_ns = row[i].begin_ns = ends_ns[i - 1]
+            row[i].duration_ns = ends_ns[i] - ends_ns[i - 1]
+            row[i].context_tokens = first.context_tokens + <int64_t>i * batch.num_members
+            row[i].used_blocks = used_blocks[i]
+        self.num_iterations += count
         return 0
 
     cdef void _add_stages(self, const Batch* batch) noexcept nogil:

@@ -165,16 +165,21 @@ cdef class Rank:
         return batch.duration_ns + self.delivery.gap_ns
 
     # Count a token, and the gap before it, for each member with a turn: of all at once where they are alike.
-    cdef inline int _count_members(self, const Batch* batch, int32_t ahead, bint is_in_progress) except -1 nogil:
-        if self._num_late > 0 or self.recorder.wants_tokens or self._aborted.size > 0:
-            return self._sample_members(batch, ahead, is_in_progress)
-        if batch.num_members > 0:
-            return self.recorder.gaps.add(self._gap_ns(batch), batch.num_members)
-        return 0
+    # `is_in_progress`: clients may have given up while it ran and get no token.
+    cdef inline int _count_members(self, const Batch* batch, bint is_in_progress) except -1 nogil:
+        if self._num_late > 0 or self._aborted.size > 0:
+            return self._sample_members(batch, is_in_progress)
+        if batch.num_members == 0:
+            return 0
+        if self.recorder.wants_tokens:
+            self._write_tokens(&batch.end_ns, 1, 0)
+        return self.recorder.gaps.add(self._gap_ns(batch), batch.num_members)
 
-    # `ahead`: it is the batch of so many iterations later. `is_in_progress`: clients may have given up while it ran and
-    # get no token.
-    cdef int _sample_members(self, const Batch* batch, int32_t ahead, bint is_in_progress) except -1 nogil
+    # The same one by one, since some are late or leave.
+    cdef int _sample_members(self, const Batch* batch, bint is_in_progress) except -1 nogil
+
+    # Write down a token of each member, none late, for each of `count` iterations that end then; `ahead` are before.
+    cdef int _write_tokens(self, const int64_t* ends_ns, int32_t count, int32_t ahead) except -1 nogil
     cdef int _collect_aborted(self) except -1 nogil
     cdef int _return(self, const Entry* entry, int64_t now_ns) except -1 nogil
     cdef int _free_finished(self, int64_t now_ns) except -1 nogil

@@ -219,7 +219,7 @@ cdef class Rank:
         if batch.shape.num_sequences > 0:
             self._record(batch, executed_ns)
         if self.scheduler.grouping:
-            self._count_members(batch, 0, True)
+            self._count_members(batch, True)
             if self._aborted.size > 0:
                 self._collect_aborted()
             self.scheduler.end()
@@ -245,16 +245,13 @@ cdef class Rank:
 
     cdef int end_ahead(self, RunAhead* run, Batch* batch, int32_t count) except -1 nogil:
         cdef int32_t i
-        if self.recorder.wants_iterations or self.recorder.wants_tokens:
-            for i in range(count):
-                move_to(run, batch, i)
-                if self.recorder.wants_iterations:
-                    self.recorder.iteration(self.row.replica, batch)
-                self._count_members(batch, i, False)
-        else:
-            self._count_members(batch, 0, False)       # some may be late; from then on tokens come one iteration apart
-            for i in range(1, count):
-                self.recorder.gaps.add(run.ends_ns[i] - run.ends_ns[i - 1] + self.delivery.gap_ns, batch.num_members)
+        if self.recorder.wants_iterations and run.behind == 0:
+            self.recorder.repeated(self.row.replica, batch, run.ends_ns, run.used_blocks, count)
+        self._count_members(batch, False)           # some may be late; from then on tokens come one iteration apart
+        for i in range(1, count):
+            self.recorder.gaps.add(run.ends_ns[i] - run.ends_ns[i - 1] + self.delivery.gap_ns, batch.num_members)
+        if self.recorder.wants_tokens and count > 1:
+            self._write_tokens(run.ends_ns + 1, count - 1, 1)
         add_used_blocks(run, count, &self.row.used_block_ns)
         self.row.peak_used_blocks = max(        # blocks only grow in number, but may have been freed before the second
             self.row.peak_used_blocks, max(run.used_blocks[0], run.used_blocks[count - 1]))
@@ -262,9 +259,12 @@ cdef class Rank:
         self.row.decode_tokens += <int64_t>count * batch.num_members
         self.row.iterations += count
         self.recorder.iterations += count
+        for i in range(count if self.recorder.wants_iterations and run.behind > 0 else 0):
+            move_to(run, batch, i)
+            self.recorder.iteration(self.row.replica, batch)
         return self.scheduler.repeat(count)
 
-    cdef int _sample_members(self, const Batch* batch, int32_t ahead, bint is_in_progress) except -1 nogil:
+    cdef int _sample_members(self, const Batch* batch, bint is_in_progress) except -1 nogil:
         """Count a token for each member with a turn, one by one."""
         cdef int64_t gap_ns = self._gap_ns(batch)
         cdef int32_t slot = self.scheduler.first_running(), usual = batch.num_members
@@ -282,7 +282,7 @@ cdef class Rank:
                         usual -= 1
                     if self.recorder.wants_tokens:
                         self.recorder.token(sequence.row, self.delivery.observed_ns(
-                            batch.end_ns, self.scheduler.outputs(slot) + ahead + 1), 1)
+                            batch.end_ns, self.scheduler.outputs(slot) + 1), 1)
                 self._num_late -= sequence.late_ns > 0
                 sequence.late_ns = 0
             elif sequence.is_member:                # of those that leave, _collect_aborted must know
@@ -290,6 +290,23 @@ cdef class Rank:
             slot = self.scheduler.next_running(slot)
         if usual > 0:
             self.recorder.gaps.add(gap_ns, usual)
+        return 0
+
+    cdef int _write_tokens(self, const int64_t* ends_ns, int32_t count, int32_t ahead) except -1 nogil:
+        cdef int32_t slot = self.scheduler.first_running(), i
+        cdef int64_t gap_ns = self.delivery.gap_ns
+        cdef const Sequence* sequence
+        while slot >= 0:
+            sequence = self.scheduler.sequence(slot)
+            if sequence.group != self.scheduler.group or sequence.num_placeholders > 0:
+                pass                                    # the batch brings it none, or as an entry
+            elif sequence.is_member and gap_ns == 0:
+                self.recorder.tokens_of(sequence.row, ends_ns, count, self.delivery.output_ns)
+            elif sequence.is_member:
+                for i in range(count):
+                    self.recorder.token(sequence.row, self.delivery.observed_ns(
+                        ends_ns[i], self.scheduler.outputs(slot) + ahead + i + 1), 1)
+            slot = self.scheduler.next_running(slot)
         return 0
 
     cdef int _return(self, const Entry* entry, int64_t now_ns) except -1 nogil:

@@ -26,6 +26,14 @@ class VllmDpParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     vllm_version: Annotated[Literal["0.10", "0.32"], Meta(description="whose rule")] = "0.32"
     client_count: Annotated[int, Meta(ge=1, le=1024, description=(
         "front ends that share the engines; each takes its own requests for that many"))] = 1
+    client_index: Annotated[int, Meta(ge=0, le=1023, description=(
+        "which of them this one is, below client_count: the scan begins at as large a share of the engines; 0.32"))] = 0
+
+    def __post_init__(self):
+        if self.client_index >= self.client_count:
+            raise ValueError(f"client_index must be below client_count, {self.client_count}; found {self.client_index}")
+        if self.client_index > 0 and self.vllm_version == "0.10":
+            raise ValueError("client_index is of 0.32: 0.10 begins each scan with the first engine")
 
 
 cdef double score_0_10(int64_t waiting, int64_t running) noexcept nogil:
@@ -60,6 +68,8 @@ cdef class VllmDp(Router):
     def __init__(self, parameters, context):
         self._is_old = parameters.vllm_version == "0.10"
         self._clients = parameters.client_count
+        if not self._is_old:
+            self._first = self.num_replicas * parameters.client_index // parameters.client_count
         self.reads_state = self.has_scores = True
         self.view.wants_counts = True
         self.view.wants_levels = not self._is_old
