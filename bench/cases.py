@@ -41,6 +41,7 @@ class Case:
     num_gpu_blocks : of each replica. system_prompts : see `traffic.chat`. engine : further fields of ClusterPlan.
     front : what stands before the replicas; None: round robin.
     backend : "linear" or "roofline" (Llama-3.1-8B on one H100; the linear prices are close to it).
+    scheduler, parameters : of each replica. stages : pipeline stages, of equal length; "linear" only.
     """
 
     num_requests: int = 100_000
@@ -51,6 +52,9 @@ class Case:
     backend: str = "linear"
     engine: dict = field(default_factory=dict)
     front: GatewayPlan | None = None
+    scheduler: type = Vllm
+    parameters: object = VllmParameters()
+    stages: int = 1
 
     def traffic(self):
         """Draw the requests."""
@@ -83,8 +87,8 @@ class Prepared:
         """Return a new cluster with all requests still to come."""
         case = self.case
         self.workload.requests[:] = self._untouched
-        pool = Pool(Vllm, VllmParameters(), _latency(case.backend), num_gpu_blocks=case.num_gpu_blocks, block_size=16,
-                    max_model_len=16384, replicas=case.replicas)
+        pool = Pool(case.scheduler, case.parameters, _latency(case.backend, case.stages),
+                    num_gpu_blocks=case.num_gpu_blocks, block_size=16, max_model_len=16384, replicas=case.replicas)
         plan = ClusterPlan((pool,), case.front or GatewayPlan(RoundRobin, RoundRobinParameters()), **case.engine)
         sink = sink or NoSink()
         recorder = Recorder(sink, sink.wants_iterations, sink.wants_tokens)
@@ -103,9 +107,12 @@ class Prepared:
         return first_token_ns.mean() / 1e6, end_to_end_ns.mean() / 1e6
 
 
-def _latency(backend):
+def _latency(backend, stages):
     if backend == "linear":
-        return Linear(LinearParameters())
+        model = Linear(LinearParameters())
+        if stages > 1:
+            model.set_stages([1] * stages)
+        return model
     deployment = Deployment(
         model=load_model("llama-3.1-8b"), accelerator=load_accelerator("h100-sxm-80gb"), node=None,
         parallelism=Parallelism(), weight_dtype=None, kv_cache_dtype="auto", gpu_memory_utilization=0.9)

@@ -2,7 +2,8 @@
 
     python bench/instructions.py
 
-prints the table of bench/README.md in a minute or two. Needs valgrind; the lower bound is left out where it is missing.
+prints the table of bench/README.md in a minute or two; `--modes` that of the modes. Needs valgrind; the lower bound is
+left out where it is missing.
 """
 import os
 import re
@@ -15,6 +16,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))       # last: an insta
 
 from cases import Case, NoSink, Prepared
 from limit import Limit, Unavailable
+from modes import MODES
 
 from simulator.engine.plan import GatewayPlan
 from simulator.routing.policies.least_loaded import LeastLoaded, LeastLoadedParameters
@@ -35,16 +37,18 @@ CASES = {       # name: case, wants_iterations
     "system prompts": (Case(20_000, num_gpu_blocks=8000, **SHARED), False),
     "system prompts, KV pressure": (Case(20_000, num_gpu_blocks=3500, **SHARED), False),
 }
+OF_MODES = {name: (mode.case, False) for name, mode in MODES.items()}
 
 
 def main():
     if sys.argv[1:2] == ["--run"]:
         return run(sys.argv[2])
+    table = OF_MODES if sys.argv[1:] == ["--modes"] else CASES
     with tempfile.TemporaryDirectory() as folder:
         limit = build_limit(folder)
         print("| case | requests | iterations | instructions per iteration | per request | limit, per request |")
         print("|---|---:|---:|---:|---:|---:|")
-        for name, (case, _) in CASES.items():
+        for name, (case, _) in table.items():
             iterations, count = count_loop(name, folder)
             bound = "" if limit is None else f"{count_limit(limit, case, folder) / case.num_requests:,.0f}"
             print(f"| {name} | {case.num_requests:,} | {iterations:,} | {count / iterations:,.0f} | "
@@ -54,7 +58,7 @@ def main():
 
 def run(name):
     """Run one case, inside valgrind; print its iterations."""
-    case, wants_iterations = CASES[name]
+    case, wants_iterations = (CASES | OF_MODES)[name]
     prepared = Prepared(case)
     prepared.ready(NoSink(wants_iterations))()
     print(prepared.total("iterations"))

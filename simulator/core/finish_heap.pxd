@@ -25,11 +25,29 @@ cdef inline bint finish_before(const Finish* a, const Finish* b) noexcept nogil:
     return pair_before(a.iteration, a.order_slot, b.iteration, b.order_slot)
 
 
+cdef struct Shelf:              # a heap that is not at hand
+    Finish* heap
+    int32_t size, room
+
+
 @cython.final
 cdef class FinishHeap:
     cdef Finish* _heap          # children of i: 4i + 1 .. 4i + 4, one cache line
     cdef readonly int32_t size
     cdef int32_t _room          # entries that fit before it must grow
+    cdef Shelf* _shelves        # [_num_shelves] where the heaps of several groups are kept, but for the one at hand
+    cdef int32_t _num_shelves   # 0: there is one heap
+    cdef int32_t _at_hand       # which one is
+
+    # Keep `count` heaps, of which the first is at hand, empty. All functions concern the one at hand, but `remove` and
+    # `clear` all.
+    cdef int divide(self, int32_t count) except -1
+
+    # Have another one at hand.
+    cdef void turn_to(self, int32_t index) noexcept nogil
+
+    # Entries of all heaps.
+    cdef int32_t total_size(self) noexcept nogil
 
     # Add a slot that is not in it. -1 without memory, and nothing changed.
     cdef inline int push(self, int64_t iteration, int64_t order, int32_t slot) except -1 nogil:
@@ -94,7 +112,7 @@ cdef class FinishHeap:
             first = 4 * hole + 1
         heap[hole] = entry
 
-    # Remove a slot wherever it is; 0, or -1 if it is not there. O(size).
+    # Remove a slot wherever it is, in whichever heap; 0, or -1 if it is not there. O(size).
     cdef int remove(self, int32_t slot) noexcept nogil
 
     # Is the slot in it? O(size).
@@ -107,6 +125,7 @@ cdef class FinishHeap:
     cdef int reserve(self, int32_t room) except -1 nogil
 
     cdef int32_t _find(self, int32_t slot) noexcept nogil
+    cdef int _remove_here(self, int32_t slot) noexcept nogil
     cdef int _grow(self) except -1 nogil
 
     # Raise RuntimeError if an entry stands before its parent or a slot is in it twice. O(size**2).

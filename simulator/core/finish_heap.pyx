@@ -1,6 +1,6 @@
 """In which iteration each decoding sequence ends."""
 from libc.stdint cimport int32_t
-from libc.stdlib cimport free
+from libc.stdlib cimport calloc, free
 
 from simulator.core.errors cimport broken
 from simulator.core.memory cimport resize
@@ -13,7 +13,32 @@ cdef class FinishHeap:
     """Slots in order of iteration, then of the `order` given at the push."""
 
     def __dealloc__(self):
+        cdef int32_t i
+        for i in range(self._num_shelves):
+            if i != self._at_hand:
+                free(self._shelves[i].heap)
+        free(self._shelves)
         free(self._heap)
+
+    cdef int divide(self, int32_t count) except -1:
+        self._shelves = <Shelf*>calloc(count, sizeof(Shelf))
+        if self._shelves == NULL:
+            raise MemoryError()
+        self._num_shelves = count
+        return 0
+
+    cdef void turn_to(self, int32_t index) noexcept nogil:
+        cdef Shelf* shelf = &self._shelves[self._at_hand]
+        shelf.heap, shelf.size, shelf.room = self._heap, self.size, self._room
+        shelf = &self._shelves[index]
+        self._heap, self.size, self._room = shelf.heap, shelf.size, shelf.room
+        self._at_hand = index
+
+    cdef int32_t total_size(self) noexcept nogil:
+        cdef int32_t total = self.size, i
+        for i in range(self._num_shelves):
+            total += self._shelves[i].size if i != self._at_hand else 0
+        return total
 
     cdef int32_t _find(self, int32_t slot) noexcept nogil:
         cdef int32_t i
@@ -23,6 +48,17 @@ cdef class FinishHeap:
         return -1
 
     cdef int remove(self, int32_t slot) noexcept nogil:
+        cdef int32_t at_hand = self._at_hand, i = 0
+        cdef int missing = self._remove_here(slot)
+        while missing and i < self._num_shelves:
+            self.turn_to(i)
+            missing = self._remove_here(slot)
+            i += 1
+        if i > 0:
+            self.turn_to(at_hand)
+        return missing
+
+    cdef int _remove_here(self, int32_t slot) noexcept nogil:
         cdef int32_t hole = self._find(slot)
         if hole < 0:
             return -1
@@ -40,7 +76,10 @@ cdef class FinishHeap:
         return self._find(slot) >= 0
 
     cdef void clear(self) noexcept nogil:
+        cdef int32_t i
         self.size = 0
+        for i in range(self._num_shelves):
+            self._shelves[i].size = 0
 
     cdef int reserve(self, int32_t room) except -1 nogil:
         if room <= self._room:

@@ -7,6 +7,7 @@ from simulator.domain.batch cimport BatchShape, Chunk
 # Members are decoding sequences that a scheduler advances in bulk, one token an iteration; see scheduling/base.pxd.
 
 cdef struct Entry:              # a scheduled sequence that is not a member
+    int64_t order               # its place in the running list, see Sequence
     int32_t slot
     int32_t row                 # the request
     int32_t tokens              # computed by this iteration, >= 1
@@ -18,7 +19,8 @@ cdef struct Entry:              # a scheduled sequence that is not a member
 cdef struct Preempted:          # a sequence that lost its place and its blocks
     int32_t slot                # that it had
     int32_t row                 # the request
-    int64_t late_ns             # time since its last token spent in iterations without a turn; 0: no member
+    int64_t late_ns             # of a member: time since its last token spent in iterations without a turn; -1: it
+                                # has had no token as a member yet
     int8_t was_member
 
 
@@ -37,13 +39,14 @@ cdef struct Batch:              # one iteration; owned by the engine, filled in 
     int32_t running
     int32_t used_blocks         # the null block not counted
     int32_t room                # sequences for which the three below have room: all that run
-    Entry* entries              # [num_entries] in scheduled order
+    Entry* entries              # [num_entries] in scheduled order; members that part while it is in flight become some
     Chunk* chunks               # [shape.num_chunks] likewise
     Preempted* preempted        # [num_preempted] in order
     int32_t num_entries
     int32_t num_preempted
     int32_t num_members         # members that advance by one token
     int32_t num_starved         # members that do not
+    int32_t group               # whose members they are, see scheduling/base.pxd
     int32_t num_stages          # pipeline stages of the replica
 
 
@@ -52,6 +55,12 @@ cdef int reserve_batch(Batch* batch, int32_t num_stages) except -1
 
 # Give it room for so many sequences; what it holds stays. -1 without memory.
 cdef int grow_batch(Batch* batch, int32_t room) except -1 nogil
+
+# Add an entry where its order says; there is room.
+cdef void insert_entry(Batch* batch, const Entry* entry) noexcept nogil
+
+# Has the sequence in this slot an entry?
+cdef bint has_entry(const Batch* batch, int32_t slot) noexcept nogil
 
 # Give its memory back.
 cdef void free_batch(Batch* batch) noexcept nogil

@@ -23,6 +23,23 @@ cdef int grow_batch(Batch* batch, int32_t room) except -1 nogil:
     return 0
 
 
+cdef void insert_entry(Batch* batch, const Entry* entry) noexcept nogil:
+    cdef int32_t i = batch.num_entries
+    while i > 0 and batch.entries[i - 1].order > entry.order:
+        batch.entries[i] = batch.entries[i - 1]
+        i -= 1
+    batch.entries[i] = entry[0]
+    batch.num_entries += 1
+
+
+cdef bint has_entry(const Batch* batch, int32_t slot) noexcept nogil:
+    cdef int32_t i
+    for i in range(batch.num_entries):
+        if batch.entries[i].slot == slot:
+            return True
+    return False
+
+
 cdef void free_batch(Batch* batch) noexcept nogil:
     free(batch.entries)
     free(batch.chunks)

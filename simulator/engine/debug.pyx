@@ -100,7 +100,8 @@ cdef object _describe_batch(Replica replica, dict step):
     scheduled = []
     for slot in scheduler.slots():
         if scheduler.sequence(slot).is_member:
-            if batch.num_members and not scheduler.sequence(slot).is_starved:
+            if (batch.num_members and not scheduler.sequence(slot).is_starved
+                    and scheduler.sequence(slot).group == scheduler.group):
                 scheduled.append((scheduler.sequence(slot).row, 1))
         elif slot in tokens:
             scheduled.append((scheduler.sequence(slot).row, tokens[slot]))

@@ -6,7 +6,8 @@ they do not know cannot be observed (see counting.pyx, sparse.pxd).
 
 A sequence is known by its slot, a small index its scheduler gives out. Sequences that decode one token an iteration may
 join the *group*: their blocks are then taken by `step_*` in bulk, paid for only when a block is due. A member's *phase*
-says when: in iterations whose number is congruent to it modulo block_size.
+says when: in iterations whose number is congruent to it modulo block_size. Of several groups one is at hand, which all
+functions concern.
 """
 from libc.stdint cimport int32_t, int64_t
 cimport cython
@@ -19,9 +20,11 @@ cdef class KVCache:
     cdef readonly int32_t num_slots         # capacity of the arrays by slot
     cdef readonly bint tracks_identity      # this is a BlockPool
     cdef readonly bint finds_outputs        # blocks that decoding fills enter the prefix cache where others find them
+    cdef int32_t unknown_tokens             # of a member: computed before an iteration, but still in flight then
 
     cdef int32_t* _owned                    # [slot] blocks owned; of a member: now (BlockPool), else at joining
     cdef int32_t* _due                      # [phase] members that need a block in iterations of this phase
+    cdef int32_t* _due_of_all               # [group][phase] where `_due` points into
 
     # Blocks that a sequence owns, as `_owned` says; members that need a block in iterations of a phase.
     @cython.final
@@ -31,6 +34,10 @@ cdef class KVCache:
     @cython.final
     cdef inline int32_t due(self, int32_t phase) noexcept nogil:
         return self._due[phase]
+
+    # Have `count` groups, all empty, the first at hand; have another one at hand.
+    cdef int reserve_groups(self, int32_t count) except -1
+    cdef void turn_to(self, int32_t group) noexcept nogil
 
     # Make room for slots 0 .. num_slots - 1.
     cdef int reserve_slots(self, int32_t num_slots) except -1 nogil

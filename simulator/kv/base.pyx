@@ -19,9 +19,7 @@ cdef class KVCache:
         self.num_blocks = num_blocks
         self.free_blocks = num_blocks
         self.block_size = block_size
-        self._due = <int32_t*>calloc(block_size, sizeof(int32_t))
-        if self._due == NULL:
-            raise MemoryError()
+        self.reserve_groups(1)
 
     def follow(self):
         """Return a CacheLog of what enters and leaves the prefix cache from now on.
@@ -37,8 +35,18 @@ cdef class KVCache:
         """Forget what is cached, as a restart does; nothing is owned."""
 
     def __dealloc__(self):
-        free(self._due)
+        free(self._due_of_all)
         free(self._owned)
+
+    cdef int reserve_groups(self, int32_t count) except -1:
+        free(self._due_of_all)
+        self._due = self._due_of_all = <int32_t*>calloc(<size_t>count * self.block_size, sizeof(int32_t))
+        if self._due == NULL:
+            raise MemoryError()
+        return 0
+
+    cdef void turn_to(self, int32_t group) noexcept nogil:
+        self._due = self._due_of_all + <size_t>group * self.block_size
 
     cdef int reserve_slots(self, int32_t num_slots) except -1 nogil:
         if num_slots <= self.num_slots:

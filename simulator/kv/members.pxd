@@ -12,9 +12,15 @@ cdef struct Member:             # of a slot
 cdef class Members:
     cdef Member* members        # [slot]
     cdef int32_t* first         # [phase] slot of the first; -1: none
-    cdef int32_t* last          # [phase] likewise; `first` and `last` are one array
-    cdef int32_t size           # members in all buckets
+    cdef int32_t* last          # [phase] likewise
+    cdef int32_t* _ends         # [group][2][phase] where both point into
+    cdef int32_t size           # members in all buckets of all groups
+    cdef int32_t _num_phases
     cdef int32_t _num_slots
+
+    # Have `count` groups, all empty, the first at hand; have another one at hand.
+    cdef int reserve_groups(self, int32_t count) except -1
+    cdef void turn_to(self, int32_t group) noexcept nogil
 
     # Make room for slots 0 .. num_slots - 1.
     cdef int reserve(self, int32_t num_slots) except -1 nogil

@@ -14,19 +14,29 @@ cdef class Members:
     """
 
     def __cinit__(self, int32_t num_phases):
-        cdef int32_t phase
         if num_phases < 1:
             raise ValueError(f"num_phases must be at least 1, found {num_phases}")
-        self.first = <int32_t*>malloc(2 * <size_t>num_phases * sizeof(int32_t))
-        if self.first == NULL:
-            raise MemoryError()
-        self.last = self.first + num_phases
-        for phase in range(2 * num_phases):
-            self.first[phase] = -1
+        self._num_phases = num_phases
+        self.reserve_groups(1)
 
     def __dealloc__(self):
-        free(self.first)
+        free(self._ends)
         free(self.members)
+
+    cdef int reserve_groups(self, int32_t count) except -1:
+        cdef int64_t size = 2 * <int64_t>count * self._num_phases, i
+        free(self._ends)
+        self._ends = <int32_t*>malloc(<size_t>size * sizeof(int32_t))
+        if self._ends == NULL:
+            raise MemoryError()
+        for i in range(size):
+            self._ends[i] = -1
+        self.turn_to(0)
+        return 0
+
+    cdef void turn_to(self, int32_t group) noexcept nogil:
+        self.first = self._ends + 2 * <size_t>group * self._num_phases
+        self.last = self.first + self._num_phases
 
     cdef int reserve(self, int32_t num_slots) except -1 nogil:
         if num_slots > self._num_slots:

@@ -39,6 +39,14 @@ cdef class PagedKV(BlockPool):
         self._prefixes = PrefixCache()
         self._members = Members(block_size)
 
+    cdef int reserve_groups(self, int32_t count) except -1:
+        BlockPool.reserve_groups(self, count)
+        return self._members.reserve_groups(count)
+
+    cdef void turn_to(self, int32_t group) noexcept nogil:
+        BlockPool.turn_to(self, group)
+        self._members.turn_to(group)
+
     cdef int _relocate(self, int32_t num_records) except -1 nogil:
         return self._prefixes.relocate(self._blocks, num_records)
 
@@ -170,7 +178,9 @@ cdef class PagedKV(BlockPool):
 
     cdef void step_begin(self, int32_t phase) noexcept nogil:
         self._due_member = self._members.first[phase]
-        self._full_member = self._members.first[(phase + 1) % self.block_size] if self._caching else -1
+        self._full_member = -1
+        if self._caching:
+            self._full_member = self._members.first[(phase + 1 - self.unknown_tokens) % self.block_size]
 
     cdef int step_before(self, int64_t order) except -1 nogil:
         """Give due members their next block, cache the one that others fill, by order."""
@@ -187,7 +197,7 @@ cdef class PagedKV(BlockPool):
                 self._owned[due] += 1
                 due = members[due].after
             elif full_order < order:
-                self.cache(full, <int64_t>(tables[full].num_hashed + 1) * self.block_size)
+                self.cache(full, <int64_t>(self._owned[full] - self.unknown_tokens) * self.block_size)
                 full = members[full].after
             else:
                 break

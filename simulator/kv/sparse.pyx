@@ -41,6 +41,14 @@ cdef class SparseKV(KVCache):
         """See KVCache."""
         self._content = content
 
+    cdef int reserve_groups(self, int32_t count) except -1:
+        KVCache.reserve_groups(self, count)
+        return self._members.reserve_groups(count)
+
+    cdef void turn_to(self, int32_t group) noexcept nogil:
+        KVCache.turn_to(self, group)
+        self._members.turn_to(group)
+
     cdef int reserve_slots(self, int32_t num_slots) except -1 nogil:
         cdef int32_t before = self.num_slots
         if num_slots <= before:
@@ -210,7 +218,8 @@ cdef class SparseKV(KVCache):
         cdef int32_t full = <int32_t>(num_computed // self.block_size)
         self._owned[slot] = full + (num_computed > <int64_t>full * self.block_size)
         if holding.num_hashed >= holding.num_public:
-            holding.num_hashed = full
+            holding.num_hashed = max(
+                holding.num_hashed, <int32_t>((num_computed - self.unknown_tokens) // self.block_size))
 
     cdef int32_t owned_blocks(self, int32_t slot, bint is_member, int64_t num_computed) noexcept nogil:
         return blocks_for(num_computed, self.block_size) if is_member else self._owned[slot]
@@ -225,14 +234,14 @@ cdef class SparseKV(KVCache):
             while slot >= 0:
                 self._owned[slot] += 1
                 slot = self._members.members[slot].after
-            self._full_member = self._members.first[phase + 1 if phase + 1 < self.block_size else 0]
+            self._full_member = self._members.first[(phase + 1 - self.unknown_tokens) % self.block_size]
 
     cdef int step_before(self, int64_t order) except -1 nogil:
         """Cache the blocks that members fill, by order; they have them all."""
         cdef const Member* members = self._members.members
         cdef int32_t slot = self._full_member
         while slot >= 0 and members[slot].order < order:
-            self.cache(slot, <int64_t>self._owned[slot] * self.block_size)
+            self.cache(slot, <int64_t>(self._owned[slot] - self.unknown_tokens) * self.block_size)
             slot = members[slot].after
         self._full_member = slot
         return 0

@@ -1,9 +1,17 @@
 """Which requests run next inside a replica: what schedulers share and are asked.
 
 A scheduler owns its waiting queue, its running list and the state of each running request (a Sequence, known by its
-slot). The engine asks `schedule` for the next batch, times it, and tells what came of it. Sequences that decode one
-token an iteration can be *members* of the group: they advance together by counting iterations, so that an iteration
-costs nothing per member.
+slot). The engine asks `schedule` for the next batch, times it, and tells what came of it.
+
+Sequences that decode one token an iteration can be *members* of the group: they advance together by counting
+iterations, so that an iteration costs nothing per member. One joins when its next token comes from the next iteration
+to be scheduled, and from then on has a turn in each; it leaves when it is complete, preempted, withdrawn or moved.
+Async scheduling forms an iteration before the one before it has ended (`lead`): there a sequence joins while its first
+token is in flight. It *parts*, in all these cases and when it is passed over: its tokens in flight become entries of
+the batches that they are in, and it is scheduled as any other sequence from then on; so too when its last token is in
+flight, which the policy may not know. With pipeline stages there are as many groups: the members of one are together in
+a batch, and in the next when that is back, each group on its own beat. One is at hand, the one whose batch is formed or
+has ended, and all that is said of the group concerns it; a member of another parts likewise.
 """
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t
 from libc.string cimport memset
@@ -15,7 +23,7 @@ from simulator.core.row_list cimport RowList
 from simulator.domain.request cimport RUNNING, Demand, Request
 from simulator.kv.base cimport KVCache, blocks_for
 from simulator.kv.tier cimport External, KVTier
-from simulator.domain.iteration cimport Batch, Entry, grow_batch
+from simulator.domain.iteration cimport Batch, Entry, grow_batch, has_entry
 from simulator.scheduling.transfers cimport Transfers
 from simulator.scheduling.waiting_queue cimport WaitingQueue
 
@@ -34,8 +42,8 @@ cdef struct Sequence:           # 64 bytes, one cache line: with many replicas, 
     int32_t prompt_tokens
     int32_t num_tokens          # prompt and outputs so far; of a member: not kept, tokens in KV + 1
     int32_t num_computed        # tokens in KV, those of scheduled iterations included; of a member: not kept
-    int32_t num_placeholders    # async scheduling: output tokens still in flight
-    int32_t in_flight           # several batches in flight: tokens scheduled and not returned
+    int32_t num_placeholders    # async scheduling: output tokens still in flight; of a member: those of entries
+    int32_t in_flight           # several batches in flight: tokens scheduled and not returned; of a member: likewise
     int32_t scheduled           # tokens in the batch being formed; of a member: 0 unless visited by itself
     int16_t num_drafts          # draft tokens held, to be verified in the next iteration
     int16_t scheduled_drafts    # of the scheduled tokens, drafts
@@ -44,7 +52,17 @@ cdef struct Sequence:           # 64 bytes, one cache line: with many replicas, 
     int8_t is_partial           # the last scheduled chunk ends before the end of its text
     int8_t is_new               # admitted by the batch being formed
     int8_t is_starved           # of a member, where num_starved > 0: it has no turn in the batch scheduled last
+    int16_t group               # of a member: which one
     int8_t hold                 # HoldState, of one that does not run
+
+
+cdef struct Group:              # of several, one that is not at hand; the fields are those of Scheduler
+    int64_t iteration
+    int64_t member_tokens
+    int32_t phase
+    int32_t num_members
+    int32_t num_in_flight       # 0 or 1
+    Batch* in_flight
 
 
 # Sort slots by admission; few end together.
@@ -83,10 +101,18 @@ cdef class Scheduler:
     cdef readonly int64_t loading_tokens        # of their texts
 
     cdef bint grouping                  # decoding sequences become members; a policy may turn it off
-    cdef int64_t iteration              # with grouping: number of the iteration at hand, to be scheduled or executing
+    cdef int64_t iteration              # with grouping: number of the iteration to be scheduled next
+    cdef int32_t num_in_flight          # with grouping: iterations scheduled whose results are not back
+    cdef Batch* _in_flight[2]           # [num_in_flight] where batches overlap: theirs, newest first
+    cdef int32_t lead                   # with grouping: tokens of a member in flight when an iteration is scheduled; 1
+                                        # with async scheduling, else 0
+    cdef bint overlaps                  # with grouping: a batch may be formed while others are in flight
+    cdef int32_t group                  # the one at hand
+    cdef int32_t num_groups             # 1, or one for each pipeline stage
+    cdef Group* _groups                 # [num_groups]; NULL: there is one
     cdef int32_t phase                  # iteration % block_size
     cdef int32_t num_members
-    cdef int64_t member_tokens          # sum over members of tokens in KV after the next iteration
+    cdef int64_t member_tokens          # sum over members of tokens in KV once the next iteration is scheduled, too
     cdef int64_t _last_member_order     # no member has a larger one
     cdef int32_t* _prefilling           # [_num_prefilling] with grouping: slots that run and are no members, in order
     cdef int32_t _num_prefilling
@@ -151,9 +177,16 @@ cdef class Scheduler:
 
     # ---- shared by all: several batches in flight
 
-    # A batch may be scheduled before the one before it has ended: no group is kept, stale tokens are. Called while the
-    # policy is built; pipeline stages call it by themselves.
-    cdef int overlap(self) except -1
+    # A batch may be scheduled before the one before it has ended: stale tokens are kept. Called while the policy is
+    # built, once it has said whether there is grouping; without it where there are pipeline stages. `lead`: as above.
+    cdef int overlap(self, int32_t lead, int32_t num_groups) except -1
+
+    # Have another group at hand.
+    cdef void turn_to(self, int32_t group) noexcept nogil
+
+    # A group of which no batch is in flight, none of the others having members; what is known of any.
+    cdef int32_t idle_group(self) noexcept nogil
+    cdef Group group_at(self, int32_t index) noexcept nogil
 
     # Tokens of `row` still in flight from before a preemption: a policy must not admit it until they are back.
     # `settle_stale` takes off what came back.
@@ -176,7 +209,8 @@ cdef class Scheduler:
     # Take a sequence off the running list, to be recomputed later; the policy puts it back into its waiting queue.
     cdef int preempt(self, int32_t slot, Batch* batch) except -1 nogil
 
-    # A member gets no token in this iteration: all its later ones come an iteration later.
+    # A member gets no token in this iteration: all its later ones come an iteration later. Where batches overlap it parts
+    # as soon as the batch is formed, also when that is empty.
     cdef int starve(self, int32_t slot) except -1 nogil
 
     # Schedule `scheduled` tokens of a sequence that is no member.
@@ -186,17 +220,41 @@ cdef class Scheduler:
     # verifies (async scheduling, where it is formed before this one ends); -1: not async.
     cdef void close(self, Batch* batch, int32_t drafts) noexcept nogil
 
-    # ---- shared by all: when an iteration has ended
+    # ---- shared by all: with grouping, when an iteration begins and ends
 
-    # The iteration at hand has ended.
-    cdef void advance(self) noexcept nogil
+    # The iteration just formed will execute; the same where batches overlap; its results are back.
+    @cython.final
+    cdef inline void begin(self) noexcept nogil:
+        self.iteration += 1
+        self.phase = self.phase + 1 if self.phase + 1 < self.kv.block_size else 0
+        self.member_tokens += self.num_members
+        self.num_in_flight += 1
 
-    # It has ended and the same members were scheduled again, `count` times over.
+    @cython.final
+    cdef inline void begin_ahead(self, Batch* batch) noexcept nogil:
+        self.begin()
+        self._in_flight[1] = self._in_flight[0]
+        self._in_flight[0] = batch
+
+    @cython.final
+    cdef inline void end(self) noexcept nogil:
+        self.num_in_flight -= 1
+
+    # What is in flight comes to nothing.
+    @cython.final
+    cdef inline void forget_flight(self) noexcept nogil:
+        cdef int32_t i
+        self.num_in_flight = 0
+        for i in range(self.num_groups if self._groups != NULL else 0):
+            self._groups[i].num_in_flight = 0
+
+    # The oldest iteration has ended and the same members were scheduled again, `count` times over.
     cdef int repeat(self, int32_t count) except -1 nogil
 
-    # A sequence that has just sampled becomes a member; a member is one no more.
+    # A sequence that has just sampled, or with `lead` will, becomes a member; a member is one no more, or it parts.
     cdef int join(self, int32_t slot) except -1 nogil
     cdef void leave(self, int32_t slot) noexcept nogil
+    cdef void part(self, int32_t slot) noexcept nogil
 
     # A sequence is done: free its blocks and its slot.
     cdef int finish(self, int32_t slot) except -1 nogil
@@ -336,11 +394,32 @@ cdef class Scheduler:
     # Tokens in KV, of a member or not.
     cdef int64_t computed(self, int32_t slot) noexcept nogil
 
-    # Tokens that a member has generated so far.
+    # Tokens that a member has generated so far: those in flight are not.
     @cython.final
     cdef inline int32_t outputs(self, int32_t slot) noexcept nogil:
-        cdef const Sequence* sequence = &self._sequences[slot]      # one without a turn had its offset put back already
-        return <int32_t>(self.iteration + sequence.offset + 1) - sequence.prompt_tokens + sequence.is_starved
+        cdef const Sequence* sequence = &self._sequences[slot]
+        return (<int32_t>(self.computed(slot) + 1) - sequence.prompt_tokens - sequence.num_placeholders
+                - self.turns_in_flight(slot))
+
+    # Turns of a member in iterations in flight: it has one in each, or in each after that of its last entry.
+    @cython.final
+    cdef inline int32_t turns_in_flight(self, int32_t slot) noexcept nogil:
+        cdef const Sequence* sequence = &self._sequences[slot]
+        cdef int32_t turns = 0
+        if sequence.num_placeholders == 0:
+            turns = self.num_in_flight if sequence.group == self.group else self._groups[sequence.group].num_in_flight
+            return turns - sequence.is_starved
+        while turns < self.num_in_flight and not has_entry(self._in_flight[turns], slot):
+            turns += 1
+        return turns
+
+    # Where batches overlap: when a member had its last token, if the last iteration ended at `last_end_ns`.
+    cdef int64_t last_token_ns(self, int32_t slot, int64_t last_end_ns) noexcept nogil
+
+    # When the members of a batch had theirs before it.
+    @cython.final
+    cdef inline int64_t token_before_ns(self, const Batch* batch) noexcept nogil:
+        return batch.end_ns - batch.duration_ns if self.lead > 0 else batch.start_ns
 
     # The slot of a request; -1: it is not running. O(running).
     cdef int32_t slot_of(self, int32_t row) noexcept nogil
@@ -382,13 +461,17 @@ cdef class Scheduler:
 
     @cython.final
     cdef inline void _stop(self, int32_t slot) noexcept nogil:
+        if self.overlaps:
+            self._part_in_flight(slot)
         if self._sequences[slot].is_member:
             self.leave(slot)
         elif self.grouping:
             self._drop_prefilling(slot)
         self._links.remove(&self._running, slot)
 
+    cdef void _part_in_flight(self, int32_t slot) noexcept nogil
     cdef void _unhold(self, int32_t slot) noexcept nogil
     cdef int _vacate(self, int32_t slot, bint returns) except -1 nogil
+    cdef void _add_prefilling(self, int32_t slot) noexcept nogil
     cdef void _drop_prefilling(self, int32_t slot) noexcept nogil
     cdef int _grow(self) except -1 nogil

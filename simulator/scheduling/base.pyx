@@ -1,5 +1,5 @@
 """What schedulers share: slots, running list, group of decoding sequences."""
-from libc.stdint cimport int8_t, int32_t, int64_t
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
@@ -8,7 +8,7 @@ from simulator.core.memory cimport resize, resize_lines
 from simulator.core.row_list cimport RowList, add_row
 from simulator.domain.batch cimport BatchShape, Chunk
 from simulator.domain.request cimport DROPPED, PENDING, REJECTED, RUNNING, WAITING, Demand, Request
-from simulator.domain.iteration cimport Batch, Entry, Preempted
+from simulator.domain.iteration cimport Batch, Entry, Preempted, insert_entry
 from simulator.kv.tier cimport External
 from simulator.scheduling.transfers cimport KEEP, LOAD, Transfers
 from simulator.kv.base cimport blocks_for
@@ -44,27 +44,67 @@ cdef class Scheduler:
         self._demands = &demands[0] if len(demands) else NULL
         self.kv = context.kv
         self.grouping = context.fast_forward
+        self.num_groups = 1
         self._counts_queries = context.enable_prefix_caching
         self._links = IndexLinks()
         self._running = self._parked = self._arrived = self._held = new_list()
         if context.tier is not None:
             self.tier, self.transfers = context.tier, Transfers()
         if context.num_stages > 1:
-            self.overlap()
+            self.grouping = False
+            self.overlap(0, 1)
 
     def __dealloc__(self):
         free(self._sequences)
         free(self._free_slots)
         free(self._prefilling)
         free(self._stale)
+        free(self._groups)
 
-    cdef int overlap(self) except -1:
-        self.grouping = False
+    cdef int overlap(self, int32_t lead, int32_t num_groups) except -1:
+        if self.grouping:
+            self.overlaps = True
+            self.lead = self.kv.unknown_tokens = lead
+            self.num_groups = num_groups
+        if self.grouping and num_groups > 1:
+            self.kv.reserve_groups(num_groups)
+            self._groups = <Group*>calloc(num_groups, sizeof(Group))
+            if self._groups == NULL:
+                raise MemoryError()
         if self._stale == NULL:
             self._stale = <int32_t*>calloc(len(self._owners[0]) + 1, sizeof(int32_t))
             if self._stale == NULL:
                 raise MemoryError()
         return 0
+
+    cdef void turn_to(self, int32_t group) noexcept nogil:
+        cdef Group* it = &self._groups[self.group]
+        if group == self.group:
+            return
+        it.iteration, it.member_tokens, it.phase = self.iteration, self.member_tokens, self.phase
+        it.num_members, it.num_in_flight, it.in_flight = self.num_members, self.num_in_flight, self._in_flight[0]
+        self.group = group
+        it = &self._groups[group]
+        self.iteration, self.member_tokens, self.phase = it.iteration, it.member_tokens, it.phase
+        self.num_members, self.num_in_flight, self._in_flight[0] = it.num_members, it.num_in_flight, it.in_flight
+        self.kv.turn_to(group)
+
+    cdef int32_t idle_group(self) noexcept nogil:
+        cdef int32_t group = 0
+        if self.num_in_flight == 0:
+            return self.group
+        while group == self.group or self._groups[group].num_in_flight > 0:
+            group += 1
+        return group
+
+    cdef Group group_at(self, int32_t index) noexcept nogil:
+        cdef Group group
+        if index != self.group:
+            return self._groups[index]
+        group.iteration, group.member_tokens, group.phase = self.iteration, self.member_tokens, self.phase
+        group.num_members, group.num_in_flight, group.in_flight = (
+            self.num_members, self.num_in_flight, self._in_flight[0])
+        return group
 
     # ---- what is asked of the class
 
@@ -134,7 +174,20 @@ cdef class Scheduler:
 
     cdef int64_t computed(self, int32_t slot) noexcept nogil:
         cdef Sequence* sequence = &self._sequences[slot]
-        return self.iteration + sequence.offset if sequence.is_member else sequence.num_computed
+        if not sequence.is_member:
+            return sequence.num_computed
+        if sequence.group == self.group:
+            return self.iteration + sequence.offset
+        return self._groups[sequence.group].iteration + sequence.offset
+
+    cdef int64_t last_token_ns(self, int32_t slot, int64_t last_end_ns) noexcept nogil:
+        cdef int32_t turns = self.turns_in_flight(slot)
+        cdef const Sequence* sequence = &self._sequences[slot]
+        if turns == 0:
+            return last_end_ns
+        if sequence.group != self.group:
+            return self.token_before_ns(self._groups[sequence.group].in_flight)
+        return self.token_before_ns(self._in_flight[turns - 1])
 
     cdef int32_t top_slot(self) except -1 nogil:
         if self._num_free_slots == 0:
@@ -175,6 +228,14 @@ cdef class Scheduler:
         self._num_free_slots += 1
         return 0
 
+    cdef void _add_prefilling(self, int32_t slot) noexcept nogil:
+        cdef int32_t i = self._num_prefilling
+        while i > 0 and self._sequences[self._prefilling[i - 1]].order > self._sequences[slot].order:
+            self._prefilling[i] = self._prefilling[i - 1]
+            i -= 1
+        self._prefilling[i] = slot
+        self._num_prefilling += 1
+
     cdef void _drop_prefilling(self, int32_t slot) noexcept nogil:
         cdef int32_t i = 0
         while self._prefilling[i] != slot:
@@ -198,6 +259,11 @@ cdef class Scheduler:
         self._requests[row].status = WAITING
         if sequence.is_member:
             self._requests[row].output_tokens = self.outputs(slot)
+            if self.overlaps:
+                record.late_ns = batch.start_ns - self.last_token_ns(slot, batch.start_ns)
+                if sequence.num_placeholders > 0:
+                    record.late_ns = -1
+                self.part(slot)
         if self._stale != NULL:
             self._stale[row] = sequence.in_flight
         return self._vacate(slot, True)
@@ -213,6 +279,7 @@ cdef class Scheduler:
     cdef void add_entry(self, Batch* batch, int32_t slot) noexcept nogil:
         cdef Sequence* sequence = &self._sequences[slot]
         cdef Entry* entry = &batch.entries[batch.num_entries]
+        entry.order = sequence.order
         entry.slot = slot
         entry.row = sequence.row
         entry.tokens = sequence.scheduled
@@ -269,6 +336,7 @@ cdef class Scheduler:
         sequence.is_member = True
         sequence.late_ns = 0
         sequence.scheduled = 0
+        sequence.group = <int16_t>self.group
         sequence.offset = sequence.num_computed - self.iteration
         self.num_members += 1
         self.member_tokens += sequence.num_computed + 1
@@ -286,20 +354,41 @@ cdef class Scheduler:
         if not sequence.scheduled:              # else its blocks were settled, and grown, when it was visited by itself
             self.kv.settle(slot, computed)
 
+    cdef void part(self, int32_t slot) noexcept nogil:
+        cdef Sequence* sequence = &self._sequences[slot]
+        cdef int32_t turns, outputs, i, at_hand = self.group
+        cdef Entry entry
+        self.turn_to(sequence.group)
+        turns, outputs = self.turns_in_flight(slot), self.outputs(slot)
+        self.leave(slot)
+        memset(&entry, 0, sizeof(Entry))
+        entry.order, entry.slot, entry.row, entry.tokens = sequence.order, slot, sequence.row, 1
+        for i in range(turns):
+            insert_entry(self._in_flight[i], &entry)
+            self._in_flight[i].num_members -= 1
+        self._requests[sequence.row].output_tokens = outputs
+        sequence.num_tokens = sequence.prompt_tokens + outputs
+        sequence.num_computed = <int32_t>(self.iteration + sequence.offset)
+        sequence.num_placeholders += turns
+        sequence.in_flight += turns
+        self._add_prefilling(slot)
+        self.turn_to(at_hand)
+
+    cdef void _part_in_flight(self, int32_t slot) noexcept nogil:
+        if self._sequences[slot].is_member and self.turns_in_flight(slot) > 0:
+            self.part(slot)
+
     cdef int starve(self, int32_t slot) except -1 nogil:
         cdef Sequence* sequence = &self._sequences[slot]
+        if self.overlaps:
+            return 0
         self.kv.leave(slot, self._phase_of(sequence.offset))
         sequence.offset -= 1
         self.member_tokens -= 1
         return self.kv.join(slot, self._phase_of(sequence.offset), sequence.order)
 
-    cdef void advance(self) noexcept nogil:
-        self.iteration += 1
-        self.phase = self.phase + 1 if self.phase + 1 < self.kv.block_size else 0
-        self.member_tokens += self.num_members
-
     cdef int repeat(self, int32_t count) except -1 nogil:
-        cdef int32_t first = self.phase + 1 if self.phase + 1 < self.kv.block_size else 0
+        cdef int32_t first = self.phase
         self.iteration += count
         self.phase = <int32_t>(self.iteration % self.kv.block_size)
         self.member_tokens += <int64_t>count * self.num_members
@@ -347,6 +436,8 @@ cdef class Scheduler:
     cdef int park(self, int32_t slot) except -1 nogil:
         cdef Sequence* sequence = &self._sequences[slot]
         cdef int32_t row = sequence.row
+        if sequence.is_member and self.overlaps:
+            self.part(slot)
         if sequence.is_member:
             self._requests[row].output_tokens = self.outputs(slot)
             sequence.num_computed = <int32_t>self.computed(slot)
@@ -509,8 +600,8 @@ cdef class Scheduler:
 
     def check(self):
         """Raise RuntimeError unless running list, slots, group and their blocks agree."""
-        cdef int32_t slot, members = 0
-        cdef int64_t tokens = 0, owned = 0
+        cdef int32_t slot, members = 0, index, counted_members = 0
+        cdef int64_t counted_tokens = 0, tokens = 0, owned = 0
         slots = [slot for which in (self._running, self._parked, self._arrived, self._held)
                  for slot in self.slots(which.head)]
         self._links.check_list(&self._running)
@@ -523,9 +614,12 @@ cdef class Scheduler:
                 members += 1
                 tokens += self.computed(slot) + 1
             owned += self.kv.owned_blocks(slot, self._sequences[slot].is_member, self.computed(slot))
-        if (members, tokens) != (self.num_members, self.member_tokens):
+        for index in range(self.num_groups):
+            counted_members += self.group_at(index).num_members
+            counted_tokens += self.group_at(index).member_tokens
+        if (members, tokens) != (counted_members, counted_tokens):
             raise RuntimeError(
-                f"{members} members hold {tokens} tokens, {self.num_members} and {self.member_tokens} counted")
+                f"{members} members hold {tokens} tokens, {counted_members} and {counted_tokens} counted")
         self.kv.check(owned)
 
     def running_rows(self):

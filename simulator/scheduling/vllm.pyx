@@ -94,9 +94,9 @@ cdef class Vllm(Scheduler):
         if self.tier is not None and (self._is_async or self._num_drafts > 0 or context.num_stages > 1 or not modern):
             raise ValueError("a KV tier needs vllm_version 0.32 without async_scheduling, speculation and pipeline "
                              "stages: its rules are not settled with these")
-        if self._is_async:
-            self.overlap()
-        self.grouping = self.grouping and self._num_drafts == 0
+        self.grouping = context.fast_forward and self._num_drafts == 0
+        if self._is_async or context.num_stages > 1:
+            self.overlap(self._is_async, context.num_stages)
         self.waiting = WaitingQueue(context.requests, context.demands, self._by_priority)
         if self._stale != NULL or self._skips_long_prompts:
             self._skipped = <int32_t*>malloc((len(context.requests) + 1) * sizeof(int32_t))
@@ -189,8 +189,7 @@ cdef class Vllm(Scheduler):
         for i in range(self._num_prefilling):
             slot = self._prefilling[i]
             sequence = &self._sequences[slot]
-            wanted = min(sequence.num_tokens - sequence.num_computed, threshold)
-            wanted = min(wanted, self._max_model_len - sequence.num_computed - 1)
+            wanted = self._wanted(sequence, threshold)
             tokens = min(wanted, budget)
             if tokens < wanted and self.num_members > 0 and sequence.order < self._last_member_order:
                 return 0
@@ -226,7 +225,7 @@ cdef class Vllm(Scheduler):
         slot = self._running.head
         while slot >= 0 and self._budget > 0:
             sequence = &self._sequences[slot]
-            tokens = 0 if passed_over > 0 else self._wanted(sequence, threshold)
+            tokens = 0 if passed_over > 0 else min(self._wanted(sequence, threshold), self._budget)
             passed_over -= passed_over > 0
             if tokens > 0:
                 if sequence.is_member:
@@ -244,22 +243,22 @@ cdef class Vllm(Scheduler):
         self._gather(batch)
         return 0
 
-    cdef int64_t _wanted(self, Sequence* sequence, int64_t threshold) noexcept nogil:
-        """Return the tokens that a running sequence gets of the budget left."""
+    cdef inline int64_t _wanted(self, const Sequence* sequence, int64_t threshold) noexcept nogil:
+        """Return the tokens that a running sequence gets if the budget lasts."""
         cdef int64_t computed = sequence.num_computed, tokens
         if sequence.is_member:
-            return min(<int64_t>1, self._budget)
+            return sequence.group == self.group
         if (self._avoids_extra_step and sequence.num_placeholders > 0 and computed + 2 - sequence.num_placeholders
                 >= sequence.prompt_tokens + <int64_t>self._demands[sequence.row].max_tokens):
             return 0                    # the iteration in flight is certain to end it
         tokens = sequence.num_tokens + sequence.num_drafts + sequence.num_placeholders - computed
-        return min(min(tokens, threshold), min(self._budget, self._max_model_len - computed - 1))
+        return min(min(tokens, threshold), self._max_model_len - computed - 1)
 
     cdef int _make_room(self, Batch* batch, int32_t slot, int64_t tokens, int32_t* passed_over) except -1 nogil:
         """Allocate for a running sequence, preempting others; return 0 if it fell victim itself."""
         cdef Sequence* sequence = &self._sequences[slot]
         cdef int64_t computed = self.computed(slot)
-        cdef int64_t text = computed + 1 if sequence.is_member else sequence.num_tokens
+        cdef int64_t text = computed + 1 - self.lead if sequence.is_member else sequence.num_tokens
         cdef int64_t slots = min(computed + tokens + self._lookahead, self._max_model_len)
         cdef int32_t victim
         while not self.kv.allocate(slot, sequence.row, 0, slots, 0, 0, min(computed + tokens, text)):
@@ -309,6 +308,8 @@ cdef class Vllm(Scheduler):
             if not sequence.is_member:
                 if sequence.scheduled > 0:
                     self.add_entry(batch, slot)
+            elif sequence.group != self.group:
+                pass                                    # its token is in flight
             elif sequence.scheduled > 0:
                 batch.num_members += 1
                 batch.shape.context_tokens += self.iteration + sequence.offset + 1

@@ -49,7 +49,9 @@ def experiment_of(rng):
     if rng.random() < 0.4:
         lines.append('[autoscaling]\npolicy = "queue"\ntarget_waiting = 1.0\ninterval_s = 0.03\nmax_replicas = 6\n'
                      f'drain = "{rng.choice(["finish", "migrate"])}"\nloading_delay = {{mean_s = 0.02}}')
-    return "\n".join(lines + [failure_of(rng) for _ in range(rng.randint(1, 3))]) + "\n"
+    failures = [failure_of(rng) for _ in range(rng.randint(1, 3))]
+    lines.insert(0, f"engine.async_scheduling = {str(rng.random() < 0.5).lower()}")
+    return "\n".join(lines + failures) + "\n"
 
 
 # In the last ones a replica fails at the instant at which one of its requests is recalled, and several open and close

@@ -29,9 +29,18 @@ def random_traffic(seed):
         "name": f"traffic{seed}", "options": options, "requests": requests, "spec_accept": [1, 0, 2],
         "prices": {"base_us": 5000.0, "per_sequence_us": 10.0, "per_prefill_token_us": 20.0,
                    "per_context_token_us": 0.05}}
+    _end_early(Random(f"{seed}: ends"), description)
     if rng.random() < 0.3:
         description["host"] = {"queue_base_us": 300.0, "output_token_us": 50.0, "iteration_us": 150.0}
     return description, replicas
+
+
+def _end_early(rng, description):
+    """Let more schedule asynchronously, and some requests stop before max_tokens: one token is then in vain."""
+    description["options"]["async_scheduling"] |= rng.random() < 0.3
+    for request in description["requests"]:
+        if request["output_len"] > 1 and rng.random() < 0.3:
+            request["stop_at"] = rng.randint(1, request["output_len"])
 
 
 def _prompt(rng, earlier):

@@ -16,8 +16,12 @@ cdef enum:
 
 
 cdef bint can_lag(Replica replica) noexcept nogil:
-    return (replica.beat is None and replica.rank.scheduler.grouping and not replica.rank.scheduler.ends_at_start
-            and replica.latency.is_monotone and replica.rank.scheduler.longest_surely_taken() >= 0)
+    return replica.beat is None and replica.latency.is_monotone and foresees_departures(replica.rank.scheduler)
+
+
+cdef inline bint foresees_departures(Scheduler scheduler) noexcept nogil:
+    return (scheduler.grouping and not scheduler.overlaps and not scheduler.ends_at_start
+            and scheduler.longest_surely_taken() >= 0)
 
 
 cdef int prepare(Lookahead* lookahead, Replica replica) except -1:
@@ -131,7 +135,7 @@ cdef int64_t decoding_ns(Replica replica, Scheduler scheduler, const Batch* batc
     cdef int64_t total_ns = 0, ns = 0
     cdef int32_t i, joined = 0, _
     memset(&shape, 0, sizeof(BatchShape))
-    shape.context_tokens = scheduler.member_tokens
+    shape.context_tokens = scheduler.member_tokens - scheduler.num_members      # after the iteration in flight
     for i in range(batch.num_entries if batch.num_entries == scheduler.num_prefilling() else 0):
         entry = &batch.entries[i]
         if entry.is_partial:                        # it may grow, and take the turns of those behind it

@@ -4,11 +4,11 @@ from libc.stdint cimport int32_t, int64_t
 from simulator.core.clock cimport NEVER_NS
 from simulator.domain.iteration cimport Batch
 from simulator.domain.replica_state cimport ReplicaState
-from simulator.engine.replica.pipeline cimport Pipeline, oldest
+from simulator.engine.replica.pipeline cimport Pipeline, newest, oldest
 from simulator.engine.replica.replica cimport Replica
 from simulator.engine.replica.run_ahead cimport RunAhead, first_using, iteration_at
 from simulator.kv.base cimport KVCache
-from simulator.scheduling.base cimport Scheduler, Sequence
+from simulator.scheduling.base cimport Group, Scheduler, Sequence
 
 
 cdef int observe(Replica replica, int64_t now_ns, ReplicaState* state) except -1 nogil:
@@ -29,10 +29,11 @@ cdef int describe(Replica replica, Scheduler scheduler, KVCache kv, int64_t now_
     state.num_blocks, state.block_size = kv.num_blocks, kv.block_size
     state.max_running = scheduler.max_running
     state.loading, state.loading_tokens = scheduler.loading, scheduler.loading_tokens
-    state.used_blocks = run.used_blocks[ended] if run.length > 1 else kv.num_blocks - kv.free_blocks
-    state.running_tokens = scheduler.member_tokens + <int64_t>ended * scheduler.num_members
-    if replica.pipeline.num_in_flight == 0:
-        state.running_tokens -= scheduler.num_members       # no iteration is about to add its tokens
+    state.used_blocks = run.used_blocks[ended + run.behind] if run.length > 1 else kv.num_blocks - kv.free_blocks
+    state.running_tokens = (
+        scheduler.member_tokens + <int64_t>(ended - scheduler.num_in_flight) * scheduler.num_members)
+    if scheduler.overlaps:
+        state.running_tokens += overlapping_tokens(replica, scheduler)
     add_others(scheduler, state)
     state.running_prefill_tokens = state.unallocated_prefill_tokens
     if replica.pipeline.num_in_flight > 0:
@@ -44,6 +45,22 @@ cdef int describe(Replica replica, Scheduler scheduler, KVCache kv, int64_t now_
 
 cdef inline int64_t run_step_ns(const RunAhead* run, int32_t i) noexcept nogil:
     return run.ends_ns[i] - (run.ends_ns[i - 1] if i > 0 else run.start_ns)
+
+
+cdef int64_t overlapping_tokens(Replica replica, Scheduler scheduler) noexcept nogil:
+    """Return the tokens of members of groups that are not at hand, and of those not yet in each batch in flight."""
+    cdef const Batch* batch = newest(&replica.pipeline)
+    cdef int64_t tokens = 0
+    cdef int32_t i
+    cdef Group group
+    for i in range(scheduler.num_groups):
+        if i != scheduler.group:
+            group = scheduler.group_at(i)
+            tokens += group.member_tokens - <int64_t>group.num_in_flight * group.num_members
+    if scheduler.lead > 0 and replica.pipeline.num_in_flight > 1:
+        for i in range(batch.num_entries):          # its first token comes from this one; none from the one before
+            tokens += scheduler.sequence(batch.entries[i].slot).is_member
+    return tokens
 
 
 cdef void add_others(Scheduler scheduler, ReplicaState* state) noexcept nogil:

@@ -60,6 +60,11 @@ cdef class Rank:
 
     # Form the next batch at `now_ns`, which is batch.start_ns.
     cdef inline int form(self, Batch* batch, int64_t now_ns) except -1 nogil:
+        if self.scheduler.overlaps:
+            return self._form_ahead(batch, now_ns)
+        return self._form(batch, now_ns)
+
+    cdef inline int _form(self, Batch* batch, int64_t now_ns) except -1 nogil:
         self.scheduler.form(batch, now_ns)
         if self._legs is not None:
             self._note_admissions(batch, now_ns)
@@ -69,7 +74,13 @@ cdef class Rank:
     cdef inline int start(self, Batch* batch) except -1 nogil:
         batch.waiting, batch.running = self.scheduler.num_waiting(), self.scheduler.num_running()
         batch.used_blocks = self.kv.num_blocks - self.kv.free_blocks
-        return self._note_starvation(batch) if batch.num_starved > 0 else 0
+        if batch.num_starved > 0:
+            self._note_starvation(batch)
+        if self.scheduler.overlaps:
+            return self._start_ahead(batch)
+        if self.scheduler.grouping:
+            self.scheduler.begin()
+        return 0
 
     # How many iterations the batch, of members only, may be repeated as it is, itself included.
     cdef inline int64_t num_alike(self) noexcept nogil:
@@ -85,7 +96,7 @@ cdef class Rank:
     cdef inline int note_transfers(self, int64_t now_ns) except -1 nogil:
         return self.scheduler.note_transfers(now_ns) if self.scheduler.next_transfer_ns() <= now_ns else 0
 
-    # Take in the first iterations of a run; the batch becomes the one behind them.
+    # Take in the first iterations of a run, of which the batch is the first; it is of no meaning then.
     cdef int end_ahead(self, RunAhead* run, Batch* batch, int32_t count) except -1 nogil
 
     # Nothing more will come: write the state of running requests back to the request table.
@@ -120,14 +131,23 @@ cdef class Rank:
     cdef inline const Sequence* due(self) noexcept nogil:
         return self.scheduler.sequence(self.finish.top_slot() if self.finish.size > 0 else 0)
 
-    # Iterations until the first member is complete, the one at hand included; 0: there are no members.
+    # Iterations until the first member is complete, the one that executes included; 0: there are no members.
     cdef inline int64_t next_complete(self) noexcept nogil:
-        return self.finish.top_iteration() - self.scheduler.iteration if self.finish.size > 0 else 0
+        return self.finish.top_iteration() - self.scheduler.iteration + 1 if self.finish.size > 0 else 0
 
     cdef void _note_admissions(self, const Batch* batch, int64_t now_ns) noexcept nogil
     cdef int _note_preemptions(self, Batch* batch, int64_t now_ns) except -1 nogil
     cdef int _note_starvation(self, Batch* batch) except -1 nogil
     cdef int _await_end(self, int32_t slot) except -1 nogil
+
+    # Where batches overlap, the same as `_form`: with lead, members part whose last token is in flight, then those without
+    # a turn. The batch will execute: with lead, sequences join whose token it brings, unless it is the last. One parts;
+    # the last iteration ended at `last_end_ns`.
+    cdef int _form_ahead(self, Batch* batch, int64_t now_ns) except -1 nogil
+    cdef void _part_passed_over(self, const Batch* batch) noexcept nogil
+    cdef int _start_ahead(self, Batch* batch) except -1 nogil
+    cdef void _part(self, int32_t slot, int64_t last_end_ns) noexcept nogil
+    cdef void _turn_to(self, int32_t group) noexcept nogil
     cdef inline int _record(self, const Batch* batch, int64_t executed_ns) except -1 nogil:
         self.recorder.iterations += 1
         self.row.iterations += 1
@@ -138,6 +158,12 @@ cdef class Rank:
         self.row.peak_used_blocks = max(self.row.peak_used_blocks, batch.used_blocks)
         return self.recorder.iteration(self.row.replica, batch) if self.recorder.wants_iterations else 0
 
+    # The gap before a token that the batch brings a member.
+    cdef inline int64_t _gap_ns(self, const Batch* batch) noexcept nogil:
+        if self.scheduler.num_groups > 1:
+            return batch.end_ns - batch.start_ns + self.delivery.gap_ns
+        return batch.duration_ns + self.delivery.gap_ns
+
     # Count a token, and the gap before it, for each member with a turn: of all at once where they are alike.
     # `is_in_progress`: clients may have given up while it ran and get no token.
     cdef inline int _count_members(self, const Batch* batch, bint is_in_progress) except -1 nogil:
@@ -147,7 +173,7 @@ cdef class Rank:
             return 0
         if self.recorder.wants_tokens:
             self._write_tokens(&batch.end_ns, 1, 0)
-        return self.recorder.gaps.add(batch.duration_ns + self.delivery.gap_ns, batch.num_members)
+        return self.recorder.gaps.add(self._gap_ns(batch), batch.num_members)
 
     # The same one by one, since some are late or leave.
     cdef int _sample_members(self, const Batch* batch, bint is_in_progress) except -1 nogil

@@ -10,7 +10,7 @@ from simulator.domain.iteration cimport Batch, Entry, Preempted
 from simulator.domain.request cimport COMPLETED, RUNNING, WAITING, Request
 from simulator.engine.output.recorder cimport Recorder
 from simulator.engine.replica.delivery cimport Delivery
-from simulator.engine.replica.run_ahead cimport RunAhead, add_used_blocks, drop_from_run, move_to
+from simulator.engine.replica.run_ahead cimport RunAhead, add_used_blocks, move_to
 from simulator.scheduling.base cimport Scheduler, Sequence, sort_by_order
 
 cdef enum:
@@ -37,6 +37,8 @@ cdef class Rank:
         self._requests = &requests[0] if len(requests) else NULL
         self._owner = setup.workload
         self.finish = FinishHeap()
+        if scheduler.num_groups > 1:
+            self.finish.divide(scheduler.num_groups)
 
     def __dealloc__(self):
         free(self._finished.rows)
@@ -47,8 +49,9 @@ cdef class Rank:
         """Raise RuntimeError unless scheduler and heap agree; between iterations only."""
         self.scheduler.check()
         self.finish.check()
-        if self.scheduler.grouping and self.finish.size != self.scheduler.num_members:
-            raise RuntimeError(f"{self.finish.size} members end some time, {self.scheduler.num_members} run")
+        members = sum(self.scheduler.group_at(i).num_members for i in range(self.scheduler.num_groups))
+        if self.scheduler.grouping and self.finish.total_size() != members:
+            raise RuntimeError(f"{self.finish.total_size()} members end some time, {members} run")
 
     def take_lane(self, Recorder recorder, Delivery delivery):
         """Be recorded there from now on, with clients who are, too."""
@@ -111,7 +114,7 @@ cdef class Rank:
             if sequence.is_member:
                 self.finish.remove(slot)
                 self._num_late -= sequence.late_ns > 0
-                self._requests[sequence.row].output_tokens = self.scheduler.outputs(slot) - 1
+                self._requests[sequence.row].output_tokens = self.scheduler.outputs(slot)
             self.delivery.leave(sequence.row, <int8_t>self._ends_as.rows[i], -1)
             self.scheduler.finish(slot)
         self._aborted.size = self._ends_as.size = 0
@@ -136,8 +139,9 @@ cdef class Rank:
             preempted = &batch.preempted[i]
             if preempted.was_member:
                 self.finish.remove(preempted.slot)
-                self.delivery.last_token_ns[preempted.row] = now_ns - preempted.late_ns
-                self._num_late -= preempted.late_ns > 0
+                if preempted.late_ns >= 0:
+                    self.delivery.last_token_ns[preempted.row] = now_ns - preempted.late_ns
+                self._num_late -= preempted.late_ns > 0 and not self.scheduler.overlaps
         self._fruitless += batch.num_preempted
         self._lone += self.kv.free_blocks == self.kv.num_blocks     # one alone had all blocks and let itself go
         if self._fruitless > FRUITLESS_LIMIT + 4 * self.scheduler.max_running or self._lone > LONE_LIMIT:
@@ -149,6 +153,52 @@ cdef class Rank:
         cdef Sequence* sequence = self.scheduler.sequence(slot)
         cdef int64_t computed = sequence.prompt_tokens + self.delivery.target(sequence.row) - 1
         return self.finish.push(computed - sequence.offset, sequence.order, slot)
+
+    cdef void _turn_to(self, int32_t group) noexcept nogil:
+        if group != self.scheduler.group:
+            self.scheduler.turn_to(group)
+            self.finish.turn_to(group)
+
+    cdef int _form_ahead(self, Batch* batch, int64_t now_ns) except -1 nogil:
+        if self.scheduler.num_groups > 1:
+            self._turn_to(self.scheduler.idle_group())
+            batch.group = self.scheduler.group
+        while self.scheduler.lead > 0 and self.finish.size > 0 and (
+                self.finish.top_iteration() <= self.scheduler.iteration):
+            self._part(self.finish.pop(), now_ns)
+        self._form(batch, now_ns)
+        if batch.num_starved > 0 or (batch.shape.num_sequences == 0 and self.scheduler.num_members > 0):
+            self._part_passed_over(batch)
+        return 0
+
+    cdef void _part_passed_over(self, const Batch* batch) noexcept nogil:
+        cdef int32_t slot = self.scheduler.first_running()
+        cdef Sequence* sequence
+        while slot >= 0:
+            sequence = self.scheduler.sequence(slot)
+            if sequence.is_member and sequence.group == self.scheduler.group and (
+                    sequence.is_starved or batch.shape.num_sequences == 0):
+                sequence.is_starved = False
+                self.finish.remove(slot)
+                self._part(slot, batch.start_ns)
+            slot = self.scheduler.next_running(slot)
+
+    cdef int _start_ahead(self, Batch* batch) except -1 nogil:
+        cdef int32_t i, slot, row
+        self.scheduler.begin_ahead(batch)
+        for i in range(batch.num_entries if self.scheduler.lead > 0 else 0):
+            slot, row = batch.entries[i].slot, batch.entries[i].row
+            if not batch.entries[i].is_partial and (self.delivery.target(row) - self._requests[row].output_tokens
+                                                    > self.scheduler.sequence(slot).num_placeholders):
+                self.scheduler.join(slot)
+                self._await_end(slot)
+        return 0
+
+    cdef void _part(self, int32_t slot, int64_t last_end_ns) noexcept nogil:
+        cdef const Sequence* sequence = self.scheduler.sequence(slot)
+        if sequence.num_placeholders == 0:              # else its last token came as an entry's
+            self.delivery.last_token_ns[sequence.row] = self.scheduler.last_token_ns(slot, last_end_ns)
+        self.scheduler.part(slot)
 
     cdef int _note_starvation(self, Batch* batch) except -1 nogil:
         """Put off the end and the next token of members without a turn."""
@@ -167,20 +217,26 @@ cdef class Rank:
     # ---- an iteration ends
 
     cdef int end(self, Batch* batch, int64_t executed_ns) except -1 nogil:
+        cdef int64_t num_ended
         cdef int32_t i, slot, row
         self._finished.size = 0
+        if self.scheduler.num_groups > 1:
+            self._turn_to(batch.group)
         if batch.shape.num_sequences > 0:
             self._record(batch, executed_ns)
         if self.scheduler.grouping:
             self._count_members(batch, True)
-            self.scheduler.advance()
-        if self._aborted.size > 0:
+            if self._aborted.size > 0:
+                self._collect_aborted()
+            self.scheduler.end()
+        elif self._aborted.size > 0:
             self._collect_aborted()
-        while self.finish.size > 0 and self.finish.top_iteration() <= self.scheduler.iteration:
+        num_ended = self.scheduler.iteration - self.scheduler.num_in_flight
+        while self.finish.size > 0 and self.finish.top_iteration() <= num_ended:
             slot = self.finish.pop()
             add_row(&self._finished, slot)
             row = self.scheduler.sequence(slot).row
-            self._requests[row].output_tokens = self.scheduler.outputs(slot)
+            self._requests[row].output_tokens = self.delivery.target(row)
             self._complete_request(row, batch.end_ns)
         for i in range(batch.num_entries):
             self._return(&batch.entries[i], batch.end_ns)
@@ -194,9 +250,8 @@ cdef class Rank:
         return 0
 
     cdef int end_ahead(self, RunAhead* run, Batch* batch, int32_t count) except -1 nogil:
-        """End the first iterations of a run; the batch becomes the one behind them."""
         cdef int32_t i
-        if self.recorder.wants_iterations:
+        if self.recorder.wants_iterations and run.behind == 0:
             self.recorder.repeated(self.row.replica, batch, run.ends_ns, run.used_blocks, count)
         self._count_members(batch, False)           # some may be late; from then on tokens come one iteration apart
         for i in range(1, count):
@@ -204,23 +259,27 @@ cdef class Rank:
         if self.recorder.wants_tokens and count > 1:
             self._write_tokens(run.ends_ns + 1, count - 1, 1)
         add_used_blocks(run, count, &self.row.used_block_ns)
-        self.row.peak_used_blocks = max(self.row.peak_used_blocks, run.used_blocks[count - 1])
+        self.row.peak_used_blocks = max(        # blocks only grow in number, but may have been freed before the second
+            self.row.peak_used_blocks, max(run.used_blocks[0], run.used_blocks[count - 1]))
         self.row.busy_ns += run.ends_ns[count - 1] - run.start_ns
         self.row.decode_tokens += <int64_t>count * batch.num_members
         self.row.iterations += count
         self.recorder.iterations += count
-        move_to(run, batch, count)
-        drop_from_run(run, batch, count)
+        for i in range(count if self.recorder.wants_iterations and run.behind > 0 else 0):
+            move_to(run, batch, i)
+            self.recorder.iteration(self.row.replica, batch)
         return self.scheduler.repeat(count)
 
     cdef int _sample_members(self, const Batch* batch, bint is_in_progress) except -1 nogil:
         """Count a token for each member with a turn, one by one."""
-        cdef int64_t gap_ns = batch.duration_ns + self.delivery.gap_ns
+        cdef int64_t gap_ns = self._gap_ns(batch)
         cdef int32_t slot = self.scheduler.first_running(), usual = batch.num_members
         cdef Sequence* sequence
         while slot >= 0:
             sequence = self.scheduler.sequence(slot)
-            if sequence.is_member and not sequence.is_starved:
+            if sequence.group != self.scheduler.group:
+                pass
+            elif sequence.is_member and not sequence.is_starved and sequence.num_placeholders == 0:
                 if is_in_progress and has_row(&self._aborted, sequence.row):
                     usual -= 1
                 else:
@@ -245,7 +304,9 @@ cdef class Rank:
         cdef const Sequence* sequence
         while slot >= 0:
             sequence = self.scheduler.sequence(slot)
-            if sequence.is_member and gap_ns == 0:
+            if sequence.group != self.scheduler.group or sequence.num_placeholders > 0:
+                pass                                    # the batch brings it none, or as an entry
+            elif sequence.is_member and gap_ns == 0:
                 self.recorder.tokens_of(sequence.row, ends_ns, count, self.delivery.output_ns)
             elif sequence.is_member:
                 for i in range(count):
@@ -286,7 +347,7 @@ cdef class Rank:
         if sampled == left:
             self._complete_request(row, now_ns)
             add_row(&self._finished, entry.slot)
-        elif self.scheduler.grouping:
+        elif self.scheduler.grouping and self.scheduler.lead == 0:
             self.scheduler.join(entry.slot)
             self._await_end(entry.slot)
         return 0
@@ -330,8 +391,6 @@ cdef class Rank:
 
     cdef int empty(self, const Batch* executing, int64_t last_end_ns, RowList* rows) except -1 nogil:
         cdef int32_t slot, row
-        if executing != NULL and self.scheduler.grouping:
-            self.scheduler.advance()                    # its blocks are taken: in the books it has ended
         if self._aborted.size > 0:
             self._collect_aborted()
         while self.scheduler.num_running() > 0:
@@ -347,6 +406,7 @@ cdef class Rank:
                 self.scheduler.settle_stale(row, self.scheduler.stale_tokens(row))
             add_row(rows, row)
         self.finish.clear()
+        self.scheduler.forget_flight()
         self._num_late = 0
         self._fruitless = 0
         return 0
@@ -355,9 +415,12 @@ cdef class Rank:
         """Write down what a member got, and when it got its last token, before the iteration in progress."""
         cdef const Sequence* sequence = self.scheduler.sequence(slot)
         cdef bint is_starved = executing != NULL and executing.num_starved > 0 and sequence.is_starved
-        cdef int64_t last_ns = executing.start_ns if executing != NULL else last_end_ns
-        self._requests[sequence.row].output_tokens = (
-            self.scheduler.outputs(slot) - (executing != NULL and not is_starved))
+        cdef int64_t last_ns = executing.end_ns - executing.duration_ns if executing != NULL else last_end_ns
+        self._requests[sequence.row].output_tokens = self.scheduler.outputs(slot)
+        if sequence.num_placeholders > 0:
+            return 0                                    # its last token was an entry's
+        if self.scheduler.overlaps:
+            last_ns = self.scheduler.last_token_ns(slot, last_end_ns)
         self.delivery.last_token_ns[sequence.row] = (
             last_ns - sequence.late_ns + (executing.duration_ns if is_starved else 0))
         return 0
@@ -366,7 +429,9 @@ cdef class Rank:
         cdef Sequence* sequence = self.scheduler.sequence(slot)
         if sequence.is_member:
             self.finish.remove(slot)
-            self.delivery.last_token_ns[sequence.row] = last_end_ns - sequence.late_ns
+            if sequence.num_placeholders == 0:
+                self.delivery.last_token_ns[sequence.row] = (
+                    self.scheduler.last_token_ns(slot, last_end_ns) - sequence.late_ns)
             self._num_late -= sequence.late_ns > 0
             sequence.late_ns = 0
         return self.scheduler.park(slot)
@@ -380,4 +445,7 @@ cdef class Rank:
 
     cdef int64_t settled_tokens(self, int32_t slot) noexcept nogil:
         cdef const Sequence* sequence = self.scheduler.sequence(slot)
-        return self.scheduler.computed(slot) - (0 if sequence.is_member else sequence.in_flight)
+        cdef int32_t in_flight = sequence.in_flight
+        if sequence.is_member:
+            in_flight += self.scheduler.turns_in_flight(slot)
+        return self.scheduler.computed(slot) - in_flight

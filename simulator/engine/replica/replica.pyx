@@ -10,7 +10,7 @@ from simulator.domain.iteration cimport Batch
 from simulator.domain.request cimport COMPLETED
 from simulator.engine.replica.beat cimport Beat
 from simulator.engine.replica.pipeline cimport (
-    free_pipeline, oldest, put_off, reserve_pipeline, retire, time_batch, vacant_place)
+    free_pipeline, newest, oldest, put_off, reserve_pipeline, retire, time_batch, vacant_place)
 from simulator.engine.replica.rank cimport Rank
 from simulator.engine.replica.run_ahead cimport (
     END_OF_CLOCK_NS, MAX_RUN, RunAhead, cut_run, free_run, grow_run, iteration_at, plan_run)
@@ -140,7 +140,7 @@ cdef class Replica:
             return self._end_at_start(batch)
         if (batch.num_entries == 0 and batch.num_preempted == 0 and batch.num_starved == 0 and self.wake_ns < horizon_ns
                 and self._observer is None):
-            self._plan_run(batch, horizon_ns)
+            self._plan_run(horizon_ns)
         return 0
 
     cdef int _end_at_start(self, Batch* batch) except -1 nogil:
@@ -151,14 +151,20 @@ cdef class Replica:
             self.wake_ns = NEVER_NS
         return 0
 
-    cdef int _plan_run(self, Batch* batch, int64_t horizon_ns) except -1 nogil:
-        cdef int64_t most = min(self.rank.num_alike(), <int64_t>MAX_RUN)
-        if most > 1:
-            if most > self.run.room:
-                grow_run(&self.run, most)
-            plan_run(&self.run, batch, most, horizon_ns, self.latency, self.rank.kv, self.scheduler.phase)
+    cdef int _plan_run(self, int64_t horizon_ns) except -1 nogil:
+        cdef int32_t behind = self.scheduler.lead
+        cdef int64_t most = min(self.rank.num_alike(), <int64_t>MAX_RUN - behind)
+        if most > 1 and (not self.scheduler.overlaps or self._is_followed()):
+            if most + behind > self.run.room:
+                grow_run(&self.run, most + behind)
+            plan_run(&self.run, &self.pipeline, most, horizon_ns, self.latency, self.rank.kv, self.scheduler.phase)
             self.wake_ns = self.run.ends_ns[self.run.length - 1]
         return 0
+
+    cdef bint _is_followed(self) noexcept nogil:
+        """Say whether the batch that executes is followed by one with the same members alone."""
+        cdef const Batch* batch = newest(&self.pipeline)
+        return self.scheduler.lead > 0 and self.pipeline.num_in_flight == 2 and batch.num_entries + batch.num_preempted + batch.num_starved == 0
 
     # ---- an iteration ends
 
@@ -167,7 +173,7 @@ cdef class Replica:
         if self.pipeline.num_in_flight == 0:
             return 0
         if self.run.length > 1:
-            self.rank.end_ahead(&self.run, batch, self.run.length - 1)
+            self._end_ahead(self.run.length - 1)
         if not self.scheduler.ends_at_start:
             self._end_iteration(batch)
         retire(&self.pipeline)
@@ -175,7 +181,7 @@ cdef class Replica:
 
     cdef int keep_up(self, int64_t now_ns) except -1 nogil:
         cdef int32_t count = iteration_at(&self.run, now_ns) if self.run.length > 1 else 0
-        return self.rank.end_ahead(&self.run, oldest(&self.pipeline), count) if count > 0 else 0
+        return self._end_ahead(count) if count > 0 else 0
 
     # ---- in lock step with others
 
@@ -216,7 +222,7 @@ cdef class Replica:
         return 0
 
     cdef bint foresee(self, int32_t number) noexcept nogil:
-        cdef int32_t phase = <int32_t>((self.scheduler.iteration + number) % self.rank.kv.block_size)
+        cdef int32_t phase = <int32_t>((self.scheduler.iteration + number - 1) % self.rank.kv.block_size)
         self.run.used_blocks[number] = self.run.used_blocks[number - 1] + self.rank.kv.due(phase)
         return self.run.used_blocks[number] <= self.rank.kv.num_blocks
 
@@ -258,7 +264,7 @@ cdef class Replica:
     cdef int halt(self, int64_t now_ns) except -1 nogil:
         self.cut(now_ns)
         if self.run.length > 1:
-            self.rank.end_ahead(&self.run, oldest(&self.pipeline), self.run.length - 1)
+            self._end_ahead(self.run.length - 1)
         self.is_halted = True
         self.wake_ns = NEVER_NS
         return 0

@@ -1,10 +1,12 @@
 """A run: iterations of the same members, planned up to the next change.
 
-Cut when one comes earlier: an arrival, a time-out.
+Cut when one comes earlier: an arrival, a time-out. Under async scheduling an iteration is scheduled when the one before
+it begins; so one more is in flight behind the one that executes, and is planned though the run does not end it.
 """
 from libc.stdint cimport int32_t, int64_t
 
 from simulator.domain.iteration cimport Batch
+from simulator.engine.replica.pipeline cimport Pipeline
 from simulator.kv.base cimport KVCache
 from simulator.latency.base cimport LatencyModel
 
@@ -17,20 +19,25 @@ cdef enum:
 
 cdef struct RunAhead:
     int32_t length              # iterations in the run; 1: just the batch, and nothing below is valid
-    int64_t start_ns            # of the first iteration
-    int64_t context_tokens      # of the first iteration, as BatchShape counts them
+    int32_t behind              # iterations in flight behind the one that executes
+    int64_t start_ns            # when the first iteration began to execute
+    int64_t context_tokens      # of it, as BatchShape counts them
     int32_t room                # iterations that fit before it must grow, MAX_RUN at most
-    int64_t* ends_ns            # [room] end of iteration i, start of iteration i + 1
-    int32_t* used_blocks        # [room] as they stand after scheduling
+    int64_t* ends_ns            # [length + behind] end of iteration i, start of iteration i + 1
+    int32_t* used_blocks        # [length + behind] as they stand after scheduling
+    int64_t scheduled_ns        # behind > 0: when the first iteration was scheduled
+    int32_t waiting             # behind > 0: requests, after all but the first iteration; likewise below
+    int32_t running
 
 
 # Make room for `most` iterations, or MAX_RUN. -1 without memory.
 cdef int grow_run(RunAhead* run, int64_t most) except -1 nogil
 cdef void free_run(RunAhead* run) noexcept nogil
 
-# Foresee at most `most` iterations, for which there is room, the first of which is the batch, with this phase; stop
-# where the next would not get its blocks, and behind the first that ends at or after `horizon_ns`.
-cdef void plan_run(RunAhead* run, Batch* batch, int64_t most, int64_t horizon_ns, LatencyModel latency, KVCache kv,
+# Foresee at most `most` iterations, for which and those behind there is room; the first are those in flight, the next
+# is of this phase. Stop where one would not get its blocks, and behind the first, in flight behind another or not, that
+# ends at or after `horizon_ns`.
+cdef void plan_run(RunAhead* run, Pipeline* pipeline, int64_t most, int64_t horizon_ns, LatencyModel latency, KVCache kv,
                    int32_t phase) noexcept nogil
 
 # Clear a fault of an iteration that may never come; if it does, it is scheduled by itself and fails again.
@@ -45,11 +52,11 @@ cdef int32_t iteration_at(const RunAhead* run, int64_t now_ns) noexcept nogil
 # The first iteration behind `i` in which so many KV blocks are in use; the length of the run if there is none.
 cdef int32_t first_using(const RunAhead* run, int32_t i, int32_t used_blocks) noexcept nogil
 
-# Make the batch iteration i of the run, all but what the whole run has in common.
+# Make the batch iteration i of the run or behind it, all but what the whole run has in common.
 cdef void move_to(const RunAhead* run, Batch* batch, int32_t i) noexcept nogil
 
-# Take the first `count` iterations, fewer than all, off a run; the batch is the one behind them.
-cdef void drop_from_run(RunAhead* run, const Batch* batch, int32_t count) noexcept nogil
+# Take the first `count` iterations, fewer than all, off a run; the batches in flight become the next ones.
+cdef void drop_from_run(RunAhead* run, Pipeline* pipeline, int32_t count) noexcept nogil
 
 # Add used blocks x duration (ns) of the first `count` iterations.
 cdef void add_used_blocks(const RunAhead* run, int32_t count, double* block_ns) noexcept nogil

@@ -5,6 +5,7 @@ from libc.string cimport memmove
 
 from simulator.core.memory cimport resize
 from simulator.domain.iteration cimport Batch
+from simulator.engine.replica.pipeline cimport Pipeline, newest, oldest
 from simulator.kv.base cimport KVCache
 from simulator.latency.base cimport LONGEST_ITERATION_NS, LatencyModel
 
@@ -27,17 +28,16 @@ cdef void free_run(RunAhead* run) noexcept nogil:
     free(run.used_blocks)
 
 
-cdef void plan_run(RunAhead* run, Batch* batch, int64_t most, int64_t horizon_ns, LatencyModel latency, KVCache kv,
+cdef void plan_run(RunAhead* run, Pipeline* pipeline, int64_t most, int64_t horizon_ns, LatencyModel latency, KVCache kv,
                    int32_t phase) noexcept nogil:
-    cdef int64_t end_ns = batch.end_ns
-    cdef int32_t free_blocks = kv.free_blocks, i = 1
-    run.start_ns = batch.start_ns
-    run.context_tokens = batch.shape.context_tokens
-    run.ends_ns[0] = end_ns
-    run.used_blocks[0] = batch.used_blocks
+    cdef Batch* batch = oldest(pipeline) if pipeline.num_in_flight == 1 else newest(pipeline)
+    cdef int64_t end_ns = batch.end_ns, context_tokens = batch.shape.context_tokens
+    cdef int32_t free_blocks = kv.free_blocks, behind = pipeline.num_in_flight - 1, i = behind + 1
+    begin_run(run, pipeline)
+    most += behind
     while i < most and end_ns < horizon_ns:
-        phase = phase + 1 if phase + 1 < kv.block_size else 0
         free_blocks -= kv.due(phase)
+        phase = phase + 1 if phase + 1 < kv.block_size else 0
         if free_blocks < 0 or end_ns > END_OF_CLOCK_NS - LONGEST_ITERATION_NS:
             break
         batch.shape.context_tokens += batch.num_members
@@ -48,8 +48,22 @@ cdef void plan_run(RunAhead* run, Batch* batch, int64_t most, int64_t horizon_ns
         run.ends_ns[i] = end_ns
         run.used_blocks[i] = kv.num_blocks - free_blocks
         i += 1
-    batch.shape.context_tokens = run.context_tokens     # restored: planning in a copy of the shape costs more
-    run.length = i
+    batch.shape.context_tokens = context_tokens         # restored: planning in a copy of the shape costs more
+    run.length = i - behind
+
+
+cdef inline void begin_run(RunAhead* run, Pipeline* pipeline) noexcept nogil:
+    """Let a run consist of what is in flight."""
+    cdef const Batch* batch = oldest(pipeline)
+    run.start_ns = batch.start_ns
+    run.context_tokens = batch.shape.context_tokens
+    run.behind = pipeline.num_in_flight - 1
+    run.ends_ns[0], run.used_blocks[0] = batch.end_ns, batch.used_blocks
+    if run.behind > 0:
+        run.scheduled_ns, run.start_ns = batch.start_ns, batch.end_ns - batch.duration_ns
+        batch = newest(pipeline)
+        run.ends_ns[1], run.used_blocks[1] = batch.end_ns, batch.used_blocks
+        run.waiting, run.running = batch.waiting, batch.running
 
 
 cdef void forget_fault(LatencyModel latency) noexcept nogil:
@@ -92,21 +106,33 @@ cdef int64_t cut_run(RunAhead* run, int64_t now_ns) noexcept nogil:
     return run.ends_ns[last]
 
 
+cdef inline int64_t begun_ns(const RunAhead* run, int32_t i) noexcept nogil:
+    return run.ends_ns[i - 1] if i > 0 else run.start_ns
+
+
 cdef void move_to(const RunAhead* run, Batch* batch, int32_t i) noexcept nogil:
-    batch.start_ns = run.ends_ns[i - 1] if i > 0 else run.start_ns
+    batch.start_ns = begun_ns(run, i)
     batch.end_ns = run.ends_ns[i]
     batch.duration_ns = batch.end_ns - batch.start_ns
     batch.used_blocks = run.used_blocks[i]
     batch.shape.context_tokens = run.context_tokens + <int64_t>i * batch.num_members
+    if run.behind > 0:
+        batch.start_ns = begun_ns(run, i - run.behind) if i > 0 else run.scheduled_ns
+        if i > 0:
+            batch.waiting, batch.running = run.waiting, run.running
 
 
-cdef void drop_from_run(RunAhead* run, const Batch* batch, int32_t count) noexcept nogil:
+cdef void drop_from_run(RunAhead* run, Pipeline* pipeline, int32_t count) noexcept nogil:
+    cdef Batch* batch = oldest(pipeline)
+    move_to(run, batch, count)
+    if run.behind > 0:
+        move_to(run, newest(pipeline), count + 1)
     run.length -= count
     if run.length > 1:
-        run.start_ns = batch.start_ns
+        run.scheduled_ns, run.start_ns = batch.start_ns, batch.end_ns - batch.duration_ns
         run.context_tokens = batch.shape.context_tokens
-        memmove(run.ends_ns, run.ends_ns + count, run.length * sizeof(int64_t))
-        memmove(run.used_blocks, run.used_blocks + count, run.length * sizeof(int32_t))
+        memmove(run.ends_ns, run.ends_ns + count, (run.length + run.behind) * sizeof(int64_t))
+        memmove(run.used_blocks, run.used_blocks + count, (run.length + run.behind) * sizeof(int32_t))
 
 
 cdef void add_used_blocks(const RunAhead* run, int32_t count, double* block_ns) noexcept nogil:
