@@ -78,8 +78,7 @@ cdef class Rank:
             self._note_starvation(batch)
         if self.scheduler.overlaps:
             return self._start_ahead(batch)
-        if self.scheduler.grouping:
-            self.scheduler.begin()
+        self.scheduler.begin()
         return 0
 
     # How many iterations the batch, of members only, may be repeated as it is, itself included.
