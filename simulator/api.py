@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from simulator import __version__, assemble
 from simulator.config.experiment import Experiment
 from simulator.config.load import load_experiment, resolved_toml
+from simulator.core.cores import available_cores
 from simulator.domain import records
 from simulator.domain.run import Run
 from simulator.errors import faults_of
@@ -22,7 +23,7 @@ from simulator.workload.base import Workload
 
 def run(experiment: str | os.PathLike | Experiment, overrides: Mapping[str, Any] | Iterable[str] | str | None = None, *,
         out: str | os.PathLike | None = None, overwrite: bool = False, quiet: bool = True,
-        workload: Workload | None = None) -> Result:
+        workload: Workload | None = None, threads: int | None = None) -> Result:
     """Run an experiment.
 
     Parameters
@@ -33,6 +34,8 @@ def run(experiment: str | os.PathLike | Experiment, overrides: Mapping[str, Any]
     overwrite : replace complete results in `out`.
     quiet : show no progress bar.
     workload : requests to serve instead of those of [workload]; what becomes of them is written into it.
+    threads : that may serve replicas side by side which do not see each other; None: as many as this process may use
+        cores. The results are the same, to the byte.
 
     Raises
     ------
@@ -43,6 +46,8 @@ def run(experiment: str | os.PathLike | Experiment, overrides: Mapping[str, Any]
     KeyboardInterrupt
         On Ctrl-C, as usual; nothing is written then.
     """
+    if threads is not None and threads < 1:
+        raise ValueError(f"threads must be at least 1, found {threads}")
     timings = Timings()
     file = getattr(experiment, "name", experiment)
     if not isinstance(experiment, Experiment):
@@ -50,11 +55,11 @@ def run(experiment: str | os.PathLike | Experiment, overrides: Mapping[str, Any]
     elif overrides:
         raise ValueError("overrides apply to a file; this experiment is already resolved")
     with faults_of(file):
-        return _run(_Order(experiment, out, overwrite, quiet, workload), Interrupts(()), timings)
+        return _run(_Order(experiment, out, overwrite, quiet, workload, threads), Interrupts(()), timings)
 
 
 def run_experiment(experiment: Experiment, out: str | os.PathLike | None = None, overwrite: bool = False,
-                   quiet: bool = False, main_began_s: float | None = None) -> Result:
+                   quiet: bool = False, main_began_s: float | None = None, threads: int | None = None) -> Result:
     """Run an experiment for a program: write results, also when interrupted.
 
     The first SIGINT or SIGTERM stops the simulation; what was simulated by then is written and marked incomplete.
@@ -62,7 +67,7 @@ def run_experiment(experiment: Experiment, out: str | os.PathLike | None = None,
     Parameters
     ----------
     out : directory for the results; None: what the experiment says, else results/<name>.
-    overwrite, quiet : as in `run`.
+    overwrite, quiet, threads : as in `run`.
     main_began_s : `time.perf_counter()` when the program began, for provenance.json; None: now.
 
     Returns
@@ -78,7 +83,7 @@ def run_experiment(experiment: Experiment, out: str | os.PathLike | None = None,
         A second signal came; nothing was written.
     """
     out = out or experiment.output.directory or Path("results", experiment.name)
-    return _run(_Order(experiment, out, overwrite, quiet), Interrupts(), Timings(main_began_s))
+    return _run(_Order(experiment, out, overwrite, quiet, threads=threads), Interrupts(), Timings(main_began_s))
 
 
 class _Order(NamedTuple):
@@ -89,6 +94,7 @@ class _Order(NamedTuple):
     overwrite: bool
     quiet: bool
     workload: Workload | None = None        # None: that of the experiment
+    threads: int | None = None              # None: as many as there are cores
 
 
 def _run(order: _Order, interrupts: Interrupts, timings: Timings) -> Result:
@@ -99,7 +105,7 @@ def _run(order: _Order, interrupts: Interrupts, timings: Timings) -> Result:
         with Progress(len(prepared.workload), order.quiet) as progress:
             watch = _Watch(progress, interrupts)
             if order.out is None:
-                result = _run_in_memory(prepared, watch)
+                result = _run_in_memory(order, prepared, watch)
             else:
                 result = _run_into_files(order, prepared, watch, timings)
     result.interrupted_by = watch.stopped_by if not result.summary["complete"] else None
@@ -129,12 +135,12 @@ class _Watch:
         self._progress.end(finished.clock_ns, int(has_ended.sum()))
 
 
-def _run_in_memory(prepared: assemble.Prepared, watch: _Watch) -> Result:
+def _run_in_memory(order: _Order, prepared: assemble.Prepared, watch: _Watch) -> Result:
     from simulator.results.memory import MemoryRecorder  # either this or the files are needed
 
     experiment = prepared.experiment
     recorder = MemoryRecorder(experiment.output, prepared.workload)
-    finished = assemble.build(prepared, recorder, watch.monitor).run()
+    finished = assemble.build(prepared, recorder, watch.monitor, order.threads or available_cores()).run()
     watch.end(finished)
     made = recorder.finish(finished)
     return Result(_summary(experiment, finished), made)
@@ -148,7 +154,7 @@ def _run_into_files(order: _Order, prepared: assemble.Prepared, watch: _Watch, t
     attributes = {"schema": SCHEMA, "name": experiment.name, "seed": experiment.seed, "version": __version__,
                   "resolved_toml": resolved}
     recorder = FileRecorder(experiment.output, prepared.workload, attributes)
-    cluster = assemble.build(prepared, recorder, watch.monitor)
+    cluster = assemble.build(prepared, recorder, watch.monitor, order.threads or available_cores())
     timings.end("load")
     with staged(order.out, order.overwrite) as directory:
         with recorder.into(directory):

@@ -122,15 +122,16 @@ def prepare(experiment: Experiment, workload: Workload | None = None) -> Prepare
     return Prepared(experiment, workload, tuple(site for site, _ in built), tuple(pool for _, pool in built), mover)
 
 
-def build(prepared: Prepared, sink, monitor=None):
+def build(prepared: Prepared, sink, monitor=None, threads: int = 1):
     """Return the Cluster of an experiment, to be run once.
 
     sink : takes rows while the cluster runs; says with `wants_iterations` and so on which.
     monitor : called as `monitor(clock_ns, finished) -> bool` every few milliseconds; True stops the run.
+    threads : that may serve replicas which do not see each other.
     """
     experiment, upkeep = prepared.experiment, _upkeep(prepared.experiment)
     plan = ClusterPlan(
-        prepared.pools, _front(experiment),
+        prepared.pools, _front(experiment), threads=threads,
         seed=experiment.seed, give_up_ns=round(experiment.cluster.give_up_after_s * 1e9),
         give_up_failing_ns=round(experiment.cluster.give_up_failing_after_s * 1e9),
         horizon_ns=None if math.isinf(experiment.horizon_s) else round(experiment.horizon_s * 1e9),

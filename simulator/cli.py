@@ -88,7 +88,7 @@ def _run(options: argparse.Namespace) -> int:
     from simulator.results import notes, summary_table
     out = options.out or experiment.output.directory or os.path.join("results", experiment.name)
     with faults_of(options.experiment):
-        result = run_experiment(experiment, out, options.overwrite, options.quiet, options.began_s)
+        result = run_experiment(experiment, out, options.overwrite, options.quiet, options.began_s, options.threads)
     if not options.quiet:
         print(f"{summary_table(result.summary)}\n\nresults in {out}")
     for note in notes(result.summary):
@@ -161,6 +161,9 @@ def _parser(chosen: str | None = None) -> argparse.ArgumentParser:
     run.add_argument("--out", metavar="DIR", help="results directory; default: [output].directory, else results/<name>")
     run.add_argument("--overwrite", action="store_true", help="replace results that are complete already")
     run.add_argument("--quiet", action="store_true", help="no progress bar, no summary table")
+    run.add_argument("--threads", type=_threads, metavar="N",
+                     help="serve replicas that do not see each other by so many threads; default: all cores; the "
+                          "results are the same")
 
     validate = commands.add_parser(
         "validate", help="check an experiment and print it with every default filled in", allow_abbrev=False)
@@ -180,6 +183,12 @@ def _parser(chosen: str | None = None) -> argparse.ArgumentParser:
         if name == chosen:
             _study(name).add_arguments(study)
     return parser
+
+
+def _threads(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, found {text!r}")
+    return int(text)
 
 
 def _add_experiment(command: argparse.ArgumentParser) -> None:

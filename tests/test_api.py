@@ -57,7 +57,7 @@ def experiment(file):
 def use_cluster(monkeypatch, **options):
     """Let experiments run on a fake cluster with these options."""
 
-    def build(prepared, sink, monitor):
+    def build(prepared, sink, monitor, threads):
         return FakeCluster(small_run(), sink, monitor, **options)
 
     monkeypatch.setattr(api.assemble, "build", build)

@@ -395,7 +395,7 @@ cdef int64_t header(Deflate* stream, const OwnCode* code) noexcept nogil:
 cdef void put_own(Deflate* stream, const OwnCode* code, const uint8_t* plane, int64_t length) noexcept nogil:
     cdef int64_t i
     cdef Code one, other
-    cdef Deflate local                          # in registers: for all C knows, bytes that are written may be the stream
+    cdef Deflate local                          # in registers: for all C knows, what is written may be the stream
     header(stream, code)
     local = stream[0]
     for i in range(0, length - 1, 2):           # two at once: 28 bits at most

@@ -87,6 +87,15 @@ cdef class WeightedSamples:
                 self._packed[last] = self._packed[i]
         self.size = last + 1
 
+    def absorb(self, WeightedSamples other):
+        """Take over what another has observed; nothing is left there."""
+        cdef int64_t i
+        for i in range(other.size):
+            self.add(<int64_t>(other._packed[i] >> WEIGHT_BITS), <int32_t>(other._packed[i] & WEIGHT_MASK))
+        for i in range(other._num_large):
+            self._add_slowly(other._large[i].value, <int32_t>other._large[i].weight)
+        other.size = other._num_large = 0
+
     def observe(self, int64_t value, int32_t weight=1):
         """Add `weight` (>= 1) observations of `value` (>= 0)."""
         if value < 0 or weight < 1:

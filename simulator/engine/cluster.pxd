@@ -39,6 +39,8 @@ cdef class Cluster:
     cdef int64_t _gave_up_ns            # the one of the two that has passed; 0: neither
     cdef bint _gave_up_quietly          # it was the first
     cdef object _plan                   # ClusterPlan
+    cdef object _observer               # sees every batch; None: nobody does
+    cdef object _lanes                  # Lanes, where several threads serve the replicas; None: this one does
     cdef int64_t _last_event_ns         # arrival, time-out or other loss of a request
     cdef int64_t _quiet_since_ns        # nothing but ticks happened since then
     cdef int64_t _idle_since_ns         # the same, failures and repairs aside
@@ -59,10 +61,12 @@ cdef class Cluster:
     # Arrivals where nothing but arrivals concerns a replica: those of many turns at once.
     cdef int _run_in_slices(self) except -1 nogil
     cdef int64_t _serve_slice(self, int64_t window) except -1 nogil
+    cdef int _serve_some(self, int32_t first, int32_t last, int64_t begin) except -1 nogil
 
     # Arrivals, events and replicas in order of time, up to the horizon or until nothing is left to do.
     cdef int _loop(self) except -1 nogil
     cdef int _drain(self) except -1 nogil
+    cdef int _advance_all(self, int64_t until_ns) except -1 nogil
 
     # What one event does.
     cdef int _arrive(self, int64_t now_ns) except -1 nogil

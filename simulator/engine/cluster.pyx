@@ -27,6 +27,7 @@ import numpy as np
 from simulator.domain import records
 from simulator.domain.run import Run
 from simulator.engine.diagnosis import diagnose, diagnose_gateways
+from simulator.engine.lanes import lanes_for
 from simulator.engine.pool_latency import provenance_of, warnings_of
 from simulator.engine.unknown_names import diagnose_names
 
@@ -79,7 +80,7 @@ cdef class Cluster:
         if self._num_requests:
             self._requests, self._demands = &requests[0], &demands[0]
         self._horizon_ns = NEVER_NS - 1 if shared.horizon_ns is None else shared.horizon_ns
-        self._plan = shared.plan
+        self._plan, self._observer = shared.plan, shared.observer
         self._give_up_ns, self._give_up_failing_ns = self._plan.give_up_ns, self._plan.give_up_failing_ns
         self._next_poll = POLL_ITERATIONS
 
@@ -106,6 +107,8 @@ cdef class Cluster:
         self.source.start()
         for operation in self.operations:
             operation.start()
+        if alone:
+            self._lanes = lanes_for(self.replicas, self.workload, self._recorder, self._plan, self._observer)
         with nogil:
             if alone:
                 self._run_in_slices()
@@ -113,7 +116,7 @@ cdef class Cluster:
             if not self.fleet.coupled and not self._stopped:
                 self._drain()
             if self._stopped or self.fleet.lookaheads != NULL:   # some may lag behind
-                self.fleet.advance_all(self.clock_ns if self._stopped else self._horizon_ns + 1)
+                self._advance_all(self.clock_ns if self._stopped else self._horizon_ns + 1)
         return self._conclude()
 
     def _delays_queue(self):
@@ -129,6 +132,8 @@ cdef class Cluster:
         cdef Replica replica
         for replica in self.replicas:
             replica.settle(self.clock_ns if self._stopped else self._horizon_ns + 1)
+        if self._lanes is not None:
+            self._lanes.close()
         if self._recorder.wants_iterations:
             self._recorder.flush(NEVER_NS, self.fleet.num_replicas == 1)
         self._recorder.close()
@@ -304,12 +309,37 @@ cdef class Cluster:
                 following[last[index] - begin] = row
             following[row - begin] = -1
             last[index] = row
-        for index in range(self.fleet.num_replicas):
-            row = first[index]
+        if self._lanes is None:
+            self._serve_some(0, self.fleet.num_replicas, begin)
+        else:
+            with gil:
+                self._lanes.serve(self._serve_lane, begin)
+        return count
+
+    cdef int _serve_some(self, int32_t first, int32_t last, int64_t begin) except -1 nogil:
+        """Let replicas take their requests of the slice, whose first row is `begin`."""
+        cdef int32_t index, row
+        for index in range(first, last):
+            row = self._ends[index]
             while row >= 0:
                 self.fleet.enqueue(row, self._requests[row].arrival_ns)
-                row = following[row - begin]
-        return count
+                row = self._following[row - begin]
+        return 0
+
+    cdef int _advance_all(self, int64_t until_ns) except -1 nogil:
+        if self._lanes is None:
+            return self.fleet.advance_all(until_ns)
+        with gil:
+            self._lanes.serve(self._advance_lane, until_ns)
+        return 0
+
+    def _serve_lane(self, int32_t first, int32_t last, int64_t begin):
+        with nogil:
+            self._serve_some(first, last, begin)
+
+    def _advance_lane(self, int32_t first, int32_t last, int64_t until_ns):
+        with nogil:
+            self.fleet.advance_some(first, last, until_ns)
 
     cdef int _arrive(self, int64_t now_ns) except -1 nogil:
         cdef int32_t row = self.source.take()
@@ -344,7 +374,7 @@ cdef class Cluster:
                 break
             before = self._recorder.iterations
             self.clock_ns = max(self.clock_ns, min(first_ns, end_ns - slice_ns) + slice_ns)
-            self.fleet.advance_all(min(self.clock_ns, end_ns))
+            self._advance_all(min(self.clock_ns, end_ns))
             if self._recorder.iterations - before < POLL_ITERATIONS // 4:
                 slice_ns = min(2 * slice_ns, NEVER_NS // 4)
             elif self._recorder.iterations - before > POLL_ITERATIONS:
@@ -357,7 +387,7 @@ cdef class Cluster:
         cdef int32_t index
         cdef int64_t open_ns = now_ns           # every iteration that starts before it has been recorded
         if self._recorder.wants_iterations:
-            self.fleet.advance_all(now_ns)
+            self._advance_all(now_ns)
             for index in range(self.fleet.num_replicas):
                 open_ns = min(open_ns, (<Replica>self.fleet.seats[index].replica).first_open_ns())
         with gil:

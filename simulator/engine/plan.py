@@ -108,6 +108,7 @@ class ClusterPlan:
     coupled : keep all replicas up to date with every event, as for a router that reads their state.
     give_up_ns : end a run in which requests wait at gateways and nothing but ticks has happened for so long.
     give_up_failing_ns : the same where replicas fail and are repaired meanwhile.
+    threads : that may serve replicas side by side where these do not see each other; changes no result.
     keeps_journeys : note each request's way to its replica.
     keeps_legs : note each stay of a request at a replica; needed by what takes requests off a replica.
     moves_requests : an operation moves requests between replicas.
@@ -124,6 +125,7 @@ class ClusterPlan:
     coupled: bool = False
     give_up_ns: int = 600 * 10**9
     give_up_failing_ns: int = 60_000 * 10**9
+    threads: int = 1
     keeps_journeys: bool = False
     keeps_legs: bool = False
     moves_requests: bool = False

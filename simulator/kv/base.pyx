@@ -28,6 +28,9 @@ cdef class KVCache:
         """
         return None
 
+    def share_content(self, content):
+        """Ask this Content from now on, which knows the same texts: a thread has its own."""
+
     def forget(self):
         """Forget what is cached, as a restart does; nothing is owned."""
 

@@ -38,6 +38,10 @@ cdef class BlockPool(KVCache):
         free(self._blocks)
         free(self._hits)
 
+    def share_content(self, Content content):
+        """See KVCache."""
+        self._content = content
+
     cdef int reserve_slots(self, int32_t num_slots) except -1 nogil:
         cdef int32_t before = self.num_slots
         if num_slots <= before:

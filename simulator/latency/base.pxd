@@ -15,6 +15,7 @@ cdef class LatencyModel:
     cdef readonly bint failed           # a time could not be given; see has_failed()
     cdef readonly bint is_monotone      # more sequences, tokens or context never make an iteration shorter, and none
                                         # fails; set by the backend
+    cdef readonly bint is_shareable     # batch_ns writes nothing, and several threads may ask; set by the backend
     cdef CollectiveModel _collective    # prices communication; None: there is none, or the backend prices it itself
     cdef double _host_iteration_ns      # added to every iteration, [latency.host] iteration_us
     cdef int64_t _resolution_ns         # 0: nearest ns; else truncate to whole multiples of this, at least one

@@ -6,6 +6,7 @@ class LatencyModel:
     takes_collective: bool
     failed: bool
     is_monotone: bool
+    is_shareable: bool
     num_stages: int
 
     def set_stages(self, layers: Sequence[int]) -> None: ...

@@ -38,6 +38,7 @@ cdef class Linear(LatencyModel):
         self._prefill = parameters.per_prefill_token_us * 1e3
         self._decode = parameters.per_decode_token_us * 1e3
         self._context = parameters.per_context_token_us * 1e3
+        self.is_shareable = True
         self.is_monotone = min(self._sequence, self._prefill, self._decode, self._context) >= 0.0
 
     cdef double batch_ns(self, const BatchShape* shape) noexcept nogil:

@@ -15,6 +15,7 @@ class SchedulerFacts:
     is_async : an iteration is scheduled while the one before it executes.
     speculative : has num_tokens, num_lookahead_tokens and acceptance; None: no speculation.
     takes_stages : it can keep a batch in each of several pipeline stages.
+    takes_threads : replicas may be served by threads, each by one at a time; not so where Python code decides.
     blocks_held_back : of num_gpu_blocks, KV blocks that no request gets.
     """
 
@@ -23,6 +24,7 @@ class SchedulerFacts:
     is_async: bool = False
     speculative: Any = None
     takes_stages: bool = True
+    takes_threads: bool = True
     blocks_held_back: int = 0
 
 

@@ -99,3 +99,6 @@ cdef class Fleet:
 
     # Let each replica act as far as `until_ns`, whatever it lets go.
     cdef int advance_all(self, int64_t until_ns) except -1 nogil
+
+    # The same for those from `first` on, before `last`.
+    cdef int advance_some(self, int32_t first, int32_t last, int64_t until_ns) except -1 nogil

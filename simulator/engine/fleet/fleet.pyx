@@ -252,8 +252,11 @@ cdef class Fleet:
         return min(now_ns, until_ns)
 
     cdef int advance_all(self, int64_t until_ns) except -1 nogil:
+        return self.advance_some(0, self.num_replicas, until_ns)
+
+    cdef int advance_some(self, int32_t first, int32_t last, int64_t until_ns) except -1 nogil:
         cdef int32_t index
-        for index in range(self.num_replicas):
+        for index in range(first, last):
             bring_up(self, index, until_ns, until_ns)
             self.touched(index)
         return 0

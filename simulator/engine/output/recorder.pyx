@@ -1,5 +1,6 @@
 """What is written down while running: iterations, tokens, inter-token gaps."""
 from libc.stdint cimport int32_t, int64_t
+from libc.string cimport memcpy
 cimport cython
 
 from simulator.core.weighted_samples cimport WeightedSamples
@@ -113,6 +114,23 @@ cdef class Recorder:
             self._sink.tokens(self._token_rows[:self.num_tokens])
         self.num_tokens = 0
         return 0
+
+    def lane(self):
+        """Return a recorder of the same things for another thread, whose account `absorb` takes over."""
+        return Recorder(self._sink, self.wants_iterations, self.wants_tokens)
+
+    def absorb(self, Recorder lane):
+        """Take over what a lane has counted and holds, gaps aside."""
+        self.iterations += lane.iterations
+        self.finished += lane.finished
+        lane.iterations = lane.finished = 0
+        self._has_stages = self._has_stages or lane._has_stages
+        if lane.num_iterations:
+            while self.num_iterations + lane.num_iterations > self._room_iterations:
+                self._grow_iterations()
+            memcpy(&self._iterations[self.num_iterations], lane._iterations, lane.num_iterations * sizeof(IterationRow))
+            self.num_iterations += lane.num_iterations
+            lane.num_iterations = 0
 
     def flush(self, int64_t before_ns, bint in_order):
         """Pass on iterations that start before an instant, sorted by start and replica.

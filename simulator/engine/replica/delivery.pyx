@@ -44,6 +44,15 @@ cdef class Delivery:
         self.gap_ns = self.output_ns if host.output_token_accumulates else 0
         self.completion_ns = round(host.completion_us * 1e3)
 
+    def lane(self, Recorder recorder):
+        """Return what delivers to the same clients and is recorded elsewhere, for another thread."""
+        cdef Delivery other = Delivery.__new__(Delivery)
+        other.last_tokens, other._owners, other._departures = self.last_tokens, self._owners, self._departures
+        other._requests, other._outcomes, other._targets = self._requests, self._outcomes, self._targets
+        other.last_token_ns, other._recorder = self.last_token_ns, recorder
+        other.output_ns, other.gap_ns, other.completion_ns = self.output_ns, self.gap_ns, self.completion_ns
+        return other
+
     cdef int deliver(self, int32_t row, int32_t tokens, int64_t now_ns) except -1 nogil:
         cdef Request* request = &self._requests[row]
         if request.first_token_ns < 0:

@@ -8,6 +8,8 @@ from simulator.core.finish_heap cimport FinishHeap
 from simulator.core.row_list cimport add_row, has_row
 from simulator.domain.iteration cimport Batch, Entry, Preempted
 from simulator.domain.request cimport COMPLETED, RUNNING, WAITING, Request
+from simulator.engine.output.recorder cimport Recorder
+from simulator.engine.replica.delivery cimport Delivery
 from simulator.engine.replica.run_ahead cimport RunAhead, add_used_blocks, move_to
 from simulator.scheduling.base cimport Scheduler, Sequence, sort_by_order
 
@@ -50,6 +52,10 @@ cdef class Rank:
         members = sum(self.scheduler.group_at(i).num_members for i in range(self.scheduler.num_groups))
         if self.scheduler.grouping and self.finish.total_size() != members:
             raise RuntimeError(f"{self.finish.total_size()} members end some time, {members} run")
+
+    def take_lane(self, Recorder recorder, Delivery delivery):
+        """Be recorded there from now on, with clients who are, too."""
+        self.recorder, self.delivery = recorder, delivery
 
     # ---- requests come and leave
 

@@ -146,6 +146,7 @@ cdef class Roofline(LatencyModel):
         if collective is not None:
             self._collective = collective
             self._collectives = IterationCollectives(collective, exchanges(deployment))
+        self.is_shareable = collective is None          # collectives remember
         self.is_monotone = collective is None       # sums of larger and smaller of products with counts
         self._copy_costs()
 

@@ -1,0 +1,65 @@
+"""Threads that serve replicas side by side, where these do not see each other.
+
+Between two slices of arrivals nothing passes from one replica to another, so blocks of them go their own ways: each
+lane has a recorder, deliveries and hashes of its own, and what it has recorded is taken over between slices. The order
+of iterations and tokens in the results comes from their times, so that no number of threads shows there.
+"""
+from concurrent.futures import ThreadPoolExecutor, wait
+
+from simulator.kv.content import Content
+
+LEAST_REQUESTS = 20_000     # below, threads take longer to start than they save
+
+
+def lanes_for(replicas, workload, recorder, plan, observer):
+    """Return Lanes for replicas that do not see each other.
+
+    None: one thread serves them all.
+    """
+    count = min(plan.threads, len(replicas))
+    if count < 2 or len(workload) < LEAST_REQUESTS or observer is not None or not all(
+            pool.latency.is_shareable and pool.scheduler.facts(pool.parameters).takes_threads for pool in plan.pools):
+        return None
+    return Lanes(replicas, workload, recorder, count)
+
+
+class Lanes:
+    """`count` threads, that of the caller included.
+
+    replicas : list of Replica; those of all lanes but the first are recorded elsewhere from now on.
+    workload : that they serve.
+    recorder : of the whole run.
+    """
+
+    def __init__(self, replicas, workload, recorder, count: int):
+        self._bounds = [(len(replicas) * lane // count, len(replicas) * (lane + 1) // count) for lane in range(count)]
+        self._recorder, self._recorders = recorder, [recorder.lane() for _ in range(count - 1)]
+        self._threads = ThreadPoolExecutor(count - 1, thread_name_prefix="lane")
+        for (first, last), own in zip(self._bounds[1:], self._recorders, strict=True):
+            content, deliveries = Content(workload), {}
+            for replica in replicas[first:last]:
+                shared = replica.rank.delivery
+                if shared not in deliveries:
+                    deliveries[shared] = shared.lane(own)
+                replica.rank.take_lane(own, deliveries[shared])
+                replica.rank.kv.share_content(content)
+
+    def serve(self, work, argument) -> None:
+        """Call work(first, last, argument) for each lane; return when all have ended."""
+        others = [self._threads.submit(work, *bounds, argument) for bounds in self._bounds[1:]]
+        try:
+            work(*self._bounds[0], argument)
+        finally:
+            wait(others)
+        for other in others:
+            other.result()
+        for own in self._recorders:
+            self._recorder.absorb(own)
+
+    def close(self) -> None:
+        """End the threads; everything they recorded is in the account of the whole run."""
+        self._threads.shutdown()
+        for own in self._recorders:
+            own.close()
+            self._recorder.absorb(own)
+            self._recorder.gaps.absorb(own.gaps)
