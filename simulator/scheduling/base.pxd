@@ -209,8 +209,8 @@ cdef class Scheduler:
     # Take a sequence off the running list, to be recomputed later; the policy puts it back into its waiting queue.
     cdef int preempt(self, int32_t slot, Batch* batch) except -1 nogil
 
-    # A member gets no token in this iteration: all its later ones come an iteration later. Where batches overlap it parts
-    # as soon as the batch is formed, also when that is empty.
+    # A member gets no token in this iteration: all its later ones come an iteration later. Where batches overlap it
+    # parts as soon as the batch is formed, also when that is empty.
     cdef int starve(self, int32_t slot) except -1 nogil
 
     # Schedule `scheduled` tokens of a sequence that is no member.

@@ -164,7 +164,8 @@ cdef class Replica:
     cdef bint _is_followed(self) noexcept nogil:
         """Say whether the batch that executes is followed by one with the same members alone."""
         cdef const Batch* batch = newest(&self.pipeline)
-        return self.scheduler.lead > 0 and self.pipeline.num_in_flight == 2 and batch.num_entries + batch.num_preempted + batch.num_starved == 0
+        return (self.scheduler.lead > 0 and self.pipeline.num_in_flight == 2
+                and batch.num_entries + batch.num_preempted + batch.num_starved == 0)
 
     # ---- an iteration ends
 
