@@ -101,8 +101,8 @@ cdef class Scheduler:
     cdef readonly int64_t loading_tokens        # of their texts
 
     cdef bint grouping                  # decoding sequences become members; a policy may turn it off
-    cdef int64_t iteration              # with grouping: number of the iteration to be scheduled next
-    cdef int32_t num_in_flight          # with grouping: iterations scheduled whose results are not back
+    cdef int64_t iteration              # number of the iteration to be scheduled next
+    cdef int32_t num_in_flight          # iterations scheduled whose results are not back
     cdef Batch* _in_flight[2]           # [num_in_flight] where batches overlap: theirs, newest first
     cdef int32_t lead                   # with grouping: tokens of a member in flight when an iteration is scheduled; 1
                                         # with async scheduling, else 0
@@ -209,8 +209,8 @@ cdef class Scheduler:
     # Take a sequence off the running list, to be recomputed later; the policy puts it back into its waiting queue.
     cdef int preempt(self, int32_t slot, Batch* batch) except -1 nogil
 
-    # A member gets no token in this iteration: all its later ones come an iteration later. Where batches overlap it parts
-    # as soon as the batch is formed, also when that is empty.
+    # A member gets no token in this iteration: all its later ones come an iteration later. Where batches overlap it
+    # parts as soon as the batch is formed, also when that is empty.
     cdef int starve(self, int32_t slot) except -1 nogil
 
     # Schedule `scheduled` tokens of a sequence that is no member.
@@ -220,7 +220,7 @@ cdef class Scheduler:
     # verifies (async scheduling, where it is formed before this one ends); -1: not async.
     cdef void close(self, Batch* batch, int32_t drafts) noexcept nogil
 
-    # ---- shared by all: with grouping, when an iteration begins and ends
+    # ---- shared by all: when an iteration begins and ends
 
     # The iteration just formed will execute; the same where batches overlap; its results are back.
     @cython.final

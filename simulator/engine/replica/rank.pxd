@@ -78,8 +78,7 @@ cdef class Rank:
             self._note_starvation(batch)
         if self.scheduler.overlaps:
             return self._start_ahead(batch)
-        if self.scheduler.grouping:
-            self.scheduler.begin()
+        self.scheduler.begin()
         return 0
 
     # How many iterations the batch, of members only, may be repeated as it is, itself included.
@@ -140,9 +139,9 @@ cdef class Rank:
     cdef int _note_starvation(self, Batch* batch) except -1 nogil
     cdef int _await_end(self, int32_t slot) except -1 nogil
 
-    # Where batches overlap, the same as `_form`: with lead, members part whose last token is in flight, then those without
-    # a turn. The batch will execute: with lead, sequences join whose token it brings, unless it is the last. One parts;
-    # the last iteration ended at `last_end_ns`.
+    # Where batches overlap, the same as `_form`: with lead, members part whose last token is in flight; then those
+    # without a turn. The batch will execute: with lead, sequences join whose token it brings, unless it is the last.
+    # One parts; the last iteration ended at `last_end_ns`. Another group is at hand.
     cdef int _form_ahead(self, Batch* batch, int64_t now_ns) except -1 nogil
     cdef void _part_passed_over(self, const Batch* batch) noexcept nogil
     cdef int _start_ahead(self, Batch* batch) except -1 nogil

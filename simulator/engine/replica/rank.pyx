@@ -226,11 +226,9 @@ cdef class Rank:
             self._record(batch, executed_ns)
         if self.scheduler.grouping:
             self._count_members(batch, True)
-            if self._aborted.size > 0:
-                self._collect_aborted()
-            self.scheduler.end()
-        elif self._aborted.size > 0:
+        if self._aborted.size > 0:
             self._collect_aborted()
+        self.scheduler.end()
         num_ended = self.scheduler.iteration - self.scheduler.num_in_flight
         while self.finish.size > 0 and self.finish.top_iteration() <= num_ended:
             slot = self.finish.pop()

@@ -9,9 +9,9 @@ from simulator.core.row_list cimport RowList
 from simulator.domain.iteration cimport Batch
 from simulator.domain.batch cimport BatchShape
 from simulator.engine.replica.beat cimport Beat
-from simulator.engine.replica.pipeline cimport Pipeline, busy_ns, oldest
+from simulator.engine.replica.pipeline cimport Pipeline, busy_ns
 from simulator.engine.replica.rank cimport Rank
-from simulator.engine.replica.run_ahead cimport RunAhead, drop_from_run
+from simulator.engine.replica.run_ahead cimport RunAhead
 from simulator.latency.base cimport LatencyModel
 from simulator.scheduling.base cimport Scheduler
 
@@ -136,7 +136,4 @@ cdef class Replica:
     cdef int _plan_run(self, int64_t horizon_ns) except -1 nogil
 
     # Do what the first iterations of the run, fewer than all, have brought.
-    cdef inline int _end_ahead(self, int32_t count) except -1 nogil:
-        self.rank.end_ahead(&self.run, oldest(&self.pipeline), count)
-        drop_from_run(&self.run, &self.pipeline, count)
-        return 0
+    cdef int _end_ahead(self, int32_t count) except -1 nogil

@@ -13,7 +13,7 @@ from simulator.engine.replica.pipeline cimport (
     free_pipeline, newest, oldest, put_off, reserve_pipeline, retire, time_batch, vacant_place)
 from simulator.engine.replica.rank cimport Rank
 from simulator.engine.replica.run_ahead cimport (
-    END_OF_CLOCK_NS, MAX_RUN, RunAhead, cut_run, free_run, grow_run, iteration_at, plan_run)
+    END_OF_CLOCK_NS, MAX_RUN, RunAhead, cut_run, drop_from_run, free_run, grow_run, iteration_at, plan_run)
 from simulator.latency.base cimport LatencyModel
 
 
@@ -164,7 +164,8 @@ cdef class Replica:
     cdef bint _is_followed(self) noexcept nogil:
         """Say whether the batch that executes is followed by one with the same members alone."""
         cdef const Batch* batch = newest(&self.pipeline)
-        return self.scheduler.lead > 0 and self.pipeline.num_in_flight == 2 and batch.num_entries + batch.num_preempted + batch.num_starved == 0
+        return (self.scheduler.lead > 0 and self.pipeline.num_in_flight == 2
+                and batch.num_entries + batch.num_preempted + batch.num_starved == 0)
 
     # ---- an iteration ends
 
@@ -177,6 +178,11 @@ cdef class Replica:
         if not self.scheduler.ends_at_start:
             self._end_iteration(batch)
         retire(&self.pipeline)
+        return 0
+
+    cdef int _end_ahead(self, int32_t count) except -1 nogil:
+        self.rank.end_ahead(&self.run, oldest(&self.pipeline), count)
+        drop_from_run(&self.run, &self.pipeline, count)
         return 0
 
     cdef int keep_up(self, int64_t now_ns) except -1 nogil:

@@ -37,8 +37,8 @@ cdef void free_run(RunAhead* run) noexcept nogil
 # Foresee at most `most` iterations, for which and those behind there is room; the first are those in flight, the next
 # is of this phase. Stop where one would not get its blocks, and behind the first, in flight behind another or not, that
 # ends at or after `horizon_ns`.
-cdef void plan_run(RunAhead* run, Pipeline* pipeline, int64_t most, int64_t horizon_ns, LatencyModel latency, KVCache kv,
-                   int32_t phase) noexcept nogil
+cdef void plan_run(RunAhead* run, Pipeline* pipeline, int64_t most, int64_t horizon_ns, LatencyModel latency,
+                   KVCache kv, int32_t phase) noexcept nogil
 
 # Clear a fault of an iteration that may never come; if it does, it is scheduled by itself and fails again.
 cdef void forget_fault(LatencyModel latency) noexcept nogil

@@ -28,8 +28,8 @@ cdef void free_run(RunAhead* run) noexcept nogil:
     free(run.used_blocks)
 
 
-cdef void plan_run(RunAhead* run, Pipeline* pipeline, int64_t most, int64_t horizon_ns, LatencyModel latency, KVCache kv,
-                   int32_t phase) noexcept nogil:
+cdef void plan_run(RunAhead* run, Pipeline* pipeline, int64_t most, int64_t horizon_ns, LatencyModel latency,
+                   KVCache kv, int32_t phase) noexcept nogil:
     cdef Batch* batch = oldest(pipeline) if pipeline.num_in_flight == 1 else newest(pipeline)
     cdef int64_t end_ns = batch.end_ns, context_tokens = batch.shape.context_tokens
     cdef int32_t free_blocks = kv.free_blocks, behind = pipeline.num_in_flight - 1, i = behind + 1
