@@ -57,7 +57,7 @@ def _why_it_ended(gave_up_ns, is_quiet):
 
 cdef object _describe_livelock(Replica replica, workload):
     cdef Scheduler scheduler = replica.rank.scheduler
-    if scheduler.waiting.size > 0 and scheduler.kv.free_blocks == scheduler.kv.num_blocks:
+    if scheduler.waiting.size > 0 and replica.rank.is_outgrown:
         return (f"replica {replica.index}: livelock: request {workload.request_ids[scheduler.waiting.top()]} "
                 f"outgrows all {scheduler.kv.num_blocks} KV blocks and begins anew for ever, "
                 f"{scheduler.waiting.size - 1} behind it wait: {scheduler.advice('too large')}")

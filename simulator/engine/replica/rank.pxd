@@ -27,7 +27,8 @@ cdef class Rank:
     cdef readonly Recorder recorder
     cdef readonly FinishHeap finish         # members, by the value of scheduler.iteration at which they are complete
     cdef ReplicaRow row                     # statistics; the cluster adds those that the scheduler keeps
-    cdef readonly bint is_livelocked        # preempts for ever without sampling
+    cdef readonly bint is_livelocked        # preempts for ever without sampling, or because it:
+    cdef readonly bint is_outgrown          # runs one request for ever that needs more than all blocks
 
     cdef Acceptance _acceptance             # None: no speculation
     cdef LegBook _legs                      # None: a request stays at one replica

@@ -143,8 +143,10 @@ cdef class Rank:
                     self.delivery.last_token_ns[preempted.row] = now_ns - preempted.late_ns
                 self._num_late -= preempted.late_ns > 0 and not self.scheduler.overlaps
         self._fruitless += batch.num_preempted
-        self._lone += self.kv.free_blocks == self.kv.num_blocks     # one alone had all blocks and let itself go
-        if self._fruitless > FRUITLESS_LIMIT + 4 * self.scheduler.max_running or self._lone > LONE_LIMIT:
+        if self.kv.free_blocks == self.kv.num_blocks == self.row.peak_used_blocks:
+            self._lone += 1                             # one alone had all blocks, and let itself go
+        self.is_outgrown = self._lone > LONE_LIMIT
+        if self._fruitless > FRUITLESS_LIMIT + 4 * self.scheduler.max_running or self.is_outgrown:
             self.is_livelocked = True
         return 0
 
