@@ -34,6 +34,20 @@ ROUTERS = {     # name: case, what stands before the replicas, target against ro
     "weighted, queue-depth": (PLAIN, front("weighted", (("queue-depth", 1.0),)), ""),
     "weighted, prefix-affinity and queue-depth": (SHARED, AFFINITY, "<= 6 x"),
 }
+LOOKING = {     # name: what stands before the replicas; all look at states or caches of replicas with system prompts
+    "least_loaded by waiting": front("least_loaded", metric="waiting"),
+    "least_loaded by kv": front("least_loaded", metric="kv"),
+    "vllm_dp": front("vllm_dp"),
+    "llumnix": front("llumnix"),
+    "llumnix, cache-aware": front("llumnix", enable_cache_aware_scheduling=True),
+    "weighted, the defaults of llm-d": front("weighted", profile="llm-d"),
+    "cache_aware": front("cache_aware"),
+    "kvaware": front("kvaware"),
+    "dynamo": front("dynamo"),
+    "dynamo, seen 1 ms late": replace(front("dynamo"), snapshot_interval_ns=10**6, cache_delay_ns=10**6),
+    "dynamo, seen 0.1 s late": replace(front("dynamo"), snapshot_interval_ns=10**8, cache_delay_ns=10**8),
+    "dynamo, seen 1 s late": replace(front("dynamo"), snapshot_interval_ns=10**9, cache_delay_ns=10**9),
+}
 SERIES = {      # name: case, requests at each replica, target
     "least_loaded, 4 to 512 replicas": (replace(PLAIN, front=front("least_loaded")), 2000, "<= 1.3 x"),
     "round robin kept up to date, 4 to 512 replicas": (replace(PLAIN, engine=COUPLED), 2000, ""),
@@ -70,6 +84,20 @@ def test_router_against_round_robin(name, benchmark, report):
                f"{routed_s / coupled_s:.2f} x with replicas kept up to date; ns a request: "
                f"{routed_s * ns:.0f}, {sliced_s * ns:.0f}, {coupled_s * ns:.0f}; iterations: "
                + ", ".join(f"{each.total('iterations'):,}" for each in prepared))
+
+
+@pytest.mark.parametrize("rate_per_s", [16.0, 2.0])
+@pytest.mark.parametrize("replicas", [64, 512])
+@pytest.mark.parametrize("name", LOOKING)
+def test_routers_that_look(name, replicas, rate_per_s, benchmark, report):
+    case = replace(SHARED, replicas=replicas, num_requests=60 * replicas, rate_per_s=rate_per_s)
+
+    seconds, _ = medians_s([replace(case, front=LOOKING[name]), replace(case, engine=COUPLED)], benchmark)
+
+    routed_ns, coupled_ns = (1e9 * each / case.num_requests for each in seconds)
+    benchmark.extra_info["ns_per_request"] = round(routed_ns, 1)
+    report.add(f"{name}, {replicas} replicas, {rate_per_s:g}/s at each", f"{routed_ns / coupled_ns:.2f} x",
+               "", f"round robin kept up to date; ns a request: {routed_ns:.0f}, {coupled_ns:.0f}")
 
 
 @pytest.mark.parametrize("name", SERIES)

@@ -34,6 +34,7 @@ CASES = {       # name: policy, its keys, scorers
     "power_of_two": ("power_of_two", {}, ()),
     "session": ("session", {}, ()),
     "vllm_dp": ("vllm_dp", {}, ()),
+    "llumnix": ("llumnix", {}, ()),
     "weighted, queue-depth": ("weighted", {}, (("queue-depth", 1.0),)),
     "weighted, prefix-affinity and queue-depth": ("weighted", {}, AFFINITY_AND_QUEUE),
     "weighted, the defaults of llm-d": ("weighted", {"profile": "llm-d"}, ()),

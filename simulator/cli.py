@@ -211,7 +211,7 @@ def _report(error: BaseException) -> int:
         return INPUT_FAULT
     if isinstance(error, SystemExit):
         raise error
-    message = " ".join(str(error).split())
+    message = "; ".join(filter(None, [" ".join(str(error).split()), *getattr(error, "__notes__", ())]))
     if isinstance(error, MemoryError):
         print(f"simulator: not enough memory{f': {message}' if message else ''}; ask for fewer requests, replicas or "
               "KV blocks, or for less output", file=sys.stderr)

@@ -34,7 +34,7 @@ cdef class PythonAdmission(Admission):
         self.states.flags.writeable = self.accounts.flags.writeable = False
         self._request = RequestView(context.workload)
         self.reads_state = True
-        self.view.wants_counts = self.view.wants_levels = True
+        self.view.wants_counts = self.view.wants_levels = self.view.wants_times = True
 
     def lets_pass(self, request, now_ns):
         """Say whether `request`, a `RequestView`, is let in: True or False, nothing else."""

@@ -44,6 +44,13 @@ cdef class HashMap:
         self._slots[i].value = value
         return 0
 
+    # Give a key that is there another value.
+    cdef inline void replace(self, uint64_t key, int32_t value) noexcept nogil:
+        cdef uint64_t i = key & self._mask
+        while self._slots[i].key != key:
+            i = (i + 1) & self._mask
+        self._slots[i].value = value
+
     # Remove a key and return the value it had; -1 if it is absent.
     cdef int32_t remove(self, uint64_t key) noexcept nogil
 

@@ -58,5 +58,20 @@ cdef class TiedMinima:
                 i += 1
         return i - self._num_leaves
 
+    # The first of those from `index` on; behind the last comes the first again.
+    cdef inline int32_t tied_from(self, int32_t index) noexcept nogil:
+        cdef Least* node = self._node
+        cdef double least = node[1].key
+        cdef int32_t i = self._num_leaves + index
+        if node[i].key == least:
+            return index
+        while i > 1 and (i & 1 or node[i + 1].key != least):
+            i >>= 1
+        i = 1 if i <= 1 else i + 1
+        while i < self._num_leaves:
+            i *= 2
+            i += node[i].key != least
+        return i - self._num_leaves
+
     # Raise RuntimeError if a node does not say what its children do.
     cpdef int check(self) except -1 nogil

@@ -49,6 +49,10 @@ cdef class TiedMinima:
             raise ValueError(f"index {index} of {self.size}, key {key}")
         self.set(index, key)
 
+    def next_tied(self, index):
+        """Return the first index that has the least key from `index` on, going round."""
+        return self.tied_from(index)
+
     def all_tied(self):
         """Return (least key, indices that have it)."""
         return self.least(), [self.tied(k) for k in range(self.ties())]

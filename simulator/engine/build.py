@@ -14,7 +14,7 @@ from simulator.engine.fleet.live_view import LiveView
 from simulator.engine.gateway.gateway import Gateway
 from simulator.engine.output.legs import LegBook
 from simulator.engine.output.recorder import Recorder
-from simulator.engine.plan import ClusterPlan, Hooks, Pool
+from simulator.engine.plan import ClusterPlan, GatewayPlan, Hooks, Pool
 from simulator.engine.replica.acceptance import Acceptance
 from simulator.engine.replica.delivery import Delivery
 from simulator.engine.replica.departures import Departures
@@ -26,6 +26,7 @@ from simulator.kv.content import Content
 from simulator.routing.base import RoutingContext
 from simulator.scheduling.questions import KVPlan, ReplicaContext, SchedulerFacts
 
+REQUESTS_BETWEEN_LOOKS = 1.5        # at each replica, from which on it pays to let replicas lag
 INFER_TYPES = {"neutral": 0, "prefill": 1, "decode": 2}     # domain/replica_state.pxd
 
 
@@ -114,11 +115,25 @@ def build(workload, plan: ClusterPlan, hooks: Hooks) -> Cluster:
     source = Trace(workload)
     coupled = plan.coupled or not source.is_fixed or any(pool.ranks > 1 for pool in plan.pools)
     if coupled or operations or not all(gateway.is_blind for gateway in gateways):
-        views = [gateway.view for gateway in gateways]
-        fleet.couple(counts_alone=not (
-            coupled or operations or plan.tracer or hooks.observer or plan.front.snapshot_interval_ns
-            or any(view.wants_counts or view.wants_levels or view.wants_caches for view in views)))
+        is_watched = coupled or operations or plan.tracer or hooks.observer
+        fleet.couple(may_lag=not is_watched and all(
+            _looks_rarely(gateway.view, plan.front, workload, len(replicas)) for gateway in gateways))
     return Cluster(fleet, gateways, gateway_of, operations, source, shared)
+
+
+def _looks_rarely(view: LiveView, front: GatewayPlan, workload, num_replicas: int) -> bool:
+    """Return whether bringing all replicas up to date at each look costs less than doing so with every event.
+
+    A look costs each replica a turn; a request that nobody has to see come saves nearly one.
+    """
+    ages_ns = [front.cache_delay_ns] * view.wants_caches
+    if view.wants_counts or view.wants_blocks or view.wants_levels:
+        ages_ns.append(front.snapshot_interval_ns)
+    if not ages_ns or len(workload) == 0:
+        return True
+    arrivals_ns = workload.requests["arrival_ns"]
+    span_ns = int(arrivals_ns.max()) - int(arrivals_ns.min())
+    return min(ages_ns) > 0 and min(ages_ns) * len(workload) >= REQUESTS_BETWEEN_LOOKS * num_replicas * span_ns
 
 
 def _replicas(pool: Pool, plan: ClusterPlan, shared: Shared, delivery: Delivery, first: int) -> list[Replica]:
@@ -134,8 +149,9 @@ def _replicas(pool: Pool, plan: ClusterPlan, shared: Shared, delivery: Delivery,
     with_identity = True if pool.tier is not None else plan.tracks_identity
     if with_identity is None:
         with_identity = _needs_identity(workload, pool, facts, plan.moves_requests)
-    memory = KVPlan(_usable_blocks(pool, facts), pool.block_size, shared.content, pool.enable_prefix_caching,
-                    with_identity)
+    memory = KVPlan(
+        _usable_blocks(pool, facts), pool.block_size, shared.content, pool.enable_prefix_caching, with_identity,
+        with_tables=plan.tracks_identity is not None or pool.tier is not None)
     replicas = []
     for index in range(first, first + pool.places):
         context = ReplicaContext(
@@ -244,7 +260,7 @@ def _acceptance(speculative, num_requests: int, seed: int) -> Acceptance | None:
 
 
 def _needs_identity(workload, pool: Pool, facts: SchedulerFacts, moves_requests: bool) -> bool:
-    """Return whether a request could find blocks that somebody left behind.
+    """Return whether a request could find blocks that somebody left behind; if not, counts of blocks will do.
 
     Somebody is another request, or itself before a preemption. Nobody shares text where no prompt has segments; nobody
     is preempted where as many of the longest text as may run at once fit the pool together, and requests that move do

@@ -1,8 +1,8 @@
 """The KV cache of a replica, in blocks: what a scheduler may ask of it.
 
-Two kinds: `CountingKV` knows how many blocks each sequence owns, a `BlockPool` (`PagedKV`, `BlisKV`) which ones, what
-they hold and who else holds them. They answer alike wherever the identity of blocks cannot be observed (see
-counting.pyx).
+Three kinds: `CountingKV` knows how many blocks each sequence owns, a `BlockPool` (`PagedKV`, `BlisKV`) which ones, what
+they hold and who else holds them, `SparseKV` that of the blocks that others may find. They answer alike wherever what
+they do not know cannot be observed (see counting.pyx, sparse.pxd).
 
 A sequence is known by its slot, a small index its scheduler gives out. Sequences that decode one token an iteration may
 join the *group*: their blocks are then taken by `step_*` in bulk, paid for only when a block is due. A member's *phase*
@@ -18,10 +18,11 @@ cdef class KVCache:
     cdef readonly int32_t num_blocks        # usable blocks: the null block is not counted
     cdef readonly int32_t free_blocks       # blocks in the free queue; a free block may still hold a cached prefix
     cdef readonly int32_t num_slots         # capacity of the arrays by slot
-    cdef readonly bint tracks_identity      # this is a PagedKV
+    cdef readonly bint tracks_identity      # this is a BlockPool
+    cdef readonly bint finds_outputs        # blocks that decoding fills enter the prefix cache where others find them
     cdef int32_t unknown_tokens             # of a member: computed before an iteration, but still in flight then
 
-    cdef int32_t* _owned                    # [slot] blocks owned; of a member: now (PagedKV), at joining (CountingKV)
+    cdef int32_t* _owned                    # [slot] blocks owned; of a member: now (BlockPool), else at joining
     cdef int32_t* _due                      # [phase] members that need a block in iterations of this phase
     cdef int32_t* _due_of_all               # [group][phase] where `_due` points into
 
@@ -58,6 +59,9 @@ cdef class KVCache:
     cdef int allocate(self, int32_t slot, int32_t row, int32_t hits, int64_t slots, int64_t full_tokens,
                       int32_t watermark, int64_t known_tokens) except -1 nogil
 
+    # At least so many of the blocks taken next hold nothing that is found in the prefix cache.
+    cdef int32_t blank_blocks(self) noexcept nogil
+
     # Put the full blocks of the first `known_tokens` tokens of a sequence into the prefix cache.
     cdef int cache(self, int32_t slot, int64_t known_tokens) except -1 nogil
 
@@ -90,3 +94,8 @@ cdef class KVCache:
 # Blocks that hold so many tokens.
 cdef inline int32_t blocks_for(int64_t num_tokens, int32_t block_size) noexcept nogil:
     return <int32_t>((num_tokens + block_size - 1) // block_size)
+
+
+# Blocks that must be added to `have` so that they hold so many tokens; most visits need none, and divide nothing.
+cdef inline int32_t blocks_beyond(int32_t have, int64_t num_tokens, int32_t block_size) noexcept nogil:
+    return blocks_for(num_tokens, block_size) - have if num_tokens > <int64_t>have * block_size else 0

@@ -69,6 +69,9 @@ cdef class KVCache:
                       int32_t watermark, int64_t known_tokens) except -1 nogil:
         return 0
 
+    cdef int32_t blank_blocks(self) noexcept nogil:
+        return self.free_blocks
+
     cdef int cache(self, int32_t slot, int64_t known_tokens) except -1 nogil:
         return 0
 

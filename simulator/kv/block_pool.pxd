@@ -20,8 +20,6 @@ cdef struct Table:              # the block table of one slot
     int32_t num_public          # leading blocks of text that others may share
     int32_t row                 # the request
     Cursor cursor               # behind the last hashed public block
-    int64_t order               # of a member: its place in the bucket of its phase
-    int32_t before, after       # of a member: neighbours in that bucket, slots; -1: none
 
 
 cdef class BlockPool(KVCache):

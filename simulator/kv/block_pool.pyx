@@ -6,10 +6,11 @@ from libc.string cimport memset
 from simulator.core.memory cimport resize
 from simulator.kv.base cimport KVCache
 from simulator.kv.content cimport Content
-from simulator.kv.prefix_cache cimport Block
+from simulator.kv.prefix_cache cimport PRIVATE, Block
 
 cdef enum:
     FIRST_RECORDS = 8           # doubled until there is one for each block
+    MOST_ASKED = 16             # blocks at the front of the queue: they will be taken soon, and are asked for anyway
 
 
 cdef class BlockPool(KVCache):
@@ -25,6 +26,7 @@ cdef class BlockPool(KVCache):
         self.tracks_identity = True
         self._content = content
         self._caching = enable_prefix_caching
+        self.finds_outputs = enable_prefix_caching
         self._num_records = self._unused = 1
         self._blocks = <Block*>calloc(1, sizeof(Block))
         if self._blocks == NULL:
@@ -49,6 +51,16 @@ cdef class BlockPool(KVCache):
         resize(&self._tables, num_slots * sizeof(Table))
         memset(self._tables + before, 0, (num_slots - before) * sizeof(Table))
         return KVCache.reserve_slots(self, num_slots)
+
+    cdef int32_t blank_blocks(self) noexcept nogil:
+        cdef int32_t block = self._blocks[0].next, count = 0
+        while count < MOST_ASKED and block != 0 and (
+                self._blocks[block].hash == 0 or self._blocks[block].chain == PRIVATE):
+            if block == self._num_records - 1:      # it stands for all behind it, which were never used
+                return count + 1
+            count += 1
+            block = self._blocks[block].next
+        return count
 
     cdef int32_t free_hits(self) noexcept nogil:
         return self._free_hits

@@ -42,6 +42,7 @@ cdef class Content:
     cdef const Demand* _demands
     cdef const Segment* _segments
     cdef int32_t* _public_tokens        # [row] leading tokens of its text that others may share; NULL: none in any
+    cdef readonly bint has_public_outputs       # of some request others may share all of its text
     cdef StreamHashes _streams[NUM_STREAMS]
     cdef object _owners                 # the arrays these pointers borrow from
 

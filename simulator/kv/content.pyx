@@ -70,6 +70,7 @@ cdef class Content:
                 owner = stream >> 2
                 if stream & 3 and owner != row and 0 <= owner < num_requests:
                     self._public_tokens[owner] = INT32_MAX
+                    self.has_public_outputs = True
         for row in range(num_requests):
             tokens = 0
             if self._public_tokens[row] == INT32_MAX:

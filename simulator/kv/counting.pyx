@@ -7,7 +7,7 @@ which nothing is ever preempted.
 from libc.stdint cimport int32_t, int64_t
 cimport cython
 
-from simulator.kv.base cimport KVCache, blocks_for
+from simulator.kv.base cimport KVCache, blocks_beyond, blocks_for
 
 
 @cython.final
@@ -17,8 +17,8 @@ cdef class CountingKV(KVCache):
     cdef int allocate(self, int32_t slot, int32_t row, int32_t hits, int64_t slots, int64_t full_tokens,
                       int32_t watermark, int64_t known_tokens) except -1 nogil:
         cdef int32_t have = self._owned[slot]
-        cdef int32_t need = max(blocks_for(slots, self.block_size) - have, 0)
-        cdef int32_t whole = max(blocks_for(full_tokens, self.block_size) - have, need)
+        cdef int32_t need = blocks_beyond(have, slots, self.block_size)
+        cdef int32_t whole = max(blocks_beyond(have, full_tokens, self.block_size), need)
         if whole + watermark > self.free_blocks:
             return 0
         self._owned[slot] = have + need

@@ -3,6 +3,7 @@ from libc.stdint cimport int32_t, int64_t
 cimport cython
 
 from simulator.kv.block_pool cimport BlockPool, Table
+from simulator.kv.members cimport Members
 from simulator.kv.prefix_cache cimport PrefixCache
 from simulator.kv.returning cimport ReturningBlocks
 
@@ -12,15 +13,10 @@ cdef class PagedKV(BlockPool):
     cdef PrefixCache _prefixes  # of public text
     cdef ReturningBlocks _returning     # private blocks of preempted requests
     cdef bint _append_unhashed  # vLLM 0.10: blocks without a hash go to the back of the free queue too
-    cdef int32_t* _bucket_head  # [phase] slot of the first member that needs a block in iterations of it; -1: none
-    cdef int32_t* _bucket_tail  # [phase] and of the last
-    cdef int32_t* _buckets      # [group][2][phase] where both point into
+    cdef Members _members       # by the phase in which they need a block
     cdef int32_t _due_member    # slot: the next that step_before gives a block; -1: none
     cdef int32_t _full_member   # slot: the next whose last block this iteration fills, to be cached; -1: none
     cdef readonly int64_t evictions             # cached blocks that were reused
-
-    # Go on from block `found`, to block `most` at the latest, with what this request left behind before a preemption.
-    cdef int32_t _lookup_private(self, int32_t row, int32_t found, int32_t most) noexcept nogil
 
     # Append `count` blocks from the front of the free queue to a table that holds `owned`; `_prepare` came before.
     cdef int _take(self, Table* table, int32_t owned, int32_t count) except -1 nogil

@@ -8,8 +8,7 @@ are cached when they are allocated, before they are computed: a request admitted
 Text that only its own request could ever hit again (see content.pxd) is not hashed and not listed in the prefix cache:
 its blocks carry a hash that names request and place, and `ReturningBlocks` finds them after a preemption.
 """
-from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint64_t
-from libc.stdlib cimport free, malloc
+from libc.stdint cimport INT64_MAX, int32_t, int64_t
 from libc.string cimport memcpy, memset
 cimport cython
 
@@ -17,6 +16,7 @@ from simulator.kv.base cimport blocks_for
 from simulator.kv.block_pool cimport BlockPool, Table
 from simulator.kv.cache_log cimport CacheLog
 from simulator.kv.content cimport Content, Cursor
+from simulator.kv.members cimport Member, Members
 from simulator.kv.prefix_cache cimport PRIVATE, Block, PrefixCache
 from simulator.kv.returning cimport ReturningBlocks, private_hash
 
@@ -34,70 +34,45 @@ cdef class PagedKV(BlockPool):
     def __cinit__(self, int32_t num_blocks, int32_t block_size, Content content, bint enable_prefix_caching=True,
                   bint append_unhashed=False):
         self._append_unhashed = append_unhashed
+        self.finds_outputs = enable_prefix_caching and content.has_public_outputs
         self._returning = ReturningBlocks()
         self._prefixes = PrefixCache()
-        PagedKV.reserve_groups(self, 1)
-
-    def __dealloc__(self):
-        free(self._buckets)
+        self._members = Members(block_size)
 
     cdef int reserve_groups(self, int32_t count) except -1:
-        cdef int64_t size = 2 * <int64_t>count * self.block_size, i
         BlockPool.reserve_groups(self, count)
-        free(self._buckets)
-        self._buckets = <int32_t*>malloc(size * sizeof(int32_t))
-        if self._buckets == NULL:
-            raise MemoryError()
-        for i in range(size):
-            self._buckets[i] = -1
-        self.turn_to(0)
-        return 0
+        return self._members.reserve_groups(count)
 
     cdef void turn_to(self, int32_t group) noexcept nogil:
         BlockPool.turn_to(self, group)
-        self._bucket_head = self._buckets + 2 * <size_t>group * self.block_size
-        self._bucket_tail = self._bucket_head + self.block_size
+        self._members.turn_to(group)
 
     cdef int _relocate(self, int32_t num_records) except -1 nogil:
         return self._prefixes.relocate(self._blocks, num_records)
 
+    cdef int reserve_slots(self, int32_t num_slots) except -1 nogil:
+        self._members.reserve(num_slots)
+        return BlockPool.reserve_slots(self, num_slots)
+
     # ---- prefix cache
 
     cdef int32_t lookup(self, int32_t row, int32_t num_tokens) except -1 nogil:
-        cdef int32_t most = (num_tokens - 1) // self.block_size, found = 0, num_public, num_first, block
-        cdef const uint64_t* first
-        cdef Cursor cursor
+        cdef int32_t most = (num_tokens - 1) // self.block_size, num_public, found = 0, i
         self._free_hits = 0
         memset(&self._hits_cursor, 0, sizeof(Cursor))
         if not self._caching or most <= 0:
             return 0
-        num_public = min(self._content.public_tokens(row) // self.block_size, most)
         if most > self._room_hits:
             self._grow_hits(most)
+        num_public = min(self._content.public_tokens(row) // self.block_size, most)
         if num_public > 0:
-            first = self._content.first_hashes(row, self.block_size, &num_first)
-            num_first = min(num_first, num_public)
-            while found < num_first:
-                block = self._prefixes.find(first[found])
-                if block == 0:
-                    break
-                self._hits[found] = block
-                self._free_hits += self._blocks[block].references == 0
-                found += 1
-            if found > 0:
-                self._hits_cursor = self._content.behind(row, self.block_size, first, found)
-            if found < num_first:
-                return found
-        cursor = self._hits_cursor
-        while found < num_public:
-            block = self._prefixes.find(self._content.advance(row, self.block_size, &cursor))
-            if block == 0:
-                return found
-            self._hits[found] = block
-            self._free_hits += self._blocks[block].references == 0
-            self._hits_cursor = cursor
-            found += 1
-        return self._lookup_private(row, found, most) if self._returning.size > 0 else found
+            found = self._prefixes.find_text(self._content, row, self.block_size, num_public, self._hits,
+                                             &self._hits_cursor)
+        if found == num_public and self._returning.size > 0:
+            found = self._returning.find(row, found, most, self._blocks, self._hits)
+        for i in range(found):
+            self._free_hits += self._blocks[self._hits[i]].references == 0
+        return found
 
     cdef int32_t most_hits(self, int32_t row, int32_t num_tokens) noexcept nogil:
         cdef int32_t most = (num_tokens - 1) // self.block_size
@@ -107,27 +82,14 @@ cdef class PagedKV(BlockPool):
             return most
         return min(most, self._content.public_tokens(row) // self.block_size)
 
-    cdef int32_t _lookup_private(self, int32_t row, int32_t found, int32_t most) noexcept nogil:
-        cdef int32_t end = self._returning.find(row, found, most, self._blocks, self._hits), i
-        for i in range(found, end):
-            self._free_hits += self._blocks[self._hits[i]].references == 0
-        return end
-
     cdef int cache(self, int32_t slot, int64_t known_tokens) except -1 nogil:
         cdef Table* table = &self._tables[slot]
-        cdef int32_t full = <int32_t>(known_tokens // self.block_size), i, num_first = 0
-        cdef const uint64_t* first
+        cdef int32_t full = <int32_t>(known_tokens // self.block_size), i
         if not self._caching or full <= table.num_hashed:
             return 0
         if table.num_hashed < table.num_public:
-            first = self._content.first_hashes(table.row, self.block_size, &num_first)
-            num_first = min(num_first, min(full, table.num_public))
-            for i in range(table.num_hashed, num_first):
-                self._prefixes.insert(table.blocks[i], first[i])
-            if num_first > table.num_hashed:
-                table.cursor = self._content.behind(table.row, self.block_size, first, num_first)
-        for i in range(max(table.num_hashed, num_first), min(full, table.num_public)):
-            self._prefixes.insert(table.blocks[i], self._content.advance(table.row, self.block_size, &table.cursor))
+            self._prefixes.insert_text(self._content, table.row, self.block_size, table.blocks, table.num_hashed,
+                                       min(full, table.num_public), &table.cursor)
         for i in range(max(table.num_hashed, table.num_public), full):
             self._blocks[table.blocks[i]].hash = private_hash(table.row, i)
             self._blocks[table.blocks[i]].chain = PRIVATE
@@ -206,59 +168,37 @@ cdef class PagedKV(BlockPool):
     # ---- the group of decoding sequences
 
     cdef int join(self, int32_t slot, int32_t phase, int64_t order) except -1 nogil:
-        cdef Table* tables = self._tables
-        cdef int32_t before = self._bucket_tail[phase], after = -1
-        while before >= 0 and tables[before].order > order:
-            after = before
-            before = tables[before].before
-        tables[slot].order = order
-        tables[slot].before = before
-        tables[slot].after = after
-        if before >= 0:
-            tables[before].after = slot
-        else:
-            self._bucket_head[phase] = slot
-        if after >= 0:
-            tables[after].before = slot
-        else:
-            self._bucket_tail[phase] = slot
+        self._members.join(slot, phase, order)
         self._due[phase] += 1
         return 0
 
     cdef void leave(self, int32_t slot, int32_t phase) noexcept nogil:
-        cdef int32_t before = self._tables[slot].before, after = self._tables[slot].after
-        if before >= 0:
-            self._tables[before].after = after
-        else:
-            self._bucket_head[phase] = after
-        if after >= 0:
-            self._tables[after].before = before
-        else:
-            self._bucket_tail[phase] = before
+        self._members.leave(slot, phase)
         self._due[phase] -= 1
 
     cdef void step_begin(self, int32_t phase) noexcept nogil:
-        self._due_member = self._bucket_head[phase]
+        self._due_member = self._members.first[phase]
         self._full_member = -1
         if self._caching:
-            self._full_member = self._bucket_head[(phase + 1 - self.unknown_tokens) % self.block_size]
+            self._full_member = self._members.first[(phase + 1 - self.unknown_tokens) % self.block_size]
 
     cdef int step_before(self, int64_t order) except -1 nogil:
         """Give due members their next block, cache the one that others fill, by order."""
         cdef Table* tables = self._tables
+        cdef const Member* members = self._members.members
         cdef int32_t due = self._due_member, full = self._full_member
         cdef int64_t due_order, full_order
         while True:
-            due_order = tables[due].order if due >= 0 else order
-            full_order = tables[full].order if full >= 0 else order
+            due_order = members[due].order if due >= 0 else order
+            full_order = members[full].order if full >= 0 else order
             if due_order < order and due_order <= full_order:
                 self._prepare(&tables[due], self._owned[due] + 1, 1)
                 self._take(&tables[due], self._owned[due], 1)
                 self._owned[due] += 1
-                due = tables[due].after
+                due = members[due].after
             elif full_order < order:
                 self.cache(full, <int64_t>(self._owned[full] - self.unknown_tokens) * self.block_size)
-                full = tables[full].after
+                full = members[full].after
             else:
                 break
         self._due_member = due
@@ -293,7 +233,7 @@ cdef class PagedKV(BlockPool):
         for block in range(1, self._num_records):
             public += self._blocks[block].hash != 0 and self._blocks[block].chain >= 0
             private += self._blocks[block].hash != 0 and self._blocks[block].chain == PRIVATE
-        if self._returning.size == 0:                       # nobody has computed private text twice
+        if self._returning.num_entries == 0:                # nobody has computed private text twice
             return public + private
         return public + len({self._blocks[block].hash for block in range(1, self._num_records)
                              if self._blocks[block].hash != 0 and self._blocks[block].chain == PRIVATE})

@@ -3,6 +3,7 @@ from libc.stdint cimport int32_t, uint64_t
 cimport cython
 
 from simulator.kv.cache_log cimport CacheLog
+from simulator.kv.content cimport Content, Cursor
 
 
 cdef enum:
@@ -38,6 +39,15 @@ cdef class PrefixCache:
 
     # A block now holds the text with this hash; others may hold it too.
     cdef void insert(self, int32_t block, uint64_t hash) noexcept nogil
+
+    # Find the first `count` blocks of the shared text of request `row`, as far as they are there: fill in `found`,
+    # [count]; return how many; `cursor` is then behind the last.
+    cdef int32_t find_text(self, Content content, int32_t row, int32_t block_size, int32_t count, int32_t* found,
+                           Cursor* cursor) except -1 nogil
+
+    # blocks[begin .. end - 1] now hold these blocks of it; `cursor` stands at `begin`, and is moved to `end`.
+    cdef int insert_text(self, Content content, int32_t row, int32_t block_size, const int32_t* blocks, int32_t begin,
+                         int32_t end, Cursor* cursor) except -1 nogil
 
     # A cached block, private or not, is about to be reused.
     cdef inline void remove(self, int32_t block) noexcept nogil:

@@ -1,9 +1,11 @@
 """The prefix cache: chained hashing, with the links inside the blocks."""
 from libc.stdint cimport int32_t, uint64_t
 from libc.stdlib cimport calloc, free
+from libc.string cimport memset
 cimport cython
 
 from simulator.core.errors cimport out_of_memory
+from simulator.kv.content cimport Content, Cursor
 
 
 @cython.final
@@ -53,6 +55,44 @@ cdef class PrefixCache:
         blocks[block].twin_prev = last
         blocks[block].twin_next = first
         blocks[last].twin_next = blocks[first].twin_prev = block
+
+    cdef int32_t find_text(self, Content content, int32_t row, int32_t block_size, int32_t count, int32_t* found,
+                           Cursor* cursor) except -1 nogil:
+        cdef int32_t num_first, i = 0
+        cdef const uint64_t* first = content.first_hashes(row, block_size, &num_first)
+        cdef Cursor ahead
+        memset(cursor, 0, sizeof(Cursor))
+        num_first = min(num_first, count)
+        while i < num_first:
+            found[i] = self.find(first[i])
+            if found[i] == 0:
+                break
+            i += 1
+        if i > 0:
+            cursor[0] = content.behind(row, block_size, first, i)
+        if i < num_first:
+            return i
+        ahead = cursor[0]
+        while i < count:
+            found[i] = self.find(content.advance(row, block_size, &ahead))
+            if found[i] == 0:
+                break
+            cursor[0] = ahead
+            i += 1
+        return i
+
+    cdef int insert_text(self, Content content, int32_t row, int32_t block_size, const int32_t* blocks, int32_t begin,
+                         int32_t end, Cursor* cursor) except -1 nogil:
+        cdef int32_t num_first, i
+        cdef const uint64_t* first = content.first_hashes(row, block_size, &num_first)
+        num_first = min(num_first, end)
+        for i in range(begin, num_first):
+            self.insert(blocks[i], first[i])
+        if num_first > begin:
+            cursor[0] = content.behind(row, block_size, first, num_first)
+        for i in range(max(begin, num_first), end):
+            self.insert(blocks[i], content.advance(row, block_size, cursor))
+        return 0
 
     cdef void _unlist(self, int32_t block) noexcept nogil:
         cdef Block* it = &self.blocks[block]

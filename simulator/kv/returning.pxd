@@ -21,6 +21,12 @@ cdef struct Returning:          # what one request left behind
     LeftBlock* blocks           # in the order in which they were first cached
 
 
+# A row mixed as HashMap wants its keys: times 2**64 / golden ratio (Knuth, TAOCP 3, 6.4), without the lowest bits,
+# which mix least.
+cdef inline uint64_t key_of(int32_t row) noexcept nogil:
+    return <uint64_t>(row + 1) * <uint64_t>0x9E3779B97F4A7C15 >> 17
+
+
 # The hash of block `index` of a request's private text; never 0, which says: not cached.
 cdef inline uint64_t private_hash(int32_t row, int32_t index) noexcept nogil:
     return (<uint64_t>(row + 1) << 32) | <uint64_t>index
@@ -30,7 +36,7 @@ cdef inline uint64_t private_hash(int32_t row, int32_t index) noexcept nogil:
 cdef class ReturningBlocks:
     cdef readonly int32_t size          # requests that left something
     cdef Returning* _entries            # [_room]
-    cdef int32_t _num_entries           # entries in use or free to be used again
+    cdef int32_t num_entries           # entries in use or free to be used again
     cdef int32_t _room                  # entries that fit before it must grow
     cdef int32_t _free                  # first free entry; -1: none
     cdef HashMap _entry_of              # row, well mixed -> entry

@@ -1,5 +1,5 @@
 """Blocks that preempted requests left behind and may find again."""
-from libc.stdint cimport int32_t, uint64_t
+from libc.stdint cimport int32_t
 from libc.stdlib cimport free, realloc
 cimport cython
 
@@ -7,12 +7,6 @@ from simulator.core.errors cimport out_of_memory
 from simulator.core.hash_map cimport HashMap
 from simulator.core.memory cimport resize
 from simulator.kv.prefix_cache cimport Block
-
-
-# A row mixed as HashMap wants its keys: times 2**64 / golden ratio (Knuth, TAOCP 3, 6.4), without the lowest bits,
-# which mix least.
-cdef inline uint64_t key_of(int32_t row) noexcept nogil:
-    return <uint64_t>(row + 1) * <uint64_t>0x9E3779B97F4A7C15 >> 17
 
 
 @cython.final
@@ -25,7 +19,7 @@ cdef class ReturningBlocks:
 
     def __dealloc__(self):
         cdef int32_t i
-        for i in range(self._num_entries):
+        for i in range(self.num_entries):
             free(self._entries[i].blocks)
         free(self._entries)
 
@@ -90,7 +84,7 @@ cdef class ReturningBlocks:
         cdef int32_t i = self._free
         if entry != NULL:
             return entry
-        if i < 0 and self._num_entries == self._room:
+        if i < 0 and self.num_entries == self._room:
             entries = <Returning*>realloc(self._entries, (2 * self._room + 16) * sizeof(Returning))
             if entries == NULL:
                 out_of_memory()
@@ -98,8 +92,8 @@ cdef class ReturningBlocks:
             self._entries = entries
             self._room = 2 * self._room + 16
         if i < 0:
-            i = self._num_entries
-            self._num_entries += 1
+            i = self.num_entries
+            self.num_entries += 1
             self._entries[i].row = -1
         self._entry_of.put(key_of(row), i)
         self._free = self._entries[i].row

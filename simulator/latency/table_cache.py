@@ -19,6 +19,11 @@ def cache_folder(directory: str | None) -> Path:
     return Path(caches) / "simulator"
 
 
+def damaged(path: Path) -> str:
+    """Return what is told of a file that could not be used and is made again."""
+    return f"{path}: was damaged, or not made from what it should be; it was made again"
+
+
 @contextmanager
 def new_hdf5(path: Path) -> Iterator:
     """Yield an empty h5py.File that becomes `path` when the block ends well.

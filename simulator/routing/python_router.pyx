@@ -43,7 +43,7 @@ cdef class PythonRouter(Router):
         self._hears_sent = type(self).on_sent is not PythonRouter.on_sent
         self._hears_left = type(self).on_left is not PythonRouter.on_left
         self.reads_state = True
-        self.view.wants_counts = self.view.wants_levels = True
+        self.view.wants_counts = self.view.wants_levels = self.view.wants_times = True
         if self.uses_caches:
             self.view.wants_caches = True
 
@@ -63,10 +63,12 @@ cdef class PythonRouter(Router):
         Where the replicas' blocks differ in size, they are counted in blocks of the greatest common divisor.
         For classes with `uses_caches = True`.
         """
+        cdef const int32_t* cached
         cdef int32_t row = request.row, i
         if not self.uses_caches:
             raise RuntimeError(f"{type(self).__name__} must set uses_caches = True to ask for cached_blocks")
-        return [self.view.cached_blocks(i, row, now_ns) for i in range(self.num_replicas)]
+        cached = self.view.cached_everywhere(row, now_ns)
+        return [cached[i] for i in range(self.num_replicas)]
 
     cdef int32_t route(self, int32_t row, int64_t now_ns) except -2 nogil:
         self.view.look(now_ns)

@@ -15,6 +15,7 @@ from simulator.kv.base cimport blocks_for
 
 from simulator.kv.counting import CountingKV
 from simulator.kv.paged import PagedKV
+from simulator.kv.sparse import SparseKV
 from simulator.scheduling.questions import MemoryNeeds, SchedulerFacts
 
 cdef enum:
@@ -133,9 +134,11 @@ cdef class Scheduler:
     @staticmethod
     def kv_cache(parameters, plan):
         """Return the KVCache of one replica."""
-        if plan.with_identity:
-            return PagedKV(plan.num_blocks, plan.block_size, plan.content, plan.enable_prefix_caching)
-        return CountingKV(plan.num_blocks, plan.block_size)
+        if not plan.with_identity:
+            return CountingKV(plan.num_blocks, plan.block_size)
+        if plan.enable_prefix_caching and not plan.with_tables:
+            return SparseKV(plan.num_blocks, plan.block_size, plan.content)
+        return PagedKV(plan.num_blocks, plan.block_size, plan.content, plan.enable_prefix_caching)
 
     # ---- the policy; these defaults suit schedulers without async scheduling
 

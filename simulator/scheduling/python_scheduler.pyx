@@ -14,13 +14,12 @@ from simulator.scheduling.waiting_queue cimport FIRST_COME, WaitingQueue
 from simulator.signals.request_view cimport RequestView
 
 import operator
+from dataclasses import replace
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
-from simulator.kv.counting import CountingKV
-from simulator.kv.paged import PagedKV
 from simulator.scheduling.questions import SchedulerFacts
 
 
@@ -84,9 +83,8 @@ cdef class PythonScheduler(Scheduler):
     @staticmethod
     def kv_cache(parameters, plan):
         """See Scheduler."""
-        if plan.with_identity or plan.enable_prefix_caching:    # whom it preempts may find its blocks
-            return PagedKV(plan.num_blocks, plan.block_size, plan.content, plan.enable_prefix_caching)
-        return CountingKV(plan.num_blocks, plan.block_size)
+        with_identity = plan.with_identity or plan.enable_prefix_caching        # whom it preempts may find its blocks
+        return Scheduler.kv_cache(parameters, replace(plan, with_identity=with_identity))
 
     def advice(self, plight):
         """See Scheduler."""

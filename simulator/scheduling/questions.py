@@ -48,6 +48,7 @@ class KVPlan:
     content : the texts of the requests.
     enable_prefix_caching : prompts may find blocks that others left behind.
     with_identity : which block is which can be observed.
+    with_tables : somebody looks at block tables; else what can be observed are the decisions alone.
     """
 
     num_blocks: int
@@ -55,6 +56,7 @@ class KVPlan:
     content: Any
     enable_prefix_caching: bool
     with_identity: bool
+    with_tables: bool = True
 
 
 @dataclass(frozen=True)

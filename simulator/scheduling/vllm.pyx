@@ -20,6 +20,7 @@ from simulator.scheduling.waiting_queue cimport WaitingQueue
 
 from simulator.kv.counting import CountingKV
 from simulator.kv.paged import PagedKV
+from simulator.kv.sparse import SparseKV
 from simulator.scheduling.base import MemoryNeeds, SchedulerFacts
 from simulator.scheduling.vllm_arguments import ADVICE, VllmParameters, start_up_faults
 
@@ -131,8 +132,11 @@ cdef class Vllm(Scheduler):
         """See Scheduler."""
         if not plan.with_identity:
             return CountingKV(plan.num_blocks, plan.block_size)
+        appends = parameters.vllm_version == "0.10"
+        if plan.enable_prefix_caching and not plan.with_tables:
+            return SparseKV(plan.num_blocks, plan.block_size, plan.content, append_unhashed=appends)
         return PagedKV(plan.num_blocks, plan.block_size, plan.content, plan.enable_prefix_caching,
-                       append_unhashed=parameters.vllm_version == "0.10")
+                       append_unhashed=appends)
 
     cdef bint repeats(self) noexcept nogil:
         # Members alone cannot make room for the head of the queue, unless what they generate is its prompt.

@@ -75,7 +75,7 @@ cdef class HolderSets:
 
     cdef int match(self, const uint64_t* hashes, int32_t num_blocks, int32_t* matched) noexcept nogil:
         cdef int32_t found, i, k
-        cdef uint64_t lost, any_left, word
+        cdef uint64_t lost, any_lost, any_left, word
         cdef const uint64_t* words
         memset(matched, 0, self.num_replicas * sizeof(int32_t))
         memset(self._alive, 0xFF, self._num_words * sizeof(uint64_t))
@@ -84,7 +84,11 @@ cdef class HolderSets:
             if 0 <= found < self.num_replicas:
                 return self._match_alone(hashes, num_blocks, i, found, matched)
             words = &self._words[<int64_t>(found - self.num_replicas) * self._num_words] if found >= 0 else NULL
-            any_left = 0
+            any_lost = any_left = 0
+            for k in range(self._num_words if words != NULL and i > 0 else 0):
+                any_lost |= self._alive[k] & ~words[k]
+            if words != NULL and i > 0 and any_lost == 0:       # most often all that had the block before have this
+                continue
             for k in range(self._num_words):
                 word = words[k] if words != NULL else 0
                 lost = self._alive[k] & ~word if i > 0 else 0

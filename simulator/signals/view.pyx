@@ -30,19 +30,29 @@ cdef class View:
         self.states, self.accounts = &states[0], &accounts[0]
         self.changed = <int32_t*>calloc(num_replicas, sizeof(int32_t))
         self._is_changed = <int8_t*>calloc(num_replicas, sizeof(int8_t))
-        if self.changed == NULL or self._is_changed == NULL:
+        self.is_moving = <int8_t*>calloc(num_replicas, sizeof(int8_t))
+        self.cached = <int32_t*>calloc(num_replicas, sizeof(int32_t))
+        if self.changed == NULL or self._is_changed == NULL or self.is_moving == NULL or self.cached == NULL:
             raise MemoryError()
         self.touch()
 
     def __dealloc__(self):
         free(self.changed)
         free(self._is_changed)
+        free(self.is_moving)
+        free(self.cached)
 
     cdef int look(self, int64_t now_ns) except -1 nogil:
         return 0
 
     cdef int32_t cached_blocks(self, int32_t replica, int32_t row, int64_t now_ns) except -1 nogil:
         return 0
+
+    cdef const int32_t* cached_everywhere(self, int32_t row, int64_t now_ns) except NULL nogil:
+        cdef int32_t i
+        for i in range(self.num_replicas):
+            self.cached[i] = self.cached_blocks(i, row, now_ns)
+        return self.cached
 
     def touch(self, replica=None):
         """Note that one replica, or all of them, changed (for Python and tests)."""

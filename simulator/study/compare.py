@@ -1,20 +1,22 @@
-"""Run the variants of a comparison one after the other, and lay their metrics side by side."""
+"""Run the variants of a comparison, and lay their metrics side by side."""
 import json
 import os
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial, reduce
 from operator import getitem
 from pathlib import Path
 from typing import NamedTuple
 
-from simulator import api, assemble
+from simulator import api, assemble, registry
 from simulator.config.experiment import Experiment
 from simulator.errors import InputErrors, MissingExtra, collect_faults, faults_of
 from simulator.results.directory import check_free
 from simulator.results.report import notes
 from simulator.study.compare_file import Comparison
+from simulator.study.processes import in_processes
 from simulator.workload.base import Workload
 from simulator.workload.load import load as load_workload
 
@@ -55,11 +57,23 @@ class Plan(NamedTuple):
     workload : the requests that all variants serve, as nobody has served them yet.
     experiments : by name of the variant, those that can run.
     unavailable : by name of the variant, why it cannot: what is not installed.
+    notes : by name of the variant, what its latency models said when they were made.
     """
 
     workload: Workload
     experiments: dict[str, Experiment]
     unavailable: dict[str, str]
+    notes: dict[str, list[str]]
+
+
+class Order(NamedTuple):
+    """How variants are run; parameters as those of `measure` and `simulator.run`."""
+
+    plan: Plan
+    out: str | os.PathLike | None
+    overwrite: bool
+    quiet: bool
+    threads: int | None = None
 
 
 def prepare(comparison: Comparison, out: str | os.PathLike | None = None, overwrite: bool = False) -> Plan:
@@ -72,8 +86,8 @@ def prepare(comparison: Comparison, out: str | os.PathLike | None = None, overwr
     InputErrors
         What is wrong with any of the others; that all of them lack an extra.
     """
-    names, unavailable = list(comparison.experiments), {}
-    checks = [partial(_check, comparison, name, unavailable) for name in names]
+    names, unavailable, told = list(comparison.experiments), {}, {}
+    checks = [partial(_check, comparison, name, unavailable, told) for name in names]
     if out is not None:
         checks += [partial(check_free, Path(out, name), overwrite) for name in names]
         checks.append(partial(_check_free_file, Path(out, FILE), overwrite))
@@ -81,25 +95,52 @@ def prepare(comparison: Comparison, out: str | os.PathLike | None = None, overwr
     if len(unavailable) == len(names):
         raise InputErrors([f"{comparison.place(name)}: {reason}" for name, reason in unavailable.items()])
     available = {name: each for name, each in comparison.experiments.items() if name not in unavailable}
-    return Plan(workload, available, unavailable)
+    return Plan(workload, available, unavailable, told)
 
 
-def measure(plan: Plan, out: str | os.PathLike | None = None, overwrite: bool = False,
-            quiet: bool = True) -> Iterator[tuple[str, Measured]]:
+def measure(plan: Plan, out: str | os.PathLike | None = None, overwrite: bool = False, quiet: bool = True,
+            num_processes: int = 1) -> Iterator[tuple[str, Measured]]:
     """Run each variant; yield its name and what came out as soon as it is done.
 
     Parameters
     ----------
     out : directory in which each variant gets one for its results; None: nothing is written.
     overwrite, quiet : as in `simulator.run`.
+    num_processes : variants that run at once, each in a process of its own, which holds the requests too; 1: in this
+        one, in the order of the file. The results are the same.
+
+    Raises
+    ------
+    Exception
+        What a variant raised; the message or a note names it.
     """
-    for name, experiment in plan.experiments.items():
-        began_s = time.perf_counter()
-        workload = replace(plan.workload, requests=plan.workload.requests.copy())
-        result = api.run(experiment, out=None if out is None else Path(out, name), overwrite=overwrite, quiet=quiet,
-                         workload=workload)
-        metrics = {key: reduce(getitem, key.split("."), result.summary) for key in METRICS}
-        yield name, Measured(metrics, notes(result.summary), time.perf_counter() - began_s)
+    order = Order(plan, out, overwrite, quiet)
+    num_processes = min(num_processes, len(plan.experiments))
+    if num_processes > 1:
+        yield from in_processes(measure_one, order._replace(quiet=True, threads=1), plan.experiments, num_processes)
+        return
+    for name in plan.experiments:
+        yield name, measure_one(order, name)
+
+
+def measure_one(order: Order, name: str) -> Measured:
+    """Run one variant.
+
+    Raises
+    ------
+    Exception
+        As `measure`.
+    """
+    began_s = time.perf_counter()
+    plan = order.plan
+    workload = replace(plan.workload, requests=plan.workload.requests.copy())
+    with _named(name):
+        result = api.run(plan.experiments[name], out=None if order.out is None else Path(order.out, name),
+                         overwrite=order.overwrite, quiet=order.quiet, workload=workload, threads=order.threads)
+    metrics = {key: reduce(getitem, key.split("."), result.summary) for key in METRICS}
+    told = notes(result.summary)
+    told += [note for note in plan.notes.get(name, ()) if not any(note in other for other in told)]
+    return Measured(metrics, told, time.perf_counter() - began_s)
 
 
 def table(results: dict[str, Measured], unavailable: dict[str, str]) -> str:
@@ -130,12 +171,27 @@ def _requests(comparison: Comparison) -> Workload:
         return load_workload(experiment.workload, experiment.seed)
 
 
-def _check(comparison: Comparison, name: str, unavailable: dict[str, str]) -> None:
+@contextmanager
+def _named(name: str) -> Iterator[None]:
+    """Name the variant in what is raised inside the block."""
+    try:
+        yield
+    except InputErrors as errors:
+        raise InputErrors([fault if fault.startswith(f"{name}: ") else f"variant {name}: {fault}"
+                           for fault in errors.faults]) from errors
+    except (Exception, SystemExit) as error:
+        if blamed := registry.blame(error):             # a class of a user's
+            raise InputErrors([f"variant {name}: {blamed}"]) from error
+        error.add_note(f"variant {name}")
+        raise
+
+
+def _check(comparison: Comparison, name: str, unavailable: dict[str, str], told: dict[str, list[str]]) -> None:
     experiment = comparison.experiments[name]
     with faults_of(comparison.place(name)):
         try:
             for pool in experiment.all_pools():
-                assemble.latency_model(pool, assemble.survey(pool))
+                told.setdefault(name, []).extend(assemble.latency_model(pool, assemble.survey(pool)).warnings())
         except MissingExtra as missing:
             unavailable[name] = str(missing)
 

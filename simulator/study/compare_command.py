@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from simulator.core.cores import available_cores
 from simulator.results.interrupts import Aborted
 from simulator.study.compare import FILE, Measured, Plan, measure, prepare, table, write
 from simulator.study.compare_file import read_comparison
 
 DONE = 0
+WORTH_PROCESSES = 200_000       # requests: they take the second that processes save or lose by their beginning
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,14 +25,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"write DIR/{FILE}, and the results of each variant to a folder of its name"))
     parser.add_argument("--overwrite", action="store_true", help="replace results that are complete already")
     parser.add_argument("--quiet", action="store_true", help="no progress bar, no wall times")
+    parser.add_argument("--jobs", type=_num_jobs, metavar="N", help=(
+        "variants that run at once, each in a process that holds the requests; default: as many as there are cores, 1 "
+        f"where all variants together have fewer than {WORTH_PROCESSES:,} requests"))
 
 
 def run(options: argparse.Namespace) -> int:
     """Print the table, wall times to stderr; return the exit status.
 
     A variant whose backend needs an extra that is not installed is told of below the table, and the others run: the
-    status is 0 then. A signal ends the variant that runs, whose results are dropped; the table of those before it is
-    still printed.
+    status is 0 then. A signal ends the variants that run, whose results are dropped; the table of those that are
+    done is still printed.
 
     Raises
     ------
@@ -54,8 +59,9 @@ def _run_all(plan: Plan, options: argparse.Namespace) -> dict[str, Measured]:
     total, width = len(plan.experiments), max(map(len, plan.experiments))
     results: dict[str, Measured] = {}
     try:
-        for name, measured in measure(plan, options.out, options.overwrite, options.quiet):
-            results[name] = measured
+        jobs = options.jobs or (available_cores() if total * len(plan.workload) >= WORTH_PROCESSES else 1)
+        for name, measured in measure(plan, options.out, options.overwrite, options.quiet, jobs):
+            results = {each: results.get(each, measured) for each in plan.experiments if each in {*results, name}}
             if not options.quiet:
                 print(f"{len(results)}/{total} {name:{width}} {measured.wall_s:8.2f} s", file=sys.stderr)
             for note in measured.notes:
@@ -66,6 +72,12 @@ def _run_all(plan: Plan, options: argparse.Namespace) -> dict[str, Measured]:
         print(f"interrupted after {len(results)} of {total} variants", file=sys.stderr)
         raise
     return results
+
+
+def _num_jobs(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number from 1 on, found {text!r}")
+    return int(text)
 
 
 @contextmanager

@@ -118,6 +118,13 @@ def test_block_tables_and_counts_agree(scene):
     assert_same(run(scene, tracks_identity=False), run(scene, tracks_identity=True))
 
 
+@settings(quickly, max_examples=40)
+@given(scenes(), st.sampled_from([1, 1, 2]))
+def test_prefix_caching_is_the_same_by_block_tables_and_without(scene, stages):
+    assert_same(run(scene, stages, enable_prefix_caching=True),
+                run(scene, stages, enable_prefix_caching=True, tracks_identity=True))
+
+
 @settings(quickly, max_examples=20)
 @given(scenes(), st.booleans())
 def test_equal_runs_are_equal(scene, caching):

@@ -22,8 +22,8 @@ cdef class Face:
     def cache(self, slot, known_tokens):
         self.kv.cache(slot, known_tokens)
 
-    def release(self, slot):
-        self.kv.release(slot, True)
+    def release(self, slot, returns=True):
+        self.kv.release(slot, returns)
 
     def join(self, slot, phase, order):
         self.kv.join(slot, phase, order)

@@ -19,6 +19,7 @@ from simulator.domain import records
 from simulator.kv.content import Content
 from simulator.kv.counting import CountingKV
 from simulator.kv.paged import PagedKV
+from simulator.kv.sparse import SparseKV
 
 NUM_SLOTS = 5
 BEHIND_ALL = 2**62
@@ -44,6 +45,7 @@ class KVMachine(RuleBasedStateMachine):
 
     face = None                 # set by the test, like the options below
     counting = False
+    sparse = False
     caching = True
     append_unhashed = False
 
@@ -53,6 +55,8 @@ class KVMachine(RuleBasedStateMachine):
         workload = workload_of(prompts)
         if self.counting:
             kv = CountingKV(num_blocks, block_size)
+        elif self.sparse:
+            kv = SparseKV(num_blocks, block_size, Content(workload), append_unhashed=self.append_unhashed)
         else:
             kv = PagedKV(num_blocks, block_size, Content(workload), enable_prefix_caching=self.caching,
                          append_unhashed=self.append_unhashed)
@@ -61,6 +65,7 @@ class KVMachine(RuleBasedStateMachine):
         self.block_size = block_size
         self.model = PoolModel(num_blocks, block_size, self.caching, self.append_unhashed)
         self.text_length = workload.requests["prompt_tokens"].tolist()
+        self.done = set()       # rows of requests that will not come back
         self.sequences = {}     # slot -> Sequence, in order of admission
         self.iteration = 0
         self.admitted = 0
@@ -69,7 +74,8 @@ class KVMachine(RuleBasedStateMachine):
         return text_of(self.prompts, row, self.text_length[row] if num_tokens is None else num_tokens)
 
     def idle_rows(self):
-        return sorted(set(range(len(self.prompts))) - {sequence.row for sequence in self.sequences.values()})
+        running = {sequence.row for sequence in self.sequences.values()}
+        return sorted(set(range(len(self.prompts))) - running - self.done)
 
     def slots(self, *, members):
         return [slot for slot, sequence in self.sequences.items() if sequence.is_member == members]
@@ -135,12 +141,15 @@ class KVMachine(RuleBasedStateMachine):
         self.sequences[slot].is_member = False
 
     @precondition(lambda self: self.sequences)
-    @rule(data=st.data())
-    def release(self, data):
+    @rule(data=st.data(), returns=st.sampled_from([True, True, True, False]))
+    def release(self, data, returns):
         slot = data.draw(st.sampled_from(list(self.sequences)))
         if self.sequences[slot].is_member:
             self.take_out(slot)
-        self.ours.release(slot)
+        returns = returns or len(self.done) + 2 >= len(self.prompts)        # some always remain
+        if not returns:
+            self.done.add(self.sequences[slot].row)
+        self.ours.release(slot, returns)
         self.model.release(slot)
         del self.sequences[slot]
 
@@ -191,20 +200,23 @@ class KVMachine(RuleBasedStateMachine):
     @invariant()
     def agree(self):
         assert self.kv.free_blocks == len(self.model.free)
+        self.kv.check(sum(map(len, self.model.tables.values())))
         if self.counting:
-            self.kv.check(sum(map(len, self.model.tables.values())))
             return
-        self.kv.check()
-        assert self.kv.free_queue() == self.model.free
-        for slot in range(NUM_SLOTS):
-            assert self.kv.block_table(slot) == self.model.tables.get(slot, [])
-        assert self.kv.num_cached_hashes == len(set(self.model.content.values()))
+        if not self.sparse:
+            self.agree_on_blocks()
         for row in self.idle_rows():
             length = self.text_length[row]
             assert self.ours.lookup(row, length) == len(self.model.lookup(self.text(row)))
 
+    def agree_on_blocks(self):
+        assert self.kv.free_queue() == self.model.free
+        for slot in range(NUM_SLOTS):
+            assert self.kv.block_table(slot) == self.model.tables.get(slot, [])
+        assert self.kv.num_cached_hashes == len(set(self.model.content.values()))
+
     def teardown(self):
-        if not self.counting and hasattr(self, "model"):
+        if not self.counting and not self.sparse and hasattr(self, "model"):
             assert self.kv.take_evictions() == self.model.evicted
             assert self.kv.evictions == len(self.model.evicted)
 
@@ -215,7 +227,9 @@ class KVMachine(RuleBasedStateMachine):
     {"caching": False},
     {"caching": False, "append_unhashed": True},
     {"caching": False, "counting": True},
-], ids=["prefix-caching", "prefix-caching-0.10", "no-caching", "no-caching-0.10", "counting"])
+    {"sparse": True},
+    {"sparse": True, "append_unhashed": True},
+], ids=["prefix-caching", "prefix-caching-0.10", "no-caching", "no-caching-0.10", "counting", "sparse", "sparse-0.10"])
 def test_the_cache_follows_the_rules(kv_face, options):
     machine = type("Machine", (KVMachine,), {"face": kv_face.Face, **options})
     run_state_machine_as_test(machine, settings=settings(

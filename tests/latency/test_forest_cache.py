@@ -97,6 +97,18 @@ def test_a_damaged_file_is_trained_again(tmp_path, trainings, damage):
     assert len(trainings) == 2 and same(tables, again) and path.read_bytes() == raw
 
 
+def test_a_damaged_file_is_told_of_once(tmp_path):
+    parameters = parameters_for(write_profiles(tmp_path))
+    path = Forest(parameters, deploy()).cache_file
+    with open(path, "w") as file:
+        file.write("not HDF5")
+
+    told = [note for note in Forest(parameters, deploy()).warnings() if "made again" in note]
+
+    assert told == [f"forest: {path}: was damaged, or not made from what it should be; it was made again"]
+    assert not any("made again" in note for note in Forest(parameters, deploy()).warnings())
+
+
 def test_a_file_under_another_key_is_not_believed(tmp_path):
     _, path = tables_of(parameters_for(write_profiles(tmp_path)), deploy())
 

@@ -147,7 +147,7 @@ def test_a_table_is_converted_once(tmp_path, monkeypatch):
 
     assert sorted(again) == sorted(first)
     assert all(np.array_equal(again[name], first[name]) for name in first)
-    assert [each.name for each in (tmp_path / "cache").iterdir()] == [f"operators-2-{digest[:32]}.h5"]
+    assert [each.name for each in (tmp_path / "cache").iterdir()] == [f"operators-3-{digest[:32]}.h5"]
 
 
 def test_a_changed_table_is_converted_anew(tmp_path):
@@ -168,8 +168,23 @@ def test_a_damaged_conversion_is_made_again(tmp_path, harm):
     else:
         with h5py.File(kept, "r+") as file:
             file["latency_ms"][0] = 7.0
+    notes = []
 
-    assert columns_of(path, str(tmp_path / "cache"))[0]["latency_ms"].tolist() == [0.5]
+    assert columns_of(path, str(tmp_path / "cache"), notes)[0]["latency_ms"].tolist() == [0.5]
+    assert notes == [f"{kept}: was damaged, or not made from what it should be; it was made again"]
+
+
+@pytest.mark.parametrize("harm", ["codes", "names"])
+def test_a_damaged_text_is_not_believed(tmp_path, harm):
+    path = write_gemm(tmp_path, f"{GEMM}\nfp8,1,2,3,0.5\nbfloat16,1,2,3,0.5\n")
+    columns_of(path, str(tmp_path / "cache"))
+    with h5py.File(next((tmp_path / "cache").iterdir()), "r+") as file:
+        if harm == "codes":
+            file["gemm_dtype"][:] = [0, 0]
+        else:
+            file["gemm_dtype"].attrs["names"] = ["bfloat16", "fp4"]
+
+    assert columns_of(path, str(tmp_path / "cache"))[0]["gemm_dtype"].tolist() == ["fp8", "bfloat16"]
 
 
 def test_a_cache_that_cannot_be_written_is_named(tmp_path):

@@ -334,3 +334,14 @@ def test_a_prediction_does_not_depend_on_those_before(shared, contexts, steps):
 def shared(folder, tmp_path_factory):
     cache = tmp_path_factory.mktemp("cache")
     return Operators(Operators.Parameters(path=str(folder), cache_directory=str(cache)), deploy(DENSE))
+
+
+def test_a_damaged_file_of_the_cache_is_told_of_once(folder, tmp_path):
+    parameters = Operators.Parameters(path=str(folder), cache_directory=str(tmp_path))
+    Operators(parameters, deploy(DENSE))
+    kept = next(tmp_path.glob("*.h5"))
+    kept.write_bytes(b"not HDF5")
+
+    assert f"operators: {kept}: was damaged, or not made from what it should be; it was made again" in Operators(
+        parameters, deploy(DENSE)).warnings()
+    assert not any("made again" in told for told in Operators(parameters, deploy(DENSE)).warnings())

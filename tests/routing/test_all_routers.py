@@ -69,24 +69,24 @@ def test_scores_rank_open_replicas_and_change_nothing(name):
     ("prefixaware", {}, ()),
     ("least_loaded", {"metric": "requests"}, ("reads_state",)),
     ("least_loaded", {"metric": "waiting"}, ("reads_state", "counts")),
-    ("least_loaded", {"metric": "kv"}, ("reads_state", "levels")),
+    ("least_loaded", {"metric": "kv"}, ("reads_state", "blocks")),
     ("power_of_two", {"metric": "effective"}, ("reads_state", "counts")),
     ("always_busiest", {}, ("reads_state", "counts")),
-    ("vllm_dp", {}, ("reads_state", "counts", "levels")),
+    ("vllm_dp", {}, ("reads_state", "counts", "blocks")),
     ("vllm_dp", {"vllm_version": "0.10"}, ("reads_state", "counts")),
     ("cache_aware", {}, ("reads_state",)),
     ("prefix_threshold", {}, ("reads_state",)),
     ("kvaware", {}, ("reads_state", "caches")),
-    ("dynamo", {}, ("reads_state", "counts", "levels", "caches")),
-    ("dynamo", {"overlap": "approximate"}, ("reads_state", "counts", "levels")),
+    ("dynamo", {}, ("reads_state", "counts", "blocks", "caches")),
+    ("dynamo", {"overlap": "approximate"}, ("reads_state", "counts", "blocks")),
     ("vtc", {}, ("reads_state", "counts")),
-    ("weighted", {}, ("reads_state", "counts", "levels", "caches")),
-    ("weighted", {"profile": "llm-d"}, ("reads_state", "counts", "levels")),
+    ("weighted", {}, ("reads_state", "counts", "blocks", "caches")),
+    ("weighted", {"profile": "llm-d"}, ("reads_state", "counts", "blocks")),
 ])
 def test_the_view_is_told_what_will_be_looked_at(name, parameters, wants):
     view = view_of(2)
     router = router_of(name, view, **parameters)
 
     assert router.reads_state == ("reads_state" in wants)
-    told = {want for want in ("counts", "levels", "caches") if getattr(view, f"wants_{want}")}
+    told = {want for want in ("counts", "blocks", "levels", "caches") if getattr(view, f"wants_{want}")}
     assert told == {*wants} - {"reads_state"}

@@ -1,6 +1,8 @@
 """Routers that weigh cached prefixes against load, and the router that weighs tenants."""
 from collections import Counter
+from random import Random
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -194,3 +196,27 @@ def test_sliding_sums_hold_the_last_window(additions):
         for each in range(3):
             expected = sum(a for k, a, at in entries if k == each and now - at < 60)
             assert sums.sum_at(each, now * SECOND) == expected
+
+
+@pytest.mark.parametrize("otherwise", ["smallest_tree", "least_loaded"])
+@pytest.mark.parametrize("seed", range(30))
+def test_cache_aware_takes_what_a_look_at_all_replicas_finds_best(seed, otherwise):
+    rng, view, there, branches = Random(seed), view_of(7), [], set()
+    prompts = [[(rng.choice("ABC"), rng.choice([32, 64, 320])), ("", rng.choice([1, 40, 400]))] for _ in range(300)]
+    router = router_of("cache_aware", view, workload(prompts), seed=seed, otherwise=otherwise, capacity_blocks=60,
+                       balance_abs_threshold=rng.choice([1, 4]), cache_threshold=rng.choice([0.0, 0.3, 0.8]))
+    for row in range(300):
+        if rng.random() < 0.05:
+            tell(view, is_routable=[rng.random() < 0.8 for _ in range(7)])
+        if len(there) > 12 or (there and rng.random() < 0.3):
+            gone, replica = there.pop(rng.randrange(len(there)))
+            view.account_array["in_flight"][replica] -= 1
+            view.touch(replica)
+            router.note_left(gone, replica, row)
+        scores = router.scores(row, row)
+        replica = send(router, row, row)
+
+        assert replica == -1 if scores.max() == -np.inf else scores[replica] == scores.max()
+        branches.add((scores > -np.inf).sum() == view.account_array["is_routable"].sum())
+        there += [(row, replica)] * (replica >= 0)
+    assert branches == {True, False}            # by load or size, and by what was matched

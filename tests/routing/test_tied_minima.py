@@ -25,6 +25,17 @@ def test_it_knows_the_least_and_all_that_have_it(size, changes):
             assert tied == [i for i in range(size) if keys[i] == least]
 
 
+@given(st.lists(KEYS, min_size=1, max_size=20), st.integers(0, 19))
+def test_it_finds_the_next_that_has_the_least_going_round(keys, first):
+    tree, first = TiedMinima(len(keys)), first % len(keys)
+    for index, key in enumerate(keys):
+        tree.set_key(index, key)
+    expected = min(range(len(keys)), key=lambda index: (keys[index], (index - first) % len(keys)))
+
+    if min(keys) < math.inf:
+        assert tree.next_tied(first) == expected
+
+
 @pytest.mark.parametrize("size", [0, -1, 2**24 + 1])
 def test_a_size_that_makes_no_sense_is_refused(size):
     with pytest.raises(ValueError, match="size must be"):

@@ -13,7 +13,7 @@ import pytest
 import simulator
 from simulator import cli
 from simulator.errors import InputErrors
-from simulator.study import compare
+from simulator.study import compare, compare_command
 from simulator.study.compare import METRICS, Measured, table
 from simulator.study.compare_file import read_comparison
 from simulator.workload import load as workload
@@ -205,6 +205,71 @@ def test_results_and_the_table_are_written(write, tmp_path, capsys):
     assert (out / "comparison.json").read_bytes() == first
 
 
+@pytest.mark.parametrize(("num_requests", "given", "expected"), [
+    (99_999, [], 1), (100_000, [], 5), (40, ["--jobs", "3"], 3), (100_000, ["--jobs", "1"], 1)])
+def test_as_many_variants_run_at_once_as_is_worth_it(write, monkeypatch, num_requests, given, expected):
+    asked = []
+
+    def measure(plan, out, overwrite, quiet, num_processes):
+        asked.append(num_processes)
+        return ((name, Measured(dict.fromkeys(METRICS), [], 0.0)) for name in plan.experiments)
+
+    monkeypatch.setattr(compare_command, "measure", measure)
+    monkeypatch.setattr(compare_command, "available_cores", lambda: 5)
+    assert cli.main(["compare", write(TWO), "--quiet", "--set", f"workload.num_requests={num_requests}", *given]) == 0
+    assert asked == [expected]
+
+
+@pytest.mark.slow
+def test_several_processes_write_the_same_bytes(write, tmp_path, capsys):
+    path = write(TWO + '[[variants]]\nname = "busy"\n[variants.engine]\nnum_gpu_blocks = 260\n')
+    printed, written = [], []
+    for jobs in ("1", "2", "8"):
+        out = tmp_path / "out"
+        assert cli.main(["compare", path, "--jobs", jobs, "--quiet", "--out", str(out), "--overwrite"]) == 0
+        printed.append(capsys.readouterr().out)
+        written.append({str(file.relative_to(out)): file.read_bytes() for file in sorted(out.rglob("*"))
+                        if file.is_file() and file.name != "provenance.json"})
+    assert printed[0].splitlines()[0].split() == ["cheap", "dear", "busy"]
+    assert len(written[0]) == 3 * 3 + 1         # summary, tables and experiment of each
+    assert printed == printed[:1] * 3 and written == written[:1] * 3
+
+
+@pytest.mark.parametrize("jobs", ["0", "-1", "two"])
+def test_that_many_processes_cannot_be(write, capsys, jobs):
+    with pytest.raises(SystemExit):
+        cli.main(["compare", write(TWO), "--jobs", jobs])
+    assert f"--jobs: expected a whole number from 1 on, found {jobs!r}" in capsys.readouterr().err
+
+
+BROKEN = """
+from simulator.scheduling.python_scheduler import PythonScheduler
+
+class Broken(PythonScheduler):
+    def form_batch(self, batch, now_ns):
+        raise ZeroDivisionError("nothing to share")
+"""
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_variant_that_fails_is_named(write, tmp_path, capsys, jobs):
+    (tmp_path / "broken.py").write_text(BROKEN)
+    path = write(TWO + '[[variants]]\nname = "broken"\n[variants.engine]\nscheduler = "broken:Broken"\n')
+    assert cli.main(["compare", path, "--jobs", jobs, "--set", 'engine={max_model_len=4096, num_gpu_blocks=2000}']) == 2
+    told = capsys.readouterr().err.splitlines()[-1]
+    assert told.startswith('variant broken: "broken:Broken", line 6 of ')
+    assert told.endswith("raised ZeroDivisionError: nothing to share")
+
+
+def test_fault_of_the_program_names_the_variant(write, capsys, monkeypatch):
+    def run(experiment, **_):
+        raise RuntimeError(f"out of order in {experiment.name}")
+
+    monkeypatch.setattr(compare.api, "run", run)
+    assert cli.main(["compare", write(TWO), "--jobs", "1"]) == 1
+    assert "fault of the program: RuntimeError: out of order in cheap; variant cheap\n" in capsys.readouterr().err
+
+
 def test_metric_that_nothing_measured_is_a_dash():
     nothing, much = (Measured(dict.fromkeys(METRICS, value), [], 0.0) for value in (None, 1234))
     assert table({"a": nothing, "b": much}, {}).splitlines()[1].split()[-2:] == ["-", "1,234"]
@@ -277,12 +342,13 @@ def test_each_command_knows_the_file_of_the_other(write, tmp_path, capsys):
 
 @pytest.mark.usefixtures("heeded_signals")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_signal_ends_it_and_shows_what_is_done(write, tmp_path, number):
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_signal_ends_it_and_shows_what_is_done(write, tmp_path, number, jobs):
     # The second variant has 300,000 requests to go when the signal comes, seconds of work.
     path = write(TWO.replace('"cheap"', '"cheap"\nhorizon_s = 1.0'))
     done = subprocess.Popen(
         [sys.executable, "-m", "simulator", "compare", path, "--set", "workload.num_requests=300000",
-         "--set", "engine.fast_forward=false", "--out", str(tmp_path / "out")],
+         "--set", "engine.fast_forward=false", "--out", str(tmp_path / "out"), "--jobs", jobs],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
     assert done.stderr.readline().startswith("1/2 cheap")
     done.send_signal(number)

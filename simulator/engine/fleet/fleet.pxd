@@ -7,6 +7,7 @@ from simulator.core.finish_heap cimport Finish
 from simulator.core.wake_heap cimport WakeHeap
 from simulator.domain.journey cimport Journey
 from simulator.domain.request cimport Demand, Request
+from simulator.engine.fleet.laggards cimport Laggards
 from simulator.engine.fleet.lookahead cimport Lookahead
 from simulator.engine.replica.delivery cimport Delivery
 from simulator.engine.replica.departures cimport Departures
@@ -42,8 +43,9 @@ cdef class Fleet:
     cdef readonly EventQueue events
     cdef WakeHeap wakes                 # when each replica must act, or may let a request go; kept only if coupled
     cdef bint coupled                   # departures are told at once, since somebody looks at replicas or acts on them
-    cdef Lookahead* lookaheads          # [replica] coupled, and they act only when a request may leave; NULL: they are
-                                        # kept up to date with every event
+    cdef Lookahead* lookaheads          # [replica] coupled, and they act only when a request may leave, or somebody
+                                        # looks; NULL: they are kept up to date with every event
+    cdef Laggards _laggards             # has them; None: NULL
     cdef Request* requests              # borrowed from the workload, like demands
     cdef const Demand* demands
     cdef Journey* journeys              # [row]; NULL: the way to the replicas is too short to tell

@@ -10,8 +10,9 @@ from simulator.core.memory cimport prefetch, prefetch_lines
 from simulator.core.wake_heap cimport WakeHeap
 from simulator.domain.journey cimport Journey
 from simulator.domain.request cimport COMPLETED, TIMED_OUT, WAITING, Demand, Request
+from simulator.engine.fleet.laggards cimport Laggards
 from simulator.engine.fleet.lookahead cimport (
-    AHEAD, BEHIND, STARTED, Lookahead, bring, can_lag, next_departure_ns, post, prepare, take_in)
+    AHEAD, BEHIND, STARTED, Lookahead, bring, can_lag, next_departure_ns, post, take_in)
 from simulator.engine.fleet.events cimport ENQUEUE, TIME_OUT
 from simulator.engine.fleet.live_view cimport LiveView
 from simulator.engine.replica.replica cimport Replica
@@ -108,29 +109,28 @@ cdef class Fleet:
     def __dealloc__(self):
         free(self.seats)
         free(self.shifts_ns)
-        free(self.lookaheads)
 
     @property
     def defers(self):
-        """Replicas act only when a request may leave them."""
+        """Replicas act only when a request may leave them, or when somebody looks."""
         return self.lookaheads != NULL
 
-    def couple(self, counts_alone=False):
+    def couple(self, may_lag=False):
         """Tell from now on who leaves a replica, for somebody looks at them or acts on them.
 
-        counts_alone : nobody looks at more than what is in flight. Else all are kept up to date with every event.
+        may_lag : nobody looks at more than what is in flight, or so rarely that each look may bring all replicas up to
+            date. Else all are kept up to date with every event.
         """
         cdef Replica replica
         self.coupled = True
         self.departures.keep()
         for replica in self.replicas:
-            counts_alone = counts_alone and can_lag(replica)
-        if counts_alone:
-            self.lookaheads = <Lookahead*>calloc(self.num_replicas, sizeof(Lookahead))
-            if self.lookaheads == NULL:
-                raise MemoryError()
-            for replica in self.replicas:
-                prepare(&self.lookaheads[replica.index], replica)
+            may_lag = may_lag and can_lag(replica)
+        if may_lag:
+            self._laggards = Laggards(self.replicas, self.wakes, self.departures)
+            self.lookaheads = self._laggards.lookaheads
+            for view in self._views:
+                view.lag(self._laggards)
 
     def seat(self, LiveView view, int32_t gateway):
         """Give the replicas that a view shows their places in it."""

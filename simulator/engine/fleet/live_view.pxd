@@ -1,17 +1,12 @@
 """The gateway's view of replicas that run: at the instant it looks, or as of the last snapshot."""
-from libc.stdint cimport int8_t, int32_t, int64_t, uint64_t
+from libc.stdint cimport int8_t, int32_t, int64_t
 cimport cython
 
-from simulator.domain.request cimport Request
+from simulator.engine.fleet.laggards cimport Laggards
+from simulator.engine.fleet.live_caches cimport LiveCaches
+from simulator.engine.fleet.outdated cimport Outdated
 from simulator.engine.replica.departures cimport Departures
-from simulator.kv.content cimport Content
 from simulator.signals.view cimport View
-
-
-cdef struct CacheGroup:         # replicas whose KV blocks have the same size
-    int32_t block_size          # tokens
-    void* holders               # HolderSets, borrowed: of the blocks in their prefix caches, as seen last
-    int32_t* matched            # [replica] leading blocks in its cache; of others: 0
 
 
 @cython.final
@@ -19,37 +14,30 @@ cdef class LiveView(View):
     cdef void** _replicas               # [replica] Replica, borrowed
     cdef int64_t _interval_ns           # age up to which a snapshot is used again; 0: none
     cdef int64_t _taken_ns              # when the snapshot was taken
-    cdef int32_t* _noted                # replicas that acted since the last look, each once; without snapshots only
-    cdef int8_t* _is_noted              # [replica]
-    cdef int32_t _num_noted
-    cdef const Request* _requests       # borrowed from the workload
-
-    cdef list _logs                     # [replica] CacheLog; None: it has no prefix cache. Kept from when somebody asks
-    cdef void** _log                    # the same, borrowed; NULL where there is none
-    cdef CacheGroup* _groups            # [_num_groups]; NULL: nobody asks
-    cdef int32_t _num_groups
-    cdef int32_t* _group_of             # [replica]
-    cdef list _holder_list              # [group] the HolderSets themselves
-    cdef readonly int32_t block_size    # tokens in which `cached_blocks` counts: their greatest common divisor
-    cdef Content _content
-    cdef bint _is_settled               # nothing has acted since the caches were looked at
+    cdef Outdated _outdated             # replicas that may be other than was seen; of no meaning where they lag
+    cdef int8_t _closeness              # of looks: Closeness
+    cdef int8_t* _is_silent             # [replica] it stood still when it was read last
+    cdef Laggards _laggards             # None: replicas are up to date whenever somebody looks
+    cdef LiveCaches _caches             # None: nobody asks
     cdef int64_t _cache_delay_ns        # age up to which what was seen of the caches is used again; 0: always live
-    cdef int64_t _caches_seen_ns
-    cdef int32_t _matched_row           # the request that `_matched` is about; -1: none
-    cdef uint64_t* _hashes              # [_room] of the blocks of its prompt
-    cdef int32_t _room
+    cdef readonly int32_t block_size    # tokens in which `cached_blocks` counts: the greatest common divisor of theirs
     cdef Departures _departures         # knows which replicas have acted at this instant
     cdef list _replica_list             # [replica] the objects themselves
     cdef object _owners                 # what the pointers borrow from
 
-    # A replica acted, or was changed: a live view must read its counts again.
+    # A replica acted, or was changed: a live view must read it again.
     cdef inline void note(self, int32_t replica) noexcept nogil:
-        self._is_settled = False
-        if not self._is_noted[replica]:
-            self._is_noted[replica] = True
-            self._noted[self._num_noted] = replica
-            self._num_noted += 1
+        self._outdated.note(replica)
+        if self._caches is not None:
+            self._caches.outdated.note(replica)
 
-    cdef int _see_caches(self, int64_t now_ns) except -1 nogil
-    cdef int _match(self, int32_t row, const CacheGroup* group) except -1 nogil
+    cdef int _look_again(self, int64_t now_ns) except -1 nogil
+    cdef int _look_live(self, int64_t now_ns) except -1 nogil
+    cdef int _read_all(self, int64_t now_ns) except -1 nogil
+    cdef int _read_changed(self, int8_t closeness, int64_t now_ns) except -1 nogil
+    cdef void _look_closer(self, int8_t closeness) noexcept nogil
     cdef int _read(self, int32_t replica, int64_t now_ns) except -1 nogil
+    cdef int64_t _due_ns(self, int32_t replica, int64_t now_ns) noexcept nogil
+
+    # Raise RuntimeError if a live view shows a replica other than it is.
+    cdef int _check(self, int64_t now_ns) except -1 nogil

@@ -1,32 +1,33 @@
 """The gateway's view of replicas that run: at the instant it looks, or as of the last snapshot.
 
 A snapshot is taken when somebody looks and the last one is as old as the interval, as BLIS does and as a scrape whose
-result is cached would; at first all states are empty, taken at time 0.
+result is cached would; at first all states are empty, taken at time 0. A look reads the replicas that changed since the
+last one; where they lag, it brings all of them up to date.
 """
-from libc.stdint cimport int8_t, int32_t, int64_t, uint64_t
+from libc.stdint cimport int8_t, int32_t, int64_t
 from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy
 cimport cython
 
 from simulator.core.clock cimport NEVER_NS
-from simulator.core.errors cimport out_of_memory
-from simulator.core.memory cimport resize
-from simulator.domain.request cimport Request
-from simulator.engine.replica.observation cimport observe
+from simulator.core.debug cimport SIM_DEBUG
+from simulator.core.errors cimport broken
+from simulator.domain.replica_state cimport ReplicaState
+from simulator.engine.fleet.laggards cimport Laggards
+from simulator.engine.fleet.live_caches cimport LiveCaches
+from simulator.engine.fleet.outdated cimport Outdated
+from simulator.engine.replica.observation cimport next_blocks_ns, next_end_ns, observe
 from simulator.engine.replica.replica cimport Replica
-from simulator.kv.cache_log cimport CacheChange, CacheLog
-from simulator.kv.prompt_hashes cimport read_hashes
-from simulator.signals.holder_sets cimport HolderSets
 from simulator.signals.view cimport View
 
 from math import gcd
 
 
-cdef inline int note_holder(HolderSets holders, const CacheChange* change, int32_t replica) except -1 nogil:
-    """Take in what came into the cache of a replica, or went."""
-    if change.is_there:
-        return holders.add(change.hash, replica)
-    holders.remove(change.hash, replica)
-    return 0
+cdef enum Closeness:            # what a live look shows as it is; each shows what those before it do, too
+    NOTHING
+    COUNTS
+    BLOCKS
+    LEVELS
 
 
 @cython.final
@@ -41,25 +42,16 @@ cdef class LiveView(View):
     """
 
     def __init__(self, num_replicas, replicas, shared, delays_ns):
-        cdef const Request[::1] requests = shared.workload.requests
         cdef Replica replica
         cdef int32_t i
-        cdef int64_t cache_delay_ns
-        self._interval_ns, cache_delay_ns = delays_ns
-        if len(requests):
-            self._requests = &requests[0]
+        self._interval_ns, self._cache_delay_ns = delays_ns
         self._replicas = <void**>calloc(num_replicas, sizeof(void*))
-        self._noted = <int32_t*>calloc(num_replicas, sizeof(int32_t))
-        self._is_noted = <int8_t*>calloc(num_replicas, sizeof(int8_t))
-        if self._replicas == NULL or self._noted == NULL or self._is_noted == NULL:
+        self._is_silent = <int8_t*>calloc(num_replicas, sizeof(int8_t))
+        if self._replicas == NULL or self._is_silent == NULL:
             raise MemoryError()
         replicas = list(replicas)
         self._replica_list, self._owners, self._departures = replicas, shared, shared.departures
-        self._log = <void**>calloc(num_replicas, sizeof(void*))
-        if self._log == NULL:
-            raise MemoryError()
-        self._matched_row = -1
-        self._content, self._cache_delay_ns = shared.content, cache_delay_ns
+        self._outdated = Outdated(num_replicas)
         self.block_size = gcd(*{replica.scheduler.kv.block_size for replica in replicas})
         for i, replica in enumerate(replicas):
             self._replicas[i] = <void*>replica
@@ -67,121 +59,147 @@ cdef class LiveView(View):
             observe(replica, 0, &self.states[i])
 
     def __dealloc__(self):
-        cdef int32_t i
         free(self._replicas)
-        free(self._noted)
-        free(self._is_noted)
-        free(self._log)
-        free(self._hashes)
-        for i in range(self._num_groups):
-            free(self._groups[i].matched)
-        free(self._groups)
-        free(self._group_of)
+        free(self._is_silent)
 
     cdef int look(self, int64_t now_ns) except -1 nogil:
+        if self._interval_ns == 0:
+            return self._look_live(now_ns)
+        return self._look_again(now_ns) if now_ns - self._taken_ns >= self._interval_ns else 0
+
+    cdef int _look_again(self, int64_t now_ns) except -1 nogil:
+        """Take a snapshot."""
         cdef int32_t i
-        if self._interval_ns > 0:
-            if now_ns - self._taken_ns < self._interval_ns:
-                return 0
-            self._taken_ns = now_ns
-        elif self.wants_levels:
-            for i in range(self.num_replicas):      # blocks and tokens grow while a replica runs ahead
-                if (<Replica>self._replicas[i]).wake_ns < NEVER_NS:
-                    self.note(i)
-        elif not self.wants_counts:
-            return 0
-        for i in range(self._num_noted if self._interval_ns == 0 else self.num_replicas):
-            self._read(self._noted[i] if self._interval_ns == 0 else i, now_ns)
-        for i in range(self._num_noted):
-            self._is_noted[self._noted[i]] = False
-        self._num_noted = 0
+        self._taken_ns = now_ns
+        if self._laggards is not None:
+            return self._read_all(now_ns)
+        self._read_changed(LEVELS, now_ns)
+        for i in range(self.num_replicas):
+            if self._is_silent[i]:
+                continue
+            self.states[i].time_ns = now_ns
+            if not self.is_moving[i]:
+                self.is_moving[i] = True
+                self.mark(i)
         return 0
 
+    cdef int _look_live(self, int64_t now_ns) except -1 nogil:
+        cdef int32_t i
+        if not self.wants_states():
+            return 0
+        self._read_changed(LEVELS if self.wants_levels else (BLOCKS if self.wants_blocks else COUNTS), now_ns)
+        if self.wants_times:
+            for i in range(self.num_replicas):
+                if self.is_moving[i]:
+                    self.states[i].time_ns = now_ns
+        return 0
+
+    cdef int _read_all(self, int64_t now_ns) except -1 nogil:
+        cdef int32_t i
+        for i in range(self.num_replicas):
+            self._laggards.bring_up(<Replica>self._replicas[i], now_ns)
+            self._read(i, now_ns)
+        self.looked_ns = now_ns
+        return 0
+
+    cdef int _read_changed(self, int8_t closeness, int64_t now_ns) except -1 nogil:
+        cdef int32_t i, replica
+        if closeness > self._closeness:
+            self._look_closer(closeness)
+        self._outdated.collect(now_ns)
+        for i in range(self._outdated.size):
+            replica = self._outdated.listed[i]
+            self._read(replica, now_ns)
+            self._outdated.keep_until(replica, self._due_ns(replica, now_ns))
+        self._outdated.clear()
+        self.looked_ns = now_ns
+        return self._check(now_ns) if SIM_DEBUG else 0
+
+    cdef void _look_closer(self, int8_t closeness) noexcept nogil:
+        """More is wanted than was: nobody has asked yet when that changes."""
+        cdef int32_t i
+        self._closeness = closeness
+        for i in range(self.num_replicas):
+            if (<Replica>self._replicas[i]).wake_ns < NEVER_NS:
+                self._outdated.note(i)
+
     cdef int _read(self, int32_t replica, int64_t now_ns) except -1 nogil:
-        if (<Replica>self._replicas[replica]).is_halted:       # it reports nothing: what was seen last grows old
+        self._is_silent[replica] = (<Replica>self._replicas[replica]).is_halted
+        if self._is_silent[replica]:                            # it reports nothing: what was seen last grows old
+            if self.is_moving[replica]:
+                self.is_moving[replica], self.states[replica].time_ns = False, self.looked_ns
+                self.mark(replica)
             return 0
         observe(<Replica>self._replicas[replica],
                 self._departures.acted_until_ns(self.accounts[replica].replica, now_ns), &self.states[replica])
         self.states[replica].time_ns = now_ns
+        self.is_moving[replica] = self._interval_ns > 0 or (
+            self._closeness >= BLOCKS and (<Replica>self._replicas[replica]).wake_ns < NEVER_NS)
         self.mark(replica)
         return 0
+
+    cdef int64_t _due_ns(self, int32_t replica, int64_t now_ns) noexcept nogil:
+        """Return when what was just read of a replica is out of date, if it does not act before."""
+        cdef int64_t until_ns = self._departures.acted_until_ns(self.accounts[replica].replica, now_ns)
+        if self._closeness < BLOCKS or (<Replica>self._replicas[replica]).is_halted:
+            return NEVER_NS
+        if self._closeness == BLOCKS:
+            return next_blocks_ns(<Replica>self._replicas[replica], until_ns)
+        return next_end_ns(<Replica>self._replicas[replica], until_ns)
 
     @property
     def replicas(self):
         """The replicas that it shows, in order of their index here."""
         return self._replica_list
 
+    cdef int _check(self, int64_t now_ns) except -1 nogil:
+        cdef ReplicaState state
+        cdef const ReplicaState* seen
+        cdef int32_t i
+        self._outdated.check()
+        for i in range(self.num_replicas):
+            if (<Replica>self._replicas[i]).is_halted:
+                continue
+            seen = &self.states[i]
+            memcpy(&state, seen, sizeof(ReplicaState))
+            observe(<Replica>self._replicas[i],
+                    self._departures.acted_until_ns(self.accounts[i].replica, now_ns), &state)
+            if (state.waiting != seen.waiting or state.running != seen.running or state.loading != seen.loading
+                    or state.preemptions != seen.preemptions
+                    or state.waiting_prefill_tokens != seen.waiting_prefill_tokens
+                    or state.running_prefill_tokens != seen.running_prefill_tokens):
+                return broken("LiveView: the counts of a replica have changed unseen")
+            if self._closeness >= BLOCKS and state.used_blocks != seen.used_blocks:
+                return broken("LiveView: the blocks of a replica have changed unseen")
+            if self._closeness == LEVELS and (
+                    state.running_tokens != seen.running_tokens or state.waiting_tokens != seen.waiting_tokens
+                    or state.iterations != seen.iterations or state.iteration_ns != seen.iteration_ns):
+                return broken("LiveView: the levels of a replica have changed unseen")
+        return 0
+
+    def lag(self, Laggards laggards):
+        """Bring up to date what is looked at from now on: replicas lag behind the clock."""
+        self._laggards = laggards
+        if self._caches is not None:
+            self._caches.lag(laggards)
+
     # ---- prefix caches
 
     def watch_caches(self):
         """Follow the prefix caches from now on, before anything is in them."""
-        self._logs = [replica.scheduler.kv.follow() for replica in self._replica_list]
-        for i, log in enumerate(self._logs):
-            self._log[<int32_t>i] = <void*>log if log is not None else NULL
-        self._group_replicas()
+        self._caches = LiveCaches(self._replica_list, self._owners, self._cache_delay_ns)
 
-    def _group_replicas(self):
-        """Give replicas with equal blocks one index of what they hold: blocks of other sizes have other hashes."""
-        cdef int32_t i
-        sizes = [replica.scheduler.kv.block_size for replica in self._replica_list]
-        groups = list(dict.fromkeys(sizes))
-        self._holder_list = [HolderSets(self.num_replicas) for _ in groups]
-        self._group_of = <int32_t*>calloc(self.num_replicas, sizeof(int32_t))
-        self._groups = <CacheGroup*>calloc(len(groups), sizeof(CacheGroup))
-        if self._group_of == NULL or self._groups == NULL:
-            raise MemoryError()
-        self._num_groups = len(groups)
-        for i in range(self.num_replicas):
-            self._group_of[i] = groups.index(sizes[i])
-        for i in range(self._num_groups):
-            self._groups[i].block_size, self._groups[i].holders = groups[i], <void*>self._holder_list[i]
-            self._groups[i].matched = <int32_t*>calloc(self.num_replicas, sizeof(int32_t))
-            if self._groups[i].matched == NULL:
-                raise MemoryError()
+    cdef const int32_t* cached_everywhere(self, int32_t row, int64_t now_ns) except NULL nogil:
+        if self._caches is None:
+            return self.cached
+        return self._caches.find(row, now_ns)
 
     cdef int32_t cached_blocks(self, int32_t replica, int32_t row, int64_t now_ns) except -1 nogil:
-        cdef const CacheGroup* group
-        cdef int32_t i
-        if self._groups == NULL:
-            return 0
-        self._see_caches(now_ns)
-        if row != self._matched_row:
-            for i in range(self._num_groups):
-                self._match(row, &self._groups[i])
-            self._matched_row = row
-        group = &self._groups[self._group_of[replica]]
-        return group.matched[replica] * (group.block_size // self.block_size)
+        return self.cached_everywhere(row, now_ns)[replica]
 
-    cdef int _see_caches(self, int64_t now_ns) except -1 nogil:
-        """Take in what came and went, unless the last look is recent enough."""
-        cdef CacheChange* change
-        cdef int32_t i
-        cdef int64_t j
-        if self._cache_delay_ns > 0 and now_ns - self._caches_seen_ns < self._cache_delay_ns:
-            return 0
-        if self._is_settled and now_ns == self._caches_seen_ns:     # asked for each replica in turn
-            return 0
-        self._caches_seen_ns, self._is_settled = now_ns, True
-        for i in range(self.num_replicas):
-            (<Replica>self._replicas[i]).keep_up(
-                self._departures.acted_until_ns(self.accounts[i].replica, now_ns))
-            if self._log[i] == NULL or (<CacheLog>self._log[i]).size == 0:
-                continue
-            if (<CacheLog>self._log[i]).has_lost_some:
-                return out_of_memory()
-            self._matched_row = -1
-            for j in range((<CacheLog>self._log[i]).size):
-                change = &(<CacheLog>self._log[i]).changes[j]
-                note_holder(<HolderSets>self._groups[self._group_of[i]].holders, change, i)
-            (<CacheLog>self._log[i]).size = 0
-        return 0
-
-    cdef int _match(self, int32_t row, const CacheGroup* group) except -1 nogil:
-        cdef int32_t num_blocks = min(
-            self._requests[row].prompt_tokens, self._content.public_tokens(row)) // group.block_size
-        if num_blocks > self._room:
-            resize(&self._hashes, 2 * num_blocks * sizeof(uint64_t))
-            self._room = 2 * num_blocks
-        read_hashes(self._content, row, group.block_size, num_blocks, self._hashes)
-        (<HolderSets>group.holders).match(self._hashes, num_blocks, group.matched)
-        return 0
+    def check(self, now_ns):
+        """Raise RuntimeError if it shows a replica, or a prefix cache, other than it is: right after a look."""
+        if self._interval_ns == 0 and self._laggards is None and self._closeness != NOTHING:
+            self._check(now_ns)
+        if self._caches is not None and self._cache_delay_ns == 0:
+            self._caches.check()

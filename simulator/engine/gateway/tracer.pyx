@@ -65,7 +65,7 @@ cdef class DecisionTracer(Tracer):
         cdef int64_t taken_ns = self._view._taken_ns
         if not self._has_begun:                 # by now all others have said what they look at
             self._has_begun = True
-            self._is_sole_viewer = not (self._view.wants_counts or self._view.wants_levels)
+            self._is_sole_viewer = not self._view.wants_states()
             self._view.wants_counts = self._view.wants_counts or self._is_sole_viewer       # for the effective load
         if not self._is_sole_viewer:
             self._view._taken_ns = now_ns

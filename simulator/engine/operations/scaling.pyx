@@ -114,7 +114,7 @@ cdef class Scaling:
 
     def _observe(self, group, finished, int64_t now_ns):
         cdef Gateway gateway = group.gateway
-        gateway.view.wants_counts = gateway.view.wants_levels = True
+        gateway.view.wants_counts = gateway.view.wants_levels = gateway.view.wants_times = True
         gateway.view.look(now_ns)
         queued = gateway.queue.size if gateway.queue is not None else 0
         return Observation(now_ns, tuple(self._variant(gateway, pool, places) for pool, places in group.pools.items()),

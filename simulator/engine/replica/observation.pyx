@@ -1,11 +1,12 @@
 """What a replica reports when it is asked: its state at that instant, also in the middle of a run."""
 from libc.stdint cimport int32_t, int64_t
 
+from simulator.core.clock cimport NEVER_NS
 from simulator.domain.iteration cimport Batch
 from simulator.domain.replica_state cimport ReplicaState
 from simulator.engine.replica.pipeline cimport Pipeline, newest, oldest
 from simulator.engine.replica.replica cimport Replica
-from simulator.engine.replica.run_ahead cimport RunAhead, iteration_at
+from simulator.engine.replica.run_ahead cimport RunAhead, first_using, iteration_at
 from simulator.kv.base cimport KVCache
 from simulator.scheduling.base cimport Group, Scheduler, Sequence
 
@@ -85,3 +86,34 @@ cdef void add_scheduled(const Pipeline* pipeline, ReplicaState* state) noexcept 
     for i in range(pipeline.num_in_flight):
         state.running_prefill_tokens += (
             pipeline.batches[(pipeline.first + i) % pipeline.depth].shape.prefill_tokens)
+
+
+cdef int64_t next_end_ns(Replica replica, int64_t until_ns) noexcept nogil:
+    cdef const RunAhead* run = &replica.run
+    cdef int32_t ended = iteration_at(run, until_ns) if run.length > 1 else 0
+    return run.ends_ns[ended] if ended + 1 < run.length else NEVER_NS       # with the last one it acts
+
+
+cdef int64_t next_blocks_ns(Replica replica, int64_t until_ns) noexcept nogil:
+    cdef const RunAhead* run = &replica.run
+    cdef int32_t i
+    if run.length == 1:
+        return NEVER_NS
+    i = iteration_at(run, until_ns)
+    i = first_using(run, i, run.used_blocks[i] + 1)
+    return run.ends_ns[i - 1] if i < run.length else NEVER_NS
+
+
+cdef int64_t next_cache_change_ns(Replica replica) noexcept nogil:
+    return cache_change_ns(&replica.run, replica.rank.kv)
+
+
+cdef int64_t cache_change_ns(const RunAhead* run, KVCache kv) noexcept nogil:
+    cdef int32_t i
+    if run.length == 1:
+        return NEVER_NS
+    if kv.finds_outputs:        # a block is full in the iteration before its owner takes the next one
+        i = max(first_using(run, 0, run.used_blocks[0] + 1) - 1, 1)
+    else:
+        i = first_using(run, 0, run.used_blocks[0] + kv.blank_blocks() + 1)
+    return run.ends_ns[i - 1] if i < run.length else NEVER_NS

@@ -5,6 +5,7 @@ import logging
 import math
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -16,7 +17,8 @@ from simulator.errors import collect_faults
 from simulator.latency.forest.profiles import files_needed, read_samples, subject_of
 from simulator.latency.forest.tables import ForestTables
 from simulator.latency.forest.training import train
-from simulator.latency.table_cache import DAMAGE, cache_folder, new_hdf5
+from simulator.latency.source_digest import digest_of
+from simulator.latency.table_cache import DAMAGE, cache_folder, damaged, new_hdf5
 
 FORMAT = 1                      # of the files and of what is in them: raise it when training changes
 TRAINS = (                      # keys of ForestParameters on which tables depend
@@ -29,7 +31,8 @@ GRIDS = {
 
 
 def tables_of(parameters, deployment: Deployment, with_network: bool = True,
-              progress: Callable[[str], None] | None = None) -> tuple[ForestTables, Path]:
+              progress: Callable[[str], None] | None = None,
+              notes: list[str] | None = None) -> tuple[ForestTables, Path]:
     """Return the tables of a deployment and the file that keeps them.
 
     They are trained where there is no such file, or a damaged one.
@@ -40,6 +43,7 @@ def tables_of(parameters, deployment: Deployment, with_network: bool = True,
     with_network : bool
         Learn all-reduce and send-recv too, where the deployment has them.
     progress : called with the name of each sub-model before it is trained; None: a long training is logged.
+    notes : is told of a damaged file, which is made again.
 
     Raises
     ------
@@ -51,13 +55,16 @@ def tables_of(parameters, deployment: Deployment, with_network: bool = True,
     key = {
         "format": FORMAT,
         "subject": asdict(subject),
-        "files": dict(zip(files, collect_faults(*[lambda path=path: _digest_of(path) for path in files.values()]))),
+        "files": dict(zip(files, collect_faults(*[partial(digest_of, path, parameters.cache_directory, file_bytes)
+                                                  for path in files.values()]))),
         "settings": {name: getattr(parameters, name) for name in (*TRAINS, *GRIDS[parameters.estimator])},
         "versions": {name: _version(name) for name in ("numpy", "scikit-learn")}}
     text = json.dumps(key, sort_keys=True)
     path = cache_folder(parameters.cache_directory) / f"forest-{hashlib.sha256(text.encode()).hexdigest()[:32]}.h5"
     tables = read_tables(path, text)
     if tables is None:
+        if notes is not None and path.is_file():
+            notes.append(damaged(path))
         samples = read_samples(files, subject)
         candidates = math.prod(len(getattr(parameters, name)) for name in GRIDS[parameters.estimator])
         if progress is None and candidates > 1:
@@ -94,10 +101,6 @@ def write_tables(path: Path, tables: ForestTables, key: str) -> None:
         file.attrs.update(key=key, kv_granularity=tables.kv_granularity, sha256=_digest(arrays, tables.kv_granularity))
         for name, array in arrays.items():
             file.create_dataset(name, data=array, track_times=False)
-
-
-def _digest_of(path: str) -> str:
-    return hashlib.sha256(file_bytes(path)).hexdigest()
 
 
 def _digest(arrays: dict[str, np.ndarray], kv_granularity: int) -> str:

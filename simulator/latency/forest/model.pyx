@@ -148,6 +148,7 @@ cdef class Forest(LatencyModel):
     cdef readonly str cache_file            # where the tables are kept; None where they were given
     cdef object _deployment
     cdef object _sources                    # paths of the profiles
+    cdef list _notes                        # what people should know of the file that keeps the tables
     cdef object _synthetic                  # what gave their times, where they are not measured
     cdef list _exchanges                    # what a collective model prices, and its prices; None: the tables do
     cdef IterationCollectives _collectives
@@ -179,9 +180,9 @@ cdef class Forest(LatencyModel):
         if deployment is None:
             raise ValueError("forest needs [model] and [hardware]")
         subject = subject_of(parameters, deployment)
-        self._synthetic = []
+        self._synthetic, self._notes = [], []
         if tables is None:
-            tables, path = tables_of(parameters, deployment, collective is None)
+            tables, path = tables_of(parameters, deployment, collective is None, notes=self._notes)
             self.cache_file = str(path)
             self._synthetic = told_sources(files_needed(parameters, subject, collective is None).values())
         self.tables, self._deployment = tables, deployment
@@ -374,7 +375,8 @@ cdef class Forest(LatencyModel):
 
     def warnings(self) -> list:
         """Return what the user should know about the predictions made so far, a sentence each."""
-        told = [f"forest: profiles are {source}" for source in self._synthetic]
+        told = [f"forest: {note}" for note in self._notes]
+        told += [f"forest: profiles are {source}" for source in self._synthetic]
         if self._deployment.matrix_bytes != 2:
             told.append(f"forest: profiles are of 16-bit weights, the model's are {self._deployment.matrix_dtype}")
         made = self._counts[0] + self._counts[1] + self._counts[2]

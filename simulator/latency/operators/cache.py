@@ -6,43 +6,60 @@ from pathlib import Path
 import numpy as np
 
 from simulator.errors import InputErrors
+from simulator.latency import source_digest
 from simulator.latency.operators.files import read_columns
-from simulator.latency.table_cache import DAMAGE, cache_folder, new_hdf5
+from simulator.latency.table_cache import DAMAGE, cache_folder, damaged, new_hdf5
 
-FORMAT = 2                      # of the files: raise it when reading changes
+FORMAT = 3                      # of the files: raise it when reading changes
 
 
-def columns_of(path: Path, cache_directory: str | None) -> tuple[dict[str, np.ndarray], str]:
-    """Return the columns of a table and the SHA-256 of its file.
+def columns_of(path: Path, cache_directory: str | None, notes: list[str] | None = None) -> tuple[dict, str]:
+    """Return the columns of a table by name, and the SHA-256 of its file.
 
     The table is converted where that was not done before.
+
+    notes : is told of a damaged conversion, which is made again.
 
     Raises
     ------
     InputErrors
         The file cannot be read, or the cache not be written.
     """
-    digest = digest_of(path)
-    return converted(digest, cache_directory, lambda: read_columns(path)), digest
+    digest = digest_of(path, cache_directory)
+    return converted(digest, cache_directory, lambda: read_columns(path), notes), digest
 
 
-def converted(digest: str, cache_directory: str | None, read: Callable[[], dict]) -> dict[str, np.ndarray]:
+def converted(digest: str, cache_directory: str | None, read: Callable[[], dict],
+              notes: list[str] | None = None) -> dict[str, np.ndarray]:
     """Return the columns kept under a digest.
 
-    Where there are none, those that `read` returns, from now on kept.
+    Where there are none, or damaged ones, those that `read` returns, from now on kept.
     """
     kept = cache_folder(cache_directory) / f"operators-{FORMAT}-{digest[:32]}.h5"
     columns = _read(kept, digest)
     if columns is None:
+        if notes is not None and kept.is_file():
+            notes.append(damaged(kept))
         columns = read()
         _write(kept, columns, digest)
     return columns
 
 
-def digest_of(path: Path) -> str:
+def digest_of(path: Path, cache_directory: str | None) -> str:
     """Return the SHA-256 of a file, packed as it may be."""
+    return source_digest.digest_of(path, cache_directory, packed_bytes)
+
+
+def packed_bytes(path: Path) -> bytes:
+    """Return what a file holds, as it is.
+
+    Raises
+    ------
+    InputErrors
+        It cannot be read.
+    """
     try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
+        return path.read_bytes()
     except OSError as error:
         raise InputErrors([f"{path}: cannot be read: {error.strerror or error}"]) from error
 
@@ -57,37 +74,37 @@ def _read(path: Path, digest: str) -> dict[str, np.ndarray] | None:
         with h5py.File(path, "r") as file:
             if file.attrs["source_sha256"] != digest:
                 return None
-            columns = {}
-            for name, column in file.items():
-                values = column[()]
-                names = column.attrs.get("names")
-                columns[name] = values if names is None else np.array(names, dtype=str)[values]
-            return columns if file.attrs["sha256"] == _digest(columns) else None
+            stored = {name: (column[()], column.attrs.get("names")) for name, column in file.items()}
+            if file.attrs["sha256"] != _digest(stored):
+                return None
+            return {name: values if names is None else np.array(names, dtype=str)[values]
+                    for name, (values, names) in stored.items()}
     except DAMAGE:
         return None
 
 
 def _write(path: Path, columns: dict[str, np.ndarray], digest: str) -> None:
     """Write a file, whole or not at all; texts as codes beside their names."""
+    stored = {name: _coded(values) for name, values in columns.items()}
     with new_hdf5(path) as file:
-        file.attrs.update(source_sha256=digest, sha256=_digest(columns))
-        for name, values in columns.items():
-            _write_column(file, name, values)
+        file.attrs.update(source_sha256=digest, sha256=_digest(stored))
+        for name, (values, names) in stored.items():
+            column = file.create_dataset(name, data=values, track_times=False, compression="gzip", compression_opts=1)
+            if names is not None:
+                column.attrs["names"] = names
 
 
-def _write_column(file, name: str, values: np.ndarray) -> None:
-    is_text = values.dtype.kind == "U"
-    names, codes = np.unique(values, return_inverse=True) if is_text else ([], values)
-    column = file.create_dataset(name, data=codes.astype(np.int16) if is_text else codes, track_times=False,
-                                 compression="gzip", compression_opts=1)
-    if is_text:
-        column.attrs["names"] = [str(each) for each in names]
+def _coded(values: np.ndarray) -> tuple[np.ndarray, list[str] | None]:
+    """Return the values to store: of texts, codes, and the texts that they stand for."""
+    if values.dtype.kind != "U":
+        return values, None
+    names, codes = np.unique(values, return_inverse=True)
+    return codes.astype(np.int16), [str(name) for name in names]
 
 
-def _digest(columns: dict[str, np.ndarray]) -> str:
+def _digest(stored: dict[str, tuple]) -> str:
     digest = hashlib.sha256()
-    for name, values in sorted(columns.items()):
-        is_text = values.dtype.kind == "U"
-        digest.update(f"{name} {len(values)}".encode())
-        digest.update("\n".join(values).encode() if is_text else np.ascontiguousarray(values).tobytes())
+    for name, (values, names) in sorted(stored.items()):
+        digest.update(f"{name} {len(values)} {values.dtype.str} {None if names is None else [*names]}".encode())
+        digest.update(np.ascontiguousarray(values))
     return digest.hexdigest()

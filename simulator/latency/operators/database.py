@@ -56,15 +56,15 @@ class Database:
     """
 
     def __init__(self, parameters, accelerator: AcceleratorSpec, deployment=None):
+        self.notes: list[str] = []              # what people should know
         self._profile, self._profile_digest = {}, ""
         if parameters.path is not None and deployment:
-            self._profile, self._profile_digest = read_profile(
-                Path(parameters.path), deployment, parameters.cuda_graph, parameters.cache_directory)
+            folder = Path(parameters.path)
+            self._profile, self._profile_digest = read_profile(folder, deployment, parameters, self.notes)
         self.files: dict[str, list[Path]] = {}
         if not self._profile:
             self.files = find_tables(parameters.path, parameters.system, accelerator.name, parameters.framework)
         self.used: dict[str, dict] = {}         # table -> file, version, sha256
-        self.notes: list[str] = []              # what people should know
         self.spikes: list[tuple] = []           # points left out: (site, size)
         self.cached: dict[str, tuple] = {}      # what -> points faster than memory, of how many
         self._parameters = parameters
@@ -95,7 +95,7 @@ class Database:
     def _columns_of(self, path):
         key = ("file", path)
         if key not in self._sites:
-            self._sites[key] = columns_of(path, self._cache_directory)
+            self._sites[key] = columns_of(path, self._cache_directory, self.notes)
         return self._sites[key]
 
     def curves(self, key: tuple, read: Callable):

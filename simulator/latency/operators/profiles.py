@@ -12,14 +12,18 @@ from simulator.latency.operators import frontier, llmservingsim
 from simulator.latency.operators.cache import converted, digest_of
 
 
-def read_profile(folder: Path, deployment, is_graph: bool, cache_directory: str | None) -> tuple[dict, str]:
+def read_profile(folder: Path, deployment, parameters, notes: list[str]) -> tuple[dict, str]:
     """Return columns by table, and the digest of the files; none: no profile.
+
+    parameters : OperatorsParameters
+    notes : is told of a damaged conversion, which is made again.
 
     Raises
     ------
     InputErrors
         A file cannot be used, or the profile is of another model or degree of parallelism.
     """
+    is_graph, cache_directory = parameters.cuda_graph, parameters.cache_directory
     files, read = llmservingsim.profile_files(folder), llmservingsim.read_profile
     if not files:
         files = frontier.profile_files(folder)
@@ -28,7 +32,7 @@ def read_profile(folder: Path, deployment, is_graph: bool, cache_directory: str 
             return frontier.read_profile(files, deployment, is_graph)
     if not files:
         return {}, ""
-    digest = _digest(*(f"{name} {digest_of(path)}" for name, path in sorted(files.items())))
+    digest = _digest(*(f"{name} {digest_of(path, cache_directory)}" for name, path in sorted(files.items())))
     site = msgspec.json.encode([deployment.model, deployment.parallelism, is_graph, folder.name]).decode()
 
     def flat():
@@ -36,7 +40,7 @@ def read_profile(folder: Path, deployment, is_graph: bool, cache_directory: str 
         return {f"{table}.{name}": values for table, columns in tables.items() for name, values in columns.items()}
 
     tables = {}
-    for name, values in converted(_digest(digest, site), cache_directory, flat).items():
+    for name, values in converted(_digest(digest, site), cache_directory, flat, notes).items():
         table, _, column = name.rpartition(".")
         tables.setdefault(table, {})[column] = values
     return tables, digest

@@ -49,6 +49,11 @@ cdef struct Candidate:              # a cache line each for what every decision 
     int32_t spare
 
 
+# It takes requests and has none: that it lives is all that there is to report.
+cdef inline bint is_idle(const Candidate* c) noexcept nogil:
+    return c.is_schedulable and c.waiting == 0 and c.running == 0 and c.loading == 0
+
+
 cdef enum:
     NOT_RESERVED = 0                # as NEUTRAL: nothing is reserved for whole requests
 

@@ -44,6 +44,9 @@ cdef struct FilterChain:
 # Does this filter, one of those that judge a candidate by itself, reject it? Marks it where it needs failover.
 cdef bint rejects(Candidates candidates, const Filter* one, int32_t i) noexcept nogil
 
+# Ask all filters that judge a candidate by itself, also when one has rejected it.
+cdef bint passes(Candidates candidates, const FilterChain* chain, bint is_fallback, int32_t i) noexcept nogil
+
 # Write those of `members` that pass all filters to `kept`, in their order, and return how many.
 # Every filter sees every member, since marks count; those that reject whole domains see all members.
 cdef int32_t apply_filters(Candidates candidates, const FilterChain* chain, const int32_t* members,

@@ -96,7 +96,6 @@ cdef int32_t drop_domains(Candidates candidates, const Filter* one, const int32_
 
 
 cdef bint passes(Candidates candidates, const FilterChain* chain, bint is_fallback, int32_t i) noexcept nogil:
-    """Ask all filters that judge a candidate by itself, also when one has rejected it."""
     cdef int32_t f
     cdef const Filter* one
     cdef bint is_in = True

@@ -3,6 +3,7 @@ from libc.math cimport INFINITY
 from libc.stdint cimport int8_t, int32_t, int64_t
 cimport cython
 
+from simulator.core.debug cimport SIM_DEBUG
 from simulator.domain.replica_state cimport DECODE, NEUTRAL, PREFILL
 from simulator.routing.base cimport Router
 from simulator.routing.llumnix.account cimport LocalAccount
@@ -14,6 +15,7 @@ from simulator.routing.llumnix.predictor cimport OnlinePredictor
 from simulator.routing.llumnix.prefix cimport note_hits
 from simulator.routing.llumnix.reserved cimport reserve
 from simulator.routing.llumnix.selectors cimport BY_METRICS, SLO_DECODE_ADAPTIVE, SLO_PREFILL_ADAPTIVE, Selector
+from simulator.routing.llumnix.standings cimport Standings
 from simulator.routing.llumnix.status cimport StatusFeed
 
 import math
@@ -113,6 +115,8 @@ cdef class Llumnix(Router):
     cdef StatusFeed _status             # full mode
     cdef LiteFeed _lite                 # lite mode
     cdef LocalAccount _account          # None: nothing is counted
+    cdef Standings _standings           # None: each decision judges all candidates
+    cdef bint _is_judged                # they are as of the last status
     cdef int64_t _min_tokens            # of prompts that are looked up; 2**62: none is
     cdef int64_t _chunk_size
     cdef int32_t _block_size
@@ -150,11 +154,44 @@ cdef class Llumnix(Router):
         if parameters.enable_cache_aware_scheduling:
             self.view.wants_caches = True
         self._row = -1
+        self._keep_standings(parameters)
+
+    def _keep_standings(self, parameters):
+        standings = Standings(self.dispatcher, self._first_role(), parameters.data_parallel_size)
+        if (parameters.mode == "full" and parameters.status_poll_interval_s > 0 and standings.can_tell
+                and not (parameters.enable_cache_aware_scheduling or parameters.enable_adaptive_pd)):
+            self._standings = standings
 
     cdef int32_t route(self, int32_t row, int64_t now_ns) except -2 nogil:
+        if self._standings is not None:
+            self._role = self._first_role()
+            self._bring_standings(now_ns)
+            self._row = row
+            return self._standings.pick(self.draws)
         self._role = self._prepare(row, now_ns)
         self._row = row
         return self.dispatcher.pick(self._role)
+
+    cdef int _bring_standings(self, int64_t now_ns) except -1 nogil:
+        """Judge the candidates that changed since the last decision."""
+        cdef bint have_come = self._status.receive(now_ns)
+        cdef int32_t i
+        self.candidates.now_ns = now_ns
+        for i in range(self.view.num_changed):
+            if self._status.note_door(self.view.changed[i]):
+                self._standings.judge(self.view.changed[i])
+        self.view.forget_changes()
+        if have_come or not self._is_judged:
+            self._standings.judge_all()
+            self._is_judged = True
+        if SIM_DEBUG:
+            self._status.refresh(now_ns)
+            self._standings.check()
+        return 0
+
+    cdef int8_t _first_role(self) noexcept nogil:
+        """Say in which role a request is to be sent first."""
+        return NEUTRAL if self.dispatcher.num_typed[<int32_t>NEUTRAL] > 0 else PREFILL
 
     # The replica that is to decode request `row`, when its prefill is done or along with it.
     cdef int32_t route_decode(self, int32_t row, int64_t now_ns) except -2 nogil:
@@ -165,6 +202,7 @@ cdef class Llumnix(Router):
     cdef int8_t _prepare(self, int32_t row, int64_t now_ns) except -1 nogil:
         """Measure everything for a request; says in which role it is to be sent first."""
         cdef int64_t prompt_tokens = self.requests[row].prompt_tokens
+        self._is_judged = False
         if self._status is not None:
             self._status.refresh(now_ns)
         else:
@@ -175,13 +213,14 @@ cdef class Llumnix(Router):
         if prompt_tokens >= self._min_tokens:
             self._look_up(row, prompt_tokens, now_ns)
         self.dispatcher.measure(prompt_tokens)
-        return NEUTRAL if self.dispatcher.num_typed[<int32_t>NEUTRAL] > 0 else PREFILL
+        return self._first_role()
 
     cdef int _look_up(self, int32_t row, int64_t prompt_tokens, int64_t now_ns) except -1 nogil:
+        cdef const int32_t* blocks = self.view.cached_everywhere(row, now_ns)
         cdef int32_t i
         cdef int64_t cached
         for i in range(self.num_replicas):
-            cached = <int64_t>self._block_size * self.view.cached_blocks(i, row, now_ns)
+            cached = <int64_t>self._block_size * blocks[i]
             note_hits(&self.candidates.items[i], prompt_tokens, cached // self._chunk_size * self._chunk_size,
                       self._cold_misses_none)
         return 0
@@ -195,6 +234,7 @@ cdef class Llumnix(Router):
         if self._account is not None:
             self._account.add(row, replica, role, prompt_tokens,
                               self.candidates.items[replica].hit_tokens if is_known else 0, now_ns)
+            self._judge(replica)
         return 0
 
     cdef int left(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil:
@@ -202,12 +242,18 @@ cdef class Llumnix(Router):
             self._lite.left(row, replica)
         if self._account is not None:
             self._account.remove(row, replica)
+            self._judge(replica)
         return 0
 
     cdef int opened(self, int32_t replica, int64_t now_ns) except -1 nogil:
         if self._account is not None and self.view.accounts[replica].up_since_ns == now_ns:
             self._account.restart(replica)      # it came up, and is not only open again
+            self._judge(replica)
         return 0
+
+    cdef inline void _judge(self, int32_t replica) noexcept nogil:
+        if self._standings is not None:
+            self._standings.judge(replica)
 
     cdef int score(self, int32_t row, int64_t now_ns, double* scores) except -1 nogil:
         """Score by the metric that the selector looks at first; what filters reject gets -inf."""
@@ -227,6 +273,11 @@ cdef class Llumnix(Router):
             if metric >= 0 and selector.kind != SLO_DECODE_ADAPTIVE and is_less(metric, 0, 1):
                 scores[i] = -scores[i]      # less is better
         return 0
+
+    @property
+    def keeps_standings(self):
+        """Only candidates that changed are judged for a request."""
+        return self._standings is not None
 
     def choose_decode_replica(self, row, now_ns):
         """Return the replica that is to decode a request; -1: none (for Python and tests)."""

@@ -29,6 +29,11 @@ cdef class StatusFeed:
     # Bring the candidates up to what the scheduler knows at `now_ns`.
     cdef int refresh(self, int64_t now_ns) except -1 nogil
 
+    # Parts of it: take the statuses that have come by now, if any; say whether a candidate takes requests now and did
+    # not, or the other way round.
+    cdef bint receive(self, int64_t now_ns) except -1 nogil
+    cdef bint note_door(self, int32_t i) noexcept nogil
+
     cdef void _take_all(self, const ReplicaState* states, int64_t now_ns) noexcept nogil
     cdef void _take(self, int32_t i, const ReplicaState* state, int64_t now_ns) noexcept nogil
     cdef void _compare(self, int32_t i, const ReplicaState* state, int64_t now_ns) noexcept nogil

@@ -16,7 +16,7 @@ cimport cython
 from simulator.domain.replica_state cimport PREFILL, ReplicaState
 from simulator.domain.request cimport Request
 from simulator.routing.llumnix.account cimport LocalAccount
-from simulator.routing.llumnix.candidates cimport Candidate, Candidates
+from simulator.routing.llumnix.candidates cimport Candidate, Candidates, is_idle
 from simulator.routing.llumnix.dispatches cimport Dispatch
 from simulator.routing.llumnix.predictor cimport OnlinePredictor
 from simulator.signals.view cimport View
@@ -58,17 +58,32 @@ cdef class StatusFeed:
             candidates.items[i].infer_type = view.accounts[i].infer_type
             candidates.items[i].node, candidates.items[i].unit = view.accounts[i].node, view.accounts[i].unit
             candidates.items[i].data_parallel_size = parameters.data_parallel_size
-        view.wants_counts = view.wants_levels = True
+        view.wants_counts = view.wants_levels = view.wants_times = True
 
     def __dealloc__(self):
         free(self._pushed)
 
     cdef int refresh(self, int64_t now_ns) except -1 nogil:
+        cdef int32_t i
+        self.receive(now_ns)
+        for i in range(self._candidates.count):
+            self.note_door(i)
+            if is_idle(&self._candidates.items[i]):
+                self._candidates.items[i].time_ns = now_ns      # nothing to report: a sign of life is enough
+        if self._predictor is not None:
+            self._predictor.fit()
+        return 0
+
+    cdef bint note_door(self, int32_t i) noexcept nogil:
+        cdef bint was_schedulable = self._candidates.items[i].is_schedulable
+        self._candidates.items[i].is_schedulable = self._view.accounts[i].is_routable
+        return self._candidates.items[i].is_schedulable != was_schedulable
+
+    cdef bint receive(self, int64_t now_ns) except -1 nogil:
         cdef int64_t push = now_ns // self._push_ns if self._push_ns > 0 else now_ns
         cdef int64_t poll = now_ns // self._poll_ns if self._poll_ns > 0 else 0
         cdef bint is_recent = self._pushed_ns >= 0 and now_ns - self._pushed_ns <= self._push_ns + self._poll_ns
-        cdef int32_t i
-        cdef Candidate* c
+        cdef bint has_come = poll != self._poll_epoch or self._poll_ns == 0
         if self._poll_ns == 0 or (poll != self._poll_epoch and not is_recent):
             self._view.look(now_ns)
             self._take_all(self._view.states, now_ns)
@@ -79,14 +94,7 @@ cdef class StatusFeed:
             self._push_epoch, self._pushed_ns = push, now_ns
             self._view.look(now_ns)
             memcpy(self._pushed, self._view.states, self._candidates.count * sizeof(ReplicaState))
-        for i in range(self._candidates.count):
-            c = &self._candidates.items[i]
-            c.is_schedulable = self._view.accounts[i].is_routable
-            if c.is_schedulable and c.waiting == 0 and c.running == 0 and c.loading == 0:
-                c.time_ns = now_ns              # nothing to report: a sign of life is enough
-        if self._predictor is not None:
-            self._predictor.fit()
-        return 0
+        return has_come
 
     cdef void _take_all(self, const ReplicaState* states, int64_t now_ns) noexcept nogil:
         cdef int32_t i

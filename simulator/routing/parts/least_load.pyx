@@ -5,6 +5,7 @@ from libc.stdint cimport int32_t, int64_t
 from simulator.core.draws cimport Draws
 from simulator.domain.replica_state cimport ReplicaAccount
 from simulator.routing.parts.load cimport REQUESTS, WAITING, load_named, load_of
+from simulator.routing.parts.pick cimport pick_least
 from simulator.core.tied_counts cimport OUT, TiedCounts
 from simulator.core.tied_minima cimport TiedMinima
 from simulator.signals.view cimport View
@@ -47,7 +48,4 @@ cdef class LeastLoad:
         if self._counts is not None:
             ties = self._counts.ties()
             return self._counts.tied(draws.below(ties) if ties > 1 else 0) if ties > 0 else -1
-        ties = self._loads.ties()
-        if self._loads.least() == INFINITY:
-            return -1
-        return self._loads.tied(draws.below(ties) if ties > 1 else 0)
+        return pick_least(self._loads, draws)

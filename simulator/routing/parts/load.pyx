@@ -16,7 +16,7 @@ _CODES = {"requests": REQUESTS, "tokens": TOKENS, "waiting": WAITING, "running":
 cdef Load load_named(str name, View view) except *:
     cdef Load kind = _CODES[name]
     if kind == KV:
-        view.wants_levels = True
+        view.wants_blocks = True
     elif kind >= WAITING:
         view.wants_counts = True
     return kind

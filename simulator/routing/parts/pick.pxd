@@ -3,6 +3,7 @@ from libc.math cimport INFINITY
 from libc.stdint cimport int32_t
 
 from simulator.core.draws cimport Draws
+from simulator.core.tied_minima cimport TiedMinima
 
 
 cdef inline double highest(const double* values, int32_t count) noexcept nogil:
@@ -76,3 +77,11 @@ cdef inline int32_t pick_in_proportion(const double* scores, int32_t count, Draw
             if left < 0.0:
                 return i
     return last                 # rounding left a little over
+
+
+cdef inline int32_t pick_least(TiedMinima keys, Draws draws) noexcept nogil:
+    """An index of the least key, drawn if several have it; -1 if all are infinity."""
+    cdef int32_t ties = keys.ties()
+    if keys.least() == INFINITY:
+        return -1
+    return keys.tied(draws.below(ties) if ties > 1 else 0)

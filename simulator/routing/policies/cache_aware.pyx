@@ -8,6 +8,9 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from simulator.core.tied_minima cimport TiedMinima
+from simulator.domain.replica_state cimport ReplicaAccount
+from simulator.routing.parts.pick cimport pick_least
 from simulator.routing.parts.prefix_router cimport PrefixRouter
 
 from simulator.routing.parts.prefix_router import Capacity
@@ -41,8 +44,14 @@ cdef class CacheAware(PrefixRouter):
     cdef int32_t _abs_threshold
     cdef double _rel_threshold, _cache_threshold
     cdef bint _takes_smallest
+    cdef TiedMinima _loads      # requests in flight, infinity: closed
+    cdef TiedMinima _most       # the same, negative
+    cdef TiedMinima _sizes      # blocks remembered, infinity: closed
 
     def __init__(self, parameters, context):
+        self._loads, self._most = TiedMinima(self.num_replicas), TiedMinima(self.num_replicas)
+        self._sizes = TiedMinima(self.num_replicas)
+        self.view.wants_in_flight = True
         self._abs_threshold = parameters.balance_abs_threshold
         self._rel_threshold = parameters.balance_rel_threshold
         self._cache_threshold = parameters.cache_threshold
@@ -50,8 +59,57 @@ cdef class CacheAware(PrefixRouter):
         self.reads_state = self.has_scores = True
 
     cdef int32_t route(self, int32_t row, int64_t now_ns) except -2 nogil:
-        self.score(row, now_ns, self.preference)
-        return self.pick_preferred()
+        cdef int32_t best = 0, i
+        self._refresh()
+        if self._loads.least() == INFINITY:
+            return -1
+        if not self._is_even(<int32_t>self._loads.least(), -<int32_t>self._most.least()):
+            return pick_least(self._loads, self.draws)
+        self.index.match(row, self.matched)
+        for i in range(self.num_replicas):
+            if self.matched[i] > best and self.view.accounts[i].is_routable:
+                best = self.matched[i]
+        if best > self._cache_threshold * self.index.num_blocks(row):
+            return self._pick_matched(best)
+        if self._takes_smallest:
+            return pick_least(self._sizes, self.draws)
+        return pick_least(self._loads, self.draws)
+
+    cdef void _refresh(self) noexcept nogil:
+        """Take in which replicas opened or closed, got or lost a request."""
+        cdef const ReplicaAccount* account
+        cdef int32_t i, replica
+        for i in range(self.view.num_changed):
+            replica = self.view.changed[i]
+            account = &self.view.accounts[replica]
+            self._loads.set(replica, account.in_flight if account.is_routable else INFINITY)
+            self._most.set(replica, -account.in_flight if account.is_routable else INFINITY)
+            self._sizes.set(replica, self.index.size(replica) if account.is_routable else INFINITY)
+        self.view.forget_changes()
+
+    cdef inline bint _is_even(self, int32_t least, int32_t most) noexcept nogil:
+        return most - least <= self._abs_threshold or most <= self._rel_threshold * least
+
+    cdef int32_t _pick_matched(self, int32_t best) noexcept nogil:
+        """Return the least loaded of the open replicas that have so many blocks, any of several."""
+        cdef double least = INFINITY
+        cdef int32_t ties = 0, i
+        for i in range(self.num_replicas):
+            if self.matched[i] == best and self._loads.get(i) <= least:
+                ties = ties + 1 if self._loads.get(i) == least else 1
+                least = self._loads.get(i)
+        ties = self.draws.below(ties) if ties > 1 else 0
+        for i in range(self.num_replicas):
+            if self.matched[i] == best and self._loads.get(i) == least:
+                if ties == 0:
+                    return i
+                ties -= 1
+        return -1
+
+    cdef int sent(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil:
+        self.index.touch(row, replica)
+        self.view.mark(replica)         # its size, too
+        return 0
 
     cdef int score(self, int32_t row, int64_t now_ns, double* scores) except -1 nogil:
         cdef int32_t least = INT32_MAX, most = 0, best = 0, i
@@ -59,7 +117,7 @@ cdef class CacheAware(PrefixRouter):
             if self.view.accounts[i].is_routable:
                 least = min(least, self.view.accounts[i].in_flight)
                 most = max(most, self.view.accounts[i].in_flight)
-        if most - least <= self._abs_threshold or most <= self._rel_threshold * least:
+        if self._is_even(least, most):
             self.index.match(row, self.matched)
             for i in range(self.num_replicas):
                 if self.view.accounts[i].is_routable:

@@ -53,7 +53,7 @@ cdef class Dynamo(PrefixRouter):
         self._request, self._temperature = parameters.request_weight, parameters.temperature
         self._is_approximate = parameters.overlap == "approximate"
         self.reads_state = self.has_scores = True
-        self.view.wants_counts = self.view.wants_levels = True
+        self.view.wants_counts = self.view.wants_blocks = True
         if not self._is_approximate:
             self.view.wants_caches = True
 
@@ -75,16 +75,18 @@ cdef class Dynamo(PrefixRouter):
         return pick_in_proportion(self.preference, self.num_replicas, self.draws)
 
     cdef int score(self, int32_t row, int64_t now_ns, double* scores) except -1 nogil:
-        cdef int32_t overlap, i
+        cdef const int32_t* overlaps = self.matched
+        cdef int32_t i
         self.view.look(now_ns)
         if self._is_approximate:
             self.index.match(row, self.matched)
+        else:
+            overlaps = self.view.cached_everywhere(row, now_ns)
         for i in range(self.num_replicas):
             if not self.view.accounts[i].is_routable:
                 scores[i] = -INFINITY
                 continue
-            overlap = self.matched[i] if self._is_approximate else self.view.cached_blocks(i, row, now_ns)
-            scores[i] = -self._cost(row, i, overlap)
+            scores[i] = -self._cost(row, i, overlaps[i])
         return 0
 
     cdef double _cost(self, int32_t row, int32_t replica, int32_t overlap) noexcept nogil:

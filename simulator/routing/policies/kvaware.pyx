@@ -74,14 +74,15 @@ cdef class Kvaware(Router):
 
     cdef bint _has_match(self, int32_t row, int64_t now_ns, double* scores) except -1 nogil:
         """Give each open replica the blocks that it has; say whether the most are enough."""
-        cdef int32_t best = 0, cached, i
+        cdef const int32_t* cached
+        cdef int32_t best = 0, i
         self.view.look(now_ns)
+        cached = self.view.cached_everywhere(row, now_ns)
         for i in range(self.num_replicas):
             scores[i] = -INFINITY
             if self.view.accounts[i].is_routable:
-                cached = self.view.cached_blocks(i, row, now_ns)
-                scores[i] = cached
-                best = max(best, cached)
+                scores[i] = cached[i]
+                best = max(best, cached[i])
         return best > 0 and <int64_t>best * self._block_size >= self.requests[row].prompt_tokens - self._threshold
 
     cdef void _rates(self, int64_t now_ns, double* scores) noexcept nogil:

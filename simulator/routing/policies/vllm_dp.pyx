@@ -1,6 +1,6 @@
 """`vllm_dp`: how vLLM's front end spreads requests over its data-parallel engines."""
 from libc.math cimport INFINITY
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int8_t, int32_t, int64_t
 from libc.stdlib cimport calloc, free
 cimport cython
 
@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from simulator.core.tied_minima cimport TiedMinima
 from simulator.routing.base cimport Router
 from simulator.signals.load cimport kv_usage
 
@@ -49,21 +50,32 @@ cdef double score_0_32(int64_t waiting, int64_t running, int64_t in_flight, doub
 
 @cython.final
 cdef class VllmDp(Router):
-    """The engine that vLLM's front end would take."""
+    """The engine that vLLM's front end would take; costs only what changes."""
 
     Parameters = VllmDpParameters
 
     cdef bint _is_old           # 0.10
     cdef int32_t _clients
     cdef int32_t _first         # where the scan starts
+    cdef TiedMinima _scores     # infinity: closed
     cdef int32_t* _added        # [replica] waiting requests that we know of and its state does not
-    cdef int64_t* _seen_ns      # [replica] time of the state to which they come on top
+    cdef int64_t* _on_ns        # [replica] time of the state to which they come on top
+    cdef int32_t* _raised       # [_num_raised] replicas that have, or had, such requests, each once
+    cdef int8_t* _is_raised     # [replica]
+    cdef int32_t _num_raised
+    cdef int64_t* _seen_ns      # [replica] time of its state when it was scored last; where _was_moving: _scored_ns
+    cdef int8_t* _was_moving    # [replica] View.is_moving at that time
+    cdef int64_t _scored_ns     # View.looked_ns at that time
 
     def __cinit__(self, parameters, context):
-        self._added = <int32_t*>calloc(self.num_replicas, sizeof(int32_t))
-        self._seen_ns = <int64_t*>calloc(self.num_replicas, sizeof(int64_t))
-        if self._added == NULL or self._seen_ns == NULL:
+        self._scores = TiedMinima(self.num_replicas)
+        self._added = <int32_t*>calloc(2 * self.num_replicas, sizeof(int32_t))
+        self._on_ns = <int64_t*>calloc(2 * self.num_replicas, sizeof(int64_t))
+        self._was_moving = <int8_t*>calloc(2 * self.num_replicas, sizeof(int8_t))
+        if self._added == NULL or self._on_ns == NULL or self._was_moving == NULL:
             raise MemoryError()
+        self._raised, self._seen_ns = self._added + self.num_replicas, self._on_ns + self.num_replicas
+        self._is_raised = self._was_moving + self.num_replicas
 
     def __init__(self, parameters, context):
         self._is_old = parameters.vllm_version == "0.10"
@@ -71,44 +83,84 @@ cdef class VllmDp(Router):
         if not self._is_old:
             self._first = self.num_replicas * parameters.client_index // parameters.client_count
         self.reads_state = self.has_scores = True
-        self.view.wants_counts = True
-        self.view.wants_levels = not self._is_old
+        self.view.wants_counts = self.view.wants_in_flight = True
+        self.view.wants_blocks = not self._is_old
 
     def __dealloc__(self):
         free(self._added)
-        free(self._seen_ns)
+        free(self._on_ns)
+        free(self._was_moving)
 
     cdef int32_t route(self, int32_t row, int64_t now_ns) except -2 nogil:
-        cdef int32_t chosen = -1, replica = self._first
-        cdef double least = INFINITY, score
-        self.view.look(now_ns)
-        for _ in range(self.num_replicas):
-            if self.view.accounts[replica].is_routable:
-                score = self._score_of(replica)
-                if score < least:
-                    chosen, least = replica, score
-            replica = replica + 1 if replica + 1 < self.num_replicas else 0
+        cdef int32_t chosen = -1
+        self._refresh(now_ns)
+        if self._scores.least() < INFINITY:
+            chosen = self._scores.tied_from(self._first)
         if not self._is_old:
             self._first = self._first + 1 if self._first + 1 < self.num_replicas else 0
         return chosen
 
     cdef int sent(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil:
+        if self._added[replica] == 0:
+            self._on_ns[replica] = self._scored_ns if self._was_moving[replica] else self._seen_ns[replica]
+        if not self._is_raised[replica]:
+            self._is_raised[replica] = True
+            self._raised[self._num_raised] = replica
+            self._num_raised += 1
         self._added[replica] += self._clients
+        self.view.mark(replica)
         return 0
 
     cdef int score(self, int32_t row, int64_t now_ns, double* scores) except -1 nogil:
         cdef int32_t i
-        self.view.look(now_ns)
+        self._refresh(now_ns)
         for i in range(self.num_replicas):
-            scores[i] = -self._score_of(i) if self.view.accounts[i].is_routable else -INFINITY
+            scores[i] = -self._scores.get(i)
         return 0
 
+    cdef int _refresh(self, int64_t now_ns) except -1 nogil:
+        """Score the replicas that changed, and those that report again after we sent something."""
+        cdef int32_t i, replica
+        self.view.look(now_ns)
+        if self.view.looked_ns != self._scored_ns:      # those that move are seen anew
+            self._review_raised()
+        for i in range(self.view.num_changed):
+            replica = self.view.changed[i]
+            if self.view.accounts[replica].is_routable:
+                self._was_moving[replica] = self.view.is_moving[replica]
+                self._seen_ns[replica] = self.view.states[replica].time_ns
+                self._forget_added(replica)
+                self._scores.set(replica, self._score_of(replica))
+                continue
+            if self._was_moving[replica]:           # it is scored no more
+                self._was_moving[replica], self._seen_ns[replica] = False, self._scored_ns
+            self._scores.set(replica, INFINITY)
+        self.view.forget_changes()
+        self._scored_ns = self.view.looked_ns
+        return 0
+
+    cdef void _review_raised(self) noexcept nogil:
+        cdef int32_t kept = 0, i, replica
+        for i in range(self._num_raised):
+            replica = self._raised[i]
+            if self.view.accounts[replica].is_routable and self._forget_added(replica):
+                self.view.mark(replica)
+            self._is_raised[replica] = self._added[replica] > 0
+            self._raised[kept] = replica
+            kept += self._is_raised[replica]
+        self._num_raised = kept
+
+    cdef bint _forget_added(self, int32_t replica) noexcept nogil:
+        """Drop what was added to a state that is there no more; say whether there was any."""
+        cdef int64_t time_ns = (
+            self.view.looked_ns if self.view.is_moving[replica] else self.view.states[replica].time_ns)
+        if self._added[replica] == 0 or time_ns == self._on_ns[replica]:
+            return False
+        self._added[replica] = 0
+        return True
+
     cdef double _score_of(self, int32_t replica) noexcept nogil:
-        cdef int64_t waiting
-        if self.view.states[replica].time_ns != self._seen_ns[replica]:
-            self._seen_ns[replica] = self.view.states[replica].time_ns
-            self._added[replica] = 0
-        waiting = self.view.states[replica].waiting + self._added[replica]
+        cdef int64_t waiting = self.view.states[replica].waiting + self._added[replica]
         if self._is_old:
             return score_0_10(waiting, self.view.states[replica].running)
         return score_0_32(waiting, self.view.states[replica].running,

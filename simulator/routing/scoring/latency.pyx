@@ -68,7 +68,7 @@ cdef class LatencyHeadroom(Scorer):
         self._token_us = parameters.per_prefill_token_us
         self._is_least = parameters.strategy == "least"
         self.is_per_request = True
-        self.view.wants_counts = self.view.wants_levels = True
+        self.view.wants_counts = True
 
     def __dealloc__(self):
         free(self._keeps)

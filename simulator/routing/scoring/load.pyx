@@ -96,7 +96,7 @@ cdef class KvUtilisation(Scorer):
     Parameters = KvUtilisationParameters
 
     def __init__(self, parameters, context):
-        self.view.wants_levels = True
+        self.view.wants_blocks = True
 
     cdef int note(self, int32_t replica, bint is_open) except -1 nogil:
         self.values[replica] = 1.0 - kv_usage(self.view, replica)

@@ -104,10 +104,11 @@ cdef class PrecisePrefixCache(Scorer):
         free(self._cached)
 
     cdef int rate(self, int32_t row, int64_t now_ns) except -1 nogil:
+        cdef const int32_t* cached = self.view.cached_everywhere(row, now_ns)
         cdef double least, most
         cdef int32_t i
         for i in range(self.num_replicas):
-            self._cached[i] = (self.view.cached_blocks(i, row, now_ns) if self.view.accounts[i].is_routable else NAN)
+            self._cached[i] = cached[i] if self.view.accounts[i].is_routable else NAN
         least, most = lowest(self._cached, self.num_replicas), highest(self._cached, self.num_replicas)
         for i in range(self.num_replicas):
             if most > least:
@@ -144,12 +145,13 @@ cdef class NoHitLru(Scorer):
         self.view.wants_caches = True
 
     cdef int rate(self, int32_t row, int64_t now_ns) except -1 nogil:
+        cdef const int32_t* cached = self.view.cached_everywhere(row, now_ns)
         cdef int32_t num_open = 0, rank = 0, i
         cdef bint is_warm = False
         for i in range(self.num_replicas):
             if self.view.accounts[i].is_routable:
                 num_open += 1
-                is_warm = is_warm or self.view.cached_blocks(i, row, now_ns) > 0
+                is_warm = is_warm or cached[i] > 0
         self._cold_row = -1 if is_warm else row
         if is_warm or num_open == 1:
             for i in range(self.num_replicas):

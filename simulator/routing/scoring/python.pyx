@@ -38,7 +38,7 @@ cdef class PythonScorer(Scorer):
         self.states.flags.writeable = self.accounts.flags.writeable = False
         self._request = RequestView(context.workload)
         self.is_per_request = True
-        self.view.wants_counts = self.view.wants_levels = True
+        self.view.wants_counts = self.view.wants_levels = self.view.wants_times = True
 
     def rate_all(self, request, now_ns):
         """Return the score of each replica for `request`, a `RequestView`: an array (replicas,), or one number."""

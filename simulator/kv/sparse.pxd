@@ -1,0 +1,50 @@
+"""KV blocks that have an identity only where somebody can observe it.
+
+What a scheduler decides depends on the number of free blocks and on what a lookup finds, never on which block is which.
+So a block needs a record only from when text that others may share makes it findable. All other blocks are counted:
+those that hold nothing, those of private text while their request holds them, and of these, once they are free, whole
+stretches (see stretches.pxd). The same decisions as PagedKV's, by other books; PagedKV is for whoever looks at tables.
+
+The free queue, from the front: blocks that hold nothing, freed or never used, which are alike and so only a number
+(`free_blocks` less what the queue behind them holds); then what can still be found, least recently freed first. In vLLM
+0.10 freed blocks without a hash stand in that queue too, as nobody's.
+"""
+from libc.stdint cimport int32_t, int64_t
+cimport cython
+
+from simulator.kv.base cimport KVCache
+from simulator.kv.content cimport Content, Cursor
+from simulator.kv.members cimport Members
+from simulator.kv.stretches cimport Stretches
+
+
+cdef struct Holding:            # of a slot
+    int32_t* shared             # [room] elements of its hashed blocks of shared text: min(num_hashed, num_public)
+    int32_t room                # entries that fit before it must grow
+    int32_t num_hashed          # leading blocks with a hash: found cached, or cached by this sequence; of a member that
+                                # is past its shared text: when it joined
+    int32_t num_public          # leading blocks of text that others may share
+    int32_t row                 # the request
+    int32_t pieces              # private blocks that were found, the last first, linked by `sibling`; 0: none
+    int32_t num_found           # leading blocks that were found
+    Cursor cursor               # behind the last hashed block of shared text
+
+
+@cython.final
+cdef class SparseKV(KVCache):
+    cdef Stretches _cached      # free blocks that hold something
+    cdef Content _content
+    cdef Holding* _holdings     # [slot]
+    cdef Members _members       # of the group: those that may still fill blocks of shared text
+    cdef int32_t _full_member   # slot: the next of them whose last block this iteration fills, to be cached; -1: none
+    cdef bint _append_unhashed  # vLLM 0.10: blocks without a hash go to the back of the free queue too
+    cdef int32_t* _hits         # [_room_hits] blocks of shared text found by the last lookup: `_public_hits`
+    cdef int32_t _room_hits
+    cdef int32_t _public_hits
+    cdef int32_t _free_hits     # of all blocks found, those in the free queue
+    cdef Cursor _hits_cursor    # behind the public ones
+
+    cdef int _lookup_public(self, int32_t row, int32_t num_public) except -1 nogil
+    cdef int _begin(self, Holding* holding, int32_t row, int32_t hits) except -1 nogil
+    cdef int _publish(self, Holding* holding, int32_t full) except -1 nogil
+    cdef int _free_private(self, Holding* holding, bint returns) except -1 nogil
