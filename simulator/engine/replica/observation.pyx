@@ -111,7 +111,7 @@ cdef int64_t cache_change_ns(const RunAhead* run, KVCache kv) noexcept nogil:
     cdef int32_t last = run.behind, i                   # the iteration scheduled last
     if run.length == 1:
         return NEVER_NS
-    # A block is full in the iteration before its owner takes the next one, and known then, or with it if still in flight.
+    # A block is full in the iteration before its owner takes the next one, and known then, or with it if in flight.
     if kv.finds_outputs:
         i = first_using(run, last, run.used_blocks[last] + 1)
         i = max(i - 1 + kv.unknown_tokens, last + 1)
