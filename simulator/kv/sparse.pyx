@@ -88,6 +88,9 @@ cdef class SparseKV(KVCache):
     cdef int32_t free_hits(self) noexcept nogil:
         return self._free_hits
 
+    cdef int32_t blank_blocks(self) noexcept nogil:
+        return self.free_blocks - self._cached.size
+
     cdef int32_t most_hits(self, int32_t row, int32_t num_tokens) noexcept nogil:
         cdef int32_t most = (num_tokens - 1) // self.block_size
         if self._content.has_been_preempted(row):

@@ -81,7 +81,7 @@ class ChecksLater(Checks):
 def shared_beginnings(seed):
     """Return traffic whose prompts share beginnings alone: while it decodes, blocks that are found can only go."""
     description, replicas = random_traffic(seed)
-    description["options"] |= {"enable_prefix_caching": True, "num_speculative_tokens": 0, "async_scheduling": False,
+    description["options"] |= {"enable_prefix_caching": True, "num_speculative_tokens": 0,
                                "num_blocks": 1 + 1100 // description["options"]["block_size"]}
     for request in description["requests"]:
         request["prompt"] = [piece for piece in request["prompt"] if piece[0] in ("group", "uniq")]
@@ -122,6 +122,7 @@ def test_routers_decide_the_same_with_and_without_fast_forward(name, seed):
 @pytest.mark.parametrize("seed", range(20))
 def test_so_it_does_of_ranks_in_lock_step(seed, router):
     description, _ = shared_beginnings(5000 + seed)
+    description["options"]["async_scheduling"] = False
     SEEN.clear()
     run(load(description), details=False, replicas=4, ranks=2, front=GatewayPlan(router, None))
     assert len(SEEN) > 0

@@ -99,9 +99,8 @@ cdef int64_t next_blocks_ns(Replica replica, int64_t until_ns) noexcept nogil:
     cdef int32_t i
     if run.length == 1:
         return NEVER_NS
-    i = iteration_at(run, until_ns)
-    i = first_using(run, i, run.used_blocks[i] + 1)
-    return run.ends_ns[i - 1] if i < run.length else NEVER_NS
+    i = iteration_at(run, until_ns) + run.behind        # scheduled last
+    return scheduled_ns(run, first_using(run, i, run.used_blocks[i] + 1))
 
 
 cdef int64_t next_cache_change_ns(Replica replica) noexcept nogil:
@@ -109,11 +108,18 @@ cdef int64_t next_cache_change_ns(Replica replica) noexcept nogil:
 
 
 cdef int64_t cache_change_ns(const RunAhead* run, KVCache kv) noexcept nogil:
-    cdef int32_t i
+    cdef int32_t last = run.behind, i                   # the iteration scheduled last
     if run.length == 1:
         return NEVER_NS
-    if kv.finds_outputs:        # a block is full in the iteration before its owner takes the next one
-        i = max(first_using(run, 0, run.used_blocks[0] + 1) - 1, 1)
+    # A block is full in the iteration before its owner takes the next one, and known then, or with it if in flight.
+    if kv.finds_outputs:
+        i = first_using(run, last, run.used_blocks[last] + 1)
+        i = max(i - 1 + kv.unknown_tokens, last + 1)
     else:
-        i = first_using(run, 0, run.used_blocks[0] + kv.blank_blocks() + 1)
-    return run.ends_ns[i - 1] if i < run.length else NEVER_NS
+        i = first_using(run, last, run.used_blocks[last] + kv.blank_blocks() + 1)
+    return scheduled_ns(run, i)
+
+
+cdef inline int64_t scheduled_ns(const RunAhead* run, int32_t i) noexcept nogil:
+    """Return when an iteration of the run that is not scheduled yet will be; NEVER_NS: it is not planned."""
+    return run.ends_ns[i - run.behind - 1] if i < run.length + run.behind else NEVER_NS

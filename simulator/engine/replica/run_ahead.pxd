@@ -49,7 +49,7 @@ cdef int64_t cut_run(RunAhead* run, int64_t now_ns) noexcept nogil
 # The iteration in progress just before `now_ns`: the first that does not end before it.
 cdef int32_t iteration_at(const RunAhead* run, int64_t now_ns) noexcept nogil
 
-# The first iteration behind `i` in which so many KV blocks are in use; the length of the run if there is none.
+# The first planned iteration behind `i` with which so many KV blocks are in use; length + behind if there is none.
 cdef int32_t first_using(const RunAhead* run, int32_t i, int32_t used_blocks) noexcept nogil
 
 # Make the batch iteration i of the run or behind it, all but what the whole run has in common.

@@ -86,11 +86,12 @@ cdef int32_t iteration_at(const RunAhead* run, int64_t now_ns) noexcept nogil:
 
 
 cdef int32_t first_using(const RunAhead* run, int32_t i, int32_t used_blocks) noexcept nogil:
-    cdef int32_t low = i + 1, step = 1, high, middle        # most often it is one of the next
-    while low + step < run.length and run.used_blocks[low + step - 1] < used_blocks:
+    cdef int32_t length = run.length + run.behind, high, middle
+    cdef int32_t low = i + 1, step = 1                      # most often it is one of the next
+    while low + step < length and run.used_blocks[low + step - 1] < used_blocks:
         low += step
         step *= 2
-    high = min(low + step, run.length)
+    high = min(low + step, length)
     while low < high:
         middle = (low + high) // 2
         if run.used_blocks[middle] >= used_blocks:
