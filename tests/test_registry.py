@@ -81,6 +81,20 @@ def user_module(tmp_path, monkeypatch):
     return write
 
 
+def test_of_two_modules_of_one_name_the_one_beside_the_experiment_is_taken(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    text = "from simulator.latency.python_model import PythonLatencyModel\n" \
+           "class Mine(PythonLatencyModel):\n    number = {}\n    def batch_us(self, batch):\n        return 1.0\n"
+    for number in (1, 2):
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / str(number) / "namesakes.py").write_text(text.format(number))
+
+    found = [registry.load("latency", "namesakes:Mine", [str(tmp_path / str(number))]).number for number in (1, 2, 1)]
+
+    sys.modules.pop("namesakes")
+    assert found == [1, 2, 1]
+
+
 def test_class_of_a_user_is_found_in_the_given_folder(user_module):
     folder = user_module("from simulator.latency.python_model import PythonLatencyModel\n"
                          "class Greedy(PythonLatencyModel):\n    Parameters = None\n    def batch_us(self, shape): ...")

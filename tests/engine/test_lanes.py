@@ -69,10 +69,10 @@ def test_the_files_are_the_same_to_the_byte(experiment, tmp_path, made, override
 
 @pytest.mark.parametrize("overrides", [
     {"cluster.routing.policy": "least_loaded"}, {"topology.replicas": 1},
-    {"engine.scheduler": "my_lab:InPython", "engine.max_num_seqs": 8, "engine.max_num_batched_tokens": 512}],
+    {"engine.scheduler": "lanes_lab:InPython", "engine.max_num_seqs": 8, "engine.max_num_batched_tokens": 512}],
     ids=["they see each other", "one replica", "a scheduler in Python"])
 def test_one_thread_serves_what_cannot_be_parted(experiment, made, overrides, monkeypatch, tmp_path):
-    (tmp_path / "my_lab.py").write_text(
+    (tmp_path / "lanes_lab.py").write_text(
         "from simulator.scheduling.python_scheduler import PythonScheduler, PythonSchedulerParameters\n"
         "class InPython(PythonScheduler):\n"
         "    Parameters = PythonSchedulerParameters\n"

@@ -134,13 +134,12 @@ cdef class Replica:
                 self.wake_ns = NEVER_NS
             return 0
         batch = oldest(&self.pipeline)
-        horizon_ns = min(horizon_ns, self.scheduler.next_transfer_ns())
         self.wake_ns = batch.end_ns
         if self.scheduler.ends_at_start:
             return self._end_at_start(batch)
         if (batch.num_entries == 0 and batch.num_preempted == 0 and batch.num_starved == 0 and self.wake_ns < horizon_ns
-                and self._observer is None):
-            self._plan_run(horizon_ns)
+                and self._observer is None and self.wake_ns < self.scheduler.next_transfer_ns()):
+            self._plan_run(min(horizon_ns, self.scheduler.next_transfer_ns()))
         return 0
 
     cdef int _end_at_start(self, Batch* batch) except -1 nogil:
