@@ -189,14 +189,14 @@ def _import_module(name: str, search: Iterable[str]) -> ModuleType:
     """Import a user's module: the one beside this experiment, not its namesake beside one that ran before."""
     known = sys.modules.get(name)
     own = next((path for folder in search if os.path.isfile(path := os.path.join(folder, f"{name}.py"))), None)
-    if known is None or own is None or name not in _user_classes or os.path.samefile(own, known.__file__):
+    if own is None or name not in _user_classes or (known is not None and os.path.samefile(own, known.__file__)):
         return import_module(name)
     spec = spec_from_file_location(name, own)
     sys.modules[name] = module = module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
     except BaseException:
-        sys.modules[name] = known
+        del sys.modules[name]
         raise
     return module
 

@@ -1,4 +1,6 @@
 """Clusters as an experiment file asks for them: pools, models, signals, the order of what happens at one instant."""
+import sys
+
 import numpy as np
 import pytest
 
@@ -36,10 +38,10 @@ def serve(tmp_path, monkeypatch):
         (tmp_path / "trace.csv").write_text("\n".join([header, *rows]) + "\n")
         (tmp_path / "a.toml").write_text(TEN_MS + more)
         (tmp_path / "seen_lab.py").write_text(SEEN)
-        monkeypatch.syspath_prepend(str(tmp_path))
-        import seen_lab  # written just now
-        seen_lab.LOG.clear()
-        return simulator.run(tmp_path / "a.toml", overrides), list(seen_lab.LOG)
+        monkeypatch.setattr(sys, "path", list(sys.path))
+        sys.modules.pop("seen_lab", None)
+        result = simulator.run(tmp_path / "a.toml", overrides)
+        return result, list(sys.modules["seen_lab"].LOG) if "seen_lab" in sys.modules else []
     return run
 
 

@@ -1,4 +1,6 @@
 """Each pool by its own keys: nothing is read off the first pool, and their order decides nothing."""
+import sys
+
 import pytest
 
 import simulator
@@ -50,10 +52,10 @@ def serve(tmp_path, monkeypatch):
         (tmp_path / "trace.csv").write_text("\n".join([header, *rows]) + "\n")
         (tmp_path / "a.toml").write_text(TEN_MS + more)
         (tmp_path / "pools_lab.py").write_text(LAB)
-        monkeypatch.syspath_prepend(str(tmp_path))
-        import pools_lab  # written just now
-        pools_lab.SEEN.clear()
-        return simulator.run(tmp_path / "a.toml", overrides), list(pools_lab.SEEN)
+        monkeypatch.setattr(sys, "path", list(sys.path))
+        sys.modules.pop("pools_lab", None)
+        result = simulator.run(tmp_path / "a.toml", overrides)
+        return result, list(sys.modules["pools_lab"].SEEN) if "pools_lab" in sys.modules else []
     return run
 
 

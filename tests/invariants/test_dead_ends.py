@@ -35,7 +35,8 @@ def test_a_request_that_restarts_from_scratch_for_ever_is_told(tmp_path):
     # BLIS begins it anew each time it needs an eighth block, and each time it samples tokens before.
     (tmp_path / "trace.csv").write_text("arrived_at,num_prefill_tokens,num_decode_tokens\n0,100,50\n0,10,3\n")
     (tmp_path / "experiment.toml").write_text(
-        engine.TEN_MS.replace("num_gpu_blocks = 100", 'scheduler = "blis", num_gpu_blocks = 8'))
+        engine.TEN_MS.replace("num_gpu_blocks = 100", 'scheduler = "blis", num_gpu_blocks = 8').replace(
+            ", async_scheduling = false", ""))
     result = simulator.run(tmp_path / "experiment.toml")
 
     assert result.requests["status"].tolist() == [records.WAITING, records.WAITING]

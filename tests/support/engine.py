@@ -9,7 +9,7 @@ from simulator.scheduling.vllm import Vllm
 
 # An experiment in which every iteration takes 10 ms, whatever is in it; the trace is beside it.
 TEN_MS = """
-engine = {num_gpu_blocks = 100, max_model_len = 1000}
+engine = {num_gpu_blocks = 100, max_model_len = 1000, async_scheduling = false}
 workload = {type = "trace", path = "trace.csv"}
 [latency]
 backend = "linear"

@@ -16,7 +16,7 @@ SPECULATIVE_OPTIONS = {"num_speculative_tokens": "num_tokens", "spec_lookahead":
 NOT_OPTIONS = {"kv_connector", *SPECULATIVE_OPTIONS}
 # What the recorder assumed where a scenario is silent (in full in the `options` of each log)
 RECORDER_DEFAULTS = {"max_num_batched_tokens": 2048, "max_num_seqs": 128, "block_size": 16, "num_blocks": 1000,
-                     "max_model_len": 8192}
+                     "max_model_len": 8192, "async_scheduling": False}
 
 
 def write_experiment(description, folder, late=()):

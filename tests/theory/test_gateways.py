@@ -6,7 +6,7 @@ import simulator
 from simulator.domain import records
 
 BASE = """
-engine = {num_gpu_blocks = 10_000, max_model_len = 1000, max_num_seqs = 4}
+engine = {num_gpu_blocks = 10_000, max_model_len = 1000, max_num_seqs = 4, async_scheduling = false}
 workload = {type = "trace", path = "trace.csv"}
 [latency]
 backend = "linear"
