@@ -146,7 +146,7 @@ def test_made_up_data_is_what_the_script_beside_it_writes(tmp_path):
 
 
 @pytest.mark.parametrize(("config", "worse"), [
-    ("routing", {"cluster.routing.policy": "round_robin"}),
+    ("routing", {"cluster.routing.policy": "random"}),
     ("stale_signals", {"cluster.routing.snapshot_refresh_interval_s": 5.0}),
     ("weighted", {"cluster.routing.policy": "round_robin"}),
     ("sessions", {"cluster.routing.policy": "round_robin"}),

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import tomli_w
 
+from simulator import registry
 from simulator.config.checks import check_all
 from simulator.config.experiment import Experiment
 from simulator.config.fields import table_of
@@ -51,7 +52,12 @@ def resolve(layers: Layers) -> Experiment:
     check_all(sections, MISSING, reader.fault)
     if reader.faults:
         raise InputErrors(reader.faults)
-    return Experiment(**sections)
+    experiment = Experiment(**sections)
+    for place in experiment.pools or (experiment,):
+        parameters = registry.load("scheduler", place.engine.scheduler).completed(
+            place.engine.parameters, place.topology)
+        msgspec.structs.force_setattr(place.engine, "parameters", parameters)
+    return experiment
 
 
 def resolved_toml(experiment: Experiment) -> str:

@@ -124,6 +124,14 @@ cdef class Scheduler:
         return MemoryNeeds(facts.max_batched_tokens, facts.max_running)
 
     @staticmethod
+    def completed(parameters, topology):
+        """Return the parameters with defaults that depend on other sections.
+
+        topology : `simulator.config.experiment.Topology`. Parameters built without an experiment stay as they are.
+        """
+        return parameters
+
+    @staticmethod
     def faults(parameters, engine):
         """Return (key, what is wrong with it) for each key of [engine] that the scheduler refuses to start with.
 

@@ -22,7 +22,7 @@ from simulator.kv.counting import CountingKV
 from simulator.kv.paged import PagedKV
 from simulator.kv.sparse import SparseKV
 from simulator.scheduling.base import MemoryNeeds, SchedulerFacts
-from simulator.scheduling.vllm_arguments import ADVICE, VllmParameters, start_up_faults
+from simulator.scheduling.vllm_arguments import ADVICE, VllmParameters, completed, start_up_faults
 
 cdef enum:                      # what becomes of the head of the queue
     STOP                        # nothing more is admitted in this iteration
@@ -84,7 +84,7 @@ cdef class Vllm(Scheduler):
         reserves = parameters.scheduler_reserve_full_isl
         self._reserves_full_text = modern if reserves is None else reserves
         self._watermark_blocks = int(parameters.watermark * (self.kv.num_blocks + 1))
-        self._is_async = parameters.async_scheduling
+        self._is_async = bool(parameters.async_scheduling)
         self._avoids_extra_step = modern
         self._num_drafts = speculative.num_tokens if speculative else 0
         self._lookahead = speculative.num_lookahead_tokens if speculative else 0
@@ -111,12 +111,17 @@ cdef class Vllm(Scheduler):
         """See Scheduler."""
         return SchedulerFacts(
             parameters.max_num_active_seqs or parameters.max_num_seqs, parameters.max_num_batched_tokens,
-            parameters.async_scheduling, parameters.speculative, blocks_held_back=1)        # the null block
+            bool(parameters.async_scheduling), parameters.speculative, blocks_held_back=1)  # the null block
 
     @classmethod
     def memory(cls, parameters, deployment, max_model_len):
         """See Scheduler."""
         return MemoryNeeds(parameters.max_num_batched_tokens, parameters.max_num_seqs)
+
+    @staticmethod
+    def completed(parameters, topology):
+        """See Scheduler."""
+        return completed(parameters, topology)
 
     @staticmethod
     def faults(parameters, engine):

@@ -29,10 +29,23 @@ class VllmParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     scheduler_reserve_full_isl: Annotated[bool | None, Meta(description=(
         "admit only what fits whole, not by its first chunk; default: true in 0.32, false in 0.10"))] = None
     watermark: Annotated[float, Meta(ge=0, le=1, description="share of blocks kept free at admission")] = 0.0
-    async_scheduling: Annotated[bool, Meta(description=(
-        "schedule an iteration while the one before it executes"))] = False
+    async_scheduling: Annotated[bool | None, Meta(description=(
+        "schedule an iteration while the one before it executes; default: true in 0.32, without stages"))] = None
     vllm_version: Annotated[Literal["0.10", "0.32"], Meta(description="whose behaviour")] = "0.32"
     speculative: Annotated[SpeculativeParameters | None, Meta(description="absent: no speculation")] = None
+
+
+def completed(parameters: VllmParameters, topology) -> VllmParameters:
+    """Return the arguments with the default that depends on the stages.
+
+    vLLM 0.32 schedules asynchronously unless told otherwise; with pipeline stages that is not simulated yet. In 0.10 it
+    is an option that is off. Source: vLLM 0.32.0, vllm/config/vllm.py, VllmConfig.__post_init__; 0.10.1,
+    vllm/config/scheduler.py.
+    """
+    if parameters.async_scheduling is not None:
+        return parameters
+    is_async = parameters.vllm_version == "0.32" and topology.pipeline_parallel == 1
+    return msgspec.structs.replace(parameters, async_scheduling=is_async)
 
 
 ADVICE = {

@@ -4,7 +4,7 @@ import pytest
 
 import simulator
 from simulator import assemble, registry
-from simulator.config.load import load_experiment
+from simulator.config.load import load_experiment, resolved_toml
 from simulator.domain import records
 from simulator.errors import InputErrors
 from simulator.kv.counting import CountingKV
@@ -39,6 +39,27 @@ def write(tmp_path):
         return tmp_path / "a.toml"
 
     return write
+
+
+@pytest.mark.parametrize(("engine", "overrides", "is_async"), [
+    ({}, {}, True),
+    ({"vllm_version": "0.32"}, {}, True),
+    ({"vllm_version": "0.10"}, {}, False),
+    ({}, {"topology.pipeline_parallel": 2}, False),
+    ({"async_scheduling": False}, {}, False),
+    ({"vllm_version": "0.10", "async_scheduling": True}, {}, True)])
+def test_async_scheduling_is_as_the_version_of_vllm_has_it(write, engine, overrides, is_async):
+    experiment = load_experiment(write(scheduler="vllm", **engine), overrides)
+
+    assert experiment.engine.parameters.async_scheduling is is_async
+    assert f"async_scheduling = {str(is_async).lower()}\n" in resolved_toml(experiment)
+
+
+def test_pools_schedule_asynchronously_or_not_by_their_own_stages(write):
+    pools = {"pools": [{"name": "one"}, {"name": "staged", "topology": {"pipeline_parallel": 2}}]}
+    experiment = load_experiment(write(scheduler="vllm"), pools)
+
+    assert [pool.engine.parameters.async_scheduling for pool in experiment.all_pools()] == [True, False]
 
 
 def test_vllm_holds_back_its_null_block_and_others_do_not_by_default():
