@@ -31,6 +31,7 @@ cdef class Standings:
     # What the dispatcher would pick at candidates.now_ns, with the same draws; -1: nobody passes.
     cdef int32_t pick(self, Draws draws) noexcept nogil
 
+    cdef void _drop_stale(self) noexcept nogil
     cdef bint _may_go(self, int32_t i, bint is_fallback) noexcept nogil
     cdef void _read_filters(self, bint has_units) noexcept nogil
     cdef void _read_filter(self, int32_t f, bint has_units) noexcept nogil

@@ -105,9 +105,13 @@ cdef class Standings:
         for k in range(self._num_members):
             self.judge(self._members[k])
 
-    cdef int32_t pick(self, Draws draws) noexcept nogil:
+    cdef void _drop_stale(self) noexcept nogil:
+        """Judge all again where a status may have grown too old since."""
         if self._oldest_ns < self._candidates.now_ns - self._staleness_ns:
             self.judge_all()
+
+    cdef int32_t pick(self, Draws draws) noexcept nogil:
+        self._drop_stale()
         if self._keys.least() < INFINITY:
             return pick_least(self._keys, draws)
         return pick_least(self._fallback_keys, draws)
@@ -116,6 +120,7 @@ cdef class Standings:
         """Raise RuntimeError unless the dispatcher would keep the same candidates at this instant."""
         cdef int32_t i, num_kept = 0
         cdef bint is_fallback
+        self._drop_stale()
         self._keys.check()
         self._fallback_keys.check()
         self._candidates.begin(self._candidates.now_ns)
