@@ -21,6 +21,7 @@ cdef struct Preempted:          # a sequence that lost its place and its blocks
     int32_t row                 # the request
     int64_t late_ns             # of a member: time since its last token spent in iterations without a turn; -1: it
                                 # has had no token as a member yet
+    int32_t freed_blocks        # KV blocks that are free since then
     int8_t was_member
 
 

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 
 from simulator.kv.content import Content
 
-LEAST_REQUESTS = 20_000     # below, threads take longer to start than they save
+LEAST_REQUESTS = 20_000     # about where two threads break even, with 8 replicas
 
 
 def lanes_for(replicas, workload, recorder, plan, observer):

@@ -256,7 +256,7 @@ cdef class Scheduler:
     cdef int preempt(self, int32_t slot, Batch* batch) except -1 nogil:
         cdef Sequence* sequence = &self._sequences[slot]
         cdef Preempted* record = &batch.preempted[batch.num_preempted]
-        cdef int32_t row = sequence.row
+        cdef int32_t row = sequence.row, free_before = self.kv.free_blocks
         record.slot = slot
         record.row = row
         record.late_ns = sequence.late_ns
@@ -274,7 +274,9 @@ cdef class Scheduler:
                 self.part(slot)
         if self._stale != NULL:
             self._stale[row] = sequence.in_flight
-        return self._vacate(slot, True)
+        self._vacate(slot, True)
+        record.freed_blocks = self.kv.free_blocks - free_before
+        return 0
 
     cdef int32_t slot_of(self, int32_t row) noexcept nogil:
         cdef int32_t slot = self._running.head

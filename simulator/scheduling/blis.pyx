@@ -110,7 +110,7 @@ cdef class Blis(Scheduler):
     def facts(parameters):
         """See Scheduler."""
         return SchedulerFacts(parameters.max_num_seqs, parameters.max_num_batched_tokens, takes_stages=False,
-                              blocks_held_back=1)       # num_gpu_blocks is counted as for vllm
+                              takes_threads=True, blocks_held_back=1)       # num_gpu_blocks is counted as for vllm
 
     def advice(self, plight):
         """See Scheduler."""

@@ -77,8 +77,7 @@ cdef class PythonScheduler(Scheduler):
     @staticmethod
     def facts(parameters):
         """See Scheduler."""
-        return SchedulerFacts(parameters.max_num_seqs, parameters.max_num_batched_tokens, takes_stages=False,
-                              takes_threads=False)
+        return SchedulerFacts(parameters.max_num_seqs, parameters.max_num_batched_tokens, takes_stages=False)
 
     @staticmethod
     def kv_cache(parameters, plan):

@@ -15,7 +15,7 @@ class SchedulerFacts:
     is_async : an iteration is scheduled while the one before it executes.
     speculative : has num_tokens, num_lookahead_tokens and acceptance; None: no speculation.
     takes_stages : it can keep a batch in each of several pipeline stages.
-    takes_threads : replicas may be served by threads, each by one at a time; not so where Python code decides.
+    takes_threads : several replicas may be served at once, for none writes what another reads and no Python decides.
     blocks_held_back : of num_gpu_blocks, KV blocks that no request gets.
     """
 
@@ -24,7 +24,7 @@ class SchedulerFacts:
     is_async: bool = False
     speculative: Any = None
     takes_stages: bool = True
-    takes_threads: bool = True
+    takes_threads: bool = False
     blocks_held_back: int = 0
 
 

@@ -12,9 +12,6 @@ cdef class Transfers:
     def __cinit__(self):
         self._queue = EventQueue()
 
-    def __len__(self):
-        return self._queue.size
-
     def keep_log(self):
         """Note what happens from now on."""
         self._log = []

@@ -111,7 +111,8 @@ cdef class Vllm(Scheduler):
         """See Scheduler."""
         return SchedulerFacts(
             parameters.max_num_active_seqs or parameters.max_num_seqs, parameters.max_num_batched_tokens,
-            bool(parameters.async_scheduling), parameters.speculative, blocks_held_back=1)  # the null block
+            bool(parameters.async_scheduling), parameters.speculative, takes_threads=True,
+            blocks_held_back=1)         # the null block
 
     @classmethod
     def memory(cls, parameters, deployment, max_model_len):

@@ -1,10 +1,14 @@
 """Threads that serve replicas side by side change nothing but the time it takes."""
+import time
+
 import numpy as np
 import pytest
 
 import simulator
 from simulator.engine import lanes
 from simulator.engine.lanes import lanes_for
+from simulator.engine.output import recorder
+from simulator.results.token_times import TokenTimes
 
 EXPERIMENT = """
 engine = {num_gpu_blocks = 400, max_model_len = 2000}
@@ -112,6 +116,26 @@ def test_gaps_and_counts_are_those_of_all_lanes(experiment):
 
     assert one.summary == many.summary
     assert np.array_equal(one.requests, many.requests)
+
+
+def test_tokens_reach_the_sink_one_lane_at_a_time(experiment, monkeypatch):
+    # Each lane passes its tokens on whenever it holds 50; the sink lets other threads in while it takes them.
+    busy, overlaps = [], []
+    take = TokenTimes.append
+
+    def slow(self, rows):
+        overlaps.append(len(busy))
+        busy.append(True)
+        time.sleep(0.0005)
+        take(self, rows)
+        busy.pop()
+
+    monkeypatch.setattr(recorder, "CHUNK_TOKENS", 50)
+    monkeypatch.setattr(TokenTimes, "append", slow)
+    simulator.run(experiment, threads=3)
+
+    assert len(overlaps) > 100
+    assert set(overlaps) == {0}
 
 
 @pytest.mark.parametrize("threads", [0, -1])

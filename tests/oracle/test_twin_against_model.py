@@ -22,19 +22,10 @@ def test_model_finds_no_fault_in_the_twin(seed):
 
 
 @pytest.mark.parametrize("fast_forward", [True, False], ids=["fast_forward", "stepwise"])
-@pytest.mark.parametrize("seed", range(100, 300))
-def test_model_finds_no_fault_in_the_engine(seed, fast_forward):
-    description = random_description(seed)
-    scenario = load(description)
-    recording = engine.run(scenario, fast_forward=fast_forward, max_iterations=MAX_STEPS)
-    fault = reference.judge(description, to_log(recording, scenario.ids), is_cut=len(recording.steps) >= MAX_STEPS)
-    assert fault is None, fault
-
-
-@pytest.mark.parametrize("fast_forward", [True, False], ids=["fast_forward", "stepwise"])
-@pytest.mark.parametrize("seed", range(300, 450))
-def test_model_finds_no_fault_in_the_engine_with_a_kv_connector(seed, fast_forward):
-    description = with_connector(seed)
+@pytest.mark.parametrize(("describe", "seed"), [*((random_description, seed) for seed in range(100, 300)),
+                                                *((with_connector, seed) for seed in range(300, 450))])
+def test_model_finds_no_fault_in_the_engine(describe, seed, fast_forward):
+    description = describe(seed)
     scenario = load(description)
     recording = engine.run(scenario, fast_forward=fast_forward, max_iterations=MAX_STEPS)
     fault = reference.judge(description, to_log(recording, scenario.ids), is_cut=len(recording.steps) >= MAX_STEPS)

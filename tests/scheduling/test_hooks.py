@@ -47,6 +47,8 @@ def write(tmp_path):
     ({"vllm_version": "0.10"}, {}, False),
     ({}, {"topology.pipeline_parallel": 2}, False),
     ({"async_scheduling": False}, {}, False),
+    ({}, {"engine.speculative": {"num_tokens": 2}}, False),                               # n-grams
+    ({}, {"engine.speculative": {"num_tokens": 2, "num_lookahead_tokens": 2}}, True),
     ({"vllm_version": "0.10", "async_scheduling": True}, {}, True)])
 def test_async_scheduling_is_as_the_version_of_vllm_has_it(write, engine, overrides, is_async):
     experiment = load_experiment(write(scheduler="vllm", **engine), overrides)

@@ -159,6 +159,27 @@ def test_a_scheduler_that_preempts_for_ever_ends_with_a_diagnosis():
     assert "livelock" in diagnosis and diagnosis.endswith("give more blocks, or let fewer requests run at once")
 
 
+def test_a_scheduler_may_preempt_a_request_that_is_alone_as_often_as_it_likes():
+    # The first request fills all ten blocks of four tokens; the second, alone behind it, loses its turn eight times.
+    def form_batch(self, batch, now_ns):
+        for request in batch.running:
+            if request.prompt_tokens == 6 and request.computed_tokens >= 6 and self.turns_lost < 8:
+                self.turns_lost += 1
+                batch.preempt(request)
+            else:
+                batch.run(request, request.remaining_tokens)
+        if not (batch.num_preempted or batch.running):
+            batch.admit(batch.waiting[0], batch.waiting[0].remaining_tokens)
+
+    kind = scheduler_that(form_batch)
+    kind.turns_lost = 0
+    recording = serve(kind, plain_workload([0, 10**9], [39, 6], [1, 20]))
+
+    assert recording.diagnosis == []
+    assert recording.requests["preemptions"].tolist() == [0, 8]
+    assert recording.replicas["peak_used_blocks"].tolist() == [10]
+
+
 def test_an_exception_reaches_the_caller():
     with pytest.raises(ZeroDivisionError):
         serve(scheduler_that(lambda self, batch, now_ns: 1 / 0), plain_workload(0, 6, 3))

@@ -4,17 +4,9 @@ import pytest
 
 import simulator
 from simulator.domain import records
+from support.engine import TEN_MS
 
-BASE = """
-engine = {num_gpu_blocks = 10_000, max_model_len = 1000, max_num_seqs = 4, async_scheduling = false}
-workload = {type = "trace", path = "trace.csv"}
-[latency]
-backend = "linear"
-base_us = 10_000.0
-per_sequence_us = 0.0
-per_prefill_token_us = 0.0
-per_context_token_us = 0.0
-"""
+BASE = TEN_MS.replace("num_gpu_blocks = 100", "num_gpu_blocks = 10_000, max_num_seqs = 4")
 
 
 def serve(folder, more, rows, columns=""):

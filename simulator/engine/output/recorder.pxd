@@ -13,6 +13,7 @@ cdef class Recorder:
     cdef readonly bint wants_tokens             # rows of /token_times
     cdef readonly int64_t iterations            # ended so far, over all replicas
     cdef readonly int64_t finished              # requests that left, one way or another
+    cdef object _turn                           # Lock, held while the sink takes tokens of a lane; None: no lanes
     cdef object _sink                           # has .iterations(rows) and .tokens(rows); None: nothing is wanted
     cdef object _iteration_rows                 # array that _iterations borrows from; None: not wanted
     cdef object _token_rows                     # likewise

@@ -8,6 +8,9 @@ from simulator.domain.batch cimport BatchShape
 from simulator.domain.tables cimport IterationRow, TokenRow
 from simulator.domain.iteration cimport Batch
 
+from contextlib import nullcontext
+from threading import Lock
+
 import numpy as np
 
 from simulator.domain import records
@@ -111,13 +114,16 @@ cdef class Recorder:
 
     cdef int _flush_tokens(self) except -1 nogil:
         with gil:
-            self._sink.tokens(self._token_rows[:self.num_tokens])
+            with self._turn or nullcontext():
+                self._sink.tokens(self._token_rows[:self.num_tokens])
         self.num_tokens = 0
         return 0
 
     def lane(self):
         """Return a recorder of the same things for another thread, whose account `absorb` takes over."""
-        return Recorder(self._sink, self.wants_iterations, self.wants_tokens)
+        cdef Recorder made = Recorder(self._sink, self.wants_iterations, self.wants_tokens)
+        self._turn = made._turn = self._turn or Lock()
+        return made
 
     def absorb(self, Recorder lane):
         """Take over what a lane has counted and holds, gaps aside."""

@@ -39,7 +39,7 @@ cdef class Rank:
     cdef RowList _ends_as                   # the RequestStatus of each
     cdef int32_t _num_late                  # members with late_ns > 0
     cdef int64_t _fruitless                 # preemptions since a token was sampled
-    cdef int32_t _lone                      # since a request came or completed, those that left all blocks free
+    cdef int32_t _lone                      # since a request came or completed, those of one that had all blocks
 
     # ---- requests come and leave
 

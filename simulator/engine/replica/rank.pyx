@@ -142,9 +142,8 @@ cdef class Rank:
                 if preempted.late_ns >= 0:
                     self.delivery.last_token_ns[preempted.row] = now_ns - preempted.late_ns
                 self._num_late -= preempted.late_ns > 0 and not self.scheduler.overlaps
+            self._lone += preempted.freed_blocks == self.kv.num_blocks
         self._fruitless += batch.num_preempted
-        if self.kv.free_blocks == self.kv.num_blocks == self.row.peak_used_blocks:
-            self._lone += 1                             # one alone had all blocks, and let itself go
         self.is_outgrown = self._lone > LONE_LIMIT
         if self._fruitless > FRUITLESS_LIMIT + 4 * self.scheduler.max_running or self.is_outgrown:
             self.is_livelocked = True
