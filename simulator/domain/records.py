@@ -4,15 +4,16 @@ A test holds the two definitions together.
 """
 import numpy as np
 
-STATUS_NAMES = ("pending", "waiting", "running", "completed", "rejected", "dropped", "timed_out", "failed")
-PENDING, WAITING, RUNNING, COMPLETED, REJECTED, DROPPED, TIMED_OUT, FAILED = range(8)
+STATUS_NAMES = ("pending", "waiting", "running", "completed", "rejected", "dropped", "timed_out", "failed",
+                "not_sent")
+PENDING, WAITING, RUNNING, COMPLETED, REJECTED, DROPPED, TIMED_OUT, FAILED, NOT_SENT = range(9)
 
 CAUSE_NAMES = ("", "admission", "queue_full", "shed", "expired", "recalled", "no_replica", "lost")
 
 # Why an output ended: vLLM's FinishReason (vllm/v1/engine/__init__.py: stop, length, abort, error), and what it has no
 # word for. It says length for max_model_len too.
-FINISH_NAMES = ("", "stop", "length", "max_model_len", "timeout", "error", "abort", "rejected")
-UNENDED, STOP, LENGTH, MAX_MODEL_LEN, TIMEOUT, ERROR, ABORT, REFUSED = range(8)
+FINISH_NAMES = ("", "stop", "length", "max_model_len", "timeout", "error", "abort", "rejected", "cancelled")
+UNENDED, STOP, LENGTH, MAX_MODEL_LEN, TIMEOUT, ERROR, ABORT, REFUSED, CANCELLED = range(9)
 
 NEVER_NS = -1
 

@@ -14,6 +14,7 @@ cdef enum RequestStatus:        # the codes of results.h5 (attribute of /request
     DROPPED = 5                 # can never fit the KV cache
     TIMED_OUT = 6               # its deadline passed first
     FAILED = 7                  # its client had tokens of it already, then it was refused or lost
+    NOT_SENT = 8                # it never came: what it waited for failed, or the load ended first
 
 
 cdef struct Request:            # 64 bytes, one cache line; what the results show

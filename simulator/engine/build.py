@@ -21,6 +21,7 @@ from simulator.engine.replica.departures import Departures
 from simulator.engine.replica.lock_step import LockStep
 from simulator.engine.replica.rank import Rank
 from simulator.engine.replica.replica import Replica
+from simulator.engine.sources.scripted import Scripted
 from simulator.engine.sources.trace import Trace
 from simulator.kv.content import Content
 from simulator.routing.base import RoutingContext
@@ -112,12 +113,14 @@ def build(workload, plan: ClusterPlan, hooks: Hooks) -> Cluster:
     fleet = Fleet(replicas, hosts, workload, shared)
     gateways, gateway_of = _gateways(fleet, plan, shared)
     operations = [make(fleet, gateways, plan) for make in plan.operations]
-    source = Trace(workload)
+    source = Trace(workload) if workload.script is None else Scripted(workload, hooks.recorder)
     coupled = plan.coupled or not source.is_fixed or any(pool.ranks > 1 for pool in plan.pools)
     if coupled or operations or not all(gateway.is_blind for gateway in gateways):
         is_watched = coupled or operations or plan.tracer or hooks.observer
         fleet.couple(may_lag=not is_watched and all(
             _looks_rarely(gateway.view, plan.front, workload, len(replicas)) for gateway in gateways))
+    if not source.is_fixed:
+        fleet.act_in_halves()
     return Cluster(fleet, gateways, gateway_of, operations, source, shared)
 
 

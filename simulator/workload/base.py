@@ -3,6 +3,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from simulator.workload.script import Script
+
 
 @dataclass
 class Workload:
@@ -16,6 +18,8 @@ class Workload:
     request_ids : int64 array or list of str, (n,).
     labels : names behind the codes in `demands`, by column: slo_class, tenant, session, model, adapter.
     prompts_use_outputs : some prompt contains the output stream of another request.
+    script : what lets requests come, whose `arrival_ns` are then -1 until they do; None: the table says when.
+    scheduled_ns : int64 (n,), with a script: when each was ready to come, before it had to wait for a slot; -1: never.
     """
 
     requests: np.ndarray
@@ -25,6 +29,8 @@ class Workload:
     request_ids: object
     labels: dict = field(default_factory=dict)
     prompts_use_outputs: bool = False
+    script: Script | None = None
+    scheduled_ns: np.ndarray | None = None
 
     def __len__(self):
         return len(self.requests)

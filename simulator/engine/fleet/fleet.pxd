@@ -4,6 +4,7 @@ cimport cython
 
 from simulator.core.event_queue cimport EventQueue
 from simulator.core.finish_heap cimport Finish
+from simulator.core.row_list cimport RowList
 from simulator.core.wake_heap cimport WakeHeap
 from simulator.domain.journey cimport Journey
 from simulator.domain.request cimport Demand, Request
@@ -51,6 +52,10 @@ cdef class Fleet:
     cdef Journey* journeys              # [row]; NULL: the way to the replicas is too short to tell
     cdef readonly LegBook legs          # None: a request stays at one replica
     cdef Delivery gate                  # through it requests leave that are in no replica
+    cdef bint _in_halves                # iterations that end at one instant all do before the next ones begin, since
+                                        # requests may come because of them
+    cdef RowList _between               # replicas of which an iteration has ended, and the next has not begun
+    cdef int64_t _between_ns            # when it ended
     cdef int64_t next_arrival_ns        # of the next request to come; NEVER_NS: no more
     cdef int64_t num_ticks              # events in the queue that repeat for ever, and count only while there is work
     cdef bint has_deadlines             # some request has one
@@ -98,6 +103,11 @@ cdef class Fleet:
     # Let the replicas act that do before `until_ns`, in order of time, until one lets requests go: the instant at which
     # it did, or `until_ns`.
     cdef int64_t catch_up(self, int64_t until_ns, int64_t most_steps) except -1 nogil
+
+    # The same in halves: it returns between the two where one lets requests go.
+    cdef int64_t _catch_up_in_halves(self, int64_t until_ns, int64_t most_steps) except -1 nogil
+    cdef int _end_halves(self) except -1 nogil
+    cdef int _begin_halves(self) except -1 nogil
 
     # Let each replica act as far as `until_ns`, whatever it lets go.
     cdef int advance_all(self, int64_t until_ns) except -1 nogil

@@ -1,12 +1,14 @@
 """The replicas of a cluster on one clock, and the events that concern them."""
 from libc.stdint cimport int8_t, int32_t, int64_t
 from libc.stdlib cimport calloc, free
+from libc.string cimport memmove
 cimport cython
 
 from simulator.core.arithmetic cimport round_half_up
 from simulator.core.clock cimport NEVER_NS
 from simulator.core.event_queue cimport EventQueue
 from simulator.core.memory cimport prefetch, prefetch_lines
+from simulator.core.row_list cimport add_row
 from simulator.core.wake_heap cimport WakeHeap
 from simulator.domain.journey cimport Journey
 from simulator.domain.request cimport COMPLETED, TIMED_OUT, WAITING, Demand, Request
@@ -109,6 +111,7 @@ cdef class Fleet:
     def __dealloc__(self):
         free(self.seats)
         free(self.shifts_ns)
+        free(self._between.rows)
 
     @property
     def defers(self):
@@ -131,6 +134,13 @@ cdef class Fleet:
             self.lookaheads = self._laggards.lookaheads
             for view in self._views:
                 view.lag(self._laggards)
+
+    def act_in_halves(self):
+        """Let requests come between the end of an iteration and the beginning of the next."""
+        if any((<Replica>replica).beat is not None for replica in self.replicas):
+            raise ValueError("replicas in lock step end and begin iterations together: requests that come because others "
+                             "ended cannot come between yet")
+        self._in_halves = True
 
     def seat(self, LiveView view, int32_t gateway):
         """Give the replicas that a view shows their places in it."""
@@ -237,6 +247,8 @@ cdef class Fleet:
     cdef int64_t catch_up(self, int64_t until_ns, int64_t most_steps) except -1 nogil:
         cdef int32_t index
         cdef int64_t now_ns = self.wakes.top_time()
+        if self._in_halves:
+            return self._catch_up_in_halves(until_ns, most_steps)
         while now_ns < until_ns and not self.departures.any() and most_steps > 0:
             index = self.wakes.top_index()
             if self.num_replicas >= MANY:
@@ -250,6 +262,47 @@ cdef class Fleet:
             now_ns = self.wakes.top_time()
             most_steps -= 1
         return min(now_ns, until_ns)
+
+    cdef int64_t _catch_up_in_halves(self, int64_t until_ns, int64_t most_steps) except -1 nogil:
+        cdef int64_t now_ns
+        while not self.departures.any() and most_steps > 0:
+            now_ns = self._between_ns if self._between.size > 0 else self.wakes.top_time()
+            if now_ns >= until_ns:
+                return until_ns
+            if self._between.size > 0:
+                most_steps -= self._begin_halves()
+            else:
+                self._between_ns = now_ns
+                self._end_halves()
+            if self.departures.any():
+                return now_ns
+        return min(self._between_ns if self._between.size > 0 else self.wakes.top_time(), until_ns)
+
+    cdef int _end_halves(self) except -1 nogil:
+        """End all iterations that are due next."""
+        cdef int32_t index
+        while self.wakes.top_time() == self._between_ns:
+            index = self.wakes.top_index()
+            if not (<Replica>self.seats[index].replica).has_ended:
+                (<Replica>self.seats[index].replica).end_due()
+                add_row(&self._between, index)
+                note(self, index, <Replica>self.seats[index].replica)
+            self.wakes.set(index, NEVER_NS)
+        return 0
+
+    cdef int _begin_halves(self) except -1 nogil:
+        """Begin the next iterations, in order of replicas, until one lets requests go; return how many did."""
+        cdef int32_t index, i = 0
+        while i < self._between.size and not self.departures.any():
+            index = self._between.rows[i]
+            i += 1
+            if (<Replica>self.seats[index].replica).has_ended:
+                (<Replica>self.seats[index].replica).advance(self._between_ns + 1, NEVER_NS)
+                self.departures.note_turn(index, self._between_ns)
+                note(self, index, <Replica>self.seats[index].replica)
+        self._between.size -= i
+        memmove(self._between.rows, self._between.rows + i, self._between.size * sizeof(int32_t))
+        return i
 
     cdef int advance_all(self, int64_t until_ns) except -1 nogil:
         return self.advance_some(0, self.num_replicas, until_ns)

@@ -53,10 +53,17 @@ cdef class Replica:
             return self.beat.advance(until_ns, horizon_ns)
         while self.wake_ns < until_ns:
             now_ns = self.wake_ns
-            self.end_oldest()
-            if self.scheduler.transfers is not None:
-                self._note_transfers(now_ns)
+            if not self.has_ended:
+                self.end_due()
+            self.has_ended = False
             self.begin(now_ns, horizon_ns)
+        return 0
+
+    cdef int end_due(self) except -1 nogil:
+        self.end_oldest()
+        if self.scheduler.transfers is not None:
+            self._note_transfers(self.wake_ns)
+        self.has_ended = True
         return 0
 
     cdef int enqueue(self, int32_t row, int64_t now_ns) except -1 nogil:
@@ -270,7 +277,7 @@ cdef class Replica:
         self.cut(now_ns)
         if self.run.length > 1:
             self._end_ahead(self.run.length - 1)
-        self.is_halted = True
+        self.is_halted, self.has_ended = True, False
         self.wake_ns = NEVER_NS
         return 0
 

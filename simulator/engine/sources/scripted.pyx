@@ -1,0 +1,448 @@
+"""Requests that come when others let them: sessions, graphs of requests, closed loops.
+
+What the script says is compiled to counts and heaps, so that each request costs O(log of what waits). A request that was
+put off, or given up, stays in its heap until it gets to the top: there it is known by its time and status.
+"""
+from libc.stdint cimport int8_t, int32_t, int64_t
+from libc.stdlib cimport calloc, free, malloc
+cimport cython
+
+from simulator.core.clock cimport NEVER_NS
+from simulator.core.row_heap cimport TimedRow, first_ns, pop_row, push_row
+from simulator.core.row_list cimport add_row
+from simulator.core.wake_heap cimport WakeHeap
+from simulator.domain.request cimport COMPLETED, DROPPED, NOT_SENT, REJECTED, Demand, Request
+from simulator.engine.output.recorder cimport Recorder
+from simulator.engine.sources.base cimport Source
+
+import numpy as np
+
+cdef enum:
+    NO_TIME_NS = -1             # records.NEVER_NS; in a timeout: none, see workload/limits.py
+
+
+cdef void* array_of(int64_t count, size_t size) except NULL:
+    cdef void* array = calloc(max(count, <int64_t>1), size)
+    if array == NULL:
+        raise MemoryError()
+    return array
+
+
+cdef const int64_t* borrowed(array, list owners):
+    """Return where an int64 array begins; NULL: there is none."""
+    cdef const int64_t[::1] values
+    if array is None or len(array) == 0:
+        return NULL
+    values = np.ascontiguousarray(array, dtype=np.int64)
+    owners.append(values)
+    return &values[0]
+
+
+@cython.final
+cdef class Scripted(Source):
+    """The requests of a workload that has a `simulator.workload.script.Script`.
+
+    workload : its `requests`, `demands` and `scheduled_ns` are written to.
+    recorder : counts requests that are not sent as finished.
+    """
+
+    def __init__(self, workload, Recorder recorder):
+        cdef Request[::1] requests = workload.requests
+        cdef Demand[::1] demands = workload.demands
+        cdef int64_t[::1] scheduled_ns = workload.scheduled_ns
+        script = workload.script
+        owners = [workload]
+        self._owners, self._script, self._recorder = owners, script, recorder
+        self._requests, self._demands, self._scheduled_ns = &requests[0], &demands[0], &scheduled_ns[0]
+        self.num_left = len(requests)
+        self._begins = borrowed(script.play_begins, owners)
+        self._start_ns = borrowed(script.start_ns, owners)
+        self._offset_ns = borrowed(script.offset_ns, owners)
+        self._rest_ns = borrowed(script.rest_ns, owners)
+        self._timeout_ns = borrowed(script.timeout_ns, owners)
+        self._client_delay_ns = script.client_delay_ns
+        self._cancel_ns = NEVER_NS if script.cancel_ns is None else script.cancel_ns
+        self._idle_cap_ns = NEVER_NS if script.idle_cap_ns is None else script.idle_cap_ns
+        self._goes_on_after_rejection, self._from_engine = script.goes_on_after_rejection, script.from_engine
+        self._wakes = WakeHeap(len(script.groups))
+        self._lay_out_plays(len(requests))
+        self._lay_out_groups(owners)
+        if script.edges is not None:
+            self._lay_out_edges(script.edges, len(requests))
+
+    def _lay_out_plays(self, int64_t num_rows):
+        cdef int64_t num_plays = len(self._script.start_ns), play, row
+        if self._begins == NULL:
+            return
+        self._play_of = <int32_t*>array_of(num_rows, sizeof(int32_t))
+        self._ready_ns = <int64_t*>array_of(num_rows, sizeof(int64_t))
+        self._num_live = <int32_t*>array_of(num_plays, sizeof(int32_t))
+        self._num_running = <int32_t*>array_of(num_plays, sizeof(int32_t))
+        self._begun_ns = <int64_t*>array_of(num_plays, sizeof(int64_t))
+        for play in range(num_plays):
+            self._num_live[play] = <int32_t>(self._begins[play + 1] - self._begins[play])
+            self._begun_ns[play] = NEVER_NS
+            for row in range(self._begins[play], self._begins[play + 1]):
+                self._play_of[row] = <int32_t>play
+
+    def _lay_out_groups(self, list owners):
+        cdef Group* group
+        cdef int64_t i
+        cdef int32_t index
+        groups, num_plays = self._script.groups, len(self._script.start_ns)
+        self._groups = <Group*>array_of(len(groups), sizeof(Group))
+        self._num_groups = <int32_t>len(groups)
+        if len(groups) > 1:
+            self._group_of = <int32_t*>array_of(num_plays, sizeof(int32_t))
+        if any(each.closes_ns is not None for each in groups):
+            self._slot_of = <int32_t*>array_of(self.num_left, sizeof(int32_t))
+        for index in range(self._num_groups):
+            given, group = groups[index], &self._groups[index]
+            group.begins_ns, group.ends_ns = NEVER_NS, NEVER_NS
+            group.num_plays = group.num_fresh = len(given.plays)
+            group.plays, group.holds_play = borrowed(given.plays, owners), given.holds_play
+            group.is_followed = any(each.after == index for each in groups)
+            group.after, group.after_dispatch, group.interval_ns = given.after, given.after_dispatch, given.interval_ns
+            group.length_ns = NEVER_NS if given.ends_ns is None else given.ends_ns
+            group.num_slots = 0 if given.opens_ns is None else len(given.opens_ns)
+            group.opens_ns, group.closes_ns = borrowed(given.opens_ns, owners), borrowed(given.closes_ns, owners)
+            for i in range(group.num_plays):
+                group.num_unsent += 1 if self._begins == NULL else self._num_live[group.plays[i]]
+                if self._group_of != NULL:
+                    self._group_of[group.plays[i]] = index
+
+    def _lay_out_edges(self, edges, int64_t num_rows):
+        cdef const int64_t[::1] sources, targets, delays_ns
+        cdef const int8_t[::1] from_dispatch
+        cdef int64_t i
+        order = np.argsort(edges.sources, kind="stable")
+        sources, targets, delays_ns = (
+            np.ascontiguousarray(each[order], np.int64) for each in (edges.sources, edges.targets, edges.delays_ns))
+        from_dispatch = edges.from_dispatch[order].astype(np.int8)
+        self._num_waits = <int32_t*>array_of(num_rows, sizeof(int32_t))
+        self._outs = <Out*>array_of(len(sources), sizeof(Out))
+        self._out_begins = <int64_t*>array_of(num_rows + 1, sizeof(int64_t))
+        for i in range(len(sources)):
+            self._outs[i].target, self._outs[i].delay_ns = <int32_t>targets[i], delays_ns[i]
+            self._outs[i].from_dispatch = from_dispatch[i]
+            self._num_waits[targets[i]] += 1
+            self._out_begins[sources[i] + 1] += 1
+        for i in range(num_rows):
+            self._out_begins[i + 1] += self._out_begins[i]
+
+    def __dealloc__(self):
+        cdef int32_t i
+        for i in range(self._num_groups):
+            free(self._groups[i].slots.entries)
+            free(self._groups[i].waiting.entries)
+        free(self._groups)
+        free(self._timed.entries)
+        free(self._group_of)
+        free(self._slot_of)
+        free(self._play_of)
+        free(self._num_live)
+        free(self._num_running)
+        free(self._begun_ns)
+        free(self._num_waits)
+        free(self._ready_ns)
+        free(self._out_begins)
+        free(self._outs)
+        free(self._given_up.rows)
+
+    cdef int start(self) except -1 nogil:
+        cdef int32_t index
+        for index in range(self._num_groups):
+            if self._groups[index].after < 0:
+                self._begin_group(index, 0)
+        return self._look()
+
+    # ---- groups and their slots
+
+    cdef int _begin_group(self, int32_t index, int64_t now_ns) except -1 nogil:
+        cdef Group* group = &self._groups[index]
+        cdef int32_t i
+        group.begins_ns = now_ns + group.interval_ns
+        group.ends_ns = NEVER_NS if group.length_ns == NEVER_NS else group.begins_ns + group.length_ns
+        for i in range(group.num_slots):
+            push_row(&group.slots, group.begins_ns + group.opens_ns[i], i)
+        return self._note(index)
+
+    cdef int _end_group(self, int32_t index, int64_t now_ns) except -1 nogil:
+        """Let those groups begin that follow one, if it is over."""
+        cdef const Group* group = &self._groups[index]
+        cdef int32_t i
+        if not group.is_followed or group.num_unsent > 0:
+            return 0
+        for i in range(self._num_groups):
+            if (self._groups[i].after == index and self._groups[i].begins_ns == NEVER_NS
+                    and (self._groups[i].after_dispatch or group.num_running == 0)):
+                self._begin_group(i, now_ns)
+        return 0
+
+    cdef int32_t _first_row(self, int64_t play) noexcept nogil:
+        """Return the request with which a play begins."""
+        cdef int64_t row = play if self._begins == NULL else self._begins[play]
+        if self._begins != NULL:
+            while not self._is_free(row) or (
+                    self._offset_ns != NULL and self._offset_ns[row] > 0):
+                row += 1
+        return <int32_t>row
+
+    cdef TimedRow _candidate(self, Group* group) noexcept nogil:
+        """Return who is next for a slot, and since when; NEVER_NS: nobody."""
+        cdef TimedRow waiting, fresh
+        cdef int64_t play
+        while group.waiting.size > 0 and not (
+                self._is_unsent(group.waiting.entries[0].row)
+                and self._ready_ns[group.waiting.entries[0].row] == group.waiting.entries[0].time_ns):
+            pop_row(&group.waiting)
+        waiting.time_ns, waiting.row = NEVER_NS, -1
+        if group.waiting.size > 0:
+            waiting = group.waiting.entries[0]
+        if group.num_fresh == 0:
+            return waiting
+        play = group.plays[group.num_plays - group.num_fresh]
+        fresh.time_ns, fresh.row = group.begins_ns + self._start_ns[play], self._first_row(play)
+        if waiting.time_ns < fresh.time_ns or (waiting.time_ns == fresh.time_ns and waiting.row < fresh.row):
+            return waiting
+        return fresh
+
+    cdef int _note(self, int32_t index) except -1 nogil:
+        """Note when somebody comes by a slot of a group next."""
+        cdef Group* group = &self._groups[index]
+        cdef TimedRow next_one
+        cdef int64_t time_ns = NEVER_NS
+        if group.begins_ns < NEVER_NS:
+            next_one = self._candidate(group)
+            time_ns = next_one.time_ns
+            while group.num_slots > 0 and time_ns < NEVER_NS:
+                time_ns = max(next_one.time_ns, first_ns(&group.slots))
+                if group.slots.size == 0 or group.closes_ns == NULL or (
+                        time_ns < group.begins_ns + group.closes_ns[group.slots.entries[0].row]):
+                    break
+                pop_row(&group.slots)
+            if next_one.time_ns < NEVER_NS and time_ns >= group.ends_ns and self._can_come(group):
+                self._close(index)
+                time_ns = NEVER_NS
+        self._wakes.set(index, time_ns)
+        return 0
+
+    cdef bint _can_come(self, const Group* group) noexcept nogil:
+        """Say whether it is known when the next one comes, or that nobody will."""
+        return group.num_slots == 0 or group.slots.size > 0 or group.num_held == 0
+
+    cdef int _close(self, int32_t index) except -1 nogil:
+        """Send nobody who waits for a slot."""
+        cdef Group* group = &self._groups[index]
+        cdef int64_t play, row
+        while group.waiting.size > 0:
+            row = pop_row(&group.waiting).row
+            if self._is_unsent(row):
+                self._give_up(<int32_t>row)
+        while group.num_fresh > 0:
+            play = group.plays[group.num_plays - group.num_fresh]
+            group.num_fresh -= 1
+            for row in range(play if self._begins == NULL else self._begins[play],
+                             play + 1 if self._begins == NULL else self._begins[play + 1]):
+                if self._is_unsent(row):
+                    self._give_up(<int32_t>row)
+        return self._end_group(index, group.ends_ns)
+
+    cdef int _look(self) except -1 nogil:
+        """Note when the next request comes."""
+        while self._timed.size > 0 and not (
+                self._is_unsent(self._timed.entries[0].row)
+                and self._ready_ns[self._timed.entries[0].row] == self._timed.entries[0].time_ns):
+            pop_row(&self._timed)
+        self.next_ns = min(first_ns(&self._timed), self._wakes.top_time())
+        return 0
+
+    # ---- requests come
+
+    cdef int32_t take(self) except -1 nogil:
+        cdef int64_t now_ns = self.next_ns
+        cdef TimedRow timed, next_one
+        cdef int32_t index = self._wakes.top_index(), row
+        cdef Group* group = &self._groups[index]
+        timed.time_ns, timed.row = NEVER_NS, -1
+        if first_ns(&self._timed) == now_ns:
+            timed = self._timed.entries[0]
+        if self._wakes.top_time() > now_ns:
+            row = <int32_t>pop_row(&self._timed).row
+            self._send(row, now_ns, now_ns)
+        else:
+            next_one = self._candidate(group)
+            if timed.row >= 0 and (timed.time_ns < next_one.time_ns
+                                   or (timed.time_ns == next_one.time_ns and timed.row < next_one.row)):
+                row = <int32_t>pop_row(&self._timed).row
+                self._send(row, now_ns, now_ns)
+            else:
+                row = <int32_t>next_one.row
+                self._send_by_slot(index, next_one, now_ns)
+        self._look()
+        return row
+
+    cdef int _send_by_slot(self, int32_t index, TimedRow entry, int64_t now_ns) except -1 nogil:
+        cdef Group* group = &self._groups[index]
+        cdef int32_t row = <int32_t>entry.row, play = self._play(row), slot
+        cdef bint begins = self._begins == NULL or self._begun_ns[play] == NEVER_NS
+        if group.num_slots > 0:
+            slot = <int32_t>pop_row(&group.slots).row
+            group.num_held += 1
+            if self._slot_of != NULL:
+                self._slot_of[self._begins[play] if group.holds_play and self._begins != NULL else row] = slot
+        if begins:
+            group.num_fresh -= 1
+        else:
+            pop_row(&group.waiting)
+        self._send(row, entry.time_ns, now_ns)
+        if begins and self._begins != NULL:
+            self._begin_play(play, row, now_ns)
+        return self._note(index)
+
+    cdef int _begin_play(self, int32_t play, int32_t first, int64_t now_ns) except -1 nogil:
+        cdef int64_t row
+        self._begun_ns[play] = now_ns
+        for row in range(self._begins[play], self._begins[play + 1]):
+            if row != first and self._is_free(row):
+                self._make_ready(<int32_t>row, now_ns)
+        return 0
+
+    cdef int _send(self, int32_t row, int64_t ready_ns, int64_t now_ns) except -1 nogil:
+        cdef int32_t play = self._play(row)
+        cdef Group* group = &self._groups[self._group_index(play)]
+        self._requests[row].arrival_ns = now_ns
+        self._scheduled_ns[row] = ready_ns
+        self._demands[row].deadline_ns = self._deadline_ns(row, now_ns)
+        self.num_left -= 1
+        group.num_unsent -= 1
+        group.num_running += 1
+        if self._play_of != NULL:
+            self._num_running[play] += 1
+        self._let_go(row, now_ns, True)
+        return self._end_group(self._group_index(play), now_ns)
+
+    cdef int64_t _deadline_ns(self, int32_t row, int64_t now_ns) noexcept nogil:
+        cdef int64_t deadline_ns = self._cancel_ns
+        if self._timeout_ns != NULL and 0 <= self._timeout_ns[row] < deadline_ns - now_ns:
+            deadline_ns = now_ns + self._timeout_ns[row]
+        return NO_TIME_NS if deadline_ns == NEVER_NS else deadline_ns
+
+    cdef int _let_go(self, int32_t row, int64_t now_ns, bint from_dispatch) except -1 nogil:
+        """Note for those that wait for a request that it has come, or ended."""
+        cdef int64_t i
+        cdef int32_t target
+        if self._outs == NULL:
+            return 0
+        for i in range(self._out_begins[row], self._out_begins[row + 1]):
+            target = self._outs[i].target
+            if self._outs[i].from_dispatch == from_dispatch and self._is_unsent(target):
+                self._ready_ns[target] = max(self._ready_ns[target], now_ns + self._outs[i].delay_ns)
+                self._num_waits[target] -= 1
+                if self._num_waits[target] == 0 and self._begun_ns[self._play(target)] < NEVER_NS:
+                    self._make_ready(target, now_ns)
+        return 0
+
+    cdef int _make_ready(self, int32_t row, int64_t now_ns) except -1 nogil:
+        """All that a request waited for has let it go."""
+        cdef int32_t play = self._play(row), index = self._group_index(play)
+        cdef Group* group = &self._groups[index]
+        cdef int64_t offset_ns = 0 if self._offset_ns == NULL else self._offset_ns[row]
+        cdef int64_t ready_ns = max(max(self._ready_ns[row], self._begun_ns[play] + offset_ns), now_ns)
+        self._ready_ns[row] = ready_ns
+        if ready_ns >= group.ends_ns:
+            return self._give_up(row)
+        return self._push_ready(row)
+
+    cdef int _push_ready(self, int32_t row) except -1 nogil:
+        cdef Group* group = &self._groups[self._group_index(self._play(row))]
+        if group.num_slots == 0 or group.holds_play:
+            return push_row(&self._timed, self._ready_ns[row], row)
+        return push_row(&group.waiting, self._ready_ns[row], row)
+
+    # ---- requests end
+
+    cdef int ended(self, int32_t row, int8_t how, int64_t now_ns) except -1 nogil:
+        cdef const Request* request = &self._requests[row]
+        cdef int32_t play = self._play(row), index = self._group_index(play)
+        cdef Group* group = &self._groups[index]
+        cdef bint is_refused = request.status == REJECTED or request.status == DROPPED
+        cdef int64_t seen_ns = now_ns
+        if request.status == COMPLETED and not self._from_engine:
+            seen_ns = max(now_ns, request.completed_ns)
+        seen_ns += self._client_delay_ns
+        group.num_running -= 1
+        if self._play_of != NULL:
+            self._num_running[play] -= 1
+            self._num_live[play] -= 1
+        if request.status == COMPLETED or (is_refused and self._goes_on_after_rejection):
+            self._let_go(row, seen_ns, False)
+        else:
+            self._give_up_followers(row)
+        self._free_slot(group, row, play, seen_ns)
+        if self._idle_cap_ns < NEVER_NS and self._play_of != NULL and self._num_running[play] == 0:
+            self._hurry(play, seen_ns)
+        self._end_group(index, seen_ns)
+        self._note(index)
+        return self._look()
+
+    cdef int _free_slot(self, Group* group, int32_t row, int32_t play, int64_t now_ns) except -1 nogil:
+        cdef int64_t free_ns = now_ns + (0 if self._rest_ns == NULL else self._rest_ns[row])
+        cdef int64_t holder = row
+        if group.num_slots == 0:
+            return 0
+        if group.holds_play and self._begins != NULL:
+            if self._num_live[play] > 0:
+                return 0
+            holder = self._begins[play]
+        group.num_held -= 1
+        return push_row(&group.slots, free_ns, self._slot_of[holder] if self._slot_of != NULL else 0)
+
+    cdef int _give_up(self, int32_t row) except -1 nogil:
+        """Send neither a request nor those that wait for it."""
+        self._note_given_up(row)
+        return self._give_up_followers(row)
+
+    cdef int _note_given_up(self, int32_t row) except -1 nogil:
+        cdef int32_t play = self._play(row)
+        self._requests[row].status = NOT_SENT
+        self._groups[self._group_index(play)].num_unsent -= 1
+        self._recorder.finished += 1
+        self.num_left -= 1
+        if self._play_of != NULL:
+            self._num_live[play] -= 1
+        return 0
+
+    cdef int _give_up_followers(self, int32_t row) except -1 nogil:
+        cdef int64_t i
+        cdef int32_t target
+        if self._outs == NULL:
+            return 0
+        add_row(&self._given_up, row)
+        while self._given_up.size > 0:
+            self._given_up.size -= 1
+            row = self._given_up.rows[self._given_up.size]
+            for i in range(self._out_begins[row], self._out_begins[row + 1]):
+                target = self._outs[i].target
+                if self._is_unsent(target):
+                    self._note_given_up(target)
+                    add_row(&self._given_up, target)
+        return 0
+
+    cdef int _hurry(self, int32_t play, int64_t now_ns) except -1 nogil:
+        """Shorten the time in which nothing of a play runs."""
+        cdef int64_t row, first = NEVER_NS, excess_ns
+        if self._num_live[play] == 0:
+            return 0
+        for row in range(self._begins[play], self._begins[play + 1]):
+            if self._is_unsent(row) and self._is_free(row):
+                first = min(first, self._ready_ns[row])
+        excess_ns = first - now_ns - self._idle_cap_ns
+        if first == NEVER_NS or excess_ns <= 0:
+            return 0
+        self._begun_ns[play] -= excess_ns
+        for row in range(self._begins[play], self._begins[play + 1]):
+            if self._is_unsent(row) and self._is_free(row):
+                self._ready_ns[row] -= excess_ns
+                self._push_ready(<int32_t>row)
+        return 0

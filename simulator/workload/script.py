@@ -1,0 +1,79 @@
+"""Who comes when, and after whom: what lets the requests of a workload come where not all times are known before."""
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Edges:
+    """Requests that wait for others; arrays (m,).
+
+    sources, targets : int64, rows of one play; the target waits for the source.
+    delays_ns : int64, >= 0, from the source's end to the target.
+    from_dispatch : bool, the time counts from the source's arrival, not from its end.
+    """
+
+    sources: np.ndarray
+    targets: np.ndarray
+    delays_ns: np.ndarray
+    from_dispatch: np.ndarray
+
+
+@dataclass(frozen=True)
+class Group:
+    """Plays that share slots; times count from the group's beginning.
+
+    plays : int64 (p,), indices of plays in the order in which they come; their `start_ns` must not fall.
+    opens_ns : int64 (k,), when each slot opens; None: there is no limit.
+    closes_ns : int64 (k,), from then on a slot lets nobody come; None: never.
+    holds_play : a slot is held until its play is over; else each request holds one from its arrival to its end.
+    ends_ns : nobody comes at or after it; None: no end.
+    after : index of the earlier group that must be over before this one begins; -1: it begins at 0.
+    after_dispatch : that one is over when its last request has come, not when all have ended.
+    interval_ns : from then to the beginning.
+    """
+
+    plays: np.ndarray
+    opens_ns: np.ndarray | None = None
+    closes_ns: np.ndarray | None = None
+    holds_play: bool = False
+    ends_ns: int | None = None
+    after: int = -1
+    after_dispatch: bool = False
+    interval_ns: int = 0
+
+
+@dataclass(frozen=True)
+class Script:
+    """What lets the `n` requests of a workload come, in `p` plays.
+
+    A play is one request, a session, or a graph of requests. A request is ready when its play has begun, `offset_ns`
+    have passed since, and all that it waits for have let it go; it comes when it is ready and has a slot. When one
+    ended otherwise than completed, those that wait for it, and for these, are not sent.
+
+    groups : of plays; each play is in one.
+    play_begins : int64 (p + 1,), the first row of each play, and n; None: each request is a play.
+    start_ns : int64 (p,), when each play may begin, since its group did.
+    offset_ns : int64 (n,), >= 0 and 0 for one request of each play that waits for nobody; None: all 0.
+    edges : None: nobody waits for another.
+    rest_ns : int64 (n,), how long the slot of a request rests after its end; None: not at all.
+    client_delay_ns : from each end to whatever the client does because of it.
+    goes_on_after_rejection : a request that was refused lets others go as if it had been completed then.
+    idle_cap_ns : a play in which nothing runs or rests in a slot for longer goes on after so long; None: no cap.
+    timeout_ns : int64 (n,), limits.MISSING: none; the client gives up so long after arrival. None: nobody does.
+    cancel_ns : instant at which the clients of all that still runs give up; None: never.
+    from_engine : the client reacts to an end in the engine, not to the last token that it sees.
+    """
+
+    groups: tuple[Group, ...]
+    start_ns: np.ndarray
+    play_begins: np.ndarray | None = None
+    offset_ns: np.ndarray | None = None
+    edges: Edges | None = None
+    rest_ns: np.ndarray | None = None
+    client_delay_ns: int = 0
+    goes_on_after_rejection: bool = False
+    idle_cap_ns: int | None = None
+    timeout_ns: np.ndarray | None = None
+    cancel_ns: int | None = None
+    from_engine: bool = False

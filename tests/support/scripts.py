@@ -1,0 +1,46 @@
+"""Workloads whose requests come when others let them."""
+from dataclasses import replace
+
+import numpy as np
+
+from simulator.workload.script import Edges, Group, Script
+from support.workloads import plain_workload
+
+MS = 1_000_000
+
+
+def scripted(outputs, script, *, prompts=1):
+    """Return requests with these outputs that come as `script` says."""
+    workload = plain_workload([-1] * len(outputs), prompts, outputs)
+    if script.timeout_ns is not None or script.cancel_ns is not None:
+        workload.demands["deadline_ns"] = 0
+    return replace(workload, script=script, scheduled_ns=np.full(len(outputs), -1))
+
+
+def loop(num_requests, slots, *, starts_ms=None, **options):
+    """Return the script of requests that share so many slots; `options` of Group and Script."""
+    of_group = {name: options.pop(name) for name in list(options) if name in Group.__dataclass_fields__}
+    of_group.setdefault("opens_ns", np.zeros(slots, np.int64))
+    group = Group(np.arange(num_requests), **of_group)
+    start_ns = np.zeros(num_requests, np.int64) if starts_ms is None else ns(starts_ms)
+    return Script((group,), start_ns, **options)
+
+
+def plays(sizes, edges=(), *, slots=None, holds_play=True, starts_ms=None, **options):
+    """Return the script of plays of so many requests each.
+
+    edges : (source, target, "end" or "dispatch", delay in ms).
+    """
+    begins = np.concatenate([[0], np.cumsum(sizes)])
+    opens_ns = None if slots is None else np.zeros(slots, np.int64)
+    start_ns = np.zeros(len(sizes), np.int64) if starts_ms is None else ns(starts_ms)
+    sources, targets, kinds, delays_ms = zip(*edges, strict=True) if edges else ((), (), (), ())
+    made = Edges(np.array(sources, np.int64), np.array(targets, np.int64), ns(delays_ms),
+                 np.array([kind == "dispatch" for kind in kinds], bool)) if edges else None
+    group = Group(np.arange(len(sizes)), opens_ns, holds_play=holds_play)
+    return Script((group,), start_ns, play_begins=begins, edges=made, **options)
+
+
+def ns(milliseconds):
+    """Return milliseconds as int64 nanoseconds."""
+    return np.rint(np.asarray(milliseconds, float) * MS).astype(np.int64)
