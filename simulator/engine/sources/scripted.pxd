@@ -87,12 +87,12 @@ cdef class Scripted(Source):
 
     # Note when the next request comes: of all; of those of a group for which a slot is needed.
     cdef int _look(self) except -1 nogil
-    cdef int _note(self, int32_t index) except -1 nogil
+    cdef int _note(self, int32_t index, int64_t now_ns) except -1 nogil
 
     # A group begins; if it is over, those begin that follow it; nobody comes by its slots any more.
     cdef int _begin_group(self, int32_t index, int64_t now_ns) except -1 nogil
     cdef int _end_group(self, int32_t index, int64_t now_ns) except -1 nogil
-    cdef int _close(self, int32_t index) except -1 nogil
+    cdef int _close(self, int32_t index, int64_t now_ns) except -1 nogil
 
     # Is it known when the next one of a group comes, or that nobody will?
     cdef bint _can_come(self, const Group* group) noexcept nogil

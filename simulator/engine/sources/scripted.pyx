@@ -165,7 +165,7 @@ cdef class Scripted(Source):
         group.ends_ns = NEVER_NS if group.length_ns == NEVER_NS else group.begins_ns + group.length_ns
         for i in range(group.num_slots):
             push_row(&group.slots, group.begins_ns + group.opens_ns[i], i)
-        return self._note(index)
+        return self._note(index, now_ns)
 
     cdef int _end_group(self, int32_t index, int64_t now_ns) except -1 nogil:
         """Let those groups begin that follow one, if it is over."""
@@ -207,7 +207,7 @@ cdef class Scripted(Source):
             return waiting
         return fresh
 
-    cdef int _note(self, int32_t index) except -1 nogil:
+    cdef int _note(self, int32_t index, int64_t now_ns) except -1 nogil:
         """Note when somebody comes by a slot of a group next."""
         cdef Group* group = &self._groups[index]
         cdef TimedRow next_one
@@ -222,7 +222,7 @@ cdef class Scripted(Source):
                     break
                 pop_row(&group.slots)
             if next_one.time_ns < NEVER_NS and time_ns >= group.ends_ns and self._can_come(group):
-                self._close(index)
+                self._close(index, now_ns)
                 time_ns = NEVER_NS
         self._wakes.set(index, time_ns)
         return 0
@@ -231,7 +231,7 @@ cdef class Scripted(Source):
         """Say whether it is known when the next one comes, or that nobody will."""
         return group.num_slots == 0 or group.slots.size > 0 or group.num_held == 0
 
-    cdef int _close(self, int32_t index) except -1 nogil:
+    cdef int _close(self, int32_t index, int64_t now_ns) except -1 nogil:
         """Send nobody who waits for a slot."""
         cdef Group* group = &self._groups[index]
         cdef int64_t play, row
@@ -246,7 +246,7 @@ cdef class Scripted(Source):
                              play + 1 if self._begins == NULL else self._begins[play + 1]):
                 if self._is_unsent(row):
                     self._give_up(<int32_t>row)
-        return self._end_group(index, group.ends_ns)
+        return self._end_group(index, now_ns if group.ends_ns == NEVER_NS else max(now_ns, group.ends_ns))
 
     cdef int _look(self) except -1 nogil:
         """Note when the next request comes."""
@@ -298,7 +298,7 @@ cdef class Scripted(Source):
         self._send(row, entry.time_ns, now_ns)
         if begins and self._begins != NULL:
             self._begin_play(play, row, now_ns)
-        return self._note(index)
+        return self._note(index, now_ns)
 
     cdef int _begin_play(self, int32_t play, int32_t first, int64_t now_ns) except -1 nogil:
         cdef int64_t row
@@ -383,7 +383,7 @@ cdef class Scripted(Source):
         if self._idle_cap_ns < NEVER_NS and self._play_of != NULL and self._num_running[play] == 0:
             self._hurry(play, seen_ns)
         self._end_group(index, seen_ns)
-        self._note(index)
+        self._note(index, seen_ns)
         return self._look()
 
     cdef int _free_slot(self, Group* group, int32_t row, int32_t play, int64_t now_ns) except -1 nogil:

@@ -1,0 +1,145 @@
+"""What holds where requests come because others ended, in clusters in which everything happens at once."""
+from collections import Counter
+from random import Random
+
+import numpy as np
+import pytest
+
+import simulator
+from invariants.test_whole_cluster import experiment_of
+from simulator.config.load import load_experiment
+from simulator.domain import records
+from simulator.workload.limits import MISSING
+from simulator.workload.script import Edges, Group, Script
+from support.scripts import MS, scripted
+
+SENT = (records.COMPLETED, records.REJECTED, records.DROPPED, records.TIMED_OUT, records.FAILED)
+HORIZON_S = 0.4             # of experiments that have one
+
+
+def script_of(rng):
+    """Return a random script."""
+    sizes = [rng.choice([1, 1, 2, 3, 5]) for _ in range(rng.randint(3, 12))]
+    begins = np.concatenate([[0], np.cumsum(sizes)])
+    edges = [edge for play in range(len(sizes)) for edge in edges_of(rng, begins[play], begins[play + 1])]
+    columns = [np.array(column, np.int64) for column in zip(*edges, strict=True)] if edges else None
+    groups, starts = groups_of(rng, len(sizes))
+    roots = np.ones(begins[-1], bool)
+    if edges:
+        roots[columns[1]] = False
+    offsets = np.where(roots, 0, 1) * np.array([rng.choice([0, 0, 7 * MS]) for _ in roots])
+    return Script(
+        groups, starts, begins, offsets, Edges(*columns[:3], columns[3].astype(bool)) if edges else None,
+        rest_ns=np.array([rng.choice([0, 0, 12 * MS]) for _ in roots]),
+        client_delay_ns=rng.choice([0, 0, MS // 3]), goes_on_after_rejection=rng.random() < 0.5,
+        idle_cap_ns=rng.choice([None, None, 20 * MS]),
+        timeout_ns=rng.choice([None, np.array([rng.choice([MISSING, 40 * MS, 300 * MS]) for _ in roots])]),
+        cancel_ns=rng.choice([None, None, 400 * MS]), from_engine=rng.random() < 0.3)
+
+
+def edges_of(rng, first, last):
+    """Return edges that make a session or any graph, with delays that let ends and arrivals meet."""
+    delays = [0, 0, 5 * MS, 10 * MS, 3 * MS + 1, 60 * MS]
+    for target in range(first + 1, last):
+        if rng.random() < 0.85:
+            yield target - 1, target, rng.choice(delays), rng.random() < 0.2
+        for source in range(first, target - 1):
+            if rng.random() < 0.2:
+                yield source, target, rng.choice(delays), rng.random() < 0.3
+
+
+def groups_of(rng, num_plays):
+    owner = np.array([rng.randint(0, 2) for _ in range(num_plays)]) if rng.random() < 0.5 else np.zeros(num_plays, int)
+    starts = np.cumsum([rng.choice([0, 0, 5 * MS, 17 * MS]) for _ in range(num_plays)])
+    groups = []
+    for index in np.unique(owner):
+        slots = rng.choice([None, 1, 2, 4])
+        after = len(groups) - 1 if groups and rng.random() < 0.4 else -1
+        groups.append(Group(
+            np.flatnonzero(owner == index), None if slots is None else 4 * MS * np.arange(slots),
+            closes_ns=None if slots is None or rng.random() < 0.8 else MS * 100 * (1 + np.arange(slots)),
+            holds_play=rng.random() < 0.5, ends_ns=rng.choice([None, None, 150 * MS]), after=after,
+            after_dispatch=rng.random() < 0.5, interval_ns=rng.choice([0, 5 * MS])))
+    return tuple(groups), starts
+
+
+def workload_of(rng, script):
+    count = int(script.play_begins[-1])
+    prompts = [rng.choice([3, 16, 40, 120, 200]) for _ in range(count)]
+    workload = scripted([rng.choice([0, 1, 2, 9, 30]) for _ in range(count)], script, prompts=prompts)
+    workload.demands["priority"] = [rng.randint(0, 2) for _ in range(count)]
+    return workload
+
+
+@pytest.fixture(scope="module", params=range(60))
+def case(request, tmp_path_factory):
+    """Return seed and experiment."""
+    folder = tmp_path_factory.mktemp("scripted")
+    (folder / "requests.csv").write_text("arrived_at,num_prefill_tokens,num_decode_tokens\n0,1,1\n")
+    (folder / "experiment.toml").write_text(experiment_of(Random(400 + request.param)))
+    return request.param, folder / "experiment.toml"
+
+
+def result_of(case, **overrides):
+    seed, experiment = case
+    rng = Random(seed)
+    workload = workload_of(rng, script_of(rng))
+    return simulator.run(load_experiment(experiment, overrides), workload=workload), workload
+
+
+@pytest.fixture(scope="module")
+def run(case):
+    return result_of(case)
+
+
+def test_steps_and_runs_of_iterations_agree(case, run):
+    (result, _), (stepwise, _) = run, result_of(case, **{"engine.fast_forward": False})
+
+    assert result.requests.tolist() == stepwise.requests.tolist()
+    assert result.summary == stepwise.summary
+
+
+def test_every_request_ends_or_is_not_sent(run):
+    result, workload = run
+    requests = workload.requests
+    counts = Counter(requests["status"].tolist())
+
+    if result.summary["complete"] and not result.summary["diagnosis"] and result.summary["clock_s"] != HORIZON_S:
+        assert set(counts) <= {*SENT, records.NOT_SENT}
+    assert ((requests["arrival_ns"] >= 0) == (requests["status"] != records.NOT_SENT))[
+        requests["status"] != records.PENDING].all()
+    assert (workload.scheduled_ns <= requests["arrival_ns"]).all()
+
+
+def test_nobody_comes_before_those_it_waits_for_let_it_go(run):
+    _, workload = run
+    script, requests = workload.script, workload.requests
+    if script.edges is None or script.idle_cap_ns is not None:
+        return
+    for source, target, delay_ns, from_dispatch in zip(
+            script.edges.sources, script.edges.targets, script.edges.delays_ns, script.edges.from_dispatch,
+            strict=True):
+        if requests["arrival_ns"][target] < 0:
+            continue
+        assert requests["arrival_ns"][source] >= 0
+        if from_dispatch:
+            assert requests["arrival_ns"][target] >= requests["arrival_ns"][source] + delay_ns
+        elif not script.goes_on_after_rejection:
+            assert requests["status"][source] == records.COMPLETED
+            if not script.from_engine:
+                assert requests["arrival_ns"][target] >= (
+                    requests["completed_ns"][source] + delay_ns + script.client_delay_ns)
+
+
+def test_no_more_run_at_once_than_there_are_slots(run):
+    _, workload = run
+    script, requests = workload.script, workload.requests
+    for group in script.groups:
+        if group.opens_ns is None or group.holds_play:
+            continue
+        rows = np.concatenate([np.arange(script.play_begins[play], script.play_begins[play + 1])
+                               for play in group.plays])
+        rows = rows[requests["status"][rows] == records.COMPLETED]
+        changes = sorted([(int(time), -1) for time in requests["completed_ns"][rows]]
+                         + [(int(time), 1) for time in requests["arrival_ns"][rows]])
+        assert max(np.cumsum([change for _, change in changes]), default=0) <= len(group.opens_ns)
