@@ -18,7 +18,7 @@ import simulator
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(simulator.__file__).parents[1])}
 IMPORTS = ("simulator.cli", "simulator.config.load", "simulator.api", "simulator.results.files",
-           "simulator.workload.synthetic", "simulator.scheduling.vllm", "simulator.latency.linear",
+           "simulator.workload.types.synthetic", "simulator.scheduling.vllm", "simulator.latency.linear",
            "simulator.routing.policies.round_robin")         # what a run of configs/linear.toml loads
 ROUNDS = 7
 pytestmark = pytest.mark.benchmark(group="process")

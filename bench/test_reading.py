@@ -9,8 +9,8 @@ from pairs import cpu_s
 from traffic import chat
 
 from simulator.core.random_streams import RandomStreams
-from simulator.workload.mooncake import MooncakeParameters
-from simulator.workload.trace import Trace, TraceParameters
+from simulator.workload.formats.mooncake import MooncakeParameters
+from simulator.workload.types.trace import Trace, TraceParameters
 
 pytestmark = pytest.mark.benchmark(group="reading", timer=time.process_time)
 

@@ -18,7 +18,7 @@ from types import SimpleNamespace
 from simulator.scheduling.vllm import VllmParameters
 from simulator.workload.build import build_workload
 from simulator.workload.columns import in_arrival_order
-from simulator.workload.native_csv import NativeCsv
+from simulator.workload.formats.native_csv import NativeCsv
 from support.blis_flags import DEFAULTS_OF, left_out, options_of, settings, unknown_flags
 from support.blis_yaml import read_yaml
 from support.engine import record

@@ -4,11 +4,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from simulator.errors import InputErrors
-from simulator.workload.azure import Azure
 from simulator.workload.build import build_workload
 from simulator.workload.columns import in_arrival_order
-from simulator.workload.mooncake import Mooncake, MooncakeParameters
-from simulator.workload.native_csv import NativeCsv
+from simulator.workload.formats.azure import Azure
+from simulator.workload.formats.mooncake import Mooncake, MooncakeParameters
+from simulator.workload.formats.native_csv import NativeCsv
 from simulator.workload.scales import scale
 
 SEEDS = {

@@ -8,8 +8,8 @@ import pytest
 
 from simulator import registry
 from simulator.core.random_streams import RandomStreams
-from simulator.workload.native_csv import read_integer_column
-from simulator.workload.trace import Trace, TraceParameters
+from simulator.workload.formats.native_csv import read_integer_column
+from simulator.workload.types.trace import Trace, TraceParameters
 
 TRACES = Path(os.environ.get("SIM_TRACES", Path(__file__).resolve().parents[3] / "shared/data/traces"))
 pytestmark = pytest.mark.skipif(not TRACES.exists(), reason=f"no traces in {TRACES}")

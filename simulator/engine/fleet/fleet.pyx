@@ -138,8 +138,8 @@ cdef class Fleet:
     def act_in_halves(self):
         """Let requests come between the end of an iteration and the beginning of the next."""
         if any((<Replica>replica).beat is not None for replica in self.replicas):
-            raise ValueError("replicas in lock step end and begin iterations together: requests that come because others "
-                             "ended cannot come between yet")
+            raise ValueError("replicas in lock step end and begin iterations together: requests that come because "
+                             "others ended cannot come between yet")
         self._in_halves = True
 
     def seat(self, LiveView view, int32_t gateway):

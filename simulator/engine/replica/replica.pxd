@@ -27,7 +27,7 @@ cdef class Replica:
     cdef readonly int32_t first_sibling     # index of the first of these, itself without any, and how many there are
     cdef readonly int32_t num_siblings
     cdef readonly bint is_halted            # it stands still, see halt(); requests that come only wait
-    cdef readonly bint has_ended            # an iteration has ended at wake_ns, and the next has not begun, see end_due()
+    cdef readonly bint has_ended            # see end_due(): at wake_ns, and the next iteration has not begun
     cdef readonly bint is_out_of_time       # an iteration would end after the last instant of the clock
 
     # Shared for reading with what foresees and observes a replica (fleet/lookahead, observation, debug).
@@ -42,8 +42,8 @@ cdef class Replica:
     # may be planned as far as `horizon_ns`.
     cdef int advance(self, int64_t until_ns, int64_t horizon_ns) except -1 nogil
 
-    # The first half of what is due at `wake_ns`: end an iteration. `advance` does the other half, once those have come who
-    # come because of it.
+    # The first half of what is due at `wake_ns`: end an iteration. `advance` does the other half, once those have come
+    # who come because of it.
     cdef int end_due(self) except -1 nogil
 
     # A request enters the waiting queue, or is refused; advance(now_ns) came before. Cuts a run at the iteration in

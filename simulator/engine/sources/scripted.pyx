@@ -1,10 +1,10 @@
 """Requests that come when others let them: sessions, graphs of requests, closed loops.
 
-What the script says is compiled to counts and heaps, so that each request costs O(log of what waits). A request that was
-put off, or given up, stays in its heap until it gets to the top: there it is known by its time and status.
+What the script says is compiled to counts and heaps, so that each request costs O(log of what waits). A request that
+was put off, or given up, stays in its heap until it gets to the top: there it is known by its time and status.
 """
 from libc.stdint cimport int8_t, int32_t, int64_t
-from libc.stdlib cimport calloc, free, malloc
+from libc.stdlib cimport calloc, free
 cimport cython
 
 from simulator.core.clock cimport NEVER_NS
@@ -28,7 +28,7 @@ cdef void* array_of(int64_t count, size_t size) except NULL:
     return array
 
 
-cdef const int64_t* borrowed(array, list owners):
+cdef const int64_t* borrowed(array, list owners) except? NULL:
     """Return where an int64 array begins; NULL: there is none."""
     cdef const int64_t[::1] values
     if array is None or len(array) == 0:

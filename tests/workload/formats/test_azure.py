@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.errors import InputErrors
-from simulator.workload.azure import Azure
+from simulator.workload.formats.azure import Azure
 
 HEADER = "TIMESTAMP,ContextTokens,GeneratedTokens"
 

@@ -6,10 +6,10 @@ GeneratedTokens. Times have seven digits of a second and no zone (2023), or a zo
 from pathlib import Path
 
 from simulator.workload.columns import Columns
-from simulator.workload.csv_scan import Column, Kind
-from simulator.workload.faults import Faults
+from simulator.workload.formats.native_csv import scan_columns
 from simulator.workload.limits import MAX_TIME_NS
-from simulator.workload.native_csv import scan_columns
+from simulator.workload.reading.csv_scan import Column, Kind
+from simulator.workload.reading.faults import Faults
 
 COLUMNS = {
     "TIMESTAMP": Column(Kind.TIMESTAMP, 0, MAX_TIME_NS, required=True),

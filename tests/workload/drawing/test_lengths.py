@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.errors import InputErrors
-from simulator.workload import lengths
-from simulator.workload.lengths import weighted_ranks, zipf_ranks
+from simulator.workload.drawing import lengths
+from simulator.workload.drawing.lengths import weighted_ranks, zipf_ranks
 
 N = 100_000
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.workload.arrivals import (
+from simulator.workload.drawing.arrivals import (
     Burst,
     BurstParameters,
     Constant,

@@ -9,7 +9,7 @@ from simulator.core.random_streams import RandomStreams
 from simulator.workload.base import Workload
 from simulator.workload.build import build_workload
 from simulator.workload.columns import in_arrival_order
-from simulator.workload.files import read_bytes
+from simulator.workload.reading.files import read_bytes
 from simulator.workload.scales import scale
 
 Scale = Annotated[float, Meta(gt=0, le=1e9)]

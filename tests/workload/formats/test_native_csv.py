@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from simulator.core.random_streams import RandomStreams
 from simulator.errors import InputErrors
 from simulator.workload.columns import LABELS
+from simulator.workload.formats.native_csv import NativeCsv, read_integer_column
 from simulator.workload.limits import MAX_TIME_NS, MISSING
-from simulator.workload.native_csv import NativeCsv, read_integer_column
-from simulator.workload.trace import Trace, TraceParameters
+from simulator.workload.types.trace import Trace, TraceParameters
 
 HEADER = "arrived_at,num_prefill_tokens,num_decode_tokens"
 

@@ -7,7 +7,7 @@ from simulator.domain.records import named_stream, output_stream, own_stream
 from simulator.errors import InputErrors
 from simulator.workload.build import build_workload
 from simulator.workload.columns import in_arrival_order
-from simulator.workload.native_csv import NativeCsv
+from simulator.workload.formats.native_csv import NativeCsv
 
 
 def build(rows, ids=None, arrivals=None, max_requests=0):

@@ -4,7 +4,7 @@ import json
 import pytest
 
 from simulator.errors import InputErrors
-from simulator.workload.mooncake import Mooncake, MooncakeParameters
+from simulator.workload.formats.mooncake import Mooncake, MooncakeParameters
 
 
 def read(*lines, block_size=512):

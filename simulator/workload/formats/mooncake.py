@@ -14,9 +14,9 @@ from msgspec import Meta
 from simulator.domain import records
 from simulator.errors import InputErrors
 from simulator.workload.columns import Columns, Prompts, nearest
-from simulator.workload.faults import Faults
-from simulator.workload.files import check_text
 from simulator.workload.limits import MAX_TIME_NS, MAX_TOKENS
+from simulator.workload.reading.faults import Faults
+from simulator.workload.reading.files import check_text
 
 PLAIN_WORDS = {"Expected": "expected", "`int`": "an integer", "`float`": "a number", "`array | null`": "a list"}
 

@@ -8,7 +8,7 @@ Text is interned: a column of text becomes codes into a list of distinct texts.
 from libc.stdint cimport int64_t
 from libc.string cimport memchr
 
-from simulator.workload.numbers cimport (
+from simulator.workload.reading.numbers cimport (
     PARSED, TOO_LARGE, Parse, bytes_t, parse_integer, parse_seconds, parse_timestamp)
 
 from typing import NamedTuple
@@ -66,7 +66,7 @@ cdef class Scanner:
     ----------
     data : bytes
         UTF-8 text without NUL characters, not empty.
-    faults : simulator.workload.faults.Faults
+    faults : simulator.workload.reading.faults.Faults
         Collects what is wrong; it is empty when `rows` is called, and values are meaningful only when it stays so.
     """
 

@@ -5,8 +5,8 @@ import pytest
 from simulator.core.random_streams import RandomStreams
 from simulator.domain.records import own_stream
 from simulator.errors import InputErrors
-from simulator.workload import arrivals, lengths
-from simulator.workload.synthetic import Arrival, LengthChoice, Synthetic, SyntheticParameters, SystemPrompts
+from simulator.workload.drawing import arrivals, lengths
+from simulator.workload.types.synthetic import Arrival, LengthChoice, Synthetic, SyntheticParameters, SystemPrompts
 
 
 def constant(tokens):

@@ -3,9 +3,9 @@ import numpy as np
 
 from simulator.domain import records
 from simulator.workload.columns import Prompts
-from simulator.workload.csv_scan import Scan
-from simulator.workload.faults import Faults
 from simulator.workload.limits import MISSING
+from simulator.workload.reading.csv_scan import Scan
+from simulator.workload.reading.faults import Faults
 
 OWN = -1                                # in place of a stream code: the own stream of whoever says it
 UNKNOWN = -1                            # in place of a row

@@ -10,11 +10,11 @@ from simulator import registry
 from simulator.core.random_streams import RandomStreams
 from simulator.domain import records
 from simulator.errors import InputErrors, KeyFault
-from simulator.workload.arrivals import arrival_times_s
 from simulator.workload.base import Workload
 from simulator.workload.build import build_workload
 from simulator.workload.columns import Columns, Prompts, in_arrival_order, nearest
-from simulator.workload.lengths import zipf_ranks
+from simulator.workload.drawing.arrivals import arrival_times_s
+from simulator.workload.drawing.lengths import zipf_ranks
 from simulator.workload.limits import MAX_TIME_NS, MAX_TOKENS
 
 MAX_REQUESTS = 10**9

@@ -9,11 +9,11 @@ import numpy as np
 
 from simulator.errors import did_you_mean
 from simulator.workload.columns import LABELS, Columns
-from simulator.workload.csv_scan import Column, Kind, Scan, Scanner
-from simulator.workload.faults import Faults, quoted
-from simulator.workload.files import check_text
+from simulator.workload.formats.prompts import prompts_of
 from simulator.workload.limits import MAX_TIME_NS, MISSING
-from simulator.workload.prompts import prompts_of
+from simulator.workload.reading.csv_scan import Column, Kind, Scan, Scanner
+from simulator.workload.reading.faults import Faults, quoted
+from simulator.workload.reading.files import check_text
 
 COLUMNS = {
     "arrived_at": Column(Kind.SECONDS, 0, MAX_TIME_NS, required=True),
