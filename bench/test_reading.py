@@ -9,6 +9,7 @@ from pairs import cpu_s
 from traffic import chat
 
 from simulator.core.random_streams import RandomStreams
+from simulator.workload.build import build_workload
 from simulator.workload.formats.mooncake import MooncakeParameters
 from simulator.workload.types.trace import Trace, TraceParameters
 
@@ -60,7 +61,7 @@ def _read(parameters, num_requests, benchmark, add, *row):
     times_s, sizes = [], set()
 
     def read():
-        times_s.append(cpu_s(lambda: sizes.add(len(Trace(parameters).build(RandomStreams(0))))))
+        times_s.append(cpu_s(lambda: sizes.add(len(build_workload(Trace(parameters).columns(RandomStreams(0)))))))
 
     benchmark.pedantic(read, rounds=5)
 

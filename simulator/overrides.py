@@ -42,10 +42,11 @@ QUESTIONS = {
     "router": Question("route", 0, None, "simulator.routing.python_router:PythonRouter", "choose"),
     "rescheduler": Question("plan", 0),
     "scorer": Question("rate", 1, 0, "simulator.routing.scoring.python:PythonScorer", "rate_all"),     # or `note`
-    "workload": Question("build"),
+    "workload": Question("columns"),
     "trace_format": Question("read"),
     "arrival": Question("gaps_s"),
     "length_distribution": Question("draw"),
+    "time_distribution": Question("draw"),
 }
 
 

@@ -120,6 +120,12 @@ KINDS = {
         "poisson": "simulator.workload.drawing.arrivals:Poisson",
         "weibull": "simulator.workload.drawing.arrivals:Weibull",
     }),
+    "time_distribution": Kind("time distribution", "distribution", {
+        "constant": "simulator.workload.drawing.times:Constant",
+        "exponential": "simulator.workload.drawing.times:Exponential",
+        "lognormal": "simulator.workload.drawing.times:Lognormal",
+        "uniform": "simulator.workload.drawing.times:Uniform",
+    }),
     "length_distribution": Kind("length distribution", "distribution", {
         "constant": "simulator.workload.drawing.lengths:Constant",
         "empirical": "simulator.workload.drawing.lengths:Empirical",

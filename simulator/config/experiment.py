@@ -15,6 +15,7 @@ from simulator.domain.dtypes import KvCacheDtype, WeightDtype
 from simulator.domain.failures import Failure, Health
 from simulator.domain.gateway import GatewayQueueParameters
 from simulator.domain.host import HostParameters
+from simulator.domain.load import Load
 from simulator.domain.slo_classes import SloClass, by_name
 
 MAX_EVENTS = 2_000_000  # of trace.json: some 220 MB
@@ -196,6 +197,7 @@ class Workload(Section, kw_only=True):
     """The requests, [workload], with the keys of their type."""
 
     type: Annotated[str, Meta(description="where requests come from")]
+    load: Annotated[Load, Meta(description="how they come")]
     parameters: Annotated[Any, Meta(extra={"kind": "workload"})]
 
 

@@ -4,7 +4,6 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial, reduce
 from operator import getitem
 from pathlib import Path
@@ -133,7 +132,7 @@ def measure_one(order: Order, name: str) -> Measured:
     """
     began_s = time.perf_counter()
     plan = order.plan
-    workload = replace(plan.workload, requests=plan.workload.requests.copy())
+    workload = plan.workload.untouched()
     with _named(name):
         result = api.run(plan.experiments[name], out=None if order.out is None else Path(order.out, name),
                          overwrite=order.overwrite, quiet=order.quiet, workload=workload, threads=order.threads)

@@ -1,5 +1,5 @@
 """The workload as the engine takes it: parallel tables, one row a request in arrival order."""
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -34,3 +34,8 @@ class Workload:
 
     def __len__(self):
         return len(self.requests)
+
+    def untouched(self) -> "Workload":
+        """Return the same with copies of what a run writes to."""
+        scheduled_ns = None if self.scheduled_ns is None else self.scheduled_ns.copy()
+        return replace(self, requests=self.requests.copy(), demands=self.demands.copy(), scheduled_ns=scheduled_ns)

@@ -8,15 +8,12 @@ from simulator.workload.columns import LABELS, Columns, Prompts
 from simulator.workload.limits import MAX_TOKENS, MISSING
 
 
-def build_workload(columns: Columns, max_requests: int = 0) -> Workload:
-    """Return requests in arrival order as the engine takes them.
+def build_workload(columns: Columns) -> Workload:
+    """Return requests, in the order in which they are given, as the engine takes them.
 
-    Parameters
-    ----------
-    max_requests : keep only the first ones; 0: all. Segments may name streams of requests beyond the cut; nobody owns
-        those, but they still compare.
+    Segments may name streams of requests beyond `most`; nobody owns those, but they still compare.
     """
-    n = min(max_requests or len(columns), len(columns))
+    n = min(columns.most or len(columns), len(columns))
     requests = np.zeros(n, records.REQUEST)
     requests["arrival_ns"] = columns.arrival_ns[:n]
     for time in ("enqueued_ns", "scheduled_ns", "first_token_ns", "completed_ns"):

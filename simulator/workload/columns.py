@@ -24,6 +24,27 @@ class Prompts:
 
 
 @dataclass(frozen=True)
+class Waits:
+    """Who waits for whom; arrays are int64.
+
+    A play is a session, or any graph of requests without a circle.
+
+    plays : (n,) code of each request's play.
+    sources, targets : (m,) rows of one play; the target waits for the source.
+    delays_ns : (m,) >= 0, from the source's end to the target.
+    from_dispatch : bool (m,), the time counts from the source's arrival instead.
+    not_before_ns : (n,) not before so long after the play's start; None: 0.
+    """
+
+    plays: np.ndarray
+    sources: np.ndarray
+    targets: np.ndarray
+    delays_ns: np.ndarray
+    from_dispatch: np.ndarray
+    not_before_ns: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
 class Columns:
     """Requests in any order; arrays are int64 (n,).
 
@@ -33,6 +54,8 @@ class Columns:
     timeout_ns : the client gives up so long after arrival; None or limits.MISSING: never.
     labels : by column, codes (-1: none) and the names behind them.
     prompts : None: nothing is shared.
+    waits : None: all come at their `arrival_ns`. Else that of a request which waits for another one does not count.
+    most : only the first so many come; 0: all do.
     """
 
     arrival_ns: np.ndarray
@@ -44,6 +67,8 @@ class Columns:
     timeout_ns: np.ndarray | None = None
     labels: dict = field(default_factory=dict)
     prompts: Prompts | None = None
+    waits: Waits | None = None
+    most: int = 0
 
     def __len__(self):
         return len(self.arrival_ns)
@@ -64,7 +89,15 @@ def in_arrival_order(columns: Columns) -> Columns:
         columns = replace(columns, request_ids=np.arange(len(columns)))
     if np.all(columns.arrival_ns[1:] >= columns.arrival_ns[:-1]):
         return columns
-    order = np.argsort(columns.arrival_ns, kind="stable")
+    return reordered(columns, np.argsort(columns.arrival_ns, kind="stable"))
+
+
+def reordered(columns: Columns, order: np.ndarray) -> Columns:
+    """Return all requests in another order; streams and waits follow their rows."""
+    if columns.request_ids is None:
+        columns = replace(columns, request_ids=np.arange(len(columns)))
+    new_row = np.empty(len(order), dtype=np.int64)
+    new_row[order] = np.arange(len(order))
     return replace(
         columns,
         arrival_ns=columns.arrival_ns[order],
@@ -75,7 +108,34 @@ def in_arrival_order(columns: Columns) -> Columns:
         max_tokens=_take(columns.max_tokens, order),
         timeout_ns=_take(columns.timeout_ns, order),
         labels={column: (codes[order], names) for column, (codes, names) in columns.labels.items()},
-        prompts=columns.prompts and _reorder(columns.prompts, order))
+        prompts=columns.prompts and _reorder(columns.prompts, order, new_row),
+        waits=columns.waits and replace(
+            columns.waits, plays=columns.waits.plays[order], sources=new_row[columns.waits.sources],
+            targets=new_row[columns.waits.targets], not_before_ns=_take(columns.waits.not_before_ns, order)))
+
+
+def first_rows(columns: Columns) -> Columns:
+    """Return the first `most` requests.
+
+    Of the others only their streams are left, and nobody waits for them.
+    """
+    count = min(columns.most or len(columns), len(columns))
+    part = slice(count)
+    waits, prompts = columns.waits, columns.prompts
+    if waits is not None:
+        stays = (waits.sources < count) & (waits.targets < count)
+        waits = Waits(waits.plays[part], waits.sources[stays], waits.targets[stays], waits.delays_ns[stays],
+                      waits.from_dispatch[stays], _take(waits.not_before_ns, part))
+    if prompts is not None:
+        total = int(prompts.num_segments[part].sum())
+        prompts = Prompts(prompts.num_segments[part], prompts.streams[:total], prompts.num_tokens[:total])
+    return replace(
+        columns, arrival_ns=columns.arrival_ns[part], prompt_tokens=columns.prompt_tokens[part],
+        output_tokens=columns.output_tokens[part], request_ids=columns.request_ids[part],
+        priority=_take(columns.priority, part), max_tokens=_take(columns.max_tokens, part),
+        timeout_ns=_take(columns.timeout_ns, part),
+        labels={column: (codes[part], names) for column, (codes, names) in columns.labels.items()},
+        prompts=prompts, waits=waits, most=0)
 
 
 def _take(column, order: np.ndarray):
@@ -84,10 +144,8 @@ def _take(column, order: np.ndarray):
     return None if column is None else column[order]
 
 
-def _reorder(prompts: Prompts, order: np.ndarray) -> Prompts:
+def _reorder(prompts: Prompts, order: np.ndarray, new_row: np.ndarray) -> Prompts:
     """Return the prompts of rows `order`; own and output streams follow their requests to the new rows."""
-    new_row = np.empty(len(order), dtype=np.int64)
-    new_row[order] = np.arange(len(order))
     counts = prompts.num_segments[order]
     old_begins = (np.cumsum(prompts.num_segments) - prompts.num_segments)[order]
     new_begins = np.cumsum(counts) - counts

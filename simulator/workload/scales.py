@@ -4,22 +4,23 @@ from dataclasses import replace
 import numpy as np
 
 from simulator.errors import InputErrors, KeyFault
-from simulator.workload.columns import Columns, Prompts, nearest
+from simulator.workload.columns import Columns, Prompts, Waits, nearest
 from simulator.workload.limits import MAX_TIME_NS, MAX_TOKENS
 
 
 def scale(columns: Columns, time: float = 1.0, prefill: float = 1.0, decode: float = 1.0) -> Columns:
-    """Return requests in arrival order with gaps and lengths multiplied.
+    """Return requests with times and lengths multiplied.
 
-    Lengths are rounded, and stay at least 1. The first arrival stays where it is. Segment boundaries are scaled as
+    Lengths are rounded, and stay at least 1. The first arrival stays where it is; what passes between the requests of a
+    play is multiplied like what passes between plays. Segment boundaries are scaled as
     positions in the prompt, so equal prefixes stay equal and the segments still add up to the prompt. An output of 0
     tokens stays 0; a declared limit scales with the outputs.
     """
     if time != 1:
-        first_ns = columns.arrival_ns[0]
+        first_ns = columns.arrival_ns.min() if len(columns) else 0
         since_first_ns = columns.arrival_ns - first_ns
         scaled_ns = _scaled(since_first_ns, time, MAX_TIME_NS - first_ns, "workload.time_scale", "ns of trace")
-        columns = replace(columns, arrival_ns=first_ns + scaled_ns)
+        columns = replace(columns, arrival_ns=first_ns + scaled_ns, waits=_scaled_waits(columns.waits, time))
     if prefill != 1:
         lengths = _scaled(columns.prompt_tokens, prefill, MAX_TOKENS, "workload.prefill_scale", "prompt tokens")
         prompts = columns.prompts and _scale_prompts(columns.prompts, prefill)
@@ -29,6 +30,15 @@ def scale(columns: Columns, time: float = 1.0, prefill: float = 1.0, decode: flo
             columns, output_tokens=_scaled_outputs(columns.output_tokens, decode),
             max_tokens=None if columns.max_tokens is None else _scaled_outputs(columns.max_tokens, decode))
     return columns
+
+
+def _scaled_waits(waits: Waits | None, factor: float) -> Waits | None:
+    if waits is None:
+        return None
+    delays_ns, not_before_ns = (
+        each if each is None else _scaled(each, factor, MAX_TIME_NS, "workload.time_scale", "ns between requests")
+        for each in (waits.delays_ns, waits.not_before_ns))
+    return replace(waits, delays_ns=delays_ns, not_before_ns=not_before_ns)
 
 
 def _scale_prompts(prompts: Prompts, factor: float) -> Prompts:

@@ -10,7 +10,7 @@ from simulator.config.fields import table_of
 
 # Names of numbers without a unit: counts of what they name, and ratios.
 COUNTS = (r"num_\w+|\w+s|\w+s_per_\w+|\w+_(parallel|count|degree|gpu|size|split|index)|size|acceptance|"
-          r"(\w+_)?(seed|depth|priority|concurrency|load|top_k|waiting)|which")
+          r"max_in_flight|(\w+_)?(seed|depth|priority|concurrency|load|top_k|waiting)|which")
 RATIOS = (r"mfu_\w+|\w+_(efficiency|fraction|overlap|scale|utilization|share|factor|score|threshold|ceiling)|watermark|"
           r"share|(\w+_)?weight|temperature|distribution|exponent|cv|beta|\w+_shape|\w+_boundary|tolerance|target|comfortable|"
           r"threshold|\w+_value")        # these two in the unit of the metric, or of the rule, that they go with
@@ -27,6 +27,7 @@ def test_names_of_a_kind_stand_one_a_line():
     ("latency backends", "latency"), ("latency-backend", "latency"), ("latency", "latency"), ("routers", "router"),
     ("trace_formats", "trace_format"), ("Arrival Processes", "arrival"),
     ("length distributions", "length_distribution"),
+    ("time distributions", "time_distribution"),
     ("workloads", "workload"), ("tables", "table"), ("admission policies", "admission"),
     ("results table", "results_table"), ("results_tables", "results_table"),
 ])
@@ -136,7 +137,7 @@ def test_columns_of_the_results_are_described_with_units_and_codes(faults):
     assert next(line for line in lines if line.startswith("prompt_tokens")).split() == [
         "prompt_tokens", "tokens", "length", "of", "the", "prompt"]
     assert next(line for line in lines if line.startswith("finish_reason")).endswith(
-        "says length too: stop, length, max_model_len, timeout, error, abort, rejected")
+        "says length too: stop, length, max_model_len, timeout, error, abort, rejected, cancelled")
     assert describe.list_text("results tables").splitlines()[0] == "requests"
     assert faults(describe.describe_text, "results table", "request") == [
         'no results table "request"; did you mean requests?']

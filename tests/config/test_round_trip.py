@@ -15,6 +15,12 @@ from simulator.errors import InputErrors
 from simulator.routing.llumnix.rescheduler import LlumnixReschedulerParameters
 from simulator.routing.llumnix.router import LlumnixParameters
 
+LOADS = ({}, {"max_in_flight": 3, "client_delay_s": 0.5}, {"mode": "lanes", "lanes": 2, "assign": "dynamic"},
+         {"mode": "concurrency", "concurrency": 4, "unit": "session", "think_time_s": 1.5},
+         {"mode": "concurrency", "concurrency": 4,
+          "think_time_s": {"distribution": "lognormal", "mean": 2.0, "cv": 0.5}},
+         {"mode": "user_rate", "users": 3, "rate_per_s": 2.5},
+         {"mode": "stages", "stages": [{"concurrency": 4, "num_requests": 9}, {"rate_per_s": 2.0, "duration_s": 3.0}]})
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
 
 
@@ -79,6 +85,8 @@ def experiments(draw):
             policy.pop(key, None)       # there are no pools for one phase
     for composed in routing.get("infer_types", ()):
         composed["infer_type"] = "neutral"
+    if "load" in table.get("workload", {}):
+        table["workload"]["load"] = draw(st.sampled_from(LOADS))        # most keys go with one mode
     if "output" in table:
         table["output"] |= {"chrome_trace": True, "chrome_trace_window_s": [1.5, 9e9]}      # in this order
     table["hardware"] = {"name": "a10"}

@@ -267,7 +267,7 @@ def run(case, latency, queue_us):
     queue_us : returns, for the tokens of a prompt, the whole microseconds before it queues.
     """
     trace = NativeCsv().read("trace.csv", _trace_text(case.requests, queue_us).encode())
-    workload = build_workload(in_arrival_order(trace), 0)
+    workload = build_workload(in_arrival_order(trace))
     latency.set_host(0.0, 1.0)
     parameters = VllmParameters(
         max_num_seqs=case.number("max-num-seqs"), max_num_batched_tokens=case.number("max-num-batched-tokens"),

@@ -8,6 +8,7 @@ import pytest
 
 from simulator import registry
 from simulator.core.random_streams import RandomStreams
+from simulator.workload.build import build_workload
 from simulator.workload.formats.native_csv import read_integer_column
 from simulator.workload.types.trace import Trace, TraceParameters
 
@@ -28,7 +29,8 @@ FILES = {       # name in stats.json: file, format, tokens behind a hash id
 def build(file, name, block_size=0):
     kind = registry.load("trace_format", name)
     inner = kind.Parameters(block_size=block_size) if block_size else None
-    return Trace(TraceParameters(path=str(TRACES / file), format=name, parameters=inner)).build(RandomStreams(0))
+    trace = Trace(TraceParameters(path=str(TRACES / file), format=name, parameters=inner))
+    return build_workload(trace.columns(RandomStreams(0)))
 
 
 def stats_of(name):

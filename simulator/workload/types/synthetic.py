@@ -10,12 +10,11 @@ from simulator import registry
 from simulator.core.random_streams import RandomStreams
 from simulator.domain import records
 from simulator.errors import InputErrors, KeyFault
-from simulator.workload.base import Workload
-from simulator.workload.build import build_workload
 from simulator.workload.columns import Columns, Prompts, in_arrival_order, nearest
 from simulator.workload.drawing.arrivals import arrival_times_s
 from simulator.workload.drawing.lengths import zipf_ranks
 from simulator.workload.limits import MAX_TIME_NS, MAX_TOKENS
+from simulator.workload.wanted import WANTED, Wanted
 
 MAX_REQUESTS = 10**9
 
@@ -51,7 +50,8 @@ class SyntheticParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
         "how many requests"))] = None
     duration_s: Annotated[Annotated[float, Meta(gt=0, le=MAX_TIME_NS / 1e9)] | None, Meta(description=(
         "no request arrives at or after this time"))] = None
-    arrival: Annotated[Arrival, Meta(description="when requests arrive")]
+    arrival: Annotated[Arrival | None, Meta(description=(
+        "when requests arrive; absent where [workload.load] says so"))] = None
     prompt_tokens: Annotated[LengthChoice, Meta(description="prompt lengths, system prompts not counted")]
     output_tokens: Annotated[LengthChoice, Meta(description="output lengths")]
     system_prompts: Annotated[SystemPrompts | None, Meta(description="absent: nothing is shared")] = None
@@ -72,11 +72,11 @@ class Synthetic:
     def __init__(self, parameters: SyntheticParameters):
         arrival, prompt, output = parameters.arrival, parameters.prompt_tokens, parameters.output_tokens
         self.parameters = parameters
-        self.arrival = registry.load("arrival", arrival.process)(arrival.parameters)
+        self.arrival = arrival and registry.load("arrival", arrival.process)(arrival.parameters)
         self.prompt_tokens = registry.load("length_distribution", prompt.distribution)(prompt.parameters)
         self.output_tokens = registry.load("length_distribution", output.distribution)(output.parameters)
 
-    def build(self, streams: RandomStreams) -> Workload:
+    def columns(self, streams: RandomStreams, wanted: Wanted = WANTED) -> Columns:
         """Return the requests.
 
         Raises
@@ -84,7 +84,10 @@ class Synthetic:
         InputErrors
             No request, too many, too late, or with a prompt that is empty or too long.
         """
-        arrival_ns = self._arrivals(streams.generator("arrivals"))
+        if wanted.arrivals:
+            arrival_ns = self._arrivals(streams.generator("arrivals"))
+        else:
+            arrival_ns = np.zeros(self.parameters.num_requests or wanted.num_requests, np.int64)
         n = len(arrival_ns)
         prompt_tokens = self.prompt_tokens.draw(streams.generator("prompt_lengths"), n)
         if prompt_tokens.min() < 1:
@@ -94,10 +97,14 @@ class Synthetic:
         if self.parameters.system_prompts is not None:
             prompts, prompt_tokens = _with_system_prompts(
                 self.parameters.system_prompts, streams.generator("system_prompts"), prompt_tokens)
-        return build_workload(in_arrival_order(Columns(arrival_ns, prompt_tokens, output_tokens, prompts=prompts)))
+        return in_arrival_order(Columns(arrival_ns, prompt_tokens, output_tokens, prompts=prompts))
 
     def _arrivals(self, generator) -> np.ndarray:
         given = self.parameters
+        if self.arrival is None:
+            raise InputErrors([KeyFault(
+                "workload.arrival: missing; expected a table with process and rate_per_s, or a closed loop in "
+                "[workload.load]")])
         duration_s = math.inf if given.duration_s is None else given.duration_s
         if given.num_requests is None and not duration_s * self.arrival.rate_per_s <= MAX_REQUESTS:
             raise InputErrors([KeyFault(

@@ -1,4 +1,5 @@
 """`trace`: requests read from a file."""
+from dataclasses import replace
 from typing import Annotated, Any
 
 import msgspec
@@ -6,11 +7,11 @@ from msgspec import Meta
 
 from simulator import registry
 from simulator.core.random_streams import RandomStreams
-from simulator.workload.base import Workload
-from simulator.workload.build import build_workload
-from simulator.workload.columns import in_arrival_order
+from simulator.workload.columns import Columns, in_arrival_order
+from simulator.workload.limits import MAX_TIME_NS
 from simulator.workload.reading.files import read_bytes
 from simulator.workload.scales import scale
+from simulator.workload.wanted import WANTED, Wanted
 
 Scale = Annotated[float, Meta(gt=0, le=1e9)]
 
@@ -21,6 +22,8 @@ class TraceParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     path: Annotated[str, Meta(description="the file, plain or .gz", extra={"path": True})]
     format: Annotated[str, Meta(description="how it is written")] = "csv"
     max_requests: Annotated[int, Meta(ge=0, le=2**31 - 1, description="use the first ones only; 0: all")] = 0
+    duration_s: Annotated[Annotated[float, Meta(gt=0, le=MAX_TIME_NS / 1e9)] | None, Meta(description=(
+        "no request comes at or after this time"))] = None
     time_scale: Annotated[Scale, Meta(description="multiplies the time between arrivals")] = 1.0
     prefill_scale: Annotated[Scale, Meta(description="multiplies prompt lengths, at least 1 token remains")] = 1.0
     decode_scale: Annotated[Scale, Meta(description=(
@@ -41,7 +44,7 @@ class Trace:
         self.parameters = parameters
         self.reader = registry.load("trace_format", parameters.format)(parameters.parameters)
 
-    def build(self, streams: RandomStreams) -> Workload:
+    def columns(self, streams: RandomStreams, wanted: Wanted = WANTED) -> Columns:
         """Return the requests; nothing in them is random.
 
         Raises
@@ -50,6 +53,8 @@ class Trace:
             What is wrong with the file, by line; a scale that makes a number too large.
         """
         given = self.parameters
-        columns = in_arrival_order(self.reader.read(given.path, read_bytes(given.path)))
+        columns = self.reader.read(given.path, read_bytes(given.path))
+        if columns.waits is None:
+            columns = in_arrival_order(columns)
         columns = scale(columns, given.time_scale, given.prefill_scale, given.decode_scale)
-        return build_workload(columns, given.max_requests)
+        return replace(columns, most=given.max_requests)

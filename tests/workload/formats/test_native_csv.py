@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from simulator.core.random_streams import RandomStreams
 from simulator.errors import InputErrors
+from simulator.workload.build import build_workload
 from simulator.workload.columns import LABELS
 from simulator.workload.formats.native_csv import NativeCsv, read_integer_column
 from simulator.workload.limits import MAX_TIME_NS, MISSING
@@ -37,7 +38,7 @@ def fault(text):
 def build(tmp_path, text, **scales):
     path = tmp_path / "t.csv"
     path.write_text(text)
-    return Trace(TraceParameters(path=str(path), parameters=None, **scales)).build(RandomStreams(0))
+    return build_workload(Trace(TraceParameters(path=str(path), parameters=None, **scales)).columns(RandomStreams(0)))
 
 
 def test_a_row_becomes_a_request():
@@ -268,7 +269,8 @@ def test_gzip_is_recognised_by_its_content(tmp_path):
     path = tmp_path / "t.csv"
     path.write_bytes(gzip.compress(f"{HEADER}\n0,5,6\n".encode()))
 
-    assert Trace(TraceParameters(path=str(path), parameters=None)).build(None).requests["prompt_tokens"].tolist() == [5]
+    assert build_workload(
+        Trace(TraceParameters(path=str(path), parameters=None)).columns(None)).requests["prompt_tokens"].tolist() == [5]
 
 
 @pytest.mark.parametrize(("content", "message"), [
@@ -282,12 +284,12 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path, content, message):
         path.write_bytes(content)
 
     with pytest.raises(InputErrors, match=message):
-        Trace(TraceParameters(path=str(path), parameters=None)).build(None)
+        Trace(TraceParameters(path=str(path), parameters=None)).columns(None)
 
 
 def test_a_folder_is_no_trace(tmp_path):
     with pytest.raises(InputErrors, match="cannot be read: Is a directory"):
-        Trace(TraceParameters(path=str(tmp_path), parameters=None)).build(None)
+        Trace(TraceParameters(path=str(tmp_path), parameters=None)).columns(None)
 
 
 def test_one_column_of_any_table_can_be_read():

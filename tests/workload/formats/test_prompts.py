@@ -1,4 +1,6 @@
 """The column `prompt`: who shares what."""
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +18,7 @@ def build(rows, ids=None, arrivals=None, max_requests=0):
     lines = [f"{arrivals[i] if arrivals else i},{tokens},1,{prompt}" + (f",{ids[i]}" if ids else "")
              for i, (tokens, prompt) in enumerate(rows)]
     columns = NativeCsv().read("t.csv", "\n".join([header, *lines]).encode())
-    return build_workload(in_arrival_order(columns), max_requests)
+    return build_workload(replace(in_arrival_order(columns), most=max_requests))
 
 
 def prompts(workload):

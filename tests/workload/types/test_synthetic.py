@@ -5,6 +5,7 @@ import pytest
 from simulator.core.random_streams import RandomStreams
 from simulator.domain.records import own_stream
 from simulator.errors import InputErrors
+from simulator.workload.build import build_workload
 from simulator.workload.drawing import arrivals, lengths
 from simulator.workload.types.synthetic import Arrival, LengthChoice, Synthetic, SyntheticParameters, SystemPrompts
 
@@ -26,7 +27,7 @@ POISSON = Arrival(process="poisson", parameters=arrivals.RateParameters(rate_per
 
 def build(seed=1, **parameters):
     defaults = {"arrival": every(0.5), "prompt_tokens": constant(100), "output_tokens": constant(20)}
-    return Synthetic(SyntheticParameters(**(defaults | parameters))).build(RandomStreams(seed))
+    return build_workload(Synthetic(SyntheticParameters(**(defaults | parameters))).columns(RandomStreams(seed)))
 
 
 def test_requests_arrive_and_are_as_long_as_asked_for():

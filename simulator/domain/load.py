@@ -1,0 +1,102 @@
+"""How the requests of a workload come, and which of them count: what an experiment says of it."""
+import math
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+MAX_S = 9e9             # 285 years
+MAX_COUNT = 2**31 - 1
+Seconds = Annotated[float, Meta(ge=0, le=MAX_S)]
+Positive = Annotated[float, Meta(gt=0, le=MAX_S)]
+Count = Annotated[int, Meta(ge=1, le=MAX_COUNT)]
+Rate = Annotated[float, Meta(gt=0, le=1e9)]
+Share = Annotated[int, Meta(ge=0, le=MAX_COUNT)]
+
+
+class TimeChoice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A time in seconds; the keys of the distribution stand in the same table."""
+
+    distribution: Annotated[str, Meta(description="what draws the times")]
+    parameters: Annotated[Any, Meta(extra={"kind": "time_distribution"})]
+
+
+class Stage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One of several loads that follow each other, one of [[workload.load.stages]].
+
+    The next one begins when the last request of this one has come, or with `concurrency` has ended.
+    """
+
+    concurrency: Annotated[Count | None, Meta(description=(
+        "slots; each lets a request come when its last one ended"))] = None
+    rate_per_s: Annotated[Rate | None, Meta(description="requests a second instead, whatever becomes of them")] = None
+    process: Annotated[Literal["poisson", "constant", "gamma", "even_random"], Meta(description=(
+        "of a rate: what draws the gaps; even_random: exponential ones, stretched so that the last request comes at "
+        "the end of the stage, as inference-perf does"))] = "poisson"
+    cv: Annotated[float, Meta(ge=0.01, le=100, description="gamma: coefficient of variation of the gaps")] = 1.0
+    num_requests: Annotated[Count | None, Meta(description="requests of the stage")] = None
+    duration_s: Annotated[Positive | None, Meta(description=(
+        "nobody comes so long after its beginning, or later"))] = None
+    interval_s: Annotated[Seconds, Meta(description="pause before it begins")] = 0.0
+
+    def __post_init__(self):
+        if (self.concurrency is None) == (self.rate_per_s is None):
+            raise ValueError("give either concurrency or rate_per_s")
+        if self.num_requests is None and self.duration_s is None:
+            raise ValueError("give num_requests, duration_s, or both")
+        if self.concurrency is not None and (self.process != "poisson" or self.cv != 1.0):
+            raise ValueError("process and cv are of a stage with rate_per_s")
+        if self.cv != 1.0 and self.process != "gamma":
+            raise ValueError('cv takes process = "gamma"')
+
+
+OF_MODE = {             # keys that only some modes read
+    "concurrency": ("concurrency",), "unit": ("concurrency",), "ramp_up_s": ("concurrency", "lanes"),
+    "think_time_s": ("concurrency", "lanes"), "max_in_flight": ("timestamps",), "users": ("user_rate",),
+    "rate_per_s": ("user_rate",), "lanes": ("lanes",), "assign": ("lanes",), "stages": ("stages",)}
+NEEDED = {"concurrency": ("concurrency",), "user_rate": ("users", "rate_per_s"), "lanes": ("lanes",),
+          "stages": ("stages",)}
+
+
+class Load(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How requests come, [workload.load].
+
+    A slot lets a request come when its last one has ended.
+    """
+
+    mode: Annotated[Literal["timestamps", "concurrency", "user_rate", "lanes", "stages"], Meta(description=(
+        "at the times of the workload; by a number of slots; by users who send so often; whole plays by lanes; one "
+        "stage after the other"))] = "timestamps"
+    concurrency: Annotated[Count | None, Meta(description="slots")] = None
+    unit: Annotated[Literal["request", "session"], Meta(description=(
+        "what holds a slot: a request, or a session from its first request to the end of its last"))] = "request"
+    think_time_s: Annotated[Seconds | TimeChoice, Meta(description=(
+        "a slot rests so long after the end of what held it"))] = 0.0
+    client_delay_s: Annotated[Seconds, Meta(description=(
+        "from each end to what the client sends because of it; 0: it is in the iteration that begins in that instant, "
+        "which no real client achieves"))] = 0.0
+    ramp_up_s: Annotated[Seconds, Meta(description="slot k of n opens after k / n of this")] = 0.0
+    max_in_flight: Annotated[Share, Meta(description=(
+        "requests at once; who comes meanwhile waits at the client, in order; 0: no ceiling"))] = 0
+    grace_s: Annotated[float, Meta(ge=0, description=(
+        "the clients of what still runs so long after duration_s give up; inf: never"), extra={"inf": True})] = math.inf
+    users: Annotated[Count | None, Meta(description="who send one request after the other")] = None
+    rate_per_s: Annotated[Rate | None, Meta(description=(
+        "of all users together; one whose answer comes late sends the next at once"))] = None
+    lanes: Annotated[Count | None, Meta(description=(
+        "plays at once; a lane is busy until its whole play is over"))] = None
+    assign: Annotated[Literal["static", "dynamic"], Meta(description=(
+        "play i runs in lane i mod lanes; the next play runs in the first lane that is free"))] = "static"
+    tree_idle_cap_s: Annotated[float, Meta(ge=0, description=(
+        "a play of which nothing runs goes on after so long at most"), extra={"inf": True})] = math.inf
+    stages: Annotated[tuple[Stage, ...], Meta(description="loads that follow each other")] = ()
+
+    def __post_init__(self):
+        defaults = {field.name: field.default for field in msgspec.structs.fields(self)}
+        strangers = [key for key, modes in OF_MODE.items()
+                     if self.mode not in modes and getattr(self, key) != defaults[key]]
+        if strangers:
+            raise ValueError(f'mode = "{self.mode}" does not read {", ".join(strangers)}')
+        missing = [key for key in NEEDED.get(self.mode, ()) if not getattr(self, key)]
+        if missing:
+            raise ValueError(f'mode = "{self.mode}" needs {" and ".join(missing)}')
