@@ -23,7 +23,7 @@ from simulator.engine.plan import ClusterPlan, GatewayPlan, Hooks, Pool
 from simulator.errors import InputErrors, KeyFault, collect_faults
 from simulator.results.cluster import PoolFacts
 from simulator.workload.base import Workload
-from simulator.workload.load import FIRST_GUESS, Enough
+from simulator.workload.load import ENOUGH, FIRST_GUESS, Enough
 from simulator.workload.load import load as load_workload
 
 
@@ -116,7 +116,7 @@ def prepare(experiment: Experiment, workload: Workload | None = None) -> Prepare
     """
     check_memory(experiment)
     workload, *built, mover = collect_faults(
-        lambda: load_workload(experiment.workload, experiment.seed) if workload is None else workload,
+        lambda: _requests(experiment) if workload is None else workload,
         *[partial(_of_pool, experiment, pool, partial(_pool, pool)) for pool in experiment.all_pools()],
         lambda: _mover(experiment))
     check_time(experiment, workload)
@@ -142,8 +142,15 @@ def with_all_requests(prepared: Prepared, monitor=None) -> Prepared:
             enough = Enough(guess)
         else:
             enough = Enough(guess, counts)
-        prepared = prepare(experiment, load_workload(experiment.workload, experiment.seed, enough))
+        prepared = prepare(experiment, _requests(experiment, enough))
     return prepared
+
+
+def _requests(experiment: Experiment, enough: Enough = ENOUGH) -> Workload:
+    def longest_text():
+        return min(_longest_text(pool) for pool in experiment.all_pools())
+
+    return load_workload(experiment.workload, experiment.seed, enough, longest_text)
 
 
 def build(prepared: Prepared, sink, monitor=None, threads: int = 1):

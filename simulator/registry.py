@@ -105,6 +105,7 @@ KINDS = {
         "vllm-dp": "simulator.routing.scoring.load:VllmDpScorer",
     }, "simulator.routing.scoring.base:Scorer"),
     "workload": Kind("workload", "type", {
+        "sessions": "simulator.workload.types.sessions:SessionsWorkload",
         "synthetic": "simulator.workload.types.synthetic:Synthetic",
         "trace": "simulator.workload.types.trace:Trace",
     }),

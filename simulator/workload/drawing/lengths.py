@@ -35,8 +35,14 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class ConstantParameters(Bounds, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One length for all."""
 
-    tokens: Annotated[Tokens, Meta(description="the length")]
+    tokens: Annotated[Tokens | None, Meta(description="the length")] = None
+    value: Annotated[Tokens | None, Meta(description="the same, by another name")] = None
     min: Annotated[Tokens, Meta(description="a shorter one becomes this")] = 0
+
+    def __post_init__(self):
+        super().__post_init__()
+        if (self.tokens is None) == (self.value is None):
+            raise ValueError("give either tokens or value")
 
 
 class UniformParameters(Bounds, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -60,7 +66,14 @@ class LognormalParameters(Bounds, frozen=True, kw_only=True, forbid_unknown_fiel
 
     mean: Annotated[float, Meta(ge=0.001, le=MAX_TOKENS, extra={"unit": "tokens"}, description=(
         "mean in tokens, before rounding and bounds"))]
-    std: Deviation
+    std: Annotated[Real | None, Meta(description="standard deviation in tokens, before rounding and bounds")] = None
+    cv: Annotated[Annotated[float, Meta(ge=0, le=1000)] | None, Meta(description=(
+        "the same over the mean, instead"))] = None
+
+    def __post_init__(self):
+        super().__post_init__()
+        if (self.std is None) == (self.cv is None):
+            raise ValueError("give either std or cv")
 
 
 class ExponentialParameters(Bounds, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -123,7 +136,8 @@ class Constant(Length):
     Parameters = ConstantParameters
 
     def sample(self, generator, count):
-        return np.full(count, self.parameters.tokens)
+        given = self.parameters
+        return np.full(count, given.value if given.tokens is None else given.tokens)
 
 
 class Uniform(Length):
@@ -150,8 +164,9 @@ class Lognormal(Length):
     Parameters = LognormalParameters
 
     def sample(self, generator, count):
-        variance = np.log1p((self.parameters.std / self.parameters.mean) ** 2)
-        return generator.lognormal(np.log(self.parameters.mean) - variance / 2, np.sqrt(variance), count)
+        given = self.parameters
+        variance = np.log1p((given.cv if given.std is None else given.std / given.mean) ** 2)
+        return generator.lognormal(np.log(given.mean) - variance / 2, np.sqrt(variance), count)
 
 
 class Exponential(Length):
