@@ -13,6 +13,7 @@ from simulator.domain.run import Run
 from simulator.errors import faults_of
 from simulator.results.directory import check_free, staged
 from simulator.results.interrupts import Interrupts
+from simulator.results.measured import measured_rows
 from simulator.results.metrics import SCHEMA
 from simulator.results.progress import Progress
 from simulator.results.provenance import Timings, provenance
@@ -142,6 +143,7 @@ def _run_in_memory(order: _Order, prepared: assemble.Prepared, watch: _Watch) ->
     experiment = prepared.experiment
     recorder = MemoryRecorder(experiment.output, prepared.workload)
     finished = assemble.build(prepared, recorder, watch.monitor, order.threads or available_cores()).run()
+    finished.workload.measured = measured_rows(finished, experiment.workload.measure)
     watch.end(finished)
     made = recorder.finish(finished)
     return Result(_summary(experiment, finished), made)
@@ -161,6 +163,7 @@ def _run_into_files(order: _Order, prepared: assemble.Prepared, watch: _Watch, t
         with recorder.into(directory):
             timings.end("write")
             finished = cluster.run()
+            finished.workload.measured = measured_rows(finished, experiment.workload.measure)
             timings.end("simulate")
             watch.end(finished)
             del cluster         # what only the engine needs is a tenth of all memory

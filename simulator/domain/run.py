@@ -18,6 +18,7 @@ class Run:
     replicas : structured array (replicas,), `records.REPLICA`, in order of `replica`.
     itl_ns : WeightedSamples: how far apart, in ns, two successive messages of a request were.
     journeys : structured array (requests,), `records.JOURNEY`; None: requests went to their replicas at once.
+    since_ns : instant from which throughputs count: 0, or the first arrival of those that are measured.
     latency : where the durations of iterations came from, as the latency backend says; {} if it says nothing.
     incidents : what happened to replicas, in order of time, as (time_ns, replica, kind, text): "failure", "recovery",
         ...; replica -1: to none in particular. For the Chrome trace.
@@ -35,6 +36,7 @@ class Run:
     replicas: np.ndarray
     itl_ns: WeightedSamples
     journeys: np.ndarray | None = None
+    since_ns: int = 0
     latency: dict = field(default_factory=dict)
     incidents: list[tuple[int, int, str, str]] = field(default_factory=list)
     legs: np.ndarray | None = None

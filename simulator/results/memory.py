@@ -117,7 +117,7 @@ class MemoryTables:
     def requests(self) -> np.ndarray:
         """Return the request table."""
         workload, journeys = self._run.workload, journeys_of(self._run)
-        dtype = tables.request_dtype(workload.request_ids, journeys)
+        dtype = tables.request_dtype(workload, journeys)
         return tables.with_text_ids(tables.request_rows(workload, dtype, journeys))
 
     def __getstate__(self):

@@ -13,7 +13,7 @@ from simulator.results import tables
 
 ALWAYS = ("replicas", "labels")
 # Columns that are there under conditions of their own.
-OPTIONAL = {"requests": frozenset(tables.JOURNEY_FIELDS)}
+OPTIONAL = {"requests": frozenset((*tables.JOURNEY_FIELDS, *tables.SCRIPT_FIELDS, tables.MEASURED))}
 
 
 class Reader:

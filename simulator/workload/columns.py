@@ -153,6 +153,6 @@ def _reorder(prompts: Prompts, order: np.ndarray, new_row: np.ndarray) -> Prompt
     new_begins = np.cumsum(counts) - counts
     picked = np.arange(len(prompts.streams)) + np.repeat(old_begins - new_begins, counts)
     streams = prompts.streams[picked]
-    of_request = streams & 3 != records.named_stream(0)
+    of_request = (streams & 3 != records.named_stream(0)) & (streams >> 2 < len(order))     # not of rows left out
     streams[of_request] = (new_row[streams[of_request] >> 2] << 2) | (streams[of_request] & 3)
     return Prompts(counts, streams, prompts.num_tokens[picked])

@@ -61,7 +61,7 @@ def load(section, seed: int, enough: Enough = ENOUGH,
     columns = source.columns(streams, wanted)
     if stages:
         stages, columns = _used(stages, columns, enough.counts)
-    built = workload_of(columns, given, duration_s, streams, stages if given.mode == "stages" else ())
+    built = workload_of(columns, section, duration_s, streams, stages if given.mode == "stages" else ())
     if built.script is not None and hasattr(parameters, "sessions"):
         goes_on = parameters.sessions.on_reject == "continue"
         built = replace(built, script=replace(built.script, goes_on_after_rejection=goes_on))

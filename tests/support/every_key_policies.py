@@ -204,6 +204,9 @@ TALK = {
         "policy": "token_bucket", "capacity_tokens": 200.0, "refill_tokens_per_s": 400.0}}),
 }
 LOADS = {
+    "workload.measure.warmup_requests": acts(0, 5), "workload.measure.warmup_s": acts(0.0, 0.1),
+    "workload.measure.cooldown_requests": acts(0, 5), "workload.measure.cooldown_s": acts(0.0, 0.1),
+    "workload.warmup.copies_of_first": acts(0, 2),
     **of("workload:sessions", TALK),
     "workload.load.mode": refuses("lanes", "does not read concurrency", **LOOP),
     "workload.load.concurrency": acts(2, 4, **LOOP),
@@ -227,6 +230,9 @@ LOADS = {
     "workload.load.stages[].interval_s": stage(0.0, 0.1, key="interval_s", rate_per_s=50.0, num_requests=5),
 }
 WORKLOADS = {
+    "workload.measure.warmup_requests": acts(0, 5), "workload.measure.warmup_s": acts(0.0, 0.1),
+    "workload.measure.cooldown_requests": acts(0, 5), "workload.measure.cooldown_s": acts(0.0, 0.1),
+    "workload.warmup.copies_of_first": acts(0, 2),
     **LOADS, **THINKING,
     **of("workload:synthetic", {
         "num_requests": acts(20, 30, **DRAWN), "duration_s": acts(0.02, 10.0, **DRAWN),
