@@ -133,11 +133,11 @@ def with_all_requests(prepared: Prepared, monitor=None) -> Prepared:
     from simulator.results.memory import NO_SINK  # those who need it pay for it
 
     experiment, guess = prepared.experiment, FIRST_GUESS
-    while prepared.workload.is_open_ended:
+    while is_open := prepared.workload.open_ended:
         cluster = build(prepared, NO_SINK, monitor)
         finished = cluster.run()
-        counts, is_dry = zip(*cluster.source.used(), strict=True)
-        if any(is_dry) and finished.complete:
+        counts, is_dry = zip(*cluster.source.used()[prepared.workload.num_warmups > 0:], strict=True)
+        if any(map(all, zip(is_open, is_dry, strict=True))) and finished.complete:
             guess *= 4
             enough = Enough(guess)
         else:

@@ -132,7 +132,7 @@ def measure_one(order: Order, name: str) -> Measured:
     """
     began_s = time.perf_counter()
     plan = order.plan
-    workload = plan.workload.untouched()
+    workload = None if plan.workload.open_ended else plan.workload.untouched()      # then each sends its own number
     with _named(name):
         result = api.run(plan.experiments[name], out=None if order.out is None else Path(order.out, name),
                          overwrite=order.overwrite, quiet=order.quiet, workload=workload, threads=order.threads)

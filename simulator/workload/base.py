@@ -20,7 +20,8 @@ class Workload:
     prompts_use_outputs : some prompt contains the output stream of another request.
     script : what lets requests come, whose `arrival_ns` are then -1 until they do; None: the table says when.
     notes : what was left out or replaced, a sentence each.
-    is_open_ended : there may be too few requests for a closed loop that only a duration bounds, or too many.
+    open_ended : of each group of the script but that of warm-ups, whether only a duration bounds it: there may be too
+        few requests for it, or too many. Empty: there are as many as there should be.
     num_warmups : requests at the end of the table that were sent to warm up, and are not measured.
     measured : bool (n,), once a run has ended: which requests count in the summary; None: all do.
     scheduled_ns : int64 (n,), with a script: when each was ready to come, before it had to wait for a slot; -1: never.
@@ -35,7 +36,7 @@ class Workload:
     prompts_use_outputs: bool = False
     script: Script | None = None
     scheduled_ns: np.ndarray | None = None
-    is_open_ended: bool = False
+    open_ended: tuple[bool, ...] = ()
     num_warmups: int = 0
     measured: np.ndarray | None = None
     notes: tuple[str, ...] = ()

@@ -52,11 +52,11 @@ def load(section, seed: int, enough: Enough = ENOUGH,
     given, parameters = section.load, section.parameters
     duration_s = getattr(parameters, "duration_s", None)
     bounded = getattr(parameters, "num_sessions" if hasattr(parameters, "num_sessions") else "num_requests", 1)
-    is_open_ended = any(stage.num_requests is None and stage.concurrency is not None for stage in given.stages)
+    open_ended = [stage.num_requests is None and stage.concurrency is not None for stage in given.stages]
     stages = plan_stages(given.stages, streams.generator, enough.guess)
     if given.mode == "concurrency" and bounded is None and duration_s is not None:
         stage = Stage(concurrency=given.concurrency, duration_s=duration_s)
-        stages, is_open_ended = plan_stages((stage,), streams.generator, enough.guess), True
+        stages, open_ended = plan_stages((stage,), streams.generator, enough.guess), [True]
     wanted = Wanted(given.mode == "timestamps", sum(plan.count for plan in stages), longest_text)
     columns = source.columns(streams, wanted)
     if stages:
@@ -65,7 +65,8 @@ def load(section, seed: int, enough: Enough = ENOUGH,
     if built.script is not None and hasattr(parameters, "sessions"):
         goes_on = parameters.sessions.on_reject == "continue"
         built = replace(built, script=replace(built.script, goes_on_after_rejection=goes_on))
-    return replace(built, is_open_ended=is_open_ended and enough.counts is None, notes=columns.notes)
+    is_settled = enough.counts is not None or not any(open_ended)
+    return replace(built, open_ended=() if is_settled else tuple(open_ended), notes=columns.notes)
 
 
 def _used(stages: list[StagePlan], columns: Columns, counts: tuple[int, ...] | None) -> tuple[list, Columns]:

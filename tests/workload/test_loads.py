@@ -162,8 +162,8 @@ def test_even_random_arrivals_end_with_their_stage(run):
 
 
 def test_users_send_so_often_or_as_fast_as_answers_come(run):
-    # Two users, 100 turns a second: each every 20 ms. The second begins 10 ms later; its answer takes 30 ms, so its next
-    # turn follows at once and the one after it 20 ms later.
+    # Two users, 100 turns a second: each every 20 ms. The second begins 10 ms later; its answer takes 30 ms, so its
+    # next turn follows at once and the one after it 20 ms later.
     result = run('mode = "user_rate"\nusers = 2\nrate_per_s = 100.0', [1, 30, 1, 1, 1, 1])
 
     by_user = result.requests[np.argsort(result.requests["request_id"])]
