@@ -7,7 +7,7 @@ from simulator.scheduling.base cimport Scheduler, Sequence
 
 
 cdef class InOrder(Scheduler):
-    """Base of policies that serve the running list in order; `__init__` also sets the budget of an iteration."""
+    """Base of policies that serve the running list in order; see in_order.pxd."""
 
     cdef bint keeps_turns(self) noexcept nogil:
         # The running list is served in order: who comes later takes nothing from members, unfinished prompts before
