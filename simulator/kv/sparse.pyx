@@ -99,7 +99,9 @@ cdef class SparseKV(KVCache):
         return self._content.public_tokens(row) // self.block_size
 
     cdef int cache(self, int32_t slot, int64_t known_tokens) except -1 nogil:
-        cdef Holding* holding = &self._holdings[slot]
+        return self._cache(&self._holdings[slot], known_tokens)
+
+    cdef inline int _cache(self, Holding* holding, int64_t known_tokens) except -1 nogil:
         cdef int32_t full
         if known_tokens < <int64_t>(holding.num_hashed + 1) * self.block_size:
             return 0
@@ -137,7 +139,8 @@ cdef class SparseKV(KVCache):
         self.free_blocks -= need + revived
         if self.free_blocks < self._cached.size:
             self._cached.evict(self._cached.size - self.free_blocks)
-        return 1 if self.cache(slot, known_tokens) == 0 else -1
+        self._cache(&self._holdings[slot], known_tokens)
+        return 1
 
     cdef int _begin(self, Holding* holding, int32_t row, int32_t hits) except -1 nogil:
         """A request begins with all that the last lookup found, or with nothing."""
