@@ -52,10 +52,11 @@ cdef class PrefixCache:
 
     # A cached block, private or not, is about to be reused.
     cdef inline void remove(self, int32_t block) noexcept nogil:
-        if self.drops_hashes:
-            self._drop(self.blocks[block].hash)
-        elif self.blocks[block].chain != PRIVATE:
-            self._unlist(block)
+        if self.blocks[block].chain != PRIVATE:
+            if self.drops_hashes:
+                self._drop(self.blocks[block].hash)
+            else:
+                self._unlist(block)
         self.blocks[block].hash = 0
 
     cdef void _replace(self, int32_t block, int32_t found) noexcept nogil

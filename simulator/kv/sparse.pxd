@@ -46,13 +46,11 @@ cdef class SparseKV(KVCache):
     # Leading blocks of a request's text that are listed in the prefix cache one by one.
     cdef int32_t _shared_blocks(self, int32_t row) noexcept nogil
 
+    # `cache`, in the C of `allocate`: most visits of a sequence fill no block.
     @cython.final
     cdef int _cache(self, Holding* holding, int64_t known_tokens) except -1 nogil
-    @cython.final
+
     cdef int _lookup_public(self, int32_t row, int32_t num_public) except -1 nogil
-    @cython.final
     cdef int _begin(self, Holding* holding, int32_t row, int32_t hits) except -1 nogil
-    @cython.final
     cdef int _publish(self, Holding* holding, int32_t full) except -1 nogil
-    @cython.final
     cdef int _free_private(self, Holding* holding, bint returns) except -1 nogil

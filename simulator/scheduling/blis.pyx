@@ -13,7 +13,7 @@ Where BLIS does what no engine does, `upstream_compat` follows it:
 - What the first chunk of a prompt found in the cache is no context to it.
 - An iteration of no tokens takes time.
 
-There, and where somebody looks at block tables, no sequence is a member of a group: an iteration costs O(batch).
+There, and where somebody looks at block tables, no sequence is a member of the group: an iteration costs O(batch).
 """
 from libc.stdint cimport INT64_MAX, int8_t, int32_t, int64_t
 from libc.string cimport memset
@@ -145,7 +145,6 @@ cdef class Blis(InOrder):
             or self.kv.most_hits(row, self._requests[row].prompt_tokens) == 0)
 
     cdef int schedule(self, Batch* batch, int64_t now_ns) except -1 nogil:
-        cdef int32_t slot
         batch.start_ns = now_ns
         batch.num_entries = batch.num_preempted = batch.num_members = batch.num_starved = 0
         memset(&batch.shape, 0, sizeof(BatchShape))

@@ -47,7 +47,7 @@ def test_small_scenarios_are_the_same_run():
     assert sum(int(each.requests["cached_tokens"].sum()) for each in runs) > 1000
 
 
-# In 110 and 241 the head of the queue fits once blocks that it would have found are taken: it then gets a shorter chunk.
+# In 110 and 241 the head of the queue fits once blocks that it would have found are taken: a shorter chunk is enough.
 @pytest.mark.parametrize("seed", [*range(30), 110, 241])
 def test_long_traffic_is_the_same_run(seed):
     assert_every_way_is_the_same(*long_scenario(seed))
