@@ -16,13 +16,12 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))       # last: an insta
 
 from cases import Case, NoSink, Prepared
 from limit import Limit, Unavailable
-from modes import MODES
+from modes import MODES, SHARED
 
 from simulator.engine.plan import GatewayPlan
 from simulator.routing.policies.least_loaded import LeastLoaded, LeastLoadedParameters
 
 TIMED = "__pyx_pw_9simulator_6engine_7cluster_7Cluster_?run"    # Cluster.run in C; ?: its place among the methods
-SHARED = {"rate_per_s": 16.0, "system_prompts": (8, 512)}
 CASES = {       # name: case, wants_iterations
     "1 replica": (Case(20_000), False),
     "1 replica, light load": (Case(5_000, rate_per_s=2.0), False),

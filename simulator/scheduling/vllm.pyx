@@ -14,7 +14,8 @@ from simulator.domain.batch cimport BatchShape
 from simulator.domain.request cimport Request
 from simulator.kv.base cimport blocks_for
 from simulator.kv.tier cimport External
-from simulator.scheduling.base cimport LOADED, Scheduler, Sequence
+from simulator.scheduling.base cimport LOADED, Sequence
+from simulator.scheduling.in_order cimport InOrder
 from simulator.domain.iteration cimport Batch, Entry
 from simulator.scheduling.waiting_queue cimport WaitingQueue
 
@@ -36,12 +37,11 @@ cdef struct Turn:               # what a request gets of an iteration
 
 
 @cython.final
-cdef class Vllm(Scheduler):
+cdef class Vllm(InOrder):
     """Iterations of a token budget; see `VllmParameters`."""
 
     Parameters = VllmParameters
 
-    cdef int64_t _token_budget          # tokens an iteration may schedule
     cdef int64_t _max_model_len         # longest text, in tokens
     cdef int64_t _threshold             # longest chunk of a prompt, in tokens; 0: no limit
     cdef int64_t _batched_tokens        # max_num_batched_tokens: what the adaptive threshold shares out
@@ -61,7 +61,6 @@ cdef class Vllm(Scheduler):
     cdef bint _pads_admissions          # 0.32: a one-token admission is padded with dummy drafts
     cdef bint _outputs_are_prompts      # some prompt contains what another request generates
     cdef int32_t* _skipped              # [n] rows passed over in an admission pass; NULL: none ever is
-    cdef int64_t _budget                # tokens left in the iteration being formed
     cdef bint _chunk_continues          # a chunk of a prompt was scheduled among the running
 
     def __init__(self, parameters, context):
@@ -131,7 +130,7 @@ cdef class Vllm(Scheduler):
 
     def advice(self, plight):
         """See Scheduler."""
-        return ADVICE.get(plight) or Scheduler.advice(self, plight)
+        return ADVICE.get(plight) or InOrder.advice(self, plight)
 
     @staticmethod
     def kv_cache(parameters, plan):
@@ -152,12 +151,6 @@ cdef class Vllm(Scheduler):
         if self.tier is not None:
             return -1
         return min(self.longest_prompt, <int64_t>self.kv.num_blocks * self.kv.block_size)
-
-    cdef bint keeps_turns(self) noexcept nogil:
-        # The running list is served in order: who comes later takes nothing from members, unfinished prompts before
-        # them may.
-        return self.num_members + self._num_prefilling <= self._token_budget and (
-            self._num_prefilling == 0 or self._sequences[self._prefilling[0]].order > self._last_member_order)
 
     cdef int schedule(self, Batch* batch, int64_t now_ns) except -1 nogil:
         cdef int64_t threshold = self._chunk_limit()
@@ -180,45 +173,6 @@ cdef class Vllm(Scheduler):
         return max(self._threshold, self._batched_tokens // count) if self._threshold_adapts else self._threshold
 
     # ---- phase 1: running requests
-
-    cdef int _continue_at_once(self, Batch* batch, int64_t threshold) except -1 nogil:
-        """Schedule all that runs in O(prefilling), or return 0 with nothing scheduled.
-
-        As visiting one by one would, provided there are blocks for all and the budget lasts to the last member.
-        """
-        cdef int64_t budget = self._budget - self.num_members, wanted, tokens
-        cdef int64_t need = self.kv.due(self.phase)
-        cdef int32_t i, slot
-        cdef Sequence* sequence
-        if budget < 0:
-            return 0
-        for i in range(self._num_prefilling):
-            slot = self._prefilling[i]
-            sequence = &self._sequences[slot]
-            wanted = self._wanted(sequence, threshold)
-            tokens = min(wanted, budget)
-            if tokens < wanted and self.num_members > 0 and sequence.order < self._last_member_order:
-                return 0
-            sequence.scheduled = <int32_t>tokens
-            budget -= tokens
-            if tokens > 0:
-                need += max(blocks_for(sequence.num_computed + tokens, self.kv.block_size) - self.kv.owned(slot), 0)
-        if need > self.kv.free_blocks:
-            return 0
-        self.kv.step_begin(self.phase)
-        for i in range(self._num_prefilling):
-            slot = self._prefilling[i]
-            sequence = &self._sequences[slot]
-            if sequence.scheduled > 0:
-                self.kv.step_before(sequence.order)
-                tokens = sequence.num_computed + sequence.scheduled
-                self.kv.allocate(slot, sequence.row, 0, tokens, 0, 0, min(tokens, sequence.num_tokens))
-                self.add_entry(batch, slot)
-        self.kv.step_before(self._next_order)
-        batch.num_members = self.num_members
-        batch.shape.context_tokens = self.member_tokens
-        self._budget = budget
-        return 1
 
     cdef int _continue_one_by_one(self, Batch* batch, int64_t threshold) except -1 nogil:
         """Visit the running list in order, preempting where blocks run out."""
@@ -249,8 +203,7 @@ cdef class Vllm(Scheduler):
         self._gather(batch)
         return 0
 
-    cdef inline int64_t _wanted(self, const Sequence* sequence, int64_t threshold) noexcept nogil:
-        """Return the tokens that a running sequence gets if the budget lasts."""
+    cdef int64_t _wanted(self, const Sequence* sequence, int64_t threshold) noexcept nogil:
         cdef int64_t computed = sequence.num_computed, tokens
         if sequence.is_member:
             return sequence.group == self.group
@@ -299,34 +252,6 @@ cdef class Vllm(Scheduler):
         cdef int32_t row = self._sequences[slot].row
         self.preempt(slot, batch)
         return self.waiting.push_front(row)
-
-    cdef int _gather(self, Batch* batch) except -1 nogil:
-        """Put what was scheduled one by one into the batch; other members starve."""
-        cdef int32_t slot = self._running.head
-        cdef bint anything = False
-        cdef Sequence* sequence
-        while slot >= 0 and not anything:
-            anything = self._sequences[slot].scheduled > 0
-            slot = self._links.next(slot)
-        slot = self._running.head if anything else -1       # an iteration of nothing is none, nobody misses a turn
-        while slot >= 0:
-            sequence = &self._sequences[slot]
-            if not sequence.is_member:
-                if sequence.scheduled > 0:
-                    self.add_entry(batch, slot)
-            elif sequence.group != self.group:
-                pass                                    # its token is in flight
-            elif sequence.scheduled > 0:
-                batch.num_members += 1
-                batch.shape.context_tokens += self.iteration + sequence.offset + 1
-                sequence.scheduled = 0
-                sequence.is_starved = False
-            else:
-                batch.num_starved += 1
-                sequence.is_starved = True
-                self.starve(slot)
-            slot = self._links.next(slot)
-        return 0
 
     # ---- phase 2: waiting requests
 

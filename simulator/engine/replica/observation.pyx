@@ -34,6 +34,8 @@ cdef int describe(Replica replica, Scheduler scheduler, KVCache kv, int64_t now_
         scheduler.member_tokens + <int64_t>(ended - scheduler.num_in_flight) * scheduler.num_members)
     if scheduler.overlaps:
         state.running_tokens += overlapping_tokens(replica, scheduler)
+    elif scheduler.num_in_flight > 0:
+        state.running_tokens += batch.num_starved       # of theirs none is in flight
     add_others(scheduler, state)
     state.running_prefill_tokens = state.unallocated_prefill_tokens
     if replica.pipeline.num_in_flight > 0:
