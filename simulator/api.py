@@ -148,7 +148,7 @@ def _run_in_memory(order: _Order, prepared: assemble.Prepared, watch: _Watch) ->
 
 def _run_into_files(order: _Order, prepared: assemble.Prepared, watch: _Watch, timings: Timings) -> Result:
     from simulator.results.files import FileRecorder  # brings h5py, 60 ms that a run in memory does without
-    from simulator.results.load import load_results
+    from simulator.results.reader import Reader
 
     experiment, resolved = order.experiment, resolved_toml(order.experiment)
     attributes = {"schema": SCHEMA, "name": experiment.name, "seed": experiment.seed, "version": __version__,
@@ -165,11 +165,12 @@ def _run_into_files(order: _Order, prepared: assemble.Prepared, watch: _Watch, t
             del cluster         # what only the engine needs is a tenth of all memory
             timings.move(recorder.spent_s, "simulate", "write")
             recorder.finish(finished)
-        _write(directory / "summary.json", json_text(_summary(experiment, finished)))
+        summary = _summary(experiment, finished)
+        _write(directory / "summary.json", json_text(summary))
         _write(directory / "resolved.toml", resolved)
         timings.end("write")
         _write(directory / "provenance.json", json_text(provenance(__version__, timings.as_dict())))
-    return load_results(order.out)
+    return Result(summary, Reader(order.out / "results.h5"), order.out)
 
 
 def _summary(experiment: Experiment, finished) -> dict:

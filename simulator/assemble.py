@@ -1,8 +1,8 @@
 """From an experiment to a cluster that is ready to run: here all rooms meet."""
 import math
-from dataclasses import dataclass
 from functools import partial
 
+import msgspec
 from msgspec.structs import replace
 
 from simulator import registry
@@ -26,8 +26,7 @@ from simulator.workload.base import Workload
 from simulator.workload.load import load as load_workload
 
 
-@dataclass(frozen=True)
-class Prepared:
+class Prepared(msgspec.Struct, frozen=True):
     """An experiment whose files are read and whose models are built.
 
     workload : its `requests` will be written to.
@@ -43,8 +42,7 @@ class Prepared:
     mover: tuple
 
 
-@dataclass(frozen=True)
-class Site:
+class Site(msgspec.Struct, frozen=True):
     """What an experiment runs on, worked out.
 
     deployment : model and accelerators; None where the experiment names none.

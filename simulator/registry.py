@@ -122,7 +122,7 @@ KINDS = {
     }),
     "length_distribution": Kind("length distribution", "distribution", {
         "constant": "simulator.workload.lengths:Constant",
-        "empirical": "simulator.workload.lengths:Empirical",
+        "empirical": "simulator.workload.empirical:Empirical",
         "exponential": "simulator.workload.lengths:Exponential",
         "lognormal": "simulator.workload.lengths:Lognormal",
         "normal": "simulator.workload.lengths:Normal",

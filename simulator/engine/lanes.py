@@ -4,8 +4,6 @@ Between two slices of arrivals nothing passes from one replica to another, so bl
 lane has a recorder, deliveries and hashes of its own, and what it has recorded is taken over between slices. The order
 of iterations and tokens in the results comes from their times, so that no number of threads shows there.
 """
-from concurrent.futures import ThreadPoolExecutor, wait
-
 from simulator.kv.content import Content
 
 LEAST_REQUESTS = 20_000     # about where two threads break even, with 8 replicas
@@ -32,6 +30,8 @@ class Lanes:
     """
 
     def __init__(self, replicas, workload, recorder, count: int):
+        from concurrent.futures import ThreadPoolExecutor  # brings logging: 4 ms that others do without
+
         self._bounds = [(len(replicas) * lane // count, len(replicas) * (lane + 1) // count) for lane in range(count)]
         self._recorder, self._recorders = recorder, [recorder.lane() for _ in range(count - 1)]
         self._threads = ThreadPoolExecutor(count - 1, thread_name_prefix="lane")
@@ -50,9 +50,9 @@ class Lanes:
         try:
             work(*self._bounds[0], argument)
         finally:
-            wait(others)
-        for other in others:
-            other.result()
+            failures = [other.exception() for other in others]      # when all have ended
+        for failure in filter(None, failures):
+            raise failure
         for own in self._recorders:
             self._recorder.absorb(own)
 

@@ -4,11 +4,12 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial, reduce
 from operator import getitem
 from pathlib import Path
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from simulator import api, assemble, registry
 from simulator.config.experiment import Experiment
