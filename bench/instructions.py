@@ -2,8 +2,8 @@
 
     python bench/instructions.py
 
-prints the table of bench/README.md in a minute or two; `--modes` that of the modes. Needs valgrind; the lower bound is
-left out where it is missing.
+prints the table of bench/README.md in a minute or two; test_modes.py counts those of the modes. Needs valgrind; the
+lower bound is left out where it is missing.
 """
 import os
 import re
@@ -42,12 +42,11 @@ OF_MODES = {name: (mode.case, False) for name, mode in MODES.items()}
 def main():
     if sys.argv[1:2] == ["--run"]:
         return run(sys.argv[2])
-    table = OF_MODES if sys.argv[1:] == ["--modes"] else CASES
     with tempfile.TemporaryDirectory() as folder:
         limit = build_limit(folder)
         print("| case | requests | iterations | instructions per iteration | per request | limit, per request |")
         print("|---|---:|---:|---:|---:|---:|")
-        for name, (case, _) in table.items():
+        for name, (case, _) in CASES.items():
             iterations, count = count_loop(name, folder)
             bound = "" if limit is None else f"{count_limit(limit, case, folder) / case.num_requests:,.0f}"
             print(f"| {name} | {case.num_requests:,} | {iterations:,} | {count / iterations:,.0f} | "

@@ -129,7 +129,7 @@ KINDS = {
     }),
     "length_distribution": Kind("length distribution", "distribution", {
         "constant": "simulator.workload.drawing.lengths:Constant",
-        "empirical": "simulator.workload.drawing.lengths:Empirical",
+        "empirical": "simulator.workload.drawing.empirical:Empirical",
         "exponential": "simulator.workload.drawing.lengths:Exponential",
         "lognormal": "simulator.workload.drawing.lengths:Lognormal",
         "normal": "simulator.workload.drawing.lengths:Normal",

@@ -1,13 +1,11 @@
 """What a finished, or stopped, simulation hands to the results."""
-from dataclasses import dataclass, field
-
+import msgspec
 import numpy as np
 
 from simulator.core.weighted_samples import WeightedSamples
 
 
-@dataclass
-class Run:
+class Run(msgspec.Struct):
     """The tables of one simulation; every metric is a pure function of them.
 
     workload : simulator.workload.base.Workload; the engine has filled in its `requests`. Those that had not arrived
@@ -37,9 +35,9 @@ class Run:
     itl_ns: WeightedSamples
     journeys: np.ndarray | None = None
     since_ns: int = 0
-    latency: dict = field(default_factory=dict)
-    incidents: list[tuple[int, int, str, str]] = field(default_factory=list)
+    latency: dict = {}
+    incidents: list[tuple[int, int, str, str]] = []
     legs: np.ndarray | None = None
     lifecycle: np.ndarray | None = None
     decisions: dict | None = None
-    diagnosis: list[str] = field(default_factory=list)
+    diagnosis: list[str] = []

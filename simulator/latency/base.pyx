@@ -14,10 +14,13 @@ cdef class LatencyModel:
     frozen `Parameters` and the `simulator.domain.deployment.Deployment` it runs on: None where the experiment
     has no [model] or no [hardware], which is refused where the class sets `needs_deployment` or `takes_collective`.
     One that sets the latter also takes `collective=None`, a CollectiveModel, and keeps it in `_collective`.
+    One that sets `reads_files` has a static method `read` of the same parameters, and takes what that returns, which
+    several models may share, as `reading=None`.
     """
 
     needs_deployment = False
     takes_collective = False
+    reads_files = False
 
     def __cinit__(self, *_, **__):
         self.num_stages = 1

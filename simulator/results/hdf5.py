@@ -61,8 +61,8 @@ class Writer:
 
         Replicas and labels are always written, the rest where asked.
         """
-        for table in self._growing.values():
-            table.flush()
+        while self._growing:                    # each holds a megabyte or two
+            self._growing.popitem()[1].flush()
         if requests:
             self._write_requests(run)
         self._write("replicas", tables.replica_rows(run.replicas))

@@ -1,7 +1,6 @@
 """Which requests count in the summary: [workload.measure] and [workload.warmup]."""
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from simulator.domain import records
 from simulator.domain.load import Measure

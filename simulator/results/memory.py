@@ -1,8 +1,8 @@
 """Keep the tables of a run in memory, for a caller who wants nothing written."""
-from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
+from msgspec.structs import replace
 
 from simulator.domain.run import Run
 from simulator.results import tables

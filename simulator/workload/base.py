@@ -1,13 +1,12 @@
 """The workload as the engine takes it: parallel tables, one row a request in arrival order."""
-from dataclasses import dataclass, field, replace
-
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from simulator.workload.script import Script
 
 
-@dataclass
-class Workload:
+class Workload(msgspec.Struct):
     """Requests in arrival order (ties keep file order).
 
     requests : structured array (n,), `records.REQUEST`: arrival_ns and prompt_tokens filled in, times -1, replica -1.
@@ -32,7 +31,7 @@ class Workload:
     outcomes: np.ndarray
     segments: np.ndarray
     request_ids: object
-    labels: dict = field(default_factory=dict)
+    labels: dict = {}
     prompts_use_outputs: bool = False
     script: Script | None = None
     scheduled_ns: np.ndarray | None = None

@@ -1,8 +1,8 @@
 """From columns and [workload.load] to requests that come one after the other, or as a script says."""
 import math
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from simulator import registry
 from simulator.core.random_streams import RandomStreams

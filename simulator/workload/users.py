@@ -1,7 +1,6 @@
 """Users who send one turn after the other, each so often: AIPerf's user-centric rate."""
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from simulator.domain.load import Load
 from simulator.errors import InputErrors, KeyFault

@@ -1,7 +1,6 @@
 """Requests that warm the caches before others come."""
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from simulator.domain import records
 from simulator.workload.columns import LABELS, Columns, Prompts

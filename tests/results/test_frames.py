@@ -1,11 +1,11 @@
 """Tables as pandas data frames, and what results.h5 says of its columns."""
 import builtins
 import json
-from dataclasses import replace
 
 import h5py
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from results.fakes import MS, legs_of, output_of, small_run
 from results.test_hdf5 import write

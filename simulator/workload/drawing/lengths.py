@@ -9,9 +9,7 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
-from simulator.workload.formats.native_csv import read_integer_column
 from simulator.workload.limits import MAX_TOKENS
-from simulator.workload.reading.files import read_bytes
 
 MAX_ZIPF_SUPPORT = 2**24        # the table of its cumulative weights stays under 128 MiB
 
@@ -94,30 +92,6 @@ class ZipfParameters(Bounds, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             raise ValueError(f"from min to max are {self.max - self.min + 1} lengths, more than {MAX_ZIPF_SUPPORT}")
 
 
-class EmpiricalParameters(Bounds, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Lengths drawn with replacement from `values`, or from a column of a CSV file."""
-
-    min: Annotated[Tokens, Meta(description="shorter draws become this")] = 0
-    values: Annotated[tuple[Tokens, ...], Meta(description="the lengths; or give path and column")] = ()
-    weights: Annotated[tuple[Annotated[float, Meta(ge=0)], ...], Meta(
-        description="how likely each of `values` is, in any unit; default: equally likely")] = ()
-    path: Annotated[str, Meta(description="CSV file, plain or .gz", extra={"path": True})] = ""
-    column: Annotated[str, Meta(description="its column of lengths")] = ""
-
-    def __post_init__(self):
-        super().__post_init__()
-        if bool(self.values) == bool(self.path):
-            raise ValueError("give either values, or path and column")
-        if self.values and self.column:
-            raise ValueError("column: belongs to path; values are given")
-        if self.path and not self.column:
-            raise ValueError(f'which column of "{self.path}" holds the lengths? give column')
-        if self.weights and len(self.weights) != len(self.values):
-            raise ValueError(f"{len(self.weights)} weights for {len(self.values)} values")
-        if self.weights and not 0 < sum(self.weights) < float("inf"):
-            raise ValueError("the weights must have a positive, finite sum")
-
-
 class Length:
     """A distribution of token counts: subclasses sample, this rounds and bounds."""
 
@@ -186,23 +160,6 @@ class Zipf(Length):
     def sample(self, generator, count):
         return self.parameters.min + zipf_ranks(
             generator, count, self.parameters.max - self.parameters.min + 1, self.parameters.exponent)
-
-
-class Empirical(Length):
-    """`empirical`."""
-
-    Parameters = EmpiricalParameters
-
-    def __init__(self, parameters):
-        super().__init__(parameters)
-        self._values = np.array(parameters.values, dtype=np.int64)
-        if parameters.path:
-            self._values = read_integer_column(parameters.path, read_bytes(parameters.path), parameters.column)
-
-    def sample(self, generator, count):
-        if not self.parameters.weights:
-            return self._values[generator.integers(0, len(self._values), count)]
-        return self._values[weighted_ranks(generator, count, self.parameters.weights)]
 
 
 def zipf_ranks(generator: np.random.Generator, count: int, support: int, exponent: float) -> np.ndarray:

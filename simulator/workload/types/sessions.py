@@ -1,11 +1,11 @@
 """`sessions`: conversations whose next turn waits for the last one, with histories that grow."""
 import math
-from dataclasses import replace
 from typing import Annotated, Literal
 
 import msgspec
 import numpy as np
 from msgspec import Meta
+from msgspec.structs import replace
 
 from simulator import registry
 from simulator.core.random_streams import RandomStreams
