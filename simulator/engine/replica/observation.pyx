@@ -57,7 +57,8 @@ cdef int64_t overlapping_tokens(Replica replica, Scheduler scheduler) noexcept n
         if i != scheduler.group:
             group = scheduler.group_at(i)
             tokens += group.member_tokens - <int64_t>group.num_in_flight * group.num_members
-    if scheduler.lead > 0 and replica.pipeline.num_in_flight > 1:
+    if scheduler.lead > 0 and replica.pipeline.num_in_flight > 0 and (
+            scheduler.group_at(batch.group).num_in_flight > 1):
         for i in range(batch.num_entries):          # its first token comes from this one; none from the one before
             tokens += scheduler.sequence(batch.entries[i].slot).is_member
     return tokens

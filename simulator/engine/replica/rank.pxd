@@ -161,7 +161,7 @@ cdef class Rank:
     # The gap before a token that the batch brings a member.
     cdef inline int64_t _gap_ns(self, const Batch* batch) noexcept nogil:
         if self.scheduler.num_groups > 1:
-            return batch.end_ns - batch.start_ns + self.delivery.gap_ns
+            return batch.end_ns - self.scheduler.before_ns + self.delivery.gap_ns
         return batch.duration_ns + self.delivery.gap_ns
 
     # Count a token, and the gap before it, for each member with a turn: of all at once where they are alike.

@@ -162,7 +162,7 @@ cdef class Rank:
 
     cdef int _form_ahead(self, Batch* batch, int64_t now_ns) except -1 nogil:
         if self.scheduler.num_groups > 1:
-            self._turn_to(self.scheduler.idle_group())
+            self._turn_to(self.scheduler.group_in_turn())
             batch.group = self.scheduler.group
         while self.scheduler.lead > 0 and self.finish.size > 0 and (
                 self.finish.top_iteration() <= self.scheduler.iteration):
@@ -223,6 +223,7 @@ cdef class Rank:
         self._finished.size = 0
         if self.scheduler.num_groups > 1:
             self._turn_to(batch.group)
+            self.scheduler.note_end(batch)
         if batch.shape.num_sequences > 0:
             self._record(batch, executed_ns)
         if self.scheduler.grouping:

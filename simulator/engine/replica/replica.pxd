@@ -124,6 +124,9 @@ cdef class Replica:
 
     cdef void cut_own(self, int64_t now_ns) noexcept nogil
 
+    cdef int _fill_numbered(self, int64_t now_ns) except -1 nogil
+    cdef inline bint _execute(self, Batch* batch) except -1 nogil
+    cdef inline int _await_end(self, int64_t horizon_ns) except -1 nogil
     cdef int _raise_latency_fault(self) except -1 nogil
     cdef int _observe(self, bint has_ended) except -1 nogil
     cdef int _note_transfers(self, int64_t now_ns) except -1 nogil
@@ -131,7 +134,7 @@ cdef class Replica:
         self.rank.end(batch, busy_ns(&self.pipeline, batch))
         return self._observe(True) if self._observer is not None and batch.shape.num_sequences > 0 else 0
 
-    cdef int _end_at_start(self, Batch* batch) except -1 nogil
+    cdef int _end_at_start(self) except -1 nogil
     cdef bint _is_followed(self) noexcept nogil
     cdef int _plan_run(self, int64_t horizon_ns) except -1 nogil
 
