@@ -263,6 +263,11 @@ cdef class Scheduler:
     # The oldest iteration has ended and the same members were scheduled again, `count` times over.
     cdef int repeat(self, int32_t count) except -1 nogil
 
+    # Of several groups, batches of this one have ended, the last one at `ended_ns`, and others were scheduled, blocks
+    # aside; then `fly`, oldest first, for each batch that is in flight now.
+    cdef void repeat_of(self, int32_t group, int32_t num_ended, int32_t num_formed, int64_t ended_ns) noexcept nogil
+    cdef void fly(self, Batch* batch) noexcept nogil
+
     # A sequence that has just sampled, or with `lead` will, becomes a member; a member is one no more, or it parts.
     cdef int join(self, int32_t slot) except -1 nogil
     cdef void leave(self, int32_t slot) noexcept nogil

@@ -424,6 +424,21 @@ cdef class Scheduler:
         self.member_tokens += <int64_t>count * self.num_members
         return self.kv.step_run(first, count)
 
+    cdef void repeat_of(self, int32_t group, int32_t num_ended, int32_t num_formed, int64_t ended_ns) noexcept nogil:
+        self.turn_to(group)
+        self.iteration += num_formed
+        self.phase = <int32_t>(self.iteration % self.kv.block_size)
+        self.member_tokens += <int64_t>num_formed * self.num_members
+        self.num_in_flight += num_formed - num_ended
+        if num_ended > 0:
+            self.ended_ns = ended_ns
+
+    cdef void fly(self, Batch* batch) noexcept nogil:
+        self.turn_to(batch.group)
+        self._in_flight[1] = self._in_flight[0]
+        self._in_flight[0] = batch
+        self.step = batch.step
+
     # ---- sequences that own KV without running
 
     cdef int32_t reserve(self, int32_t row, int64_t num_tokens, int64_t num_computed) except -2 nogil:

@@ -149,7 +149,10 @@ cdef class Vllm(Scheduler):
                        append_unhashed=appends)
 
     cdef bint repeats(self) noexcept nogil:
-        # Members alone cannot make room for the head of the queue, unless what they generate is its prompt.
+        # Members alone cannot make room for the head of the queue, unless what they generate is its prompt. But it may
+        # fit into the next batch of several groups, of which each leaves another budget.
+        if self.num_groups > 1 and self._running.size < self.max_running:
+            return self.num_waiting() == 0
         return self.num_waiting() == 0 or not self._outputs_are_prompts
 
     cdef int64_t longest_surely_taken(self) noexcept nogil:
@@ -277,7 +280,7 @@ cdef class Vllm(Scheduler):
         return min(min(tokens, threshold), self._max_model_len - computed - 1)
 
     cdef bint _waits_for_tokens(self, const Sequence* sequence) noexcept nogil:
-        """Say whether a sequence with tokens in flight has no turn: they are certain to end it, or it is not its batch."""
+        """Say whether one with tokens in flight has no turn: they are certain to end it, or it is not its batch."""
         cdef int64_t least = sequence.num_computed + 2 - sequence.num_placeholders
         if self._avoids_extra_step and (
                 least >= sequence.prompt_tokens + <int64_t>self._demands[sequence.row].max_tokens):

@@ -20,7 +20,7 @@ from simulator.latency.base cimport LatencyModel
 
 
 cdef struct Pipeline:
-    Batch* batches              # [depth] a ring
+    Batch* batches              # [depth] a ring, and a spare one
     int32_t depth               # batches in flight at most
     int32_t num_stages
     int32_t stride              # see above; 0: batches are not numbered
@@ -45,6 +45,16 @@ cdef void put_off(Pipeline* pipeline, int64_t since_ns, int64_t pause_ns) noexce
 
 cdef inline Batch* oldest(Pipeline* pipeline) noexcept nogil:
     return &pipeline.batches[pipeline.first]
+
+
+# The batch that ends `number` after the oldest; number < num_in_flight.
+cdef inline Batch* batch_at(Pipeline* pipeline, int32_t number) noexcept nogil:
+    return &pipeline.batches[(pipeline.first + number) % pipeline.depth]
+
+
+# One that is never in flight.
+cdef inline Batch* spare_batch(Pipeline* pipeline) noexcept nogil:
+    return &pipeline.batches[pipeline.depth]
 
 
 # The batch to be scheduled next; num_in_flight < depth.

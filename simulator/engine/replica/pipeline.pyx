@@ -8,12 +8,12 @@ from simulator.latency.base cimport LatencyModel
 
 cdef int reserve_pipeline(Pipeline* pipeline, int32_t num_stages, bint is_async) except -1:
     cdef int32_t depth = num_stages + is_async, i
-    pipeline.batches = <Batch*>calloc(depth, sizeof(Batch))
+    pipeline.batches = <Batch*>calloc(depth + 1, sizeof(Batch))
     if pipeline.batches == NULL:
         raise MemoryError()
     pipeline.depth, pipeline.num_stages = depth, num_stages
     pipeline.stride = num_stages if is_async and num_stages > 1 else 0
-    for i in range(depth):
+    for i in range(depth + 1):
         reserve_batch(&pipeline.batches[i], num_stages)
     if num_stages > 1:
         pipeline.durations_ns = <int64_t*>malloc(num_stages * sizeof(int64_t))
@@ -24,7 +24,7 @@ cdef int reserve_pipeline(Pipeline* pipeline, int32_t num_stages, bint is_async)
 
 cdef void free_pipeline(Pipeline* pipeline) noexcept nogil:
     cdef int32_t i
-    for i in range(pipeline.depth):
+    for i in range(pipeline.depth + 1 if pipeline.batches != NULL else 0):
         free_batch(&pipeline.batches[i])
     free(pipeline.batches)
     free(pipeline.durations_ns)

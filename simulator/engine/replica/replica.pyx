@@ -12,6 +12,8 @@ from simulator.engine.replica.beat cimport Beat
 from simulator.engine.replica.pipeline cimport (
     free_pipeline, is_full, newest, oldest, put_off, reserve_pipeline, retire, time_batch, vacant_place)
 from simulator.engine.replica.rank cimport Rank
+from simulator.engine.replica.rounds cimport (
+    begin_rounds, free_rounds, grow_rounds, plan_rounds, reserve_rounds)
 from simulator.engine.replica.run_ahead cimport (
     END_OF_CLOCK_NS, MAX_RUN, RunAhead, cut_run, drop_from_run, free_run, grow_run, iteration_at, plan_run)
 from simulator.latency.base cimport LatencyModel
@@ -31,6 +33,7 @@ cdef class Replica:
         self.index, self.rank, self.scheduler, self.latency = index, rank, rank.scheduler, latency
         self._observer = setup.observer
         reserve_pipeline(&self.pipeline, latency.num_stages, setup.is_async)
+        reserve_rounds(&self.rounds, latency.num_stages)
         self.run.length = 1
         self.wake_ns = NEVER_NS
         self.first_sibling, self.num_siblings = index, 1
@@ -42,6 +45,7 @@ cdef class Replica:
     def __dealloc__(self):
         free_pipeline(&self.pipeline)
         free_run(&self.run)
+        free_rounds(&self.rounds)
 
     def check(self):
         """Raise RuntimeError unless scheduler and heap agree; between iterations only."""
@@ -185,7 +189,10 @@ cdef class Replica:
 
     cdef int _plan_run(self, int64_t horizon_ns) except -1 nogil:
         cdef int32_t behind = self.scheduler.lead
-        cdef int64_t most = min(self.rank.num_alike(), <int64_t>MAX_RUN - behind)
+        cdef int64_t most
+        if self.scheduler.num_groups > 1:
+            return self._plan_rounds(horizon_ns)
+        most = min(self.rank.num_alike(), <int64_t>MAX_RUN - behind)
         if most > 1 and (not self.scheduler.overlaps or self._is_followed()):
             if most + behind > self.run.room:
                 grow_run(&self.run, most + behind)
@@ -193,10 +200,32 @@ cdef class Replica:
             self.wake_ns = self.run.ends_ns[self.run.length - 1]
         return 0
 
+    cdef int _plan_rounds(self, int64_t horizon_ns) except -1 nogil:
+        cdef int64_t behind = self.pipeline.num_in_flight - 1, most
+        if self.scheduler.num_prefilling() > 0:
+            return 0
+        self._make_room(behind + 1)
+        if not begin_rounds(&self.rounds, &self.run, &self.pipeline):
+            return 0
+        most = min(self.rank.num_rounds_alike(&self.rounds, &self.pipeline), MAX_RUN - behind)
+        if most > 1:
+            self._make_room(most + behind)
+            self.run.waiting, self.run.running = self.scheduler.num_waiting(), self.scheduler.num_running()
+            plan_rounds(&self.rounds, &self.run, &self.pipeline, most, horizon_ns, self.latency, self.rank.kv)
+            self.wake_ns = self.run.ends_ns[self.run.length - 1]
+        return 0
+
+    cdef int _make_room(self, int64_t iterations) except -1 nogil:
+        if iterations > self.run.room:
+            grow_run(&self.run, iterations)
+        if self.rounds.room < self.run.room:
+            grow_rounds(&self.rounds, self.run.room, self.pipeline.num_stages)
+        return 0
+
     cdef bint _is_followed(self) noexcept nogil:
         """Say whether the batch that executes is followed by one with the same members alone."""
         cdef const Batch* batch = newest(&self.pipeline)
-        return (self.scheduler.lead > 0 and self.pipeline.num_stages == 1 and self.pipeline.num_in_flight == 2
+        return (self.scheduler.lead > 0 and self.pipeline.num_in_flight == 2
                 and batch.num_entries + batch.num_preempted + batch.num_starved == 0)
 
     # ---- an iteration ends
@@ -213,6 +242,8 @@ cdef class Replica:
         return 0
 
     cdef int _end_ahead(self, int32_t count) except -1 nogil:
+        if self.pipeline.num_stages > 1:
+            return self.rank.end_rounds(&self.run, &self.rounds, &self.pipeline, count)
         self.rank.end_ahead(&self.run, oldest(&self.pipeline), count)
         drop_from_run(&self.run, &self.pipeline, count)
         return 0
