@@ -29,6 +29,8 @@ MODES = {
     "`pipeline_parallel` 2": Mode(Case(20_000, stages=2), "<= 3 x"),
     "`pipeline_parallel` 4": Mode(Case(20_000, stages=4), "<= 3 x"),
     "`pipeline_parallel` 4, light load": Mode(Case(stages=4, **LIGHT), "<= 3 x"),
+    "`pipeline_parallel` 4, `async_scheduling`": Mode(Case(20_000, stages=4, parameters=ASYNC), "<= 3 x"),
+    "`pipeline_parallel` 4, `async_scheduling`, light load": Mode(Case(stages=4, parameters=ASYNC, **LIGHT), "<= 3 x"),
     "`blis`": Mode(Case(20_000, scheduler=Blis, parameters=BlisParameters()), "<= 4 x"),
     "speculation, constant": Mode(Case(20_000, parameters=_speculating(1)), "<= 5 x"),
     "speculation, cyclic": Mode(Case(20_000, parameters=_speculating(1, 3, 0)), "<= 5 x"),

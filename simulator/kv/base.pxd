@@ -94,6 +94,9 @@ cdef class KVCache:
     # The same for all members, `count` iterations in a row, the first of this phase.
     cdef int step_run(self, int32_t phase, int32_t count) except -1 nogil
 
+    # The same for one iteration of a group; which one is at hand means nothing until the next turn_to.
+    cdef int step_of(self, int32_t group, int32_t phase) except -1 nogil
+
 
 # Blocks that hold so many tokens.
 cdef inline int32_t blocks_for(int64_t num_tokens, int32_t block_size) noexcept nogil:

@@ -306,25 +306,31 @@ cdef class Rank:
 
     cdef int _take_rounds(self, const RunAhead* run, Rounds* rounds, Pipeline* pipeline, int32_t count) except -1 nogil:
         """Count what iterations brought, and give those that follow them their blocks."""
-        cdef int32_t num_turns = rounds.num_turns, k = 0, following = pipeline.num_in_flight % num_turns, i, members
-        cdef int64_t executed_ns, before_ns = pipeline.last_end_ns
+        cdef int32_t num_turns = rounds.num_turns, num_stages = pipeline.num_stages, block_size = self.kv.block_size
+        cdef int32_t k = 0, following = pipeline.num_in_flight % num_turns, i, members, used, peak = 0
+        cdef int64_t before_ns = pipeline.last_end_ns, end_ns, executed_ns, gap_ns, busy_ns = 0, tokens = 0
+        cdef double block_ns = self.row.used_block_ns
         for i in range(num_turns):
             rounds.turns[i].phase = self.scheduler.group_at(rounds.turns[i].group).phase
         for i in range(count):
-            members = rounds.turns[k].shape.num_sequences
-            self.recorder.gaps.add(run.ends_ns[i] + self.delivery.gap_ns - (
-                run.ends_ns[i - num_turns] if i >= num_turns else self._token_before_ns(rounds, pipeline, i)), members)
-            executed_ns = run.ends_ns[i] - max(before_ns, rounds.visits[i * pipeline.num_stages].start_ns)
-            before_ns = run.ends_ns[i]
-            self.row.busy_ns += executed_ns
-            self.row.used_block_ns += <double>run.used_blocks[i] * <double>executed_ns
-            self.row.peak_used_blocks = max(self.row.peak_used_blocks, run.used_blocks[i])
-            self.row.decode_tokens += members
-            self.kv.turn_to(rounds.turns[following].group)
-            self.kv.step_run(next_phase(rounds, following, self.kv.block_size), 1)
+            members, used, end_ns = rounds.turns[k].shape.num_sequences, run.used_blocks[i], run.ends_ns[i]
+            gap_ns = end_ns - (
+                run.ends_ns[i - num_turns] if i >= num_turns else self._token_before_ns(rounds, pipeline, i))
+            self.recorder.gaps.add(gap_ns + self.delivery.gap_ns, members)
+            executed_ns = end_ns - max(before_ns, rounds.visits[i * num_stages].start_ns)
+            before_ns = end_ns
+            busy_ns += executed_ns
+            block_ns += <double>used * <double>executed_ns
+            peak = max(peak, used)
+            tokens += members
+            self.kv.step_of(rounds.turns[following].group, next_phase(rounds, following, block_size))
             k = k + 1 if k + 1 < num_turns else 0
             following = following + 1 if following + 1 < num_turns else 0
         self.kv.turn_to(self.scheduler.group)
+        self.row.busy_ns += busy_ns
+        self.row.used_block_ns = block_ns
+        self.row.peak_used_blocks = max(self.row.peak_used_blocks, peak)
+        self.row.decode_tokens += tokens
         self.row.iterations += count
         self.recorder.iterations += count
         return 0

@@ -1,7 +1,7 @@
 """Runs with pipeline stages: as long as nobody joins or leaves, groups take turns, one batch of each in a round.
 
-A batch is scheduled when the one that many before it is back which fill the pipeline: the last of its own group, or under
-async scheduling the one before that. So what is to come follows from the batches in flight alone.
+A batch is scheduled when there is room for it: when the one of its own group is back, or under async scheduling the
+one before that. So what is to come follows from the batches in flight alone.
 """
 from libc.stdint cimport int32_t, int64_t
 
@@ -32,8 +32,8 @@ cdef int reserve_rounds(Rounds* rounds, int32_t num_stages) except -1
 cdef int grow_rounds(Rounds* rounds, int32_t room, int32_t num_stages) except -1 nogil
 cdef void free_rounds(Rounds* rounds) noexcept nogil
 
-# Are the batches in flight of members alone, and as many of each group as there are once nothing changes any more? If so
-# let a run consist of them, for which there is room.
+# Are the batches in flight of members alone, and as many of each group as there are once nothing changes any more? If
+# so let a run consist of them, for which there is room.
 cdef bint begin_rounds(Rounds* rounds, RunAhead* run, Pipeline* pipeline) noexcept nogil
 
 # Foresee at most `most` iterations; those of each turn need the phase of their next. As plan_run does.

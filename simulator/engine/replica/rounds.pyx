@@ -52,19 +52,21 @@ cdef bint begin_rounds(Rounds* rounds, RunAhead* run, Pipeline* pipeline) noexce
 
 cdef void plan_rounds(Rounds* rounds, RunAhead* run, Pipeline* pipeline, int64_t most, int64_t horizon_ns,
                       LatencyModel latency, KVCache kv) noexcept nogil:
-    cdef int32_t depth = pipeline.num_in_flight, free_blocks = kv.free_blocks, i = depth, stage, k
+    cdef int32_t depth = pipeline.num_in_flight, num_turns = rounds.num_turns, num_stages = pipeline.num_stages
+    cdef int32_t free_blocks = kv.free_blocks, block_size = kv.block_size, i = depth, stage
+    cdef int32_t k = depth % num_turns
     cdef int64_t ready_ns, context_tokens
-    cdef const StageVisit* before = &rounds.visits[(depth - 1) * pipeline.num_stages]
-    cdef StageVisit* visit = &rounds.visits[depth * pipeline.num_stages]
+    cdef const int64_t* durations_ns = pipeline.durations_ns
+    cdef int64_t* ends_ns = run.ends_ns
+    cdef StageVisit* visit = &rounds.visits[depth * num_stages]
     cdef Turn* turn
-    k = depth - rounds.num_turns                            # turn of the iteration, 0 or 1 at first
-    k = k if k < rounds.num_turns else 0
-    while i < most + depth - 1 and run.ends_ns[i - depth] < horizon_ns:
+    most += depth - 1
+    while i < most and ends_ns[i - depth] < horizon_ns:
         turn = &rounds.turns[k]
-        k = k + 1 if k + 1 < rounds.num_turns else 0
+        k = k + 1 if k + 1 < num_turns else 0
         free_blocks -= kv.due_of(turn.group, turn.phase)
-        turn.phase = turn.phase + 1 if turn.phase + 1 < kv.block_size else 0
-        if free_blocks < 0 or run.ends_ns[i - 1] > END_OF_CLOCK_NS - LONGEST_ITERATION_NS:
+        turn.phase = turn.phase + 1 if turn.phase + 1 < block_size else 0
+        if free_blocks < 0 or ends_ns[i - 1] > END_OF_CLOCK_NS - LONGEST_ITERATION_NS:
             break
         turn.context_tokens += turn.shape.num_sequences
         context_tokens = turn.shape.context_tokens
@@ -74,13 +76,14 @@ cdef void plan_rounds(Rounds* rounds, RunAhead* run, Pipeline* pipeline, int64_t
         if latency.has_failed():
             forget_fault(latency)
             break
-        ready_ns = run.ends_ns[i - (depth if pipeline.stride == 0 else rounds.num_turns)]
-        for stage in range(pipeline.num_stages):
-            visit.start_ns = max(ready_ns, before.end_ns)
-            visit.end_ns = ready_ns = visit.start_ns + pipeline.durations_ns[stage]
+        ready_ns = ends_ns[i - num_turns]                   # when the first stage has its tokens
+        for stage in range(num_stages):
+            ready_ns = max(ready_ns, (visit - num_stages).end_ns)
+            visit.start_ns = ready_ns
+            ready_ns += durations_ns[stage]
+            visit.end_ns = ready_ns
             visit += 1
-            before += 1
-        run.ends_ns[i], run.used_blocks[i] = ready_ns, kv.num_blocks - free_blocks
+        ends_ns[i], run.used_blocks[i] = ready_ns, kv.num_blocks - free_blocks
         i += 1
     run.length = i - depth + 1
 
