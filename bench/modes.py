@@ -31,6 +31,8 @@ MODES = {
     "`pipeline_parallel` 2": Mode(Case(20_000, stages=2), "<= 3 x"),
     "`pipeline_parallel` 4": Mode(Case(20_000, stages=4), "<= 3 x"),
     "`pipeline_parallel` 4, light load": Mode(Case(stages=4, **LIGHT), "<= 3 x"),
+    "`pipeline_parallel` 4, `async_scheduling`": Mode(Case(20_000, stages=4, parameters=ASYNC), "<= 3 x"),
+    "`pipeline_parallel` 4, `async_scheduling`, light load": Mode(Case(stages=4, parameters=ASYNC, **LIGHT), "<= 3 x"),
     "`blis`": Mode(Case(20_000, **BLIS), "<= 4 x"),
     "`blis`, KV pressure": Mode(Case(20_000, num_gpu_blocks=6500, **BLIS), "<= 4 x"),
     "`blis`, system prompts, KV pressure": Mode(Case(20_000, num_gpu_blocks=3500, **BLIS, **SHARED), "<= 4 x"),

@@ -14,6 +14,7 @@ class SchedulerFacts(msgspec.Struct, frozen=True):
     is_async : an iteration is scheduled while the one before it executes.
     speculative : has num_tokens, num_lookahead_tokens and acceptance; None: no speculation.
     takes_stages : it can keep a batch in each of several pipeline stages.
+    why_no_async_stages : why it does not with `is_async`; empty: it does.
     takes_threads : several replicas may be served at once, for none writes what another reads and no Python decides.
     blocks_held_back : of num_gpu_blocks, KV blocks that no request gets.
     """
@@ -23,6 +24,7 @@ class SchedulerFacts(msgspec.Struct, frozen=True):
     is_async: bool = False
     speculative: Any = None
     takes_stages: bool = True
+    why_no_async_stages: str = "the stages already execute several batches at once"
     takes_threads: bool = False
     blocks_held_back: int = 0
 

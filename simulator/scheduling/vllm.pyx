@@ -23,7 +23,8 @@ from simulator.kv.counting import CountingKV
 from simulator.kv.paged import PagedKV
 from simulator.kv.sparse import SparseKV
 from simulator.scheduling.base import MemoryNeeds, SchedulerFacts
-from simulator.scheduling.vllm_arguments import ADVICE, VllmParameters, completed, start_up_faults
+from simulator.scheduling.vllm_arguments import (
+    ADVICE, WHY_NO_ASYNC_STAGES, VllmParameters, completed, start_up_faults)
 
 cdef enum:                      # what becomes of the head of the queue
     STOP                        # nothing more is admitted in this iteration
@@ -94,6 +95,8 @@ cdef class Vllm(InOrder):
             raise ValueError("a KV tier needs vllm_version 0.32 without async_scheduling, speculation and pipeline "
                              "stages: its rules are not settled with these")
         self.grouping = context.fast_forward and self._num_drafts == 0
+        if self._is_async and context.num_stages > 1 and not modern:
+            raise ValueError(f"async_scheduling with pipeline stages: {WHY_NO_ASYNC_STAGES}")
         if self._is_async or context.num_stages > 1:
             self.overlap(self._is_async, context.num_stages)
         self.waiting = WaitingQueue(context.requests, context.demands, self._by_priority)
@@ -111,6 +114,7 @@ cdef class Vllm(InOrder):
         return SchedulerFacts(
             parameters.max_num_active_seqs or parameters.max_num_seqs, parameters.max_num_batched_tokens,
             bool(parameters.async_scheduling), parameters.speculative, takes_threads=True,
+            why_no_async_stages=WHY_NO_ASYNC_STAGES if parameters.vllm_version == "0.10" else "",
             blocks_held_back=1)         # the null block
 
     @classmethod
@@ -144,7 +148,10 @@ cdef class Vllm(InOrder):
                        append_unhashed=appends)
 
     cdef bint repeats(self) noexcept nogil:
-        # Members alone cannot make room for the head of the queue, unless what they generate is its prompt.
+        # Members alone cannot make room for the head of the queue, unless what they generate is its prompt. But it may
+        # fit into the next batch of several groups, of which each leaves another budget.
+        if self.num_groups > 1 and self._running.size < self.max_running:
+            return self.num_waiting() == 0
         return self.num_waiting() == 0 or not self._outputs_are_prompts
 
     cdef int64_t longest_surely_taken(self) noexcept nogil:
@@ -165,6 +172,19 @@ cdef class Vllm(InOrder):
             self._admit_waiting(batch, threshold)
         self.close(batch, self._num_drafts if self._is_async else -1)
         return 0
+
+    cdef bint feeds(self, const Batch* batch) noexcept nogil:
+        # All tokens are sent to the first stage but one that ends a text as its first.
+        cdef const Sequence* sequence
+        cdef int64_t longest
+        cdef int32_t i
+        for i in range(batch.num_entries if batch.shape.num_decodes == 0 else 0):
+            sequence = &self._sequences[batch.entries[i].slot]
+            longest = min(sequence.prompt_tokens + <int64_t>self._demands[sequence.row].max_tokens,
+                          self._max_model_len)
+            if not batch.entries[i].is_partial and sequence.num_tokens + 1 < longest:
+                return True
+        return batch.shape.num_decodes > 0
 
     cdef int64_t _chunk_limit(self) noexcept nogil:
         cdef int64_t count = self._running.size + self.num_waiting()
@@ -207,11 +227,18 @@ cdef class Vllm(InOrder):
         cdef int64_t computed = sequence.num_computed, tokens
         if sequence.is_member:
             return sequence.group == self.group
-        if (self._avoids_extra_step and sequence.num_placeholders > 0 and computed + 2 - sequence.num_placeholders
-                >= sequence.prompt_tokens + <int64_t>self._demands[sequence.row].max_tokens):
-            return 0                    # the iteration in flight is certain to end it
+        if sequence.num_placeholders > 0 and self._waits_for_tokens(sequence):
+            return 0
         tokens = sequence.num_tokens + sequence.num_drafts + sequence.num_placeholders - computed
         return min(min(tokens, threshold), self._max_model_len - computed - 1)
+
+    cdef bint _waits_for_tokens(self, const Sequence* sequence) noexcept nogil:
+        """Say whether one with tokens in flight has no turn: they are certain to end it, or it is not its batch."""
+        cdef int64_t least = sequence.num_computed + 2 - sequence.num_placeholders
+        if self._avoids_extra_step and (
+                least >= sequence.prompt_tokens + <int64_t>self._demands[sequence.row].max_tokens):
+            return True
+        return self.stride > 0 and self._eligible[sequence.row] > self.step
 
     cdef int _make_room(self, Batch* batch, int32_t slot, int64_t tokens, int32_t* passed_over) except -1 nogil:
         """Allocate for a running sequence, preempting others; return 0 if it fell victim itself."""
