@@ -15,7 +15,7 @@ from simulator.engine.gateway.gateway import Gateway
 from simulator.engine.output.legs import LegBook
 from simulator.engine.output.recorder import Recorder
 from simulator.engine.plan import ClusterPlan, GatewayPlan, Hooks, Pool
-from simulator.engine.replica.acceptance import Acceptance
+from simulator.domain.acceptance import Acceptance
 from simulator.engine.replica.delivery import Delivery
 from simulator.engine.replica.departures import Departures
 from simulator.engine.replica.lock_step import LockStep

@@ -12,6 +12,9 @@ the batches that they are in, and it is scheduled as any other sequence from the
 flight, which the policy may not know. With pipeline stages there are as many groups: the members of one are together in
 a batch, and in the next when that is back, each group on its own beat. One is at hand, the one whose batch is formed or
 has ended, and all that is said of the group concerns it; a member of another parts likewise.
+
+Members that verify drafts *stride*: they gain several tokens a turn, see strides.pxd. Where something is out of the
+ordinary the group dissolves, and each sequence is scheduled by itself until its next regular turn has ended.
 """
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t
 from libc.string cimport memset
@@ -20,10 +23,12 @@ cimport cython
 from simulator.core.clock cimport NEVER_NS
 from simulator.core.index_list cimport IndexLinks, IndexList
 from simulator.core.row_list cimport RowList
+from simulator.domain.acceptance cimport Acceptance
 from simulator.domain.request cimport RUNNING, Demand, Request
 from simulator.kv.base cimport KVCache, blocks_for
 from simulator.kv.tier cimport External, KVTier
 from simulator.domain.iteration cimport Batch, Entry, grow_batch, has_entry
+from simulator.scheduling.strides cimport Strides
 from simulator.scheduling.transfers cimport Transfers
 from simulator.scheduling.waiting_queue cimport WaitingQueue
 
@@ -36,7 +41,7 @@ cdef enum HoldState:            # of a sequence that owns blocks for KV from the
 
 cdef struct Sequence:           # 64 bytes, one cache line: with many replicas, most are far away when their turn comes
     int64_t order               # admission stamp: increases along the running list
-    int64_t offset              # of a member: tokens in KV when iteration i is scheduled = i + offset
+    int64_t offset              # of a member: tokens in KV when iteration i is scheduled = i + offset; unless it strides
     int64_t late_ns             # of a member: time since its last token that it spent in iterations without a turn
     int32_t row                 # the request; -1: the slot is free
     int32_t prompt_tokens
@@ -110,12 +115,17 @@ cdef class Scheduler:
     cdef int32_t group                  # the one at hand
     cdef int32_t num_groups             # 1, or one for each pipeline stage
     cdef Group* _groups                 # [num_groups]; NULL: there is one
-    cdef int32_t phase                  # iteration % block_size
+    cdef int32_t phase                  # iteration % kv.num_phases
     cdef int32_t num_members
     cdef int64_t member_tokens          # sum over members of tokens in KV once the next iteration is scheduled, too
     cdef int64_t _last_member_order     # no member has a larger one
     cdef int32_t* _prefilling           # [_num_prefilling] with grouping: slots that run and are no members, in order
     cdef int32_t _num_prefilling
+    cdef int32_t turn_tokens            # of a member in an iteration: 1, and drafts
+    cdef Strides strides                # what turns of members bring; None: a token each
+    cdef int64_t _most_computed         # with drafts: see Strides
+    cdef int32_t _most_running          # with drafts: more that run dissolve the group again and again, so none joins
+    cdef RowList dissolved              # rows that were members until the batch was formed; emptied by the rank
 
     cdef readonly bint ends_at_start    # what an iteration brings takes effect when it begins; without a group, and
                                         # with one batch in flight
@@ -170,6 +180,11 @@ cdef class Scheduler:
 
     # A request arrives in the waiting queue.
     cdef int enqueue(self, int32_t row) except -1 nogil
+
+    # Members verify so many drafts a turn, as this acceptance says; called while the policy is built, with `budget`, the
+    # tokens of an iteration, and by its rank.
+    cdef int verify(self, int32_t drafts, int32_t lookahead, int64_t max_model_len, int64_t budget) except -1
+    cdef int stride(self, Acceptance acceptance) except -1
 
     # An entry came back: `sampled` tokens are appended to the text, `rejected` of the scheduled drafts taken back.
     # `goes_on`: it sampled, and will go on.
@@ -226,8 +241,8 @@ cdef class Scheduler:
     @cython.final
     cdef inline void begin(self) noexcept nogil:
         self.iteration += 1
-        self.phase = self.phase + 1 if self.phase + 1 < self.kv.block_size else 0
-        self.member_tokens += self.num_members
+        self.member_tokens += self.num_members if self.strides is None else self.strides.begin(self.phase)
+        self.phase = self.phase + 1 if self.phase + 1 < self.kv.num_phases else 0
         self.num_in_flight += 1
 
     @cython.final
@@ -255,6 +270,13 @@ cdef class Scheduler:
     cdef int join(self, int32_t slot) except -1 nogil
     cdef void leave(self, int32_t slot) noexcept nogil
     cdef void part(self, int32_t slot) noexcept nogil
+
+    # With drafts: a sequence becomes a member, if its last turn, which brought `sampled` tokens, was regular and the next
+    # one is; `left`: tokens until it is complete. Return the first iteration in which it is one no more; -1: it is none.
+    # A member is one no more, and runs on. All are none any more, see `dissolved`.
+    cdef int64_t join_striding(self, const Entry* entry, int32_t sampled, int32_t left) except -2 nogil
+    cdef int fall_out(self, int32_t slot) except -1 nogil
+    cdef int dissolve(self) except -1 nogil
 
     # A sequence is done: free its blocks and its slot.
     cdef int finish(self, int32_t slot) except -1 nogil
@@ -399,7 +421,7 @@ cdef class Scheduler:
     cdef inline int32_t outputs(self, int32_t slot) noexcept nogil:
         cdef const Sequence* sequence = &self._sequences[slot]
         return (<int32_t>(self.computed(slot) + 1) - sequence.prompt_tokens - sequence.num_placeholders
-                - self.turns_in_flight(slot))
+                - self.turns_in_flight(slot) * self.turn_tokens)
 
     # Turns of a member in iterations in flight: it has one in each, or in each after that of its last entry.
     @cython.final
@@ -469,6 +491,8 @@ cdef class Scheduler:
             self._drop_prefilling(slot)
         self._links.remove(&self._running, slot)
 
+    cdef void _leave_striding(self, int32_t slot) noexcept nogil
+    cdef int64_t _known_tokens(self, int32_t slot) noexcept nogil
     cdef void _part_in_flight(self, int32_t slot) noexcept nogil
     cdef void _unhold(self, int32_t slot) noexcept nogil
     cdef int _vacate(self, int32_t slot, bint returns) except -1 nogil

@@ -1,15 +1,17 @@
 """What schedulers share: slots, running list, group of decoding sequences."""
-from libc.stdint cimport int8_t, int16_t, int32_t, int64_t
+from libc.stdint cimport INT32_MAX, int8_t, int16_t, int32_t, int64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
 from simulator.core.index_list cimport IndexLinks, new_list
 from simulator.core.memory cimport resize, resize_lines
 from simulator.core.row_list cimport RowList, add_row
+from simulator.domain.acceptance cimport Acceptance
 from simulator.domain.batch cimport BatchShape, Chunk
 from simulator.domain.request cimport DROPPED, PENDING, REJECTED, RUNNING, WAITING, Demand, Request
 from simulator.domain.iteration cimport Batch, Entry, Preempted, insert_entry
 from simulator.kv.tier cimport External
+from simulator.scheduling.strides cimport Strides, Turn
 from simulator.scheduling.transfers cimport KEEP, LOAD, Transfers
 from simulator.kv.base cimport blocks_for
 
@@ -44,7 +46,7 @@ cdef class Scheduler:
         self._demands = &demands[0] if len(demands) else NULL
         self.kv = context.kv
         self.grouping = context.fast_forward
-        self.num_groups = 1
+        self.num_groups = self.turn_tokens = 1
         self._counts_queries = context.enable_prefix_caching
         self._links = IndexLinks()
         self._running = self._parked = self._arrived = self._held = new_list()
@@ -60,6 +62,7 @@ cdef class Scheduler:
         free(self._prefilling)
         free(self._stale)
         free(self._groups)
+        free(self.dissolved.rows)
 
     cdef int overlap(self, int32_t lead, int32_t num_groups) except -1:
         if self.grouping:
@@ -182,8 +185,12 @@ cdef class Scheduler:
 
     cdef int64_t computed(self, int32_t slot) noexcept nogil:
         cdef Sequence* sequence = &self._sequences[slot]
+        cdef Turn turn
         if not sequence.is_member:
             return sequence.num_computed
+        if self.strides is not None:
+            turn = self.strides.before(slot, self.iteration)
+            return turn.computed + (self.turn_tokens if self.num_in_flight > 0 else turn.tokens)
         if sequence.group == self.group:
             return self.iteration + sequence.offset
         return self._groups[sequence.group].iteration + sequence.offset
@@ -210,6 +217,8 @@ cdef class Scheduler:
         resize(&self._prefilling, after * sizeof(int32_t))
         self._links.grow(after)
         self.kv.reserve_slots(after)
+        if self.strides is not None:
+            self.strides.reserve(after)
         memset(self._sequences + before, 0, (after - before) * sizeof(Sequence))
         for i in range(before, after):
             self._sequences[i].row = -1
@@ -303,7 +312,8 @@ cdef class Scheduler:
         cdef Entry* entry
         cdef Chunk* chunk
         cdef int32_t i
-        shape.decode_tokens = shape.num_samples = shape.num_decodes = batch.num_members
+        shape.num_samples = shape.num_decodes = batch.num_members
+        shape.decode_tokens = <int64_t>batch.num_members * self.turn_tokens
         for i in range(batch.num_entries):
             entry = &batch.entries[i]
             sequence = &self._sequences[entry.slot]
@@ -357,6 +367,9 @@ cdef class Scheduler:
     cdef void leave(self, int32_t slot) noexcept nogil:
         cdef Sequence* sequence = &self._sequences[slot]
         cdef int64_t computed = self.iteration + sequence.offset
+        if self.strides is not None:
+            self._leave_striding(slot)
+            return
         sequence.is_member = False
         self.num_members -= 1
         self.member_tokens -= computed + 1
@@ -398,11 +411,83 @@ cdef class Scheduler:
         return self.kv.join(slot, self._phase_of(sequence.offset), sequence.order)
 
     cdef int repeat(self, int32_t count) except -1 nogil:
-        cdef int32_t first = self.phase
+        cdef int32_t first = self.phase, i
+        self.kv.step_run(first, count)
         self.iteration += count
-        self.phase = <int32_t>(self.iteration % self.kv.block_size)
-        self.member_tokens += <int64_t>count * self.num_members
-        return self.kv.step_run(first, count)
+        self.phase = <int32_t>(self.iteration % self.kv.num_phases)
+        if self.strides is None:
+            self.member_tokens += <int64_t>count * self.num_members
+            return 0
+        for i in range(count):
+            self.member_tokens += self.strides.begin((first + i) % self.kv.num_phases)
+        return 0
+
+    # ---- members that stride
+
+    cdef int verify(self, int32_t drafts, int32_t lookahead, int64_t max_model_len, int64_t budget) except -1:
+        self.turn_tokens = 1 + drafts
+        self.kv.ahead_tokens = drafts + lookahead
+        self._most_computed = max_model_len - 1 - drafts - max(lookahead, 1)
+        self._most_running = <int32_t>min(budget // self.turn_tokens, <int64_t>INT32_MAX)
+        return 0
+
+    cdef int stride(self, Acceptance acceptance) except -1:
+        self.strides = Strides(acceptance, self.kv, self._most_computed)
+        return self.strides.reserve(self.num_slots)
+
+    cdef int64_t join_striding(self, const Entry* entry, int32_t sampled, int32_t left) except -2 nogil:
+        cdef Sequence* sequence = &self._sequences[entry.slot]
+        cdef int64_t computed = sequence.num_computed - sampled, end
+        if (entry.drafts + 1 < self.turn_tokens or entry.is_admission or self._running.size > self._most_running
+                or not self.kv.may_stride(entry.slot) or self.kv.owned(entry.slot)
+                != blocks_for(computed + 1 + self.kv.ahead_tokens, self.kv.block_size)):
+            return -1
+        end = self.strides.join(entry.slot, entry.row, computed, self.iteration, left)
+        if end == self.iteration:
+            return -1
+        self._drop_prefilling(entry.slot)
+        sequence.is_member = True
+        sequence.scheduled = 0
+        self.num_members += 1
+        self.member_tokens += sequence.num_computed + self.turn_tokens
+        if sequence.order > self._last_member_order:
+            self._last_member_order = sequence.order
+        return end
+
+    cdef int64_t _known_tokens(self, int32_t slot) noexcept nogil:
+        """Return the tokens of a member whose text was known when it was scheduled last."""
+        return self.computed(slot) if self.strides is None else self.strides.before(slot, self.iteration).computed + 1
+
+    cdef void _leave_striding(self, int32_t slot) noexcept nogil:
+        cdef Sequence* sequence = &self._sequences[slot]
+        cdef Turn turn = self.strides.leave(slot, self.iteration)
+        cdef bint has_ended = self.num_in_flight == 0           # else the turn comes to nothing
+        sequence.is_member = False
+        self.num_members -= 1
+        self.member_tokens -= turn.computed + turn.tokens + self.turn_tokens
+        self.kv.settle(slot, turn.computed + 1)
+        sequence.num_computed = <int32_t>turn.computed + (turn.tokens if has_ended else 0)
+        sequence.num_tokens = sequence.num_computed + 1
+        sequence.num_drafts = <int16_t>(self.turn_tokens - 1)
+        self.strides.note_steps(turn.row, turn.step + has_ended)
+        self._requests[turn.row].output_tokens = sequence.num_tokens - sequence.prompt_tokens
+
+    cdef int fall_out(self, int32_t slot) except -1 nogil:
+        self.leave(slot)
+        self._add_prefilling(slot)
+        return 0
+
+    cdef int dissolve(self) except -1 nogil:
+        cdef int32_t slot = self._running.head
+        self._num_prefilling = 0
+        while slot >= 0:
+            if self._sequences[slot].is_member:
+                self.leave(slot)
+                add_row(&self.dissolved, self._sequences[slot].row)
+            self._prefilling[self._num_prefilling] = slot
+            self._num_prefilling += 1
+            slot = self._links.next(slot)
+        return 0
 
     # ---- sequences that own KV without running
 
@@ -622,14 +707,17 @@ cdef class Scheduler:
                 raise RuntimeError(f"slot {slot} is in use without a request")
             if self._sequences[slot].is_member:
                 members += 1
-                tokens += self.computed(slot) + 1
-            owned += self.kv.owned_blocks(slot, self._sequences[slot].is_member, self.computed(slot))
+                tokens += self.computed(slot) + self.turn_tokens
+            owned += self.kv.owned_blocks(slot, self._sequences[slot].is_member,
+                                          self._known_tokens(slot) if self._sequences[slot].is_member else 0)
         for index in range(self.num_groups):
             counted_members += self.group_at(index).num_members
             counted_tokens += self.group_at(index).member_tokens
         if (members, tokens) != (counted_members, counted_tokens):
             raise RuntimeError(
                 f"{members} members hold {tokens} tokens, {counted_members} and {counted_tokens} counted")
+        if self.strides is not None:
+            self.strides.check([(slot, self.iteration) for slot in slots if self._sequences[slot].is_member])
         self.kv.check(owned)
 
     def running_rows(self):

@@ -5,7 +5,7 @@ and outputs), running requests first and in order of admission, then waiting one
 run out, running requests are preempted, to be recomputed later. Source: the behaviour of vLLM 0.32.0, and of 0.10.1
 where `vllm_version` says so, vllm/v1/core/sched/{scheduler,async_scheduler}.py.
 """
-from libc.stdint cimport INT64_MAX, int32_t, int64_t
+from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 cimport cython
@@ -94,7 +94,11 @@ cdef class Vllm(Scheduler):
         if self.tier is not None and (self._is_async or self._num_drafts > 0 or context.num_stages > 1 or not modern):
             raise ValueError("a KV tier needs vllm_version 0.32 without async_scheduling, speculation and pipeline "
                              "stages: its rules are not settled with these")
-        self.grouping = context.fast_forward and self._num_drafts == 0
+        self.grouping = context.fast_forward and (self._num_drafts == 0 or not (
+            self._is_async or context.num_stages > 1 or self.kv.tracks_identity))
+        if self._num_drafts > 0:
+            is_cut = 0 < self._threshold <= self._num_drafts
+            self.verify(self._num_drafts, self._lookahead, self._max_model_len, 0 if is_cut else self._token_budget)
         if self._is_async or context.num_stages > 1:
             self.overlap(self._is_async, context.num_stages)
         self.waiting = WaitingQueue(context.requests, context.demands, self._by_priority)
@@ -145,11 +149,14 @@ cdef class Vllm(Scheduler):
                        append_unhashed=appends)
 
     cdef bint repeats(self) noexcept nogil:
-        # Members alone cannot make room for the head of the queue, unless what they generate is its prompt.
-        return self.num_waiting() == 0 or not self._outputs_are_prompts
+        # Members alone cannot make room for the head of the queue, unless what they generate is its prompt; or they take
+        # cached blocks of it, so that it needs more tokens, and is passed over or gets some without drafts for padding.
+        return self.num_waiting() == 0 or not (
+            self._outputs_are_prompts or (self._skips_long_prompts and not self._chunked_prefill)
+            or (self._pads_admissions and self._budget <= self._num_drafts))
 
     cdef int64_t longest_surely_taken(self) noexcept nogil:
-        if self.tier is not None:
+        if self.tier is not None or self._num_drafts > 0:
             return -1
         return min(self.longest_prompt, <int64_t>self.kv.num_blocks * self.kv.block_size)
 
@@ -186,7 +193,7 @@ cdef class Vllm(Scheduler):
 
         As visiting one by one would, provided there are blocks for all and the budget lasts to the last member.
         """
-        cdef int64_t budget = self._budget - self.num_members, wanted, tokens
+        cdef int64_t budget = self._budget - <int64_t>self.num_members * self.turn_tokens, wanted, tokens
         cdef int64_t need = self.kv.due(self.phase)
         cdef int32_t i, slot
         cdef Sequence* sequence
@@ -202,7 +209,8 @@ cdef class Vllm(Scheduler):
             sequence.scheduled = <int32_t>tokens
             budget -= tokens
             if tokens > 0:
-                need += max(blocks_for(sequence.num_computed + tokens, self.kv.block_size) - self.kv.owned(slot), 0)
+                need += max(blocks_for(self._slots(sequence.num_computed + tokens), self.kv.block_size)
+                            - self.kv.owned(slot), 0)
         if need > self.kv.free_blocks:
             return 0
         self.kv.step_begin(self.phase)
@@ -212,7 +220,8 @@ cdef class Vllm(Scheduler):
             if sequence.scheduled > 0:
                 self.kv.step_before(sequence.order)
                 tokens = sequence.num_computed + sequence.scheduled
-                self.kv.allocate(slot, sequence.row, 0, tokens, 0, 0, min(tokens, sequence.num_tokens))
+                self.kv.allocate(slot, sequence.row, 0, self._slots(tokens), 0, 0, min(tokens, sequence.num_tokens))
+                self._note_turn(sequence)
                 self.add_entry(batch, slot)
         self.kv.step_before(self._next_order)
         batch.num_members = self.num_members
@@ -225,6 +234,8 @@ cdef class Vllm(Scheduler):
         cdef int32_t slot = self._running.head, passed_over = 0     # sequences that lose their turn, 0.10
         cdef Sequence* sequence
         cdef int64_t tokens
+        if self.strides is not None and self.num_members > 0:
+            self.dissolve()
         while slot >= 0:
             self._sequences[slot].scheduled = self._sequences[slot].scheduled_drafts = 0
             slot = self._links.next(slot)
@@ -240,14 +251,24 @@ cdef class Vllm(Scheduler):
                     break
                 sequence.scheduled = <int32_t>tokens
                 self._budget -= tokens
-                self._chunk_continues = self._chunk_continues or sequence.is_partial
-                if sequence.num_drafts > 0:
-                    sequence.scheduled_drafts = <int32_t>max(0, min(<int64_t>sequence.num_drafts, (
-                        tokens + sequence.num_computed - sequence.num_tokens - sequence.num_placeholders)))
-                    sequence.num_drafts = 0
+                self._note_turn(sequence)
             slot = self._links.next(slot)
         self._gather(batch)
         return 0
+
+    cdef inline void _note_turn(self, Sequence* sequence) noexcept nogil:
+        """Tell drafts from other tokens that were just scheduled."""
+        self._chunk_continues = self._chunk_continues or sequence.is_partial
+        sequence.scheduled_drafts = 0
+        if sequence.num_drafts > 0:
+            sequence.scheduled_drafts = <int16_t>max(0, min(<int64_t>sequence.num_drafts, (
+                <int64_t>sequence.scheduled + sequence.num_computed - sequence.num_tokens
+                - sequence.num_placeholders)))
+            sequence.num_drafts = 0
+
+    cdef inline int64_t _slots(self, int64_t tokens) noexcept nogil:
+        """Return how many tokens a running sequence needs room for, that then has so many in KV."""
+        return min(tokens + self._lookahead, self._max_model_len)
 
     cdef inline int64_t _wanted(self, const Sequence* sequence, int64_t threshold) noexcept nogil:
         """Return the tokens that a running sequence gets if the budget lasts."""
@@ -265,7 +286,7 @@ cdef class Vllm(Scheduler):
         cdef Sequence* sequence = &self._sequences[slot]
         cdef int64_t computed = self.computed(slot)
         cdef int64_t text = computed + 1 - self.lead if sequence.is_member else sequence.num_tokens
-        cdef int64_t slots = min(computed + tokens + self._lookahead, self._max_model_len)
+        cdef int64_t slots = self._slots(computed + tokens)
         cdef int32_t victim
         while not self.kv.allocate(slot, sequence.row, 0, slots, 0, 0, min(computed + tokens, text)):
             victim = self._victim()

@@ -32,6 +32,8 @@ cdef int describe(Replica replica, Scheduler scheduler, KVCache kv, int64_t now_
     state.used_blocks = run.used_blocks[ended + run.behind] if run.length > 1 else kv.num_blocks - kv.free_blocks
     state.running_tokens = (
         scheduler.member_tokens + <int64_t>(ended - scheduler.num_in_flight) * scheduler.num_members)
+    if scheduler.strides is not None:
+        state.running_tokens = striding_tokens(replica, scheduler, ended)
     if scheduler.overlaps:
         state.running_tokens += overlapping_tokens(replica, scheduler)
     add_others(scheduler, state)
@@ -45,6 +47,16 @@ cdef int describe(Replica replica, Scheduler scheduler, KVCache kv, int64_t now_
 
 cdef inline int64_t run_step_ns(const RunAhead* run, int32_t i) noexcept nogil:
     return run.ends_ns[i] - (run.ends_ns[i - 1] if i > 0 else run.start_ns)
+
+
+cdef int64_t striding_tokens(Replica replica, Scheduler scheduler, int32_t ended) noexcept nogil:
+    """Return the tokens of the texts of members that verify drafts, without the latter."""
+    cdef int64_t tokens = scheduler.member_tokens
+    if replica.run.length > 1:
+        tokens = replica.run.contexts[ended]
+    elif scheduler.num_in_flight > 0:
+        tokens -= scheduler.strides.last_advance
+    return tokens - <int64_t>(scheduler.turn_tokens - 1) * scheduler.num_members
 
 
 cdef int64_t overlapping_tokens(Replica replica, Scheduler scheduler) noexcept nogil:

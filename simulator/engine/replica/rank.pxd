@@ -12,7 +12,7 @@ from simulator.domain.request cimport Request
 from simulator.domain.tables cimport ReplicaRow
 from simulator.engine.output.legs cimport LegBook
 from simulator.engine.output.recorder cimport Recorder
-from simulator.engine.replica.acceptance cimport Acceptance
+from simulator.domain.acceptance cimport Acceptance
 from simulator.engine.replica.delivery cimport Delivery
 from simulator.engine.replica.run_ahead cimport RunAhead
 from simulator.kv.base cimport KVCache
@@ -63,7 +63,7 @@ cdef class Rank:
     cdef inline int form(self, Batch* batch, int64_t now_ns) except -1 nogil:
         if self.scheduler.overlaps:
             return self._form_ahead(batch, now_ns)
-        return self._form(batch, now_ns)
+        return self._form(batch, now_ns) if self.scheduler.strides is None else self._form_striding(batch, now_ns)
 
     cdef inline int _form(self, Batch* batch, int64_t now_ns) except -1 nogil:
         self.scheduler.form(batch, now_ns)
@@ -140,6 +140,11 @@ cdef class Rank:
     cdef int _note_starvation(self, Batch* batch) except -1 nogil
     cdef int _await_end(self, int32_t slot) except -1 nogil
 
+    # Where members stride: the same as `_form`; a sequence joins them, if it may; one leaves them, and runs on.
+    cdef int _form_striding(self, Batch* batch, int64_t now_ns) except -1 nogil
+    cdef int _join_striding(self, const Entry* entry, int32_t sampled, int32_t left) except -1 nogil
+    cdef int _fall_out(self, int32_t slot, int64_t now_ns) except -1 nogil
+
     # Where batches overlap, the same as `_form`: with lead, members part whose last token is in flight; then those
     # without a turn. The batch will execute: with lead, sequences join whose token it brings, unless it is the last.
     # One parts; the last iteration ended at `last_end_ns`. Another group is at hand.
@@ -167,6 +172,8 @@ cdef class Rank:
     # Count a token, and the gap before it, for each member with a turn: of all at once where they are alike.
     # `is_in_progress`: clients may have given up while it ran and get no token.
     cdef inline int _count_members(self, const Batch* batch, bint is_in_progress) except -1 nogil:
+        if self.scheduler.strides is not None:
+            return self._count_strides(&batch.end_ns, batch.end_ns - batch.duration_ns, 1, is_in_progress)
         if self._num_late > 0 or self._aborted.size > 0:
             return self._sample_members(batch, is_in_progress)
         if batch.num_members == 0:
@@ -174,6 +181,13 @@ cdef class Rank:
         if self.recorder.wants_tokens:
             self._write_tokens(&batch.end_ns, 1, 0)
         return self.recorder.gaps.add(self._gap_ns(batch), batch.num_members)
+
+    # The same for the first `count` iterations of a run, which nobody leaves; for iterations that end then, of which the
+    # first executes since `start_ns`, if members stride; and their messages of one of them.
+    cdef int _count_run(self, const RunAhead* run, const Batch* batch, int32_t count) except -1 nogil
+    cdef int _count_strides(self, const int64_t* ends_ns, int64_t start_ns, int32_t count,
+                            bint is_in_progress) except -1 nogil
+    cdef int _write_stride(self, int32_t slot, const int64_t* ends_ns, int64_t start_ns, int32_t count) except -1 nogil
 
     # The same one by one, since some are late or leave.
     cdef int _sample_members(self, const Batch* batch, bint is_in_progress) except -1 nogil

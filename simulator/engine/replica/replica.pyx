@@ -32,6 +32,8 @@ cdef class Replica:
         self._observer = setup.observer
         reserve_pipeline(&self.pipeline, 2 if setup.is_async else latency.num_stages, latency.num_stages)
         self.run.length = 1
+        if self.scheduler.strides is not None:
+            self.run.advances = self.scheduler.strides.advances
         self.wake_ns = NEVER_NS
         self.first_sibling, self.num_siblings = index, 1
 
@@ -156,6 +158,7 @@ cdef class Replica:
         if most > 1 and (not self.scheduler.overlaps or self._is_followed()):
             if most + behind > self.run.room:
                 grow_run(&self.run, most + behind)
+            self.run.next_context_tokens = self.scheduler.member_tokens
             plan_run(&self.run, &self.pipeline, most, horizon_ns, self.latency, self.rank.kv, self.scheduler.phase)
             self.wake_ns = self.run.ends_ns[self.run.length - 1]
         return 0
@@ -216,6 +219,8 @@ cdef class Replica:
         return 0
 
     cdef int64_t num_alike(self) noexcept nogil:
+        if self.scheduler.strides is not None:
+            return 1                                # a run in lock step gives each member a token an iteration
         return self.rank.num_alike() if self.pipeline.num_in_flight > 0 else MAX_RUN
 
     cdef int begin_run(self, int64_t most) except -1 nogil:

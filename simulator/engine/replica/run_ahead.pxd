@@ -25,6 +25,9 @@ cdef struct RunAhead:
     int32_t room                # iterations that fit before it must grow, MAX_RUN at most
     int64_t* ends_ns            # [length + behind] end of iteration i, start of iteration i + 1
     int32_t* used_blocks        # [length + behind] as they stand after scheduling
+    const int64_t* advances     # where members stride: by phase, see Strides; NULL: each gains a token
+    int64_t next_context_tokens # there: of the iteration after the first
+    int64_t* contexts           # there: [length] context_tokens of iteration i; NULL: nowhere
     int64_t scheduled_ns        # behind > 0: when the first iteration was scheduled
     int32_t waiting             # behind > 0: requests, after all but the first iteration; likewise below
     int32_t running
@@ -51,6 +54,10 @@ cdef int32_t iteration_at(const RunAhead* run, int64_t now_ns) noexcept nogil
 
 # The first planned iteration behind `i` with which so many KV blocks are in use; length + behind if there is none.
 cdef int32_t first_using(const RunAhead* run, int32_t i, int32_t used_blocks) noexcept nogil
+
+# BatchShape.context_tokens of iteration i.
+cdef inline int64_t context_of(const RunAhead* run, const Batch* batch, int32_t i) noexcept nogil:
+    return run.contexts[i] if run.contexts != NULL else run.context_tokens + <int64_t>i * batch.num_members
 
 # Make the batch iteration i of the run or behind it, all but what the whole run has in common.
 cdef void move_to(const RunAhead* run, Batch* batch, int32_t i) noexcept nogil
