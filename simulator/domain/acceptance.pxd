@@ -31,10 +31,7 @@ cdef class Acceptance:
         return accepted
 
     # The same for the next verify step of `row`, which is then counted.
-    cdef inline int32_t next(self, int32_t row) noexcept nogil:
-        cdef int32_t step = self.steps[row]
-        self.steps[row] = step + 1
-        return self.accepted(self.stream(row) if self.period == 0 else 0, step)
+    cdef int32_t next(self, int32_t row) noexcept nogil
 
     # Of a cycle: drafts accepted in all verify steps before this one.
     cdef inline int64_t accepted_before(self, int64_t step) noexcept nogil:

@@ -60,6 +60,11 @@ cdef class Acceptance:
             below += weights[i]
             self._bounds[i] = <uint64_t>ceil(below / total * 9007199254740992.0)        # 2**53: exact but for the ceil
 
+    cdef int32_t next(self, int32_t row) noexcept nogil:
+        cdef int32_t step = self.steps[row]
+        self.steps[row] = step + 1
+        return self.accepted(self.stream(row) if self.period == 0 else 0, step)
+
     # The face for tests and exploration.
 
     def accepted_drafts(self, int32_t row, int32_t step):

@@ -7,8 +7,8 @@ they do not know cannot be observed (see counting.pyx, sparse.pxd).
 A sequence is known by its slot, a small index its scheduler gives out. Sequences that decode one token an iteration may
 join the *group*: their blocks are then taken by `step_*` in bulk, paid for only when a block is due. A member's *phase*
 says when: in iterations whose number is congruent to it modulo block_size. Of several groups one is at hand, which all
-functions concern. Members that stride (scheduling/strides) do not join here: their blocks are expected instead, by phases
-of another number.
+functions concern. Members that stride (scheduling/strides) do not join here: the blocks that they will need are
+`expect`ed, by phases of another number.
 """
 from libc.stdint cimport int32_t, int64_t
 cimport cython
@@ -44,6 +44,7 @@ cdef class KVCache:
 
     # Members stride: have so many phases. In one of them more blocks are needed; or none any more.
     cdef int recur_after(self, int32_t num_phases) except -1
+
     @cython.final
     cdef inline void expect(self, int32_t phase, int32_t blocks) noexcept nogil:
         self._due[phase] += blocks
@@ -91,8 +92,8 @@ cdef class KVCache:
     # A member is one no more; `settle` then says how far it came.
     cdef void leave(self, int32_t slot, int32_t phase) noexcept nogil
 
-    # A member, whose blocks were taken in bulk, has those of its first `num_computed` tokens, and of `ahead_tokens` more.
-    # Told before anything else is asked of it (release, allocate).
+    # A member, whose blocks were taken in bulk, has those of its first `num_computed` tokens and of `ahead_tokens`
+    # more. Told before anything else is asked of it (release, allocate).
     cdef void settle(self, int32_t slot, int64_t num_computed) noexcept nogil
 
     # Blocks that a sequence owns; of a member, between iterations, with `num_computed` tokens in KV. For check().

@@ -28,7 +28,7 @@ from simulator.domain.request cimport RUNNING, Demand, Request
 from simulator.kv.base cimport KVCache, blocks_for
 from simulator.kv.tier cimport External, KVTier
 from simulator.domain.iteration cimport Batch, Entry, grow_batch, has_entry
-from simulator.scheduling.strides cimport Strides
+from simulator.scheduling.strides cimport Strides, Turn
 from simulator.scheduling.transfers cimport Transfers
 from simulator.scheduling.waiting_queue cimport WaitingQueue
 
@@ -41,7 +41,7 @@ cdef enum HoldState:            # of a sequence that owns blocks for KV from the
 
 cdef struct Sequence:           # 64 bytes, one cache line: with many replicas, most are far away when their turn comes
     int64_t order               # admission stamp: increases along the running list
-    int64_t offset              # of a member: tokens in KV when iteration i is scheduled = i + offset; unless it strides
+    int64_t offset              # of a member that does not stride: tokens in KV when iteration i is scheduled, less i
     int64_t late_ns             # of a member: time since its last token that it spent in iterations without a turn
     int32_t row                 # the request; -1: the slot is free
     int32_t prompt_tokens
@@ -123,8 +123,6 @@ cdef class Scheduler:
     cdef int32_t _num_prefilling
     cdef int32_t turn_tokens            # of a member in an iteration: 1, and drafts
     cdef Strides strides                # what turns of members bring; None: a token each
-    cdef int64_t _most_computed         # with drafts: see Strides
-    cdef int32_t _most_running          # with drafts: more that run dissolve the group again and again, so none joins
     cdef RowList dissolved              # rows that were members until the batch was formed; emptied by the rank
 
     cdef readonly bint ends_at_start    # what an iteration brings takes effect when it begins; without a group, and
@@ -181,11 +179,6 @@ cdef class Scheduler:
     # A request arrives in the waiting queue.
     cdef int enqueue(self, int32_t row) except -1 nogil
 
-    # Members verify so many drafts a turn, as this acceptance says; called while the policy is built, with `budget`, the
-    # tokens of an iteration, and by its rank.
-    cdef int verify(self, int32_t drafts, int32_t lookahead, int64_t max_model_len, int64_t budget) except -1
-    cdef int stride(self, Acceptance acceptance) except -1
-
     # An entry came back: `sampled` tokens are appended to the text, `rejected` of the scheduled drafts taken back.
     # `goes_on`: it sampled, and will go on.
     cdef int update(self, const Entry* entry, int32_t sampled, int32_t rejected, bint goes_on) except -1 nogil
@@ -237,12 +230,12 @@ cdef class Scheduler:
 
     # ---- shared by all: when an iteration begins and ends
 
-    # The iteration just formed will execute; the same where batches overlap; its results are back.
+    # The iteration just formed will execute; the same where batches overlap, or members stride; its results are back.
     @cython.final
     cdef inline void begin(self) noexcept nogil:
         self.iteration += 1
-        self.member_tokens += self.num_members if self.strides is None else self.strides.begin(self.phase)
         self.phase = self.phase + 1 if self.phase + 1 < self.kv.num_phases else 0
+        self.member_tokens += self.num_members
         self.num_in_flight += 1
 
     @cython.final
@@ -254,6 +247,11 @@ cdef class Scheduler:
     @cython.final
     cdef inline void end(self) noexcept nogil:
         self.num_in_flight -= 1
+
+    @cython.final
+    cdef inline void begin_striding(self) noexcept nogil:
+        self.member_tokens += self.strides.begin(self.phase) - self.num_members
+        self.begin()
 
     # What is in flight comes to nothing.
     @cython.final
@@ -271,12 +269,18 @@ cdef class Scheduler:
     cdef void leave(self, int32_t slot) noexcept nogil
     cdef void part(self, int32_t slot) noexcept nogil
 
-    # With drafts: a sequence becomes a member, if its last turn, which brought `sampled` tokens, was regular and the next
-    # one is; `left`: tokens until it is complete. Return the first iteration in which it is one no more; -1: it is none.
-    # A member is one no more, and runs on. All are none any more, see `dissolved`.
+    # Members verify drafts, as many of which are accepted; asked where there are several `turn_tokens`, before anything
+    # comes.
+    cdef int stride(self, Acceptance acceptance) except -1
+
+    # There, a sequence becomes a member if its last turn, which brought `sampled` tokens, was regular and the next one
+    # is; `left`: tokens until it is complete. Return the first iteration in which it is one no more; -1: it is none.
     cdef int64_t join_striding(self, const Entry* entry, int32_t sampled, int32_t left) except -2 nogil
+
+    # What `repeat` does there, and `leave`. A member is one no more, and runs on.
+    cdef int repeat_striding(self, int32_t count) except -1 nogil
+    cdef void leave_striding(self, int32_t slot) noexcept nogil
     cdef int fall_out(self, int32_t slot) except -1 nogil
-    cdef int dissolve(self) except -1 nogil
 
     # A sequence is done: free its blocks and its slot.
     cdef int finish(self, int32_t slot) except -1 nogil
@@ -491,8 +495,6 @@ cdef class Scheduler:
             self._drop_prefilling(slot)
         self._links.remove(&self._running, slot)
 
-    cdef void _leave_striding(self, int32_t slot) noexcept nogil
-    cdef int64_t _known_tokens(self, int32_t slot) noexcept nogil
     cdef void _part_in_flight(self, int32_t slot) noexcept nogil
     cdef void _unhold(self, int32_t slot) noexcept nogil
     cdef int _vacate(self, int32_t slot, bint returns) except -1 nogil

@@ -1,5 +1,5 @@
 """What schedulers share: slots, running list, group of decoding sequences."""
-from libc.stdint cimport INT32_MAX, int8_t, int16_t, int32_t, int64_t
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
@@ -11,7 +11,6 @@ from simulator.domain.batch cimport BatchShape, Chunk
 from simulator.domain.request cimport DROPPED, PENDING, REJECTED, RUNNING, WAITING, Demand, Request
 from simulator.domain.iteration cimport Batch, Entry, Preempted, insert_entry
 from simulator.kv.tier cimport External
-from simulator.scheduling.strides cimport Strides, Turn
 from simulator.scheduling.transfers cimport KEEP, LOAD, Transfers
 from simulator.kv.base cimport blocks_for
 
@@ -367,8 +366,8 @@ cdef class Scheduler:
     cdef void leave(self, int32_t slot) noexcept nogil:
         cdef Sequence* sequence = &self._sequences[slot]
         cdef int64_t computed = self.iteration + sequence.offset
-        if self.strides is not None:
-            self._leave_striding(slot)
+        if self.turn_tokens > 1:
+            self.leave_striding(slot)
             return
         sequence.is_member = False
         self.num_members -= 1
@@ -411,82 +410,29 @@ cdef class Scheduler:
         return self.kv.join(slot, self._phase_of(sequence.offset), sequence.order)
 
     cdef int repeat(self, int32_t count) except -1 nogil:
-        cdef int32_t first = self.phase, i
-        self.kv.step_run(first, count)
+        cdef int32_t first = self.phase
         self.iteration += count
         self.phase = <int32_t>(self.iteration % self.kv.num_phases)
-        if self.strides is None:
-            self.member_tokens += <int64_t>count * self.num_members
-            return 0
-        for i in range(count):
-            self.member_tokens += self.strides.begin((first + i) % self.kv.num_phases)
-        return 0
+        self.member_tokens += <int64_t>count * self.num_members
+        return self.kv.step_run(first, count)
 
-    # ---- members that stride
-
-    cdef int verify(self, int32_t drafts, int32_t lookahead, int64_t max_model_len, int64_t budget) except -1:
-        self.turn_tokens = 1 + drafts
-        self.kv.ahead_tokens = drafts + lookahead
-        self._most_computed = max_model_len - 1 - drafts - max(lookahead, 1)
-        self._most_running = <int32_t>min(budget // self.turn_tokens, <int64_t>INT32_MAX)
-        return 0
+    # ---- members that stride: none, unless the policy is a StridingScheduler
 
     cdef int stride(self, Acceptance acceptance) except -1:
-        self.strides = Strides(acceptance, self.kv, self._most_computed)
-        return self.strides.reserve(self.num_slots)
+        return 0
 
     cdef int64_t join_striding(self, const Entry* entry, int32_t sampled, int32_t left) except -2 nogil:
-        cdef Sequence* sequence = &self._sequences[entry.slot]
-        cdef int64_t computed = sequence.num_computed - sampled, end
-        if (entry.drafts + 1 < self.turn_tokens or entry.is_admission or self._running.size > self._most_running
-                or not self.kv.may_stride(entry.slot) or self.kv.owned(entry.slot)
-                != blocks_for(computed + 1 + self.kv.ahead_tokens, self.kv.block_size)):
-            return -1
-        end = self.strides.join(entry.slot, entry.row, computed, self.iteration, left)
-        if end == self.iteration:
-            return -1
-        self._drop_prefilling(entry.slot)
-        sequence.is_member = True
-        sequence.scheduled = 0
-        self.num_members += 1
-        self.member_tokens += sequence.num_computed + self.turn_tokens
-        if sequence.order > self._last_member_order:
-            self._last_member_order = sequence.order
-        return end
+        return -1
 
-    cdef int64_t _known_tokens(self, int32_t slot) noexcept nogil:
-        """Return the tokens of a member whose text was known when it was scheduled last."""
-        return self.computed(slot) if self.strides is None else self.strides.before(slot, self.iteration).computed + 1
+    cdef int repeat_striding(self, int32_t count) except -1 nogil:
+        return 0
 
-    cdef void _leave_striding(self, int32_t slot) noexcept nogil:
-        cdef Sequence* sequence = &self._sequences[slot]
-        cdef Turn turn = self.strides.leave(slot, self.iteration)
-        cdef bint has_ended = self.num_in_flight == 0           # else the turn comes to nothing
-        sequence.is_member = False
-        self.num_members -= 1
-        self.member_tokens -= turn.computed + turn.tokens + self.turn_tokens
-        self.kv.settle(slot, turn.computed + 1)
-        sequence.num_computed = <int32_t>turn.computed + (turn.tokens if has_ended else 0)
-        sequence.num_tokens = sequence.num_computed + 1
-        sequence.num_drafts = <int16_t>(self.turn_tokens - 1)
-        self.strides.note_steps(turn.row, turn.step + has_ended)
-        self._requests[turn.row].output_tokens = sequence.num_tokens - sequence.prompt_tokens
+    cdef void leave_striding(self, int32_t slot) noexcept nogil:
+        pass
 
     cdef int fall_out(self, int32_t slot) except -1 nogil:
         self.leave(slot)
         self._add_prefilling(slot)
-        return 0
-
-    cdef int dissolve(self) except -1 nogil:
-        cdef int32_t slot = self._running.head
-        self._num_prefilling = 0
-        while slot >= 0:
-            if self._sequences[slot].is_member:
-                self.leave(slot)
-                add_row(&self.dissolved, self._sequences[slot].row)
-            self._prefilling[self._num_prefilling] = slot
-            self._num_prefilling += 1
-            slot = self._links.next(slot)
         return 0
 
     # ---- sequences that own KV without running
@@ -696,7 +642,7 @@ cdef class Scheduler:
     def check(self):
         """Raise RuntimeError unless running list, slots, group and their blocks agree."""
         cdef int32_t slot, members = 0, index, counted_members = 0
-        cdef int64_t counted_tokens = 0, tokens = 0, owned = 0
+        cdef int64_t counted_tokens = 0, tokens = 0, owned = 0, known
         slots = [slot for which in (self._running, self._parked, self._arrived, self._held)
                  for slot in self.slots(which.head)]
         self._links.check_list(&self._running)
@@ -708,8 +654,10 @@ cdef class Scheduler:
             if self._sequences[slot].is_member:
                 members += 1
                 tokens += self.computed(slot) + self.turn_tokens
-            owned += self.kv.owned_blocks(slot, self._sequences[slot].is_member,
-                                          self._known_tokens(slot) if self._sequences[slot].is_member else 0)
+            known = self.computed(slot)
+            if self.strides is not None and self._sequences[slot].is_member:
+                known = self.strides.before(slot, self.iteration).computed + 1
+            owned += self.kv.owned_blocks(slot, self._sequences[slot].is_member, known)
         for index in range(self.num_groups):
             counted_members += self.group_at(index).num_members
             counted_tokens += self.group_at(index).member_tokens

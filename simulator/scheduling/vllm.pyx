@@ -15,6 +15,7 @@ from simulator.domain.request cimport Request
 from simulator.kv.base cimport blocks_for
 from simulator.kv.tier cimport External
 from simulator.scheduling.base cimport LOADED, Scheduler, Sequence
+from simulator.scheduling.striding cimport StridingScheduler
 from simulator.domain.iteration cimport Batch, Entry
 from simulator.scheduling.waiting_queue cimport WaitingQueue
 
@@ -36,7 +37,7 @@ cdef struct Turn:               # what a request gets of an iteration
 
 
 @cython.final
-cdef class Vllm(Scheduler):
+cdef class Vllm(StridingScheduler):
     """Iterations of a token budget; see `VllmParameters`."""
 
     Parameters = VllmParameters
@@ -66,7 +67,6 @@ cdef class Vllm(Scheduler):
 
     def __init__(self, parameters, context):
         cdef bint modern = parameters.vllm_version == "0.32"
-        speculative = parameters.speculative
         self.max_running = parameters.max_num_active_seqs or parameters.max_num_seqs
         # A running prompt's last chunk may not reach max_model_len; vLLM's server refuses such prompts at the door.
         # Unchunked, the scheduler computes them whole.
@@ -86,19 +86,13 @@ cdef class Vllm(Scheduler):
         self._watermark_blocks = int(parameters.watermark * (self.kv.num_blocks + 1))
         self._is_async = bool(parameters.async_scheduling)
         self._avoids_extra_step = modern
-        self._num_drafts = speculative.num_tokens if speculative else 0
-        self._lookahead = speculative.num_lookahead_tokens if speculative else 0
-        self._lookahead_at_admission = self._lookahead if modern else 0
-        self._pads_admissions = modern and self._num_drafts > 0
+        self._take_drafts(parameters.speculative, modern)
         self._outputs_are_prompts = context.prompts_use_outputs
         if self.tier is not None and (self._is_async or self._num_drafts > 0 or context.num_stages > 1 or not modern):
             raise ValueError("a KV tier needs vllm_version 0.32 without async_scheduling, speculation and pipeline "
                              "stages: its rules are not settled with these")
         self.grouping = context.fast_forward and (self._num_drafts == 0 or not (
             self._is_async or context.num_stages > 1 or self.kv.tracks_identity))
-        if self._num_drafts > 0:
-            is_cut = 0 < self._threshold <= self._num_drafts
-            self.verify(self._num_drafts, self._lookahead, self._max_model_len, 0 if is_cut else self._token_budget)
         if self._is_async or context.num_stages > 1:
             self.overlap(self._is_async, context.num_stages)
         self.waiting = WaitingQueue(context.requests, context.demands, self._by_priority)
@@ -109,6 +103,16 @@ cdef class Vllm(Scheduler):
 
     def __dealloc__(self):
         free(self._skipped)
+
+    def _take_drafts(self, speculative, bint modern):
+        cdef bint is_cut
+        if speculative is None:
+            return
+        self._num_drafts, self._lookahead = speculative.num_tokens, speculative.num_lookahead_tokens
+        self._lookahead_at_admission = self._lookahead if modern else 0
+        self._pads_admissions = modern
+        is_cut = 0 < self._threshold <= self._num_drafts
+        self.verify(self._num_drafts, self._lookahead, self._max_model_len, 0 if is_cut else self._token_budget)
 
     @staticmethod
     def facts(parameters):
@@ -149,8 +153,8 @@ cdef class Vllm(Scheduler):
                        append_unhashed=appends)
 
     cdef bint repeats(self) noexcept nogil:
-        # Members alone cannot make room for the head of the queue, unless what they generate is its prompt; or they take
-        # cached blocks of it, so that it needs more tokens, and is passed over or gets some without drafts for padding.
+        # Members alone cannot make room for the head of the queue, unless what they generate is its prompt. They may
+        # take cached blocks of it: it then needs more tokens, and is passed over, or has some without padding.
         return self.num_waiting() == 0 or not (
             self._outputs_are_prompts or (self._skips_long_prompts and not self._chunked_prefill)
             or (self._pads_admissions and self._budget <= self._num_drafts))
@@ -181,8 +185,11 @@ cdef class Vllm(Scheduler):
         return 0
 
     cdef int64_t _chunk_limit(self) noexcept nogil:
-        cdef int64_t count = self._running.size + self.num_waiting()
-        if self._threshold == 0 or (count <= 1 and not self._threshold_when_alone):
+        cdef int64_t count
+        if self._threshold == 0:
+            return INT64_MAX
+        count = self._running.size + self.num_waiting()
+        if count <= 1 and not self._threshold_when_alone:
             return INT64_MAX
         return max(self._threshold, self._batched_tokens // count) if self._threshold_adapts else self._threshold
 

@@ -31,6 +31,8 @@ cdef class Rank:
     cdef readonly bint is_outgrown          # runs one request for ever that needs more than all blocks
 
     cdef Acceptance _acceptance             # None: no speculation
+    cdef bint _strides                      # members stride, see Scheduler.strides
+    cdef bint _is_usual                     # they do not, and one batch at a time is in flight
     cdef LegBook _legs                      # None: a request stays at one replica
     cdef Request* _requests
     cdef object _owner                      # the workload, from which _requests borrows
@@ -61,9 +63,7 @@ cdef class Rank:
 
     # Form the next batch at `now_ns`, which is batch.start_ns.
     cdef inline int form(self, Batch* batch, int64_t now_ns) except -1 nogil:
-        if self.scheduler.overlaps:
-            return self._form_ahead(batch, now_ns)
-        return self._form(batch, now_ns) if self.scheduler.strides is None else self._form_striding(batch, now_ns)
+        return self._form(batch, now_ns) if self._is_usual else self._form_unusually(batch, now_ns)
 
     cdef inline int _form(self, Batch* batch, int64_t now_ns) except -1 nogil:
         self.scheduler.form(batch, now_ns)
@@ -77,8 +77,8 @@ cdef class Rank:
         batch.used_blocks = self.kv.num_blocks - self.kv.free_blocks
         if batch.num_starved > 0:
             self._note_starvation(batch)
-        if self.scheduler.overlaps:
-            return self._start_ahead(batch)
+        if not self._is_usual:
+            return self._start_unusually(batch)
         self.scheduler.begin()
         return 0
 
@@ -140,6 +140,10 @@ cdef class Rank:
     cdef int _note_starvation(self, Batch* batch) except -1 nogil
     cdef int _await_end(self, int32_t slot) except -1 nogil
 
+    # The same, and what `start` does, where members stride or batches overlap.
+    cdef int _form_unusually(self, Batch* batch, int64_t now_ns) except -1 nogil
+    cdef int _start_unusually(self, Batch* batch) except -1 nogil
+
     # Where members stride: the same as `_form`; a sequence joins them, if it may; one leaves them, and runs on.
     cdef int _form_striding(self, Batch* batch, int64_t now_ns) except -1 nogil
     cdef int _join_striding(self, const Entry* entry, int32_t sampled, int32_t left) except -1 nogil
@@ -172,8 +176,6 @@ cdef class Rank:
     # Count a token, and the gap before it, for each member with a turn: of all at once where they are alike.
     # `is_in_progress`: clients may have given up while it ran and get no token.
     cdef inline int _count_members(self, const Batch* batch, bint is_in_progress) except -1 nogil:
-        if self.scheduler.strides is not None:
-            return self._count_strides(&batch.end_ns, batch.end_ns - batch.duration_ns, 1, is_in_progress)
         if self._num_late > 0 or self._aborted.size > 0:
             return self._sample_members(batch, is_in_progress)
         if batch.num_members == 0:
@@ -182,9 +184,8 @@ cdef class Rank:
             self._write_tokens(&batch.end_ns, 1, 0)
         return self.recorder.gaps.add(self._gap_ns(batch), batch.num_members)
 
-    # The same for the first `count` iterations of a run, which nobody leaves; for iterations that end then, of which the
-    # first executes since `start_ns`, if members stride; and their messages of one of them.
-    cdef int _count_run(self, const RunAhead* run, const Batch* batch, int32_t count) except -1 nogil
+    # The same where they stride, for `count` iterations that end then; the first executes since `start_ns`. What one of
+    # them gets.
     cdef int _count_strides(self, const int64_t* ends_ns, int64_t start_ns, int32_t count,
                             bint is_in_progress) except -1 nogil
     cdef int _write_stride(self, int32_t slot, const int64_t* ends_ns, int64_t start_ns, int32_t count) except -1 nogil

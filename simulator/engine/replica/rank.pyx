@@ -11,8 +11,7 @@ from simulator.domain.request cimport COMPLETED, RUNNING, WAITING, Request
 from simulator.engine.output.recorder cimport Recorder
 from simulator.engine.replica.delivery cimport Delivery
 from simulator.engine.replica.run_ahead cimport RunAhead, add_used_blocks, move_to
-from simulator.scheduling.base cimport Scheduler, Sequence, sort_by_order
-from simulator.scheduling.strides cimport Turn
+from simulator.scheduling.base cimport Scheduler, Sequence, Turn, sort_by_order
 
 cdef enum:
     OFTEN_CHECKED = 100         # iterations: a debug build checks the first ones, then every so many
@@ -40,6 +39,8 @@ cdef class Rank:
         self.finish = FinishHeap()
         if self._acceptance is not None and scheduler.grouping and scheduler.turn_tokens > 1:
             scheduler.stride(self._acceptance)
+        self._strides = scheduler.strides is not None
+        self._is_usual = not (scheduler.overlaps or self._strides)
         if scheduler.num_groups > 1:
             self.finish.divide(scheduler.num_groups)
 
@@ -163,6 +164,15 @@ cdef class Rank:
             self.scheduler.turn_to(group)
             self.finish.turn_to(group)
 
+    cdef int _form_unusually(self, Batch* batch, int64_t now_ns) except -1 nogil:
+        return self._form_striding(batch, now_ns) if self._strides else self._form_ahead(batch, now_ns)
+
+    cdef int _start_unusually(self, Batch* batch) except -1 nogil:
+        if self._strides:
+            self.scheduler.begin_striding()
+            return 0
+        return self._start_ahead(batch)
+
     cdef int _form_striding(self, Batch* batch, int64_t now_ns) except -1 nogil:
         cdef int32_t i
         self._form(batch, now_ns)
@@ -238,7 +248,9 @@ cdef class Rank:
             self._turn_to(batch.group)
         if batch.shape.num_sequences > 0:
             self._record(batch, executed_ns)
-        if self.scheduler.grouping:
+        if self._strides:
+            self._count_strides(&batch.end_ns, batch.end_ns - batch.duration_ns, 1, True)
+        elif self.scheduler.grouping:
             self._count_members(batch, True)
         if self._aborted.size > 0:
             self._collect_aborted()
@@ -246,7 +258,7 @@ cdef class Rank:
         num_ended = self.scheduler.iteration - self.scheduler.num_in_flight
         while self.finish.size > 0 and self.finish.top_iteration() <= num_ended:
             slot = self.finish.pop()
-            if self.scheduler.strides is not None:
+            if self._strides:
                 self._fall_out(slot, batch.end_ns)
                 continue
             add_row(&self._finished, slot)
@@ -268,7 +280,14 @@ cdef class Rank:
         cdef int32_t i
         if self.recorder.wants_iterations and run.behind == 0:
             self.recorder.repeated(self.row.replica, batch, run.ends_ns, run.used_blocks, run.contexts, count)
-        self._count_run(run, batch, count)
+        if self._strides:
+            self._count_strides(run.ends_ns, run.start_ns, count, False)
+        else:
+            self._count_members(batch, False)       # some may be late; from then on tokens come one iteration apart
+            for i in range(1, count):
+                self.recorder.gaps.add(run.ends_ns[i] - run.ends_ns[i - 1] + self.delivery.gap_ns, batch.num_members)
+            if self.recorder.wants_tokens and count > 1:
+                self._write_tokens(run.ends_ns + 1, count - 1, 1)
         add_used_blocks(run, count, &self.row.used_block_ns)
         self.row.peak_used_blocks = max(        # blocks only grow in number, but may have been freed before the second
             self.row.peak_used_blocks, max(run.used_blocks[0], run.used_blocks[count - 1]))
@@ -279,16 +298,7 @@ cdef class Rank:
         for i in range(count if self.recorder.wants_iterations and run.behind > 0 else 0):
             move_to(run, batch, i)
             self.recorder.iteration(self.row.replica, batch)
-        return self.scheduler.repeat(count)
-
-    cdef int _count_run(self, const RunAhead* run, const Batch* batch, int32_t count) except -1 nogil:
-        cdef int32_t i
-        if self.scheduler.strides is not None:
-            return self._count_strides(run.ends_ns, run.start_ns, count, False)
-        self._count_members(batch, False)           # some may be late; from then on tokens come one iteration apart
-        for i in range(1, count):
-            self.recorder.gaps.add(run.ends_ns[i] - run.ends_ns[i - 1] + self.delivery.gap_ns, batch.num_members)
-        return self._write_tokens(run.ends_ns + 1, count - 1, 1) if self.recorder.wants_tokens and count > 1 else 0
+        return self.scheduler.repeat_striding(count) if self._strides else self.scheduler.repeat(count)
 
     cdef int _count_strides(self, const int64_t* ends_ns, int64_t start_ns, int32_t count,
                             bint is_in_progress) except -1 nogil:
@@ -405,7 +415,7 @@ cdef class Rank:
         if sampled == left:
             self._complete_request(row, now_ns)
             add_row(&self._finished, entry.slot)
-        elif self.scheduler.strides is not None:
+        elif self._strides:
             self._join_striding(entry, sampled, left - sampled)
         elif self.scheduler.grouping and self.scheduler.lead == 0:
             self.scheduler.join(entry.slot)

@@ -13,7 +13,8 @@ from simulator.engine.replica.pipeline cimport (
     free_pipeline, newest, oldest, put_off, reserve_pipeline, retire, time_batch, vacant_place)
 from simulator.engine.replica.rank cimport Rank
 from simulator.engine.replica.run_ahead cimport (
-    END_OF_CLOCK_NS, MAX_RUN, RunAhead, cut_run, drop_from_run, free_run, grow_run, iteration_at, plan_run)
+    END_OF_CLOCK_NS, MAX_RUN, RunAhead, cut_run, drop_from_run, free_run, grow_run, iteration_at, plan_run,
+    plan_striding)
 from simulator.latency.base cimport LatencyModel
 
 
@@ -32,8 +33,7 @@ cdef class Replica:
         self._observer = setup.observer
         reserve_pipeline(&self.pipeline, 2 if setup.is_async else latency.num_stages, latency.num_stages)
         self.run.length = 1
-        if self.scheduler.strides is not None:
-            self.run.advances = self.scheduler.strides.advances
+        self.run.keeps_contexts = self.scheduler.strides is not None
         self.wake_ns = NEVER_NS
         self.first_sibling, self.num_siblings = index, 1
 
@@ -158,8 +158,10 @@ cdef class Replica:
         if most > 1 and (not self.scheduler.overlaps or self._is_followed()):
             if most + behind > self.run.room:
                 grow_run(&self.run, most + behind)
-            self.run.next_context_tokens = self.scheduler.member_tokens
-            plan_run(&self.run, &self.pipeline, most, horizon_ns, self.latency, self.rank.kv, self.scheduler.phase)
+            if self.run.keeps_contexts:
+                plan_striding(&self.run, &self.pipeline, most, horizon_ns, self.latency, self.scheduler)
+            else:
+                plan_run(&self.run, &self.pipeline, most, horizon_ns, self.latency, self.rank.kv, self.scheduler.phase)
             self.wake_ns = self.run.ends_ns[self.run.length - 1]
         return 0
 

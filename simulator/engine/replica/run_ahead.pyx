@@ -8,6 +8,7 @@ from simulator.domain.iteration cimport Batch
 from simulator.engine.replica.pipeline cimport Pipeline, newest, oldest
 from simulator.kv.base cimport KVCache
 from simulator.latency.base cimport LONGEST_ITERATION_NS, LatencyModel
+from simulator.scheduling.base cimport Scheduler
 
 cdef enum:
     FIRST_ROOM = 64             # doubled up to MAX_RUN
@@ -19,7 +20,7 @@ cdef int grow_run(RunAhead* run, int64_t most) except -1 nogil:
         room *= 2
     resize(&run.ends_ns, room * sizeof(int64_t))
     resize(&run.used_blocks, room * sizeof(int32_t))
-    if run.advances != NULL:
+    if run.keeps_contexts:
         resize(&run.contexts, room * sizeof(int64_t))
     run.room = room
     return 0
@@ -35,30 +36,50 @@ cdef void plan_run(RunAhead* run, Pipeline* pipeline, int64_t most, int64_t hori
                    KVCache kv, int32_t phase) noexcept nogil:
     cdef Batch* batch = oldest(pipeline) if pipeline.num_in_flight == 1 else newest(pipeline)
     cdef int64_t end_ns = batch.end_ns, context_tokens = batch.shape.context_tokens
-    cdef int64_t step = batch.num_members
     cdef int32_t free_blocks = kv.free_blocks, behind = pipeline.num_in_flight - 1, i = behind + 1
     begin_run(run, pipeline)
-    if run.contexts != NULL:
-        step = run.next_context_tokens - context_tokens
     most += behind
     while i < most and end_ns < horizon_ns:
         free_blocks -= kv.due(phase)
+        phase = phase + 1 if phase + 1 < kv.block_size else 0
         if free_blocks < 0 or end_ns > END_OF_CLOCK_NS - LONGEST_ITERATION_NS:
             break
-        batch.shape.context_tokens += step
+        batch.shape.context_tokens += batch.num_members
         end_ns += latency.iteration_ns(&batch.shape)
         if latency.has_failed():
             forget_fault(latency)
             break
         run.ends_ns[i] = end_ns
         run.used_blocks[i] = kv.num_blocks - free_blocks
-        if run.contexts != NULL:
-            run.contexts[i] = batch.shape.context_tokens
-            step = run.advances[phase]
-        phase = phase + 1 if phase + 1 < kv.num_phases else 0
         i += 1
     batch.shape.context_tokens = context_tokens         # restored: planning in a copy of the shape costs more
     run.length = i - behind
+
+
+cdef void plan_striding(RunAhead* run, Pipeline* pipeline, int64_t most, int64_t horizon_ns, LatencyModel latency,
+                        Scheduler scheduler) noexcept nogil:
+    cdef Batch* batch = oldest(pipeline)
+    cdef int64_t end_ns = batch.end_ns, context_tokens = batch.shape.context_tokens
+    cdef int32_t free_blocks = scheduler.kv.free_blocks, phase = scheduler.phase, i = 1
+    begin_run(run, pipeline)
+    run.contexts[0] = context_tokens
+    batch.shape.context_tokens = scheduler.member_tokens
+    while i < most and end_ns < horizon_ns:
+        free_blocks -= scheduler.kv.due(phase)
+        if free_blocks < 0 or end_ns > END_OF_CLOCK_NS - LONGEST_ITERATION_NS:
+            break
+        end_ns += latency.iteration_ns(&batch.shape)
+        if latency.has_failed():
+            forget_fault(latency)
+            break
+        run.ends_ns[i] = end_ns
+        run.used_blocks[i] = scheduler.kv.num_blocks - free_blocks
+        run.contexts[i] = batch.shape.context_tokens
+        batch.shape.context_tokens += scheduler.strides.advances[phase]
+        phase = phase + 1 if phase + 1 < scheduler.kv.num_phases else 0
+        i += 1
+    batch.shape.context_tokens = context_tokens
+    run.length = i
 
 
 cdef inline void begin_run(RunAhead* run, Pipeline* pipeline) noexcept nogil:
@@ -66,8 +87,6 @@ cdef inline void begin_run(RunAhead* run, Pipeline* pipeline) noexcept nogil:
     cdef const Batch* batch = oldest(pipeline)
     run.start_ns = batch.start_ns
     run.context_tokens = batch.shape.context_tokens
-    if run.contexts != NULL:
-        run.contexts[0] = run.context_tokens
     run.behind = pipeline.num_in_flight - 1
     run.ends_ns[0], run.used_blocks[0] = batch.end_ns, batch.used_blocks
     if run.behind > 0:
@@ -127,7 +146,7 @@ cdef void move_to(const RunAhead* run, Batch* batch, int32_t i) noexcept nogil:
     batch.end_ns = run.ends_ns[i]
     batch.duration_ns = batch.end_ns - batch.start_ns
     batch.used_blocks = run.used_blocks[i]
-    batch.shape.context_tokens = context_of(run, batch, i)
+    batch.shape.context_tokens = run.context_tokens + <int64_t>i * batch.num_members
     if run.behind > 0:
         batch.start_ns = begun_ns(run, i - run.behind) if i > 0 else run.scheduled_ns
         if i > 0:
@@ -140,12 +159,13 @@ cdef void drop_from_run(RunAhead* run, Pipeline* pipeline, int32_t count) noexce
     if run.behind > 0:
         move_to(run, newest(pipeline), count + 1)
     run.length -= count
+    if run.contexts != NULL:
+        batch.shape.context_tokens = run.contexts[count]
+        memmove(run.contexts, run.contexts + count, run.length * sizeof(int64_t))
     if run.length > 1:
         run.scheduled_ns, run.start_ns = batch.start_ns, batch.end_ns - batch.duration_ns
         run.context_tokens = batch.shape.context_tokens
         memmove(run.ends_ns, run.ends_ns + count, (run.length + run.behind) * sizeof(int64_t))
-        if run.contexts != NULL:
-            memmove(run.contexts, run.contexts + count, run.length * sizeof(int64_t))
         memmove(run.used_blocks, run.used_blocks + count, (run.length + run.behind) * sizeof(int32_t))
 
 
