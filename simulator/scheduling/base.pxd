@@ -122,7 +122,7 @@ cdef class Scheduler:
     cdef int32_t* _prefilling           # [_num_prefilling] with grouping: slots that run and are no members, in order
     cdef int32_t _num_prefilling
     cdef int32_t turn_tokens            # of a member in an iteration: 1, and drafts
-    cdef Strides strides                # what turns of members bring; None: a token each
+    cdef readonly Strides strides       # what turns of members bring; None: a token each
     cdef RowList dissolved              # rows that were members until the batch was formed; emptied by the rank
 
     cdef readonly bint ends_at_start    # what an iteration brings takes effect when it begins; without a group, and

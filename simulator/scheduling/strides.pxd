@@ -38,6 +38,7 @@ cdef class Strides:
     cdef readonly bint recurs           # sums recur
     cdef int64_t* advances              # [num_phases] tokens that all members gain by an iteration of a phase
     cdef int64_t last_advance           # by the iteration that began last
+    cdef readonly int64_t num_joined    # members so far
     cdef Stride* _strides               # [slot]
     cdef int32_t _num_slots
 

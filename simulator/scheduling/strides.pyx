@@ -64,6 +64,7 @@ cdef class Strides:
             turns = self._add(&ahead, iteration, self.num_phases, left, 1)
             stride.last_computed = ahead.computed
         stride.end = iteration + turns
+        self.num_joined += turns > 0
         return stride.end
 
     cdef Turn leave(self, int32_t slot, int64_t iteration) noexcept nogil:

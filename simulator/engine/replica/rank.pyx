@@ -525,5 +525,5 @@ cdef class Rank:
         cdef const Sequence* sequence = self.scheduler.sequence(slot)
         cdef int32_t in_flight = sequence.in_flight
         if sequence.is_member:
-            in_flight += self.scheduler.turns_in_flight(slot)
+            in_flight += self.scheduler.turns_in_flight(slot) * self.scheduler.turn_tokens
         return self.scheduler.computed(slot) - in_flight
