@@ -277,7 +277,8 @@ cdef class Scheduler:
     # is; `left`: tokens until it is complete. Return the first iteration in which it is one no more; -1: it is none.
     cdef int64_t join_striding(self, const Entry* entry, int32_t sampled, int32_t left) except -2 nogil
 
-    # What `repeat` does there, and `leave`. A member is one no more, and runs on.
+    # What `computed` returns there; what `repeat` and `leave` do. A member is one no more, and runs on.
+    cdef int64_t computed_striding(self, int32_t slot) noexcept nogil
     cdef int repeat_striding(self, int32_t count) except -1 nogil
     cdef void leave_striding(self, int32_t slot) noexcept nogil
     cdef int fall_out(self, int32_t slot) except -1 nogil

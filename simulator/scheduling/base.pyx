@@ -184,12 +184,10 @@ cdef class Scheduler:
 
     cdef int64_t computed(self, int32_t slot) noexcept nogil:
         cdef Sequence* sequence = &self._sequences[slot]
-        cdef Turn turn
         if not sequence.is_member:
             return sequence.num_computed
-        if self.strides is not None:
-            turn = self.strides.before(slot, self.iteration)
-            return turn.computed + (self.turn_tokens if self.num_in_flight > 0 else turn.tokens)
+        if self.turn_tokens > 1:
+            return self.computed_striding(slot)
         if sequence.group == self.group:
             return self.iteration + sequence.offset
         return self._groups[sequence.group].iteration + sequence.offset
@@ -423,6 +421,9 @@ cdef class Scheduler:
 
     cdef int64_t join_striding(self, const Entry* entry, int32_t sampled, int32_t left) except -2 nogil:
         return -1
+
+    cdef int64_t computed_striding(self, int32_t slot) noexcept nogil:
+        return 0
 
     cdef int repeat_striding(self, int32_t count) except -1 nogil:
         return 0

@@ -60,6 +60,10 @@ cdef class StridingScheduler(Scheduler):
         self.strides.note_steps(turn.row, turn.step + has_ended)
         self._requests[turn.row].output_tokens = sequence.num_tokens - sequence.prompt_tokens
 
+    cdef int64_t computed_striding(self, int32_t slot) noexcept nogil:
+        cdef Turn turn = self.strides.before(slot, self.iteration)
+        return turn.computed + (self.turn_tokens if self.num_in_flight > 0 else turn.tokens)
+
     cdef int repeat_striding(self, int32_t count) except -1 nogil:
         cdef int32_t _
         self.kv.step_run(self.phase, count)

@@ -60,7 +60,7 @@ cdef class Vllm(StridingScheduler):
     cdef int32_t _lookahead             # slots reserved ahead of a running sequence
     cdef int32_t _lookahead_at_admission        # the same at admission; 0.10: none
     cdef bint _pads_admissions          # 0.32: a one-token admission is padded with dummy drafts
-    cdef bint _outputs_are_prompts      # some prompt contains what another request generates
+    cdef bint _queue_may_turn           # who cannot be admitted may be later, while members go on: see `repeats`
     cdef int32_t* _skipped              # [n] rows passed over in an admission pass; NULL: none ever is
     cdef int64_t _budget                # tokens left in the iteration being formed
     cdef bint _chunk_continues          # a chunk of a prompt was scheduled among the running
@@ -87,7 +87,8 @@ cdef class Vllm(StridingScheduler):
         self._is_async = bool(parameters.async_scheduling)
         self._avoids_extra_step = modern
         self._take_drafts(parameters.speculative, modern)
-        self._outputs_are_prompts = context.prompts_use_outputs
+        self._queue_may_turn = context.prompts_use_outputs or (
+            self._skips_long_prompts and not self._chunked_prefill)
         if self.tier is not None and (self._is_async or self._num_drafts > 0 or context.num_stages > 1 or not modern):
             raise ValueError("a KV tier needs vllm_version 0.32 without async_scheduling, speculation and pipeline "
                              "stages: its rules are not settled with these")
@@ -156,8 +157,7 @@ cdef class Vllm(StridingScheduler):
         # Members alone cannot make room for the head of the queue, unless what they generate is its prompt. They may
         # take cached blocks of it: it then needs more tokens, and is passed over, or has some without padding.
         return self.num_waiting() == 0 or not (
-            self._outputs_are_prompts or (self._skips_long_prompts and not self._chunked_prefill)
-            or (self._pads_admissions and self._budget <= self._num_drafts))
+            self._queue_may_turn or (self._pads_admissions and self._budget <= self._num_drafts))
 
     cdef int64_t longest_surely_taken(self) noexcept nogil:
         if self.tier is not None or self._num_drafts > 0:
