@@ -5,6 +5,10 @@ cimport cython
 from simulator.core.draws cimport mix
 
 
+cdef enum:
+    FEW_BOUNDS = 8
+
+
 @cython.final
 cdef class Acceptance:
     cdef readonly int32_t period    # verify steps after which a cycle begins anew; 0: drawn
@@ -21,11 +25,15 @@ cdef class Acceptance:
 
     # Drafts that the target model accepts in a verify step, counted from 0, of the request of this stream.
     cdef inline int32_t accepted(self, uint64_t stream, int32_t step) noexcept nogil:
-        cdef int32_t accepted = 0
+        cdef int32_t accepted = 0, i
         cdef uint64_t drawn
         if self.period > 0:
             return self._cycle[step % self.period]
         drawn = mix(stream + <uint64_t>step) >> 11
+        if self._num_bounds <= FEW_BOUNDS:          # no branch that depends on what is drawn
+            for i in range(self._num_bounds):
+                accepted += drawn >= self._bounds[i]
+            return accepted
         while accepted < self._num_bounds and drawn >= self._bounds[accepted]:
             accepted += 1
         return accepted
