@@ -4,7 +4,7 @@ from typing import NamedTuple
 from cases import Case
 
 from simulator.scheduling.blis import Blis, BlisParameters
-from simulator.scheduling.speculative import SpeculativeParameters
+from simulator.scheduling.speculative import AcceptanceTable, SpeculativeParameters
 from simulator.scheduling.vllm import VllmParameters
 
 ASYNC = VllmParameters(async_scheduling=True)
@@ -20,8 +20,9 @@ class Mode(NamedTuple):
     target: str
 
 
-def _speculating(*acceptance):
-    return VllmParameters(speculative=SpeculativeParameters(num_tokens=3, acceptance=acceptance))
+def _speculating(*acceptance, weights=()):
+    return VllmParameters(speculative=SpeculativeParameters(
+        num_tokens=3, acceptance=AcceptanceTable(distribution=weights) if weights else acceptance))
 
 
 MODES = {
@@ -38,6 +39,8 @@ MODES = {
     "`blis`, system prompts, KV pressure": Mode(Case(20_000, num_gpu_blocks=3500, **BLIS, **SHARED), "<= 4 x"),
     "speculation, constant": Mode(Case(20_000, parameters=_speculating(1)), "<= 5 x"),
     "speculation, cyclic": Mode(Case(20_000, parameters=_speculating(1, 3, 0)), "<= 5 x"),
+    "speculation, drawn": Mode(Case(20_000, parameters=_speculating(weights=(3, 2, 2, 1))), "<= 5 x"),
+    "speculation, KV pressure": Mode(Case(20_000, parameters=_speculating(1), num_gpu_blocks=6500), "<= 5 x"),
 }
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from simulator.admission.base import AdmissionContext
 from simulator.core.random_streams import RandomStreams
 from simulator.domain import records
+from simulator.domain.acceptance import Acceptance
 from simulator.engine.cluster import Cluster
 from simulator.engine.fleet.fleet import Fleet
 from simulator.engine.fleet.live_view import LiveView
@@ -15,7 +16,6 @@ from simulator.engine.gateway.gateway import Gateway
 from simulator.engine.output.legs import LegBook
 from simulator.engine.output.recorder import Recorder
 from simulator.engine.plan import ClusterPlan, GatewayPlan, Hooks, Pool
-from simulator.engine.replica.acceptance import Acceptance
 from simulator.engine.replica.delivery import Delivery
 from simulator.engine.replica.departures import Departures
 from simulator.engine.replica.lock_step import LockStep

@@ -220,16 +220,18 @@ cdef class SparseKV(KVCache):
         if self._holdings[slot].num_hashed < self._holdings[slot].num_public:
             self._members.leave(slot, phase)
 
+    cdef bint may_stride(self, int32_t slot) noexcept nogil:
+        return self._holdings[slot].num_hashed >= self._holdings[slot].num_public
+
     cdef void settle(self, int32_t slot, int64_t num_computed) noexcept nogil:
         cdef Holding* holding = &self._holdings[slot]
-        cdef int32_t full = <int32_t>(num_computed // self.block_size)
-        self._owned[slot] = full + (num_computed > <int64_t>full * self.block_size)
+        self._owned[slot] = blocks_for(num_computed + self.ahead_tokens, self.block_size)
         if holding.num_hashed >= holding.num_public:
             holding.num_hashed = max(
                 holding.num_hashed, <int32_t>((num_computed - self.unknown_tokens) // self.block_size))
 
     cdef int32_t owned_blocks(self, int32_t slot, bint is_member, int64_t num_computed) noexcept nogil:
-        return blocks_for(num_computed, self.block_size) if is_member else self._owned[slot]
+        return blocks_for(num_computed + self.ahead_tokens, self.block_size) if is_member else self._owned[slot]
 
     cdef void step_begin(self, int32_t phase) noexcept nogil:
         cdef int32_t slot
@@ -261,7 +263,7 @@ cdef class SparseKV(KVCache):
                 self.step_before(INT64_MAX)
             else:
                 self.free_blocks -= self._due[phase]
-            phase = phase + 1 if phase + 1 < self.block_size else 0
+            phase = phase + 1 if phase + 1 < self.num_phases else 0
         if self.free_blocks < self._cached.size:
             self._cached.evict(self._cached.size - self.free_blocks)
         return 0

@@ -13,6 +13,9 @@ flight, which the policy may not know. With pipeline stages there are as many gr
 a batch, and in the next when that is back, each group on its own beat. One is at hand, the one whose batch is formed or
 has ended, and all that is said of the group concerns it; a member of another parts likewise. With both, sequences have
 a turn every `stride` batches, `lead` holds for each group, and the number of a batch says whose it is.
+
+Members that verify drafts *stride*: they gain several tokens a turn, see strides.pxd. Where something is out of the
+ordinary the group dissolves, and each sequence is scheduled by itself until its next regular turn has ended.
 """
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t
 from libc.string cimport memset
@@ -21,10 +24,12 @@ cimport cython
 from simulator.core.clock cimport NEVER_NS
 from simulator.core.index_list cimport IndexLinks, IndexList
 from simulator.core.row_list cimport RowList
+from simulator.domain.acceptance cimport Acceptance
 from simulator.domain.request cimport RUNNING, Demand, Request
 from simulator.kv.base cimport KVCache, blocks_for
 from simulator.kv.tier cimport External, KVTier
 from simulator.domain.iteration cimport Batch, Entry, grow_batch, has_entry
+from simulator.scheduling.strides cimport Strides, Turn
 from simulator.scheduling.transfers cimport Transfers
 from simulator.scheduling.waiting_queue cimport WaitingQueue
 
@@ -37,7 +42,7 @@ cdef enum HoldState:            # of a sequence that owns blocks for KV from the
 
 cdef struct Sequence:           # 64 bytes, one cache line: with many replicas, most are far away when their turn comes
     int64_t order               # admission stamp: increases along the running list
-    int64_t offset              # of a member: tokens in KV when iteration i is scheduled = i + offset
+    int64_t offset              # of a member that does not stride: tokens in KV when iteration i is scheduled, less i
     int64_t late_ns             # of a member: time since its last token that it spent in iterations without a turn
     int32_t row                 # the request; -1: the slot is free
     int32_t prompt_tokens
@@ -118,12 +123,15 @@ cdef class Scheduler:
     cdef int64_t ended_ns               # of several groups: when the batch of the group that ended last did
     cdef int64_t before_ns              # when its members had their token before that
     cdef Group* _groups                 # [num_groups]; NULL: there is one
-    cdef int32_t phase                  # iteration % block_size
+    cdef int32_t phase                  # iteration % kv.num_phases
     cdef int32_t num_members
     cdef int64_t member_tokens          # sum over members of tokens in KV once the next iteration is scheduled, too
     cdef int64_t _last_member_order     # no member has a larger one
     cdef int32_t* _prefilling           # [_num_prefilling] with grouping: slots that run and are no members, in order
     cdef int32_t _num_prefilling
+    cdef int32_t turn_tokens            # of a member in an iteration: 1, and drafts
+    cdef readonly Strides strides       # what turns of members bring; None: a token each
+    cdef RowList dissolved              # rows that were members until the batch was formed; emptied by the rank
 
     cdef readonly bint ends_at_start    # what an iteration brings takes effect when it begins; without a group, and
                                         # with one batch in flight
@@ -234,11 +242,11 @@ cdef class Scheduler:
 
     # ---- shared by all: when an iteration begins and ends
 
-    # The iteration just formed will execute; the same where batches overlap; its results are back.
+    # The iteration just formed will execute; the same where batches overlap, or members stride; its results are back.
     @cython.final
     cdef inline void begin(self) noexcept nogil:
         self.iteration += 1
-        self.phase = self.phase + 1 if self.phase + 1 < self.kv.block_size else 0
+        self.phase = self.phase + 1 if self.phase + 1 < self.kv.num_phases else 0
         self.member_tokens += self.num_members
         self.num_in_flight += 1
 
@@ -251,6 +259,11 @@ cdef class Scheduler:
     @cython.final
     cdef inline void end(self) noexcept nogil:
         self.num_in_flight -= 1
+
+    @cython.final
+    cdef inline void begin_striding(self) noexcept nogil:
+        self.member_tokens += self.strides.begin(self.phase) - self.num_members
+        self.begin()
 
     # What is in flight comes to nothing.
     @cython.final
@@ -272,6 +285,20 @@ cdef class Scheduler:
     cdef int join(self, int32_t slot) except -1 nogil
     cdef void leave(self, int32_t slot) noexcept nogil
     cdef void part(self, int32_t slot) noexcept nogil
+
+    # Members verify drafts, as many of which are accepted; asked where there are several `turn_tokens`, before anything
+    # comes.
+    cdef int verify_by(self, Acceptance acceptance) except -1
+
+    # There, a sequence becomes a member if its last turn, which brought `sampled` tokens, was regular and the next one
+    # is; `left`: tokens until it is complete. Return the first iteration in which it is one no more; -1: it is none.
+    cdef int64_t join_striding(self, const Entry* entry, int32_t sampled, int32_t left) except -2 nogil
+
+    # What `computed` returns there; what `repeat` and `leave` do. A member is one no more, and runs on.
+    cdef int64_t computed_striding(self, int32_t slot) noexcept nogil
+    cdef int repeat_striding(self, int32_t count) except -1 nogil
+    cdef void leave_striding(self, int32_t slot) noexcept nogil
+    cdef int fall_out(self, int32_t slot) except -1 nogil
 
     # A sequence is done: free its blocks and its slot.
     cdef int finish(self, int32_t slot) except -1 nogil
@@ -416,7 +443,7 @@ cdef class Scheduler:
     cdef inline int32_t outputs(self, int32_t slot) noexcept nogil:
         cdef const Sequence* sequence = &self._sequences[slot]
         return (<int32_t>(self.computed(slot) + 1) - sequence.prompt_tokens - sequence.num_placeholders
-                - self.turns_in_flight(slot))
+                - self.turns_in_flight(slot) * self.turn_tokens)
 
     # Turns of a member in iterations in flight: it has one in each, or in each after that of its last entry.
     @cython.final

@@ -6,6 +6,7 @@ from libc.string cimport memset
 from simulator.core.index_list cimport IndexLinks, new_list
 from simulator.core.memory cimport resize, resize_lines
 from simulator.core.row_list cimport RowList, add_row
+from simulator.domain.acceptance cimport Acceptance
 from simulator.domain.batch cimport BatchShape, Chunk
 from simulator.domain.request cimport DROPPED, PENDING, REJECTED, RUNNING, WAITING, Demand, Request
 from simulator.domain.iteration cimport Batch, Entry, Preempted, insert_entry
@@ -44,7 +45,7 @@ cdef class Scheduler:
         self._demands = &demands[0] if len(demands) else NULL
         self.kv = context.kv
         self.grouping = context.fast_forward
-        self.num_groups = 1
+        self.num_groups = self.turn_tokens = 1
         self._counts_queries = context.enable_prefix_caching
         self._links = IndexLinks()
         self._running = self._parked = self._arrived = self._held = new_list()
@@ -61,6 +62,7 @@ cdef class Scheduler:
         free(self._stale)
         free(self._groups)
         free(self._eligible)
+        free(self.dissolved.rows)
 
     cdef int overlap(self, int32_t lead, int32_t num_groups) except -1:
         if self.grouping:
@@ -197,6 +199,8 @@ cdef class Scheduler:
         cdef Sequence* sequence = &self._sequences[slot]
         if not sequence.is_member:
             return sequence.num_computed
+        if self.turn_tokens > 1:
+            return self.computed_striding(slot)
         if sequence.group == self.group:
             return self.iteration + sequence.offset
         return self._groups[sequence.group].iteration + sequence.offset
@@ -225,6 +229,8 @@ cdef class Scheduler:
         resize(&self._prefilling, after * sizeof(int32_t))
         self._links.grow(after)
         self.kv.reserve_slots(after)
+        if self.strides is not None:
+            self.strides.reserve(after)
         memset(self._sequences + before, 0, (after - before) * sizeof(Sequence))
         for i in range(before, after):
             self._sequences[i].row = -1
@@ -318,7 +324,8 @@ cdef class Scheduler:
         cdef Entry* entry
         cdef Chunk* chunk
         cdef int32_t i
-        shape.decode_tokens = shape.num_samples = shape.num_decodes = batch.num_members
+        shape.num_samples = shape.num_decodes = batch.num_members
+        shape.decode_tokens = <int64_t>batch.num_members * self.turn_tokens
         for i in range(batch.num_entries):
             entry = &batch.entries[i]
             sequence = &self._sequences[entry.slot]
@@ -374,6 +381,9 @@ cdef class Scheduler:
     cdef void leave(self, int32_t slot) noexcept nogil:
         cdef Sequence* sequence = &self._sequences[slot]
         cdef int64_t computed = self.iteration + sequence.offset
+        if self.turn_tokens > 1:
+            self.leave_striding(slot)
+            return
         sequence.is_member = False
         self.num_members -= 1
         self.member_tokens -= computed + 1
@@ -420,14 +430,14 @@ cdef class Scheduler:
     cdef int repeat(self, int32_t count) except -1 nogil:
         cdef int32_t first = self.phase
         self.iteration += count
-        self.phase = <int32_t>(self.iteration % self.kv.block_size)
+        self.phase = <int32_t>(self.iteration % self.kv.num_phases)
         self.member_tokens += <int64_t>count * self.num_members
         return self.kv.step_run(first, count)
 
     cdef void repeat_of(self, int32_t group, int32_t num_ended, int32_t num_formed, int64_t ended_ns) noexcept nogil:
         self.turn_to(group)
         self.iteration += num_formed
-        self.phase = <int32_t>(self.iteration % self.kv.block_size)
+        self.phase = <int32_t>(self.iteration % self.kv.num_phases)
         self.member_tokens += <int64_t>num_formed * self.num_members
         self.num_in_flight += num_formed - num_ended
         if num_ended > 0:
@@ -438,6 +448,28 @@ cdef class Scheduler:
         self._in_flight[1] = self._in_flight[0]
         self._in_flight[0] = batch
         self.step = batch.step
+
+    # ---- members that stride: none, unless the policy is a StridingScheduler
+
+    cdef int verify_by(self, Acceptance acceptance) except -1:
+        return 0
+
+    cdef int64_t join_striding(self, const Entry* entry, int32_t sampled, int32_t left) except -2 nogil:
+        return -1
+
+    cdef int64_t computed_striding(self, int32_t slot) noexcept nogil:
+        return 0
+
+    cdef int repeat_striding(self, int32_t count) except -1 nogil:
+        return 0
+
+    cdef void leave_striding(self, int32_t slot) noexcept nogil:
+        pass
+
+    cdef int fall_out(self, int32_t slot) except -1 nogil:
+        self.leave(slot)
+        self._add_prefilling(slot)
+        return 0
 
     # ---- sequences that own KV without running
 
@@ -646,7 +678,7 @@ cdef class Scheduler:
     def check(self):
         """Raise RuntimeError unless running list, slots, group and their blocks agree."""
         cdef int32_t slot, members = 0, index, counted_members = 0
-        cdef int64_t counted_tokens = 0, tokens = 0, owned = 0
+        cdef int64_t counted_tokens = 0, tokens = 0, owned = 0, known
         slots = [slot for which in (self._running, self._parked, self._arrived, self._held)
                  for slot in self.slots(which.head)]
         self._links.check_list(&self._running)
@@ -657,14 +689,19 @@ cdef class Scheduler:
                 raise RuntimeError(f"slot {slot} is in use without a request")
             if self._sequences[slot].is_member:
                 members += 1
-                tokens += self.computed(slot) + 1
-            owned += self.kv.owned_blocks(slot, self._sequences[slot].is_member, self.computed(slot))
+                tokens += self.computed(slot) + self.turn_tokens
+            known = self.computed(slot)
+            if self.strides is not None and self._sequences[slot].is_member:
+                known = self.strides.before(slot, self.iteration).computed + 1
+            owned += self.kv.owned_blocks(slot, self._sequences[slot].is_member, known)
         for index in range(self.num_groups):
             counted_members += self.group_at(index).num_members
             counted_tokens += self.group_at(index).member_tokens
         if (members, tokens) != (counted_members, counted_tokens):
             raise RuntimeError(
                 f"{members} members hold {tokens} tokens, {counted_members} and {counted_tokens} counted")
+        if self.strides is not None:
+            self.strides.check([(slot, self.iteration) for slot in slots if self._sequences[slot].is_member])
         self.kv.check(owned)
 
     def running_rows(self):

@@ -17,6 +17,12 @@ cdef class InOrder(Scheduler):
     # answer; a member of the group at hand gets one.
     cdef int64_t _wanted(self, const Sequence* sequence, int64_t threshold) noexcept nogil
 
+    # How many tokens a running sequence needs room for that then has so many in KV; no more, unless the policy says so.
+    cdef int64_t _slots(self, int64_t tokens) noexcept nogil
+
+    # A sequence that is no member was scheduled: what the policy notes of it.
+    cdef void _note_turn(self, Sequence* sequence) noexcept nogil
+
     # Schedule all that runs in O(prefilling), or return 0 with nothing scheduled. As visiting one by one would,
     # provided there are blocks for all and the budget lasts to the last member.
     cdef int _continue_at_once(self, Batch* batch, int64_t threshold) except -1 nogil

@@ -18,8 +18,14 @@ cdef class InOrder(Scheduler):
     cdef int64_t _wanted(self, const Sequence* sequence, int64_t threshold) noexcept nogil:
         return 0
 
+    cdef int64_t _slots(self, int64_t tokens) noexcept nogil:
+        return tokens
+
+    cdef void _note_turn(self, Sequence* sequence) noexcept nogil:
+        pass
+
     cdef int _continue_at_once(self, Batch* batch, int64_t threshold) except -1 nogil:
-        cdef int64_t budget = self._budget - self.num_members, wanted, tokens
+        cdef int64_t budget = self._budget - <int64_t>self.num_members * self.turn_tokens, wanted, tokens
         cdef int64_t need = self.kv.due(self.phase)
         cdef int32_t i, slot
         cdef Sequence* sequence
@@ -35,7 +41,8 @@ cdef class InOrder(Scheduler):
             sequence.scheduled = <int32_t>tokens
             budget -= tokens
             if tokens > 0:
-                need += max(blocks_for(sequence.num_computed + tokens, self.kv.block_size) - self.kv.owned(slot), 0)
+                need += max(blocks_for(self._slots(sequence.num_computed + tokens), self.kv.block_size)
+                            - self.kv.owned(slot), 0)
         if need > self.kv.free_blocks:
             return 0
         self.kv.step_begin(self.phase)
@@ -45,7 +52,8 @@ cdef class InOrder(Scheduler):
             if sequence.scheduled > 0:
                 self.kv.step_before(sequence.order)
                 tokens = sequence.num_computed + sequence.scheduled
-                self.kv.allocate(slot, sequence.row, 0, tokens, 0, 0, min(tokens, sequence.num_tokens))
+                self.kv.allocate(slot, sequence.row, 0, self._slots(tokens), 0, 0, min(tokens, sequence.num_tokens))
+                self._note_turn(sequence)
                 self.add_entry(batch, slot)
         self.kv.step_before(self._next_order)
         batch.num_members = self.num_members

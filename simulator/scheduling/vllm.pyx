@@ -5,7 +5,7 @@ and outputs), running requests first and in order of admission, then waiting one
 run out, running requests are preempted, to be recomputed later. Source: the behaviour of vLLM 0.32.0, and of 0.10.1
 where `vllm_version` says so, vllm/v1/core/sched/{scheduler,async_scheduler}.py.
 """
-from libc.stdint cimport INT64_MAX, int32_t, int64_t
+from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 cimport cython
@@ -15,7 +15,7 @@ from simulator.domain.request cimport Request
 from simulator.kv.base cimport blocks_for
 from simulator.kv.tier cimport External
 from simulator.scheduling.base cimport LOADED, Sequence
-from simulator.scheduling.in_order cimport InOrder
+from simulator.scheduling.striding cimport StridingScheduler
 from simulator.domain.iteration cimport Batch, Entry
 from simulator.scheduling.waiting_queue cimport WaitingQueue
 
@@ -38,7 +38,7 @@ cdef struct Turn:               # what a request gets of an iteration
 
 
 @cython.final
-cdef class Vllm(InOrder):
+cdef class Vllm(StridingScheduler):
     """Iterations of a token budget; see `VllmParameters`."""
 
     Parameters = VllmParameters
@@ -60,13 +60,12 @@ cdef class Vllm(InOrder):
     cdef int32_t _lookahead             # slots reserved ahead of a running sequence
     cdef int32_t _lookahead_at_admission        # the same at admission; 0.10: none
     cdef bint _pads_admissions          # 0.32: a one-token admission is padded with dummy drafts
-    cdef bint _outputs_are_prompts      # some prompt contains what another request generates
+    cdef bint _queue_may_turn           # who cannot be admitted may be later, while members go on: see `repeats`
     cdef int32_t* _skipped              # [n] rows passed over in an admission pass; NULL: none ever is
     cdef bint _chunk_continues          # a chunk of a prompt was scheduled among the running
 
     def __init__(self, parameters, context):
         cdef bint modern = parameters.vllm_version == "0.32"
-        speculative = parameters.speculative
         self.max_running = parameters.max_num_active_seqs or parameters.max_num_seqs
         # A running prompt's last chunk may not reach max_model_len; vLLM's server refuses such prompts at the door.
         # Unchunked, the scheduler computes them whole.
@@ -86,15 +85,14 @@ cdef class Vllm(InOrder):
         self._watermark_blocks = int(parameters.watermark * (self.kv.num_blocks + 1))
         self._is_async = bool(parameters.async_scheduling)
         self._avoids_extra_step = modern
-        self._num_drafts = speculative.num_tokens if speculative else 0
-        self._lookahead = speculative.num_lookahead_tokens if speculative else 0
-        self._lookahead_at_admission = self._lookahead if modern else 0
-        self._pads_admissions = modern and self._num_drafts > 0
-        self._outputs_are_prompts = context.prompts_use_outputs
+        self._take_drafts(parameters.speculative, modern)
+        self._queue_may_turn = context.prompts_use_outputs or (
+            self._skips_long_prompts and not self._chunked_prefill)
         if self.tier is not None and (self._is_async or self._num_drafts > 0 or context.num_stages > 1 or not modern):
             raise ValueError("a KV tier needs vllm_version 0.32 without async_scheduling, speculation and pipeline "
                              "stages: its rules are not settled with these")
-        self.grouping = context.fast_forward and self._num_drafts == 0
+        self.grouping = context.fast_forward and (self._num_drafts == 0 or not (
+            self._is_async or context.num_stages > 1 or self.kv.tracks_identity))
         if self._is_async and context.num_stages > 1 and not modern:
             raise ValueError(f"async_scheduling with pipeline stages: {WHY_NO_ASYNC_STAGES}")
         if self._is_async or context.num_stages > 1:
@@ -107,6 +105,16 @@ cdef class Vllm(InOrder):
 
     def __dealloc__(self):
         free(self._skipped)
+
+    def _take_drafts(self, speculative, bint modern):
+        cdef bint is_cut
+        if speculative is None:
+            return
+        self._num_drafts, self._lookahead = speculative.num_tokens, speculative.num_lookahead_tokens
+        self._lookahead_at_admission = self._lookahead if modern else 0
+        self._pads_admissions = modern
+        is_cut = 0 < self._threshold <= self._num_drafts
+        self.verify(self._num_drafts, self._lookahead, self._max_model_len, 0 if is_cut else self._token_budget)
 
     @staticmethod
     def facts(parameters):
@@ -134,7 +142,7 @@ cdef class Vllm(InOrder):
 
     def advice(self, plight):
         """See Scheduler."""
-        return ADVICE.get(plight) or InOrder.advice(self, plight)
+        return ADVICE.get(plight) or StridingScheduler.advice(self, plight)
 
     @staticmethod
     def kv_cache(parameters, plan):
@@ -148,14 +156,16 @@ cdef class Vllm(InOrder):
                        append_unhashed=appends)
 
     cdef bint repeats(self) noexcept nogil:
-        # Members alone cannot make room for the head of the queue, unless what they generate is its prompt. But it may
-        # fit into the next batch of several groups, of which each leaves another budget.
+        # Members alone cannot make room for the head of the queue, unless what they generate is its prompt. They may
+        # take cached blocks of it: it then needs more tokens, and is passed over, or has some without padding. And it
+        # may fit into the next batch of several groups, of which each leaves another budget.
         if self.num_groups > 1 and self._running.size < self.max_running:
             return self.num_waiting() == 0
-        return self.num_waiting() == 0 or not self._outputs_are_prompts
+        return self.num_waiting() == 0 or not (
+            self._queue_may_turn or (self._pads_admissions and self._budget <= self._num_drafts))
 
     cdef int64_t longest_surely_taken(self) noexcept nogil:
-        if self.tier is not None:
+        if self.tier is not None or self._num_drafts > 0:
             return -1
         return min(self.longest_prompt, <int64_t>self.kv.num_blocks * self.kv.block_size)
 
@@ -187,8 +197,11 @@ cdef class Vllm(InOrder):
         return batch.shape.num_decodes > 0
 
     cdef int64_t _chunk_limit(self) noexcept nogil:
-        cdef int64_t count = self._running.size + self.num_waiting()
-        if self._threshold == 0 or (count <= 1 and not self._threshold_when_alone):
+        cdef int64_t count
+        if self._threshold == 0:
+            return INT64_MAX
+        count = self._running.size + self.num_waiting()
+        if count <= 1 and not self._threshold_when_alone:
             return INT64_MAX
         return max(self._threshold, self._batched_tokens // count) if self._threshold_adapts else self._threshold
 
@@ -199,6 +212,8 @@ cdef class Vllm(InOrder):
         cdef int32_t slot = self._running.head, passed_over = 0     # sequences that lose their turn, 0.10
         cdef Sequence* sequence
         cdef int64_t tokens
+        if self.strides is not None and self.num_members > 0:
+            self.dissolve()
         while slot >= 0:
             self._sequences[slot].scheduled = self._sequences[slot].scheduled_drafts = 0
             slot = self._links.next(slot)
@@ -214,14 +229,22 @@ cdef class Vllm(InOrder):
                     break
                 sequence.scheduled = <int32_t>tokens
                 self._budget -= tokens
-                self._chunk_continues = self._chunk_continues or sequence.is_partial
-                if sequence.num_drafts > 0:
-                    sequence.scheduled_drafts = <int32_t>max(0, min(<int64_t>sequence.num_drafts, (
-                        tokens + sequence.num_computed - sequence.num_tokens - sequence.num_placeholders)))
-                    sequence.num_drafts = 0
+                self._note_turn(sequence)
             slot = self._links.next(slot)
         self._gather(batch)
         return 0
+
+    cdef void _note_turn(self, Sequence* sequence) noexcept nogil:
+        self._chunk_continues = self._chunk_continues or sequence.is_partial
+        sequence.scheduled_drafts = 0
+        if sequence.num_drafts > 0:
+            sequence.scheduled_drafts = <int16_t>max(0, min(<int64_t>sequence.num_drafts, (
+                <int64_t>sequence.scheduled + sequence.num_computed - sequence.num_tokens
+                - sequence.num_placeholders)))
+            sequence.num_drafts = 0
+
+    cdef int64_t _slots(self, int64_t tokens) noexcept nogil:
+        return min(tokens + self._lookahead, self._max_model_len)
 
     cdef int64_t _wanted(self, const Sequence* sequence, int64_t threshold) noexcept nogil:
         cdef int64_t computed = sequence.num_computed, tokens
@@ -245,7 +268,7 @@ cdef class Vllm(InOrder):
         cdef Sequence* sequence = &self._sequences[slot]
         cdef int64_t computed = self.computed(slot)
         cdef int64_t text = computed + 1 - self.lead if sequence.is_member else sequence.num_tokens
-        cdef int64_t slots = min(computed + tokens + self._lookahead, self._max_model_len)
+        cdef int64_t slots = self._slots(computed + tokens)
         cdef int32_t victim
         while not self.kv.allocate(slot, sequence.row, 0, slots, 0, 0, min(computed + tokens, text)):
             victim = self._victim()

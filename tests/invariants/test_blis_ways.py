@@ -93,7 +93,8 @@ def test_whole_clusters_do_the_same(seed, tmp_path):
     (tmp_path / "requests.csv").write_text(requests_of(rng))
     engine_lines = (f'scheduler = "blis"\npreemption_policy = "{rng.choice(["fcfs", "priority"])}"\n'
                     f"long_prefill_token_threshold = {rng.choice([0, 7])}").replace("\n", "\nengine.")
-    others = [line for line in experiment_of(rng).splitlines() if not line.startswith("engine.async_scheduling")]
+    of_vllm = ("engine.async_scheduling", "engine.speculative", "topology.pipeline_parallel")
+    others = [line for line in experiment_of(rng).splitlines() if not line.startswith(of_vllm)]
     (tmp_path / "experiment.toml").write_text("\n".join([f"engine.{engine_lines}", *others]))
 
     one, other = (simulator.run(tmp_path / "experiment.toml", {"engine.fast_forward": fast}) for fast in (True, False))

@@ -54,7 +54,7 @@ cdef class Recorder:
     # Iterations that follow one another have ended, of the same members and one stage: the batch, which is the first,
     # and those behind it. `ends_ns`, `used_blocks`: [count], of each.
     cdef int repeated(self, int32_t index, const Batch* batch, const int64_t* ends_ns, const int32_t* used_blocks,
-                      int32_t count) except -1 nogil
+                      const int64_t* contexts, int32_t count) except -1 nogil
 
     cdef void _fill(self, IterationRow* row, int32_t index, const Batch* batch) noexcept nogil
     cdef void _add_stages(self, const Batch* batch) noexcept nogil

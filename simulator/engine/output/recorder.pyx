@@ -78,7 +78,7 @@ cdef class Recorder:
         row.spare = 0
 
     cdef int repeated(self, int32_t index, const Batch* batch, const int64_t* ends_ns, const int32_t* used_blocks,
-                      int32_t count) except -1 nogil:
+                      const int64_t* contexts, int32_t count) except -1 nogil:
         cdef IterationRow* row
         cdef IterationRow first
         cdef int32_t i
@@ -91,7 +91,8 @@ cdef class Recorder:
             row[i] = first
             row[i].start_ns = row[i].begin_ns = ends_ns[i - 1]
             row[i].duration_ns = ends_ns[i] - ends_ns[i - 1]
-            row[i].context_tokens = first.context_tokens + <int64_t>i * batch.num_members
+            row[i].context_tokens = (contexts[i] if contexts != NULL
+                                     else first.context_tokens + <int64_t>i * batch.num_members)
             row[i].used_blocks = used_blocks[i]
         self.num_iterations += count
         return 0

@@ -35,6 +35,8 @@ cdef int describe(Replica replica, Scheduler scheduler, KVCache kv, int64_t now_
         scheduler.member_tokens + <int64_t>(ended - scheduler.num_in_flight) * scheduler.num_members)
     if scheduler.num_groups > 1 and ended > 0:
         state.running_tokens += tokens_of_rounds(&replica.rounds, ended) - <int64_t>ended * scheduler.num_members
+    if scheduler.strides is not None:
+        state.running_tokens = striding_tokens(replica, scheduler, ended)
     if scheduler.overlaps:
         state.running_tokens += overlapping_tokens(replica, scheduler)
     elif scheduler.num_in_flight > 0:
@@ -53,6 +55,16 @@ cdef inline int64_t step_ns(Replica replica, int32_t i) noexcept nogil:
     if replica.pipeline.num_stages > 1:
         return run.ends_ns[i] - replica.rounds.visits[i * replica.pipeline.num_stages].start_ns
     return run.ends_ns[i] - (run.ends_ns[i - 1] if i > 0 else run.start_ns)
+
+
+cdef int64_t striding_tokens(Replica replica, Scheduler scheduler, int32_t ended) noexcept nogil:
+    """Return the tokens of the texts of members that verify drafts, without the latter."""
+    cdef int64_t tokens = scheduler.member_tokens
+    if replica.run.length > 1:
+        tokens = replica.run.contexts[ended]
+    elif scheduler.num_in_flight > 0:
+        tokens -= scheduler.strides.last_advance
+    return tokens - <int64_t>(scheduler.turn_tokens - 1) * scheduler.num_members
 
 
 cdef int64_t overlapping_tokens(Replica replica, Scheduler scheduler) noexcept nogil:

@@ -13,7 +13,7 @@ from simulator.engine.replica.delivery cimport Delivery
 from simulator.engine.replica.pipeline cimport Pipeline, batch_at, spare_batch
 from simulator.engine.replica.rounds cimport Rounds, drop_rounds, move_to_round, next_of_turn, next_phase
 from simulator.engine.replica.run_ahead cimport RunAhead, add_used_blocks, move_to
-from simulator.scheduling.base cimport Group, Scheduler, Sequence, sort_by_order
+from simulator.scheduling.base cimport Group, Scheduler, Sequence, Turn, sort_by_order
 
 cdef enum:
     OFTEN_CHECKED = 100         # iterations: a debug build checks the first ones, then every so many
@@ -39,6 +39,10 @@ cdef class Rank:
         self._requests = &requests[0] if len(requests) else NULL
         self._owner = setup.workload
         self.finish = FinishHeap()
+        if self._acceptance is not None and scheduler.grouping and scheduler.turn_tokens > 1:
+            scheduler.verify_by(self._acceptance)
+        self._strides = scheduler.strides is not None
+        self._is_usual = not (scheduler.overlaps or self._strides)
         if scheduler.num_groups > 1:
             self.finish.divide(scheduler.num_groups)
 
@@ -162,6 +166,25 @@ cdef class Rank:
             self.scheduler.turn_to(group)
             self.finish.turn_to(group)
 
+    cdef int _form_unusually(self, Batch* batch, int64_t now_ns) except -1 nogil:
+        return self._form_striding(batch, now_ns) if self._strides else self._form_ahead(batch, now_ns)
+
+    cdef int _start_unusually(self, Batch* batch) except -1 nogil:
+        if self._strides:
+            self.scheduler.begin_striding()
+            return 0
+        return self._start_ahead(batch)
+
+    cdef int _form_striding(self, Batch* batch, int64_t now_ns) except -1 nogil:
+        cdef int32_t i
+        self._form(batch, now_ns)
+        if self.scheduler.dissolved.size > 0:           # all had a token when the iteration before ended
+            for i in range(self.scheduler.dissolved.size):
+                self.delivery.last_token_ns[self.scheduler.dissolved.rows[i]] = now_ns
+            self.scheduler.dissolved.size = 0
+            self.finish.clear()
+        return 0
+
     cdef int _form_ahead(self, Batch* batch, int64_t now_ns) except -1 nogil:
         if self.scheduler.num_groups > 1:
             self._turn_to(self.scheduler.group_in_turn())
@@ -228,7 +251,9 @@ cdef class Rank:
             self.scheduler.note_end(batch)
         if batch.shape.num_sequences > 0:
             self._record(batch, executed_ns)
-        if self.scheduler.grouping:
+        if self._strides:
+            self._count_strides(&batch.end_ns, batch.end_ns - batch.duration_ns, 1, True)
+        elif self.scheduler.grouping:
             self._count_members(batch, True)
         if self._aborted.size > 0:
             self._collect_aborted()
@@ -236,6 +261,9 @@ cdef class Rank:
         num_ended = self.scheduler.iteration - self.scheduler.num_in_flight
         while self.finish.size > 0 and self.finish.top_iteration() <= num_ended:
             slot = self.finish.pop()
+            if self._strides:
+                self._fall_out(slot, batch.end_ns)
+                continue
             add_row(&self._finished, slot)
             row = self.scheduler.sequence(slot).row
             self._requests[row].output_tokens = self.delivery.target(row)
@@ -254,23 +282,64 @@ cdef class Rank:
     cdef int end_ahead(self, RunAhead* run, Batch* batch, int32_t count) except -1 nogil:
         cdef int32_t i
         if self.recorder.wants_iterations and run.behind == 0:
-            self.recorder.repeated(self.row.replica, batch, run.ends_ns, run.used_blocks, count)
-        self._count_members(batch, False)           # some may be late; from then on tokens come one iteration apart
-        for i in range(1, count):
-            self.recorder.gaps.add(run.ends_ns[i] - run.ends_ns[i - 1] + self.delivery.gap_ns, batch.num_members)
-        if self.recorder.wants_tokens and count > 1:
-            self._write_tokens(run.ends_ns + 1, count - 1, 1)
+            self.recorder.repeated(self.row.replica, batch, run.ends_ns, run.used_blocks, run.contexts, count)
+        if self._strides:
+            self._count_strides(run.ends_ns, run.start_ns, count, False)
+        else:
+            self._count_members(batch, False)       # some may be late; from then on tokens come one iteration apart
+            for i in range(1, count):
+                self.recorder.gaps.add(run.ends_ns[i] - run.ends_ns[i - 1] + self.delivery.gap_ns, batch.num_members)
+            if self.recorder.wants_tokens and count > 1:
+                self._write_tokens(run.ends_ns + 1, count - 1, 1)
         add_used_blocks(run, count, &self.row.used_block_ns)
         self.row.peak_used_blocks = max(        # blocks only grow in number, but may have been freed before the second
             self.row.peak_used_blocks, max(run.used_blocks[0], run.used_blocks[count - 1]))
         self.row.busy_ns += run.ends_ns[count - 1] - run.start_ns
-        self.row.decode_tokens += <int64_t>count * batch.num_members
+        self.row.decode_tokens += count * batch.shape.decode_tokens
         self.row.iterations += count
         self.recorder.iterations += count
         for i in range(count if self.recorder.wants_iterations and run.behind > 0 else 0):
             move_to(run, batch, i)
             self.recorder.iteration(self.row.replica, batch)
-        return self.scheduler.repeat(count)
+        return self.scheduler.repeat_striding(count) if self._strides else self.scheduler.repeat(count)
+
+    cdef int _count_strides(self, const int64_t* ends_ns, int64_t start_ns, int32_t count,
+                            bint is_in_progress) except -1 nogil:
+        cdef int64_t begins_ns = start_ns
+        cdef int32_t num_members = self.scheduler.num_members, num_leaving = self._aborted.size if is_in_progress else 0
+        cdef int32_t slot, i
+        for i in range(num_leaving):
+            slot = self.scheduler.slot_of(self._aborted.rows[i])
+            if slot >= 0 and self.scheduler.sequence(slot).is_member:
+                num_members -= 1
+        if num_members == 0:
+            return 0
+        for i in range(count if self.delivery.gap_ns == 0 else 0):
+            self.recorder.gaps.add(ends_ns[i] - begins_ns, num_members)
+            begins_ns = ends_ns[i]
+        slot = -1
+        if self.recorder.wants_tokens or self.delivery.gap_ns > 0:
+            slot = self.scheduler.first_running()
+        while slot >= 0:
+            if self.scheduler.sequence(slot).is_member and (
+                    num_leaving == 0 or not has_row(&self._aborted, self.scheduler.sequence(slot).row)):
+                self._write_stride(slot, ends_ns, start_ns, count)
+            slot = self.scheduler.next_running(slot)
+        return 0
+
+    cdef int _write_stride(self, int32_t slot, const int64_t* ends_ns, int64_t start_ns, int32_t count) except -1 nogil:
+        """Write down the tokens of a member, and the gaps before them if they depend on their number."""
+        cdef Turn turn = self.scheduler.strides.before(slot, self.scheduler.iteration)
+        cdef int32_t outputs = self.scheduler.outputs(slot), i
+        for i in range(count):
+            outputs += turn.tokens
+            if self.delivery.gap_ns > 0:
+                self.recorder.gaps.add(ends_ns[i] - start_ns + self.delivery.gap_ns * turn.tokens, 1)
+                start_ns = ends_ns[i]
+            if self.recorder.wants_tokens:
+                self.recorder.token(turn.row, self.delivery.observed_ns(ends_ns[i], outputs), turn.tokens)
+            self.scheduler.strides.next(&turn)
+        return 0
 
     cdef int64_t num_rounds_alike(self, Rounds* rounds, Pipeline* pipeline) noexcept nogil:
         cdef int32_t depth = pipeline.num_in_flight, members = 0, k
@@ -428,10 +497,20 @@ cdef class Rank:
         if sampled == left:
             self._complete_request(row, now_ns)
             add_row(&self._finished, entry.slot)
+        elif self._strides:
+            self._join_striding(entry, sampled, left - sampled)
         elif self.scheduler.grouping and self.scheduler.lead == 0:
             self.scheduler.join(entry.slot)
             self._await_end(entry.slot)
         return 0
+
+    cdef int _join_striding(self, const Entry* entry, int32_t sampled, int32_t left) except -1 nogil:
+        cdef int64_t end = self.scheduler.join_striding(entry, sampled, left)
+        return self.finish.push(end, entry.order, entry.slot) if end >= 0 else 0
+
+    cdef int _fall_out(self, int32_t slot, int64_t now_ns) except -1 nogil:
+        self.delivery.last_token_ns[self.scheduler.sequence(slot).row] = now_ns
+        return self.scheduler.fall_out(slot)
 
     cdef void _complete_request(self, int32_t row, int64_t now_ns) noexcept nogil:
         self.delivery.leave(row, COMPLETED, now_ns)
@@ -528,5 +607,5 @@ cdef class Rank:
         cdef const Sequence* sequence = self.scheduler.sequence(slot)
         cdef int32_t in_flight = sequence.in_flight
         if sequence.is_member:
-            in_flight += self.scheduler.turns_in_flight(slot)
+            in_flight += self.scheduler.turns_in_flight(slot) * self.scheduler.turn_tokens
         return self.scheduler.computed(slot) - in_flight

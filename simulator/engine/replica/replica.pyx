@@ -15,7 +15,8 @@ from simulator.engine.replica.rank cimport Rank
 from simulator.engine.replica.rounds cimport (
     begin_rounds, free_rounds, grow_rounds, plan_rounds, reserve_rounds)
 from simulator.engine.replica.run_ahead cimport (
-    END_OF_CLOCK_NS, MAX_RUN, RunAhead, cut_run, drop_from_run, free_run, grow_run, iteration_at, plan_run)
+    END_OF_CLOCK_NS, MAX_RUN, RunAhead, cut_run, drop_from_run, free_run, grow_run, iteration_at, plan_run,
+    plan_striding)
 from simulator.latency.base cimport LatencyModel
 
 
@@ -35,6 +36,7 @@ cdef class Replica:
         reserve_pipeline(&self.pipeline, latency.num_stages, setup.is_async)
         reserve_rounds(&self.rounds, latency.num_stages)
         self.run.length = 1
+        self.run.keeps_contexts = self.scheduler.strides is not None
         self.wake_ns = NEVER_NS
         self.first_sibling, self.num_siblings = index, 1
 
@@ -203,7 +205,10 @@ cdef class Replica:
         if most > 1 and (not self.scheduler.overlaps or self._is_followed()):
             if most + behind > self.run.room:
                 grow_run(&self.run, most + behind)
-            plan_run(&self.run, &self.pipeline, most, horizon_ns, self.latency, self.rank.kv, self.scheduler.phase)
+            if self.run.keeps_contexts:
+                plan_striding(&self.run, &self.pipeline, most, horizon_ns, self.latency, self.scheduler)
+            else:
+                plan_run(&self.run, &self.pipeline, most, horizon_ns, self.latency, self.rank.kv, self.scheduler.phase)
             self.wake_ns = self.run.ends_ns[self.run.length - 1]
         return 0
 
@@ -287,6 +292,8 @@ cdef class Replica:
         return 0
 
     cdef int64_t num_alike(self) noexcept nogil:
+        if self.scheduler.strides is not None:
+            return 1                                # a run in lock step gives each member a token an iteration
         return self.rank.num_alike() if self.pipeline.num_in_flight > 0 else MAX_RUN
 
     cdef int begin_run(self, int64_t most) except -1 nogil:
