@@ -72,6 +72,10 @@ class Prepared:
         self.traffic = case.traffic()
         self.workload = self.traffic.workload()
         self.finished = None
+        self.keep_untouched()
+
+    def keep_untouched(self):
+        """Begin each run with the requests as they are now."""
         self._untouched = self.workload.requests.copy()
 
     def ready(self, sink=None):

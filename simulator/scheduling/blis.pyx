@@ -81,7 +81,6 @@ cdef class Blis(InOrder):
     Parameters = BlisParameters
 
     cdef BlisKV _blocks                 # kv; None without upstream_compat
-    cdef int64_t _max_model_len         # longest text, in tokens
     cdef int64_t _threshold             # longest chunk of a prompt, in tokens
     cdef bint _by_urgency               # the victim is the least urgent, not the last admitted
     cdef bint _has_classes              # by its priority a request is urgent, not by its age

@@ -3,7 +3,8 @@
 All that runs is scheduled at once where nobody could be refused or passed over, else the policy visits the sequences
 one by one.
 """
-from libc.stdint cimport int64_t
+from libc.stdint cimport int32_t, int64_t
+cimport cython
 
 from simulator.domain.iteration cimport Batch
 from simulator.scheduling.base cimport Scheduler, Sequence
@@ -12,15 +13,20 @@ from simulator.scheduling.base cimport Scheduler, Sequence
 cdef class InOrder(Scheduler):
     cdef int64_t _token_budget          # tokens an iteration may schedule
     cdef int64_t _budget                # tokens left in the iteration being formed
+    cdef int64_t _max_model_len         # longest text, in tokens
+    cdef int32_t _lookahead             # slots reserved ahead of a running sequence
+    cdef bint _notes_turns              # see _note_turn
 
     # The tokens that a running sequence gets if the budget lasts; of a prompt `threshold` at most. The policy's to
     # answer; a member of the group at hand gets one.
     cdef int64_t _wanted(self, const Sequence* sequence, int64_t threshold) noexcept nogil
 
-    # How many tokens a running sequence needs room for that then has so many in KV; no more, unless the policy says so.
-    cdef int64_t _slots(self, int64_t tokens) noexcept nogil
+    # How many tokens a running sequence needs room for that then has so many in KV.
+    @cython.final
+    cdef inline int64_t _slots(self, int64_t tokens) noexcept nogil:
+        return min(tokens + self._lookahead, self._max_model_len)
 
-    # A sequence that is no member was scheduled: what the policy notes of it.
+    # A sequence that is no member was scheduled: what the policy notes of it, if it does (`_notes_turns`).
     cdef void _note_turn(self, Sequence* sequence) noexcept nogil
 
     # Schedule all that runs in O(prefilling), or return 0 with nothing scheduled. As visiting one by one would,

@@ -18,9 +18,6 @@ cdef class InOrder(Scheduler):
     cdef int64_t _wanted(self, const Sequence* sequence, int64_t threshold) noexcept nogil:
         return 0
 
-    cdef int64_t _slots(self, int64_t tokens) noexcept nogil:
-        return tokens
-
     cdef void _note_turn(self, Sequence* sequence) noexcept nogil:
         pass
 
@@ -53,7 +50,8 @@ cdef class InOrder(Scheduler):
                 self.kv.step_before(sequence.order)
                 tokens = sequence.num_computed + sequence.scheduled
                 self.kv.allocate(slot, sequence.row, 0, self._slots(tokens), 0, 0, min(tokens, sequence.num_tokens))
-                self._note_turn(sequence)
+                if self._notes_turns:
+                    self._note_turn(sequence)
                 self.add_entry(batch, slot)
         self.kv.step_before(self._next_order)
         batch.num_members = self.num_members

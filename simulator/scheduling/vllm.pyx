@@ -43,7 +43,6 @@ cdef class Vllm(StridingScheduler):
 
     Parameters = VllmParameters
 
-    cdef int64_t _max_model_len         # longest text, in tokens
     cdef int64_t _threshold             # longest chunk of a prompt, in tokens; 0: no limit
     cdef int64_t _batched_tokens        # max_num_batched_tokens: what the adaptive threshold shares out
     cdef bint _threshold_adapts         # long_prefill_token_threshold_adaptive
@@ -57,7 +56,6 @@ cdef class Vllm(StridingScheduler):
     cdef bint _is_async                 # async_scheduling
     cdef bint _avoids_extra_step        # 0.32: async schedules nothing for what the step in flight is certain to end
     cdef int32_t _num_drafts            # per step; 0: no speculation
-    cdef int32_t _lookahead             # slots reserved ahead of a running sequence
     cdef int32_t _lookahead_at_admission        # the same at admission; 0.10: none
     cdef bint _pads_admissions          # 0.32: a one-token admission is padded with dummy drafts
     cdef bint _queue_may_turn           # who cannot be admitted may be later, while members go on: see `repeats`
@@ -112,7 +110,7 @@ cdef class Vllm(StridingScheduler):
             return
         self._num_drafts, self._lookahead = speculative.num_tokens, speculative.num_lookahead_tokens
         self._lookahead_at_admission = self._lookahead if modern else 0
-        self._pads_admissions = modern
+        self._pads_admissions, self._notes_turns = modern, True
         is_cut = 0 < self._threshold <= self._num_drafts
         self.verify(self._num_drafts, self._lookahead, self._max_model_len, 0 if is_cut else self._token_budget)
 
@@ -229,7 +227,8 @@ cdef class Vllm(StridingScheduler):
                     break
                 sequence.scheduled = <int32_t>tokens
                 self._budget -= tokens
-                self._note_turn(sequence)
+                if self._notes_turns:
+                    self._note_turn(sequence)
             slot = self._links.next(slot)
         self._gather(batch)
         return 0
@@ -242,9 +241,6 @@ cdef class Vllm(StridingScheduler):
                 <int64_t>sequence.scheduled + sequence.num_computed - sequence.num_tokens
                 - sequence.num_placeholders)))
             sequence.num_drafts = 0
-
-    cdef int64_t _slots(self, int64_t tokens) noexcept nogil:
-        return min(tokens + self._lookahead, self._max_model_len)
 
     cdef int64_t _wanted(self, const Sequence* sequence, int64_t threshold) noexcept nogil:
         cdef int64_t computed = sequence.num_computed, tokens

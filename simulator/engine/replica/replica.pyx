@@ -20,6 +20,19 @@ from simulator.engine.replica.run_ahead cimport (
 from simulator.latency.base cimport LatencyModel
 
 
+cdef inline int end_of(Replica self) except -1 nogil:
+    """Do what `end_oldest` does; the loop has it inline."""
+    cdef Batch* batch = oldest(&self.pipeline)
+    if self.pipeline.num_in_flight == 0:
+        return 0
+    if self.run.length > 1:
+        self._end_ahead(self.run.length - 1)
+    if not self.scheduler.ends_at_start:
+        self._end_iteration(batch)
+    retire(&self.pipeline)
+    return 0
+
+
 @cython.final
 cdef class Replica:
     """One replica on the cluster's clock.
@@ -60,7 +73,9 @@ cdef class Replica:
         while self.wake_ns < until_ns:
             now_ns = self.wake_ns
             if not self.has_ended:
-                self.end_due()
+                end_of(self)
+                if self.scheduler.transfers is not None:
+                    self._note_transfers(now_ns)
             self.has_ended = False
             self.begin(now_ns, horizon_ns)
         return 0
@@ -243,15 +258,7 @@ cdef class Replica:
     # ---- an iteration ends
 
     cdef int end_oldest(self) except -1 nogil:
-        cdef Batch* batch = oldest(&self.pipeline)
-        if self.pipeline.num_in_flight == 0:
-            return 0
-        if self.run.length > 1:
-            self._end_ahead(self.run.length - 1)
-        if not self.scheduler.ends_at_start:
-            self._end_iteration(batch)
-        retire(&self.pipeline)
-        return 0
+        return end_of(self)
 
     cdef int _end_ahead(self, int32_t count) except -1 nogil:
         if self.pipeline.num_stages > 1:
