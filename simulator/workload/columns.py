@@ -56,6 +56,8 @@ class Columns:
     prompts : None: nothing is shared.
     waits : None: all come at their `arrival_ns`. Else that of a request which waits for another one does not count.
     most : only the first so many come; 0: all do.
+    notes : what a reader of the results should know of the file, one sentence each.
+    has_times : False: nothing says when plays come, `arrival_ns` is 0; slots or lanes have to let them.
     """
 
     arrival_ns: np.ndarray
@@ -69,6 +71,8 @@ class Columns:
     prompts: Prompts | None = None
     waits: Waits | None = None
     most: int = 0
+    notes: tuple[str, ...] = ()
+    has_times: bool = True
 
     def __len__(self):
         return len(self.arrival_ns)
