@@ -1,8 +1,10 @@
 """From the section [workload] of an experiment to the requests."""
 from simulator import registry
 from simulator.core.random_streams import RandomStreams
+from simulator.errors import InputErrors, KeyFault
 from simulator.workload.base import Workload
 from simulator.workload.lowering import workload_of
+from simulator.workload.recycling import repeated
 from simulator.workload.wanted import Wanted
 
 FIRST_GUESS = 64            # requests for each slot of a closed loop that a duration bounds
@@ -23,6 +25,13 @@ def load(section, seed: int, num_requests: int = 0) -> Workload:
         A file that cannot be read, with every fault by line; parameters that lead to no valid workload.
     """
     source, streams = registry.load("workload", section.type)(section.parameters), RandomStreams(seed)
-    wanted = Wanted(section.load.mode == "timestamps", num_requests or FIRST_GUESS * (section.load.concurrency or 1))
+    load, duration_s = section.load, getattr(section.parameters, "duration_s", None)
+    guess = FIRST_GUESS * (load.concurrency or load.lanes or 1)
+    wanted = Wanted(load.mode == "timestamps", num_requests or guess)
     columns = source.columns(streams, wanted)
-    return workload_of(columns, section.load, getattr(section.parameters, "duration_s", None), streams)
+    if load.recycle:
+        if duration_s is None and not columns.most:
+            raise InputErrors([KeyFault("workload.load.recycle: plays come again until duration_s or max_requests, and "
+                                        "the workload has neither")])
+        columns = repeated(columns, columns.most or wanted.num_requests)
+    return workload_of(columns, load, duration_s, streams)

@@ -51,7 +51,7 @@ class Line(msgspec.Struct):
     not_before_ms: Milliseconds
     input_length: PromptTokens
     output_length: OutputTokens
-    hash_ids: list[Annotated[int, Meta(ge=0, le=2**64 - 1)]]
+    hash_ids: list[Annotated[int, Meta(ge=0)]]
     source_play_ordinal: Annotated[int, Meta(ge=0)] | None = None
     session_id: str | None = None
     priority: Annotated[int, Meta(ge=-2**31 + 1, le=2**31 - 1)] | None = None

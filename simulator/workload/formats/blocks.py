@@ -29,8 +29,9 @@ def coded_ids(ids: list) -> tuple[np.ndarray, np.ndarray]:
     flat = [each for of_request in ids for each in of_request or ()]
     try:
         values = np.array(flat, dtype=np.int64)
-    except OverflowError:                               # hashes of 64 bits
-        values = np.array(flat, dtype=np.uint64)
+    except OverflowError:                               # hashes of 64 bits, or more
+        table = {}
+        return counts, np.array([table.setdefault(each, len(table)) for each in flat], dtype=np.int64)
     _, codes = np.unique(values, return_inverse=True)
     return counts, codes.astype(np.int64)
 

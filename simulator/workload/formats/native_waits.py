@@ -7,7 +7,7 @@ import numpy as np
 
 from simulator.domain.sessions import TraceSessions
 from simulator.workload.columns import Waits
-from simulator.workload.formats.plays import in_circles
+from simulator.workload.formats.circles import in_circles
 from simulator.workload.limits import MAX_TIME_NS, MISSING
 from simulator.workload.reading.csv_scan import Scan
 from simulator.workload.reading.faults import Faults, quoted

@@ -1,11 +1,11 @@
 """Requests of plays row by row, and who waits for whom, on their way to columns."""
-from collections import Counter
 from collections.abc import Iterable
 
 import numpy as np
 
 from simulator.domain import records
 from simulator.workload.columns import Columns, Prompts, Waits
+from simulator.workload.formats.circles import in_circles
 
 
 class Plays:
@@ -126,42 +126,6 @@ def output_of(row: int, num_tokens: int) -> tuple[int, int]:
 def own_of(row: int, num_tokens: int) -> tuple[int, int]:
     """Return the segment of what only this request brings."""
     return records.own_stream(row), num_tokens
-
-
-def in_circles(num_rows: int, sources: Iterable[int], targets: Iterable[int]) -> list[int]:
-    """Return the rows that wait for themselves, by way of others.
-
-    sources, targets : of each edge; the target waits for the source.
-    """
-    sources, targets = np.asarray(sources, np.int64), np.asarray(targets, np.int64)
-    if np.all(sources < targets):
-        return []
-    waits, followers = Counter(targets.tolist()), {}
-    for source, target in zip(sources.tolist(), targets.tolist(), strict=True):
-        followers.setdefault(source, []).append(target)
-    left = _after_all_that_can_go(range(num_rows), waits, followers)
-    # What only follows a circle is in none: take away those for whom nobody that is left waits.
-    leaders = {}
-    for source in left:
-        for target in followers.get(source, ()):
-            leaders.setdefault(target, []).append(source)
-    waited_for = Counter(source for target in left for source in leaders.get(target, ()) if source in left)
-    return sorted(_after_all_that_can_go(left, waited_for, leaders))
-
-
-def _after_all_that_can_go(rows: Iterable[int], waits: Counter, followers: dict) -> set[int]:
-    """Return the rows that are left when all go that wait for nobody, again and again; `waits` is used up."""
-    left = set(rows)
-    free = [row for row in left if not waits[row]]
-    while free:
-        row = free.pop()
-        left.discard(row)
-        for target in followers.get(row, ()):
-            if target in left:
-                waits[target] -= 1
-                if waits[target] == 0:
-                    free.append(target)
-    return left
 
 
 def components(num_rows: int, sources: Iterable[int], targets: Iterable[int]) -> list[int]:

@@ -25,8 +25,9 @@ from msgspec import Meta
 from simulator.errors import InputErrors
 from simulator.workload.columns import Columns, Prompts
 from simulator.workload.formats.blocks import run_prompts
+from simulator.workload.formats.circles import in_circles
 from simulator.workload.formats.mooncake import OutputTokens, PromptTokens
-from simulator.workload.formats.plays import Plays, in_circles, ns_of_s
+from simulator.workload.formats.plays import Plays, ns_of_s
 from simulator.workload.formats.weka_chains import EPSILON_S, Chain, Turn, chains_of
 from simulator.workload.limits import MAX_TIME_NS
 from simulator.workload.reading.faults import Faults, quoted
@@ -91,11 +92,13 @@ class Weka:
         files : pairs of path and content.
         """
         plays, parts, told, code = Plays(), [], Counter(), 0
-        wrong = []
+        wrong, lines = [], {}
         for path, data in files:
             faults = Faults(path)
             for number, trace in _traces(path, data, faults):
-                first = len(plays)
+                first, where = len(plays), f"{path}:{number}" if number else path
+                if lines.setdefault(trace.id, where) != where:
+                    faults.add(number, f"id: expected one that {lines[trace.id]} does not have, found {quoted(trace.id)}")
                 ids = Lowering(plays, trace, number, faults, told).add()
                 tokens = np.array(plays.prompt_tokens[first:], np.int64)
                 prompts, code = run_prompts(ids, trace.block_size, tokens, code)
@@ -150,9 +153,10 @@ class Lowering:
         turns, markers = [], []
         for order, entry in enumerate(self._trace.requests):
             if entry.type != "subagent":
-                turns.append(self._turn(entry, order))
+                turns.append(self._turn(entry, order, self._trace.id))
             elif self._is_sound(entry, turns):
-                inner = [self._turn(each, place, entry.t) for place, each in enumerate(entry.requests)]
+                name = f"{self._trace.id}/{entry.agent_id or order}"
+                inner = [self._turn(each, place, name, entry.t) for place, each in enumerate(entry.requests)]
                 markers.append((order, entry, turns[-1], inner))
         chains = chains_of(turns)
         self._connect(chains)
@@ -163,7 +167,7 @@ class Lowering:
             self._faults.add(self._number, "requests: some wait for themselves, by way of others; are they in order?")
         return self._ids
 
-    def _turn(self, entry: Entry, order: int, since_s: float = 0.0) -> Turn:
+    def _turn(self, entry: Entry, order: int, session: str, since_s: float = 0.0) -> Turn:
         start_s = since_s + entry.t
         blocks = 0
         for key, value in (("in", entry.prompt_tokens), ("out", entry.output_tokens)):
@@ -179,6 +183,8 @@ class Lowering:
             self._told[NO_API_TIME] += 1
         ids = entry.hash_ids[:blocks]
         self._ids.append(ids)
+        self._plays.sessions.append(session)
+        self._plays.request_ids.append(f"{session}/{order}")
         at_ns = ns_of_s(start_s - self._base_s)
         row = self._plays.add(self._play, entry.prompt_tokens or 1, entry.output_tokens or 0, at_ns=at_ns,
                               not_before_ns=at_ns)

@@ -72,7 +72,7 @@ class Trace:
             raise InputErrors([KeyFault(
                 f'workload.load.mode: "timestamps" needs times, which a trace of format = "{given.format}" does not '
                 'have; "lanes" and "concurrency" need none')])
-        if columns.waits is None:
+        if columns.waits is None and wanted.arrivals:
             columns = in_arrival_order(columns)
         columns = scale(columns, given.time_scale, given.prefill_scale, given.decode_scale)
         return replace(columns, most=given.max_requests)
