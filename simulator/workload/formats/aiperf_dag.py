@@ -50,9 +50,9 @@ class Line(msgspec.Struct):
 
     session_id: str
     turns: Annotated[list[Turn], Meta(min_length=1)]
-    pre_session_spawns: msgspec.Raw | None = None
-    orchestrator: msgspec.Raw | None = None
-    rounds: msgspec.Raw | None = None
+    pre_session_spawns: object = None
+    orchestrator: object = None
+    rounds: object = None
 
 
 class AiperfDag:

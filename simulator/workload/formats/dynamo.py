@@ -86,7 +86,7 @@ class Kind(msgspec.Struct):
     """What sort of event a line is; writers may wrap it."""
 
     event_type: str | None = None
-    event: msgspec.Raw | None = None
+    event: msgspec.Raw = msgspec.Raw()
 
 
 class Entry(NamedTuple):
@@ -160,8 +160,8 @@ def _collect(data: bytes, faults: Faults, entries: list[Entry], tools: list) -> 
     for number, text in numbered_lines(data):
         try:
             kind = kinds.decode(text)
-            if kind.event is not None:
-                text = bytes(kind.event)
+            if inner := bytes(kind.event):
+                text = inner
                 kind = kinds.decode(text)
             if kind.event_type in PASSED_OVER:
                 continue
