@@ -91,11 +91,11 @@ def begun(columns: Columns, plays: np.ndarray, offset_ns: np.ndarray, lanes: int
     np.maximum.at(length_ns, plays, recorded_ns)
     points_ns = np.zeros(len(length_ns), np.int64)
     points_ns[:lanes] = (streams.generator("snapshot").random(lanes) * length_ns[:lanes]).astype(np.int64)
-    since_ns = recorded_ns - points_ns[plays]
-    is_kept = since_ns >= 0
-    has_lost = np.zeros(len(plays), bool)
-    has_lost[targets[~is_kept[sources]]] = True
-    offset_ns = np.where(has_lost, since_ns, np.maximum(offset_ns - points_ns[plays], 0))
+    is_kept = recorded_ns >= points_ns[plays]
+    offset_ns = np.maximum(offset_ns - points_ns[plays], 0)
+    gone = ~is_kept[sources]
+    np.maximum.at(offset_ns, targets[gone],
+                  (recorded_ns[sources] + columns.waits.delays_ns - points_ns[plays[sources]])[gone])
     is_free = is_kept.copy()
     is_free[targets[is_kept[sources]]] = False
     first_ns = np.full(len(length_ns), np.iinfo(np.int64).max)
