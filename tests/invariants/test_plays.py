@@ -25,8 +25,10 @@ def random_trace(draws):
 
 
 def text_of(rows):
-    lines = [f"{name},{at / 1e3},20,{output},{of},{'|'.join(f'{id_}:{when}+{delay / 1e3}' for id_, when, delay in waits)},"
-             f"{before / 1e3}" for name, at, output, of, waits, before in rows]
+    lines = []
+    for name, at, output, of, waits, before in rows:
+        wait_for = "|".join(f"{source}:{when}+{delay / 1e3}" for source, when, delay in waits)
+        lines.append(f"{name},{at / 1e3},20,{output},{of},{wait_for},{before / 1e3}")
     return "\n".join([HEADER, *lines]) + "\n"
 
 
@@ -54,7 +56,7 @@ def test_requests_come_when_all_that_they_wait_for_let_them(tmp_path, seed):
     played = play(tmp_path, tmp_path / "t.csv", load=load)
 
     starts, offsets = offsets_of(rows)
-    sent = {name.decode() if isinstance(name, bytes) else name for name in played.result.requests["request_id"].tolist()}
+    sent = {name.decode() for name in played.result.requests["request_id"].tolist()}
     is_whole = load is None or "snapshot" not in load
     assert not is_whole or len(sent) == len(rows)
     begins = {of: min(played.ms(name)[0] for name, _, _, each, _, _ in rows if each == of and name in sent)

@@ -98,7 +98,8 @@ class Weka:
             for number, trace in _traces(path, data, faults):
                 first, where = len(plays), f"{path}:{number}" if number else path
                 if lines.setdefault(trace.id, where) != where:
-                    faults.add(number, f"id: expected one that {lines[trace.id]} does not have, found {quoted(trace.id)}")
+                    faults.add(number, f"id: expected one that {lines[trace.id]} does not have, "
+                                       f"found {quoted(trace.id)}")
                 ids = Lowering(plays, trace, number, faults, told).add()
                 tokens = np.array(plays.prompt_tokens[first:], np.int64)
                 prompts, code = run_prompts(ids, trace.block_size, tokens, code)

@@ -55,7 +55,8 @@ def test_trees_are_plays(tmp_path):
 
 def test_forked_sessions_go_on_with_their_parents_text(tmp_path):
     (tmp_path / "d.jsonl").write_text(json_lines(
-        session("p", turn(20, 4, forks=[{"child": "beside", "background": True}]), turn(30, 1, delay=2, forks=["after"])),
+        session("p", turn(20, 4, forks=[{"child": "beside", "background": True}]),
+                turn(30, 1, delay=2, forks=["after"])),
         session("beside", turn(25, 1, delay=1)), session("after", turn(40, 1))))
     played = play(tmp_path, tmp_path / "d.jsonl", "aiperf_dag", load=LANES, engine={"block_size": 1})
 

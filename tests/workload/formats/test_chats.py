@@ -51,7 +51,8 @@ def test_what_nobody_answers_is_told():
     (json.dumps([{"id": "a", "conversations": [{"from": "human", "value": "Hello"}]}]),
      "c.json: num_tokens: is missing beside a text; there is no tokenizer here: count the tokens of each text with the "
      "model's own and write their number there, or convert to a native CSV trace with session and round"),
-    (json.dumps([{"conversations": [{"from": "cat", "num_tokens": 1}]}]), "c.json: role: expected one of human, user, "),
+    (json.dumps([{"conversations": [{"from": "cat", "num_tokens": 1}]}]),
+     "c.json: role: expected one of human, user, system, tool, gpt, "),
     (json.dumps({"id": 1}), "c.json:1: expected a JSON object with conversations, conversation or messages"),
     (json.dumps([{"conversations": texts(0, 5)}]),
      "c.json: text 1 answers a prompt of 0 tokens, 1 to 2147483647 are possible"),
