@@ -56,7 +56,7 @@ def test_requests_come_when_all_that_they_wait_for_let_them(tmp_path, seed):
     played = play(tmp_path, tmp_path / "t.csv", load=load)
 
     starts, offsets = offsets_of(rows)
-    sent = {name.decode() for name in played.result.requests["request_id"].tolist()}
+    sent = set(played.names())
     is_whole = load is None or "snapshot" not in load
     assert not is_whole or len(sent) == len(rows)
     begins = {of: min(played.ms(name)[0] for name, _, _, each, _, _ in rows if each == of and name in sent)

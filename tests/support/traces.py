@@ -44,6 +44,10 @@ class Played:
         return tuple(None if self._rows[name][field] < 0 else self._rows[name][field] / 1e6
                      for field in ("arrival_ns", "completed_ns"))
 
+    def names(self):
+        """Return the ids, in the order of the table."""
+        return list(self._rows)
+
     def all_ms(self):
         """Return that of all, in the order of the table."""
         return [self.ms(name) for name in self._rows]
