@@ -34,7 +34,7 @@ class Header(msgspec.Struct):
     hash_id_scope: Literal["local"]
 
 
-class Dependency(msgspec.Struct):
+class Dependency(msgspec.Struct, gc=False):
     """What a request waits for."""
 
     request_id: str
@@ -43,7 +43,7 @@ class Dependency(msgspec.Struct):
     relation: Literal["sequence", "spawn", "join", "replay_barrier"]
 
 
-class Line(msgspec.Struct):
+class Line(msgspec.Struct, gc=False):
     """One request."""
 
     request_id: str

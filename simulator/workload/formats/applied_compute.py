@@ -23,7 +23,7 @@ Seconds = Annotated[float, Meta(ge=0, le=MAX_TIME_NS / 1e9)]
 OF_TURNS = ("assistant_response_length", "tool_call_output_length", "tool_call_latency")
 
 
-class Line(msgspec.Struct):
+class Line(msgspec.Struct, gc=False):
     """One play."""
 
     num_turns: Annotated[int, Meta(ge=0, le=MAX_TOKENS)]

@@ -31,14 +31,14 @@ PASSED_OVER = ("request_payload", "tool_start")
 UnixMs = Annotated[int, Meta(ge=0, le=MAX_TIME_NS // 10**6)]
 
 
-class AgentContext(msgspec.Struct):
+class AgentContext(msgspec.Struct, gc=False):
     """Whose request it is."""
 
     session_id: Annotated[str, Meta(min_length=1)]
     parent_session_id: str | None = None
 
 
-class Replay(msgspec.Struct):
+class Replay(msgspec.Struct, gc=False):
     """What the prompt was."""
 
     trace_block_size: Annotated[int, Meta(ge=1, le=2**20)]
@@ -46,7 +46,7 @@ class Replay(msgspec.Struct):
     input_sequence_hashes: list[Annotated[int, Meta(ge=0)]]
 
 
-class Request(msgspec.Struct):
+class Request(msgspec.Struct, gc=False):
     """One request."""
 
     request_id: Annotated[str, Meta(min_length=1)]
@@ -56,7 +56,7 @@ class Request(msgspec.Struct):
     total_time_ms: Milliseconds | None = None
 
 
-class Claude(msgspec.Struct):
+class Claude(msgspec.Struct, gc=False):
     """Who called a tool, and who uses its result."""
 
     source_request_id: str
@@ -65,13 +65,13 @@ class Claude(msgspec.Struct):
     child_session_id: str | None = None
 
 
-class Tool(msgspec.Struct):
+class Tool(msgspec.Struct, gc=False):
     """One call of a tool."""
 
     claude: Claude | None = None
 
 
-class Record(msgspec.Struct):
+class Record(msgspec.Struct, gc=False):
     """One event."""
 
     schema: Literal["dynamo.request.trace.v1"]

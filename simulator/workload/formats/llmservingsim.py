@@ -26,7 +26,7 @@ Token = Annotated[int, Meta(ge=-2**31, le=2**31 - 1)]
 NEEDED = "arrival_time_ns, and input_toks and output_toks or sub_requests"
 
 
-class SubRequest(msgspec.Struct):
+class SubRequest(msgspec.Struct, gc=False):
     """One request of a session."""
 
     input_toks: PromptTokens
@@ -35,7 +35,7 @@ class SubRequest(msgspec.Struct):
     input_tok_ids: list[Token] | None = None
 
 
-class Line(msgspec.Struct):
+class Line(msgspec.Struct, gc=False):
     """One request, or a session of them."""
 
     arrival_time_ns: Nanoseconds

@@ -17,7 +17,7 @@ import numpy as np
 from msgspec import Meta
 
 from simulator.errors import InputErrors
-from simulator.workload.columns import Columns
+from simulator.workload.columns import Columns, nearest
 from simulator.workload.formats.blocks import block_prompts
 from simulator.workload.formats.plays import Plays, coded, components, ns_of_ms
 from simulator.workload.limits import MAX_TIME_NS, MAX_TOKENS
@@ -32,7 +32,7 @@ HashId = Annotated[int, Meta(ge=-2**63, le=2**63 - 1)]
 NEEDED = "timestamp, input_length, output_length"
 
 
-class Line(msgspec.Struct):
+class Line(msgspec.Struct, gc=False):
     """One request."""
 
     timestamp: Milliseconds | None = None
@@ -52,8 +52,14 @@ class Line(msgspec.Struct):
     strict_priority: Annotated[int, Meta(ge=0, le=2**32 - 1)] | None = None
     policy_class: str | None = None
 
+    def stands_alone(self) -> bool:
+        """Say whether it comes at its own time and nobody waits for it."""
+        return self.timestamp is not None and self.session_id is None and self.wait_for is None and self.delay is None
+
     def settle(self, block_size: int) -> str | None:
         """Settle which of two names a value has; return what is missing."""
+        if not (self.timestamp is None or self.input_length is None or self.output_length is None or self.delay_ms):
+            return None
         if self.timestamp is None:
             self.timestamp = self.created_time
         if self.delay is None:
@@ -90,11 +96,17 @@ class Mooncake:
         """
         faults = Faults(path)
         lines = lines_of(path, data, self.block_size, faults)
-        plays = plays_of(lines, faults)
-        faults.raise_if_any()
-        prompt_tokens = np.array(plays.prompt_tokens, dtype=np.int64)
+        waits = {}
+        if all(line.stands_alone() for _, line in lines):
+            arrival_ns = nearest(np.array([line.timestamp for _, line in lines]) * 1e6)
+        else:
+            plays = plays_of(lines, faults)
+            faults.raise_if_any()
+            arrival_ns, waits = np.array(plays.arrival_ns, dtype=np.int64), {"waits": plays.waits()}
+        prompt_tokens = np.array([line.input_length for _, line in lines], dtype=np.int64)
+        output_tokens = np.array([line.output_length for _, line in lines], dtype=np.int64)
         prompts = block_prompts([line.hash_ids for _, line in lines], self.block_size, prompt_tokens)
-        return plays.columns(prompts, **named(lines))
+        return Columns(arrival_ns, prompt_tokens, output_tokens, prompts=prompts, **named(lines), **waits)
 
 
 def lines_of(path: str | Path, data: bytes, block_size: int, faults: Faults) -> list[tuple[int, Line]]:

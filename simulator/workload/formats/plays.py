@@ -57,14 +57,16 @@ class Plays:
             others["labels"] = {"session": coded(self.sessions)} | others.get("labels", {})
         if self.request_ids:
             others["request_ids"] = self.request_ids
-        if not self.sources and len(set(self.plays)) == len(self):
-            return Columns(_int64(self.arrival_ns), _int64(self.prompt_tokens), _int64(self.output_tokens),
-                           prompts=prompts, **others)
-        not_before_ns = _int64(self.not_before_ns) if any(self.not_before_ns) else None
-        waits = Waits(*map(_int64, (self.plays, self.sources, self.targets, self.delays_ns)),
-                      np.array(self.from_dispatch, bool), not_before_ns)
         return Columns(_int64(self.arrival_ns), _int64(self.prompt_tokens), _int64(self.output_tokens),
-                       prompts=prompts, waits=waits, **others)
+                       prompts=prompts, waits=self.waits(), **others)
+
+    def waits(self) -> Waits | None:
+        """Return who waits for whom; None: nobody does, and each request is a play."""
+        if not self.sources and len(set(self.plays)) == len(self):
+            return None
+        not_before_ns = _int64(self.not_before_ns) if any(self.not_before_ns) else None
+        return Waits(*map(_int64, (self.plays, self.sources, self.targets, self.delays_ns)),
+                     np.array(self.from_dispatch, bool), not_before_ns)
 
     def in_circles(self) -> list[int]:
         """Return the requests that wait for themselves, by way of others."""

@@ -26,19 +26,19 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 Time = Annotated[datetime, Meta(tz=True)]
 
 
-class Event(msgspec.Struct):
+class Event(msgspec.Struct, gc=False):
     """Something that happened in a round."""
 
     timestamp: Time
 
 
-class Tool(msgspec.Struct):
+class Tool(msgspec.Struct, gc=False):
     """A call of a tool."""
 
     result_at: Time | None = None
 
 
-class Line(msgspec.Struct):
+class Line(msgspec.Struct, gc=False):
     """One round."""
 
     session_id: str

@@ -41,7 +41,7 @@ NO_API_TIME = "requests of the trace without api_time, which count as answered a
 NO_REQUESTS = "subagents of the trace without requests, which are left out"
 
 
-class Entry(msgspec.Struct, rename={"prompt_tokens": "in", "output_tokens": "out"}):
+class Entry(msgspec.Struct, gc=False, rename={"prompt_tokens": "in", "output_tokens": "out"}):
     """One request, or the marker of a subagent with its requests."""
 
     t: Seconds
@@ -57,7 +57,7 @@ class Entry(msgspec.Struct, rename={"prompt_tokens": "in", "output_tokens": "out
     requests: list["Entry"] = []
 
 
-class Trace(msgspec.Struct):
+class Trace(msgspec.Struct, gc=False):
     """One play."""
 
     id: str
