@@ -89,7 +89,7 @@ class AgenticMooncake:
 
 
 def _header(data: bytes, faults: Faults) -> tuple[int, Header]:
-    number, text = next(numbered_lines(data))
+    number, text = next(numbered_lines(data), (1, data))        # a byte order mark alone is no line
     try:
         return number, msgspec.json.decode(text, type=Header)
     except (msgspec.DecodeError, RecursionError) as error:
