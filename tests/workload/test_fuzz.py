@@ -37,16 +37,18 @@ SEEDS = {
                      b'{"request_id": "a", "play_id": "p", "input_length": 4, "output_length": 5, "hash_ids": [0], '
                      b'"not_before_ms": 0}\n'
                      b'{"request_id": "b", "play_id": "p", "input_length": 5, "output_length": 5, "hash_ids": [0, 1], '
-                     b'"not_before_ms": 9, "dependencies": [{"request_id": "a", "trigger": "dispatch", "delay_ms": 1.5, '
-                     b'"relation": "spawn"}]}\n',
+                     b'"not_before_ms": 9, "dependencies": [{"request_id": "a", "trigger": "dispatch", '
+                     b'"delay_ms": 1.5, "relation": "spawn"}]}\n',
     AppliedCompute: b'{"num_turns": 1, "input_prompt_length": 100, "assistant_response_length": [10], '
-                    b'"tool_call_output_length": [30], "tool_call_latency": [1.5], "final_assistant_response_length": 5}\n',
+                    b'"tool_call_output_length": [30], "tool_call_latency": [1.5], '
+                    b'"final_assistant_response_length": 5}\n',
     Dynamo: b'{"schema": "dynamo.request.trace.v1", "event_type": "request_end", "event_time_unix_ms": 5, '
             b'"agent_context": {"session_id": "s"}, "request": {"request_id": "a", "output_tokens": 2, "replay": '
             b'{"trace_block_size": 4, "input_length": 5, "input_sequence_hashes": [7, 8]}}}\n'
             b'{"schema": "dynamo.request.trace.v1", "event_type": "request_end", "event_time_unix_ms": 50, '
             b'"agent_context": {"session_id": "t", "parent_session_id": "s"}, "request": {"request_id": "b", '
-            b'"output_tokens": 2, "replay": {"trace_block_size": 4, "input_length": 5, "input_sequence_hashes": [7]}}}\n',
+            b'"output_tokens": 2, "replay": {"trace_block_size": 4, "input_length": 5, '
+            b'"input_sequence_hashes": [7]}}}\n',
     LlmServingSim: b'{"arrival_time_ns": 5, "input_toks": 2, "output_toks": 3, "input_tok_ids": [1, 2]}\n'
                    b'{"arrival_time_ns": 9, "session_id": "s", "sub_requests": [{"input_toks": 2, "output_toks": 3, '
                    b'"tool_duration_ns": 7}, {"input_toks": 2, "output_toks": 3}]}\n',
@@ -64,8 +66,8 @@ SEEDS = {
           b'{"t": 3, "type": "n", "model": "m", "in": 9, "out": 2, "hash_ids": [1, 3]}]}',
 }
 PIECES = st.one_of(st.binary(max_size=4), st.sampled_from([
-    b"", b'"', b'""', b",", b"\n", b"\r\n", b"\r", b"\0", b"-", b"9" * 25, b"1e999", b"nan", b".", b":", b"a", b"s", b"0", b"-1", b"/", b".own:",
-    b".out:1", b"\xff", b"\xef\xbb\xbf", b"{", b"[" * 5000, b"null", b"Z", b"+00:00"]))
+    b"", b'"', b'""', b",", b"\n", b"\r\n", b"\r", b"\0", b"-", b"9" * 25, b"1e999", b"nan", b".", b":", b"/", b".own:",
+    b".out:1", b"a", b"s", b"0", b"-1", b"\xff", b"\xef\xbb\xbf", b"{", b"[" * 5000, b"null", b"Z", b"+00:00"]))
 EDITS = st.lists(st.tuples(st.integers(0, 400), st.integers(0, 20), PIECES), min_size=1, max_size=6)
 
 
