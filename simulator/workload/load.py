@@ -1,4 +1,6 @@
 """From the section [workload] of an experiment to the requests."""
+from dataclasses import replace
+
 from simulator import registry
 from simulator.core.random_streams import RandomStreams
 from simulator.errors import InputErrors, KeyFault
@@ -7,6 +9,7 @@ from simulator.workload.lowering import workload_of
 from simulator.workload.recycling import repeated
 from simulator.workload.wanted import Wanted
 
+AGAIN = "requests of plays that come again, after which the run ends even before duration_s"
 FIRST_GUESS = 64            # requests for each slot of a closed loop that a duration bounds
 
 
@@ -34,4 +37,6 @@ def load(section, seed: int, num_requests: int = 0) -> Workload:
             raise InputErrors([KeyFault("workload.load.recycle: plays come again until duration_s or max_requests, and "
                                         "the workload has neither")])
         columns = repeated(columns, columns.most or wanted.num_requests)
+        if not columns.most:
+            columns = replace(columns, notes=(*columns.notes, f"{AGAIN}: {len(columns)}"))
     return workload_of(columns, load, duration_s, streams)

@@ -47,6 +47,9 @@ def script_of(columns: Columns, load: Load, duration_s: float | None, streams: R
         columns, is_root, plays = first_rows(columns), is_root[:columns.most], plays[:columns.most]
     begins = _begins(plays)
     start_ns = start_ns[plays[begins[:-1]]]
+    left = begins[-2] + np.flatnonzero(is_root[begins[-2]:])
+    if len(left):           # the last play may have been cut
+        start_ns[-1] = columns.arrival_ns[left].min()
     plays = np.repeat(np.arange(len(start_ns)), np.diff(begins))
     offset_ns = _offsets(columns, is_root, begins, start_ns)
     late_ns = None

@@ -48,6 +48,8 @@ def waits_of(scan: Scan, rows_by_id: Callable[[], dict[str, int]], sessions: Tra
     elif np.any(scan.values.get("think_time_s", 0) > 0):
         row = np.argmax(scan.values["think_time_s"] > 0)
         faults.add(scan.lines[row], "think_time_s: is between two rounds of a session, and there is no column round")
+    if not any(column in scan.values for column in COLUMNS[:-1]):
+        return None
     if "wait_for" in scan.values:
         _add_waits(scan, plays, rows_by_id, edges, faults)
     joined = [np.concatenate(arrays) if arrays else np.zeros(0, kind) for arrays, kind in (

@@ -128,6 +128,15 @@ def test_roots_of_a_play_keep_their_distance(tmp_path):
     assert [lanes.ms(name) for name in "abc"] == [(5, 6), (0, 1), (6, 7)]
 
 
+def test_the_last_play_may_be_cut(tmp_path):
+    (tmp_path / "t.csv").write_text(f"{HEADER},play,wait_for\na,0,1,1,w,\nb,1,1,1,x,a0:end\nc,2,1,1,x,\n"
+                                    "a0,0.5,1,1,x,\n")
+
+    assert play(tmp_path, tmp_path / "t.csv", max_requests=1).all_ms() == [(0, 1)]
+    # of x, which begins at 0.5, b and c are left: who waits for what is cut comes with what is left
+    assert play(tmp_path, tmp_path / "t.csv", max_requests=3).all_ms() == [(0, 1), (2000, 2001), (2000, 2001)]
+
+
 def test_rounds_may_begin_with_one_and_stand_in_any_order():
     columns = read(f"{ROUNDS}0,1,1,s,3,0.3\n0,1,1,s,1,\n0,1,1,s,2,0.2\n0,1,1,,,\n")
 
@@ -181,6 +190,10 @@ def test_every_line_of_a_circle_is_named():
 ])
 def test_rounds_have_no_holes_and_no_ties(rows, message):
     assert fault(f"{ROUNDS}{rows}\n") == f"t.csv:{message}"
+
+
+def test_a_time_between_rounds_that_nobody_gives_changes_nothing():
+    assert read(f"{HEADER},session,think_time_s\na,0,1,1,s,\nb,0,1,1,s,0\n").waits is None
 
 
 def test_the_time_between_rounds_needs_rounds():

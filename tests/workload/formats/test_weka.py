@@ -91,6 +91,14 @@ def test_d6_a_request_does_not_come_before_its_time(tmp_path):
     assert [played.of(f"trace_0187/{row}", "cached_tokens") // 64 for row in range(3)] == [0, 160, 178]
 
 
+def test_idle_stretches_are_cut(tmp_path):
+    # 6000 ms is 1 s after the end at 251, and 12000, moved along, 1 s after that at 1531.
+    played = play(tmp_path, shared("weka/trace_0187.json"), "weka", load={
+        "mode": "lanes", "lanes": 1, "tree_idle_cap_s": 1.0})
+
+    assert played.all_ms() == [(0, 251), (1251, 1531), (2531, 2788)]
+
+
 def test_a_directory_is_read_by_name(tmp_path):
     folder = tmp_path / "traces"
     folder.mkdir()
