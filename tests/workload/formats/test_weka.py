@@ -4,6 +4,7 @@ import json
 import shutil
 from itertools import pairwise
 
+import numpy as np
 import pytest
 
 from simulator.errors import InputErrors
@@ -214,3 +215,59 @@ def test_a_trace_that_cannot_be_is_refused(bad, message):
 def test_an_empty_directory_has_no_traces(tmp_path):
     with pytest.raises(InputErrors, match=r"no file in it is called \*\.json or \*\.jsonl"):
         play(tmp_path, tmp_path / "..", "weka")
+
+
+def random_requests(draws, first_id):
+    """Return requests whose prompts grow, fork and overlap in time, by their beginning."""
+    texts, requests, t = [[first_id]], [], 0.0
+    for place in range(draws.integers(1, 12)):
+        base = texts[draws.integers(0, len(texts))]
+        text = base[:draws.integers(1, len(base) + 1)] if draws.random() < 0.4 else base
+        text = [*text, *(first_id + 100 * (place + 1) + k for k in range(draws.integers(0, 4)))]
+        t += float(draws.choice([0.0, 1.0, 7.5, 4000.0], p=[0.1, 0.5, 0.3, 0.1]))
+        requests.append(request(t, text, float(draws.choice([0.0, 0.5, 3.0, 20.0])), tail=5,
+                                model=str(draws.choice(["m", "m", "n"]))))
+        texts.append(text)
+    return requests
+
+
+def random_weka(seed):
+    draws = np.random.default_rng(seed)
+    entries = []
+    for each in random_requests(draws, 1):
+        entries.append(each)
+        while draws.random() < 0.15:
+            number = len(entries)
+            marker = subagent(each["t"] + float(draws.integers(0, 5)), 0.0, *random_requests(draws, 10**6 * number),
+                              status=str(draws.choice(["completed", "async_launched"])))
+            marker["agent_id"] = f"a{number}"
+            marker["duration_ms"] = 1000 * max(inner["t"] + inner["api_time"] for inner in marker["requests"])
+            entries.append(marker)
+    return trace(*entries)
+
+
+def recorded(given):
+    """Return recorded begin and end of each request, s, in the order of the columns."""
+    times = []
+    for entry in given["requests"]:
+        for each in entry["requests"] if entry["type"] == "subagent" else [entry]:
+            begin = each["t"] + (entry["t"] if entry["type"] == "subagent" else 0.0)
+            times.append((begin, begin + each["api_time"]))
+    return times
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_what_takes_as_long_as_recorded_comes_when_it_was_recorded(seed):
+    given = random_weka(seed)
+    columns, times = read(given), recorded(given)
+    waits, first_s = columns.waits, min(begin for begin, _ in recorded(given))
+    if waits is None:
+        return
+
+    assert (waits.delays_ns >= 0).all()
+    offsets_s = waits.not_before_ns / 1e9 if waits.not_before_ns is not None else np.zeros(len(columns))
+    assert offsets_s == pytest.approx([begin - first_s for begin, _ in times], abs=1e-8)
+    for source, target, delay_ns, from_dispatch in zip(waits.sources, waits.targets, waits.delays_ns,
+                                                       waits.from_dispatch, strict=True):
+        begin, end = times[source]
+        assert (begin if from_dispatch else end) + delay_ns / 1e9 <= times[target][0] + 1e-5
