@@ -1,5 +1,6 @@
 """From a trace file to the requests as the engine takes them."""
 import gzip
+import json
 import time
 from statistics import median
 
@@ -39,6 +40,28 @@ def jsonl(tmp_path_factory):
     return path
 
 
+@pytest.fixture(scope="module")
+def waiting_csv(tmp_path_factory):
+    """Return a native trace of 100k rows, ten requests a play, each waiting for the one before."""
+    path = tmp_path_factory.mktemp("traces") / "waiting.csv"
+    rows = (f"{row},{row / 100:.2f},100,10,p{row // 10},{f'{row - 1}:end+1.5' if row % 10 else ''}\n"
+            for row in range(100_000))
+    path.write_text("request_id,arrived_at,num_prefill_tokens,num_decode_tokens,play,wait_for\n" + "".join(rows))
+    return path
+
+
+@pytest.fixture(scope="module")
+def weka(tmp_path_factory):
+    """Return a directory of 400 traces in Weka's format, 20 requests each with up to 1000 blocks: 4M blocks."""
+    folder = tmp_path_factory.mktemp("weka")
+    for number in range(400):
+        requests = [{"t": 10.0 * k, "type": "n", "model": "m", "in": 3200 * (k + 1), "out": 100, "api_time": 5.0,
+                     "hash_ids": list(range(50 * (k + 1)))} for k in range(20)]
+        trace = {"id": f"t{number:03}", "block_size": 64, "hash_id_scope": "local", "requests": requests}
+        (folder / f"{number:03}.json").write_text(json.dumps(trace))
+    return folder
+
+
 def test_native_csv(csv, benchmark, report):
     parameters = TraceParameters(path=str(csv), format="csv", parameters=None)
     _read(parameters, 1_000_000, benchmark, report.add, "CSV, 1M rows", "<= 1 s")
@@ -54,6 +77,16 @@ def test_native_csv_gz(csv, benchmark, report, tmp_path):
 def test_mooncake(jsonl, benchmark, report):
     parameters = TraceParameters(path=str(jsonl), format="mooncake", parameters=MooncakeParameters())
     _read(parameters, 100_000, benchmark, report.add, "Mooncake, 100k lines", "")
+
+
+def test_native_csv_that_waits(waiting_csv, benchmark, report):
+    parameters = TraceParameters(path=str(waiting_csv), format="csv", parameters=None)
+    _read(parameters, 100_000, benchmark, report.add, "CSV with wait_for, 100k rows", "")
+
+
+def test_weka(weka, benchmark, report):
+    parameters = TraceParameters(path=str(weka), format="weka", parameters=None)
+    _read(parameters, 8000, benchmark, report.add, "Weka, 8000 requests with 4M blocks", "")
 
 
 def _read(parameters, num_requests, benchmark, add, *row):

@@ -141,7 +141,7 @@ def test_made_up_data_is_what_the_script_beside_it_writes(tmp_path):
     script = runpy.run_path(str(CONFIGS / "data/write_data.py"))
     script["write"](tmp_path)
     written = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    assert len(written) == 4
+    assert len(written) == 5
     assert written == {name: (CONFIGS / "data" / name).read_bytes() for name in written}
 
 
@@ -165,6 +165,13 @@ def test_a_busy_tenant_queues_by_itself():
     for tenant in ("birch", "cedar"):
         assert vtc[tenant]["ttft_ms"]["mean"] < 0.9 * turns[tenant]["ttft_ms"]["mean"]
     assert vtc["acme"]["ttft_ms"]["mean"] > turns["acme"]["ttft_ms"]["mean"]
+
+
+def test_lanes_share_the_time_in_which_agents_wait():
+    seconds = [simulator.run(CONFIGS / "agents.toml", {"workload.load.lanes": lanes}).summary["duration_s"]
+               for lanes in (4, 8, 16)]
+    assert seconds[1] < 0.65 * seconds[0]
+    assert seconds[2] < 0.65 * seconds[1]
 
 
 def test_a_node_that_fails_takes_two_replicas_along():

@@ -37,6 +37,37 @@ def conversations():
                f"chat{chat}", prompt)
 
 
+def agents():
+    """Yield 16 coding agents of 6 to 12 turns with tools of up to 3 s between them.
+
+    Turn 2 of each calls a second agent of 3 turns, for whose end turn 4 waits.
+    """
+    yield "request_id", "arrived_at", "num_prefill_tokens", "num_decode_tokens", "session", "play", "wait_for", "prompt"
+    for i in range(16):
+        turns = [(f"{i}-{k}", f"agent{i}", f"{i}-{k - 1}:end+{tool_s(i, k)}" if k else "")
+                 for k in range(6 + i * 5 % 7)]
+        turns[4] = (*turns[4][:2], f"{turns[4][2]}|{i}-2c:end")
+        called = [(f"{i}-2{each}", f"agent{i}.2", f"{i}-2{before}:end+{tool_s(i, k)}")
+                  for k, (before, each) in enumerate([("", "a"), ("a", "b"), ("b", "c")], 40)]
+        for system, chain in (("tools:3000", turns), ("search:1500", called)):
+            for k, (name, session, wait_for) in enumerate(chain):
+                said = [f"{each}.own:{new_tokens(i, place)}/{each}.out:120"
+                        for place, (each, *_) in enumerate(chain[:k])]
+                tokens = int(system.split(":")[1]) + sum(new_tokens(i, place) for place in range(k + 1)) + 120 * k
+                yield (name, f"{2.5 * i:.1f}", tokens, 120, session, f"play{i}", wait_for,
+                       "/".join([system, *said, f":{new_tokens(i, k)}"]))
+
+
+def new_tokens(i, k):
+    """Return how much a tool says."""
+    return 200 + (i * 7919 + k * 104_729) % 1800
+
+
+def tool_s(i, k):
+    """Return how long a tool takes."""
+    return f"{(i * 31 + k * 17) % 30 / 10:.1f}"
+
+
 def prefills():
     """Yield the duration in ms of a prompt chunk, by its tokens."""
     for tokens in TOKENS:
@@ -58,7 +89,7 @@ def duration_ms(**batch):
 
 def write(folder):
     """Write each file to a folder."""
-    for rows in (labelled, conversations):
+    for rows in (labelled, conversations, agents):
         with open(Path(folder, f"{rows.__name__}.csv"), "w", encoding="ascii", newline="") as file:
             csv.writer(file, lineterminator="\n").writerows(rows())
     for rows in (prefills, decodes):

@@ -77,7 +77,8 @@ class Warmup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 OF_MODE = {             # keys that only some modes read
     "concurrency": ("concurrency",), "unit": ("concurrency",), "ramp_up_s": ("concurrency", "lanes"),
     "think_time_s": ("concurrency", "lanes"), "max_in_flight": ("timestamps",), "users": ("user_rate",),
-    "rate_per_s": ("user_rate",), "lanes": ("lanes",), "assign": ("lanes",), "stages": ("stages",)}
+    "rate_per_s": ("user_rate",), "lanes": ("lanes",), "assign": ("lanes",),
+    "snapshot": ("lanes",), "recycle": ("lanes",), "stages": ("stages",)}
 NEEDED = {"concurrency": ("concurrency",), "user_rate": ("users", "rate_per_s"), "lanes": ("lanes",),
           "stages": ("stages",)}
 
@@ -113,6 +114,11 @@ class Load(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         "play i runs in lane i mod lanes; the next play runs in the first lane that is free"))] = "static"
     tree_idle_cap_s: Annotated[float, Meta(ge=0, description=(
         "a play of which nothing runs goes on after so long at most"), extra={"inf": True})] = math.inf
+    snapshot: Annotated[Literal["none", "uniform"], Meta(description=(
+        "uniform: the first play of each lane begins at a random point of its recorded length; what comes before that "
+        "is not sent"))] = "none"
+    recycle: Annotated[bool, Meta(description=(
+        "when all plays have run they come again, with new texts, until duration_s or max_requests"))] = False
     stages: Annotated[tuple[Stage, ...], Meta(description="loads that follow each other")] = ()
 
     def __post_init__(self):

@@ -54,6 +54,7 @@ class Columns(msgspec.Struct, frozen=True):
     waits : None: all come at their `arrival_ns`. Else that of a request which waits for another one does not count.
     most : only the first so many come; 0: all do.
     notes : what was left out or replaced, a sentence each, for the diagnosis.
+    has_times : False: nothing says when plays come, `arrival_ns` is 0; slots or lanes have to let them.
     """
 
     arrival_ns: np.ndarray
@@ -68,6 +69,7 @@ class Columns(msgspec.Struct, frozen=True):
     waits: Waits | None = None
     most: int = 0
     notes: tuple[str, ...] = ()
+    has_times: bool = True
 
     def __len__(self):
         return len(self.arrival_ns)

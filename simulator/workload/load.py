@@ -7,11 +7,12 @@ from msgspec.structs import replace
 
 from simulator import registry
 from simulator.core.random_streams import RandomStreams
-from simulator.domain.load import Stage
+from simulator.domain.load import Load, Stage
 from simulator.errors import InputErrors, KeyFault
 from simulator.workload.base import Workload
 from simulator.workload.columns import Columns, first_rows, reordered
 from simulator.workload.lowering import workload_of
+from simulator.workload.recycling import repeated
 from simulator.workload.stages import StagePlan, plan_stages
 from simulator.workload.wanted import Wanted
 
@@ -59,6 +60,9 @@ def load(section, seed: int, enough: Enough = ENOUGH,
         stages, open_ended = plan_stages((stage,), streams.generator, enough.guess), [True]
     wanted = Wanted(given.mode == "timestamps", sum(plan.count for plan in stages), longest_text)
     columns = source.columns(streams, wanted)
+    if given.recycle:
+        columns = _recycled(columns, given, duration_s, enough)
+        open_ended = [not columns.most] * (1 if given.assign == "dynamic" else given.lanes)
     if stages:
         stages, columns = _used(stages, columns, enough.counts)
     built = workload_of(columns, section, duration_s, streams, stages if given.mode == "stages" else ())
@@ -67,6 +71,23 @@ def load(section, seed: int, enough: Enough = ENOUGH,
         built = replace(built, script=replace(built.script, goes_on_after_rejection=goes_on))
     is_settled = enough.counts is not None or not any(open_ended)
     return replace(built, open_ended=() if is_settled else tuple(open_ended), notes=columns.notes)
+
+
+def _recycled(columns: Columns, given: Load, duration_s: float | None, enough: Enough) -> Columns:
+    """Return plays that come again until the end of the load, as far as that is known."""
+    if columns.most:
+        return repeated(columns, columns.most)
+    if duration_s is None:
+        raise InputErrors([KeyFault("workload.load.recycle: plays come again until duration_s or max_requests, and the "
+                                    "workload has neither")])
+    columns = repeated(columns, enough.guess * given.lanes)
+    if enough.counts is None:
+        return columns
+    counts = enough.counts          # of each lane; play i is in lane i mod lanes where there are several groups
+    last = max(lane + (count - 1) * len(counts) for lane, count in enumerate(counts))
+    plays = 1 + max(int(columns.waits.plays.max()) if columns.waits is not None else len(columns) - 1, 0)
+    plan = StagePlan(None, plays, np.zeros(plays, np.int64))
+    return _used([plan], columns, (min(last + 1, plays),))[1]
 
 
 def _used(stages: list[StagePlan], columns: Columns, counts: tuple[int, ...] | None) -> tuple[list, Columns]:

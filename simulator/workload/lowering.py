@@ -11,8 +11,9 @@ from simulator.domain.load import Load, Measure
 from simulator.errors import InputErrors, KeyFault
 from simulator.workload.base import Workload
 from simulator.workload.build import build_workload
-from simulator.workload.columns import Columns, first_rows, in_arrival_order, nearest, reordered
+from simulator.workload.columns import Columns, Waits, first_rows, in_arrival_order, nearest, reordered
 from simulator.workload.limits import MISSING
+from simulator.workload.recycling import begun
 from simulator.workload.script import Edges, Group, Script
 from simulator.workload.stages import StagePlan, groups_of
 from simulator.workload.users import paced
@@ -52,7 +53,7 @@ def _check_measure(measure: Measure, count: int) -> None:
 
 
 def script_of(columns: Columns, load: Load, duration_s: float | None, streams: RandomStreams,
-              stages: list[StagePlan]) -> tuple[Columns, Script]:
+              stages: list[StagePlan] = ()) -> tuple[Columns, Script]:
     """Return the requests by play, in the order in which these come, and the script."""
     plays = np.arange(len(columns)) if columns.waits is None else columns.waits.plays
     is_root = np.ones(len(columns), bool)
@@ -64,22 +65,35 @@ def script_of(columns: Columns, load: Load, duration_s: float | None, streams: R
     columns, is_root, plays = reordered(columns, order), is_root[order], plays[order]
     if columns.most:
         is_root, plays, columns = is_root[:columns.most], plays[:columns.most], first_rows(columns)
-    begins = np.append(np.flatnonzero(np.append(True, plays[1:] != plays[:-1])), len(plays))
+    begins = _begins(plays)
     start_ns = start_ns[plays[begins[:-1]]]
-    offset_ns = _offsets(columns, is_root, np.repeat(start_ns, np.diff(begins)))
+    left = begins[-2] + np.flatnonzero(is_root[begins[-2]:])
+    if len(left):           # the last play may have been cut
+        start_ns[-1] = columns.arrival_ns[left].min()
+    plays = np.repeat(np.arange(len(start_ns)), np.diff(begins))
+    offset_ns = _offsets(columns, is_root, begins, start_ns)
+    late_ns = None
+    if load.snapshot == "uniform":
+        columns, plays, offset_ns, late_ns = begun(columns, plays, offset_ns, load.lanes, streams)
+        begins = _begins(plays)
     has_plays = len(begins) <= len(plays)
-    waits = columns.waits
-    begin_ns = start_ns if is_timed else np.zeros_like(start_ns)
     if stages:
-        begin_ns = np.concatenate([plan.start_ns for plan in stages])
+        start_ns = np.concatenate([plan.start_ns for plan in stages])
+    elif not is_timed:
+        start_ns = np.zeros_like(start_ns)
     return columns, Script(
-        groups_of(stages) if stages else _groups(load, duration_s, len(begins) - 1), begin_ns,
+        groups_of(stages) if stages else _groups(load, duration_s, len(begins) - 1, late_ns), start_ns,
         play_begins=begins if has_plays else None, offset_ns=offset_ns if has_plays else None,
-        edges=None if waits is None or not len(waits.sources) else Edges(
-            waits.sources, waits.targets, waits.delays_ns, waits.from_dispatch),
-        rest_ns=_rests(load, len(columns), streams), client_delay_ns=_ns(load.client_delay_s),
+        edges=_edges(columns.waits), rest_ns=_rests(load, len(columns), streams),
+        client_delay_ns=_ns(load.client_delay_s),
         idle_cap_ns=None if math.isinf(load.tree_idle_cap_s) else _ns(load.tree_idle_cap_s),
         timeout_ns=_timeouts(columns), cancel_ns=_cancel_ns(load, duration_s))
+
+
+def _edges(waits: Waits | None) -> Edges | None:
+    if waits is None or not len(waits.sources):
+        return None
+    return Edges(waits.sources, waits.targets, waits.delays_ns, waits.from_dispatch)
 
 
 def _ns(seconds: float) -> int:
@@ -119,22 +133,38 @@ def _order(plays: np.ndarray, start_ns: np.ndarray) -> np.ndarray:
     return np.lexsort((np.arange(len(plays)), first_row[plays], start_ns[plays]))
 
 
-def _offsets(columns: Columns, is_root: np.ndarray, start_ns: np.ndarray) -> np.ndarray:
-    """Return the time from a play's start before which each of its requests does not come."""
-    offsets = np.where(is_root, columns.arrival_ns - start_ns, 0)
-    if columns.waits is None or columns.waits.not_before_ns is None:
+def _begins(plays: np.ndarray) -> np.ndarray:
+    """Return the first row of each play, and the number of rows."""
+    return np.append(np.flatnonzero(np.append(True, plays[1:] != plays[:-1])), len(plays))
+
+
+def _offsets(columns: Columns, is_root: np.ndarray, begins: np.ndarray, start_ns: np.ndarray) -> np.ndarray:
+    """Return the time from a play's start before which each of its requests does not come.
+
+    A play starts when the first of those may come that wait for nobody.
+    """
+    sizes = np.diff(begins)
+    offsets = np.where(is_root, columns.arrival_ns - np.repeat(start_ns, sizes), 0)
+    if columns.waits is None:
         return offsets
-    return np.maximum(offsets, columns.waits.not_before_ns)
+    if columns.waits.not_before_ns is not None:
+        offsets = np.maximum(offsets, columns.waits.not_before_ns)
+    first = np.minimum.reduceat(np.where(is_root, offsets, np.iinfo(np.int64).max), begins[:-1])
+    return np.maximum(offsets - np.repeat(first, sizes), 0)
 
 
-def _groups(load: Load, duration_s: float | None, num_plays: int) -> tuple[Group, ...]:
+def _groups(load: Load, duration_s: float | None, num_plays: int, late_ns: np.ndarray | None) -> tuple[Group, ...]:
     plays, ends_ns = np.arange(num_plays), None if duration_s is None else _ns(duration_s)
-    if load.mode == "lanes" and load.assign == "static":
-        opens_ns = _openings(load, load.lanes)
-        return tuple(Group(plays[lane::load.lanes], opens_ns[lane:lane + 1], holds_play=True, ends_ns=ends_ns)
-                     for lane in range(min(load.lanes, num_plays)))
     if load.mode == "lanes":
-        return (Group(plays, _openings(load, load.lanes), holds_play=True, ends_ns=ends_ns),)
+        opens_ns = _openings(load, load.lanes)
+        if late_ns is not None:
+            opens_ns[:len(late_ns)] += late_ns
+        if load.assign == "static":
+            return tuple(Group(plays[lane::load.lanes], opens_ns[lane:lane + 1], holds_play=True, ends_ns=ends_ns)
+                         for lane in range(min(load.lanes, num_plays)))
+        if late_ns is not None:             # the first play goes to the lane that opens first
+            plays[:len(late_ns)] = np.argsort(opens_ns[:len(late_ns)], kind="stable")
+        return (Group(plays, opens_ns, holds_play=True, ends_ns=ends_ns),)
     if load.mode == "concurrency":
         return (Group(plays, _openings(load, load.concurrency), holds_play=load.unit == "session", ends_ns=ends_ns),)
     ceiling = np.zeros(load.max_in_flight, np.int64) if load.max_in_flight else None

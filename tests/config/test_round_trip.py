@@ -19,6 +19,7 @@ LOADS = ({}, {"max_in_flight": 3, "client_delay_s": 0.5}, {"mode": "lanes", "lan
          {"mode": "concurrency", "concurrency": 4, "unit": "session", "think_time_s": 1.5},
          {"mode": "concurrency", "concurrency": 4,
           "think_time_s": {"distribution": "lognormal", "mean": 2.0, "cv": 0.5}},
+         {"mode": "lanes", "lanes": 2, "snapshot": "uniform", "recycle": True},
          {"mode": "user_rate", "users": 3, "rate_per_s": 2.5},
          {"mode": "stages", "stages": [{"concurrency": 4, "num_requests": 9}, {"rate_per_s": 2.0, "duration_s": 3.0}]})
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)

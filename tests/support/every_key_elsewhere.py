@@ -22,6 +22,9 @@ SHOWN_IN = {
         "router:llumnix", "infer_types[].filters[].instance_staleness_s infer_types[].filters[].failover_domain "
         "failover_domain instance_staleness_s"),
     "routing/test_llumnix_rescheduler.py": ("rescheduler:llumnix", "tpot_migrate_out_ceil_threshold"),
+    "workload/test_recycling.py": ("workload.load", "snapshot recycle"),
+    "workload/formats/test_native_waits.py": ("workload:trace", "sessions.gap"),
+    "workload/formats/test_mooncake_sessions.py": ("trace_format:mooncake_delta", "block_size"),
     "routing/test_llumnix_parts.py": ("router:llumnix", "data_parallel_size"),
 }
 # Keys that promise to change no result.

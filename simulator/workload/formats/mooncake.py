@@ -1,9 +1,14 @@
-"""`mooncake`: JSON Lines with hashed prompt blocks, one request a line.
+"""`mooncake`: JSON Lines with hashed prompt blocks, one request a line; sessions, and graphs of requests.
 
-Source: github.com/kvcache-ai/Mooncake, FAST25-release/traces: timestamp (ms), input_length, output_length, hash_ids.
-A hash id stands for a block of tokens and all before it; the last block may be partial. Other keys are not looked at.
+Sources: github.com/kvcache-ai/Mooncake, FAST25-release/traces: timestamp (ms), input_length, output_length, hash_ids;
+ai-dynamo/aisimulate, crates/core/src/replay/loadgen/{types,trace}.rs: created_time, input_tokens, output_tokens,
+request_id, session_id, delay or delay_ms, priority, policy_class; wait_for and tool_wait_ms. A hash id stands for a
+block of tokens and all before it; the last block may be partial. Other keys are not looked at.
+
+A later line of a session comes `delay` after the end of the one before, without delay as long after it as their
+timestamps are apart. Where a line has `wait_for`, the file is a graph: lines wait for the ends of those and `delay` and
+`tool_wait_ms`; sessions then are labels. Dynamo serves high priorities first; here they change their sign.
 """
-import re
 from pathlib import Path
 from typing import Annotated
 
@@ -11,23 +16,59 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
-from simulator.domain import records
 from simulator.errors import InputErrors
-from simulator.workload.columns import Columns, Prompts, nearest
+from simulator.workload.columns import Columns, nearest
+from simulator.workload.formats.blocks import block_prompts
+from simulator.workload.formats.plays import Plays, coded, components, ns_of_ms
 from simulator.workload.limits import MAX_TIME_NS, MAX_TOKENS
-from simulator.workload.reading.faults import Faults
+from simulator.workload.reading.faults import Faults, quoted
 from simulator.workload.reading.files import check_text
+from simulator.workload.reading.json_lines import decoded_lines
 
-PLAIN_WORDS = {"Expected": "expected", "`int`": "an integer", "`float`": "a number", "`array | null`": "a list"}
+Milliseconds = Annotated[float, Meta(ge=0, le=MAX_TIME_NS / 1e6)]
+PromptTokens = Annotated[int, Meta(ge=1, le=MAX_TOKENS)]
+OutputTokens = Annotated[int, Meta(ge=0, le=MAX_TOKENS)]
+HashId = Annotated[int, Meta(ge=-2**63, le=2**63 - 1)]
+NEEDED = "timestamp, input_length, output_length"
 
 
-class Line(msgspec.Struct):
+class Line(msgspec.Struct, gc=False):
     """One request."""
 
-    timestamp: Annotated[float, Meta(ge=0, le=MAX_TIME_NS / 1e6)]
-    input_length: Annotated[int, Meta(ge=1, le=MAX_TOKENS)]
-    output_length: Annotated[int, Meta(ge=0, le=MAX_TOKENS)]
-    hash_ids: list[Annotated[int, Meta(ge=-2**63, le=2**63 - 1)]] | None = None
+    timestamp: Milliseconds | None = None
+    created_time: Milliseconds | None = None
+    input_length: PromptTokens | None = None
+    input_tokens: PromptTokens | None = None
+    output_length: OutputTokens | None = None
+    output_tokens: OutputTokens | None = None
+    hash_ids: list[HashId] | None = None
+    request_id: str | int | None = None
+    session_id: str | int | None = None
+    delay: Milliseconds | None = None
+    delay_ms: Milliseconds | None = None
+    wait_for: list[str | int] | None = None
+    tool_wait_ms: Milliseconds | None = None
+    priority: Annotated[int, Meta(ge=-2**31 + 1, le=2**31 - 1)] | None = None
+    strict_priority: Annotated[int, Meta(ge=0, le=2**32 - 1)] | None = None
+    policy_class: str | None = None
+
+    def stands_alone(self) -> bool:
+        """Say whether it comes at its own time and nobody waits for it."""
+        return self.timestamp is not None and self.session_id is None and self.wait_for is None and self.delay is None
+
+    def settle(self, block_size: int) -> str | None:
+        """Settle which of two names a value has; return what is missing."""
+        if not (self.timestamp is None or self.input_length is None or self.output_length is None or self.delay_ms):
+            return None
+        if self.timestamp is None:
+            self.timestamp = self.created_time
+        if self.delay is None:
+            self.delay = self.delay_ms
+        if self.output_length is None:
+            self.output_length = self.output_tokens
+        if self.input_length is None:
+            self.input_length = self.input_tokens or (len(self.hash_ids) * block_size if self.hash_ids else None)
+        return next((name for name in ("input_length", "output_length") if getattr(self, name) is None), None)
 
 
 class MooncakeParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -53,62 +94,131 @@ class Mooncake:
         InputErrors
             Everything that is wrong with the file, by line.
         """
-        check_text(path, data)
         faults = Faults(path)
-        lines = self._lines(data, faults)
-        faults.raise_if_any()
-        if not lines:
-            raise InputErrors([f"{path}: there are no requests in it"])
-        prompt_tokens = np.array([line.input_length for line in lines], dtype=np.int64)
-        return Columns(
-            arrival_ns=nearest(np.array([line.timestamp for line in lines]) * 1e6),
-            prompt_tokens=prompt_tokens,
-            output_tokens=np.array([line.output_length for line in lines], dtype=np.int64),
-            prompts=self._prompts(lines, prompt_tokens))
-
-    def _lines(self, data: bytes, faults: Faults) -> list[Line]:
-        decoder = msgspec.json.Decoder(Line)
-        lines = []
-        for number, text in enumerate(data.removeprefix(b"\xef\xbb\xbf").rstrip().split(b"\n"), start=1):
-            if not text.strip():
-                continue            # a blank line
-            try:
-                line = decoder.decode(text)
-            except (msgspec.DecodeError, RecursionError) as error:
-                _refuse(number, text, error, faults)
-                continue
-            blocks = -(-line.input_length // self.block_size)
-            if line.hash_ids is not None and len(line.hash_ids) != blocks:
-                faults.add(number, (
-                    f"hash_ids: expected {blocks} ids, blocks of {self.block_size} tokens for input_length "
-                    f"{line.input_length}, found {len(line.hash_ids)}; is block_size right?"))
-            lines.append(line)
-        return lines
-
-    def _prompts(self, lines: list[Line], prompt_tokens: np.ndarray) -> Prompts | None:
-        counts = np.array([len(line.hash_ids or ()) for line in lines], dtype=np.int64)
-        if not counts.any():
-            return None
-        hash_ids = np.fromiter((each for line in lines for each in line.hash_ids or ()), np.int64, counts.sum())
-        _, codes = np.unique(hash_ids, return_inverse=True)
-        num_tokens = np.full(len(hash_ids), self.block_size, dtype=np.int64)
-        has_blocks = counts > 0
-        last = np.cumsum(counts)[has_blocks] - 1
-        num_tokens[last] = (prompt_tokens - (counts - 1) * self.block_size)[has_blocks]
-        return Prompts(counts, records.named_stream(codes), num_tokens)
+        lines = lines_of(path, data, self.block_size, faults)
+        waits = {}
+        if all(line.stands_alone() for _, line in lines):
+            arrival_ns = nearest(np.array([line.timestamp for _, line in lines]) * 1e6)
+        else:
+            plays = plays_of(lines, faults)
+            faults.raise_if_any()
+            arrival_ns, waits = np.array(plays.arrival_ns, dtype=np.int64), {"waits": plays.waits()}
+        prompt_tokens = np.array([line.input_length for _, line in lines], dtype=np.int64)
+        output_tokens = np.array([line.output_length for _, line in lines], dtype=np.int64)
+        prompts = block_prompts([line.hash_ids for _, line in lines], self.block_size, prompt_tokens)
+        return Columns(arrival_ns, prompt_tokens, output_tokens, prompts=prompts, **named(lines), **waits)
 
 
-def _refuse(number: int, text: bytes, error: Exception, faults: Faults) -> None:
-    """Say what is wrong with a line, by its key and what that holds where the decoder names one."""
-    explanation, _, key = re.fullmatch(r"(?s)(.*?)( - at `\$\.?(.*?)`)?", str(error)).groups()
-    if not key:
-        faults.add(number, f"expected a JSON object with timestamp, input_length, output_length: {explanation}")
-        return
-    try:
-        found = bytes(msgspec.json.decode(text, type=dict[str, msgspec.Raw])[key.partition("[")[0]]).decode()
-    except (msgspec.DecodeError, RecursionError):       # the line is broken further on
-        found = text.decode()
-    expected = re.sub(r", got .*", "", explanation)
-    for word, plain in PLAIN_WORDS.items():
-        expected = expected.replace(word, plain)
-    faults.add(number, f"{key}: {expected}, found {found[:60]}")
+def lines_of(path: str | Path, data: bytes, block_size: int, faults: Faults) -> list[tuple[int, Line]]:
+    """Return the lines with their numbers; what is wrong with single lines is raised."""
+    check_text(path, data)
+    lines = decoded_lines(data, Line, NEEDED, faults)
+    for number, line in lines:
+        if missing := line.settle(block_size):
+            _refuse_missing(number, missing, faults)
+            continue
+        blocks = -(-line.input_length // block_size)
+        if line.hash_ids is not None and len(line.hash_ids) != blocks:
+            faults.add(number, (
+                f"hash_ids: expected {blocks} ids, blocks of {block_size} tokens for input_length "
+                f"{line.input_length}, found {len(line.hash_ids)}; is block_size right?"))
+    faults.raise_if_any()
+    if not lines:
+        raise InputErrors([f"{path}: there are no requests in it"])
+    return lines
+
+
+def plays_of(lines: list[tuple[int, Line]], faults: Faults) -> Plays:
+    """Return the requests and who waits for whom, without prompts."""
+    if any(line.wait_for for _, line in lines):
+        return _graph(lines, faults)
+    plays, last, codes = Plays(), {}, {}
+    for row, (number, line) in enumerate(lines):
+        key = row if line.session_id is None else str(line.session_id)
+        source, before = last.get(key, (None, None))
+        play = codes.setdefault(key, len(codes))
+        at_ns = 0
+        if before is None:
+            at_ns = _root_ns(number, line, "the first line of a session", faults)
+        else:
+            plays.wait(source, row, _delay_ns(number, line, before, faults))
+        plays.add(play, line.input_length, line.output_length, at_ns=at_ns)
+        last[key] = row, line
+    return plays
+
+
+def named(lines: list[tuple[int, Line]]) -> dict:
+    """Return the columns that only some files have: ids, labels, priorities, notes."""
+    columns = {"labels": {}}
+    if any(line.request_id is not None for _, line in lines):
+        columns["request_ids"] = [str(row if line.request_id is None else line.request_id)
+                                  for row, (_, line) in enumerate(lines)]
+    for label, key in (("session", "session_id"), ("slo_class", "policy_class")):
+        values = [getattr(line, key) for _, line in lines]
+        if any(value is not None for value in values):
+            columns["labels"][label] = coded([None if value is None else str(value) for value in values])
+    if any(line.priority for _, line in lines):
+        columns["priority"] = -np.array([line.priority or 0 for _, line in lines], dtype=np.int64)
+    if tiers := sum(bool(line.strict_priority) for _, line in lines):
+        columns["notes"] = (f"the trace gives {tiers} requests a strict_priority, which has no effect here",)
+    return columns
+
+
+def check_ids(lines: list[tuple[int, Line]], faults: Faults) -> dict[str, int]:
+    """Return the row of each request_id; two lines must not have the same."""
+    rows = {}
+    for row, (number, line) in enumerate(lines):
+        name = str(row if line.request_id is None else line.request_id)
+        first = rows.setdefault(name, row)
+        if first != row:
+            faults.add(number, f"request_id: expected an id that is not that of line {lines[first][0]}, "
+                               f"found {quoted(name)}")
+    return rows
+
+
+def _graph(lines: list[tuple[int, Line]], faults: Faults) -> Plays:
+    rows, plays = check_ids(lines, faults), Plays()
+    for row, (number, line) in enumerate(lines):
+        at_ns = 0
+        if line.wait_for:
+            if line.timestamp is not None:
+                faults.add(number, f"timestamp: stands on lines that wait for nobody, found {line.timestamp:g}")
+            delay_ns = ns_of_ms((line.delay or 0.0) + (line.tool_wait_ms or 0.0))
+            for name in dict.fromkeys(map(str, line.wait_for)):
+                if name in rows:
+                    plays.wait(rows[name], row, delay_ns)
+                else:
+                    faults.add(number, f"wait_for: expected the request_id of a line, found {quoted(name)}")
+        else:
+            at_ns = _root_ns(number, line, "a line that waits for nobody", faults)
+        plays.add(0, line.input_length, line.output_length, at_ns=at_ns)
+    for row in plays.in_circles():
+        faults.add(lines[row][0], "wait_for: the request waits for itself, by way of others")
+    plays.plays = components(len(plays), plays.sources, plays.targets)
+    return plays
+
+
+def _root_ns(number: int, line: Line, what: str, faults: Faults) -> int:
+    if line.timestamp is None:
+        _refuse_missing(number, "timestamp", faults)
+        return 0
+    if line.delay is not None:
+        faults.add(number, f"delay: {what} has nothing to wait for, found {line.delay:g}")
+    return ns_of_ms(line.timestamp)
+
+
+def _delay_ns(number: int, line: Line, before: Line, faults: Faults) -> int:
+    if line.delay is not None:
+        return ns_of_ms(line.delay)
+    if line.timestamp is None or before.timestamp is None:
+        faults.add(number, "delay: expected one, or a timestamp on this line and on the one before it in its session")
+        return 0
+    if line.timestamp < before.timestamp:
+        faults.add(number, f"timestamp: expected at least that of the line before it in its session, "
+                           f"{before.timestamp:g}, found {line.timestamp:g}")
+        return 0
+    return ns_of_ms(line.timestamp) - ns_of_ms(before.timestamp)
+
+
+def _refuse_missing(number: int, key: str, faults: Faults) -> None:
+    faults.add(number, f"expected a JSON object with {NEEDED}: Object missing required field `{key}`")

@@ -1,15 +1,19 @@
 """`csv`: the native request trace, one row a request; the first line names the columns, in any order.
 
 Columns: arrived_at, num_prefill_tokens, num_decode_tokens (these three are required), request_id, prompt, priority,
-max_tokens, deadline_s, slo_class, tenant, session, model, adapter, round, think_time_s.
+max_tokens, deadline_s, slo_class, tenant, session, model, adapter; and for requests that wait for others round,
+think_time_s, play, wait_for, not_before_s.
 """
 from pathlib import Path
 
 import numpy as np
 
-from simulator.errors import did_you_mean
+from simulator.domain.sessions import TraceSessions
+from simulator.errors import InputErrors, KeyFault, did_you_mean
 from simulator.workload.columns import LABELS, Columns
-from simulator.workload.formats.prompts import prompts_of
+from simulator.workload.formats.native_waits import COLUMNS as WAITS
+from simulator.workload.formats.native_waits import waits_of
+from simulator.workload.formats.prompts import prompts_of, rows_by_id
 from simulator.workload.limits import MAX_TIME_NS, MISSING
 from simulator.workload.reading.csv_scan import Column, Kind, Scan, Scanner
 from simulator.workload.reading.faults import Faults, quoted
@@ -27,6 +31,9 @@ COLUMNS = {
     **{label: Column(Kind.TEXT) for label in LABELS},
     "round": Column(Kind.INTEGER, 0),
     "think_time_s": Column(Kind.SECONDS, 0, MAX_TIME_NS),
+    "play": Column(Kind.TEXT),
+    "wait_for": Column(Kind.TEXT),
+    "not_before_s": Column(Kind.SECONDS, 0, MAX_TIME_NS),
 }
 REQUIRED = ("arrived_at", "num_prefill_tokens", "num_decode_tokens")
 
@@ -34,8 +41,10 @@ REQUIRED = ("arrived_at", "num_prefill_tokens", "num_decode_tokens")
 class NativeCsv:
     """The reader of native traces."""
 
-    def __init__(self, parameters=None):
-        pass
+    takes_sessions = True
+
+    def __init__(self, parameters=None, sessions: TraceSessions = TraceSessions()):     # noqa: B008 (it is frozen)
+        self._sessions = sessions
 
     def read(self, path: str | Path, data: bytes) -> Columns:
         """Return the requests of a file that holds `data`, in file order.
@@ -47,12 +56,15 @@ class NativeCsv:
         """
         faults = Faults(path)
         scan = _scan(path, data)
+        if self._sessions != TraceSessions() and "round" not in scan.values:
+            raise InputErrors([KeyFault("workload.sessions.gap: is between rounds, and the trace has no column round")])
         ids = _request_ids(scan)
         if "request_id" in scan.values:
             _check_ids(scan, faults)
-        if "round" in scan.values:
-            _check_rounds(scan, faults)
         prompts = prompts_of(scan, ids, faults) if "prompt" in scan.values else None
+        waits = None
+        if any(column in scan.values for column in WAITS):
+            waits = waits_of(scan, lambda: rows_by_id(ids, len(scan.lines)), self._sessions, faults)
         faults.raise_if_any()
         priority = scan.values.get("priority")
         return Columns(
@@ -64,7 +76,8 @@ class NativeCsv:
             max_tokens=scan.values.get("max_tokens"),
             timeout_ns=scan.values.get("deadline_s"),
             labels={label: _label_of(scan, label) for label in LABELS if label in scan.values},
-            prompts=prompts)
+            prompts=prompts,
+            waits=waits)
 
 
 def scan_columns(path: str | Path, data: bytes, known: dict[str, Column], required: tuple[str, ...], faults: Faults,
@@ -125,13 +138,6 @@ def _check_ids(scan: Scan, faults: Faults) -> None:
         first, again = scan.lines[order[place]], order[place + 1]
         found = scan.texts["request_id"][ids[again]] if "request_id" in scan.texts else str(ids[again])
         faults.add_cell(scan.lines[again], "request_id", f"an id that is not that of line {first}", found)
-
-
-def _check_rounds(scan: Scan, faults: Faults) -> None:
-    for row in np.flatnonzero(scan.values["round"] > 0):
-        faults.add_cell(scan.lines[row], "round", (
-            "0, since a trace is replayed as it was recorded and no turn can wait for the one before it"),
-            str(scan.values["round"][row]))
 
 
 def _request_ids(scan: Scan):

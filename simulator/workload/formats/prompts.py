@@ -48,7 +48,7 @@ def _stream_codes(scan: Scan, ids, faults: Faults) -> tuple[np.ndarray, np.ndarr
     is_own = np.array([suffix == ".own" for suffix in suffixes], dtype=bool)
     is_output = np.array([suffix == ".out" for suffix in suffixes], dtype=bool)
     is_reference = is_own | is_output
-    row_of = _rows_by_id(ids, len(scan.lines)) if is_reference.any() else {}
+    row_of = rows_by_id(ids, len(scan.lines)) if is_reference.any() else {}
     rows = np.array([row_of.get(text[:-4], UNKNOWN) for text in texts], dtype=np.int64)
     for code in np.flatnonzero(is_reference & (rows == UNKNOWN)):
         _refuse_reference(scan, code, texts[code][:-4], faults)
@@ -58,7 +58,11 @@ def _stream_codes(scan: Scan, ids, faults: Faults) -> tuple[np.ndarray, np.ndarr
     return codes, rows[is_reference]
 
 
-def _rows_by_id(ids, num_rows: int) -> dict[str, int]:
+def rows_by_id(ids, num_rows: int) -> dict[str, int]:
+    """Return the row of each id, as text.
+
+    ids : int64 array or list of str, or None: row numbers.
+    """
     numbers = np.arange(num_rows) if ids is None else ids
     names = ids if isinstance(ids, list) else map(str, numbers.tolist())
     return {name: row for row, name in enumerate(names)}

@@ -1,6 +1,8 @@
 """Read input files whole, plain or gzip-compressed, and refuse what is not text."""
 import gzip
+import os
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 from simulator.core.paths import readable
@@ -28,6 +30,25 @@ def read_bytes(path: str | Path) -> bytes:
         raise InputErrors([f"{path}: damaged gzip data: {error}"]) from error
     except (OSError, ValueError) as error:      # ValueError: a path with a NUL character
         raise InputErrors([f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}"]) from error
+
+
+def files_in(directory: str | Path, suffixes: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
+    """Yield path and decompressed content of the files in a directory, by name.
+
+    Their names end in one of `suffixes`, or in that and .gz. They are read one by one.
+
+    Raises
+    ------
+    InputErrors
+        There is none, or one cannot be read.
+    """
+    wanted = suffixes + tuple(f"{suffix}.gz" for suffix in suffixes)
+    names = sorted(name for name in os.listdir(directory) if name.endswith(wanted))
+    if not names:
+        raise InputErrors([f"{directory}: no file in it is called *{' or *'.join(wanted)}"])
+    for name in names:
+        path = os.path.join(directory, name)
+        yield path, read_bytes(path)
 
 
 def check_text(path: str | Path, data: bytes) -> None:

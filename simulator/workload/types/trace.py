@@ -1,4 +1,5 @@
 """`trace`: requests read from a file."""
+import os
 from typing import Annotated, Any
 
 import msgspec
@@ -7,9 +8,11 @@ from msgspec.structs import replace
 
 from simulator import registry
 from simulator.core.random_streams import RandomStreams
+from simulator.domain.sessions import TraceSessions
+from simulator.errors import InputErrors, KeyFault
 from simulator.workload.columns import Columns, in_arrival_order
 from simulator.workload.limits import MAX_TIME_NS
-from simulator.workload.reading.files import read_bytes
+from simulator.workload.reading.files import files_in, read_bytes
 from simulator.workload.scales import scale
 from simulator.workload.wanted import WANTED, Wanted
 
@@ -19,7 +22,8 @@ Scale = Annotated[float, Meta(gt=0, le=1e9)]
 class TraceParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A trace, and how to stretch it; the keys of its format stand in the same table."""
 
-    path: Annotated[str, Meta(description="the file, plain or .gz", extra={"path": True})]
+    path: Annotated[str, Meta(extra={"path": True}, description=(
+        "the file, plain or .gz; for formats that come as many files their directory"))]
     format: Annotated[str, Meta(description="how it is written")] = "csv"
     max_requests: Annotated[int, Meta(ge=0, le=2**31 - 1, description="use the first ones only; 0: all")] = 0
     duration_s: Annotated[Annotated[float, Meta(gt=0, le=MAX_TIME_NS / 1e9)] | None, Meta(description=(
@@ -28,6 +32,7 @@ class TraceParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     prefill_scale: Annotated[Scale, Meta(description="multiplies prompt lengths, at least 1 token remains")] = 1.0
     decode_scale: Annotated[Scale, Meta(description=(
         "multiplies output lengths and max_tokens; at least 1 token remains where there was one"))] = 1.0
+    sessions: Annotated[TraceSessions, Meta(description="how rounds of a session follow each other")] = TraceSessions()
     parameters: Annotated[Any, Meta(extra={"kind": "trace_format"})]
 
 
@@ -35,14 +40,21 @@ class Trace:
     """A recorded workload.
 
     The reader of a format is built as `Reader(parameters)` and has one method, `read(path, data) -> Columns`: `data` is
-    the uncompressed content of the file, and `path` is what messages call it.
+    the uncompressed content of the file, and `path` is what messages call it. Two things are up to it:
+
+    - With `SUFFIXES` and `read_files(files) -> Columns`, `files` an iterator of such pairs, it reads directories: those
+      files in them whose names end so, or so and .gz, by name.
+    - With `takes_sessions = True` it is built as `Reader(parameters, sessions)`, a `TraceSessions`.
     """
 
     Parameters = TraceParameters
 
     def __init__(self, parameters: TraceParameters):
         self.parameters = parameters
-        self.reader = registry.load("trace_format", parameters.format)(parameters.parameters)
+        kind = registry.load("trace_format", parameters.format)
+        self._has_rounds = getattr(kind, "takes_sessions", False)
+        given = (parameters.parameters, parameters.sessions) if self._has_rounds else (parameters.parameters,)
+        self.reader = kind(*given)
 
     def columns(self, streams: RandomStreams, wanted: Wanted = WANTED) -> Columns:
         """Return the requests; nothing in them is random.
@@ -53,8 +65,21 @@ class Trace:
             What is wrong with the file, by line; a scale that makes a number too large.
         """
         given = self.parameters
-        columns = self.reader.read(given.path, read_bytes(given.path))
-        if columns.waits is None:
+        if given.sessions.gap != "ignore" and not self._has_rounds:
+            raise InputErrors([KeyFault(f'workload.sessions.gap: format = "{given.format}" does not read it')])
+        columns = self._read(given.path)
+        if wanted.arrivals and not columns.has_times:
+            raise InputErrors([KeyFault(
+                f'workload.load.mode: "timestamps" needs times, which a trace of format = "{given.format}" does not '
+                'have; "lanes" and "concurrency" need none')])
+        if columns.waits is None and wanted.arrivals:
             columns = in_arrival_order(columns)
         columns = scale(columns, given.time_scale, given.prefill_scale, given.decode_scale)
         return replace(columns, most=given.max_requests)
+
+    def _read(self, path: str) -> Columns:
+        if not os.path.isdir(path):
+            return self.reader.read(path, read_bytes(path))
+        if not hasattr(self.reader, "read_files"):
+            raise InputErrors([f'{path}: a directory; format = "{self.parameters.format}" reads one file'])
+        return self.reader.read_files(files_in(path, self.reader.SUFFIXES))

@@ -1,0 +1,199 @@
+"""`aiperf_dag`: JSON Lines of AIPerf's sessions that call each other, one session a line.
+
+Source: ai-dynamo/aiperf, docs/benchmark-modes/dag.md: session_id; turns with max_tokens, delay (ms, before the turn),
+forks and spawns. Ours is `input_tokens`, the length of a turn's whole prompt, since there is no tokenizer. What a turn
+calls begins when it ends. A child that is forked goes on with its parent's text, and unless it runs in the background
+the parent ends there; one that is spawned begins anew, and turn `join_at` (from 0; the next one) waits for its end.
+Each session that nobody calls is the root of a play. Nothing says when plays come.
+"""
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from simulator.errors import InputErrors
+from simulator.workload.columns import Columns
+from simulator.workload.formats.mooncake import Milliseconds, OutputTokens, PromptTokens
+from simulator.workload.formats.plays import Plays, components, extended, length_of, ns_of_ms, output_of, own_of
+from simulator.workload.reading.faults import Faults, quoted
+from simulator.workload.reading.files import check_text
+from simulator.workload.reading.json_lines import decoded_lines
+
+
+class Fork(msgspec.Struct):
+    """A child that goes on with the text of its parent."""
+
+    child: str
+    background: bool = False
+
+
+class Spawn(msgspec.Struct):
+    """Children that begin anew."""
+
+    children: list[str]
+    join_at: Annotated[int, Meta(ge=0)] | None = None
+
+
+class Turn(msgspec.Struct):
+    """One request."""
+
+    max_tokens: OutputTokens | None = None
+    input_tokens: PromptTokens | None = None
+    delay: Milliseconds | None = None
+    forks: list[str | Fork] = []
+    spawns: list[str | Spawn] = []
+
+
+class Line(msgspec.Struct):
+    """One session."""
+
+    session_id: str
+    turns: Annotated[list[Turn], Meta(min_length=1)]
+    pre_session_spawns: object = None
+    orchestrator: object = None
+    rounds: object = None
+
+
+class AiperfDag:
+    """The reader of AIPerf's graphs of sessions."""
+
+    def __init__(self, parameters=None):
+        pass
+
+    def read(self, path: str | Path, data: bytes) -> Columns:
+        """Return the requests of a file that holds `data`, session by session.
+
+        Raises
+        ------
+        InputErrors
+            Everything that is wrong with the file, by line.
+        """
+        check_text(path, data)
+        faults = Faults(path)
+        lines = decoded_lines(data, Line, "session_id, turns", faults)
+        for number, line in lines:
+            _check(number, line, faults)
+        faults.raise_if_any()
+        if not lines:
+            raise InputErrors([f"{path}: there are no sessions in it"])
+        return Graph(lines, faults).columns()
+
+
+def _check(number: int, line: Line, faults: Faults) -> None:
+    for key in ("pre_session_spawns", "orchestrator", "rounds"):
+        if getattr(line, key) is not None:
+            faults.add(number, f"{key}: is not understood; write its sessions out, with spawns")
+    for place, turn in enumerate(line.turns):
+        if turn.max_tokens is None:
+            faults.add(number, f"turns[{place}].max_tokens: says how long the output is, and is missing")
+        if turn.input_tokens is None:
+            faults.add(number, f"turns[{place}].input_tokens: is missing; there is no tokenizer here: count the tokens "
+                               "of the whole prompt with the model's own and write their number there")
+
+
+class Graph:
+    """Sessions, and which turn calls them."""
+
+    def __init__(self, lines: list[tuple[int, Line]], faults: Faults):
+        self._lines, self._faults, self._plays = lines, faults, Plays()
+        self._index, self._first_row, num_rows = {}, [], 0
+        for index, (number, line) in enumerate(lines):
+            if self._index.setdefault(line.session_id, index) != index:
+                faults.add(number, f"session_id: expected one that no other line has, found {quoted(line.session_id)}")
+            self._first_row.append(num_rows)
+            num_rows += len(line.turns)
+        self._callers = {}              # session -> (row of the turn that calls it, whether it goes on with its text)
+
+    def columns(self) -> Columns:
+        """Return the requests; raise what is wrong."""
+        for _, line in self._lines:
+            for place, turn in enumerate(line.turns):
+                row = self._plays.add(0, turn.input_tokens, turn.max_tokens)
+                self._plays.sessions.append(line.session_id)
+                self._plays.request_ids.append(f"{line.session_id}.{place}")
+                if place:
+                    self._plays.wait(row - 1, row, ns_of_ms(turn.delay or 0.0))
+        for index, (_, line) in enumerate(self._lines):
+            for place, turn in enumerate(line.turns):
+                self._fork(index, place, turn.forks)
+                for spawn in turn.spawns:
+                    self._spawn(index, place, Spawn([spawn]) if isinstance(spawn, str) else spawn)
+        for index, (number, line) in enumerate(self._lines):
+            if index not in self._callers and line.turns[0].delay:
+                self._faults.add(number, "turns[0].delay: nobody calls the session, so there is nothing to wait for")
+        for row in self._plays.in_circles():
+            self._faults.add(self._lines[self._session_at(row)][0], f"turn {self._plays.request_ids[row]} waits for "
+                                                                    "itself, by way of others")
+        self._faults.raise_if_any()
+        self._plays.plays = components(len(self._plays), self._plays.sources, self._plays.targets)
+        self._write_prompts()
+        self._faults.raise_if_any()
+        return self._plays.columns(has_times=False)
+
+    def _session_at(self, row: int) -> int:
+        return self._index[self._plays.sessions[row]]
+
+    def _fork(self, index: int, place: int, forks: list) -> None:
+        number, line = self._lines[index]
+        for fork in forks:
+            fork = Fork(fork) if isinstance(fork, str) else fork
+            self._call(index, place, fork.child, inherits=True)
+            if not fork.background and place + 1 < len(line.turns):
+                self._faults.add(number, f"turns[{place}].forks: the session ends with the fork "
+                                         f"{quoted(fork.child)}, but more turns follow; is it a background one?")
+
+    def _spawn(self, index: int, place: int, spawn: Spawn) -> None:
+        number, line = self._lines[index]
+        join_at = place + 1 if spawn.join_at is None else spawn.join_at
+        if spawn.join_at is not None and not place < spawn.join_at < len(line.turns):
+            self._faults.add(number, f"turns[{place}].spawns: join_at: expected a later turn, {place + 1} to "
+                                     f"{len(line.turns) - 1}, found {spawn.join_at}")
+            return
+        for name in spawn.children:
+            child = self._call(index, place, name, inherits=False)
+            if child is not None and join_at < len(line.turns):
+                last = self._first_row[child] + len(self._lines[child][1].turns) - 1
+                self._plays.wait(last, self._first_row[index] + join_at, 0)
+
+    def _call(self, index: int, place: int, name: str, inherits: bool) -> int | None:
+        number = self._lines[index][0]
+        child = self._index.get(name)
+        if child is None:
+            self._faults.add(number, f"turns[{place}]: expected the session_id of a line, found {quoted(name)}")
+        elif child in self._callers:
+            self._faults.add(number, f"turns[{place}]: session {quoted(name)} is called twice; write it out twice")
+        else:
+            caller = self._first_row[index] + place
+            self._callers[child] = caller, inherits
+            delay_ms = self._lines[child][1].turns[0].delay or 0.0
+            self._plays.wait(caller, self._first_row[child], ns_of_ms(delay_ms))
+        return child
+
+    def _write_prompts(self) -> None:
+        """Write the prompt of each turn: what it goes on with, and tokens of its own."""
+        histories = [None] * len(self._plays)
+        pending = [index for index in range(len(self._lines)) if index not in self._callers]
+        children = {}
+        for child, (caller, _) in self._callers.items():
+            children.setdefault(caller, []).append(child)
+        while pending:
+            index = pending.pop()
+            caller, inherits = self._callers.get(index, (None, False))
+            before = caller if inherits else None
+            for row in range(self._first_row[index], self._first_row[index] + len(self._lines[index][1].turns)):
+                histories[row] = self._prompt(row, before, histories)
+                pending += children.get(row, ())
+                before = row
+        self._plays.histories = histories
+
+    def _prompt(self, row: int, before: int | None, histories: list) -> list[tuple]:
+        history = []
+        if before is not None:
+            history = extended(histories[before], output_of(before, self._plays.output_tokens[before]))
+        new_tokens = self._plays.prompt_tokens[row] - length_of(history)
+        if new_tokens < 0:
+            self._faults.add(self._lines[self._session_at(row)][0], (
+                f"input_tokens: expected {length_of(history)} at least in turn {self._plays.request_ids[row]}, the "
+                f"prompt and output of the turn before it, found {self._plays.prompt_tokens[row]}"))
+        return extended(history, own_of(row, new_tokens))

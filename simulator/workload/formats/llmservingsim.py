@@ -1,0 +1,104 @@
+"""`llmservingsim`: JSON Lines of LLMServingSim 2: flat requests, and sessions of them.
+
+Source: casys-kaist/LLMServingSim, docs/docs/workloads/{jsonl-format,agentic-sessions}.md: input_toks, output_toks,
+arrival_time_ns, input_tok_ids, output_tok_ids; session_id and sub_requests with tool_duration_ns, from the end of one
+to the next. `input_toks` is the whole prompt; without token ids it is its own. Times stay as they are.
+"""
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import numpy as np
+from msgspec import Meta
+
+from simulator.errors import InputErrors
+from simulator.workload.columns import Columns
+from simulator.workload.formats.blocks import run_prompts
+from simulator.workload.formats.mooncake import OutputTokens, PromptTokens
+from simulator.workload.formats.plays import Plays
+from simulator.workload.limits import MAX_TIME_NS
+from simulator.workload.reading.faults import Faults
+from simulator.workload.reading.files import check_text
+from simulator.workload.reading.json_lines import decoded_lines
+
+Nanoseconds = Annotated[int, Meta(ge=0, le=MAX_TIME_NS)]
+Token = Annotated[int, Meta(ge=-2**31, le=2**31 - 1)]
+NEEDED = "arrival_time_ns, and input_toks and output_toks or sub_requests"
+
+
+class SubRequest(msgspec.Struct, gc=False):
+    """One request of a session."""
+
+    input_toks: PromptTokens
+    output_toks: OutputTokens
+    tool_duration_ns: Nanoseconds = 0
+    input_tok_ids: list[Token] | None = None
+
+
+class Line(msgspec.Struct, gc=False):
+    """One request, or a session of them."""
+
+    arrival_time_ns: Nanoseconds
+    input_toks: PromptTokens | None = None
+    output_toks: OutputTokens | None = None
+    input_tok_ids: list[Token] | None = None
+    session_id: str | int | None = None
+    sub_requests: list[SubRequest] | None = None
+
+
+class LlmServingSim:
+    """The reader of LLMServingSim's traces."""
+
+    def __init__(self, parameters=None):
+        pass
+
+    def read(self, path: str | Path, data: bytes) -> Columns:
+        """Return the requests of a file that holds `data`, in file order.
+
+        Raises
+        ------
+        InputErrors
+            Everything that is wrong with the file, by line.
+        """
+        check_text(path, data)
+        faults, plays, texts = Faults(path), Plays(), []
+        for play, (number, line) in enumerate(decoded_lines(data, Line, NEEDED, faults)):
+            for turn, request in enumerate(requests := _requests(number, line, faults)):
+                row = plays.add(play, request.input_toks, request.output_toks, at_ns=line.arrival_time_ns)
+                if turn:
+                    plays.wait(row - 1, row, requests[turn - 1].tool_duration_ns)
+                plays.sessions.append(None if line.session_id is None else str(line.session_id))
+                ids = request.input_tok_ids
+                if ids is not None and len(ids) != request.input_toks:
+                    faults.add(number, f"input_tok_ids: expected {request.input_toks} ids (input_toks), "
+                                       f"found {len(ids)}")
+                texts.append(ids)
+        faults.raise_if_any()
+        if not len(plays):
+            raise InputErrors([f"{path}: there are no requests in it"])
+        return plays.columns(_prompts(texts, np.array(plays.prompt_tokens, dtype=np.int64)))
+
+
+def _requests(number: int, line: Line, faults: Faults) -> list[SubRequest]:
+    if line.sub_requests is not None:
+        if not line.sub_requests:
+            faults.add(number, "sub_requests: a session needs one request at least, found none")
+        return line.sub_requests
+    for key in ("input_toks", "output_toks"):
+        if getattr(line, key) is None:
+            faults.add(number, f"expected a JSON object with {NEEDED}: Object missing required field `{key}`")
+            return []
+    return [SubRequest(line.input_toks, line.output_toks, 0, line.input_tok_ids)]
+
+
+def _prompts(texts: list[list[int] | None], prompt_tokens: np.ndarray):
+    """Return prompts in which those who begin with the same tokens share them."""
+    nodes = {}              # a text so far and its next token -> the code of the longer text
+    paths = []
+    for text in texts:
+        at, path = -1, []
+        for token in text or ():
+            at = nodes.setdefault((at, token), len(nodes))
+            path.append(at)
+        paths.append(path)
+    return run_prompts(paths, 1, prompt_tokens)[0]

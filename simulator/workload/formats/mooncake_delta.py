@@ -1,0 +1,67 @@
+"""`mooncake_delta`: lines as those of `mooncake`, but each tells only what its turn adds to its session.
+
+Source: ai-dynamo/aisimulate, crates/core/src/replay/loadgen/types.rs, TraceFileFormat::MooncakeDelta. The prompt of a
+turn is that of the one before, all that this generated, and then the tokens and blocks of the line.
+"""
+from pathlib import Path
+
+from simulator.domain import records
+from simulator.workload.columns import Columns
+from simulator.workload.formats.blocks import coded_ids
+from simulator.workload.formats.mooncake import Line, MooncakeParameters, lines_of, named, plays_of
+from simulator.workload.formats.plays import extended, length_of, output_of, own_of
+from simulator.workload.limits import MAX_TOKENS
+from simulator.workload.reading.faults import Faults
+
+
+class MooncakeDelta:
+    """The reader of Mooncake traces that tell new tokens alone."""
+
+    Parameters = MooncakeParameters
+
+    def __init__(self, parameters: MooncakeParameters):
+        self.block_size = parameters.block_size
+
+    def read(self, path: str | Path, data: bytes) -> Columns:
+        """Return the requests of a file that holds `data`, in file order.
+
+        Raises
+        ------
+        InputErrors
+            Everything that is wrong with the file, by line.
+        """
+        faults = Faults(path)
+        lines = lines_of(path, data, self.block_size, faults)
+        for number, line in lines:
+            if line.wait_for:
+                faults.add(number, "wait_for: a turn adds to the one before it in its session, and waits for no other")
+                line.wait_for = None
+        plays = plays_of(lines, faults)
+        plays.histories = self._histories(lines, faults)
+        faults.raise_if_any()
+        plays.prompt_tokens = [length_of(history) for history in plays.histories]
+        return plays.columns(**named(lines))
+
+    def _histories(self, lines: list[tuple[int, Line]], faults: Faults) -> list[list[tuple]]:
+        counts, codes = coded_ids([line.hash_ids for _, line in lines])
+        histories, last, begin = [], {}, 0
+        for row, (number, line) in enumerate(lines):
+            blocks = codes[begin:begin + counts[row]].tolist()
+            begin += counts[row]
+            key = row if line.session_id is None else str(line.session_id)
+            history, tokens = last.get(key, ([], 0))
+            tokens += line.input_length
+            history = extended(history, *self._added(row, line, blocks))
+            if tokens > MAX_TOKENS:
+                faults.add(number, f"input_length: the prompt has {tokens} tokens by now, at most {MAX_TOKENS} are "
+                                   "possible")
+            histories.append(history)
+            last[key] = extended(history, output_of(row, line.output_length)), tokens + line.output_length
+        return histories
+
+    def _added(self, row: int, line: Line, blocks: list[int]) -> list[tuple]:
+        if not blocks:
+            return [own_of(row, line.input_length)]
+        tokens = [self.block_size] * len(blocks)
+        tokens[-1] = line.input_length - self.block_size * (len(blocks) - 1)
+        return list(zip(map(records.named_stream, blocks), tokens, strict=True))
