@@ -105,6 +105,7 @@ KINDS = {
         "vllm-dp": "simulator.routing.scoring.load:VllmDpScorer",
     }, "simulator.routing.scoring.base:Scorer"),
     "workload": Kind("workload", "type", {
+        "clients": "simulator.workload.types.clients:OfClients",
         "synthetic": "simulator.workload.types.synthetic:Synthetic",
         "trace": "simulator.workload.types.trace:Trace",
     }),
@@ -112,6 +113,10 @@ KINDS = {
         "azure": "simulator.workload.formats.azure:Azure",
         "csv": "simulator.workload.formats.native_csv:NativeCsv",
         "mooncake": "simulator.workload.formats.mooncake:Mooncake",
+    }),
+    "client_format": Kind("description of clients", "format", {
+        "servegen": "simulator.workload.clients.servegen:ServeGen",
+        "toml": "simulator.workload.clients.listed:Listed",
     }),
     "arrival": Kind("arrival process", "process", {
         "burst": "simulator.workload.drawing.arrivals:Burst",

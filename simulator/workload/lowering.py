@@ -11,7 +11,7 @@ from simulator.domain.load import Load
 from simulator.errors import InputErrors, KeyFault
 from simulator.workload.base import Workload
 from simulator.workload.build import build_workload
-from simulator.workload.columns import Columns, first_rows, in_arrival_order, nearest, reordered
+from simulator.workload.columns import Columns, first_rows, in_arrival_order, nearest, reordered, stream_of
 from simulator.workload.limits import MISSING
 from simulator.workload.script import Edges, Group, Script
 
@@ -23,9 +23,10 @@ def workload_of(columns: Columns, load: Load, duration_s: float | None, streams:
     ----------
     duration_s : nobody comes then or later; None: all come.
     """
-    if columns.waits is None and load == Load() and duration_s is None:
+    durations_s = [each for each in (columns.duration_s, duration_s) if each is not None]
+    if columns.waits is None and load == Load() and not durations_s and columns.clients is None:
         return build_workload(in_arrival_order(columns))
-    columns, script = script_of(columns, load, duration_s, streams)
+    columns, script = script_of(columns, load, min(durations_s, default=None), streams)
     built = build_workload(columns)
     built.requests["arrival_ns"] = records.NEVER_NS
     gives_up = script.timeout_ns is not None or script.cancel_ns is not None
@@ -39,36 +40,50 @@ def script_of(columns: Columns, load: Load, duration_s: float | None, streams: R
     is_root = np.ones(len(columns), bool)
     if columns.waits is not None:
         is_root[columns.waits.targets] = False
-    start_ns = _starts(columns, plays, is_root)
-    order = _order(plays, start_ns if load.mode == "timestamps" else np.zeros_like(start_ns))
-    columns, is_root, plays = reordered(columns, order), is_root[order], plays[order]
+    offset_ns, start_ns = _times(columns, plays, is_root)
+    start_ns = np.where(_is_timed(columns, load, plays), start_ns, 0)
+    order = _order(plays, start_ns)
+    columns, offset_ns, plays = reordered(columns, order), offset_ns[order], plays[order]
     if columns.most:
-        columns, is_root, plays = first_rows(columns), is_root[:columns.most], plays[:columns.most]
+        columns, offset_ns, plays = first_rows(columns), offset_ns[:columns.most], plays[:columns.most]
     begins = np.append(np.flatnonzero(np.append(True, plays[1:] != plays[:-1])), len(plays))
-    start_ns = start_ns[plays[begins[:-1]]]
-    offset_ns = _offsets(columns, is_root, np.repeat(start_ns, np.diff(begins)))
     has_plays = len(begins) <= len(plays)
     waits = columns.waits
     return columns, Script(
-        _groups(load, duration_s, len(begins) - 1),
-        start_ns if load.mode == "timestamps" else np.zeros_like(start_ns),
+        _groups_of_clients(columns, load, duration_s, begins[:-1]), start_ns[plays[begins[:-1]]],
         play_begins=begins if has_plays else None, offset_ns=offset_ns if has_plays else None,
         edges=None if waits is None or not len(waits.sources) else Edges(
             waits.sources, waits.targets, waits.delays_ns, waits.from_dispatch),
-        rest_ns=_rests(load, len(columns), streams), client_delay_ns=_ns(load.client_delay_s),
+        rest_ns=_rests_of_clients(columns, load, streams), client_delay_ns=_ns(load.client_delay_s),
         idle_cap_ns=None if math.isinf(load.tree_idle_cap_s) else _ns(load.tree_idle_cap_s),
-        timeout_ns=_timeouts(columns), cancel_ns=_cancel_ns(load, duration_s))
+        timeout_ns=_timeouts(columns), cancel_ns=_cancel_ns(load, duration_s), from_engine=columns.from_engine)
 
 
 def _ns(seconds: float) -> int:
     return round(seconds * 1e9)
 
 
-def _starts(columns: Columns, plays: np.ndarray, is_root: np.ndarray) -> np.ndarray:
-    """Return when each play comes, by its code: when the first request comes that waits for nobody."""
+def _times(columns: Columns, plays: np.ndarray, is_root: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the time from a play's start before which each request does not come, and when each play starts.
+
+    It starts when the first request comes that waits for nobody.
+    """
     start_ns = np.full(int(plays.max()) + 1, np.iinfo(np.int64).max)
     np.minimum.at(start_ns, plays[is_root], columns.arrival_ns[is_root])
-    return start_ns
+    offset_ns = np.where(is_root, columns.arrival_ns - start_ns[plays], 0)
+    if columns.waits is not None and columns.waits.not_before_ns is not None:
+        offset_ns = np.maximum(offset_ns, columns.waits.not_before_ns)
+    return offset_ns, start_ns
+
+
+def _is_timed(columns: Columns, load: Load, plays: np.ndarray) -> np.ndarray:
+    """Say of each play, by its code, whether it comes at its own time, not when a slot lets it."""
+    if columns.clients is None:
+        return np.array([load.mode == "timestamps"])
+    timed = np.array([each.mode == "timestamps" for each in (*columns.clients.loads, load)])     # the last one: -1
+    is_timed = np.zeros(int(plays.max()) + 1, bool)
+    is_timed[plays] = timed[columns.clients.codes]
+    return is_timed
 
 
 def _order(plays: np.ndarray, start_ns: np.ndarray) -> np.ndarray:
@@ -78,24 +93,36 @@ def _order(plays: np.ndarray, start_ns: np.ndarray) -> np.ndarray:
     return np.lexsort((np.arange(len(plays)), first_row[plays], start_ns[plays]))
 
 
-def _offsets(columns: Columns, is_root: np.ndarray, start_ns: np.ndarray) -> np.ndarray:
-    """Return the time from a play's start before which each of its requests does not come."""
-    offsets = np.where(is_root, columns.arrival_ns - start_ns, 0)
-    if columns.waits is None or columns.waits.not_before_ns is None:
-        return offsets
-    return np.maximum(offsets, columns.waits.not_before_ns)
+def _groups_of_clients(columns: Columns, load: Load, duration_s: float | None, firsts: np.ndarray) -> tuple[Group, ...]:
+    """Return the groups of all clients, in the order in which each has its first play.
+
+    firsts : the first row of each play.
+    """
+    clients = columns.clients
+    if clients is None:
+        return _groups(load, duration_s, np.arange(len(firsts)))
+    codes, groups = clients.codes[firsts], []
+    _, first_plays = np.unique(codes, return_index=True)
+    for code in codes[np.sort(first_plays)].tolist():
+        own = load if code < 0 else clients.loads[code]
+        opens_ns = None if code < 0 else clients.opens_ns[code]
+        made = _groups(own, duration_s, np.flatnonzero(codes == code), opens_ns)
+        groups += [replace(each, client_delay_ns=_ns(own.client_delay_s)) for each in made]
+    return tuple(groups)
 
 
-def _groups(load: Load, duration_s: float | None, num_plays: int) -> tuple[Group, ...]:
-    plays, ends_ns = np.arange(num_plays), None if duration_s is None else _ns(duration_s)
+def _groups(load: Load, duration_s: float | None, plays: np.ndarray,
+            opens_ns: np.ndarray | None = None) -> tuple[Group, ...]:
+    ends_ns = None if duration_s is None else _ns(duration_s)
     if load.mode == "lanes" and load.assign == "static":
         opens_ns = _openings(load, load.lanes)
         return tuple(Group(plays[lane::load.lanes], opens_ns[lane:lane + 1], holds_play=True, ends_ns=ends_ns)
-                     for lane in range(min(load.lanes, num_plays)))
+                     for lane in range(min(load.lanes, len(plays))))
     if load.mode == "lanes":
         return (Group(plays, _openings(load, load.lanes), holds_play=True, ends_ns=ends_ns),)
     if load.mode == "concurrency":
-        return (Group(plays, _openings(load, load.concurrency), holds_play=load.unit == "session", ends_ns=ends_ns),)
+        opens_ns = _openings(load, load.concurrency) if opens_ns is None else opens_ns
+        return (Group(plays, opens_ns, holds_play=load.unit == "session", ends_ns=ends_ns),)
     ceiling = np.zeros(load.max_in_flight, np.int64) if load.max_in_flight else None
     return (Group(plays, ceiling, ends_ns=ends_ns),)
 
@@ -105,15 +132,28 @@ def _openings(load: Load, count: int) -> np.ndarray:
     return nearest(np.arange(count) * (load.ramp_up_s * 1e9 / count))
 
 
-def _rests(load: Load, count: int, streams: RandomStreams) -> np.ndarray | None:
+def _rests_of_clients(columns: Columns, load: Load, streams: RandomStreams) -> np.ndarray | None:
     """Return how long the slot of each request rests after its end; None: not at all."""
+    clients = columns.clients
+    if clients is None:
+        return _rests(load, len(columns), streams, "think")
+    rest_ns = np.zeros(len(columns), np.int64)
+    for code in np.unique(clients.codes).tolist():
+        rows = np.flatnonzero(clients.codes == code)
+        drawn = _rests(load, len(rows), streams, "think") if code < 0 else _rests(
+            clients.loads[code], len(rows), streams, stream_of(clients.names[code], "think"))
+        rest_ns[rows] = 0 if drawn is None else drawn
+    return rest_ns if rest_ns.any() else None
+
+
+def _rests(load: Load, count: int, streams: RandomStreams, stream: str) -> np.ndarray | None:
     if load.think_time_s == 0.0:
         return None
     if isinstance(load.think_time_s, float):
         return np.full(count, _ns(load.think_time_s))
     chosen = load.think_time_s
     distribution = registry.load("time_distribution", chosen.distribution)(chosen.parameters)
-    return nearest(distribution.draw(streams.generator("think"), count) * 1e9)
+    return nearest(distribution.draw(streams.generator(stream), count) * 1e9)
 
 
 def _timeouts(columns: Columns) -> np.ndarray | None:

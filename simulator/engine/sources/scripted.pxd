@@ -24,6 +24,7 @@ cdef struct Group:              # of plays that share slots; see workload/script
     bint after_dispatch         # that one is over when its last request has come, not when all have ended
     bint is_followed            # another group begins when this one is over
     int64_t interval_ns         # from its end, or from 0, to the beginning
+    int64_t client_delay_ns     # from an end to whatever the client does because of it
     int64_t length_ns           # from the beginning to the end; NEVER_NS: it has none
     int64_t num_held            # slots that somebody holds
     int64_t num_unsent          # requests that have not come
@@ -66,7 +67,6 @@ cdef class Scripted(Source):
     cdef int64_t* _ready_ns             # [row] known so far; NULL where each row is a play
     cdef int64_t* _out_begins           # [row + 1] into _outs
     cdef Out* _outs
-    cdef int64_t _client_delay_ns
     cdef int64_t _cancel_ns             # NEVER_NS: nobody is cancelled
     cdef int64_t _idle_cap_ns           # NEVER_NS: none
     cdef bint _goes_on_after_rejection

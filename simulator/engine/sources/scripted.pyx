@@ -60,7 +60,6 @@ cdef class Scripted(Source):
         self._offset_ns = borrowed(script.offset_ns, owners)
         self._rest_ns = borrowed(script.rest_ns, owners)
         self._timeout_ns = borrowed(script.timeout_ns, owners)
-        self._client_delay_ns = script.client_delay_ns
         self._cancel_ns = NEVER_NS if script.cancel_ns is None else script.cancel_ns
         self._idle_cap_ns = NEVER_NS if script.idle_cap_ns is None else script.idle_cap_ns
         self._goes_on_after_rejection, self._from_engine = script.goes_on_after_rejection, script.from_engine
@@ -103,6 +102,8 @@ cdef class Scripted(Source):
             group.plays, group.holds_play = borrowed(given.plays, owners), given.holds_play
             group.is_followed = any(each.after == index for each in groups)
             group.after, group.after_dispatch, group.interval_ns = given.after, given.after_dispatch, given.interval_ns
+            group.client_delay_ns = (
+                self._script.client_delay_ns if given.client_delay_ns is None else given.client_delay_ns)
             group.length_ns = NEVER_NS if given.ends_ns is None else given.ends_ns
             group.num_slots = 0 if given.opens_ns is None else len(given.opens_ns)
             group.opens_ns, group.closes_ns = borrowed(given.opens_ns, owners), borrowed(given.closes_ns, owners)
@@ -370,7 +371,7 @@ cdef class Scripted(Source):
         cdef int64_t seen_ns = now_ns
         if request.status == COMPLETED and not self._from_engine:
             seen_ns = max(now_ns, request.completed_ns)
-        seen_ns += self._client_delay_ns
+        seen_ns += group.client_delay_ns
         group.num_running -= 1
         if self._play_of != NULL:
             self._num_running[play] -= 1
