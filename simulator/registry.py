@@ -113,8 +113,10 @@ KINDS = {
         "azure": "simulator.workload.formats.azure:Azure",
         "csv": "simulator.workload.formats.native_csv:NativeCsv",
         "mooncake": "simulator.workload.formats.mooncake:Mooncake",
+        "tracev2": "simulator.workload.formats.tracev2:TraceV2",
     }),
     "client_format": Kind("description of clients", "format", {
+        "blis": "simulator.workload.clients.blis:BlisClients",
         "servegen": "simulator.workload.clients.servegen:ServeGen",
         "toml": "simulator.workload.clients.listed:Listed",
     }),
