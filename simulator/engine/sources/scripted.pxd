@@ -56,6 +56,7 @@ cdef class Scripted(Source):
     cdef const int64_t* _offset_ns      # [row]; NULL: all 0
     cdef const int64_t* _rest_ns        # [row]; NULL: all 0
     cdef const int64_t* _timeout_ns     # [row]; NULL: nobody gives up
+    cdef const int64_t* _last_token_ns  # [row]
     cdef int64_t* _scheduled_ns         # [row] when each was ready
     cdef int32_t* _group_of             # [play]; NULL: there is one group
     cdef int32_t* _slot_of              # [play], or [row] where requests hold slots; NULL: there are none that close

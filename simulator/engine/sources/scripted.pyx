@@ -44,9 +44,10 @@ cdef class Scripted(Source):
 
     workload : its `requests`, `demands` and `scheduled_ns` are written to.
     recorder : counts requests that are not sent as finished.
+    last_tokens : int64 array, when the last token of each request left the engine.
     """
 
-    def __init__(self, workload, Recorder recorder):
+    def __init__(self, workload, Recorder recorder, last_tokens):
         cdef Request[::1] requests = workload.requests
         cdef Demand[::1] demands = workload.demands
         cdef int64_t[::1] scheduled_ns = workload.scheduled_ns
@@ -54,6 +55,7 @@ cdef class Scripted(Source):
         owners = [workload]
         self._owners, self._script, self._recorder = owners, script, recorder
         self._requests, self._demands, self._scheduled_ns = &requests[0], &demands[0], &scheduled_ns[0]
+        self._last_token_ns = borrowed(last_tokens, owners)
         self.num_left = len(requests)
         self._begins = borrowed(script.play_begins, owners)
         self._start_ns = borrowed(script.start_ns, owners)
@@ -369,8 +371,8 @@ cdef class Scripted(Source):
         cdef Group* group = &self._groups[index]
         cdef bint is_refused = request.status == REJECTED or request.status == DROPPED
         cdef int64_t seen_ns = now_ns
-        if request.status == COMPLETED and not self._from_engine:
-            seen_ns = max(now_ns, request.completed_ns)
+        if request.status == COMPLETED:     # a scheduler may tell what an iteration brings when it begins
+            seen_ns = max(now_ns, self._last_token_ns[row] if self._from_engine else request.completed_ns)
         seen_ns += group.client_delay_ns
         group.num_running -= 1
         if self._play_of != NULL:
