@@ -94,12 +94,12 @@ def read_spec(data: Any) -> tuple[Spec | None, list[SpecClient], list[str]]:
     for i, each in enumerate(spec.clients):
         try:
             clients.append(msgspec.convert(each, SpecClient))
+            faults += [f"clients[{i}]{fault}" for fault in _faults_of(clients[-1])]
         except msgspec.ValidationError as error:
             faults.append(_said(error, f"clients[{i}]"))
     faults += [f"{key}: {why}" for key, why in NOT_READ.items() if getattr(spec, key)]
     if not spec.clients and not faults:
         faults.append("clients: expected one or more")
-    faults += [f"clients[{i}]{fault}" for i, client in enumerate(clients) for fault in _faults_of(client)]
     faults += _faults_together(spec, clients)
     return spec, clients, faults
 
