@@ -250,8 +250,9 @@ class Case:
         return self._obstacle_in_rows() or self._obstacle_in_results()
 
     def _obstacle_in_users(self):
-        bounds = [[self.options.get(f"{what}-tokens-{end}") for end in ("min", "max")] for what in ("prompt", "output")]
-        if None in sum(bounds, []) or any(low != high for low, high in bounds):
+        bounds = [(self.options.get(f"{what}-tokens-min"), self.options.get(f"{what}-tokens-max"))
+                  for what in ("prompt", "output")]
+        if any(low is None or low != high for low, high in bounds):
             return "lengths that BLIS draws"
         return None
 

@@ -1,7 +1,7 @@
 """`blis`: clients as BLIS's workload YAML describes them.
 
-The rules are BLIS's: gaps and lengths are whole, at least 1, and a rate is divided by shares. Random numbers are ours: of
-Go's, which the same seed gives BLIS, the recorded runs tell only those of constant gaps and lengths, and these agree.
+The rules are BLIS's: gaps and lengths are whole and at least 1, a rate is divided by shares. Random numbers are ours,
+not those that Go's generators give BLIS for the same seed; the recorded workload of constant gaps and lengths agrees.
 Source: inference-sim (BLIS) at f90a1e3a, sim/workload/generator.go, distribution.go, arrival.go.
 """
 import math
@@ -80,7 +80,7 @@ class WholeMicroseconds:
 
 
 class ParetoLognormal(lengths.Length):
-    """`mix_weight` of the lengths from a Pareto distribution, the others from a log-normal one."""
+    """A mixture: `mix_weight` of the lengths are Pareto's, the others log-normal."""
 
     def __init__(self, params: dict, bounds: lengths.Bounds):
         super().__init__(bounds)

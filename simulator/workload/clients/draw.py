@@ -56,7 +56,9 @@ class Client:
 
 def draw_clients(clients: Sequence[Client], num_requests: int | None, duration_s: float | None,
                  streams: RandomStreams, wanted: Wanted) -> Columns:
-    """Return the requests of all clients by arrival, then by client; those without times come first.
+    """Return the requests of all clients by arrival, then by client.
+
+    Those without times come first.
 
     Parameters
     ----------
@@ -103,7 +105,8 @@ def _arrivals(clients: Sequence[Client], num_requests: int | None, duration_s: f
             raise InputErrors([KeyFault(f"workload.duration_s: {end_s:g} s at {rate_per_s:g} requests/s are more than "
                                         f"{MAX_REQUESTS} requests; give num_requests or a lower rate")])
         if end_s * 1e9 > MAX_TIME_NS:
-            raise InputErrors([KeyFault(f"workload.rate_per_s: the last request arrives after {MAX_TIME_NS / 1e9:g} s")])
+            raise InputErrors([KeyFault(
+                f"workload.rate_per_s: the last request arrives after {MAX_TIME_NS / 1e9:g} s")])
         times_s = [np.empty(0) if client.process is None else arrival_times_s(
             client.process, streams.generator(stream_of(client.name, "arrivals")), None, end_s) for client in clients]
         if num_requests is None or end_s == duration_s or sum(map(len, times_s)) >= num_requests:

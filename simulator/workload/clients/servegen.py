@@ -34,8 +34,8 @@ class Span(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     duration_s: Annotated[Annotated[float, Meta(gt=0, le=MAX_TIME_NS / 1e9)], Meta(
         description="how long it is, a whole number of windows")] = 3600.0
     rate: Annotated[Literal["scaled", "constant", "bounded"], Meta(description=(
-        "requests of all clients: as measured, by rate_scale; rate_per_s; as measured, or scaled so that the highest is "
-        "max_rate_per_s"))] = "scaled"
+        "requests of all clients: as measured, by rate_scale; rate_per_s; as measured, but scaled to max_rate_per_s "
+        "where the highest is above it"))] = "scaled"
     rate_scale: Annotated[Annotated[float, Meta(gt=0, le=1e9)] | None, Meta(description="default: 1")] = None
     rate_per_s: Annotated[Rate | None, Meta(description="in every window")] = None
     max_rate_per_s: Annotated[Rate | None, Meta(description="in the window with most requests")] = None
@@ -110,8 +110,8 @@ class ServeGen:
                 drawn.append(each)
                 codes.append(np.full(len(each.arrival_s), code))
         if not sum(map(len, codes)):
-            raise InputErrors([KeyFault(f"workload.servegen: nobody comes from {self.span.start_s:g} s of the traces on "
-                                        f"for {self.span.duration_s:g} s")])
+            raise InputErrors([KeyFault(
+                f"workload.servegen: nobody comes in {self.span.duration_s:g} s from {self.span.start_s:g} s on")])
         return _columns(drawn, np.concatenate(codes), [client.name for client in clients], notes)
 
     def _clients(self) -> tuple[list[Measured], float, tuple[str, ...]]:
@@ -144,7 +144,7 @@ class ServeGen:
 
     def _starts(self, window_s: float) -> np.ndarray:
         """Return when the windows of the span begin in the traces, s."""
-        faults = [KeyFault(f"workload.servegen.{key}: expected a multiple of {window_s:g} s, the length of a window, "
+        faults = [KeyFault(f"workload.servegen.{key}: expected a multiple of {window_s:g} s, a window's length, "
                            f"found {value:g}") for key, value in (
             ("start_s", self.span.start_s), ("duration_s", self.span.duration_s)) if value % window_s]
         if faults:
@@ -168,9 +168,9 @@ class ServeGen:
 
 
 def target_rates(span: Span, measured: np.ndarray) -> np.ndarray:
-    """Return the requests/s of each client in each window, (clients, windows), from those that were measured.
+    """Return each client's requests/s in each window, (clients, windows).
 
-    Each client gets its part of what all together shall have.
+    It gets that part of what all together shall have which it has of the `measured` ones.
     """
     sums = measured.sum(axis=0)
     target = sums * (1.0 if span.rate_scale is None else span.rate_scale)
@@ -184,7 +184,7 @@ def target_rates(span: Span, measured: np.ndarray) -> np.ndarray:
 def arrivals_in_window(window: Window, rate_per_s: float, window_s: float, generator) -> np.ndarray:
     """Return when requests arrive after a window's beginning, s.
 
-    ceil(rate x window) gaps are stretched so that the last arrival is at the window's end, where it is not kept: so only
+    ceil(rate x window) gaps are stretched so that the last arrival is at the window's end, where it is not kept: only
     their shape matters.
     """
     count = math.ceil(rate_per_s * window_s)

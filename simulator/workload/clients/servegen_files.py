@@ -1,7 +1,7 @@
 """The files of ServeGen: the windows of each client, and the lengths of its requests.
 
-A folder holds, for each client k, `chunk-k-trace.csv` (start of a window in s, requests/s, cv, pattern, shape, scale; no
-names of columns) and `chunk-k-dataset.json` ({start: {field: text of {value: probability}}}).
+A folder holds, for each client k, `chunk-k-trace.csv` (start of a window in s, requests/s, cv, pattern, shape, scale;
+no names of columns) and `chunk-k-dataset.json` ({start: {field: text of {value: probability}}}).
 Source: alibaba/ServeGen at f891d118, servegen/clientpool.py, data/.
 """
 import re
@@ -42,7 +42,10 @@ class Distribution(NamedTuple):
 
 
 class Trace:
-    """The windows of a client, read as they are asked for: a trace has 2,016, a run wants a few."""
+    """The windows of a client, read when asked for.
+
+    A trace has 2,016, a run wants a few.
+    """
 
     def __init__(self, path: Path):
         data = read_bytes(path)
@@ -105,7 +108,7 @@ class Trace:
 
 
 class Dataset:
-    """The lengths of a client's requests, by window; those of a window are read when they are asked for."""
+    """The lengths of a client's requests, by window, read when asked for."""
 
     def __init__(self, path: Path):
         data = read_bytes(path)
@@ -124,7 +127,7 @@ class Dataset:
         return any(name in fields for fields in self._windows.values())
 
     def start_at(self, start_s: float) -> float | None:
-        """Return when the latest window with lengths begins that is not later; None: there is none."""
+        """Return when the latest window with lengths begins; None: later than asked."""
         return max((start for start in self._windows if start <= start_s), default=None)
 
     def fields(self, start_s: float) -> dict[str, Distribution]:

@@ -30,7 +30,8 @@ COLUMNS = {
     "round_index": Column(Kind.INTEGER), "prefix_group": Column(Kind.TEXT), "prefix_length": Column(Kind.INTEGER),
     "streaming": Column(Kind.IGNORE), "input_tokens": Column(Kind.INTEGER, required=True),
     "output_tokens": Column(Kind.INTEGER, required=True),
-    **dict.fromkeys(("text_tokens", "image_tokens", "audio_tokens", "video_tokens", "reason_ratio"), Column(Kind.IGNORE)),
+    **dict.fromkeys(("text_tokens", "image_tokens", "audio_tokens", "video_tokens", "reason_ratio"),
+                    Column(Kind.IGNORE)),
     "model": Column(Kind.TEXT), "deadline_us": MICROSECONDS, "server_input_tokens": Column(Kind.INTEGER),
     "arrival_time_us": Column(Kind.INTEGER, 0, MAX_TIME_NS // US, required=True), "send_time_us": MICROSECONDS,
     **dict.fromkeys(("first_chunk_time_us", "last_chunk_time_us", "num_chunks", "status", "error_message",
@@ -76,7 +77,10 @@ class TraceV2Parameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 
 
 class TraceV2:
-    """The reader of BLIS's traces; prompts are the prefix of their group, as long as its first row says, and a rest."""
+    """The reader of BLIS's traces.
+
+    A prompt is the prefix of its group, as long as its first row says, and a rest.
+    """
 
     Parameters = TraceV2Parameters
 
@@ -102,8 +106,9 @@ class TraceV2:
         prompts = _Pieces(scan, own, shared, order if grows else None, self.given.upstream_compat)
         lengths = prompts.lengths()
         for row in np.flatnonzero((lengths < 1) | (lengths > MAX_TOKENS)):
-            faults.add(scan.lines[row], f"input_tokens: expected a prompt of 1 to {MAX_TOKENS} tokens, prefix and turns "
-                                        f"before it included, found {lengths[row]}")
+            faults.add(scan.lines[row], (
+                f"input_tokens: expected a prompt of 1 to {MAX_TOKENS} tokens, prefix and turns before it included, "
+                f"found {lengths[row]}"))
         faults.raise_if_any()
         arrival_us = _first_known(scan, "send_time_us", "arrival_time_us")
         return Columns(
@@ -155,11 +160,12 @@ def read_header(path: str | Path) -> Header:
 class _Pieces:
     """The prompts of a trace as pieces of token streams.
 
-    turns : the rows of each session by round, where a prompt begins with all that came before it in its session; None:
-        no prompt does.
+    turns : the rows of each session by round, where a prompt begins with all that came before it in its session;
+        None: no prompt does.
     """
 
-    def __init__(self, scan: Scan, own: np.ndarray, shared: np.ndarray, turns: list[np.ndarray] | None, drops_last: bool):
+    def __init__(self, scan: Scan, own: np.ndarray, shared: np.ndarray, turns: list[np.ndarray] | None,
+                 drops_last: bool):
         self._group = np.where(shared > 0, _known(scan, "prefix_group"), 0)
         self._own, self._shared = own, shared
         self._outputs = np.maximum(scan.values["output_tokens"] - drops_last, 0)
@@ -198,8 +204,8 @@ def _turns(scan: Scan, faults: Faults) -> list[np.ndarray]:
         wrong = np.flatnonzero(rounds[rows] != np.arange(len(rows)))
         if len(wrong):
             row = rows[wrong[0]]
-            faults.add_cell(scan.lines[row], "round_index", f'{wrong[0]}, the next round of session "{names[codes[row]]}"',
-                            str(rounds[row]))
+            expected = f'{wrong[0]}, the next round of session "{names[codes[row]]}"'
+            faults.add_cell(scan.lines[row], "round_index", expected, str(rounds[row]))
     faults.raise_if_any()
     return found
 
@@ -231,7 +237,7 @@ def _notes(scan: Scan, header: Header | None, given: TraceV2Parameters) -> tuple
     if targets:
         notes.append(f"slo_target_us of {targets} requests is not used: bounds are those of [slo].")
     if header is not None and header.warm_up_requests:
-        notes.append(f"warm_up_requests = {header.warm_up_requests} of the header is not used; [workload.measure] says it.")
+        notes.append(f"warm_up_requests = {header.warm_up_requests} of the header is not used.")
     for key in ("goodput_slo_targets", "kv_offload"):
         if header is not None and getattr(header, key):
             notes.append(f"{key} of the header is not used.")

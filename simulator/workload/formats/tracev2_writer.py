@@ -114,8 +114,9 @@ def _prefixes(workload: Workload, rows: np.ndarray, path: str | Path) -> tuple[l
             wrong.append(row)
         groups.append(f"g{stream >> 2}")
     if wrong:
-        raise InputErrors([f"{path}: the prompts of {_named(workload, wrong)} are no prefix of a group, equally long in all "
-                           "of it, and a rest of their own; TraceV2 has no others"])
+        raise InputErrors([
+            f"{path}: the prompts of {_named(workload, wrong)} are no prefix of a group, equally long in all of it, and a "
+            "rest of their own; TraceV2 has no others"])
     return groups, shared
 
 

@@ -15,7 +15,8 @@ from simulator.workload.wanted import WANTED
 from support.goldens import GOLDENS
 
 pytest.importorskip("yaml", reason="PyYAML is in the blis extra")
-SPECS = sorted(path.parent for path in (GOLDENS / "blis").rglob("spec.yaml") if (path.parent / "trace_out.csv").exists())
+SPECS = sorted(path.parent for path in (GOLDENS / "blis").rglob("spec.yaml")
+               if (path.parent / "trace_out.csv").exists())
 LENGTHS = """
   input_distribution: {type: constant, params: {value: 100}}
   output_distribution: {type: constant, params: {value: 20}}
@@ -72,7 +73,8 @@ def test_users_begin_spread_over_the_time_to_think_and_think_after_each_answer(f
     # iterations of 1 ms, outputs of 20 tokens, 3 users who think 10 ms: the first at 0, 3.333, 6.666 ms
     path = file(f"num_requests: 5\nclients:\n- id: u\n  concurrency: 3\n  think_time_us: 10000{LENGTHS}")
     (tmp_path / "e.toml").write_text(
-        'engine = {num_gpu_blocks = 100, max_model_len = 400, async_scheduling = false}\nlatency = {backend = "linear", base_us = 1000, '
+        'engine = {num_gpu_blocks = 100, max_model_len = 400, async_scheduling = false}\n'
+        'latency = {backend = "linear", base_us = 1000, '
         'per_sequence_us = 0, per_prefill_token_us = 0, per_context_token_us = 0}\n'
         f'workload = {{type = "clients", format = "blis", path = "{path}"}}\n')
 
@@ -121,8 +123,8 @@ def test_a_horizon_bounds_requests(file):
 
 
 def test_what_is_not_used_is_said(file):
-    columns = columns_of(file(f"goodput_slo_targets: {{critical: {{ttft_ms: 1}}}}\n{RATE}- id: a\n  network: {{rtt_ms: 3}}"
-                              f"{LENGTHS}"))
+    columns = columns_of(file(f"goodput_slo_targets: {{critical: {{ttft_ms: 1}}}}\n{RATE}- id: a\n"
+                              f"  network: {{rtt_ms: 3}}{LENGTHS}"))
 
     assert [note.split(" ")[0] for note in columns.notes] == ["Random", "goodput_slo_targets", "network"]
 
@@ -130,18 +132,18 @@ def test_what_is_not_used_is_said(file):
 @pytest.mark.parametrize(("text", "message"), [
     (f"{RATE}- id: a\n  lifecycle: {{windows: []}}{LENGTHS}", "clients[0].lifecycle: clients that come and go"),
     (f"{RATE}- id: a\n  reasoning: {{multi_turn: {{max_rounds: 3}}}}{LENGTHS}", "clients[0].reasoning: sessions"),
-    (f"{RATE}- id: a\n  multimodal: {{image_count_distribution: 1}}{LENGTHS}", "clients[0].multimodal: tokens of images"),
+    (f"{RATE}- id: a\n  multimodal: {{image_count_distribution: 1}}{LENGTHS}", "clients[0].multimodal: tokens of"),
     (f"{RATE}- id: a{LENGTHS}cohorts: [{{id: c}}]\n", "cohorts: cohorts are not drawn; list their members as clients"),
-    ("num_requests: 1\nservegen_data: {path: x}\n", 'servegen_data: ServeGen\'s folders are read by format = "servegen"'),
+    ("num_requests: 1\nservegen_data: {path: x}\n", "servegen_data: ServeGen's folders are read by format"),
     (f"{RATE}- id: a\n  frobnicate: 1{LENGTHS}", "clients[0]: object contains unknown field `frobnicate`"),
     (f"frobnicate: 1\n{RATE}- id: a{LENGTHS}", "object contains unknown field `frobnicate`"),
-    (f"{RATE}- id: a\n  arrival: {{process: burst}}{LENGTHS}", "clients[0].arrival.process: invalid enum value 'burst'"),
+    (f"{RATE}- id: a\n  arrival: {{process: burst}}{LENGTHS}", "clients[0].arrival.process: invalid enum value"),
     (f"{RATE}- id: a\n  arrival: {{process: gamma, shape: 2}}{LENGTHS}", "clients[0].arrival: shape and scale"),
-    (f"{RATE}- id: a\n  arrival: {{cv: 2}}{LENGTHS}", "clients[0].arrival.cv: it is of gamma and weibull, found poisson"),
-    (f"{RATE}- id: a\n  rate_fraction: 1\n  concurrency: 2{LENGTHS}", "clients[0]: expected rate_fraction or concurrency"),
+    (f"{RATE}- id: a\n  arrival: {{cv: 2}}{LENGTHS}", "clients[0].arrival.cv: it is of gamma"),
+    (f"{RATE}- id: a\n  rate_fraction: 1\n  concurrency: 2{LENGTHS}", "clients[0]: expected rate_fraction or"),
     (f"{RATE}- id: a\n  think_time_us: 1{LENGTHS}", "clients[0].think_time_us: it takes concurrency"),
     (f"{RATE}- id: a{LENGTHS}- id: a{LENGTHS}", 'clients: two have the id "a"'),
-    (f"{RATE}- id: a\n  slo_class: batch{LENGTHS}- id: b{LENGTHS}", "clients: expected all with a slo_class, or none"),
+    (f"{RATE}- id: a\n  slo_class: batch{LENGTHS}- id: b{LENGTHS}", "clients: expected all with a slo_class"),
     (f"num_requests: 3\nclients:\n- id: a{LENGTHS}", "aggregate_rate: expected more than 0"),
     (f"aggregate_rate: 3\nclients:\n- id: a{LENGTHS}", "num_requests: expected more than 0, or a horizon"),
     (f"{RATE}- id: a\n  concurrency: 2{LENGTHS}- id: b{LENGTHS}", "num_requests: users of concurrency share it"),
@@ -163,7 +165,8 @@ def test_what_the_file_cannot_say_is_told_by_key(file, text, message):
     ("{type: constant, params: {value: 1}, file: x}", "files of lengths are not read"),
     ("{type: exponential, params: {mean: 3, min: 9, max: 4}}", "min 9 is above max 4")])
 def test_lengths_that_cannot_be_are_told_by_key(file, given, message):
-    text = f"{RATE}- id: a\n  input_distribution: {given}\n  output_distribution: {{type: constant, params: {{value: 1}}}}\n"
+    text = (f"{RATE}- id: a\n  input_distribution: {given}\n"
+            "  output_distribution: {type: constant, params: {value: 1}}\n")
 
     with pytest.raises(InputErrors, match=r"clients\[0\]\.input_distribution") as error:
         columns_of(file(text))

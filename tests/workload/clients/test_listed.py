@@ -107,7 +107,8 @@ def test_clients_have_slots_of_their_own(file):
     # iterations of 1 ms, outputs of 1: a's two slots turn every ms, b's single one every 3 ms, as it thinks 2 ms
     result = simulator.run(file(
         "", 'id = "a"\ntenant = "A"\nload = {mode = "concurrency", concurrency = 2}\nnum_requests = 5',
-        'id = "b"\ntenant = "B"\nload = {mode = "concurrency", concurrency = 1, think_time_s = 0.002}\nnum_requests = 3'))
+        'id = "b"\ntenant = "B"\nnum_requests = 3\n'
+        'load = {mode = "concurrency", concurrency = 1, think_time_s = 0.002}'))
 
     of = {name: result.requests["arrival_ns"][result.requests["tenant"] == code] // MS
           for code, name in enumerate(result.labels["tenant"])}
@@ -199,7 +200,10 @@ def test_what_cannot_be_drawn_is_refused(file, keys, client, message):
 
 
 def test_a_prompt_of_nothing_is_refused(file):
-    empty = '\nprompt_tokens = {distribution = "constant", tokens = 0}\noutput_tokens = {distribution = "zipf", max = 3}\n'
+    empty = """
+prompt_tokens = {distribution = "constant", tokens = 0}
+output_tokens = {distribution = "zipf", max = 3}
+"""
     with pytest.raises(InputErrors, match=r"workload\.clients\[0\]\.prompt_tokens: draws a prompt of 0 tokens"):
         requests_of(file("rate_per_s = 1.0\nnum_requests = 2", 'id = "a"', lengths=empty))
 

@@ -86,8 +86,8 @@ def test_a_published_client_alone():
     assert sum(bool(trace.window(600.0 * i).pattern) for i in range(144)) == 48
     columns = columns_of(PUBLISHED / "reason", clients=(63,), duration_s=600.0)
     assert len(columns) == 42
-    assert columns.notes == ("reason_ratio of the datasets is not used: reasoning tokens are counted as output tokens.",)
-    assert 3829 <= columns.prompt_tokens.min() and columns.prompt_tokens.max() <= 4155
+    assert columns.notes[0].startswith("reason_ratio of the datasets is not used")
+    assert columns.prompt_tokens.min() >= 3829 and columns.prompt_tokens.max() <= 4155
 
 
 @pytest.mark.skipif(not PUBLISHED.exists(), reason=f"no data under {PUBLISHED}")
@@ -106,7 +106,7 @@ def test_every_window_has_the_arrivals_that_its_rate_says():
     generator = RandomStreams(3).generator("x")
     for pattern in ("Gamma", "Weibull"):
         times = arrivals_in_window(Window(0.1, pattern, 0.7), 2.005, 100.0, generator)
-        assert len(times) == 200 and np.all(np.diff(times) >= 0) and 0 <= times[0] and times[-1] < 100
+        assert len(times) == 200 and np.all(np.diff(times) >= 0) and times[0] >= 0 and times[-1] < 100
     assert len(arrivals_in_window(Window(5.0, "", 1.0), 5.0, 100.0, generator)) == 0
     assert len(arrivals_in_window(Window(0.0, "Gamma", 1.0), 0.0, 100.0, generator)) == 0
 
@@ -180,7 +180,7 @@ def test_the_busiest_clients(folder):
 def test_a_client_without_lengths_is_an_error_or_left_out(folder):
     path = folder({0: (["0,1,1,Gamma,1,1"], {"0": LANGUAGE}), 5: (["0,1,1,Gamma,1,1"], None)})
 
-    with pytest.raises(InputErrors, match="client 5 has no chunk-5-dataset.json"):
+    with pytest.raises(InputErrors, match=r"client 5 has no chunk-5-dataset\.json"):
         columns_of(path, duration_s=600.0)
     columns = columns_of(path, duration_s=600.0, missing_dataset="drop")
     assert columns.labels["tenant"][1] == ["chunk-0"]
@@ -202,7 +202,7 @@ def test_prompts_of_no_token_have_one(folder):
     (["0,1,1,Gamma,0,1"], LANGUAGE, {}, "chunk-0-trace.csv:1: shape: expected 0.001 or more"),
     (["0,1,1,Gamma,1,1", "0,1,1,Gamma,1,1"], LANGUAGE, {}, "chunk-0-trace.csv:2: window start: expected later"),
     (["0,1,1,Gamma,1,1"], LANGUAGE, {"start_s": 600.0}, "chunk-0-trace.csv: no window begins at 600 s"),
-    (["0,1,1,Gamma,1,1"], LANGUAGE, {"duration_s": 700.0}, "workload.servegen.duration_s: expected a multiple of 600 s"),
+    (["0,1,1,Gamma,1,1"], LANGUAGE, {"duration_s": 700.0}, "servegen.duration_s: expected a multiple of 600 s"),
     (["0,1,1,Gamma,1,1"], LANGUAGE, {"clients": (4,)}, "workload.servegen.clients: expected numbers of"),
     (["0,0,1,,1,1"], LANGUAGE, {}, "workload.servegen: nobody comes"),
     (["0,1,1,Gamma,1,1"], LANGUAGE | {"input_tokens": "{1: 1, x}"}, {}, "input_tokens: expected {value: probability"),
@@ -224,7 +224,7 @@ def test_a_dataset_that_begins_too_late_is_refused(folder):
 
 
 def test_a_folder_without_clients_is_refused(tmp_path):
-    with pytest.raises(InputErrors, match="no chunk-NUMBER-trace.csv is in it"):
+    with pytest.raises(InputErrors, match=r"no chunk-NUMBER-trace\.csv is in it"):
         columns_of(tmp_path)
     with pytest.raises(InputErrors, match="there is none"):
         columns_of(tmp_path / "no")

@@ -1,5 +1,6 @@
 """BLIS's traces, read and written."""
 import csv
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -76,7 +77,8 @@ SESSION = ({"session_id": "S", "round_index": 0, "arrival_time_us": 1000},
 
 
 def test_turns_come_as_they_came_or_after_each_other(header):
-    fixed, closed = (read(text_of(*SESSION), header=header(NO_HEADER), sessions=each) for each in ("fixed", "closed_loop"))
+    fixed, closed = (read(text_of(*SESSION), header=header(NO_HEADER), sessions=each)
+                     for each in ("fixed", "closed_loop"))
 
     assert fixed.waits is None and fixed.timeout_ns.tolist() == [MISSING, 1_000_000, MISSING, MISSING]
     assert closed.waits.plays.tolist() == [0, 0, 2, 0]
@@ -183,7 +185,7 @@ def test_a_run_is_written_with_its_times(tmp_path):
     experiment = load_experiment(tmp_path / "e.toml")
     workload = load(experiment.workload, 0)
 
-    with pytest.raises(InputErrors, match="when requests .* come is not known yet; run the workload first"):
+    with pytest.raises(InputErrors, match=r"when requests .* come is not known yet; run the workload first"):
         write_tracev2(workload, tmp_path / "o.csv", tmp_path / "o.yaml")
     simulator.run(experiment, workload=workload)
     rows, _ = written(workload, tmp_path)
@@ -192,7 +194,7 @@ def test_a_run_is_written_with_its_times(tmp_path):
     assert [row["round_index"] for row in session] == ["0", "1", "2"]
     assert all(int(row["last_chunk_time_us"]) > int(row["first_chunk_time_us"]) > 0 for row in session)
     assert (tmp_path / "o.yaml").read_text().splitlines()[2] == "mode: replayed"
-    for before, after in zip(session, session[1:], strict=False):
+    for before, after in pairwise(session):
         assert int(after["arrival_time_us"]) > int(before["last_chunk_time_us"])
 
 
