@@ -115,8 +115,8 @@ def _prefixes(workload: Workload, rows: np.ndarray, path: str | Path) -> tuple[l
         groups.append(f"g{stream >> 2}")
     if wrong:
         raise InputErrors([
-            f"{path}: the prompts of {_named(workload, wrong)} are no prefix of a group, equally long in all of it, and a "
-            "rest of their own; TraceV2 has no others"])
+            f"{path}: the prompts of {_named(workload, wrong)} are no prefix of a group, equally long in all of it, "
+            "and a rest of their own; TraceV2 has no others"])
     return groups, shared
 
 

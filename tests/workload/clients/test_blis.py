@@ -82,6 +82,22 @@ def test_users_begin_spread_over_the_time_to_think_and_think_after_each_answer(f
     assert requests["arrival_ns"].tolist() == [0, 3_333_000, 6_666_000, 30 * MS, 34 * MS]
 
 
+@pytest.mark.parametrize(("is_upstream", "second_ms"), [(False, 5.0), (True, 3.0)])
+def test_as_blis_users_do_not_wait_for_what_the_host_does_with_their_tokens(file, tmp_path, is_upstream, second_ms):
+    # two iterations of 1 ms; with 0.5 ms for each token, added up, and 1 ms at the end, 4 ms; and 1 ms to think
+    text = f"num_requests: 2\nclients:\n- id: u\n  concurrency: 1\n  think_time_us: 1000{LENGTHS}"
+    path = file(text.replace("20", "2"))
+    (tmp_path / "e.toml").write_text(
+        'engine = {num_gpu_blocks = 100, max_model_len = 400, async_scheduling = false}\n'
+        'latency = {backend = "linear", base_us = 1000, per_sequence_us = 0, per_prefill_token_us = 0, '
+        'per_context_token_us = 0, '
+        'host = {output_token_us = 500, output_token_accumulates = true, completion_us = 1000}}\n'
+        f'workload = {{type = "clients", format = "blis", path = "{path}", '
+        f'upstream_compat = {str(is_upstream).lower()}}}\n')
+
+    assert (simulator.run(tmp_path / "e.toml").requests["arrival_ns"] / MS).tolist() == [0.0, second_ms]
+
+
 def test_users_give_up_after_five_minutes_unless_they_say_otherwise(file):
     def timeout_ns(keys):
         return columns_of(file(f"num_requests: 2\nclients:\n- id: u\n{keys}{LENGTHS}")).timeout_ns[0]
@@ -116,8 +132,8 @@ def test_lengths_have_the_moments_that_they_should(file, given, mean, spread):
 
 
 def test_a_horizon_bounds_requests(file):
-    columns = columns_of(file(f"aggregate_rate: 50\nhorizon: 100000\nclients:\n- id: a\n  arrival: {{process: constant}}"
-                              f"{LENGTHS}"))
+    columns = columns_of(file("aggregate_rate: 50\nhorizon: 100000\nclients:\n- id: a\n"
+                              f"  arrival: {{process: constant}}{LENGTHS}"))
 
     assert len(columns) == 4 and columns.duration_s == 0.1      # at 20, 40, 60, 80 ms; not at 100
 
