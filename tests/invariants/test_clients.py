@@ -26,15 +26,16 @@ def clients_of(rng):
 def client_of(rng, name):
     prefix = f'prefix_group = "g"\nprefix_length = {rng.choice([8, 32])}\n' if rng.random() < 0.4 else ""
     deadline = f"deadline_s = {rng.choice([0.05, 0.5])}\n" if rng.random() < 0.3 else ""
-    common = (f'[[workload.clients]]\nid = "{name}"\ntenant = "{name}"\npriority = {rng.randint(0, 2)}\n{prefix}{deadline}'
-              f"prompt_tokens = {rng.choice(LENGTHS)}\noutput_tokens = {rng.choice(OUTPUTS)}\n")
+    common = (f'[[workload.clients]]\nid = "{name}"\ntenant = "{name}"\npriority = {rng.randint(0, 2)}\n'
+              f"{prefix}{deadline}prompt_tokens = {rng.choice(LENGTHS)}\noutput_tokens = {rng.choice(OUTPUTS)}\n")
     delay = f"client_delay_s = {rng.choice([0.0, 0.0004])}"
     if rng.random() < 0.5:
         process = rng.choice(['process = "poisson"', 'process = "constant"', 'process = "gamma", cv = 2.0'])
         load = f"load = {{max_in_flight = {rng.randint(1, 3)}, {delay}}}\n" if rng.random() < 0.4 else ""
         return f"{common}rate_share = {rng.choice([0.5, 1.0, 3.0])}\narrival = {{{process}}}\n{load}"
-    return (f"{common}num_requests = {rng.randint(1, 20)}\nload = {{mode = \"concurrency\", concurrency = "
-            f"{rng.randint(1, 3)}, think_time_s = {rng.choice(THINKING)}, ramp_up_s = {rng.choice([0.0, 0.03])}, {delay}}}\n")
+    return (f'{common}num_requests = {rng.randint(1, 20)}\nload = {{mode = "concurrency", '
+            f"concurrency = {rng.randint(1, 3)}, think_time_s = {rng.choice(THINKING)}, "
+            f"ramp_up_s = {rng.choice([0.0, 0.03])}, {delay}}}\n")
 
 
 def case_of(seed, folder):
