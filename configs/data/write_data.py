@@ -39,7 +39,8 @@ def conversations():
 
 def windows(client):
     """Yield six windows of 10 minutes of a client, as ServeGen measures them: the second half of the hour is busier."""
-    rate, cv, pattern, shape = ((0.5, 1.0, "Gamma", 1.0), (0.2, 2.0, "Gamma", 0.25), (0.05, 1.4, "Weibull", 0.74))[client]
+    habits = ((0.5, 1.0, "Gamma", 1.0), (0.2, 2.0, "Gamma", 0.25), (0.05, 1.4, "Weibull", 0.74))
+    rate, cv, pattern, shape = habits[client]
     for i in range(6):
         is_off = client == 2 and i < 2
         yield (600 * i, 0 if is_off else rate * (1 + i // 3), 0 if is_off else cv, "" if is_off else pattern,
