@@ -9,6 +9,8 @@ from simulator.workload.columns import in_arrival_order
 from simulator.workload.formats.azure import Azure
 from simulator.workload.formats.mooncake import Mooncake, MooncakeParameters
 from simulator.workload.formats.native_csv import NativeCsv
+from simulator.workload.formats.tracev2 import COLUMNS as OF_BLIS
+from simulator.workload.formats.tracev2 import TraceV2, TraceV2Parameters
 from simulator.workload.scales import scale
 
 SEEDS = {
@@ -18,11 +20,15 @@ SEEDS = {
            b"2023-11-16 18:15:46.6805900,374,44\n2024-05-12 00:00:00+01:00,3,4\n",
     Mooncake: b'{"timestamp": 0, "input_length": 600, "output_length": 5, "hash_ids": [0, 1]}\n'
               b'{"timestamp": 27.5, "input_length": 1, "output_length": 5}\n',
+    TraceV2: ",".join(OF_BLIS).encode() + b"\n" + b"\n".join(
+        b"%d,c,T,batch,S,%d,g,64,false,100,20,0,0,0,0,0,,%d,0,%d,%d,0,0,0,ok,," % (i, i, 9 * i, 40 + i, 40)
+        for i in range(3)) + b"\n",
 }
+PARAMETERS = {Mooncake: MooncakeParameters(), TraceV2: TraceV2Parameters(sessions="closed_loop")}
 PIECES = st.one_of(st.binary(max_size=4), st.sampled_from([
     b"", b'"', b'""', b",", b"\n", b"\r\n", b"\r", b"\0", b"-", b"9" * 25, b"1e999", b"nan", b".", b":", b"/", b".own:",
     b".out:1", b"\xff", b"\xef\xbb\xbf", b"{", b"[" * 5000, b"null", b"Z", b"+00:00"]))
-EDITS = st.lists(st.tuples(st.integers(0, 400), st.integers(0, 20), PIECES), min_size=1, max_size=6)
+EDITS = st.lists(st.tuples(st.integers(0, 600), st.integers(0, 20), PIECES), min_size=1, max_size=6)
 
 
 def check(reader, data):
@@ -48,7 +54,7 @@ def check_columns(columns):
 
 
 def reader_of(kind):
-    return Mooncake(MooncakeParameters()) if kind is Mooncake else kind(None)
+    return kind(PARAMETERS.get(kind))
 
 
 @pytest.mark.parametrize("kind", SEEDS)

@@ -19,6 +19,7 @@ from simulator.workload.wanted import Wanted
 
 MODALITIES = ("image", "audio", "video")
 MAX_REQUESTS = 10**9
+MAX_ITEMS = 10_000              # images, say, of a request
 Rate = Annotated[float, Meta(gt=0, le=1e9)]
 Seconds = Annotated[float, Meta(ge=0, le=MAX_TIME_NS / 1e9)]
 
@@ -224,6 +225,9 @@ def lengths_of(dataset: Dataset, start_s: float, count: int, correlation: str, g
         if f"{modality}_count" not in fields:
             continue
         counts = at(f"{modality}_count").astype(np.int64)
+        if counts.max() > MAX_ITEMS:
+            raise InputErrors([f"{dataset.path}: window {start_s:g}: {modality}_count: expected {MAX_ITEMS} at most, "
+                               f"found {counts.max()}"])
         tokens = fields[f"{modality}_tokens"].at(items.random(counts.sum()))
         prompts = prompts + np.bincount(np.repeat(np.arange(count), counts), tokens, minlength=count)
     return prompts, outputs

@@ -13,6 +13,7 @@ import numpy as np
 
 from simulator.core.paths import readable
 from simulator.errors import InputErrors
+from simulator.workload.limits import MAX_TOKENS
 from simulator.workload.reading.faults import Faults, quoted
 from simulator.workload.reading.files import check_text, read_bytes
 
@@ -152,8 +153,9 @@ class Dataset:
         except ValueError as error:
             raise InputErrors([f"{place}: expected {{value: probability, ...}}: {error}"]) from None
         pairs = pairs[np.argsort(pairs[:, 0], kind="stable")]
-        if np.any(pairs < 0) or not pairs[:, 1].sum() > 0:
-            raise InputErrors([f"{place}: expected values and probabilities of 0 or more, not all of these 0"])
+        if not (np.all(pairs >= 0) and np.all(pairs <= MAX_TOKENS) and pairs[:, 1].sum() > 0):
+            raise InputErrors([f"{place}: expected values and probabilities from 0 to {MAX_TOKENS}, not all of the "
+                               "latter 0"])
         return Distribution(pairs[:, 0], np.cumsum(pairs[:, 1]))
 
 

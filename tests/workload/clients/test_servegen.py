@@ -207,7 +207,12 @@ def test_prompts_of_no_token_have_one(folder):
     (["0,0,1,,1,1"], LANGUAGE, {}, "workload.servegen: nobody comes"),
     (["0,1,1,Gamma,1,1"], LANGUAGE | {"input_tokens": "{1: 1, x}"}, {}, "input_tokens: expected {value: probability"),
     (["0,1,1,Gamma,1,1"], LANGUAGE | {"input_tokens": "{1: 0}"}, {}, "input_tokens: expected values and probabilities"),
-    (["0,1,1,Gamma,1,1"], LANGUAGE | {"input_tokens": "{9e9: 1}"}, {}, "a dataset has 9000000000 input tokens"),
+    (["0,1,1,Gamma,1,1"], LANGUAGE | {"input_tokens": "{9e9: 1}"}, {}, "input_tokens: expected values and"),
+    (["0,1,1,Gamma,1,1"], LANGUAGE | {"input_tokens": "{1e400: 1}"}, {}, "input_tokens: expected values"),
+    (["0,1,1,Gamma,1,1"], {"text_tokens": "{1: 1}", "image_tokens": "{1: 1}", "image_count": "{20000: 1}",
+                           "output_tokens": "{1: 1}"}, {}, "image_count: expected 10000 at most, found 20000"),
+    (["0,1,1,Gamma,1,1"], {"text_tokens": "{1: 1}", "image_tokens": "{2e9: 1}", "image_count": "{2: 1}",
+                           "output_tokens": "{1: 1}"}, {}, "a dataset has 4000000001 input tokens"),
     (["0,1,1,Gamma,1,1"], {"output_tokens": "{1: 1}"}, {}, "no field input_tokens; found output_tokens"),
 ])
 def test_what_is_wrong_is_told(folder, rows, dataset, span, message):
