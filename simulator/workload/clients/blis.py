@@ -64,7 +64,7 @@ class BlisClients:
         shares = sum(_share(each) for each in given)
         clients = [_client(each, *of_client, spec, shares) for each, of_client in zip(given, drawn, strict=True)]
         duration_s = spec.horizon / 1e6 if spec.horizon else None
-        columns = draw_clients(clients, spec.num_requests or None, duration_s, streams, wanted)
+        columns = draw_clients(clients, spec.num_requests or None, duration_s, streams)
         return replace(columns, duration_s=duration_s, from_engine=self._is_upstream, notes=_notes(spec, given))
 
 

@@ -144,6 +144,6 @@ def _faults_together(spec: Spec, clients: list[SpecClient]) -> Iterator[str]:
         yield "aggregate_rate: expected more than 0; rates of windows are not read"
     if not spec.num_requests and not spec.horizon:
         yield "num_requests: expected more than 0, or a horizon"
-    if spec.num_requests and users and len(clients) > 1:
-        yield ("num_requests: users of concurrency share it with all others as they come, which is not done; give a "
-               "horizon instead")
+    if users and (len(clients) > 1 or not spec.num_requests):
+        yield ("num_requests: of users of concurrency a file may have one client, and has to say how many requests "
+               "they send; what several share as they come is not known before")

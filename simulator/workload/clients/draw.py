@@ -12,10 +12,8 @@ from simulator.errors import InputErrors, KeyFault
 from simulator.workload.columns import LABELS, Clients, Columns, Prompts, nearest, reordered, stream_of
 from simulator.workload.drawing.arrivals import arrival_times_s
 from simulator.workload.limits import MAX_TIME_NS, MAX_TOKENS, MISSING
-from simulator.workload.wanted import Wanted
 
 MAX_REQUESTS = 10**9
-FIRST_GUESS = 64                # requests for each slot of a client that only a duration bounds
 
 
 @dataclass(frozen=True)
@@ -30,7 +28,7 @@ class Client:
     prefix_group : prompts of one group begin alike; "": nothing is shared.
     timeout_ns : it gives up so long after each arrival; MISSING: never.
     load : its own; None: [workload.load].
-    num_requests : of a load without times; None: as many as a duration allows.
+    num_requests : of a load without times.
     opens_ns : when its slots open; None: as its load says.
     """
 
@@ -55,7 +53,7 @@ class Client:
 
 
 def draw_clients(clients: Sequence[Client], num_requests: int | None, duration_s: float | None,
-                 streams: RandomStreams, wanted: Wanted) -> Columns:
+                 streams: RandomStreams) -> Columns:
     """Return the requests of all clients by arrival, then by client.
 
     Those without times come first.
@@ -63,7 +61,6 @@ def draw_clients(clients: Sequence[Client], num_requests: int | None, duration_s
     Parameters
     ----------
     num_requests : the first so many of those that come at rates; None: all before `duration_s`.
-    wanted : `num_requests` of it for each slot where nothing but a duration bounds a client.
 
     Raises
     ------
@@ -73,8 +70,7 @@ def draw_clients(clients: Sequence[Client], num_requests: int | None, duration_s
     arrivals_ns = _arrivals(clients, num_requests, duration_s, streams)
     for i, client in enumerate(clients):
         if client.is_closed:
-            count = client.num_requests or max(wanted.num_requests, FIRST_GUESS) * client.load.concurrency
-            arrivals_ns[i] = np.zeros(count, np.int64)
+            arrivals_ns[i] = np.zeros(client.num_requests, np.int64)
     codes = np.repeat(np.arange(len(clients)), [len(each) for each in arrivals_ns])
     arrival_ns = np.concatenate(arrivals_ns)
     if not len(codes):

@@ -55,7 +55,7 @@ class ListedClient(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     prefix_length: Annotated[Annotated[int, Meta(ge=1, le=MAX_TOKENS, extra={"unit": "tokens"})] | None, Meta(
         description=f"in front of prompt_tokens; default: {DEFAULT_PREFIX} in a group")] = None
     load: Annotated[Load | None, Meta(description="how its requests come; default: [workload.load]")] = None
-    num_requests: Annotated[Number | None, Meta(description="of a closed loop of its own")] = None
+    num_requests: Annotated[Number | None, Meta(description="of a closed loop of its own, which needs it")] = None
 
     def __post_init__(self):
         if self.prefix_length is not None and not self.prefix_group:
@@ -106,8 +106,8 @@ class ListedParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         elif self.rate_per_s is not None:
             raise ValueError("rate_per_s: no client comes at a rate")
         endless = [f'"{client.id}"' for client in closed if client.num_requests is None]
-        if endless and self.duration_s is None and not (len(self.clients) == 1 and self.num_requests is not None):
-            raise ValueError(f"clients {', '.join(endless)}: give num_requests of each, or duration_s of all")
+        if endless and not (len(self.clients) == 1 and self.num_requests is not None):
+            raise ValueError(f"clients {', '.join(endless)}: give num_requests of each; duration_s may end it earlier")
         if len(closed) == len(self.clients) > 1 and self.num_requests is not None:
             raise ValueError("num_requests: no client comes at a rate; give each client its own")
 
@@ -143,9 +143,12 @@ class Listed:
         num_requests, duration_s = given.num_requests, given.duration_s
         if not wanted.arrivals:         # the rates say who comes how often, not when
             self._check_loads()
-            num_requests, duration_s = num_requests or wanted.num_requests, None
+            if total and num_requests is None:
+                raise InputErrors([KeyFault("workload.num_requests: missing; expected how many come in the closed loop "
+                                            "of [workload.load]; duration_s may end it earlier")])
+            duration_s = None
         clients = [self._client(i, each, rate_per_s) for i, each in enumerate(given.clients)]
-        return replace(draw_clients(clients, num_requests, duration_s, streams, wanted), duration_s=given.duration_s)
+        return replace(draw_clients(clients, num_requests, duration_s, streams), duration_s=given.duration_s)
 
     def _check_loads(self):
         faults = [KeyFault(f'workload.clients[{i}].load.mode: expected "concurrency" beside the closed loop of '
