@@ -106,6 +106,7 @@ KINDS = {
     }, "simulator.routing.scoring.base:Scorer"),
     "workload": Kind("workload", "type", {
         "clients": "simulator.workload.types.clients:OfClients",
+        "sessions": "simulator.workload.types.sessions:SessionsWorkload",
         "synthetic": "simulator.workload.types.synthetic:Synthetic",
         "trace": "simulator.workload.types.trace:Trace",
     }),
@@ -135,7 +136,7 @@ KINDS = {
     }),
     "length_distribution": Kind("length distribution", "distribution", {
         "constant": "simulator.workload.drawing.lengths:Constant",
-        "empirical": "simulator.workload.drawing.lengths:Empirical",
+        "empirical": "simulator.workload.drawing.empirical:Empirical",
         "exponential": "simulator.workload.drawing.lengths:Exponential",
         "lognormal": "simulator.workload.drawing.lengths:Lognormal",
         "normal": "simulator.workload.drawing.lengths:Normal",

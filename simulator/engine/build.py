@@ -1,13 +1,14 @@
 """Build a cluster from its plan."""
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from simulator.admission.base import AdmissionContext
 from simulator.core.random_streams import RandomStreams
 from simulator.domain import records
+from simulator.domain.acceptance import Acceptance
 from simulator.engine.cluster import Cluster
 from simulator.engine.fleet.fleet import Fleet
 from simulator.engine.fleet.live_view import LiveView
@@ -15,7 +16,6 @@ from simulator.engine.gateway.gateway import Gateway
 from simulator.engine.output.legs import LegBook
 from simulator.engine.output.recorder import Recorder
 from simulator.engine.plan import ClusterPlan, GatewayPlan, Hooks, Pool
-from simulator.engine.replica.acceptance import Acceptance
 from simulator.engine.replica.delivery import Delivery
 from simulator.engine.replica.departures import Departures
 from simulator.engine.replica.lock_step import LockStep
@@ -31,8 +31,7 @@ REQUESTS_BETWEEN_LOOKS = 1.5        # at each replica, from which on it pays to 
 INFER_TYPES = {"neutral": 0, "prefill": 1, "decode": 2}     # domain/replica_state.pxd
 
 
-@dataclass(frozen=True)
-class Shared:
+class Shared(msgspec.Struct, frozen=True):
     """What all parts of one cluster share.
 
     workload : its `requests` are written to.
@@ -59,8 +58,7 @@ class Shared:
     legs: LegBook | None
 
 
-@dataclass(frozen=True)
-class ReplicaSetup:
+class ReplicaSetup(msgspec.Struct, frozen=True):
     """What the replicas of one pool share.
 
     workload : its `requests` are written to.

@@ -102,7 +102,9 @@ cdef object _describe_batch(Replica replica, dict step):
         if scheduler.sequence(slot).is_member:
             if (batch.num_members and not scheduler.sequence(slot).is_starved
                     and scheduler.sequence(slot).group == scheduler.group):
-                scheduled.append((scheduler.sequence(slot).row, 1))
+                scheduled.append((scheduler.sequence(slot).row, scheduler.turn_tokens))
+                if scheduler.turn_tokens > 1:
+                    drafts[scheduler.sequence(slot).row] = scheduler.turn_tokens - 1
         elif slot in tokens:
             scheduled.append((scheduler.sequence(slot).row, tokens[slot]))
     step["scheduled"] = scheduled

@@ -7,7 +7,8 @@ they do not know cannot be observed (see counting.pyx, sparse.pxd).
 A sequence is known by its slot, a small index its scheduler gives out. Sequences that decode one token an iteration may
 join the *group*: their blocks are then taken by `step_*` in bulk, paid for only when a block is due. A member's *phase*
 says when: in iterations whose number is congruent to it modulo block_size. Of several groups one is at hand, which all
-functions concern.
+functions concern. Members that stride (scheduling/strides) do not join here: the blocks that they will need are
+`expect`ed, by phases of another number.
 """
 from libc.stdint cimport int32_t, int64_t
 cimport cython
@@ -21,12 +22,14 @@ cdef class KVCache:
     cdef readonly bint tracks_identity      # this is a BlockPool
     cdef readonly bint finds_outputs        # blocks that decoding fills enter the prefix cache where others find them
     cdef int32_t unknown_tokens             # of a member: computed before an iteration, but still in flight then
+    cdef int32_t ahead_tokens               # of a member: drafts and slots reserved behind its next token
+    cdef int32_t num_phases                 # iteration i is of phase i % num_phases; block_size unless members stride
 
     cdef int32_t* _owned                    # [slot] blocks owned; of a member: now (BlockPool), else at joining
     cdef int32_t* _due                      # [phase] members that need a block in iterations of this phase
     cdef int32_t* _due_of_all               # [group][phase] where `_due` points into
 
-    # Blocks that a sequence owns, as `_owned` says; members that need a block in iterations of a phase.
+    # Blocks that a sequence owns, as `_owned` says; members of a group that need a block in iterations of a phase.
     @cython.final
     cdef inline int32_t owned(self, int32_t slot) noexcept nogil:
         return self._owned[slot]
@@ -35,9 +38,27 @@ cdef class KVCache:
     cdef inline int32_t due(self, int32_t phase) noexcept nogil:
         return self._due[phase]
 
+    @cython.final
+    cdef inline int32_t due_of(self, int32_t group, int32_t phase) noexcept nogil:
+        return self._due_of_all[<size_t>group * self.block_size + phase]
+
     # Have `count` groups, all empty, the first at hand; have another one at hand.
     cdef int reserve_groups(self, int32_t count) except -1
     cdef void turn_to(self, int32_t group) noexcept nogil
+
+    # Members stride: have so many phases. In one of them more blocks are needed; or none any more.
+    cdef int recur_after(self, int32_t num_phases) except -1
+
+    @cython.final
+    cdef inline void expect(self, int32_t phase, int32_t blocks) noexcept nogil:
+        self._due[phase] += blocks
+
+    @cython.final
+    cdef inline void forget_due(self, int32_t phase) noexcept nogil:
+        self._due[phase] = 0
+
+    # May the sequence stride? Its blocks from now on are nobody's but its own.
+    cdef bint may_stride(self, int32_t slot) noexcept nogil
 
     # Make room for slots 0 .. num_slots - 1.
     cdef int reserve_slots(self, int32_t num_slots) except -1 nogil
@@ -75,8 +96,8 @@ cdef class KVCache:
     # A member is one no more; `settle` then says how far it came.
     cdef void leave(self, int32_t slot, int32_t phase) noexcept nogil
 
-    # A member, whose blocks were taken in bulk, has those of its first `num_computed` tokens. Told before anything else
-    # is asked of it (release, allocate).
+    # A member, whose blocks were taken in bulk, has those of its first `num_computed` tokens and of `ahead_tokens`
+    # more. Told before anything else is asked of it (release, allocate).
     cdef void settle(self, int32_t slot, int64_t num_computed) noexcept nogil
 
     # Blocks that a sequence owns; of a member, between iterations, with `num_computed` tokens in KV. For check().
@@ -89,6 +110,9 @@ cdef class KVCache:
 
     # The same for all members, `count` iterations in a row, the first of this phase.
     cdef int step_run(self, int32_t phase, int32_t count) except -1 nogil
+
+    # The same for one iteration of a group; which one is at hand means nothing until the next turn_to.
+    cdef int step_of(self, int32_t group, int32_t phase) except -1 nogil
 
 
 # Blocks that hold so many tokens.

@@ -18,7 +18,7 @@ cdef class KVCache:
             raise ValueError(f"num_blocks and block_size must be at least 1, found {num_blocks} and {block_size}")
         self.num_blocks = num_blocks
         self.free_blocks = num_blocks
-        self.block_size = block_size
+        self.block_size = self.num_phases = block_size
         self.reserve_groups(1)
 
     def follow(self):
@@ -40,13 +40,20 @@ cdef class KVCache:
 
     cdef int reserve_groups(self, int32_t count) except -1:
         free(self._due_of_all)
-        self._due = self._due_of_all = <int32_t*>calloc(<size_t>count * self.block_size, sizeof(int32_t))
+        self._due = self._due_of_all = <int32_t*>calloc(<size_t>count * self.num_phases, sizeof(int32_t))
         if self._due == NULL:
             raise MemoryError()
         return 0
 
+    cdef int recur_after(self, int32_t num_phases) except -1:
+        self.num_phases = num_phases
+        return KVCache.reserve_groups(self, 1)
+
+    cdef bint may_stride(self, int32_t slot) noexcept nogil:
+        return False
+
     cdef void turn_to(self, int32_t group) noexcept nogil:
-        self._due = self._due_of_all + <size_t>group * self.block_size
+        self._due = self._due_of_all + <size_t>group * self.num_phases
 
     cdef int reserve_slots(self, int32_t num_slots) except -1 nogil:
         if num_slots <= self.num_slots:
@@ -99,3 +106,7 @@ cdef class KVCache:
 
     cdef int step_run(self, int32_t phase, int32_t count) except -1 nogil:
         return 0
+
+    cdef int step_of(self, int32_t group, int32_t phase) except -1 nogil:
+        self.turn_to(group)
+        return self.step_run(phase, 1)

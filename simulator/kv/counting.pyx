@@ -30,11 +30,14 @@ cdef class CountingKV(KVCache):
         self._owned[slot] = 0
         return 0
 
+    cdef bint may_stride(self, int32_t slot) noexcept nogil:
+        return True
+
     cdef void settle(self, int32_t slot, int64_t num_computed) noexcept nogil:
-        self._owned[slot] = blocks_for(num_computed, self.block_size)
+        self._owned[slot] = blocks_for(num_computed + self.ahead_tokens, self.block_size)
 
     cdef int32_t owned_blocks(self, int32_t slot, bint is_member, int64_t num_computed) noexcept nogil:
-        return blocks_for(num_computed, self.block_size) if is_member else self._owned[slot]
+        return blocks_for(num_computed + self.ahead_tokens, self.block_size) if is_member else self._owned[slot]
 
     cdef void step_begin(self, int32_t phase) noexcept nogil:
         self.free_blocks -= self._due[phase]
@@ -43,7 +46,11 @@ cdef class CountingKV(KVCache):
         cdef int32_t _
         for _ in range(count):
             self.free_blocks -= self._due[phase]
-            phase = phase + 1 if phase + 1 < self.block_size else 0
+            phase = phase + 1 if phase + 1 < self.num_phases else 0
+        return 0
+
+    cdef int step_of(self, int32_t group, int32_t phase) except -1 nogil:
+        self.free_blocks -= self.due_of(group, phase)
         return 0
 
     def check(self, owned_total):

@@ -210,7 +210,7 @@ cdef class PagedKV(BlockPool):
         for _ in range(count):
             self.step_begin(phase)
             self.step_before(INT64_MAX)
-            phase = phase + 1 if phase + 1 < self.block_size else 0
+            phase = phase + 1 if phase + 1 < self.num_phases else 0
         return 0
 
     def forget(self):

@@ -11,7 +11,11 @@ token is in flight. It *parts*, in all these cases and when it is passed over: i
 the batches that they are in, and it is scheduled as any other sequence from then on; so too when its last token is in
 flight, which the policy may not know. With pipeline stages there are as many groups: the members of one are together in
 a batch, and in the next when that is back, each group on its own beat. One is at hand, the one whose batch is formed or
-has ended, and all that is said of the group concerns it; a member of another parts likewise.
+has ended, and all that is said of the group concerns it; a member of another parts likewise. With both, sequences have
+a turn every `stride` batches, `lead` holds for each group, and the number of a batch says whose it is.
+
+Members that verify drafts *stride*: they gain several tokens a turn, see strides.pxd. Where something is out of the
+ordinary the group dissolves, and each sequence is scheduled by itself until its next regular turn has ended.
 """
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t
 from libc.string cimport memset
@@ -20,10 +24,12 @@ cimport cython
 from simulator.core.clock cimport NEVER_NS
 from simulator.core.index_list cimport IndexLinks, IndexList
 from simulator.core.row_list cimport RowList
+from simulator.domain.acceptance cimport Acceptance
 from simulator.domain.request cimport RUNNING, Demand, Request
 from simulator.kv.base cimport KVCache, blocks_for
 from simulator.kv.tier cimport External, KVTier
 from simulator.domain.iteration cimport Batch, Entry, grow_batch, has_entry
+from simulator.scheduling.strides cimport Strides, Turn
 from simulator.scheduling.transfers cimport Transfers
 from simulator.scheduling.waiting_queue cimport WaitingQueue
 
@@ -36,7 +42,7 @@ cdef enum HoldState:            # of a sequence that owns blocks for KV from the
 
 cdef struct Sequence:           # 64 bytes, one cache line: with many replicas, most are far away when their turn comes
     int64_t order               # admission stamp: increases along the running list
-    int64_t offset              # of a member: tokens in KV when iteration i is scheduled = i + offset
+    int64_t offset              # of a member that does not stride: tokens in KV when iteration i is scheduled, less i
     int64_t late_ns             # of a member: time since its last token that it spent in iterations without a turn
     int32_t row                 # the request; -1: the slot is free
     int32_t prompt_tokens
@@ -52,8 +58,8 @@ cdef struct Sequence:           # 64 bytes, one cache line: with many replicas, 
     int8_t is_partial           # the last scheduled chunk ends before the end of its text
     int8_t is_new               # admitted by the batch being formed
     int8_t is_starved           # of a member, where num_starved > 0: it has no turn in the batch scheduled last
-    int16_t group               # of a member: which one
     int8_t hold                 # HoldState, of one that does not run
+    int16_t group               # of a member: which one
 
 
 cdef struct Group:              # of several, one that is not at hand; the fields are those of Scheduler
@@ -61,8 +67,9 @@ cdef struct Group:              # of several, one that is not at hand; the field
     int64_t member_tokens
     int32_t phase
     int32_t num_members
-    int32_t num_in_flight       # 0 or 1
-    Batch* in_flight
+    int32_t num_in_flight
+    int64_t ended_ns
+    Batch* in_flight[2]
 
 
 # Sort slots by admission; few end together.
@@ -109,13 +116,22 @@ cdef class Scheduler:
     cdef bint overlaps                  # with grouping: a batch may be formed while others are in flight
     cdef int32_t group                  # the one at hand
     cdef int32_t num_groups             # 1, or one for each pipeline stage
+    cdef int32_t stride                 # async scheduling with pipeline stages: batches from one turn of a sequence to
+                                        # its next, one for each stage; 0: it may have one in each
+    cdef int64_t step                   # with stride: batches formed so far, those of nothing included
+    cdef int64_t* _eligible             # [row] with stride: the batch from which on it may have a turn; NULL without
+    cdef int64_t ended_ns               # of several groups: when the batch of the group that ended last did
+    cdef int64_t before_ns              # when its members had their token before that
     cdef Group* _groups                 # [num_groups]; NULL: there is one
-    cdef int32_t phase                  # iteration % block_size
+    cdef int32_t phase                  # iteration % kv.num_phases
     cdef int32_t num_members
     cdef int64_t member_tokens          # sum over members of tokens in KV once the next iteration is scheduled, too
     cdef int64_t _last_member_order     # no member has a larger one
     cdef int32_t* _prefilling           # [_num_prefilling] with grouping: slots that run and are no members, in order
     cdef int32_t _num_prefilling
+    cdef int32_t turn_tokens            # of a member in an iteration: 1, and drafts
+    cdef readonly Strides strides       # what turns of members bring; None: a token each
+    cdef RowList dissolved              # rows that were members until the batch was formed; emptied by the rank
 
     cdef readonly bint ends_at_start    # what an iteration brings takes effect when it begins; without a group, and
                                         # with one batch in flight
@@ -148,6 +164,9 @@ cdef class Scheduler:
     # Between iterations: will each member have a turn in every iteration up to its last, whoever comes, as long as
     # nobody is preempted?
     cdef bint keeps_turns(self) noexcept nogil
+
+    # With stride: does anybody go on with a token that the batch just formed brings?
+    cdef bint feeds(self, const Batch* batch) noexcept nogil
 
     # Requests that do not run: in the waiting queue, or held.
     @cython.final
@@ -184,8 +203,9 @@ cdef class Scheduler:
     # Have another group at hand.
     cdef void turn_to(self, int32_t group) noexcept nogil
 
-    # A group of which no batch is in flight, none of the others having members; what is known of any.
-    cdef int32_t idle_group(self) noexcept nogil
+    # The group that the next batch is of: with stride the one that its number says, else one of which no batch is in
+    # flight, none of the others having members. What is known of any.
+    cdef int32_t group_in_turn(self) noexcept nogil
     cdef Group group_at(self, int32_t index) noexcept nogil
 
     # Tokens of `row` still in flight from before a preemption: a policy must not admit it until they are back.
@@ -222,11 +242,11 @@ cdef class Scheduler:
 
     # ---- shared by all: when an iteration begins and ends
 
-    # The iteration just formed will execute; the same where batches overlap; its results are back.
+    # The iteration just formed will execute; the same where batches overlap, or members stride; its results are back.
     @cython.final
     cdef inline void begin(self) noexcept nogil:
         self.iteration += 1
-        self.phase = self.phase + 1 if self.phase + 1 < self.kv.block_size else 0
+        self.phase = self.phase + 1 if self.phase + 1 < self.kv.num_phases else 0
         self.member_tokens += self.num_members
         self.num_in_flight += 1
 
@@ -240,6 +260,11 @@ cdef class Scheduler:
     cdef inline void end(self) noexcept nogil:
         self.num_in_flight -= 1
 
+    @cython.final
+    cdef inline void begin_striding(self) noexcept nogil:
+        self.member_tokens += self.strides.begin(self.phase) - self.num_members
+        self.begin()
+
     # What is in flight comes to nothing.
     @cython.final
     cdef inline void forget_flight(self) noexcept nogil:
@@ -251,10 +276,29 @@ cdef class Scheduler:
     # The oldest iteration has ended and the same members were scheduled again, `count` times over.
     cdef int repeat(self, int32_t count) except -1 nogil
 
+    # Of several groups, batches of this one have ended, the last one at `ended_ns`, and others were scheduled, blocks
+    # aside; then `fly`, oldest first, for each batch that is in flight now.
+    cdef void repeat_of(self, int32_t group, int32_t num_ended, int32_t num_formed, int64_t ended_ns) noexcept nogil
+    cdef void fly(self, Batch* batch) noexcept nogil
+
     # A sequence that has just sampled, or with `lead` will, becomes a member; a member is one no more, or it parts.
     cdef int join(self, int32_t slot) except -1 nogil
     cdef void leave(self, int32_t slot) noexcept nogil
     cdef void part(self, int32_t slot) noexcept nogil
+
+    # Members verify drafts, as many of which are accepted; asked where there are several `turn_tokens`, before anything
+    # comes.
+    cdef int verify_by(self, Acceptance acceptance) except -1
+
+    # There, a sequence becomes a member if its last turn, which brought `sampled` tokens, was regular and the next one
+    # is; `left`: tokens until it is complete. Return the first iteration in which it is one no more; -1: it is none.
+    cdef int64_t join_striding(self, const Entry* entry, int32_t sampled, int32_t left) except -2 nogil
+
+    # What `computed` returns there; what `repeat` and `leave` do. A member is one no more, and runs on.
+    cdef int64_t computed_striding(self, int32_t slot) noexcept nogil
+    cdef int repeat_striding(self, int32_t count) except -1 nogil
+    cdef void leave_striding(self, int32_t slot) noexcept nogil
+    cdef int fall_out(self, int32_t slot) except -1 nogil
 
     # A sequence is done: free its blocks and its slot.
     cdef int finish(self, int32_t slot) except -1 nogil
@@ -399,27 +443,36 @@ cdef class Scheduler:
     cdef inline int32_t outputs(self, int32_t slot) noexcept nogil:
         cdef const Sequence* sequence = &self._sequences[slot]
         return (<int32_t>(self.computed(slot) + 1) - sequence.prompt_tokens - sequence.num_placeholders
-                - self.turns_in_flight(slot))
+                - self.turns_in_flight(slot) * self.turn_tokens)
 
     # Turns of a member in iterations in flight: it has one in each, or in each after that of its last entry.
     @cython.final
     cdef inline int32_t turns_in_flight(self, int32_t slot) noexcept nogil:
         cdef const Sequence* sequence = &self._sequences[slot]
-        cdef int32_t turns = 0
+        cdef int32_t turns = 0, num_in_flight = self.num_in_flight
+        cdef Batch** in_flight = self._in_flight
+        if sequence.group != self.group:
+            num_in_flight = self._groups[sequence.group].num_in_flight
+            in_flight = self._groups[sequence.group].in_flight
         if sequence.num_placeholders == 0:
-            turns = self.num_in_flight if sequence.group == self.group else self._groups[sequence.group].num_in_flight
-            return turns - sequence.is_starved
-        while turns < self.num_in_flight and not has_entry(self._in_flight[turns], slot):
+            return num_in_flight - sequence.is_starved
+        while turns < num_in_flight and not has_entry(in_flight[turns], slot):
             turns += 1
         return turns
 
     # Where batches overlap: when a member had its last token, if the last iteration ended at `last_end_ns`.
     cdef int64_t last_token_ns(self, int32_t slot, int64_t last_end_ns) noexcept nogil
 
-    # When the members of a batch had theirs before it.
+    # When the members of a batch had theirs before it, without stride.
     @cython.final
     cdef inline int64_t token_before_ns(self, const Batch* batch) noexcept nogil:
         return batch.end_ns - batch.duration_ns if self.lead > 0 else batch.start_ns
+
+    # Of several groups the one at hand has its oldest batch back.
+    @cython.final
+    cdef inline void note_end(self, const Batch* batch) noexcept nogil:
+        self.before_ns = self.ended_ns if self.stride > 0 else batch.start_ns
+        self.ended_ns = batch.end_ns
 
     # The slot of a request; -1: it is not running. O(running).
     cdef int32_t slot_of(self, int32_t row) noexcept nogil

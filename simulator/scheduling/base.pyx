@@ -6,6 +6,7 @@ from libc.string cimport memset
 from simulator.core.index_list cimport IndexLinks, new_list
 from simulator.core.memory cimport resize, resize_lines
 from simulator.core.row_list cimport RowList, add_row
+from simulator.domain.acceptance cimport Acceptance
 from simulator.domain.batch cimport BatchShape, Chunk
 from simulator.domain.request cimport DROPPED, PENDING, REJECTED, RUNNING, WAITING, Demand, Request
 from simulator.domain.iteration cimport Batch, Entry, Preempted, insert_entry
@@ -44,7 +45,7 @@ cdef class Scheduler:
         self._demands = &demands[0] if len(demands) else NULL
         self.kv = context.kv
         self.grouping = context.fast_forward
-        self.num_groups = 1
+        self.num_groups = self.turn_tokens = 1
         self._counts_queries = context.enable_prefix_caching
         self._links = IndexLinks()
         self._running = self._parked = self._arrived = self._held = new_list()
@@ -60,6 +61,8 @@ cdef class Scheduler:
         free(self._prefilling)
         free(self._stale)
         free(self._groups)
+        free(self._eligible)
+        free(self.dissolved.rows)
 
     cdef int overlap(self, int32_t lead, int32_t num_groups) except -1:
         if self.grouping:
@@ -70,6 +73,11 @@ cdef class Scheduler:
             self.kv.reserve_groups(num_groups)
             self._groups = <Group*>calloc(num_groups, sizeof(Group))
             if self._groups == NULL:
+                raise MemoryError()
+        if lead > 0 and num_groups > 1:
+            self.stride = num_groups
+            self._eligible = <int64_t*>calloc(len(self._owners[0]) + 1, sizeof(int64_t))
+            if self._eligible == NULL:
                 raise MemoryError()
         if self._stale == NULL:
             self._stale = <int32_t*>calloc(len(self._owners[0]) + 1, sizeof(int32_t))
@@ -82,15 +90,19 @@ cdef class Scheduler:
         if group == self.group:
             return
         it.iteration, it.member_tokens, it.phase = self.iteration, self.member_tokens, self.phase
-        it.num_members, it.num_in_flight, it.in_flight = self.num_members, self.num_in_flight, self._in_flight[0]
+        it.num_members, it.num_in_flight, it.ended_ns = self.num_members, self.num_in_flight, self.ended_ns
+        it.in_flight[0], it.in_flight[1] = self._in_flight[0], self._in_flight[1]
         self.group = group
         it = &self._groups[group]
         self.iteration, self.member_tokens, self.phase = it.iteration, it.member_tokens, it.phase
-        self.num_members, self.num_in_flight, self._in_flight[0] = it.num_members, it.num_in_flight, it.in_flight
+        self.num_members, self.num_in_flight, self.ended_ns = it.num_members, it.num_in_flight, it.ended_ns
+        self._in_flight[0], self._in_flight[1] = it.in_flight[0], it.in_flight[1]
         self.kv.turn_to(group)
 
-    cdef int32_t idle_group(self) noexcept nogil:
+    cdef int32_t group_in_turn(self) noexcept nogil:
         cdef int32_t group = 0
+        if self.stride > 0:
+            return <int32_t>(self.step % self.stride)
         if self.num_in_flight == 0:
             return self.group
         while group == self.group or self._groups[group].num_in_flight > 0:
@@ -102,8 +114,8 @@ cdef class Scheduler:
         if index != self.group:
             return self._groups[index]
         group.iteration, group.member_tokens, group.phase = self.iteration, self.member_tokens, self.phase
-        group.num_members, group.num_in_flight, group.in_flight = (
-            self.num_members, self.num_in_flight, self._in_flight[0])
+        group.num_members, group.num_in_flight, group.ended_ns = self.num_members, self.num_in_flight, self.ended_ns
+        group.in_flight[0], group.in_flight[1] = self._in_flight[0], self._in_flight[1]
         return group
 
     # ---- what is asked of the class
@@ -169,6 +181,9 @@ cdef class Scheduler:
     cdef bint keeps_turns(self) noexcept nogil:
         return False
 
+    cdef bint feeds(self, const Batch* batch) noexcept nogil:
+        return batch.shape.num_samples > 0
+
     cdef int enqueue(self, int32_t row) except -1 nogil:
         self._requests[row].status = WAITING
         return self.waiting.push(row)
@@ -184,6 +199,8 @@ cdef class Scheduler:
         cdef Sequence* sequence = &self._sequences[slot]
         if not sequence.is_member:
             return sequence.num_computed
+        if self.turn_tokens > 1:
+            return self.computed_striding(slot)
         if sequence.group == self.group:
             return self.iteration + sequence.offset
         return self._groups[sequence.group].iteration + sequence.offset
@@ -193,8 +210,10 @@ cdef class Scheduler:
         cdef const Sequence* sequence = &self._sequences[slot]
         if turns == 0:
             return last_end_ns
+        if self.stride > 0:                     # it is in all of its group that are in flight
+            return self.ended_ns if sequence.group == self.group else self._groups[sequence.group].ended_ns
         if sequence.group != self.group:
-            return self.token_before_ns(self._groups[sequence.group].in_flight)
+            return self.token_before_ns(self._groups[sequence.group].in_flight[0])
         return self.token_before_ns(self._in_flight[turns - 1])
 
     cdef int32_t top_slot(self) except -1 nogil:
@@ -210,6 +229,8 @@ cdef class Scheduler:
         resize(&self._prefilling, after * sizeof(int32_t))
         self._links.grow(after)
         self.kv.reserve_slots(after)
+        if self.strides is not None:
+            self.strides.reserve(after)
         memset(self._sequences + before, 0, (after - before) * sizeof(Sequence))
         for i in range(before, after):
             self._sequences[i].row = -1
@@ -303,7 +324,8 @@ cdef class Scheduler:
         cdef Entry* entry
         cdef Chunk* chunk
         cdef int32_t i
-        shape.decode_tokens = shape.num_samples = shape.num_decodes = batch.num_members
+        shape.num_samples = shape.num_decodes = batch.num_members
+        shape.decode_tokens = <int64_t>batch.num_members * self.turn_tokens
         for i in range(batch.num_entries):
             entry = &batch.entries[i]
             sequence = &self._sequences[entry.slot]
@@ -331,6 +353,8 @@ cdef class Scheduler:
                 if drafts >= 0:
                     sequence.num_placeholders += 1 + entry.drafts
                     sequence.num_drafts = drafts
+                    if self.stride > 0:
+                        self._eligible[entry.row] = self.step + self.stride
         shape.num_sequences = batch.num_members + batch.num_entries
         shape.chunks = batch.chunks
 
@@ -357,6 +381,9 @@ cdef class Scheduler:
     cdef void leave(self, int32_t slot) noexcept nogil:
         cdef Sequence* sequence = &self._sequences[slot]
         cdef int64_t computed = self.iteration + sequence.offset
+        if self.turn_tokens > 1:
+            self.leave_striding(slot)
+            return
         sequence.is_member = False
         self.num_members -= 1
         self.member_tokens -= computed + 1
@@ -376,6 +403,8 @@ cdef class Scheduler:
         for i in range(turns):
             insert_entry(self._in_flight[i], &entry)
             self._in_flight[i].num_members -= 1
+        if self.stride > 0 and turns > 0:
+            self._eligible[sequence.row] = self._in_flight[0].step + self.stride
         self._requests[sequence.row].output_tokens = outputs
         sequence.num_tokens = sequence.prompt_tokens + outputs
         sequence.num_computed = <int32_t>(self.iteration + sequence.offset)
@@ -385,7 +414,8 @@ cdef class Scheduler:
         self.turn_to(at_hand)
 
     cdef void _part_in_flight(self, int32_t slot) noexcept nogil:
-        if self._sequences[slot].is_member and self.turns_in_flight(slot) > 0:
+        cdef const Sequence* sequence = &self._sequences[slot]
+        if sequence.is_member and (sequence.group != self.group or self.turns_in_flight(slot) > 0):
             self.part(slot)
 
     cdef int starve(self, int32_t slot) except -1 nogil:
@@ -400,9 +430,46 @@ cdef class Scheduler:
     cdef int repeat(self, int32_t count) except -1 nogil:
         cdef int32_t first = self.phase
         self.iteration += count
-        self.phase = <int32_t>(self.iteration % self.kv.block_size)
+        self.phase = <int32_t>(self.iteration % self.kv.num_phases)
         self.member_tokens += <int64_t>count * self.num_members
         return self.kv.step_run(first, count)
+
+    cdef void repeat_of(self, int32_t group, int32_t num_ended, int32_t num_formed, int64_t ended_ns) noexcept nogil:
+        self.turn_to(group)
+        self.iteration += num_formed
+        self.phase = <int32_t>(self.iteration % self.kv.num_phases)
+        self.member_tokens += <int64_t>num_formed * self.num_members
+        self.num_in_flight += num_formed - num_ended
+        if num_ended > 0:
+            self.ended_ns = ended_ns
+
+    cdef void fly(self, Batch* batch) noexcept nogil:
+        self.turn_to(batch.group)
+        self._in_flight[1] = self._in_flight[0]
+        self._in_flight[0] = batch
+        self.step = batch.step
+
+    # ---- members that stride: none, unless the policy is a StridingScheduler
+
+    cdef int verify_by(self, Acceptance acceptance) except -1:
+        return 0
+
+    cdef int64_t join_striding(self, const Entry* entry, int32_t sampled, int32_t left) except -2 nogil:
+        return -1
+
+    cdef int64_t computed_striding(self, int32_t slot) noexcept nogil:
+        return 0
+
+    cdef int repeat_striding(self, int32_t count) except -1 nogil:
+        return 0
+
+    cdef void leave_striding(self, int32_t slot) noexcept nogil:
+        pass
+
+    cdef int fall_out(self, int32_t slot) except -1 nogil:
+        self.leave(slot)
+        self._add_prefilling(slot)
+        return 0
 
     # ---- sequences that own KV without running
 
@@ -611,7 +678,7 @@ cdef class Scheduler:
     def check(self):
         """Raise RuntimeError unless running list, slots, group and their blocks agree."""
         cdef int32_t slot, members = 0, index, counted_members = 0
-        cdef int64_t counted_tokens = 0, tokens = 0, owned = 0
+        cdef int64_t counted_tokens = 0, tokens = 0, owned = 0, known
         slots = [slot for which in (self._running, self._parked, self._arrived, self._held)
                  for slot in self.slots(which.head)]
         self._links.check_list(&self._running)
@@ -622,14 +689,19 @@ cdef class Scheduler:
                 raise RuntimeError(f"slot {slot} is in use without a request")
             if self._sequences[slot].is_member:
                 members += 1
-                tokens += self.computed(slot) + 1
-            owned += self.kv.owned_blocks(slot, self._sequences[slot].is_member, self.computed(slot))
+                tokens += self.computed(slot) + self.turn_tokens
+            known = self.computed(slot)
+            if self.strides is not None and self._sequences[slot].is_member:
+                known = self.strides.before(slot, self.iteration).computed + 1
+            owned += self.kv.owned_blocks(slot, self._sequences[slot].is_member, known)
         for index in range(self.num_groups):
             counted_members += self.group_at(index).num_members
             counted_tokens += self.group_at(index).member_tokens
         if (members, tokens) != (counted_members, counted_tokens):
             raise RuntimeError(
                 f"{members} members hold {tokens} tokens, {counted_members} and {counted_tokens} counted")
+        if self.strides is not None:
+            self.strides.check([(slot, self.iteration) for slot in slots if self._sequences[slot].is_member])
         self.kv.check(owned)
 
     def running_rows(self):

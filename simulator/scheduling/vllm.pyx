@@ -5,7 +5,7 @@ and outputs), running requests first and in order of admission, then waiting one
 run out, running requests are preempted, to be recomputed later. Source: the behaviour of vLLM 0.32.0, and of 0.10.1
 where `vllm_version` says so, vllm/v1/core/sched/{scheduler,async_scheduler}.py.
 """
-from libc.stdint cimport INT64_MAX, int32_t, int64_t
+from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 cimport cython
@@ -14,7 +14,8 @@ from simulator.domain.batch cimport BatchShape
 from simulator.domain.request cimport Request
 from simulator.kv.base cimport blocks_for
 from simulator.kv.tier cimport External
-from simulator.scheduling.base cimport LOADED, Scheduler, Sequence
+from simulator.scheduling.base cimport LOADED, Sequence
+from simulator.scheduling.striding cimport StridingScheduler
 from simulator.domain.iteration cimport Batch, Entry
 from simulator.scheduling.waiting_queue cimport WaitingQueue
 
@@ -22,7 +23,8 @@ from simulator.kv.counting import CountingKV
 from simulator.kv.paged import PagedKV
 from simulator.kv.sparse import SparseKV
 from simulator.scheduling.base import MemoryNeeds, SchedulerFacts
-from simulator.scheduling.vllm_arguments import ADVICE, VllmParameters, completed, start_up_faults
+from simulator.scheduling.vllm_arguments import (
+    ADVICE, WHY_NO_ASYNC_STAGES, VllmParameters, completed, start_up_faults)
 
 cdef enum:                      # what becomes of the head of the queue
     STOP                        # nothing more is admitted in this iteration
@@ -36,12 +38,11 @@ cdef struct Turn:               # what a request gets of an iteration
 
 
 @cython.final
-cdef class Vllm(Scheduler):
+cdef class Vllm(StridingScheduler):
     """Iterations of a token budget; see `VllmParameters`."""
 
     Parameters = VllmParameters
 
-    cdef int64_t _token_budget          # tokens an iteration may schedule
     cdef int64_t _max_model_len         # longest text, in tokens
     cdef int64_t _threshold             # longest chunk of a prompt, in tokens; 0: no limit
     cdef int64_t _batched_tokens        # max_num_batched_tokens: what the adaptive threshold shares out
@@ -59,14 +60,12 @@ cdef class Vllm(Scheduler):
     cdef int32_t _lookahead             # slots reserved ahead of a running sequence
     cdef int32_t _lookahead_at_admission        # the same at admission; 0.10: none
     cdef bint _pads_admissions          # 0.32: a one-token admission is padded with dummy drafts
-    cdef bint _outputs_are_prompts      # some prompt contains what another request generates
+    cdef bint _queue_may_turn           # who cannot be admitted may be later, while members go on: see `repeats`
     cdef int32_t* _skipped              # [n] rows passed over in an admission pass; NULL: none ever is
-    cdef int64_t _budget                # tokens left in the iteration being formed
     cdef bint _chunk_continues          # a chunk of a prompt was scheduled among the running
 
     def __init__(self, parameters, context):
         cdef bint modern = parameters.vllm_version == "0.32"
-        speculative = parameters.speculative
         self.max_running = parameters.max_num_active_seqs or parameters.max_num_seqs
         # A running prompt's last chunk may not reach max_model_len; vLLM's server refuses such prompts at the door.
         # Unchunked, the scheduler computes them whole.
@@ -86,15 +85,16 @@ cdef class Vllm(Scheduler):
         self._watermark_blocks = int(parameters.watermark * (self.kv.num_blocks + 1))
         self._is_async = bool(parameters.async_scheduling)
         self._avoids_extra_step = modern
-        self._num_drafts = speculative.num_tokens if speculative else 0
-        self._lookahead = speculative.num_lookahead_tokens if speculative else 0
-        self._lookahead_at_admission = self._lookahead if modern else 0
-        self._pads_admissions = modern and self._num_drafts > 0
-        self._outputs_are_prompts = context.prompts_use_outputs
+        self._take_drafts(parameters.speculative, modern)
+        self._queue_may_turn = context.prompts_use_outputs or (
+            self._skips_long_prompts and not self._chunked_prefill)
         if self.tier is not None and (self._is_async or self._num_drafts > 0 or context.num_stages > 1 or not modern):
             raise ValueError("a KV tier needs vllm_version 0.32 without async_scheduling, speculation and pipeline "
                              "stages: its rules are not settled with these")
-        self.grouping = context.fast_forward and self._num_drafts == 0
+        self.grouping = context.fast_forward and (self._num_drafts == 0 or not (
+            self._is_async or context.num_stages > 1 or self.kv.tracks_identity))
+        if self._is_async and context.num_stages > 1 and not modern:
+            raise ValueError(f"async_scheduling with pipeline stages: {WHY_NO_ASYNC_STAGES}")
         if self._is_async or context.num_stages > 1:
             self.overlap(self._is_async, context.num_stages)
         self.waiting = WaitingQueue(context.requests, context.demands, self._by_priority)
@@ -106,12 +106,23 @@ cdef class Vllm(Scheduler):
     def __dealloc__(self):
         free(self._skipped)
 
+    def _take_drafts(self, speculative, bint modern):
+        cdef bint is_cut
+        if speculative is None:
+            return
+        self._num_drafts, self._lookahead = speculative.num_tokens, speculative.num_lookahead_tokens
+        self._lookahead_at_admission = self._lookahead if modern else 0
+        self._pads_admissions = modern
+        is_cut = 0 < self._threshold <= self._num_drafts
+        self.verify(self._num_drafts, self._lookahead, self._max_model_len, 0 if is_cut else self._token_budget)
+
     @staticmethod
     def facts(parameters):
         """See Scheduler."""
         return SchedulerFacts(
             parameters.max_num_active_seqs or parameters.max_num_seqs, parameters.max_num_batched_tokens,
             bool(parameters.async_scheduling), parameters.speculative, takes_threads=True,
+            why_no_async_stages=WHY_NO_ASYNC_STAGES if parameters.vllm_version == "0.10" else "",
             blocks_held_back=1)         # the null block
 
     @classmethod
@@ -131,7 +142,7 @@ cdef class Vllm(Scheduler):
 
     def advice(self, plight):
         """See Scheduler."""
-        return ADVICE.get(plight) or Scheduler.advice(self, plight)
+        return ADVICE.get(plight) or StridingScheduler.advice(self, plight)
 
     @staticmethod
     def kv_cache(parameters, plan):
@@ -145,19 +156,18 @@ cdef class Vllm(Scheduler):
                        append_unhashed=appends)
 
     cdef bint repeats(self) noexcept nogil:
-        # Members alone cannot make room for the head of the queue, unless what they generate is its prompt.
-        return self.num_waiting() == 0 or not self._outputs_are_prompts
+        # Members alone cannot make room for the head of the queue, unless what they generate is its prompt. They may
+        # take cached blocks of it: it then needs more tokens, and is passed over, or has some without padding. And it
+        # may fit into the next batch of several groups, of which each leaves another budget.
+        if self.num_groups > 1 and self._running.size < self.max_running:
+            return self.num_waiting() == 0
+        return self.num_waiting() == 0 or not (
+            self._queue_may_turn or (self._pads_admissions and self._budget <= self._num_drafts))
 
     cdef int64_t longest_surely_taken(self) noexcept nogil:
-        if self.tier is not None:
+        if self.tier is not None or self._num_drafts > 0:
             return -1
         return min(self.longest_prompt, <int64_t>self.kv.num_blocks * self.kv.block_size)
-
-    cdef bint keeps_turns(self) noexcept nogil:
-        # The running list is served in order: who comes later takes nothing from members, unfinished prompts before
-        # them may.
-        return self.num_members + self._num_prefilling <= self._token_budget and (
-            self._num_prefilling == 0 or self._sequences[self._prefilling[0]].order > self._last_member_order)
 
     cdef int schedule(self, Batch* batch, int64_t now_ns) except -1 nogil:
         cdef int64_t threshold = self._chunk_limit()
@@ -173,58 +183,37 @@ cdef class Vllm(Scheduler):
         self.close(batch, self._num_drafts if self._is_async else -1)
         return 0
 
+    cdef bint feeds(self, const Batch* batch) noexcept nogil:
+        # All tokens are sent to the first stage but one that ends a text as its first.
+        cdef const Sequence* sequence
+        cdef int64_t longest
+        cdef int32_t i
+        for i in range(batch.num_entries if batch.shape.num_decodes == 0 else 0):
+            sequence = &self._sequences[batch.entries[i].slot]
+            longest = min(sequence.prompt_tokens + <int64_t>self._demands[sequence.row].max_tokens,
+                          self._max_model_len)
+            if not batch.entries[i].is_partial and sequence.num_tokens + 1 < longest:
+                return True
+        return batch.shape.num_decodes > 0
+
     cdef int64_t _chunk_limit(self) noexcept nogil:
-        cdef int64_t count = self._running.size + self.num_waiting()
-        if self._threshold == 0 or (count <= 1 and not self._threshold_when_alone):
+        cdef int64_t count
+        if self._threshold == 0:
+            return INT64_MAX
+        count = self._running.size + self.num_waiting()
+        if count <= 1 and not self._threshold_when_alone:
             return INT64_MAX
         return max(self._threshold, self._batched_tokens // count) if self._threshold_adapts else self._threshold
 
     # ---- phase 1: running requests
-
-    cdef int _continue_at_once(self, Batch* batch, int64_t threshold) except -1 nogil:
-        """Schedule all that runs in O(prefilling), or return 0 with nothing scheduled.
-
-        As visiting one by one would, provided there are blocks for all and the budget lasts to the last member.
-        """
-        cdef int64_t budget = self._budget - self.num_members, wanted, tokens
-        cdef int64_t need = self.kv.due(self.phase)
-        cdef int32_t i, slot
-        cdef Sequence* sequence
-        if budget < 0:
-            return 0
-        for i in range(self._num_prefilling):
-            slot = self._prefilling[i]
-            sequence = &self._sequences[slot]
-            wanted = self._wanted(sequence, threshold)
-            tokens = min(wanted, budget)
-            if tokens < wanted and self.num_members > 0 and sequence.order < self._last_member_order:
-                return 0
-            sequence.scheduled = <int32_t>tokens
-            budget -= tokens
-            if tokens > 0:
-                need += max(blocks_for(sequence.num_computed + tokens, self.kv.block_size) - self.kv.owned(slot), 0)
-        if need > self.kv.free_blocks:
-            return 0
-        self.kv.step_begin(self.phase)
-        for i in range(self._num_prefilling):
-            slot = self._prefilling[i]
-            sequence = &self._sequences[slot]
-            if sequence.scheduled > 0:
-                self.kv.step_before(sequence.order)
-                tokens = sequence.num_computed + sequence.scheduled
-                self.kv.allocate(slot, sequence.row, 0, tokens, 0, 0, min(tokens, sequence.num_tokens))
-                self.add_entry(batch, slot)
-        self.kv.step_before(self._next_order)
-        batch.num_members = self.num_members
-        batch.shape.context_tokens = self.member_tokens
-        self._budget = budget
-        return 1
 
     cdef int _continue_one_by_one(self, Batch* batch, int64_t threshold) except -1 nogil:
         """Visit the running list in order, preempting where blocks run out."""
         cdef int32_t slot = self._running.head, passed_over = 0     # sequences that lose their turn, 0.10
         cdef Sequence* sequence
         cdef int64_t tokens
+        if self.strides is not None and self.num_members > 0:
+            self.dissolve()
         while slot >= 0:
             self._sequences[slot].scheduled = self._sequences[slot].scheduled_drafts = 0
             slot = self._links.next(slot)
@@ -240,32 +229,46 @@ cdef class Vllm(Scheduler):
                     break
                 sequence.scheduled = <int32_t>tokens
                 self._budget -= tokens
-                self._chunk_continues = self._chunk_continues or sequence.is_partial
-                if sequence.num_drafts > 0:
-                    sequence.scheduled_drafts = <int32_t>max(0, min(<int64_t>sequence.num_drafts, (
-                        tokens + sequence.num_computed - sequence.num_tokens - sequence.num_placeholders)))
-                    sequence.num_drafts = 0
+                self._note_turn(sequence)
             slot = self._links.next(slot)
         self._gather(batch)
         return 0
 
-    cdef inline int64_t _wanted(self, const Sequence* sequence, int64_t threshold) noexcept nogil:
-        """Return the tokens that a running sequence gets if the budget lasts."""
+    cdef void _note_turn(self, Sequence* sequence) noexcept nogil:
+        self._chunk_continues = self._chunk_continues or sequence.is_partial
+        sequence.scheduled_drafts = 0
+        if sequence.num_drafts > 0:
+            sequence.scheduled_drafts = <int16_t>max(0, min(<int64_t>sequence.num_drafts, (
+                <int64_t>sequence.scheduled + sequence.num_computed - sequence.num_tokens
+                - sequence.num_placeholders)))
+            sequence.num_drafts = 0
+
+    cdef int64_t _slots(self, int64_t tokens) noexcept nogil:
+        return min(tokens + self._lookahead, self._max_model_len)
+
+    cdef int64_t _wanted(self, const Sequence* sequence, int64_t threshold) noexcept nogil:
         cdef int64_t computed = sequence.num_computed, tokens
         if sequence.is_member:
             return sequence.group == self.group
-        if (self._avoids_extra_step and sequence.num_placeholders > 0 and computed + 2 - sequence.num_placeholders
-                >= sequence.prompt_tokens + <int64_t>self._demands[sequence.row].max_tokens):
-            return 0                    # the iteration in flight is certain to end it
+        if sequence.num_placeholders > 0 and self._waits_for_tokens(sequence):
+            return 0
         tokens = sequence.num_tokens + sequence.num_drafts + sequence.num_placeholders - computed
         return min(min(tokens, threshold), self._max_model_len - computed - 1)
+
+    cdef bint _waits_for_tokens(self, const Sequence* sequence) noexcept nogil:
+        """Say whether one with tokens in flight has no turn: they are certain to end it, or it is not its batch."""
+        cdef int64_t least = sequence.num_computed + 2 - sequence.num_placeholders
+        if self._avoids_extra_step and (
+                least >= sequence.prompt_tokens + <int64_t>self._demands[sequence.row].max_tokens):
+            return True
+        return self.stride > 0 and self._eligible[sequence.row] > self.step
 
     cdef int _make_room(self, Batch* batch, int32_t slot, int64_t tokens, int32_t* passed_over) except -1 nogil:
         """Allocate for a running sequence, preempting others; return 0 if it fell victim itself."""
         cdef Sequence* sequence = &self._sequences[slot]
         cdef int64_t computed = self.computed(slot)
         cdef int64_t text = computed + 1 - self.lead if sequence.is_member else sequence.num_tokens
-        cdef int64_t slots = min(computed + tokens + self._lookahead, self._max_model_len)
+        cdef int64_t slots = self._slots(computed + tokens)
         cdef int32_t victim
         while not self.kv.allocate(slot, sequence.row, 0, slots, 0, 0, min(computed + tokens, text)):
             victim = self._victim()
@@ -299,34 +302,6 @@ cdef class Vllm(Scheduler):
         cdef int32_t row = self._sequences[slot].row
         self.preempt(slot, batch)
         return self.waiting.push_front(row)
-
-    cdef int _gather(self, Batch* batch) except -1 nogil:
-        """Put what was scheduled one by one into the batch; other members starve."""
-        cdef int32_t slot = self._running.head
-        cdef bint anything = False
-        cdef Sequence* sequence
-        while slot >= 0 and not anything:
-            anything = self._sequences[slot].scheduled > 0
-            slot = self._links.next(slot)
-        slot = self._running.head if anything else -1       # an iteration of nothing is none, nobody misses a turn
-        while slot >= 0:
-            sequence = &self._sequences[slot]
-            if not sequence.is_member:
-                if sequence.scheduled > 0:
-                    self.add_entry(batch, slot)
-            elif sequence.group != self.group:
-                pass                                    # its token is in flight
-            elif sequence.scheduled > 0:
-                batch.num_members += 1
-                batch.shape.context_tokens += self.iteration + sequence.offset + 1
-                sequence.scheduled = 0
-                sequence.is_starved = False
-            else:
-                batch.num_starved += 1
-                sequence.is_starved = True
-                self.starve(slot)
-            slot = self._links.next(slot)
-        return 0
 
     # ---- phase 2: waiting requests
 

@@ -1,7 +1,7 @@
 """What every reader and generator delivers: one array for each property of the requests."""
-from dataclasses import dataclass, field, replace
-
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from simulator.domain import records
 from simulator.domain.load import Load
@@ -9,8 +9,7 @@ from simulator.domain.load import Load
 LABELS = ("slo_class", "tenant", "session", "model", "adapter")     # text columns, for policies and breakdowns
 
 
-@dataclass(frozen=True)
-class Prompts:
+class Prompts(msgspec.Struct, frozen=True):
     """Prompts made of pieces of token streams.
 
     Codes are those of `records.SEGMENT`; own and output streams hold the row numbers of these columns.
@@ -24,13 +23,12 @@ class Prompts:
     num_tokens: np.ndarray
 
 
-@dataclass(frozen=True)
-class Waits:
+class Waits(msgspec.Struct, frozen=True):
     """Who waits for whom; arrays are int64.
 
     A play is a session, or any graph of requests without a circle.
 
-    plays : (n,) code of each request's play.
+    plays : (n,) number of each request's play, 0 .. p - 1.
     sources, targets : (m,) rows of one play; the target waits for the source.
     delays_ns : (m,) >= 0, from the source's end to the target.
     from_dispatch : bool (m,), the time counts from the source's arrival instead.
@@ -45,8 +43,7 @@ class Waits:
     not_before_ns: np.ndarray | None = None
 
 
-@dataclass(frozen=True)
-class Clients:
+class Clients(msgspec.Struct, frozen=True):
     """Who sends what, where clients have loads of their own.
 
     codes : int64 (n,), the client of each request; -1: it comes as [workload.load] says. A play is of one client.
@@ -61,8 +58,7 @@ class Clients:
     opens_ns: tuple[np.ndarray | None, ...]
 
 
-@dataclass(frozen=True)
-class Columns:
+class Columns(msgspec.Struct, frozen=True):
     """Requests in any order; arrays are int64 (n,).
 
     request_ids : int64 (n,) or list of str; None: the row numbers.
@@ -76,7 +72,7 @@ class Columns:
     clients : None: all come as [workload.load] says.
     duration_s : nobody comes then or later, where the source itself says so; None: it does not.
     from_engine : clients react to an end in the engine, not to the last token that they see.
-    notes : sentences about what the source holds and the requests do not.
+    notes : what was left out or replaced, a sentence each, for the diagnosis.
     """
 
     arrival_ns: np.ndarray
@@ -86,7 +82,7 @@ class Columns:
     priority: np.ndarray | None = None
     max_tokens: np.ndarray | None = None
     timeout_ns: np.ndarray | None = None
-    labels: dict = field(default_factory=dict)
+    labels: dict = {}
     prompts: Prompts | None = None
     waits: Waits | None = None
     most: int = 0
@@ -183,6 +179,6 @@ def _reorder(prompts: Prompts, order: np.ndarray, new_row: np.ndarray) -> Prompt
     new_begins = np.cumsum(counts) - counts
     picked = np.arange(len(prompts.streams)) + np.repeat(old_begins - new_begins, counts)
     streams = prompts.streams[picked]
-    of_request = streams & 3 != records.named_stream(0)
+    of_request = (streams & 3 != records.named_stream(0)) & (streams >> 2 < len(order))     # not of rows left out
     streams[of_request] = (new_row[streams[of_request] >> 2] << 2) | (streams[of_request] & 3)
     return Prompts(counts, streams, prompts.num_tokens[picked])

@@ -1,40 +1,63 @@
 """From columns and [workload.load] to requests that come one after the other, or as a script says."""
 import math
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from simulator import registry
 from simulator.core.random_streams import RandomStreams
 from simulator.domain import records
-from simulator.domain.load import Load
+from simulator.domain.load import Load, Measure
 from simulator.errors import InputErrors, KeyFault
 from simulator.workload.base import Workload
 from simulator.workload.build import build_workload
 from simulator.workload.columns import Columns, first_rows, in_arrival_order, nearest, reordered, stream_of
 from simulator.workload.limits import MISSING
 from simulator.workload.script import Edges, Group, Script
+from simulator.workload.stages import StagePlan, groups_of
+from simulator.workload.users import paced
+from simulator.workload.warmup import with_warmups
+
+TIMED = ("timestamps", "user_rate")      # modes in which plays come at times of their own
 
 
-def workload_of(columns: Columns, load: Load, duration_s: float | None, streams: RandomStreams) -> Workload:
+def workload_of(columns: Columns, section, duration_s: float | None, streams: RandomStreams,
+                stages: list[StagePlan] = ()) -> Workload:
     """Return the requests as the engine takes them.
 
     Parameters
     ----------
+    section : simulator.config.experiment.Workload, of which `load`, `measure` and `warmup` are read.
     duration_s : nobody comes then or later; None: all come.
+    stages : of `section.load`, planned.
     """
+    load, copies = section.load, section.warmup.copies_of_first
     durations_s = [each for each in (columns.duration_s, duration_s) if each is not None]
-    if columns.waits is None and load == Load() and not durations_s and columns.clients is None:
-        return build_workload(in_arrival_order(columns))
-    columns, script = script_of(columns, load, min(durations_s, default=None), streams)
+    duration_s = min(durations_s, default=None)
+    _check_measure(section.measure, min(columns.most or len(columns), len(columns)))
+    is_plain = columns.waits is None and columns.clients is None
+    if is_plain and not (load.max_in_flight or load.mode != "timestamps" or _cancels(load) or copies):
+        return build_workload(_timed(columns, load, duration_s))
+    if load.mode == "user_rate":
+        columns = paced(columns, load)
+    columns, script = script_of(columns, load, duration_s, streams, stages)
+    if copies:
+        columns, script = with_warmups(columns, script, copies, load.concurrency or load.max_in_flight or None)
     built = build_workload(columns)
     built.requests["arrival_ns"] = records.NEVER_NS
     gives_up = script.timeout_ns is not None or script.cancel_ns is not None
     built.demands["deadline_ns"] = 0 if gives_up else records.NEVER_NS      # set when each comes
-    return replace(built, script=script, scheduled_ns=np.full(len(built), records.NEVER_NS))
+    return replace(built, script=script, scheduled_ns=np.full(len(built), records.NEVER_NS), num_warmups=copies)
 
 
-def script_of(columns: Columns, load: Load, duration_s: float | None, streams: RandomStreams) -> tuple[Columns, Script]:
+def _check_measure(measure: Measure, count: int) -> None:
+    if measure.warmup_requests + measure.cooldown_requests >= count:
+        raise InputErrors([KeyFault(
+            f"workload.measure: warmup_requests and cooldown_requests leave none of {count} requests")])
+
+
+def script_of(columns: Columns, load: Load, duration_s: float | None, streams: RandomStreams,
+              stages: list[StagePlan]) -> tuple[Columns, Script]:
     """Return the requests by play, in the order in which these come, and the script."""
     plays = np.arange(len(columns)) if columns.waits is None else columns.waits.plays
     is_root = np.ones(len(columns), bool)
@@ -49,8 +72,11 @@ def script_of(columns: Columns, load: Load, duration_s: float | None, streams: R
     begins = np.append(np.flatnonzero(np.append(True, plays[1:] != plays[:-1])), len(plays))
     has_plays = len(begins) <= len(plays)
     waits = columns.waits
+    start_ns = start_ns[plays[begins[:-1]]]
+    if stages:
+        start_ns = np.concatenate([plan.start_ns for plan in stages])
     return columns, Script(
-        _groups_of_clients(columns, load, duration_s, begins[:-1]), start_ns[plays[begins[:-1]]],
+        groups_of(stages) if stages else _groups_of_clients(columns, load, duration_s, begins[:-1]), start_ns,
         play_begins=begins if has_plays else None, offset_ns=offset_ns if has_plays else None,
         edges=None if waits is None or not len(waits.sources) else Edges(
             waits.sources, waits.targets, waits.delays_ns, waits.from_dispatch),
@@ -61,6 +87,25 @@ def script_of(columns: Columns, load: Load, duration_s: float | None, streams: R
 
 def _ns(seconds: float) -> int:
     return round(seconds * 1e9)
+
+
+def _cancels(load: Load) -> bool:
+    return not math.isinf(load.grace_s)
+
+
+def _timed(columns: Columns, load: Load, duration_s: float | None) -> Columns:
+    """Return requests that come at their times, before the end."""
+    idle = [key for key in ("client_delay_s", "tree_idle_cap_s") if getattr(load, key) != getattr(Load(), key)]
+    if idle:
+        raise InputErrors([KeyFault(f"workload.load.{key}: nothing in this workload waits for the end of another "
+                                    "request; take sessions, a closed loop, or leave it out") for key in idle])
+    columns = in_arrival_order(columns)
+    if duration_s is None:
+        return columns
+    count = int(np.searchsorted(columns.arrival_ns, _ns(duration_s)))
+    if count == 0:
+        raise InputErrors([KeyFault(f"workload.duration_s: no request arrives before {duration_s:g} s")])
+    return replace(columns, most=min(columns.most or count, count))
 
 
 def _times(columns: Columns, plays: np.ndarray, is_root: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -79,8 +124,9 @@ def _times(columns: Columns, plays: np.ndarray, is_root: np.ndarray) -> tuple[np
 def _is_timed(columns: Columns, load: Load, plays: np.ndarray) -> np.ndarray:
     """Say of each play, by its code, whether it comes at its own time, not when a slot lets it."""
     if columns.clients is None:
-        return np.array([load.mode == "timestamps"])
-    timed = np.array([each.mode == "timestamps" for each in (*columns.clients.loads, load)])     # the last one: -1
+        return np.array([load.mode in TIMED])
+    loads = (*columns.clients.loads, load)              # the last one: -1
+    timed = np.array([each.mode in TIMED for each in loads])
     is_timed = np.zeros(int(plays.max()) + 1, bool)
     is_timed[plays] = timed[columns.clients.codes]
     return is_timed
@@ -162,7 +208,7 @@ def _timeouts(columns: Columns) -> np.ndarray | None:
 
 
 def _cancel_ns(load: Load, duration_s: float | None) -> int | None:
-    if math.isinf(load.grace_s):
+    if not _cancels(load):
         return None
     if duration_s is None:
         raise InputErrors([KeyFault("workload.load.grace_s: counts from duration_s, which the workload does not have")])

@@ -10,14 +10,14 @@ from simulator.config.fields import table_of
 
 # Names of numbers without a unit: counts of what they name, and ratios.
 COUNTS = (r"num_\w+|\w+s|\w+s_per_\w+|\w+_(parallel|count|degree|gpu|size|split|index)|size|acceptance|"
-          r"max_in_flight|(\w+_)?(seed|depth|priority|concurrency|load|top_k|waiting)|which")
+          r"max_in_flight|copies_of_first|(\w+_)?(seed|depth|priority|concurrency|load|top_k|waiting)|which")
 RATIOS = (r"mfu_\w+|\w+_(efficiency|fraction|overlap|scale|utilization|share|factor|score|threshold|ceiling)|watermark|"
           r"share|(\w+_)?weight|temperature|distribution|exponent|cv|beta|\w+_shape|\w+_boundary|tolerance|target|comfortable|"
           r"threshold|\w+_value")        # these two in the unit of the metric, or of the rule, that they go with
 
 
 def test_names_of_a_kind_stand_one_a_line():
-    assert describe.list_text("workloads").splitlines() == ["clients", "synthetic", "trace"]
+    assert describe.list_text("workloads").splitlines() == ["clients", "sessions", "synthetic", "trace"]
     assert {"linear", "roofline"} <= set(describe.list_text("latency").splitlines())
     assert "llama-3.1-8b" in describe.list_text("models").splitlines()
 

@@ -10,13 +10,16 @@ from simulator.domain import records
 from simulator.engine.operations.move_plan import MovePlan, Port
 from simulator.latency.linear import Linear, LinearParameters
 from simulator.routing.rescheduling.rebalance import Rebalance, RebalanceParameters
-from simulator.scheduling.speculative import SpeculativeParameters
+from simulator.scheduling.speculative import AcceptanceTable, SpeculativeParameters
 from simulator.scheduling.vllm import VllmParameters
 from support.migration import assert_all_free, serve
 from support.workloads import plain_workload
 
 PRICES = LinearParameters(base_us=2000.0, per_sequence_us=100.0, per_prefill_token_us=20.0, per_context_token_us=0.3)
 SPEEDS = (1e8, 1e9, 1e10)
+SPECULATIONS = (None, None, None, *(
+    SpeculativeParameters(num_tokens=2, num_lookahead_tokens=lookahead, acceptance=acceptance)
+    for lookahead, acceptance in ((0, (1, 0, 2)), (2, (1,)), (0, AcceptanceTable(distribution=(1, 2, 1))))))
 
 
 @st.composite
@@ -41,7 +44,7 @@ def scenes(draw):
     parameters = VllmParameters(
         max_num_seqs=draw(st.sampled_from([1, 2, 8])), max_num_batched_tokens=draw(st.sampled_from([32, 256])),
         policy=draw(st.sampled_from(["fcfs", "priority"])), async_scheduling=draw(st.booleans()),
-        speculative=draw(st.sampled_from([None, None, SpeculativeParameters(num_tokens=2, acceptance=(1, 0, 2))])))
+        speculative=draw(st.sampled_from(SPECULATIONS)))
     setup = {"replicas": replicas, "block_size": draw(st.sampled_from([4, 16])), "max_model_len": 256}
     setup["num_gpu_blocks"] = 2 + -(-160 // setup["block_size"]) + draw(st.sampled_from([0, 3, 30]))
     return requests, moves, plan, parameters, setup

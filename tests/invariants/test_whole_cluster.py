@@ -7,6 +7,7 @@ import pytest
 import simulator
 from invariants.test_pipeline_conservation import ADMISSIONS, WAY, gateway_queue_of, requests_of
 from simulator.domain import records
+from support.random_speculation import as_toml, random_speculation
 
 ROUTERS = (
     "round_robin", "random", "least_loaded", "power_of_two", "cache_aware", "vtc", "weighted", "llumnix", "vllm_dp")
@@ -51,6 +52,9 @@ def experiment_of(rng):
                      f'drain = "{rng.choice(["finish", "migrate"])}"\nloading_delay = {{mean_s = 0.02}}')
     failures = [failure_of(rng) for _ in range(rng.randint(1, 3))]
     lines.insert(0, f"engine.async_scheduling = {str(rng.random() < 0.5).lower()}")
+    lines.insert(0, f"topology.pipeline_parallel = {rng.choice([1, 1, 2, 3])}")
+    if rng.random() < 0.4:
+        lines.insert(0, f"engine.speculative = {as_toml(random_speculation(rng))}")
     return "\n".join(lines + failures) + "\n"
 
 

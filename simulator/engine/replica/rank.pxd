@@ -12,8 +12,10 @@ from simulator.domain.request cimport Request
 from simulator.domain.tables cimport ReplicaRow
 from simulator.engine.output.legs cimport LegBook
 from simulator.engine.output.recorder cimport Recorder
-from simulator.engine.replica.acceptance cimport Acceptance
+from simulator.domain.acceptance cimport Acceptance
 from simulator.engine.replica.delivery cimport Delivery
+from simulator.engine.replica.pipeline cimport Pipeline
+from simulator.engine.replica.rounds cimport Rounds
 from simulator.engine.replica.run_ahead cimport RunAhead
 from simulator.kv.base cimport KVCache
 from simulator.scheduling.base cimport Scheduler, Sequence
@@ -31,6 +33,8 @@ cdef class Rank:
     cdef readonly bint is_outgrown          # runs one request for ever that needs more than all blocks
 
     cdef Acceptance _acceptance             # None: no speculation
+    cdef bint _strides                      # members stride, see Scheduler.strides
+    cdef bint _is_usual                     # they do not, and one batch at a time is in flight
     cdef LegBook _legs                      # None: a request stays at one replica
     cdef Request* _requests
     cdef object _owner                      # the workload, from which _requests borrows
@@ -61,9 +65,7 @@ cdef class Rank:
 
     # Form the next batch at `now_ns`, which is batch.start_ns.
     cdef inline int form(self, Batch* batch, int64_t now_ns) except -1 nogil:
-        if self.scheduler.overlaps:
-            return self._form_ahead(batch, now_ns)
-        return self._form(batch, now_ns)
+        return self._form(batch, now_ns) if self._is_usual else self._form_unusually(batch, now_ns)
 
     cdef inline int _form(self, Batch* batch, int64_t now_ns) except -1 nogil:
         self.scheduler.form(batch, now_ns)
@@ -77,8 +79,8 @@ cdef class Rank:
         batch.used_blocks = self.kv.num_blocks - self.kv.free_blocks
         if batch.num_starved > 0:
             self._note_starvation(batch)
-        if self.scheduler.overlaps:
-            return self._start_ahead(batch)
+        if not self._is_usual:
+            return self._start_unusually(batch)
         self.scheduler.begin()
         return 0
 
@@ -98,6 +100,11 @@ cdef class Rank:
 
     # Take in the first iterations of a run, of which the batch is the first; it is of no meaning then.
     cdef int end_ahead(self, RunAhead* run, Batch* batch, int32_t count) except -1 nogil
+
+    # The same where groups take turns; the batches in flight are made the next ones. How many iterations may be taken
+    # as they are, once `rounds` has begun; 1: none but the one that executes.
+    cdef int end_rounds(self, RunAhead* run, Rounds* rounds, Pipeline* pipeline, int32_t count) except -1 nogil
+    cdef int64_t num_rounds_alike(self, Rounds* rounds, Pipeline* pipeline) noexcept nogil
 
     # Nothing more will come: write the state of running requests back to the request table.
     cdef int settle(self) except -1 nogil
@@ -135,10 +142,23 @@ cdef class Rank:
     cdef inline int64_t next_complete(self) noexcept nogil:
         return self.finish.top_iteration() - self.scheduler.iteration + 1 if self.finish.size > 0 else 0
 
+    cdef int _take_rounds(self, const RunAhead* run, Rounds* rounds, Pipeline* pipeline, int32_t count) except -1 nogil
+    cdef int64_t _token_before_ns(self, const Rounds* rounds, Pipeline* pipeline, int32_t turn) noexcept nogil
+    cdef int _write_rounds(self, const RunAhead* run, const Rounds* rounds, Pipeline* pipeline,
+                           int32_t count) except -1 nogil
     cdef void _note_admissions(self, const Batch* batch, int64_t now_ns) noexcept nogil
     cdef int _note_preemptions(self, Batch* batch, int64_t now_ns) except -1 nogil
     cdef int _note_starvation(self, Batch* batch) except -1 nogil
     cdef int _await_end(self, int32_t slot) except -1 nogil
+
+    # The same, and what `start` does, where members stride or batches overlap.
+    cdef int _form_unusually(self, Batch* batch, int64_t now_ns) except -1 nogil
+    cdef int _start_unusually(self, Batch* batch) except -1 nogil
+
+    # Where members stride: the same as `_form`; a sequence joins them, if it may; one leaves them, and runs on.
+    cdef int _form_striding(self, Batch* batch, int64_t now_ns) except -1 nogil
+    cdef int _join_striding(self, const Entry* entry, int32_t sampled, int32_t left) except -1 nogil
+    cdef int _fall_out(self, int32_t slot, int64_t now_ns) except -1 nogil
 
     # Where batches overlap, the same as `_form`: with lead, members part whose last token is in flight; then those
     # without a turn. The batch will execute: with lead, sequences join whose token it brings, unless it is the last.
@@ -161,7 +181,7 @@ cdef class Rank:
     # The gap before a token that the batch brings a member.
     cdef inline int64_t _gap_ns(self, const Batch* batch) noexcept nogil:
         if self.scheduler.num_groups > 1:
-            return batch.end_ns - batch.start_ns + self.delivery.gap_ns
+            return batch.end_ns - self.scheduler.before_ns + self.delivery.gap_ns
         return batch.duration_ns + self.delivery.gap_ns
 
     # Count a token, and the gap before it, for each member with a turn: of all at once where they are alike.
@@ -174,6 +194,12 @@ cdef class Rank:
         if self.recorder.wants_tokens:
             self._write_tokens(&batch.end_ns, 1, 0)
         return self.recorder.gaps.add(self._gap_ns(batch), batch.num_members)
+
+    # The same where they stride, for `count` iterations that end then; the first executes since `start_ns`. What one of
+    # them gets.
+    cdef int _count_strides(self, const int64_t* ends_ns, int64_t start_ns, int32_t count,
+                            bint is_in_progress) except -1 nogil
+    cdef int _write_stride(self, int32_t slot, const int64_t* ends_ns, int64_t start_ns, int32_t count) except -1 nogil
 
     # The same one by one, since some are late or leave.
     cdef int _sample_members(self, const Batch* batch, bint is_in_progress) except -1 nogil

@@ -1,5 +1,5 @@
 """One scheduler with its KV cache, and the requests that it runs."""
-from libc.stdint cimport int8_t, int32_t, int64_t
+from libc.stdint cimport INT64_MAX, int8_t, int32_t, int64_t
 from libc.stdlib cimport free
 cimport cython
 
@@ -10,8 +10,10 @@ from simulator.domain.iteration cimport Batch, Entry, Preempted
 from simulator.domain.request cimport COMPLETED, RUNNING, WAITING, Request
 from simulator.engine.output.recorder cimport Recorder
 from simulator.engine.replica.delivery cimport Delivery
+from simulator.engine.replica.pipeline cimport Pipeline, batch_at, spare_batch
+from simulator.engine.replica.rounds cimport Rounds, drop_rounds, move_to_round, next_of_turn, next_phase
 from simulator.engine.replica.run_ahead cimport RunAhead, add_used_blocks, move_to
-from simulator.scheduling.base cimport Scheduler, Sequence, sort_by_order
+from simulator.scheduling.base cimport Group, Scheduler, Sequence, Turn, sort_by_order
 
 cdef enum:
     OFTEN_CHECKED = 100         # iterations: a debug build checks the first ones, then every so many
@@ -37,6 +39,10 @@ cdef class Rank:
         self._requests = &requests[0] if len(requests) else NULL
         self._owner = setup.workload
         self.finish = FinishHeap()
+        if self._acceptance is not None and scheduler.grouping and scheduler.turn_tokens > 1:
+            scheduler.verify_by(self._acceptance)
+        self._strides = scheduler.strides is not None
+        self._is_usual = not (scheduler.overlaps or self._strides)
         if scheduler.num_groups > 1:
             self.finish.divide(scheduler.num_groups)
 
@@ -160,9 +166,28 @@ cdef class Rank:
             self.scheduler.turn_to(group)
             self.finish.turn_to(group)
 
+    cdef int _form_unusually(self, Batch* batch, int64_t now_ns) except -1 nogil:
+        return self._form_striding(batch, now_ns) if self._strides else self._form_ahead(batch, now_ns)
+
+    cdef int _start_unusually(self, Batch* batch) except -1 nogil:
+        if self._strides:
+            self.scheduler.begin_striding()
+            return 0
+        return self._start_ahead(batch)
+
+    cdef int _form_striding(self, Batch* batch, int64_t now_ns) except -1 nogil:
+        cdef int32_t i
+        self._form(batch, now_ns)
+        if self.scheduler.dissolved.size > 0:           # all had a token when the iteration before ended
+            for i in range(self.scheduler.dissolved.size):
+                self.delivery.last_token_ns[self.scheduler.dissolved.rows[i]] = now_ns
+            self.scheduler.dissolved.size = 0
+            self.finish.clear()
+        return 0
+
     cdef int _form_ahead(self, Batch* batch, int64_t now_ns) except -1 nogil:
         if self.scheduler.num_groups > 1:
-            self._turn_to(self.scheduler.idle_group())
+            self._turn_to(self.scheduler.group_in_turn())
             batch.group = self.scheduler.group
         while self.scheduler.lead > 0 and self.finish.size > 0 and (
                 self.finish.top_iteration() <= self.scheduler.iteration):
@@ -223,9 +248,12 @@ cdef class Rank:
         self._finished.size = 0
         if self.scheduler.num_groups > 1:
             self._turn_to(batch.group)
+            self.scheduler.note_end(batch)
         if batch.shape.num_sequences > 0:
             self._record(batch, executed_ns)
-        if self.scheduler.grouping:
+        if self._strides:
+            self._count_strides(&batch.end_ns, batch.end_ns - batch.duration_ns, 1, True)
+        elif self.scheduler.grouping:
             self._count_members(batch, True)
         if self._aborted.size > 0:
             self._collect_aborted()
@@ -233,6 +261,9 @@ cdef class Rank:
         num_ended = self.scheduler.iteration - self.scheduler.num_in_flight
         while self.finish.size > 0 and self.finish.top_iteration() <= num_ended:
             slot = self.finish.pop()
+            if self._strides:
+                self._fall_out(slot, batch.end_ns)
+                continue
             add_row(&self._finished, slot)
             row = self.scheduler.sequence(slot).row
             self._requests[row].output_tokens = self.delivery.target(row)
@@ -251,23 +282,143 @@ cdef class Rank:
     cdef int end_ahead(self, RunAhead* run, Batch* batch, int32_t count) except -1 nogil:
         cdef int32_t i
         if self.recorder.wants_iterations and run.behind == 0:
-            self.recorder.repeated(self.row.replica, batch, run.ends_ns, run.used_blocks, count)
-        self._count_members(batch, False)           # some may be late; from then on tokens come one iteration apart
-        for i in range(1, count):
-            self.recorder.gaps.add(run.ends_ns[i] - run.ends_ns[i - 1] + self.delivery.gap_ns, batch.num_members)
-        if self.recorder.wants_tokens and count > 1:
-            self._write_tokens(run.ends_ns + 1, count - 1, 1)
+            self.recorder.repeated(self.row.replica, batch, run.ends_ns, run.used_blocks, run.contexts, count)
+        if self._strides:
+            self._count_strides(run.ends_ns, run.start_ns, count, False)
+        else:
+            self._count_members(batch, False)       # some may be late; from then on tokens come one iteration apart
+            for i in range(1, count):
+                self.recorder.gaps.add(run.ends_ns[i] - run.ends_ns[i - 1] + self.delivery.gap_ns, batch.num_members)
+            if self.recorder.wants_tokens and count > 1:
+                self._write_tokens(run.ends_ns + 1, count - 1, 1)
         add_used_blocks(run, count, &self.row.used_block_ns)
         self.row.peak_used_blocks = max(        # blocks only grow in number, but may have been freed before the second
             self.row.peak_used_blocks, max(run.used_blocks[0], run.used_blocks[count - 1]))
         self.row.busy_ns += run.ends_ns[count - 1] - run.start_ns
-        self.row.decode_tokens += <int64_t>count * batch.num_members
+        self.row.decode_tokens += count * batch.shape.decode_tokens
         self.row.iterations += count
         self.recorder.iterations += count
         for i in range(count if self.recorder.wants_iterations and run.behind > 0 else 0):
             move_to(run, batch, i)
             self.recorder.iteration(self.row.replica, batch)
-        return self.scheduler.repeat(count)
+        return self.scheduler.repeat_striding(count) if self._strides else self.scheduler.repeat(count)
+
+    cdef int _count_strides(self, const int64_t* ends_ns, int64_t start_ns, int32_t count,
+                            bint is_in_progress) except -1 nogil:
+        cdef int64_t begins_ns = start_ns
+        cdef int32_t num_members = self.scheduler.num_members, num_leaving = self._aborted.size if is_in_progress else 0
+        cdef int32_t slot, i
+        for i in range(num_leaving):
+            slot = self.scheduler.slot_of(self._aborted.rows[i])
+            if slot >= 0 and self.scheduler.sequence(slot).is_member:
+                num_members -= 1
+        if num_members == 0:
+            return 0
+        for i in range(count if self.delivery.gap_ns == 0 else 0):
+            self.recorder.gaps.add(ends_ns[i] - begins_ns, num_members)
+            begins_ns = ends_ns[i]
+        slot = -1
+        if self.recorder.wants_tokens or self.delivery.gap_ns > 0:
+            slot = self.scheduler.first_running()
+        while slot >= 0:
+            if self.scheduler.sequence(slot).is_member and (
+                    num_leaving == 0 or not has_row(&self._aborted, self.scheduler.sequence(slot).row)):
+                self._write_stride(slot, ends_ns, start_ns, count)
+            slot = self.scheduler.next_running(slot)
+        return 0
+
+    cdef int _write_stride(self, int32_t slot, const int64_t* ends_ns, int64_t start_ns, int32_t count) except -1 nogil:
+        """Write down the tokens of a member, and the gaps before them if they depend on their number."""
+        cdef Turn turn = self.scheduler.strides.before(slot, self.scheduler.iteration)
+        cdef int32_t outputs = self.scheduler.outputs(slot), i
+        for i in range(count):
+            outputs += turn.tokens
+            if self.delivery.gap_ns > 0:
+                self.recorder.gaps.add(ends_ns[i] - start_ns + self.delivery.gap_ns * turn.tokens, 1)
+                start_ns = ends_ns[i]
+            if self.recorder.wants_tokens:
+                self.recorder.token(turn.row, self.delivery.observed_ns(ends_ns[i], outputs), turn.tokens)
+            self.scheduler.strides.next(&turn)
+        return 0
+
+    cdef int64_t num_rounds_alike(self, Rounds* rounds, Pipeline* pipeline) noexcept nogil:
+        cdef int32_t depth = pipeline.num_in_flight, members = 0, k
+        cdef int64_t most = INT64_MAX, changes
+        cdef Group group
+        for k in range(rounds.num_turns):
+            group = self.scheduler.group_at(rounds.turns[k].group)
+            rounds.turns[k].phase = group.phase
+            members += group.num_members
+            # Of its next batches these are like the others; with the one after them somebody ends or parts.
+            changes = next_of_turn(rounds, k, depth) + rounds.num_turns * (
+                self.finish.top_iteration_of(rounds.turns[k].group) - group.iteration)
+            most = min(most, changes - depth + 1)
+        return most if members == self.scheduler.num_running() and self.scheduler.repeats() else 1
+
+    cdef int end_rounds(self, RunAhead* run, Rounds* rounds, Pipeline* pipeline, int32_t count) except -1 nogil:
+        cdef int32_t depth = pipeline.num_in_flight, num_turns = rounds.num_turns, k, ended, first
+        if self.recorder.wants_iterations or self.recorder.wants_tokens:
+            self._write_rounds(run, rounds, pipeline, count)
+        self._take_rounds(run, rounds, pipeline, count)
+        for k in range(num_turns):
+            ended = (count - k + num_turns - 1) // num_turns if count > k else 0
+            first = next_of_turn(rounds, k, depth)          # that was not in flight before; `count` more are in all now
+            self.scheduler.repeat_of(
+                rounds.turns[k].group, ended,
+                (depth + count - first + num_turns - 1) // num_turns if depth + count > first else 0,
+                run.ends_ns[k + (ended - 1) * num_turns] if ended > 0 else 0)
+        drop_rounds(rounds, run, pipeline, count)
+        for k in range(depth):
+            self.scheduler.fly(batch_at(pipeline, k))
+        self.finish.turn_to(self.scheduler.group)
+        return 0
+
+    cdef int _take_rounds(self, const RunAhead* run, Rounds* rounds, Pipeline* pipeline, int32_t count) except -1 nogil:
+        """Count what iterations brought, and give those that follow them their blocks."""
+        cdef int32_t num_turns = rounds.num_turns, num_stages = pipeline.num_stages, block_size = self.kv.block_size
+        cdef int32_t k = 0, following = pipeline.num_in_flight % num_turns, i, members, used, peak = 0
+        cdef int64_t before_ns = pipeline.last_end_ns, end_ns, executed_ns, gap_ns, busy_ns = 0, tokens = 0
+        cdef double block_ns = self.row.used_block_ns
+        for i in range(num_turns):
+            rounds.turns[i].phase = self.scheduler.group_at(rounds.turns[i].group).phase
+        for i in range(count):
+            members, used, end_ns = rounds.turns[k].shape.num_sequences, run.used_blocks[i], run.ends_ns[i]
+            gap_ns = end_ns - (
+                run.ends_ns[i - num_turns] if i >= num_turns else self._token_before_ns(rounds, pipeline, i))
+            self.recorder.gaps.add(gap_ns + self.delivery.gap_ns, members)
+            executed_ns = end_ns - max(before_ns, rounds.visits[i * num_stages].start_ns)
+            before_ns = end_ns
+            busy_ns += executed_ns
+            block_ns += <double>used * <double>executed_ns
+            peak = max(peak, used)
+            tokens += members
+            self.kv.step_of(rounds.turns[following].group, next_phase(rounds, following, block_size))
+            k = k + 1 if k + 1 < num_turns else 0
+            following = following + 1 if following + 1 < num_turns else 0
+        self.kv.turn_to(self.scheduler.group)
+        self.row.busy_ns += busy_ns
+        self.row.used_block_ns = block_ns
+        self.row.peak_used_blocks = max(self.row.peak_used_blocks, peak)
+        self.row.decode_tokens += tokens
+        self.row.iterations += count
+        self.recorder.iterations += count
+        return 0
+
+    cdef int64_t _token_before_ns(self, const Rounds* rounds, Pipeline* pipeline, int32_t turn) noexcept nogil:
+        """Return when those whose turn comes first had their last token before the run."""
+        cdef Group group = self.scheduler.group_at(rounds.turns[turn].group)
+        return group.ended_ns if pipeline.stride > 0 else batch_at(pipeline, turn).start_ns
+
+    cdef int _write_rounds(self, const RunAhead* run, const Rounds* rounds, Pipeline* pipeline,
+                           int32_t count) except -1 nogil:
+        cdef int32_t i
+        for i in range(count if self.recorder.wants_tokens else 0):
+            self._turn_to(rounds.turns[i % rounds.num_turns].group)
+            self._write_tokens(&run.ends_ns[i], 1, i // rounds.num_turns)
+        for i in range(count if self.recorder.wants_iterations else 0):
+            move_to_round(rounds, run, pipeline, spare_batch(pipeline), i)
+            self.recorder.iteration(self.row.replica, spare_batch(pipeline))
+        return 0
 
     cdef int _sample_members(self, const Batch* batch, bint is_in_progress) except -1 nogil:
         """Count a token for each member with a turn, one by one."""
@@ -346,10 +497,20 @@ cdef class Rank:
         if sampled == left:
             self._complete_request(row, now_ns)
             add_row(&self._finished, entry.slot)
+        elif self._strides:
+            self._join_striding(entry, sampled, left - sampled)
         elif self.scheduler.grouping and self.scheduler.lead == 0:
             self.scheduler.join(entry.slot)
             self._await_end(entry.slot)
         return 0
+
+    cdef int _join_striding(self, const Entry* entry, int32_t sampled, int32_t left) except -1 nogil:
+        cdef int64_t end = self.scheduler.join_striding(entry, sampled, left)
+        return self.finish.push(end, entry.order, entry.slot) if end >= 0 else 0
+
+    cdef int _fall_out(self, int32_t slot, int64_t now_ns) except -1 nogil:
+        self.delivery.last_token_ns[self.scheduler.sequence(slot).row] = now_ns
+        return self.scheduler.fall_out(slot)
 
     cdef void _complete_request(self, int32_t row, int64_t now_ns) noexcept nogil:
         self.delivery.leave(row, COMPLETED, now_ns)
@@ -446,5 +607,5 @@ cdef class Rank:
         cdef const Sequence* sequence = self.scheduler.sequence(slot)
         cdef int32_t in_flight = sequence.in_flight
         if sequence.is_member:
-            in_flight += self.scheduler.turns_in_flight(slot)
+            in_flight += self.scheduler.turns_in_flight(slot) * self.scheduler.turn_tokens
         return self.scheduler.computed(slot) - in_flight

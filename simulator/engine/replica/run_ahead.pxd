@@ -9,6 +9,7 @@ from simulator.domain.iteration cimport Batch
 from simulator.engine.replica.pipeline cimport Pipeline
 from simulator.kv.base cimport KVCache
 from simulator.latency.base cimport LatencyModel
+from simulator.scheduling.base cimport Scheduler
 
 cdef extern from *:
     const int64_t END_OF_CLOCK_NS "INT64_C(8000000000000000000)"    # 253 years; one more iteration still fits an int64
@@ -25,6 +26,8 @@ cdef struct RunAhead:
     int32_t room                # iterations that fit before it must grow, MAX_RUN at most
     int64_t* ends_ns            # [length + behind] end of iteration i, start of iteration i + 1
     int32_t* used_blocks        # [length + behind] as they stand after scheduling
+    bint keeps_contexts         # members stride
+    int64_t* contexts           # [length] there, context_tokens of iteration i; else NULL
     int64_t scheduled_ns        # behind > 0: when the first iteration was scheduled
     int32_t waiting             # behind > 0: requests, after all but the first iteration; likewise below
     int32_t running
@@ -39,6 +42,10 @@ cdef void free_run(RunAhead* run) noexcept nogil
 # ends at or after `horizon_ns`.
 cdef void plan_run(RunAhead* run, Pipeline* pipeline, int64_t most, int64_t horizon_ns, LatencyModel latency,
                    KVCache kv, int32_t phase) noexcept nogil
+
+# The same where members stride: one iteration is in flight, the scheduler knows the next.
+cdef void plan_striding(RunAhead* run, Pipeline* pipeline, int64_t most, int64_t horizon_ns, LatencyModel latency,
+                        Scheduler scheduler) noexcept nogil
 
 # Clear a fault of an iteration that may never come; if it does, it is scheduled by itself and fails again.
 cdef void forget_fault(LatencyModel latency) noexcept nogil

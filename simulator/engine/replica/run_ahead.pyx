@@ -8,6 +8,7 @@ from simulator.domain.iteration cimport Batch
 from simulator.engine.replica.pipeline cimport Pipeline, newest, oldest
 from simulator.kv.base cimport KVCache
 from simulator.latency.base cimport LONGEST_ITERATION_NS, LatencyModel
+from simulator.scheduling.base cimport Scheduler
 
 cdef enum:
     FIRST_ROOM = 64             # doubled up to MAX_RUN
@@ -19,6 +20,8 @@ cdef int grow_run(RunAhead* run, int64_t most) except -1 nogil:
         room *= 2
     resize(&run.ends_ns, room * sizeof(int64_t))
     resize(&run.used_blocks, room * sizeof(int32_t))
+    if run.keeps_contexts:
+        resize(&run.contexts, room * sizeof(int64_t))
     run.room = room
     return 0
 
@@ -26,6 +29,7 @@ cdef int grow_run(RunAhead* run, int64_t most) except -1 nogil:
 cdef void free_run(RunAhead* run) noexcept nogil:
     free(run.ends_ns)
     free(run.used_blocks)
+    free(run.contexts)
 
 
 cdef void plan_run(RunAhead* run, Pipeline* pipeline, int64_t most, int64_t horizon_ns, LatencyModel latency,
@@ -50,6 +54,32 @@ cdef void plan_run(RunAhead* run, Pipeline* pipeline, int64_t most, int64_t hori
         i += 1
     batch.shape.context_tokens = context_tokens         # restored: planning in a copy of the shape costs more
     run.length = i - behind
+
+
+cdef void plan_striding(RunAhead* run, Pipeline* pipeline, int64_t most, int64_t horizon_ns, LatencyModel latency,
+                        Scheduler scheduler) noexcept nogil:
+    cdef Batch* batch = oldest(pipeline)
+    cdef int64_t end_ns = batch.end_ns, context_tokens = batch.shape.context_tokens
+    cdef int32_t free_blocks = scheduler.kv.free_blocks, phase = scheduler.phase, i = 1
+    begin_run(run, pipeline)
+    run.contexts[0] = context_tokens
+    batch.shape.context_tokens = scheduler.member_tokens
+    while i < most and end_ns < horizon_ns:
+        free_blocks -= scheduler.kv.due(phase)
+        if free_blocks < 0 or end_ns > END_OF_CLOCK_NS - LONGEST_ITERATION_NS:
+            break
+        end_ns += latency.iteration_ns(&batch.shape)
+        if latency.has_failed():
+            forget_fault(latency)
+            break
+        run.ends_ns[i] = end_ns
+        run.used_blocks[i] = scheduler.kv.num_blocks - free_blocks
+        run.contexts[i] = batch.shape.context_tokens
+        batch.shape.context_tokens += scheduler.strides.advances[phase]
+        phase = phase + 1 if phase + 1 < scheduler.kv.num_phases else 0
+        i += 1
+    batch.shape.context_tokens = context_tokens
+    run.length = i
 
 
 cdef inline void begin_run(RunAhead* run, Pipeline* pipeline) noexcept nogil:
@@ -129,6 +159,9 @@ cdef void drop_from_run(RunAhead* run, Pipeline* pipeline, int32_t count) noexce
     if run.behind > 0:
         move_to(run, newest(pipeline), count + 1)
     run.length -= count
+    if run.contexts != NULL:
+        batch.shape.context_tokens = run.contexts[count]
+        memmove(run.contexts, run.contexts + count, run.length * sizeof(int64_t))
     if run.length > 1:
         run.scheduled_ns, run.start_ns = batch.start_ns, batch.end_ns - batch.duration_ns
         run.context_tokens = batch.shape.context_tokens

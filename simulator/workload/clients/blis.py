@@ -11,6 +11,7 @@ from typing import Annotated
 import msgspec
 import numpy as np
 from msgspec import Meta
+from msgspec.structs import replace as with_fields
 
 from simulator.core.random_streams import RandomStreams
 from simulator.domain.load import Load
@@ -21,6 +22,7 @@ from simulator.workload.clients.draw import Client, draw_clients
 from simulator.workload.clients.listed import DEFAULT_PREFIX, ClientArrival, process_of
 from simulator.workload.columns import Columns
 from simulator.workload.drawing import lengths
+from simulator.workload.drawing.empirical import Empirical, EmpiricalParameters
 from simulator.workload.limits import MAX_TOKENS, MISSING
 from simulator.workload.reading.yaml_files import read_yaml
 from simulator.workload.wanted import Wanted
@@ -65,7 +67,7 @@ class BlisClients:
         clients = [_client(each, *of_client, spec, shares) for each, of_client in zip(given, drawn, strict=True)]
         duration_s = spec.horizon / 1e6 if spec.horizon else None
         columns = draw_clients(clients, spec.num_requests or None, duration_s, streams)
-        return replace(columns, duration_s=duration_s, from_engine=self._is_upstream, notes=_notes(spec, given))
+        return with_fields(columns, duration_s=duration_s, from_engine=self._is_upstream, notes=_notes(spec, given))
 
 
 class WholeMicroseconds:
@@ -141,7 +143,7 @@ def _empirical(params: dict[str, float]) -> lengths.Length:
         raise ValueError('empirical takes {"<tokens>": probability, ...}')
     if min(params.values()) < 0:
         raise ValueError("expected probabilities of 0 or more")
-    return lengths.Empirical(lengths.EmpiricalParameters(
+    return Empirical(EmpiricalParameters(
         values=tuple(map(int, params)), weights=tuple(params.values()), min=1))
 
 

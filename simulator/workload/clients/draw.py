@@ -1,9 +1,10 @@
 """From clients to requests: each draws its own, from random streams of its own."""
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from simulator.core.random_streams import RandomStreams
 from simulator.domain import records

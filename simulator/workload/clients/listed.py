@@ -1,10 +1,10 @@
 """`toml`: the clients that the experiment file lists, [[workload.clients]]."""
 import math
-from dataclasses import replace
 from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
+from msgspec.structs import replace
 
 from simulator import registry
 from simulator.core.random_streams import RandomStreams

@@ -9,9 +9,7 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
-from simulator.workload.formats.native_csv import read_integer_column
 from simulator.workload.limits import MAX_TOKENS
-from simulator.workload.reading.files import read_bytes
 
 MAX_ZIPF_SUPPORT = 2**24        # the table of its cumulative weights stays under 128 MiB
 
@@ -35,8 +33,14 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class ConstantParameters(Bounds, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One length for all."""
 
-    tokens: Annotated[Tokens, Meta(description="the length")]
+    tokens: Annotated[Tokens | None, Meta(description="the length")] = None
+    value: Annotated[Tokens | None, Meta(description="the same, by another name")] = None
     min: Annotated[Tokens, Meta(description="a shorter one becomes this")] = 0
+
+    def __post_init__(self):
+        super().__post_init__()
+        if (self.tokens is None) == (self.value is None):
+            raise ValueError("give either tokens or value")
 
 
 class UniformParameters(Bounds, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -60,7 +64,14 @@ class LognormalParameters(Bounds, frozen=True, kw_only=True, forbid_unknown_fiel
 
     mean: Annotated[float, Meta(ge=0.001, le=MAX_TOKENS, extra={"unit": "tokens"}, description=(
         "mean in tokens, before rounding and bounds"))]
-    std: Deviation
+    std: Annotated[Real | None, Meta(description="standard deviation in tokens, before rounding and bounds")] = None
+    cv: Annotated[Annotated[float, Meta(ge=0, le=1000)] | None, Meta(description=(
+        "the same over the mean, instead"))] = None
+
+    def __post_init__(self):
+        super().__post_init__()
+        if (self.std is None) == (self.cv is None):
+            raise ValueError("give either std or cv")
 
 
 class ExponentialParameters(Bounds, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -81,30 +92,6 @@ class ZipfParameters(Bounds, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             raise ValueError(f"from min to max are {self.max - self.min + 1} lengths, more than {MAX_ZIPF_SUPPORT}")
 
 
-class EmpiricalParameters(Bounds, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Lengths drawn with replacement from `values`, or from a column of a CSV file."""
-
-    min: Annotated[Tokens, Meta(description="shorter draws become this")] = 0
-    values: Annotated[tuple[Tokens, ...], Meta(description="the lengths; or give path and column")] = ()
-    weights: Annotated[tuple[Annotated[float, Meta(ge=0)], ...], Meta(
-        description="how likely each of `values` is, in any unit; default: equally likely")] = ()
-    path: Annotated[str, Meta(description="CSV file, plain or .gz", extra={"path": True})] = ""
-    column: Annotated[str, Meta(description="its column of lengths")] = ""
-
-    def __post_init__(self):
-        super().__post_init__()
-        if bool(self.values) == bool(self.path):
-            raise ValueError("give either values, or path and column")
-        if self.values and self.column:
-            raise ValueError("column: belongs to path; values are given")
-        if self.path and not self.column:
-            raise ValueError(f'which column of "{self.path}" holds the lengths? give column')
-        if self.weights and len(self.weights) != len(self.values):
-            raise ValueError(f"{len(self.weights)} weights for {len(self.values)} values")
-        if self.weights and not 0 < sum(self.weights) < float("inf"):
-            raise ValueError("the weights must have a positive, finite sum")
-
-
 class Length:
     """A distribution of token counts: subclasses sample, this rounds and bounds."""
 
@@ -123,7 +110,8 @@ class Constant(Length):
     Parameters = ConstantParameters
 
     def sample(self, generator, count):
-        return np.full(count, self.parameters.tokens)
+        given = self.parameters
+        return np.full(count, given.value if given.tokens is None else given.tokens)
 
 
 class Uniform(Length):
@@ -150,8 +138,9 @@ class Lognormal(Length):
     Parameters = LognormalParameters
 
     def sample(self, generator, count):
-        variance = np.log1p((self.parameters.std / self.parameters.mean) ** 2)
-        return generator.lognormal(np.log(self.parameters.mean) - variance / 2, np.sqrt(variance), count)
+        given = self.parameters
+        variance = np.log1p((given.cv if given.std is None else given.std / given.mean) ** 2)
+        return generator.lognormal(np.log(given.mean) - variance / 2, np.sqrt(variance), count)
 
 
 class Exponential(Length):
@@ -171,23 +160,6 @@ class Zipf(Length):
     def sample(self, generator, count):
         return self.parameters.min + zipf_ranks(
             generator, count, self.parameters.max - self.parameters.min + 1, self.parameters.exponent)
-
-
-class Empirical(Length):
-    """`empirical`."""
-
-    Parameters = EmpiricalParameters
-
-    def __init__(self, parameters):
-        super().__init__(parameters)
-        self._values = np.array(parameters.values, dtype=np.int64)
-        if parameters.path:
-            self._values = read_integer_column(parameters.path, read_bytes(parameters.path), parameters.column)
-
-    def sample(self, generator, count):
-        if not self.parameters.weights:
-            return self._values[generator.integers(0, len(self._values), count)]
-        return self._values[weighted_ranks(generator, count, self.parameters.weights)]
 
 
 def zipf_ranks(generator: np.random.Generator, count: int, support: int, exponent: float) -> np.ndarray:

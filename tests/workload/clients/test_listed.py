@@ -171,7 +171,7 @@ def test_without_loads_of_their_own_clients_share_the_slots_of_the_workload(file
      'workload.clients[0]: load.mode = "lanes": a client has timestamps or concurrency; others are of [workload.load]'),
     ("num_requests = 1", ['id = "a"\nload = {grace_s = 1.0}'],
      "workload.clients[0]: load.grace_s and load.tree_idle_cap_s are of all requests, [workload.load]"),
-    ("duration_s = 1.0", ['id = "a"\nnum_requests = 3\nrate_share = 1.0\nload = {mode = "concurrency", concurrency = 1}'],
+    ("", ['id = "a"\nnum_requests = 3\nrate_share = 1.0\nload = {mode = "concurrency", concurrency = 1}'],
      "workload.clients[0]: rate_share and arrival are of a client at a rate"),
     ("num_requests = 1", ['id = "a"\nnum_requests = 3'],
      'workload.clients[0]: num_requests is of a client whose own load has mode = "concurrency"'),
@@ -188,7 +188,7 @@ def test_what_clients_cannot_be_is_refused(file, keys, clients, message):
 
 @pytest.mark.parametrize(("keys", "client", "message"), [
     ("num_requests = 1", 'id = "a"', "workload.rate_per_s: missing"),
-    ('duration_s = 1.0\nload = {mode = "concurrency", concurrency = 1}', 'id = "a"', "workload.num_requests: miss"),
+    ('duration_s = 1.0\nload = {mode = "concurrency", concurrency = 1}', 'id = "a"', "num_requests: missing"),
     ("rate_per_s = 1.0\nduration_s = 1e-9", 'id = "a"', "workload.duration_s: no request arrives before 1e-09 s"),
     ("rate_per_s = 1e9\nduration_s = 9e9", 'id = "a"', "requests/s are more than 1000000000 requests"),
     ('num_requests = 1\nload = {mode = "concurrency", concurrency = 1}', 'id = "a"\nload = {max_in_flight = 2}',

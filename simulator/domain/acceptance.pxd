@@ -1,0 +1,46 @@
+"""How many drafts of a verify step are accepted."""
+from libc.stdint cimport int32_t, int64_t, uint64_t
+cimport cython
+
+from simulator.core.draws cimport mix
+
+
+cdef enum:
+    FEW_BOUNDS = 8
+
+
+@cython.final
+cdef class Acceptance:
+    cdef readonly int32_t period    # verify steps after which a cycle begins anew; 0: drawn
+    cdef int32_t* _cycle            # [period] accepted drafts of verify step i: _cycle[i % period]
+    cdef int64_t* _sums             # [period + 1] accepted drafts of the steps before
+    cdef int32_t _num_bounds        # most drafts that a drawn step accepts
+    cdef uint64_t* _bounds          # [_num_bounds] drawn numbers of 53 bits from which on more than i are accepted
+    cdef uint64_t _key              # of the random stream
+    cdef int32_t* steps             # [row] verify steps so far; of a member that strides: when it joined
+
+    # What tells the draws of a request from those of others.
+    cdef inline uint64_t stream(self, int32_t row) noexcept nogil:
+        return mix(self._key + <uint64_t>row * <uint64_t>0x9E3779B97F4A7C15)
+
+    # Drafts that the target model accepts in a verify step, counted from 0, of the request of this stream.
+    cdef inline int32_t accepted(self, uint64_t stream, int32_t step) noexcept nogil:
+        cdef int32_t accepted = 0, i
+        cdef uint64_t drawn
+        if self.period > 0:
+            return self._cycle[step % self.period]
+        drawn = mix(stream + <uint64_t>step) >> 11
+        if self._num_bounds <= FEW_BOUNDS:          # no branch that depends on what is drawn
+            for i in range(self._num_bounds):
+                accepted += drawn >= self._bounds[i]
+            return accepted
+        while accepted < self._num_bounds and drawn >= self._bounds[accepted]:
+            accepted += 1
+        return accepted
+
+    # The same for the next verify step of `row`, which is then counted.
+    cdef int32_t next(self, int32_t row) noexcept nogil
+
+    # Of a cycle: drafts accepted in all verify steps before this one.
+    cdef inline int64_t accepted_before(self, int64_t step) noexcept nogil:
+        return step // self.period * self._sums[self.period] + self._sums[step % self.period]

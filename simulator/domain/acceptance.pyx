@@ -1,0 +1,72 @@
+"""Accepted drafts of a verify step: from a cycle, or drawn from a distribution.
+
+A draw depends on seed, request and step alone, so that neither the order of replicas nor a change of scheduler disturbs
+it.
+"""
+from libc.math cimport ceil
+from libc.stdint cimport int32_t, int64_t, uint64_t
+from libc.stdlib cimport calloc, free, malloc
+cimport cython
+
+
+@cython.final
+cdef class Acceptance:
+    """Accepted drafts per verify step, by request.
+
+    cycle : accepted drafts of each verify step, cycled per request, not empty; not read if `weights` are given.
+    weights : weight of 0, 1, 2, ... accepted drafts, any sum > 0; None: the cycle decides.
+    num_requests : rows of the workload.
+    key : 64-bit key of the random stream.
+    """
+
+    def __init__(self, cycle, weights, int32_t num_requests, uint64_t key):
+        self._key = key
+        self.steps = <int32_t*>calloc(max(num_requests, 1), sizeof(int32_t))
+        if self.steps == NULL:
+            raise MemoryError()
+        if weights is None:
+            self._take_cycle(cycle)
+        else:
+            self._take_weights(weights)
+
+    def __dealloc__(self):
+        free(self._cycle)
+        free(self._sums)
+        free(self._bounds)
+        free(self.steps)
+
+    def _take_cycle(self, cycle):
+        cdef int32_t i
+        self.period = len(cycle)
+        self._cycle = <int32_t*>malloc(self.period * sizeof(int32_t))
+        self._sums = <int64_t*>calloc(self.period + 1, sizeof(int64_t))
+        if self._cycle == NULL or self._sums == NULL:
+            raise MemoryError()
+        for i in range(self.period):
+            self._cycle[i] = cycle[i]
+            self._sums[i + 1] = self._sums[i] + self._cycle[i]
+
+    def _take_weights(self, weights):
+        """Have bounds that compare as numbers in [0, 1) of 53 bits would with the sums of the weights."""
+        cdef double total = sum(weights), below = 0.0
+        cdef int32_t i
+        if total <= 0:
+            raise ValueError("the weights of accepted drafts sum to 0")
+        self._num_bounds = len(weights) - 1
+        self._bounds = <uint64_t*>malloc(max(self._num_bounds, 1) * sizeof(uint64_t))
+        if self._bounds == NULL:
+            raise MemoryError()
+        for i in range(self._num_bounds):
+            below += weights[i]
+            self._bounds[i] = <uint64_t>ceil(below / total * 9007199254740992.0)        # 2**53: exact but for the ceil
+
+    cdef int32_t next(self, int32_t row) noexcept nogil:
+        cdef int32_t step = self.steps[row]
+        self.steps[row] = step + 1
+        return self.accepted(self.stream(row) if self.period == 0 else 0, step)
+
+    # The face for tests and exploration.
+
+    def accepted_drafts(self, int32_t row, int32_t step):
+        """Return the drafts that are accepted in a verify step, counted from 0, of a request."""
+        return self.accepted(self.stream(row), step)

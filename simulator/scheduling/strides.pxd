@@ -1,0 +1,86 @@
+"""How far members get that verify drafts: several tokens a turn, as many as their acceptance says.
+
+A turn is *regular* if it verifies all its drafts, is not cut short at max_model_len, and is not the last. All turns of
+a member are regular; so what each brings is known when it joins, and is added up by iteration: an iteration then costs
+the same however many members there are. Where acceptances recur, so do the sums, after `num_phases` iterations.
+Otherwise, with drawn ones, they are kept for so many iterations ahead, and a member that goes on after these leaves and
+joins again.
+
+No policy asks what is yet to come.
+"""
+from libc.stdint cimport int32_t, int64_t
+cimport cython
+
+from simulator.domain.acceptance cimport Acceptance
+from simulator.kv.base cimport KVCache
+
+
+cdef struct Turn:
+    int32_t row                 # the request
+    int32_t step                # verify steps before it
+    int64_t computed            # tokens in KV before it
+    int32_t tokens              # that it brings: accepted drafts and one more
+
+
+cdef struct Stride:             # of a member
+    Turn turn                   # one behind it, or in flight
+    int64_t iteration           # in which that was scheduled
+    int64_t end                 # the first iteration without a regular turn, or beyond what is kept
+    int64_t last_computed       # tokens in KV before the turn that precedes it
+
+
+@cython.final
+cdef class Strides:
+    cdef Acceptance _acceptance
+    cdef KVCache _kv
+    cdef int64_t _most_computed         # tokens in KV before a turn that is not cut short
+    cdef readonly int32_t num_phases    # see above; iteration i is of phase i % num_phases
+    cdef readonly bint recurs           # sums recur
+    cdef int64_t* advances              # [num_phases] tokens that all members gain by an iteration of a phase
+    cdef int64_t last_advance           # by the iteration that began last
+    cdef readonly int64_t num_joined    # members so far
+    cdef Stride* _strides               # [slot]
+    cdef int32_t _num_slots
+
+    # Make room for slots 0 .. num_slots - 1. -1 without memory.
+    cdef int reserve(self, int32_t num_slots) except -1 nogil
+
+    # A sequence whose last turn was regular, with so many tokens in KV before it, becomes a member from `iteration` on.
+    # `left`: tokens until it is complete. Return the first iteration in which it is one no more; `iteration` itself: it
+    # has not become one.
+    cdef int64_t join(self, int32_t slot, int32_t row, int64_t computed, int64_t iteration, int64_t left) noexcept nogil
+
+    # A member is one no more from `iteration` on; its turn before that is returned. Not all may have come of it:
+    # `num_steps` verify steps of the request have.
+    cdef Turn leave(self, int32_t slot, int64_t iteration) noexcept nogil
+
+    # The turn of a member in the iteration before `iteration`, no earlier one than was asked for before; the next one.
+    cdef Turn before(self, int32_t slot, int64_t iteration) noexcept nogil
+
+    @cython.final
+    cdef inline void next(self, Turn* turn) noexcept nogil:
+        turn.computed += turn.tokens
+        turn.step += 1
+        turn.tokens = self._tokens(turn.row, turn.step)
+
+    # Verify steps of a request that have ended.
+    @cython.final
+    cdef inline void note_steps(self, int32_t row, int32_t num_steps) noexcept nogil:
+        self._acceptance.steps[row] = num_steps
+
+    # An iteration begins; return what its members gain.
+    @cython.final
+    cdef inline int64_t begin(self, int32_t phase) noexcept nogil:
+        self.last_advance = self.advances[phase]
+        if not self.recurs:
+            self.advances[phase] = 0
+            self._kv.forget_due(phase)
+        return self.last_advance
+
+    @cython.final
+    cdef inline int32_t _tokens(self, int32_t row, int32_t step) noexcept nogil:
+        return 1 + self._acceptance.accepted(
+            self._acceptance.stream(row) if self._acceptance.period == 0 else 0, step)
+
+    cdef int32_t _add(self, Turn* turn, int64_t iteration, int64_t most, int64_t left, int32_t sign) noexcept nogil
+    cdef int64_t _num_regular(self, const Turn* turn, int64_t left) noexcept nogil

@@ -1,0 +1,166 @@
+"""How far members get that verify drafts."""
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint64_t
+from libc.stdlib cimport calloc, free
+cimport cython
+
+from simulator.core.memory cimport resize
+from simulator.domain.acceptance cimport Acceptance
+from simulator.kv.base cimport KVCache, blocks_for
+
+from math import gcd
+
+cdef enum:
+    MOST_RECURRING = 256        # iterations: what recurs later than after so many is treated as if it did not
+    KEPT_AHEAD = 512            # iterations
+
+
+@cython.final
+cdef class Strides:
+    """What the turns of members bring, by iteration.
+
+    acceptance : of all verify steps.
+    kv : of the scheduler; is told when members need blocks.
+    most_computed : tokens in KV, at most, before a turn that is not cut short at max_model_len.
+    """
+
+    def __init__(self, Acceptance acceptance, KVCache kv, int64_t most_computed):
+        self._acceptance, self._kv, self._most_computed = acceptance, kv, most_computed
+        self.num_phases = KEPT_AHEAD
+        if acceptance.period > 0:
+            cycle_tokens = acceptance.period + acceptance.accepted_before(acceptance.period)
+            period = acceptance.period * kv.block_size // gcd(cycle_tokens, kv.block_size)
+            self.recurs = period <= MOST_RECURRING
+            self.num_phases = period if self.recurs else KEPT_AHEAD
+        self.advances = <int64_t*>calloc(self.num_phases, sizeof(int64_t))
+        if self.advances == NULL:
+            raise MemoryError()
+        kv.recur_after(self.num_phases)
+
+    def __dealloc__(self):
+        free(self.advances)
+        free(self._strides)
+
+    cdef int reserve(self, int32_t num_slots) except -1 nogil:
+        if num_slots > self._num_slots:
+            resize(&self._strides, num_slots * sizeof(Stride))
+            self._num_slots = num_slots
+        return 0
+
+    cdef int64_t join(self, int32_t slot, int32_t row, int64_t computed, int64_t iteration,
+                      int64_t left) noexcept nogil:
+        cdef Stride* stride = &self._strides[slot]
+        cdef Turn* turn = &stride.turn
+        cdef Turn ahead
+        cdef int64_t turns
+        turn.row, turn.computed, turn.step = row, computed, self._acceptance.steps[row] - 1
+        turn.tokens = self._tokens(row, turn.step)
+        stride.iteration = iteration - 1
+        ahead = turn[0]
+        if self.recurs:
+            turns = self._num_regular(turn, left)
+            if turns > 0:
+                self._add(&ahead, iteration, self.num_phases, INT64_MAX, 1)
+        else:
+            turns = self._add(&ahead, iteration, self.num_phases, left, 1)
+            stride.last_computed = ahead.computed
+        stride.end = iteration + turns
+        self.num_joined += turns > 0
+        return stride.end
+
+    cdef Turn leave(self, int32_t slot, int64_t iteration) noexcept nogil:
+        cdef Turn turn = self.before(slot, iteration), ahead = turn
+        cdef int64_t turns = self.num_phases if self.recurs else self._strides[slot].end - iteration
+        self._add(&ahead, iteration, turns, INT64_MAX, -1)
+        return turn
+
+    cdef Turn before(self, int32_t slot, int64_t iteration) noexcept nogil:
+        cdef Stride* stride = &self._strides[slot]
+        cdef Turn* turn = &stride.turn
+        cdef int64_t turns = iteration - 1 - stride.iteration
+        stride.iteration = iteration - 1
+        if self._acceptance.period > 0:
+            turn.computed += turns + (
+                self._acceptance.accepted_before(turn.step + turns) - self._acceptance.accepted_before(turn.step))
+        elif iteration == stride.end:
+            turn.computed = stride.last_computed
+        else:
+            while turns > 0:
+                self.next(turn)
+                turns -= 1
+            return turn[0]
+        turn.step += <int32_t>turns
+        turn.tokens = self._tokens(turn.row, turn.step)
+        return turn[0]
+
+    cdef int32_t _add(self, Turn* turn, int64_t iteration, int64_t most, int64_t left, int32_t sign) noexcept nogil:
+        """Add what the turns after this one bring, `most` of them or as long as they are regular; return how many.
+
+        sign : -1 to take it back. `turn` becomes the last of them.
+        """
+        cdef int32_t block_size = self._kv.block_size, phase = <int32_t>(iteration % self.num_phases), blocks
+        cdef int64_t most_computed = self._most_computed if left < INT64_MAX else INT64_MAX
+        cdef int64_t reserved = turn.computed + 1 + self._kv.ahead_tokens
+        cdef int64_t room = <int64_t>blocks_for(reserved, block_size) * block_size - reserved
+        cdef uint64_t stream = self._acceptance.stream(turn.row)
+        cdef int32_t i, tokens
+        for i in range(<int32_t>most):
+            tokens = 1 + self._acceptance.accepted(stream, turn.step + 1)
+            if tokens >= left or turn.computed + turn.tokens > most_computed:
+                return i
+            turn.computed += turn.tokens
+            room -= turn.tokens
+            if room < 0:
+                blocks = blocks_for(-room, block_size)
+                room += <int64_t>blocks * block_size
+                self._kv.expect(phase, sign * blocks)
+            self.advances[phase] += sign * tokens
+            left -= tokens
+            turn.step += 1
+            turn.tokens = tokens
+            phase = phase + 1 if phase + 1 < self.num_phases else 0
+        return <int32_t>most
+
+    cdef int64_t _num_regular(self, const Turn* turn, int64_t left) noexcept nogil:
+        """Return how many turns after this one are regular, of a cycle."""
+        cdef int64_t computed = turn.computed + turn.tokens, cycle_tokens, cycles, turns
+        cdef int32_t tokens, step
+        if computed > self._most_computed:
+            return 0
+        cycle_tokens = self._acceptance.period + self._acceptance.accepted_before(self._acceptance.period)
+        cycles = min((left - 1) // cycle_tokens, (self._most_computed - computed) // cycle_tokens)
+        computed += cycles * cycle_tokens
+        left -= cycles * cycle_tokens
+        turns = cycles * self._acceptance.period
+        step = turn.step + 1 + <int32_t>turns
+        tokens = 1 + self._acceptance.accepted(0, step)
+        while tokens < left and computed <= self._most_computed:
+            computed += tokens
+            left -= tokens
+            turns += 1
+            step += 1
+            tokens = 1 + self._acceptance.accepted(0, step)
+        return turns
+
+    def check(self, sequences):
+        """Raise RuntimeError unless the sums are those of the members.
+
+        sequences : (slot, iteration to be scheduled next) of each member.
+        """
+        cdef int64_t* expected = <int64_t*>calloc(self.num_phases, sizeof(int64_t))
+        cdef int32_t slot, i, turns
+        cdef int64_t iteration
+        cdef Turn turn
+        if expected == NULL:
+            raise MemoryError()
+        try:
+            for slot, iteration in sequences:
+                turn = self.before(slot, iteration)
+                turns = self.num_phases if self.recurs else <int32_t>(self._strides[slot].end - iteration)
+                for i in range(turns):
+                    self.next(&turn)
+                    expected[(iteration + i) % self.num_phases] += turn.tokens
+            for i in range(self.num_phases):
+                if expected[i] != self.advances[i]:
+                    raise RuntimeError(f"phase {i}: members gain {expected[i]} tokens, {self.advances[i]} counted")
+        finally:
+            free(expected)

@@ -1,0 +1,86 @@
+"""A scheduler whose members may verify drafts, and then gain several tokens a turn."""
+from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t
+
+from simulator.core.row_list cimport add_row
+from simulator.domain.acceptance cimport Acceptance
+from simulator.domain.iteration cimport Entry
+from simulator.kv.base cimport blocks_for
+from simulator.scheduling.base cimport Sequence
+from simulator.scheduling.in_order cimport InOrder
+from simulator.scheduling.strides cimport Strides, Turn
+
+
+cdef class StridingScheduler(InOrder):
+    """Base of schedulers with speculative decoding.
+
+    One that calls `verify` may leave all regular turns of members to the group, and calls `dissolve` where something is
+    out of the ordinary: a member cannot have all its tokens or blocks.
+    """
+
+    cdef int verify(self, int32_t drafts, int32_t lookahead, int64_t max_model_len, int64_t budget) except -1:
+        self.turn_tokens = 1 + drafts
+        self.kv.ahead_tokens = drafts + lookahead
+        self._most_computed = max_model_len - 1 - drafts - max(lookahead, 1)
+        self._most_running = <int32_t>min(budget // self.turn_tokens, <int64_t>INT32_MAX)
+        return 0
+
+    cdef int verify_by(self, Acceptance acceptance) except -1:
+        self.strides = Strides(acceptance, self.kv, self._most_computed)
+        return self.strides.reserve(self.num_slots)
+
+    cdef int64_t join_striding(self, const Entry* entry, int32_t sampled, int32_t left) except -2 nogil:
+        cdef Sequence* sequence = &self._sequences[entry.slot]
+        cdef int64_t computed = sequence.num_computed - sampled, end
+        if (entry.drafts + 1 < self.turn_tokens or entry.is_admission or self._running.size > self._most_running
+                or not self.kv.may_stride(entry.slot) or self.kv.owned(entry.slot)
+                != blocks_for(computed + 1 + self.kv.ahead_tokens, self.kv.block_size)):
+            return -1
+        end = self.strides.join(entry.slot, entry.row, computed, self.iteration, left)
+        if end == self.iteration:
+            return -1
+        self._drop_prefilling(entry.slot)
+        sequence.is_member = True
+        sequence.scheduled = 0
+        self.num_members += 1
+        self.member_tokens += sequence.num_computed + self.turn_tokens
+        if sequence.order > self._last_member_order:
+            self._last_member_order = sequence.order
+        return end
+
+    cdef void leave_striding(self, int32_t slot) noexcept nogil:
+        cdef Sequence* sequence = &self._sequences[slot]
+        cdef Turn turn = self.strides.leave(slot, self.iteration)
+        cdef bint has_ended = self.num_in_flight == 0           # else the turn comes to nothing
+        sequence.is_member = False
+        self.num_members -= 1
+        self.member_tokens -= turn.computed + turn.tokens + self.turn_tokens
+        self.kv.settle(slot, turn.computed + 1)
+        sequence.num_computed = <int32_t>turn.computed + (turn.tokens if has_ended else 0)
+        sequence.num_tokens = sequence.num_computed + 1
+        sequence.num_drafts = <int16_t>(self.turn_tokens - 1)
+        self.strides.note_steps(turn.row, turn.step + has_ended)
+        self._requests[turn.row].output_tokens = sequence.num_tokens - sequence.prompt_tokens
+
+    cdef int64_t computed_striding(self, int32_t slot) noexcept nogil:
+        cdef Turn turn = self.strides.before(slot, self.iteration)
+        return turn.computed + (self.turn_tokens if self.num_in_flight > 0 else turn.tokens)
+
+    cdef int repeat_striding(self, int32_t count) except -1 nogil:
+        cdef int32_t _
+        self.kv.step_run(self.phase, count)
+        for _ in range(count):
+            self.begin_striding()
+        self.num_in_flight -= count
+        return 0
+
+    cdef int dissolve(self) except -1 nogil:
+        cdef int32_t slot = self._running.head
+        self._num_prefilling = 0
+        while slot >= 0:
+            if self._sequences[slot].is_member:
+                self.leave(slot)
+                add_row(&self.dissolved, self._sequences[slot].row)
+            self._prefilling[self._num_prefilling] = slot
+            self._num_prefilling += 1
+            slot = self._links.next(slot)
+        return 0

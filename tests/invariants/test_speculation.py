@@ -1,0 +1,105 @@
+"""Members that verify drafts gain several tokens a turn, and nothing else is different."""
+from dataclasses import replace
+from random import Random
+
+import msgspec
+import numpy as np
+import pytest
+
+from simulator.domain import records
+from simulator.domain.host import HostParameters
+from simulator.engine.build import build
+from simulator.engine.output.recorder import Recorder
+from simulator.engine.plan import Hooks
+from simulator.latency.linear import Linear
+from simulator.scheduling.speculative import AcceptanceTable, SpeculativeParameters
+from simulator.scheduling.vllm import VllmParameters
+from support.engine import plan_of, record, run
+from support.random_scenarios import random_description
+from support.random_speculation import KINDS, random_speculation
+from support.scenario import load
+from support.traffic import random_traffic
+from support.workloads import plain_workload
+
+HOSTS = (None, None, HostParameters(output_token_us=40.0, output_token_accumulates=True, completion_us=100.0))
+
+
+def scene(kind, seed):
+    """Return a random scenario with this kind of acceptance, and options of `run`."""
+    rng = Random(f"{kind} {seed}")
+    if rng.random() < 0.35:
+        description, replicas = random_description(30_000 + seed, beyond_vllm=True), rng.choice([1, 1, 2])
+    else:
+        description, replicas = random_traffic(30_000 + seed)
+    description["options"] |= {"async_scheduling": rng.random() < 0.1, "num_speculative_tokens": 0}
+    if rng.random() < 0.3:
+        description["options"]["long_prefill_token_threshold"] = 0
+    scenario = load(description)
+    parameters = msgspec.structs.replace(scenario.parameters, speculative=random_speculation(rng, kind))
+    scenario = replace(scenario, parameters=parameters, host=rng.choice(HOSTS) or scenario.host)
+    return scenario, {"replicas": replicas, "tracks_identity": rng.choice([None, None, None, True])}
+
+
+def assert_same(one, other):
+    for name in ("requests", "replicas"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
+    np.testing.assert_array_equal(*(np.sort(np.repeat(each.itl_gap_ns, each.itl_count)) for each in (one, other)))
+    shown = [name for name in one.iterations.dtype.names if name != "spare"]
+    np.testing.assert_array_equal(*(np.sort(each.iterations[shown], order=shown[:3]) for each in (one, other)))
+    assert one.token_times == other.token_times
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seed", range(40))
+def test_runs_taken_at_once_change_nothing(kind, seed):
+    scenario, options = scene(kind, seed)
+    assert_same(*(run(scenario, details=False, fast_forward=fast, **options) for fast in (True, False)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_scenes_are_worth_running(kind):
+    recordings = [run(scene(kind, seed)[0], details=False, **scene(kind, seed)[1]) for seed in range(40)]
+    requests = np.concatenate([recording.requests for recording in recordings])
+    assert requests["preemptions"].sum() > 50
+    assert (requests["status"] == records.TIMED_OUT).sum() > 20
+    assert (requests["cached_tokens"] > 0).sum() > 50
+
+
+def cluster_of(parameters, workload, **setup):
+    """Return a cluster that has run, one replica unless told otherwise."""
+    latency = Linear(Linear.Parameters(base_us=1000.0))
+    cluster = build(workload, plan_of(parameters, latency, **setup), Hooks(Recorder()))
+    cluster.run()
+    return cluster
+
+
+@pytest.mark.parametrize("acceptance", [(1,), (1, 3, 0), AcceptanceTable(distribution=(1, 2, 1))])
+@pytest.mark.parametrize(("setup", "strides"), [
+    ({}, True), ({"num_gpu_blocks": 200, "enable_prefix_caching": True}, True), ({"tracks_identity": True}, False),
+    ({"fast_forward": False}, False)])
+def test_sequences_stride_where_nobody_looks_at_their_blocks(acceptance, setup, strides):
+    speculative = SpeculativeParameters(num_tokens=3, acceptance=acceptance)
+    setup = {"num_gpu_blocks": 1000, "block_size": 16, "max_model_len": 1000, **setup}
+    cluster = cluster_of(VllmParameters(speculative=speculative), plain_workload([0] * 8, 100, 50), **setup)
+
+    scheduler = cluster.replicas[0].scheduler
+    assert (scheduler.strides is not None) == strides
+    assert not strides or scheduler.strides.num_joined >= 8
+    cluster.replicas[0].check()
+    assert scheduler.kv.free_blocks == scheduler.kv.num_blocks
+
+
+def test_a_constant_acceptance_by_hand():
+    # The prompt's iteration brings a token, each later one 1 + 2, the last one what is left: 1 + 3 + 3 + 2 of 9.
+    speculative = SpeculativeParameters(num_tokens=4, acceptance=(2,))
+    latency = Linear(Linear.Parameters(
+        base_us=1000.0, per_sequence_us=0.0, per_prefill_token_us=0.0, per_context_token_us=0.0))
+    recording = record(plain_workload(0, 10, 9), VllmParameters(speculative=speculative), latency, details=False,
+                       block_size=4, num_gpu_blocks=100, max_model_len=1000)
+
+    assert recording.token_times[0] == [1_000_000, *[2_000_000] * 3, *[3_000_000] * 3, *[4_000_000] * 2]
+    assert recording.iterations["decode_tokens"].tolist() == [0, 5, 5, 5]
+    assert recording.iterations["context_tokens"].tolist() == [0, 15, 18, 21]
+    assert recording.iterations["used_blocks"].tolist() == [3, 4, 5, 6]
+    assert recording.itl_gap_ns.tolist() == [1_000_000] * len(recording.itl_gap_ns)
+    assert recording.itl_count.sum() == 3
