@@ -18,7 +18,8 @@ from simulator.workload.stages import StagePlan, groups_of
 from simulator.workload.users import paced
 from simulator.workload.warmup import with_warmups
 
-TIMED = ("timestamps", "user_rate")      # modes in which plays come at times of their own
+TIMED = ("timestamps", "user_rate")       # modes in which plays come at times of their own
+FOR_ALL = ("user_rate", "stages")       # modes that share out all plays among users, or stages
 
 
 def workload_of(columns: Columns, section, duration_s: float | None, streams: RandomStreams,
@@ -35,6 +36,7 @@ def workload_of(columns: Columns, section, duration_s: float | None, streams: Ra
     durations_s = [each for each in (columns.duration_s, duration_s) if each is not None]
     duration_s = min(durations_s, default=None)
     _check_measure(section.measure, min(columns.most or len(columns), len(columns)))
+    _check_clients(columns, load)
     is_plain = columns.waits is None and columns.clients is None
     if is_plain and not (load.max_in_flight or load.mode != "timestamps" or _cancels(load) or copies):
         return build_workload(_timed(columns, load, duration_s))
@@ -54,6 +56,12 @@ def _check_measure(measure: Measure, count: int) -> None:
     if measure.warmup_requests + measure.cooldown_requests >= count:
         raise InputErrors([KeyFault(
             f"workload.measure: warmup_requests and cooldown_requests leave none of {count} requests")])
+
+
+def _check_clients(columns: Columns, load: Load) -> None:
+    if columns.clients is not None and load.mode in FOR_ALL:
+        raise InputErrors([KeyFault(f'workload.load.mode: "{load.mode}" is for all requests, but clients have loads of '
+                                    "their own; leave out the one or the other")])
 
 
 def script_of(columns: Columns, load: Load, duration_s: float | None, streams: RandomStreams,

@@ -192,7 +192,10 @@ def test_what_clients_cannot_be_is_refused(file, keys, clients, message):
     ("rate_per_s = 1.0\nduration_s = 1e-9", 'id = "a"', "workload.duration_s: no request arrives before 1e-09 s"),
     ("rate_per_s = 1e9\nduration_s = 9e9", 'id = "a"', "requests/s are more than 1000000000 requests"),
     ('num_requests = 1\nload = {mode = "concurrency", concurrency = 1}', 'id = "a"\nload = {max_in_flight = 2}',
-     'workload.clients[0].load.mode: expected "concurrency" beside the closed loop of [workload.load]')])
+     'workload.clients[0].load.mode: expected "concurrency" beside the closed loop of [workload.load]'),
+    ('load = {mode = "stages", stages = [{concurrency = 1, num_requests = 2}]}',
+     'id = "a"\nnum_requests = 3\nload = {mode = "concurrency", concurrency = 1}',
+     'workload.load.mode: "stages" is for all requests, but clients have loads of their own')])
 def test_what_cannot_be_drawn_is_refused(file, keys, client, message):
     with pytest.raises(InputErrors) as error:
         requests_of(file(keys, client))
