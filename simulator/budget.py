@@ -24,6 +24,7 @@ def check_memory(experiment) -> None:
     """
     limit = memory_bytes()
     drawn = experiment.workload.parameters
+    drawn = getattr(drawn, "parameters", drawn)     # of a format
     requests = _requests(drawn)
     faults = []
     if requests * BYTES_PER_REQUEST > limit:
@@ -77,7 +78,8 @@ def _requests(drawn) -> float:
     if given is not None:
         return given
     duration_s = getattr(drawn, "duration_s", None) or 0.0
-    rate_per_s = getattr(getattr(getattr(drawn, "arrival", None), "parameters", None), "rate_per_s", None) or 0.0
+    process = getattr(getattr(drawn, "arrival", None), "parameters", drawn)
+    rate_per_s = getattr(process, "rate_per_s", None) or 0.0
     return duration_s * rate_per_s
 
 

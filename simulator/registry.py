@@ -105,6 +105,7 @@ KINDS = {
         "vllm-dp": "simulator.routing.scoring.load:VllmDpScorer",
     }, "simulator.routing.scoring.base:Scorer"),
     "workload": Kind("workload", "type", {
+        "clients": "simulator.workload.types.clients:OfClients",
         "sessions": "simulator.workload.types.sessions:SessionsWorkload",
         "synthetic": "simulator.workload.types.synthetic:Synthetic",
         "trace": "simulator.workload.types.trace:Trace",
@@ -121,8 +122,14 @@ KINDS = {
         "mooncake_delta": "simulator.workload.formats.mooncake_delta:MooncakeDelta",
         "sharegpt": "simulator.workload.formats.chats:Chats",
         "tracelab": "simulator.workload.formats.tracelab:TraceLab",
+        "tracev2": "simulator.workload.formats.tracev2:TraceV2",
         "weka": "simulator.workload.formats.weka:Weka",
         "wildchat": "simulator.workload.formats.chats:Chats",
+    }),
+    "client_format": Kind("description of clients", "format", {
+        "blis": "simulator.workload.clients.blis:BlisClients",
+        "servegen": "simulator.workload.clients.servegen:ServeGen",
+        "toml": "simulator.workload.clients.listed:Listed",
     }),
     "arrival": Kind("arrival process", "process", {
         "burst": "simulator.workload.drawing.arrivals:Burst",

@@ -140,8 +140,8 @@ def test_tables_are_what_the_command_beside_them_writes(config, command, folder,
 def test_made_up_data_is_what_the_script_beside_it_writes(tmp_path):
     script = runpy.run_path(str(CONFIGS / "data/write_data.py"))
     script["write"](tmp_path)
-    written = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    assert len(written) == 5
+    written = {str(path.relative_to(tmp_path)): path.read_bytes() for path in tmp_path.rglob("*.*")}
+    assert len(written) == 11
     assert written == {name: (CONFIGS / "data" / name).read_bytes() for name in written}
 
 

@@ -68,6 +68,24 @@ def tool_s(i, k):
     return f"{(i * 31 + k * 17) % 30 / 10:.1f}"
 
 
+def windows(client):
+    """Yield six windows of 10 minutes of a client, as ServeGen measures them: the second half of the hour is busier."""
+    habits = ((0.5, 1.0, "Gamma", 1.0), (0.2, 2.0, "Gamma", 0.25), (0.05, 1.4, "Weibull", 0.74))
+    rate, cv, pattern, shape = habits[client]
+    for i in range(6):
+        is_off = client == 2 and i < 2
+        yield (600 * i, 0 if is_off else rate * (1 + i // 3), 0 if is_off else cv, "" if is_off else pattern,
+               0 if is_off else shape, 0 if is_off else 1)
+
+
+def lengths(client):
+    """Return how long a client's requests are: ServeGen writes {value: probability} as text."""
+    prompt, output = ((400, 200), (2000, 50), (6000, 800))[client]
+    fields = {name: str({mean // 4: 0.25, mean: 0.5, 2 * mean: 0.25})
+              for name, mean in (("input_tokens", prompt), ("output_tokens", output))}
+    return {"0": fields}
+
+
 def prefills():
     """Yield the duration in ms of a prompt chunk, by its tokens."""
     for tokens in TOKENS:
@@ -92,6 +110,12 @@ def write(folder):
     for rows in (labelled, conversations, agents):
         with open(Path(folder, f"{rows.__name__}.csv"), "w", encoding="ascii", newline="") as file:
             csv.writer(file, lineterminator="\n").writerows(rows())
+    Path(folder, "servegen").mkdir(exist_ok=True)
+    for client in range(3):
+        with open(Path(folder, f"servegen/chunk-{client}-trace.csv"), "w", encoding="ascii", newline="") as file:
+            csv.writer(file, lineterminator="\n").writerows(windows(client))
+        Path(folder, f"servegen/chunk-{client}-dataset.json").write_text(
+            json.dumps(lengths(client), indent=1) + "\n", encoding="ascii")
     for rows in (prefills, decodes):
         lines = ",\n".join(map(json.dumps, rows()))
         Path(folder, f"{rows.__name__}.json").write_text(f'{{"results": [\n{lines}\n]}}\n', encoding="ascii")

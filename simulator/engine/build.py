@@ -111,7 +111,8 @@ def build(workload, plan: ClusterPlan, hooks: Hooks) -> Cluster:
     fleet = Fleet(replicas, hosts, workload, shared)
     gateways, gateway_of = _gateways(fleet, plan, shared)
     operations = [make(fleet, gateways, plan) for make in plan.operations]
-    source = Trace(workload) if workload.script is None else Scripted(workload, hooks.recorder)
+    source = Trace(workload) if workload.script is None else Scripted(
+        workload, hooks.recorder, gates[0].last_tokens)
     coupled = plan.coupled or not source.is_fixed or any(pool.ranks > 1 for pool in plan.pools)
     if coupled or operations or not all(gateway.is_blind for gateway in gateways):
         is_watched = coupled or operations or plan.tracer or hooks.observer

@@ -4,6 +4,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from simulator.domain import records
+from simulator.domain.load import Load
 
 LABELS = ("slo_class", "tenant", "session", "model", "adapter")     # text columns, for policies and breakdowns
 
@@ -42,6 +43,21 @@ class Waits(msgspec.Struct, frozen=True):
     not_before_ns: np.ndarray | None = None
 
 
+class Clients(msgspec.Struct, frozen=True):
+    """Who sends what, where clients have loads of their own.
+
+    codes : int64 (n,), the client of each request; -1: it comes as [workload.load] says. A play is of one client.
+    loads : for each client, how its requests come.
+    names : of each client, for its random streams.
+    opens_ns : for each client, int64, when its slots open; None: as its load says.
+    """
+
+    codes: np.ndarray
+    loads: tuple[Load, ...]
+    names: tuple[str, ...]
+    opens_ns: tuple[np.ndarray | None, ...]
+
+
 class Columns(msgspec.Struct, frozen=True):
     """Requests in any order; arrays are int64 (n,).
 
@@ -53,6 +69,9 @@ class Columns(msgspec.Struct, frozen=True):
     prompts : None: nothing is shared.
     waits : None: all come at their `arrival_ns`. Else that of a request which waits for another one does not count.
     most : only the first so many come; 0: all do.
+    clients : None: all come as [workload.load] says.
+    duration_s : nobody comes then or later, where the source itself says so; None: it does not.
+    from_engine : clients react to an end in the engine, not to the last token that they see.
     notes : what was left out or replaced, a sentence each, for the diagnosis.
     has_times : False: nothing says when plays come, `arrival_ns` is 0; slots or lanes have to let them.
     """
@@ -68,11 +87,19 @@ class Columns(msgspec.Struct, frozen=True):
     prompts: Prompts | None = None
     waits: Waits | None = None
     most: int = 0
+    clients: Clients | None = None
+    duration_s: float | None = None
+    from_engine: bool = False
     notes: tuple[str, ...] = ()
     has_times: bool = True
 
     def __len__(self):
         return len(self.arrival_ns)
+
+
+def stream_of(client: str, purpose: str) -> str:
+    """Return the name of a client's random stream for one purpose."""
+    return f"client/{client}/{purpose}"
 
 
 def nearest(values: np.ndarray) -> np.ndarray:
@@ -112,7 +139,8 @@ def reordered(columns: Columns, order: np.ndarray) -> Columns:
         prompts=columns.prompts and _reorder(columns.prompts, order, new_row),
         waits=columns.waits and replace(
             columns.waits, plays=columns.waits.plays[order], sources=new_row[columns.waits.sources],
-            targets=new_row[columns.waits.targets], not_before_ns=_take(columns.waits.not_before_ns, order)))
+            targets=new_row[columns.waits.targets], not_before_ns=_take(columns.waits.not_before_ns, order)),
+        clients=columns.clients and replace(columns.clients, codes=columns.clients.codes[order]))
 
 
 def first_rows(columns: Columns) -> Columns:
@@ -136,6 +164,7 @@ def first_rows(columns: Columns) -> Columns:
         priority=_take(columns.priority, part), max_tokens=_take(columns.max_tokens, part),
         timeout_ns=_take(columns.timeout_ns, part),
         labels={column: (codes[part], names) for column, (codes, names) in columns.labels.items()},
+        clients=columns.clients and replace(columns.clients, codes=columns.clients.codes[part]),
         prompts=prompts, waits=waits, most=0)
 
 

@@ -11,13 +11,16 @@ from simulator.domain.load import Load, Measure
 from simulator.errors import InputErrors, KeyFault
 from simulator.workload.base import Workload
 from simulator.workload.build import build_workload
-from simulator.workload.columns import Columns, Waits, first_rows, in_arrival_order, nearest, reordered
+from simulator.workload.columns import Columns, Waits, first_rows, in_arrival_order, nearest, reordered, stream_of
 from simulator.workload.limits import MISSING
 from simulator.workload.recycling import begun
 from simulator.workload.script import Edges, Group, Script
 from simulator.workload.stages import StagePlan, groups_of
 from simulator.workload.users import paced
 from simulator.workload.warmup import with_warmups
+
+TIMED = ("timestamps", "user_rate")       # modes in which plays come at times of their own
+FOR_ALL = ("user_rate", "stages")       # modes that share out all plays among users, or stages
 
 
 def workload_of(columns: Columns, section, duration_s: float | None, streams: RandomStreams,
@@ -31,8 +34,12 @@ def workload_of(columns: Columns, section, duration_s: float | None, streams: Ra
     stages : of `section.load`, planned.
     """
     load, copies = section.load, section.warmup.copies_of_first
+    durations_s = [each for each in (columns.duration_s, duration_s) if each is not None]
+    duration_s = min(durations_s, default=None)
     _check_measure(section.measure, min(columns.most or len(columns), len(columns)))
-    if columns.waits is None and not (load.max_in_flight or load.mode != "timestamps" or _cancels(load) or copies):
+    _check_clients(columns, load)
+    is_plain = columns.waits is None and columns.clients is None
+    if is_plain and not (load.max_in_flight or load.mode != "timestamps" or _cancels(load) or copies):
         return build_workload(_timed(columns, load, duration_s))
     if load.mode == "user_rate":
         columns = paced(columns, load)
@@ -52,6 +59,12 @@ def _check_measure(measure: Measure, count: int) -> None:
             f"workload.measure: warmup_requests and cooldown_requests leave none of {count} requests")])
 
 
+def _check_clients(columns: Columns, load: Load) -> None:
+    if columns.clients is not None and load.mode in FOR_ALL:
+        raise InputErrors([KeyFault(f'workload.load.mode: "{load.mode}" is for all requests, but clients have loads of '
+                                    "their own; leave out the one or the other")])
+
+
 def script_of(columns: Columns, load: Load, duration_s: float | None, streams: RandomStreams,
               stages: list[StagePlan] = ()) -> tuple[Columns, Script]:
     """Return the requests by play, in the order in which these come, and the script."""
@@ -59,35 +72,32 @@ def script_of(columns: Columns, load: Load, duration_s: float | None, streams: R
     is_root = np.ones(len(columns), bool)
     if columns.waits is not None:
         is_root[columns.waits.targets] = False
-    start_ns = _starts(columns, plays, is_root)
-    is_timed = load.mode in ("timestamps", "user_rate")
-    order = _order(plays, start_ns if is_timed else np.zeros_like(start_ns))
+    start_ns, is_timed = _starts(columns, plays, is_root), _is_timed(columns, load, plays)
+    order = _order(plays, np.where(is_timed, start_ns, 0))
     columns, is_root, plays = reordered(columns, order), is_root[order], plays[order]
     if columns.most:
-        is_root, plays, columns = is_root[:columns.most], plays[:columns.most], first_rows(columns)
+        columns, is_root, plays = first_rows(columns), is_root[:columns.most], plays[:columns.most]
     begins = _begins(plays)
-    start_ns = start_ns[plays[begins[:-1]]]
+    codes = plays[begins[:-1]]
+    is_timed = np.broadcast_to(is_timed, start_ns.shape)[codes]
+    start_ns = start_ns[codes]
     left = begins[-2] + np.flatnonzero(is_root[begins[-2]:])
     if len(left):           # the last play may have been cut
         start_ns[-1] = columns.arrival_ns[left].min()
     plays = np.repeat(np.arange(len(start_ns)), np.diff(begins))
-    offset_ns = _offsets(columns, is_root, begins, start_ns)
-    late_ns = None
+    offset_ns, late_ns = _offsets(columns, is_root, begins, start_ns), None
     if load.snapshot == "uniform":
         columns, plays, offset_ns, late_ns = begun(columns, plays, offset_ns, load.lanes, streams)
         begins = _begins(plays)
     has_plays = len(begins) <= len(plays)
-    if stages:
-        start_ns = np.concatenate([plan.start_ns for plan in stages])
-    elif not is_timed:
-        start_ns = np.zeros_like(start_ns)
     return columns, Script(
-        groups_of(stages) if stages else _groups(load, duration_s, len(begins) - 1, late_ns), start_ns,
+        groups_of(stages) if stages else _groups_of_clients(columns, load, duration_s, begins[:-1], late_ns),
+        np.concatenate([plan.start_ns for plan in stages]) if stages else np.where(is_timed, start_ns, 0),
         play_begins=begins if has_plays else None, offset_ns=offset_ns if has_plays else None,
-        edges=_edges(columns.waits), rest_ns=_rests(load, len(columns), streams),
+        edges=_edges(columns.waits), rest_ns=_rests_of_clients(columns, load, streams),
         client_delay_ns=_ns(load.client_delay_s),
         idle_cap_ns=None if math.isinf(load.tree_idle_cap_s) else _ns(load.tree_idle_cap_s),
-        timeout_ns=_timeouts(columns), cancel_ns=_cancel_ns(load, duration_s))
+        timeout_ns=_timeouts(columns), cancel_ns=_cancel_ns(load, duration_s), from_engine=columns.from_engine)
 
 
 def _edges(waits: Waits | None) -> Edges | None:
@@ -126,6 +136,17 @@ def _starts(columns: Columns, plays: np.ndarray, is_root: np.ndarray) -> np.ndar
     return start_ns
 
 
+def _is_timed(columns: Columns, load: Load, plays: np.ndarray) -> np.ndarray:
+    """Say of each play, by its code, whether it comes at its own time, not when a slot lets it."""
+    if columns.clients is None:
+        return np.array([load.mode in TIMED])
+    loads = (*columns.clients.loads, load)              # the last one: -1
+    timed = np.array([each.mode in TIMED for each in loads])
+    is_timed = np.zeros(int(plays.max()) + 1, bool)
+    is_timed[plays] = timed[columns.clients.codes]
+    return is_timed
+
+
 def _order(plays: np.ndarray, start_ns: np.ndarray) -> np.ndarray:
     """Return the rows by play, plays by their start, then by their first row."""
     first_row = np.full(len(start_ns), len(plays))
@@ -153,22 +174,52 @@ def _offsets(columns: Columns, is_root: np.ndarray, begins: np.ndarray, start_ns
     return np.maximum(offsets - np.repeat(first, sizes), 0)
 
 
-def _groups(load: Load, duration_s: float | None, num_plays: int, late_ns: np.ndarray | None) -> tuple[Group, ...]:
-    plays, ends_ns = np.arange(num_plays), None if duration_s is None else _ns(duration_s)
+def _groups_of_clients(columns: Columns, load: Load, duration_s: float | None, firsts: np.ndarray,
+                       late_ns: np.ndarray | None) -> tuple[Group, ...]:
+    """Return the groups of all clients, in the order in which each has its first play.
+
+    firsts : the first row of each play.
+    late_ns : see `_lanes`.
+    """
+    clients = columns.clients
+    if clients is None:
+        return _groups(load, duration_s, np.arange(len(firsts)), late_ns=late_ns)
+    codes, groups = clients.codes[firsts], []
+    _, first_plays = np.unique(codes, return_index=True)
+    for code in codes[np.sort(first_plays)].tolist():
+        own = load if code < 0 else clients.loads[code]
+        opens_ns = None if code < 0 else clients.opens_ns[code]
+        made = _groups(own, duration_s, np.flatnonzero(codes == code), opens_ns)
+        groups += [replace(each, client_delay_ns=_ns(own.client_delay_s)) for each in made]
+    return tuple(groups)
+
+
+def _groups(load: Load, duration_s: float | None, plays: np.ndarray, opens_ns: np.ndarray | None = None,
+            late_ns: np.ndarray | None = None) -> tuple[Group, ...]:
+    ends_ns = None if duration_s is None else _ns(duration_s)
     if load.mode == "lanes":
-        opens_ns = _openings(load, load.lanes)
-        if late_ns is not None:
-            opens_ns[:len(late_ns)] += late_ns
-        if load.assign == "static":
-            return tuple(Group(plays[lane::load.lanes], opens_ns[lane:lane + 1], holds_play=True, ends_ns=ends_ns)
-                         for lane in range(min(load.lanes, num_plays)))
-        if late_ns is not None:             # the first play goes to the lane that opens first
-            plays[:len(late_ns)] = np.argsort(opens_ns[:len(late_ns)], kind="stable")
-        return (Group(plays, opens_ns, holds_play=True, ends_ns=ends_ns),)
+        return _lanes(load, ends_ns, plays, late_ns)
     if load.mode == "concurrency":
-        return (Group(plays, _openings(load, load.concurrency), holds_play=load.unit == "session", ends_ns=ends_ns),)
+        opens_ns = _openings(load, load.concurrency) if opens_ns is None else opens_ns
+        return (Group(plays, opens_ns, holds_play=load.unit == "session", ends_ns=ends_ns),)
     ceiling = np.zeros(load.max_in_flight, np.int64) if load.max_in_flight else None
     return (Group(plays, ceiling, ends_ns=ends_ns),)
+
+
+def _lanes(load: Load, ends_ns: int | None, plays: np.ndarray, late_ns: np.ndarray | None) -> tuple[Group, ...]:
+    """Return the group of all lanes, or one for each.
+
+    late_ns : from the point at which a lane begins its first play to what comes of it first; None: it begins with it.
+    """
+    opens_ns = _openings(load, load.lanes)
+    if late_ns is not None:
+        opens_ns[:len(late_ns)] += late_ns
+    if load.assign == "static":
+        return tuple(Group(plays[lane::load.lanes], opens_ns[lane:lane + 1], holds_play=True, ends_ns=ends_ns)
+                     for lane in range(min(load.lanes, len(plays))))
+    if late_ns is not None:             # the first play goes to the lane that opens first
+        plays[:len(late_ns)] = np.argsort(opens_ns[:len(late_ns)], kind="stable")
+    return (Group(plays, opens_ns, holds_play=True, ends_ns=ends_ns),)
 
 
 def _openings(load: Load, count: int) -> np.ndarray:
@@ -176,15 +227,28 @@ def _openings(load: Load, count: int) -> np.ndarray:
     return nearest(np.arange(count) * (load.ramp_up_s * 1e9 / count))
 
 
-def _rests(load: Load, count: int, streams: RandomStreams) -> np.ndarray | None:
+def _rests_of_clients(columns: Columns, load: Load, streams: RandomStreams) -> np.ndarray | None:
     """Return how long the slot of each request rests after its end; None: not at all."""
+    clients = columns.clients
+    if clients is None:
+        return _rests(load, len(columns), streams, "think")
+    rest_ns = np.zeros(len(columns), np.int64)
+    for code in np.unique(clients.codes).tolist():
+        rows = np.flatnonzero(clients.codes == code)
+        drawn = _rests(load, len(rows), streams, "think") if code < 0 else _rests(
+            clients.loads[code], len(rows), streams, stream_of(clients.names[code], "think"))
+        rest_ns[rows] = 0 if drawn is None else drawn
+    return rest_ns if rest_ns.any() else None
+
+
+def _rests(load: Load, count: int, streams: RandomStreams, stream: str) -> np.ndarray | None:
     if load.think_time_s == 0.0:
         return None
     if isinstance(load.think_time_s, float):
         return np.full(count, _ns(load.think_time_s))
     chosen = load.think_time_s
     distribution = registry.load("time_distribution", chosen.distribution)(chosen.parameters)
-    return nearest(distribution.draw(streams.generator("think"), count) * 1e9)
+    return nearest(distribution.draw(streams.generator(stream), count) * 1e9)
 
 
 def _timeouts(columns: Columns) -> np.ndarray | None:

@@ -28,6 +28,7 @@ class Group(msgspec.Struct, frozen=True):
     after : index of the earlier group that must be over before this one begins; -1: it begins at 0.
     after_dispatch : that one is over when its last request has come, not when all have ended.
     interval_ns : from then to the beginning.
+    client_delay_ns : from each end to whatever the client does because of it; None: as the script says.
     """
 
     plays: np.ndarray
@@ -38,6 +39,7 @@ class Group(msgspec.Struct, frozen=True):
     after: int = -1
     after_dispatch: bool = False
     interval_ns: int = 0
+    client_delay_ns: int | None = None
 
 
 class Script(msgspec.Struct, frozen=True):
@@ -53,7 +55,7 @@ class Script(msgspec.Struct, frozen=True):
     offset_ns : int64 (n,), >= 0 and 0 for one request of each play that waits for nobody; None: all 0.
     edges : None: nobody waits for another.
     rest_ns : int64 (n,), how long the slot of a request rests after its end; None: not at all.
-    client_delay_ns : from each end to whatever the client does because of it.
+    client_delay_ns : of groups that do not say it: from each end to whatever the client does because of it.
     goes_on_after_rejection : a request that was refused lets others go as if it had been completed then.
     idle_cap_ns : a play in which nothing runs or rests in a slot for longer goes on after so long; None: no cap.
     timeout_ns : int64 (n,), limits.MISSING: none; the client gives up so long after arrival. None: nobody does.

@@ -50,6 +50,8 @@ def value_of(hint, extra):
                              allow_infinity=high is None and bool(extra.get("inf")))
         case inspect.LiteralType(values):
             return st.sampled_from(values)
+        case inspect.DictType():
+            return st.dictionaries(TEXTS, st.integers(-100, 100), max_size=3)       # priorities of classes
         case inspect.StrType():
             texts = st.from_regex(rf"\A(?:{node.pattern})\Z", fullmatch=True) if node.pattern else TEXTS
             least = 1 if extra.get("path") else node.min_length or 0      # the path of nothing is refused
@@ -88,6 +90,9 @@ def experiments(draw):
         composed["infer_type"] = "neutral"
     if "load" in table.get("workload", {}):
         table["workload"]["load"] = draw(st.sampled_from(LOADS))        # most keys go with one mode
+    for client in table.get("workload", {}).get("clients", ()):
+        client.pop("load", None)        # likewise, and num_requests is of one mode of it
+        client.pop("num_requests", None)
     if "output" in table:
         table["output"] |= {"chrome_trace": True, "chrome_trace_window_s": [1.5, 9e9]}      # in this order
     table["hardware"] = {"name": "a10"}

@@ -59,8 +59,17 @@ def groups_of(rng, num_plays):
             np.flatnonzero(owner == index), None if slots is None else 4 * MS * np.arange(slots),
             closes_ns=None if slots is None or rng.random() < 0.8 else MS * 100 * (1 + np.arange(slots)),
             holds_play=rng.random() < 0.5, ends_ns=rng.choice([None, None, 150 * MS]), after=after,
-            after_dispatch=rng.random() < 0.5, interval_ns=rng.choice([0, 5 * MS])))
+            after_dispatch=rng.random() < 0.5, interval_ns=rng.choice([0, 5 * MS]),
+            client_delay_ns=rng.choice([None, None, MS // 7])))
     return tuple(groups), starts
+
+
+def client_delays(script):
+    """Return how long the client of each request takes to do what it does because of the end."""
+    of_play = np.zeros(len(script.start_ns), np.int64)
+    for group in script.groups:
+        of_play[group.plays] = script.client_delay_ns if group.client_delay_ns is None else group.client_delay_ns
+    return np.repeat(of_play, np.diff(script.play_begins))
 
 
 def workload_of(rng, script):
@@ -116,6 +125,7 @@ def test_nobody_comes_before_those_it_waits_for_let_it_go(run):
     script, requests = workload.script, workload.requests
     if script.edges is None or script.idle_cap_ns is not None:
         return
+    client_delay_ns = client_delays(script)
     for source, target, delay_ns, from_dispatch in zip(
             script.edges.sources, script.edges.targets, script.edges.delays_ns, script.edges.from_dispatch,
             strict=True):
@@ -128,7 +138,7 @@ def test_nobody_comes_before_those_it_waits_for_let_it_go(run):
             assert requests["status"][source] == records.COMPLETED
             if not script.from_engine:
                 assert requests["arrival_ns"][target] >= (
-                    requests["completed_ns"][source] + delay_ns + script.client_delay_ns)
+                    requests["completed_ns"][source] + delay_ns + client_delay_ns[source])
 
 
 def test_no_more_run_at_once_than_there_are_slots(run):

@@ -83,7 +83,8 @@ def test_a_key_of_a_policy_file_that_is_unknown_is_named(written):
 
 @pytest.mark.parametrize(("flags", "reason"), [
     ("--kv-cpu-blocks 10", "KV blocks in tiers"), ("--prefill-instances 1 --decode-instances 1", "pools"),
-    ("--session-mode closed-loop", "sessions"), ("--lora-config .../lora.yaml", "LoRA"),
+    ("--concurrent-sessions 2", "sessions"), ("--think-time-dist exp", "times to think"),
+    ("--lora-config .../lora.yaml", "LoRA"),
     ("--latency-model trained-roofline", "trained-roofline")])
 def test_what_is_left_out_is_told_by_its_flags(written, flags, reason):
     assert reason in written(flags).obstacle()

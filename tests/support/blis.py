@@ -100,6 +100,43 @@ class Case:
         return _requests(self.rows)
 
     @property
+    def is_closed_loop(self):
+        """Say whether a turn of a session comes after the end of the one before it."""
+        return self.settings["session-mode"] == "closed-loop"
+
+    @property
+    def num_users(self):
+        """Return the users of `run` who send one request after the other."""
+        return self.number("concurrency") if self.command == "run" else 0
+
+    @cached_property
+    def num_requests(self):
+        return self.number("num-requests") if self.num_users else len(self.requests)
+
+    @cached_property
+    def rounds(self):
+        """Return (session, round) of those requests that have one, by our name."""
+        if self.num_users:
+            return {self.our_name(each["id"]): _round_of(each["id"]) for each in self.output["requests"]}
+        return {f"request_{row['request_id']}": (row["session_id"], int(row["round_index"]))
+                for row in self.rows if row["session_id"]}
+
+    def our_name(self, name):
+        """Return what a request of BLIS's is called here.
+
+        Who is sent because another ended is `session_<session>_round_<round>_<number>` there, numbered from 1 as they
+        are made. Here it is a row of the trace; of users, who are all alike, the next one.
+        """
+        made = re.fullmatch(r"session_(.*)_round_(\d+)_(\d+)", name)
+        if self.num_users:
+            return str(self.num_users - 1 + int(made[3]) if made else int(name.removeprefix("request_")))
+        return self._rows_by_round[made[1], int(made[2])] if made and self.is_closed_loop else name
+
+    @cached_property
+    def _rows_by_round(self):
+        return {place: name for name, place in self.rounds.items()}
+
+    @property
     def seed(self):
         """Return the seed of the run, of which that of the router follows."""
         return int(self.options.get("seed") or self.spec.get("seed") or 42)
@@ -127,7 +164,7 @@ class Case:
 
     @cached_property
     def results(self):
-        return {each["id"]: each for each in self.output["requests"]}
+        return {self.our_name(each["id"]): each for each in self.output["requests"]}
 
     def reports(self):
         """Yield (replica, what was reported of it), first of the whole run: None."""
@@ -166,7 +203,7 @@ class Case:
     @cached_property
     def left_us(self):
         """When the last token of a request left the engine, by id."""
-        return {name: int(at) for name, at in self.log(r"<< RequestLeft: (\w+) at (\d+) ticks")}
+        return {self.our_name(name): int(at) for name, at in self.log(r"<< RequestLeft: (\w+) at (\d+) ticks")}
 
     @property
     def overlaps_itself(self):
@@ -204,11 +241,20 @@ class Case:
             return "KV blocks in tiers"
         if self.version not in DEFAULTS_OF:
             return f"a version with rules of its own: {self.version}"
+        if self.num_users:
+            return self._obstacle_in_users()
         if self.trace_path is None:
             return "a workload that BLIS draws itself, and does not export"
         if self.latency_model == "trained-roofline":
             return "trained-roofline is no backend of ours"
         return self._obstacle_in_rows() or self._obstacle_in_results()
+
+    def _obstacle_in_users(self):
+        bounds = [(self.options.get(f"{what}-tokens-min"), self.options.get(f"{what}-tokens-max"))
+                  for what in ("prompt", "output")]
+        if any(low is None or low != high for low, high in bounds):
+            return "lengths that BLIS draws"
+        return None
 
     def _obstacle_in_rows(self):
         columns = [name for name in UNEXPLAINED_COLUMNS if any(row.get(name) for row in self.rows)]
@@ -309,6 +355,13 @@ def _requests(rows):
             group=group, shared_tokens=shared, prompt_tokens=shared + own, output_tokens=int(row["output_tokens"]),
             deadline_us=int(row["deadline_us"])))
     return found
+
+
+def _round_of(name):
+    """Return session and round of a user's request by BLIS's name of it."""
+    made = re.fullmatch(r"session_(.*)_round_(\d+)_\d+", name)
+    return (made[1], int(made[2])) if made else (
+        f"concurrency_distribution_user_{name.removeprefix('request_')}", 0)
 
 
 def _trace_text(requests, queue_us):

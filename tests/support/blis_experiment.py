@@ -71,8 +71,7 @@ def experiment_of(case, folder):
                    "num_gpu_blocks": case.num_blocks + 1, "max_model_len": case.max_model_len or UNLIMITED,
                    "priority_policy": "class" if is_head else settings["priority-policy"]},
         "latency": {"resolution_us": 1.0, "host": {"output_token_accumulates": True}},
-        "workload": {"type": "trace", "path": str(case.trace_path),
-                     "format": f"support.blis_trace:{'UrgentBlisTrace' if case.held_back else 'BlisTrace'}"},
+        "workload": _workload(case, folder),
         "output": {"token_times": True},
     }
     for flag, (path, read) in KEYS.items():
@@ -84,6 +83,35 @@ def experiment_of(case, folder):
     _classes(case, experiment)
     PRICES[case.latency_model](case, experiment, folder)
     return experiment
+
+
+def _workload(case, folder):
+    """Return where the requests come from: a trace, or users of whom all requests are alike."""
+    if case.num_users:
+        path = folder / "users.yaml"
+        path.write_text(_users(case), encoding="utf-8")
+        return {"type": "clients", "format": "blis", "path": str(path), "upstream_compat": True}
+    trace = {"type": "trace", "path": str(case.trace_path),
+             "format": "support.blis_trace:UrgentBlisTrace" if case.held_back else "tracev2"}
+    if case.is_closed_loop:
+        trace |= {"header": str(case.file("trace-header")), "session_mode": "closed_loop", "upstream_compat": True,
+                  "think_time_s": case.number("think-time-ms") / 1e3}
+    return trace
+
+
+def _users(case):
+    """Return BLIS's YAML of the users that the flags describe."""
+    prompt, output = (case.options[f"{what}-tokens-min"] for what in ("prompt", "output"))
+    return f"""
+version: "2"
+num_requests: {case.num_requests}
+clients:
+- id: users
+  concurrency: {case.num_users}
+  think_time_us: {1000 * case.number("think-time-ms")}
+  input_distribution: {{type: constant, params: {{value: {prompt}}}}}
+  output_distribution: {{type: constant, params: {{value: {output}}}}}
+"""
 
 
 def put(experiment, path, value):

@@ -15,6 +15,7 @@ DEFAULTS = {        # None: worked out from the model, the trace or other flags
     "admission-policy": "always-admit",
     "block-size-in-tokens": "16",
     "cache-signal-delay": "50000",
+    "concurrency": "0",
     "counterfactual-k": "0",
     "dispatch-order": "fifo",
     "dispatch-tick-interval": "1000",
@@ -37,6 +38,7 @@ DEFAULTS = {        # None: worked out from the model, the trace or other flags
     "model-config-folder": None,
     "moe-comm-backend": "allgather_reducescatter",
     "num-instances": "1",
+    "num-requests": "0",
     "per-band-capacity": "0",
     "policy-config": None,
     "preemption-policy": "fcfs",
@@ -50,8 +52,10 @@ DEFAULTS = {        # None: worked out from the model, the trace or other flags
     "saturation-detector": "never",
     "scheduler": "fcfs",
     "seed": None,
+    "session-mode": "fixed",
     "slo-targets": "",
     "snapshot-refresh-interval": "50000",
+    "think-time-ms": "0",
     "token-bucket-capacity": "10000",
     "token-bucket-refill-rate": "1000",
     "tp": "1",
@@ -89,7 +93,7 @@ IGNORED = {
     "workload-spec": "of `run`: the trace that it exports is read instead",
 }
 _TIERS, _POOLS = "KV blocks in tiers", "pools of prefill, decode and encode replicas"
-_SESSIONS, _LORA = "closed-loop sessions: a turn arrives when the one before it is complete", "LoRA adapters"
+_SESSIONS, _LORA = "sessions of which so many are active at once", "LoRA adapters"
 _DRAWN = "a workload that BLIS draws itself, and does not export"
 LEFT_OUT = {        # flag: what leaves it without effect, and what else it is part of
     "autoscaler": ("", "an autoscaler; see test_blis_autoscaler.py"),
@@ -100,10 +104,9 @@ LEFT_OUT = {        # flag: what leaves it without effect, and what else it is p
     **dict.fromkeys(("kv-cpu-blocks",), ("0", _TIERS)), "kv-offload-config": ("", _TIERS),
     **dict.fromkeys(("prefill-instances", "decode-instances", "prefill-decode-instances", "encode-instances"),
                     ("0", _POOLS)),
-    "session-mode": ("fixed", _SESSIONS), **dict.fromkeys(("concurrent-sessions", "total-sessions"), ("0", _SESSIONS)),
+    **dict.fromkeys(("concurrent-sessions", "total-sessions"), ("0", _SESSIONS)),
     "lora-config": ("", _LORA), "lora-adapter-capacity": ("0", _LORA), "lora-scorer-weight": ("0", _LORA),
-    "concurrency": ("0", "closed-loop users: the next request follows the one before"),
-    "workload": ("", _DRAWN), "rate": ("", _DRAWN), "num-requests": ("", _DRAWN),
+    "workload": ("", _DRAWN), "rate": ("", _DRAWN), "think-time-dist": ("", "times to think that BLIS draws"),
 }
 # Flags that refine what one of LEFT_OUT switches on.
 REFINING = {
@@ -115,8 +118,7 @@ REFINING = {
     "pd-transfer-bandwidth", "pd-transfer-base-latency", "pd-transfer-contention", "prefill-hardware",
     "prefill-latency-model", "prefill-max-model-len", "prefill-moe-comm-backend", "prefill-routing-scorers",
     "prefill-tp", "prefix-tokens", "prompt-tokens", "prompt-tokens-max", "prompt-tokens-min", "prompt-tokens-stdev",
-    "shuffle-corpus", "speculative-acceptance-rate", "speculative-method", "think-time-dist", "think-time-ms",
-    "timeout", "turn-timeout"}
+    "shuffle-corpus", "speculative-acceptance-rate", "speculative-method", "timeout", "turn-timeout"}
 # Where a policy file says what a flag says: its sections and key; the flag goes first.
 IN_POLICY_FILE = {
     "admission-policy": ("admission", "policy"), "token-bucket-capacity": ("admission", "token_bucket_capacity"),

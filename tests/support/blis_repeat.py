@@ -31,7 +31,7 @@ def repeat(case, folder, monkeypatch):
     experiment = experiment_of(case, folder)
     file = folder / "experiment.toml"
     file.write_text(tomli_w.dumps(experiment), encoding="utf-8")
-    words = router_words(case.seed, WORDS_PER_REQUEST * len(case.requests) + 1, case.number("num-instances"))
+    words = router_words(case.seed, WORDS_PER_REQUEST * case.num_requests + 1, case.number("num-instances"))
     draws = Draws.replaying(words)
     with monkeypatch.context() as patch:
         patch.setattr(build, "RoutingContext", partial(build.RoutingContext, draws=draws))

@@ -134,8 +134,7 @@ class Lines:
             for i, count in enumerate(decisions["targets"])}
 
     def _sessions(self):
-        rounds = {f"request_{row['request_id']}": (row["session_id"], int(row["round_index"]))
-                  for row in self._case.rows if row["session_id"]}
+        rounds = self._case.rounds
         requests = {name: each for name, each in self._results.requests().items() if name in rounds}
         cold, warm = ([each["ttft_us"] / 1e3 for name, each in requests.items()
                        if (rounds[name][1] > 0) == is_warm and each["ttft_us"] > 0] for is_warm in (False, True))

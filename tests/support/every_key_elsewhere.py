@@ -25,12 +25,20 @@ SHOWN_IN = {
     "workload/test_recycling.py": ("workload.load", "snapshot recycle"),
     "workload/formats/test_native_waits.py": ("workload:trace", "sessions.gap"),
     "workload/formats/test_mooncake_sessions.py": ("trace_format:mooncake_delta", "block_size"),
+    "workload/formats/test_tracev2.py": (
+        "trace_format:tracev2", "header session_mode think_time_s priorities upstream_compat"),
+    "workload/clients/test_blis.py": ("client_format:blis", "path upstream_compat"),
+    "workload/clients/test_servegen.py": (
+        "client_format:servegen", "path servegen.clients servegen.top servegen.start_s servegen.duration_s "
+        "servegen.rate servegen.rate_scale servegen.rate_per_s servegen.max_rate_per_s servegen.correlation "
+        "servegen.missing_dataset"),
     "routing/test_llumnix_parts.py": ("router:llumnix", "data_parallel_size"),
 }
 # Keys that promise to change no result.
 SAME = {
     "engine.fast_forward": "runs of equal iterations, at once or one by one",
     "latency:forest.num_training_jobs": "processes that train",
+    "client_format:toml.clients[].load.unit": "each request of a client is a play of its own",
     "collective:external.threads": "of the program of the user",
     "collective:flow.fabric.gpu_type": "a name in the topology file, for the record",
 }

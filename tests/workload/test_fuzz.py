@@ -20,6 +20,8 @@ from simulator.workload.formats.mooncake import Mooncake, MooncakeParameters
 from simulator.workload.formats.mooncake_delta import MooncakeDelta
 from simulator.workload.formats.native_csv import NativeCsv
 from simulator.workload.formats.tracelab import TraceLab
+from simulator.workload.formats.tracev2 import COLUMNS as OF_BLIS
+from simulator.workload.formats.tracev2 import TraceV2, TraceV2Parameters
 from simulator.workload.formats.weka import Weka
 from simulator.workload.lowering import script_of
 from simulator.workload.scales import scale
@@ -64,11 +66,15 @@ SEEDS = {
           b'"in": 9, "out": 2, "hash_ids": [1, 2], "api_time": 1.5}, {"t": 1, "type": "subagent", "agent_id": "a", '
           b'"duration_ms": 5, "status": "completed", "requests": [{"t": 0, "type": "s", "in": 4, "out": 1}]}, '
           b'{"t": 3, "type": "n", "model": "m", "in": 9, "out": 2, "hash_ids": [1, 3]}]}',
+    TraceV2: ",".join(OF_BLIS).encode() + b"\n" + b"\n".join(
+        b"%d,c,T,batch,S,%d,g,64,false,100,20,0,0,0,0,0,,%d,0,%d,%d,0,0,0,ok,," % (i, i, 9 * i, 40 + i, 40)
+        for i in range(3)) + b"\n",
 }
+PARAMETERS = {Mooncake: MooncakeParameters(), TraceV2: TraceV2Parameters(session_mode="closed_loop")}
 PIECES = st.one_of(st.binary(max_size=4), st.sampled_from([
     b"", b'"', b'""', b",", b"\n", b"\r\n", b"\r", b"\0", b"-", b"9" * 25, b"1e999", b"nan", b".", b":", b"/", b".own:",
     b".out:1", b"a", b"s", b"0", b"-1", b"\xff", b"\xef\xbb\xbf", b"{", b"[" * 5000, b"null", b"Z", b"+00:00"]))
-EDITS = st.lists(st.tuples(st.integers(0, 400), st.integers(0, 20), PIECES), min_size=1, max_size=6)
+EDITS = st.lists(st.tuples(st.integers(0, 600), st.integers(0, 20), PIECES), min_size=1, max_size=6)
 
 
 def check(reader, data):
@@ -99,7 +105,7 @@ def check_columns(columns):
 
 
 def reader_of(kind):
-    return kind(MooncakeParameters()) if kind in (Mooncake, MooncakeDelta) else kind(None)
+    return kind(MooncakeParameters() if kind is MooncakeDelta else PARAMETERS.get(kind))
 
 
 @pytest.mark.parametrize("kind", SEEDS)

@@ -25,6 +25,7 @@ cdef struct Group:              # of plays that share slots; see workload/script
     bint after_dispatch         # that one is over when its last request has come, not when all have ended
     bint is_followed            # another group begins when this one is over
     int64_t interval_ns         # from its end, or from 0, to the beginning
+    int64_t client_delay_ns     # from an end to whatever the client does because of it
     int64_t length_ns           # from the beginning to the end; NEVER_NS: it has none
     bint is_dry                 # a slot was free before the end, and nobody was left
     int64_t num_held            # slots that somebody holds
@@ -57,6 +58,7 @@ cdef class Scripted(Source):
     cdef const int64_t* _offset_ns      # [row]; NULL: all 0
     cdef const int64_t* _rest_ns        # [row]; NULL: all 0
     cdef const int64_t* _timeout_ns     # [row]; NULL: nobody gives up
+    cdef const int64_t* _last_token_ns  # [row]
     cdef int64_t* _scheduled_ns         # [row] when each was ready
     cdef int32_t* _group_of             # [play]; NULL: there is one group
     cdef int32_t* _slot_of              # [play], or [row] where requests hold slots; NULL: there are none that close
@@ -68,7 +70,6 @@ cdef class Scripted(Source):
     cdef int64_t* _ready_ns             # [row] known so far; NULL where each row is a play
     cdef int64_t* _out_begins           # [row + 1] into _outs
     cdef Out* _outs
-    cdef int64_t _client_delay_ns
     cdef int64_t _cancel_ns             # NEVER_NS: nobody is cancelled
     cdef int64_t _idle_cap_ns           # NEVER_NS: none
     cdef bint _goes_on_after_rejection

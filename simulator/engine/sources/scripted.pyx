@@ -44,9 +44,10 @@ cdef class Scripted(Source):
 
     workload : its `requests`, `demands` and `scheduled_ns` are written to.
     recorder : counts requests that are not sent as finished.
+    last_tokens : int64 array, when the last token of each request left the engine.
     """
 
-    def __init__(self, workload, Recorder recorder):
+    def __init__(self, workload, Recorder recorder, last_tokens):
         cdef Request[::1] requests = workload.requests
         cdef Demand[::1] demands = workload.demands
         cdef int64_t[::1] scheduled_ns = workload.scheduled_ns
@@ -54,13 +55,13 @@ cdef class Scripted(Source):
         owners = [workload]
         self._owners, self._script, self._recorder = owners, script, recorder
         self._requests, self._demands, self._scheduled_ns = &requests[0], &demands[0], &scheduled_ns[0]
+        self._last_token_ns = borrowed(last_tokens, owners)
         self.num_left = len(requests)
         self._begins = borrowed(script.play_begins, owners)
         self._start_ns = borrowed(script.start_ns, owners)
         self._offset_ns = borrowed(script.offset_ns, owners)
         self._rest_ns = borrowed(script.rest_ns, owners)
         self._timeout_ns = borrowed(script.timeout_ns, owners)
-        self._client_delay_ns = script.client_delay_ns
         self._cancel_ns = NEVER_NS if script.cancel_ns is None else script.cancel_ns
         self._idle_cap_ns = NEVER_NS if script.idle_cap_ns is None else script.idle_cap_ns
         self._goes_on_after_rejection, self._from_engine = script.goes_on_after_rejection, script.from_engine
@@ -103,6 +104,8 @@ cdef class Scripted(Source):
             group.plays, group.holds_play = borrowed(given.plays, owners), given.holds_play
             group.is_followed = any(each.after == index for each in groups)
             group.after, group.after_dispatch, group.interval_ns = given.after, given.after_dispatch, given.interval_ns
+            group.client_delay_ns = (
+                self._script.client_delay_ns if given.client_delay_ns is None else given.client_delay_ns)
             group.length_ns = NEVER_NS if given.ends_ns is None else given.ends_ns
             group.num_slots = 0 if given.opens_ns is None else len(given.opens_ns)
             group.opens_ns, group.closes_ns = borrowed(given.opens_ns, owners), borrowed(given.closes_ns, owners)
@@ -376,9 +379,9 @@ cdef class Scripted(Source):
         cdef Group* group = &self._groups[index]
         cdef bint is_refused = request.status == REJECTED or request.status == DROPPED
         cdef int64_t seen_ns = now_ns
-        if request.status == COMPLETED and not self._from_engine:
-            seen_ns = max(now_ns, request.completed_ns)
-        seen_ns += self._client_delay_ns
+        if request.status == COMPLETED:     # a scheduler may tell what an iteration brings when it begins
+            seen_ns = max(now_ns, self._last_token_ns[row] if self._from_engine else request.completed_ns)
+        seen_ns += group.client_delay_ns
         group.num_running -= 1
         if self._play_of != NULL:
             self._num_running[play] -= 1

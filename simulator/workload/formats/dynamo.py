@@ -137,6 +137,9 @@ class Dynamo:
             raise InputErrors([f"{all_faults[0].path}: there is no request_end in it"])
         entries.sort(key=lambda entry: entry[:3])
         _check(entries)
+        if any(entry.context is None for entry in entries):     # of all of them, or there are faults
+            for faults in all_faults:
+                faults.raise_if_any()
         plays = Plays()
         for row, entry in enumerate(entries):
             plays.add(row, entry.request.replay.input_length, entry.request.output_tokens,

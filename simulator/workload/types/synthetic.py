@@ -12,6 +12,7 @@ from simulator.domain import records
 from simulator.errors import InputErrors, KeyFault
 from simulator.workload.columns import Columns, Prompts, in_arrival_order, nearest
 from simulator.workload.drawing.arrivals import arrival_times_s
+from simulator.workload.drawing.choices import LengthChoice
 from simulator.workload.drawing.lengths import zipf_ranks
 from simulator.workload.limits import MAX_TIME_NS, MAX_TOKENS
 from simulator.workload.wanted import WANTED, Wanted
@@ -24,13 +25,6 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     process: Annotated[str, Meta(description="what draws the gaps between arrivals")] = "poisson"
     parameters: Annotated[Any, Meta(extra={"kind": "arrival"})]
-
-
-class LengthChoice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A number of tokens; the keys of the distribution stand in the same table."""
-
-    distribution: Annotated[str, Meta(description="what draws the lengths")]
-    parameters: Annotated[Any, Meta(extra={"kind": "length_distribution"})]
 
 
 class SystemPrompts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -1,0 +1,39 @@
+"""`clients`: requests of many who each have habits of their own."""
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from simulator import registry
+from simulator.core.random_streams import RandomStreams
+from simulator.workload.columns import Columns
+from simulator.workload.wanted import WANTED, Wanted
+
+
+class ClientsParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Clients, and where they are described; the keys of that stand in the same table."""
+
+    format: Annotated[str, Meta(description="where clients are described")] = "toml"
+    parameters: Annotated[Any, Meta(extra={"kind": "client_format"})]
+
+
+class OfClients:
+    """Requests of clients.
+
+    A format is built as `Format(parameters)` and has one method, `columns(streams, wanted) -> Columns`.
+    """
+
+    Parameters = ClientsParameters
+
+    def __init__(self, parameters: ClientsParameters):
+        self.format = registry.load("client_format", parameters.format)(parameters.parameters)
+
+    def columns(self, streams: RandomStreams, wanted: Wanted = WANTED) -> Columns:
+        """Return the requests.
+
+        Raises
+        ------
+        InputErrors
+            What is wrong with a file, by line or key; parameters that lead to no valid workload.
+        """
+        return self.format.columns(streams, wanted)

@@ -1,0 +1,68 @@
+"""As every_key_sections.py, for the keys of clients that an experiment lists."""
+from support.every_key import ABSENT, acts, refuses
+
+UNIFORM = {"distribution": "uniform", "min": 20, "max": 100}
+SLOW = {"latency__base_us": 20_000.0}
+OTHERS = 'load.mode = "stages": a client has timestamps or concurrency'
+
+
+def client(**keys):
+    """Return settings of a workload of two clients, the first with these keys."""
+    plain = {"prompt_tokens": UNIFORM, "output_tokens": UNIFORM | {"min": 1, "max": 20}}
+    return {"workload": {"type": "clients", "rate_per_s": 500.0, "num_requests": 30,
+                         "clients": [{"id": "a"} | plain | keys, {"id": "b"} | plain]}}
+
+
+def closed(**keys):
+    """Return settings in which the first client has slots of its own."""
+    return client(num_requests=10, load={"mode": "concurrency", "concurrency": 2} | keys)
+
+
+def staged(**keys):
+    """Return settings in which the first client has stages."""
+    return client(load={"mode": "stages", "stages": [keys]})
+
+
+OF_LOAD = {
+    "mode": refuses("lanes", 'mode = "lanes" needs lanes', **client(load={})),
+    "concurrency": acts(1, 3, **closed()),
+    "think_time_s": acts(0.0, 0.05, **closed()),
+    "think_time_s.distribution": refuses("constant", "think_time_s.mean: unknown key", **closed(
+        think_time_s={"distribution": "exponential", "mean": 0.01})),
+    "client_delay_s": acts(0.0, 0.01, **closed()),
+    "ramp_up_s": acts(0.0, 0.05, **closed()),
+    "max_in_flight": acts(0, 1, **client(load={}) | SLOW),
+    "grace_s": refuses(1.0, "load.grace_s and load.tree_idle_cap_s are of all requests", **closed()),
+    "tree_idle_cap_s": refuses(1.0, "load.grace_s and load.tree_idle_cap_s are of all requests", **closed()),
+    "users": refuses(3, 'mode = "concurrency" does not read users', **closed()),
+    "rate_per_s": refuses(3.0, 'mode = "concurrency" does not read rate_per_s', **closed()),
+    "lanes": refuses(3, 'mode = "concurrency" does not read lanes', **closed()),
+    "assign": refuses("dynamic", 'mode = "concurrency" does not read assign', **closed()),
+    "stages[].concurrency": refuses(2, OTHERS, **staged(num_requests=3)),
+    "stages[].rate_per_s": refuses(2.0, OTHERS, **staged(num_requests=3)),
+    "stages[].process": refuses("constant", OTHERS, **staged(num_requests=3, rate_per_s=1.0)),
+    "stages[].cv": refuses(2.0, OTHERS, **staged(num_requests=3, rate_per_s=1.0, process="gamma")),
+    "stages[].num_requests": refuses(3, OTHERS, **staged(concurrency=2)),
+    "stages[].duration_s": refuses(3.0, OTHERS, **staged(concurrency=2)),
+    "stages[].interval_s": refuses(3.0, OTHERS, **staged(concurrency=2, num_requests=3)),
+}
+OF_CLIENT = {
+    "id": acts("c", "d", **client()), "tenant": acts("x", ABSENT, **client()), "slo_class": acts("x", "y", **client()),
+    "model": acts("x", ABSENT, **client()), "adapter": acts("x", ABSENT, **client()),
+    "priority": acts(0, 5, **client()),
+    "deadline_s": acts(0.005, 30.0, **client() | SLOW), "rate_share": acts(0.1, 10.0, **client()),
+    "arrival.process": acts("poisson", "constant", **client()),
+    "arrival.cv": acts(1.0, 3.0, **client(arrival={"process": "gamma"})),
+    "prompt_tokens.distribution": acts("uniform", "zipf", **client()),
+    "output_tokens.distribution": acts("uniform", "zipf", **client()),
+    "prefix_group": acts("g", ABSENT, **client()), "prefix_length": acts(16, 64, **client(prefix_group="g")),
+    "num_requests": acts(5, 10, **closed()),
+    **{f"load.{key}": case for key, case in OF_LOAD.items()},
+}
+CLIENTS = {
+    "workload:clients.format": refuses("servegen", "workload.rate_per_s: unknown key", **client()),
+    "client_format:toml.rate_per_s": acts(100.0, 500.0, **client()),
+    "client_format:toml.num_requests": acts(20, 30, **client()),
+    "client_format:toml.duration_s": acts(0.02, 10.0, **client()),
+    **{f"client_format:toml.clients[].{key}": case for key, case in OF_CLIENT.items()},
+}
