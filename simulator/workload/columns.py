@@ -56,6 +56,7 @@ class Columns:
     prompts : None: nothing is shared.
     waits : None: all come at their `arrival_ns`. Else that of a request which waits for another one does not count.
     most : only the first so many come; 0: all do.
+    notes : sentences about what was dropped or put right on the way here.
     """
 
     arrival_ns: np.ndarray
@@ -69,6 +70,7 @@ class Columns:
     prompts: Prompts | None = None
     waits: Waits | None = None
     most: int = 0
+    notes: tuple[str, ...] = ()
 
     def __len__(self):
         return len(self.arrival_ns)

@@ -9,9 +9,9 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
-from simulator.workload.formats.native_csv import read_integer_column
 from simulator.workload.limits import MAX_TOKENS
 from simulator.workload.reading.files import read_bytes
+from simulator.workload.reading.tables import read_integer_column
 
 MAX_ZIPF_SUPPORT = 2**24        # the table of its cumulative weights stays under 128 MiB
 

@@ -9,7 +9,7 @@ from simulator import registry
 from simulator.core.random_streams import RandomStreams
 from simulator.workload.columns import Columns, in_arrival_order
 from simulator.workload.limits import MAX_TIME_NS
-from simulator.workload.reading.files import read_bytes
+from simulator.workload.reading.files import read_bytes, read_pieces
 from simulator.workload.scales import scale
 from simulator.workload.wanted import WANTED, Wanted
 
@@ -34,8 +34,9 @@ class TraceParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 class Trace:
     """A recorded workload.
 
-    The reader of a format is built as `Reader(parameters)` and has one method, `read(path, data) -> Columns`: `data` is
-    the uncompressed content of the file, and `path` is what messages call it.
+    The reader of a format is built as `Reader(parameters)` and has a method `read(path, data) -> Columns`: `data` is
+    the uncompressed content of the file, and `path` is what messages call it. One of large files may have a method
+    `read_pieces(path, pieces)` besides, which gets the same content in pieces of whole rows.
     """
 
     Parameters = TraceParameters
@@ -53,7 +54,10 @@ class Trace:
             What is wrong with the file, by line; a scale that makes a number too large.
         """
         given = self.parameters
-        columns = self.reader.read(given.path, read_bytes(given.path))
+        if hasattr(self.reader, "read_pieces"):
+            columns = self.reader.read_pieces(given.path, read_pieces(given.path))
+        else:
+            columns = self.reader.read(given.path, read_bytes(given.path))
         if columns.waits is None:
             columns = in_arrival_order(columns)
         columns = scale(columns, given.time_scale, given.prefill_scale, given.decode_scale)

@@ -1,0 +1,37 @@
+"""What a changing rate is asked."""
+from abc import ABC, abstractmethod
+
+import numpy as np
+
+
+class Course(ABC):
+    """One course of a rate over time; Lambda(t) is its integral from 0 to t, the requests that are due until then."""
+
+    @abstractmethod
+    def requests_until(self, time_s: float) -> float:
+        """Return Lambda(time_s); inf asks for all that will ever be due."""
+
+    @abstractmethod
+    def times_s(self, due: np.ndarray) -> np.ndarray:
+        """Return the smallest time at which Lambda reaches each of `due`, ascending; inf: it never does."""
+
+
+class Rate(ABC):
+    """A rate that changes, built as `Rate(parameters)`.
+
+    mean_per_s : requests per second in the long run, or as the rate's own page says; None: it has none.
+    """
+
+    mean_per_s: float | None
+
+    @abstractmethod
+    def course(self, generator: np.random.Generator) -> Course:
+        """Return the course of one run; only where that is random it draws."""
+
+
+class Placement(ABC):
+    """A rate that places requests itself, without a process that draws gaps."""
+
+    @abstractmethod
+    def arrivals_s(self, generator: np.random.Generator) -> np.ndarray:
+        """Return when all requests arrive, ascending."""
