@@ -101,7 +101,8 @@ def _run(order: _Order, interrupts: Interrupts, timings: Timings) -> Result:
     if order.out is not None:       # checked before any work is done in vain; absolute, since folders may be replaced
         order = order._replace(out=check_free(order.out, order.overwrite))
     with interrupts:
-        prepared = assemble.prepare(order.experiment, order.workload)
+        prepared = assemble.with_all_requests(
+            assemble.prepare(order.experiment, order.workload), lambda *_: interrupts.signal_number is not None)
         with Progress(len(prepared.workload), order.quiet) as progress:
             watch = _Watch(progress, interrupts)
             if order.out is None:

@@ -23,6 +23,7 @@ from simulator.engine.plan import ClusterPlan, GatewayPlan, Hooks, Pool
 from simulator.errors import InputErrors, KeyFault, collect_faults
 from simulator.results.cluster import PoolFacts
 from simulator.workload.base import Workload
+from simulator.workload.load import FIRST_GUESS, Enough
 from simulator.workload.load import load as load_workload
 
 
@@ -120,6 +121,29 @@ def prepare(experiment: Experiment, workload: Workload | None = None) -> Prepare
         lambda: _mover(experiment))
     check_time(experiment, workload)
     return Prepared(experiment, workload, tuple(site for site, _ in built), tuple(pool for _, pool in built), mover)
+
+
+def with_all_requests(prepared: Prepared, monitor=None) -> Prepared:
+    """Return the experiment with as many requests as an open-ended load sends.
+
+    Their number is known when all is over, so it is run without results first, with more requests until they suffice.
+
+    monitor : as `build` takes it.
+    """
+    from simulator.results.memory import NO_SINK  # those who need it pay for it
+
+    experiment, guess = prepared.experiment, FIRST_GUESS
+    while prepared.workload.is_open_ended:
+        cluster = build(prepared, NO_SINK, monitor)
+        finished = cluster.run()
+        counts, is_dry = zip(*cluster.source.used(), strict=True)
+        if any(is_dry) and finished.complete:
+            guess *= 4
+            enough = Enough(guess)
+        else:
+            enough = Enough(guess, counts)
+        prepared = prepare(experiment, load_workload(experiment.workload, experiment.seed, enough))
+    return prepared
 
 
 def build(prepared: Prepared, sink, monitor=None, threads: int = 1):

@@ -19,6 +19,7 @@ class Workload:
     labels : names behind the codes in `demands`, by column: slo_class, tenant, session, model, adapter.
     prompts_use_outputs : some prompt contains the output stream of another request.
     script : what lets requests come, whose `arrival_ns` are then -1 until they do; None: the table says when.
+    is_open_ended : there may be too few requests for a closed loop that only a duration bounds, or too many.
     scheduled_ns : int64 (n,), with a script: when each was ready to come, before it had to wait for a slot; -1: never.
     """
 
@@ -31,6 +32,7 @@ class Workload:
     prompts_use_outputs: bool = False
     script: Script | None = None
     scheduled_ns: np.ndarray | None = None
+    is_open_ended: bool = False
 
     def __len__(self):
         return len(self.requests)

@@ -29,7 +29,7 @@ class Waits:
 
     A play is a session, or any graph of requests without a circle.
 
-    plays : (n,) code of each request's play.
+    plays : (n,) number of each request's play, 0 .. p - 1.
     sources, targets : (m,) rows of one play; the target waits for the source.
     delays_ns : (m,) >= 0, from the source's end to the target.
     from_dispatch : bool (m,), the time counts from the source's arrival instead.

@@ -14,18 +14,24 @@ from simulator.workload.build import build_workload
 from simulator.workload.columns import Columns, first_rows, in_arrival_order, nearest, reordered
 from simulator.workload.limits import MISSING
 from simulator.workload.script import Edges, Group, Script
+from simulator.workload.stages import StagePlan, groups_of
+from simulator.workload.users import paced
 
 
-def workload_of(columns: Columns, load: Load, duration_s: float | None, streams: RandomStreams) -> Workload:
+def workload_of(columns: Columns, load: Load, duration_s: float | None, streams: RandomStreams,
+                stages: list[StagePlan] = ()) -> Workload:
     """Return the requests as the engine takes them.
 
     Parameters
     ----------
     duration_s : nobody comes then or later; None: all come.
+    stages : of `load`, planned.
     """
-    if columns.waits is None and load == Load() and duration_s is None:
-        return build_workload(in_arrival_order(columns))
-    columns, script = script_of(columns, load, duration_s, streams)
+    if columns.waits is None and not (load.max_in_flight or load.mode != "timestamps" or _cancels(load)):
+        return build_workload(_timed(columns, load, duration_s))
+    if load.mode == "user_rate":
+        columns = paced(columns, load)
+    columns, script = script_of(columns, load, duration_s, streams, stages)
     built = build_workload(columns)
     built.requests["arrival_ns"] = records.NEVER_NS
     gives_up = script.timeout_ns is not None or script.cancel_ns is not None
@@ -33,25 +39,29 @@ def workload_of(columns: Columns, load: Load, duration_s: float | None, streams:
     return replace(built, script=script, scheduled_ns=np.full(len(built), records.NEVER_NS))
 
 
-def script_of(columns: Columns, load: Load, duration_s: float | None, streams: RandomStreams) -> tuple[Columns, Script]:
+def script_of(columns: Columns, load: Load, duration_s: float | None, streams: RandomStreams,
+              stages: list[StagePlan]) -> tuple[Columns, Script]:
     """Return the requests by play, in the order in which these come, and the script."""
     plays = np.arange(len(columns)) if columns.waits is None else columns.waits.plays
     is_root = np.ones(len(columns), bool)
     if columns.waits is not None:
         is_root[columns.waits.targets] = False
     start_ns = _starts(columns, plays, is_root)
-    order = _order(plays, start_ns if load.mode == "timestamps" else np.zeros_like(start_ns))
+    is_timed = load.mode in ("timestamps", "user_rate")
+    order = _order(plays, start_ns if is_timed else np.zeros_like(start_ns))
     columns, is_root, plays = reordered(columns, order), is_root[order], plays[order]
     if columns.most:
-        columns, is_root, plays = first_rows(columns), is_root[:columns.most], plays[:columns.most]
+        is_root, plays, columns = is_root[:columns.most], plays[:columns.most], first_rows(columns)
     begins = np.append(np.flatnonzero(np.append(True, plays[1:] != plays[:-1])), len(plays))
     start_ns = start_ns[plays[begins[:-1]]]
     offset_ns = _offsets(columns, is_root, np.repeat(start_ns, np.diff(begins)))
     has_plays = len(begins) <= len(plays)
     waits = columns.waits
+    begin_ns = start_ns if is_timed else np.zeros_like(start_ns)
+    if stages:
+        begin_ns = np.concatenate([plan.start_ns for plan in stages])
     return columns, Script(
-        _groups(load, duration_s, len(begins) - 1),
-        start_ns if load.mode == "timestamps" else np.zeros_like(start_ns),
+        groups_of(stages) if stages else _groups(load, duration_s, len(begins) - 1), begin_ns,
         play_begins=begins if has_plays else None, offset_ns=offset_ns if has_plays else None,
         edges=None if waits is None or not len(waits.sources) else Edges(
             waits.sources, waits.targets, waits.delays_ns, waits.from_dispatch),
@@ -62,6 +72,25 @@ def script_of(columns: Columns, load: Load, duration_s: float | None, streams: R
 
 def _ns(seconds: float) -> int:
     return round(seconds * 1e9)
+
+
+def _cancels(load: Load) -> bool:
+    return not math.isinf(load.grace_s)
+
+
+def _timed(columns: Columns, load: Load, duration_s: float | None) -> Columns:
+    """Return requests that come at their times, before the end."""
+    idle = [key for key in ("client_delay_s", "tree_idle_cap_s") if getattr(load, key) != getattr(Load(), key)]
+    if idle:
+        raise InputErrors([KeyFault(f"workload.load.{key}: nothing in this workload waits for the end of another "
+                                    "request; take sessions, a closed loop, or leave it out") for key in idle])
+    columns = in_arrival_order(columns)
+    if duration_s is None:
+        return columns
+    count = int(np.searchsorted(columns.arrival_ns, _ns(duration_s)))
+    if count == 0:
+        raise InputErrors([KeyFault(f"workload.duration_s: no request arrives before {duration_s:g} s")])
+    return replace(columns, most=min(columns.most or count, count))
 
 
 def _starts(columns: Columns, plays: np.ndarray, is_root: np.ndarray) -> np.ndarray:
@@ -122,7 +151,7 @@ def _timeouts(columns: Columns) -> np.ndarray | None:
 
 
 def _cancel_ns(load: Load, duration_s: float | None) -> int | None:
-    if math.isinf(load.grace_s):
+    if not _cancels(load):
         return None
     if duration_s is None:
         raise InputErrors([KeyFault("workload.load.grace_s: counts from duration_s, which the workload does not have")])

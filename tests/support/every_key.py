@@ -19,7 +19,8 @@ TABLES = {"scheduler": "engine", "latency": "latency", "collective": "latency.co
           "admission": "cluster.admission", "saturation": "cluster.gateway_queue.saturation",
           "autoscaler": "autoscaling", "router": "cluster.routing", "rescheduler": "cluster.rescheduling",
           "scorer": "cluster.routing.scorers[0]", "workload": "workload", "trace_format": "workload",
-          "arrival": "workload.arrival", "length_distribution": "workload.output_tokens"}
+          "arrival": "workload.arrival", "length_distribution": "workload.output_tokens",
+          "time_distribution": "workload.load.think_time_s"}
 OF_POOLS = ("model", "hardware", "topology", "engine", "latency")
 BATCHES = (([(96, 0)], []), ([(16, 200), (40, 0)], [50, 300]), ([], [20, 90, 700]))
 # Three replicas with little room, whose trace (`write_trace`) carries all that a trace can say.

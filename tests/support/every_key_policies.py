@@ -163,7 +163,49 @@ def lengths(name, least, most, **keys):
         **{key: acts(*values, **length(**given)) for key, values in keys.items()}})
 
 
+LOOP = DRAWN | at("workload__load", mode="concurrency", concurrency=4)
+ENDLESS = LOOP | {"workload__num_requests": ABSENT, "workload__duration_s": 0.3}
+LANES = DRAWN | at("workload__load", mode="lanes", lanes=4)
+USERS = DRAWN | at("workload__load", mode="user_rate", users=4, rate_per_s=100.0)
+STAGES = DRAWN | {"workload__load__mode": "stages"}
+THINKING = {f"time_distribution:{name}.{key}": acts(*values, **LOOP | {"workload__load__think_time_s": given})
+            for name, given, keys in (
+                ("constant", {"value": 0.1}, {"value": (0.1, 0.2)}),
+                ("exponential", {"mean": 0.1}, {"mean": (0.1, 0.2)}),
+                ("lognormal", {"mean": 0.1, "cv": 1.0}, {"mean": (0.1, 0.2), "cv": (0.5, 2.0)}),
+                ("uniform", {"min": 0.0, "max": 0.2}, {"min": (0.0, 0.1), "max": (0.2, 0.4)}))
+            for key, values in keys.items()}
+
+
+def stage(*values, key, **keys):
+    """Return the case of a key of the first of two stages."""
+    return acts(*values, **STAGES | {"workload__load__stages": [{key: values[0]} | keys, {"concurrency": 2,
+                                                                                          "num_requests": 9}]})
+
+
+LOADS = {
+    "workload.load.mode": refuses("lanes", "does not read concurrency", **LOOP),
+    "workload.load.concurrency": acts(2, 4, **LOOP),
+    "workload.load.unit": acts("request", "session", **at("workload__load", mode="concurrency", concurrency=2)),
+    "workload.load.think_time_s": acts(0.0, 0.1, **LOOP),
+    "workload.load.think_time_s.distribution": refuses("no such", "no time distribution", **LOOP),
+    "workload.load.client_delay_s": acts(0.0, 0.001, **LOOP),
+    "workload.load.ramp_up_s": acts(0.0, 1.0, **LOOP),
+    "workload.load.max_in_flight": acts(0, 2, **DRAWN),
+    "workload.load.grace_s": acts(0.01, 1.0, **ENDLESS),
+    "workload.load.users": acts(2, 4, **USERS), "workload.load.rate_per_s": acts(50.0, 100.0, **USERS),
+    "workload.load.lanes": acts(2, 4, **LANES), "workload.load.assign": acts("static", "dynamic", **LANES),
+    "workload.load.tree_idle_cap_s": refuses(1.0, "nothing in this workload waits", **DRAWN),
+    "workload.load.stages[].concurrency": stage(1, 3, key="concurrency", num_requests=5),
+    "workload.load.stages[].num_requests": stage(5, 8, key="num_requests", concurrency=2),
+    "workload.load.stages[].rate_per_s": stage(100.0, 200.0, key="rate_per_s", num_requests=5),
+    "workload.load.stages[].process": stage("poisson", "constant", key="process", rate_per_s=50.0, num_requests=5),
+    "workload.load.stages[].cv": stage(0.5, 2.0, key="cv", process="gamma", rate_per_s=50.0, num_requests=5),
+    "workload.load.stages[].duration_s": stage(0.1, 0.2, key="duration_s", rate_per_s=100.0),
+    "workload.load.stages[].interval_s": stage(0.0, 0.1, key="interval_s", rate_per_s=50.0, num_requests=5),
+}
 WORKLOADS = {
+    **LOADS, **THINKING,
     **of("workload:synthetic", {
         "num_requests": acts(20, 30, **DRAWN), "duration_s": acts(0.02, 10.0, **DRAWN),
         "arrival.process": acts("poisson", "constant", **DRAWN),
@@ -175,7 +217,7 @@ WORKLOADS = {
         "system_prompts.exponent": acts(0.5, 5.0, **ZIPF | at("workload__system_prompts", popularity="zipf"))}),
     **of("workload:trace", {
         "path": refuses("no-such.csv", "no-such.csv"), "format": refuses("azure", "TIMESTAMP"),
-        "max_requests": acts(0, 5), "time_scale": acts(1.0, 2.0), "prefill_scale": acts(1.0, 2.0),
+        "max_requests": acts(0, 5), "duration_s": acts(0.01, 10.0), "time_scale": acts(1.0, 2.0), "prefill_scale": acts(1.0, 2.0),
         "decode_scale": acts(1.0, 2.0)}),
     **of("arrival:burst", {"size": acts(2, 5, **arrival(interval_s=0.01)), "interval_s": acts(
         0.01, 0.02, **arrival(size=2))}),

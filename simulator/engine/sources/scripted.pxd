@@ -15,6 +15,7 @@ cdef struct Group:              # of plays that share slots; see workload/script
     int64_t ends_ns             # nobody comes at or after this instant
     int64_t num_plays           # in `plays`, like the next
     int64_t num_fresh           # of these, those that have not begun: the last ones
+    int64_t num_closed          # that never will
     const int64_t* plays        # [num_plays]
     const int64_t* opens_ns     # [num_slots]
     const int64_t* closes_ns    # [num_slots]; NULL: never
@@ -25,6 +26,7 @@ cdef struct Group:              # of plays that share slots; see workload/script
     bint is_followed            # another group begins when this one is over
     int64_t interval_ns         # from its end, or from 0, to the beginning
     int64_t length_ns           # from the beginning to the end; NEVER_NS: it has none
+    bint is_dry                 # a slot was free before the end, and nobody was left
     int64_t num_held            # slots that somebody holds
     int64_t num_unsent          # requests that have not come
     int64_t num_running         # that have come and not ended

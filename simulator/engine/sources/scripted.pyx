@@ -149,6 +149,11 @@ cdef class Scripted(Source):
         free(self._outs)
         free(self._given_up.rows)
 
+    def used(self):
+        """Return for each group how many of its plays have begun, and whether there should have been more."""
+        return [(self._groups[i].num_plays - self._groups[i].num_fresh - self._groups[i].num_closed,
+                 bool(self._groups[i].is_dry)) for i in range(self._num_groups)]
+
     cdef int start(self) except -1 nogil:
         cdef int32_t index
         for index in range(self._num_groups):
@@ -215,6 +220,8 @@ cdef class Scripted(Source):
         if group.begins_ns < NEVER_NS:
             next_one = self._candidate(group)
             time_ns = next_one.time_ns
+            if time_ns == NEVER_NS and first_ns(&group.slots) < group.ends_ns:
+                group.is_dry = True
             while group.num_slots > 0 and time_ns < NEVER_NS:
                 time_ns = max(next_one.time_ns, first_ns(&group.slots))
                 if group.slots.size == 0 or group.closes_ns == NULL or (
@@ -242,6 +249,7 @@ cdef class Scripted(Source):
         while group.num_fresh > 0:
             play = group.plays[group.num_plays - group.num_fresh]
             group.num_fresh -= 1
+            group.num_closed += 1
             for row in range(play if self._begins == NULL else self._begins[play],
                              play + 1 if self._begins == NULL else self._begins[play + 1]):
                 if self._is_unsent(row):

@@ -56,10 +56,6 @@ class SyntheticParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
     output_tokens: Annotated[LengthChoice, Meta(description="output lengths")]
     system_prompts: Annotated[SystemPrompts | None, Meta(description="absent: nothing is shared")] = None
 
-    def __post_init__(self):
-        if self.num_requests is None and self.duration_s is None:
-            raise ValueError("give num_requests, duration_s, or both")
-
 
 class Synthetic:
     """A drawn workload.
@@ -84,10 +80,12 @@ class Synthetic:
         InputErrors
             No request, too many, too late, or with a prompt that is empty or too long.
         """
+        if not (self.parameters.num_requests or self.parameters.duration_s or wanted.num_requests):
+            raise InputErrors([KeyFault("workload: give num_requests, duration_s, or both")])
         if wanted.arrivals:
             arrival_ns = self._arrivals(streams.generator("arrivals"))
         else:
-            arrival_ns = np.zeros(self.parameters.num_requests or wanted.num_requests, np.int64)
+            arrival_ns = np.zeros(wanted.num_requests or self.parameters.num_requests, np.int64)
         n = len(arrival_ns)
         prompt_tokens = self.prompt_tokens.draw(streams.generator("prompt_lengths"), n)
         if prompt_tokens.min() < 1:
