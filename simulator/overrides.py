@@ -45,6 +45,8 @@ QUESTIONS = {
     "workload": Question("columns"),
     "trace_format": Question("read"),
     "arrival": Question("gaps_s"),
+    "rate": Question("course", None, None, "simulator.workload.drawing.rates.base:Changing", "course"),
+    "preset": Question("draw", None, None, "simulator.workload.presets.base:Preset", "draw"),
     "length_distribution": Question("draw"),
     "time_distribution": Question("draw"),
 }

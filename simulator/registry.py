@@ -120,6 +120,19 @@ KINDS = {
         "poisson": "simulator.workload.drawing.arrivals:Poisson",
         "weibull": "simulator.workload.drawing.arrivals:Weibull",
     }),
+    "rate": Kind("changing rate", "kind", {
+        "counts": "simulator.workload.drawing.rates.counts:Counts",
+        "diurnal": "simulator.workload.drawing.rates.diurnal:Diurnal",
+        "mmpp": "simulator.workload.drawing.rates.mmpp:Mmpp",
+        "piecewise": "simulator.workload.drawing.rates.piecewise:Piecewise",
+        "spike": "simulator.workload.drawing.rates.spike:Spikes",
+    }, "simulator.workload.drawing.rates.base:Rate"),
+    "preset": Kind("preset", "preset", {
+        "inferencex": "simulator.workload.presets.inferencex:Inferencex",
+        "none": "simulator.workload.presets.own:Own",
+        "vllm_prefix_repetition": "simulator.workload.presets.vllm_prefix_repetition:VllmPrefixRepetition",
+        "vllm_random": "simulator.workload.presets.vllm_random:VllmRandom",
+    }, "simulator.workload.presets.base:Preset"),
     "time_distribution": Kind("time distribution", "distribution", {
         "constant": "simulator.workload.drawing.times:Constant",
         "exponential": "simulator.workload.drawing.times:Exponential",

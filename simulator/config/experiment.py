@@ -200,6 +200,10 @@ class Workload(Section, kw_only=True):
     load: Annotated[Load, Meta(description="how they come")]
     parameters: Annotated[Any, Meta(extra={"kind": "workload"})]
 
+    def __post_init__(self):
+        if hasattr(self.parameters, "fill_load"):       # a preset may be a closed loop
+            msgspec.structs.force_setattr(self, "load", self.parameters.fill_load(self.load))
+
 
 class Slo(Section, kw_only=True):
     """Goodput counts the requests that keep every bound given here, [slo]."""

@@ -44,7 +44,7 @@ def load(section, seed: int, enough: Enough = Enough()) -> Workload:
     """
     source, streams = registry.load("workload", section.type)(section.parameters), RandomStreams(seed)
     given, parameters = section.load, section.parameters
-    duration_s = getattr(parameters, "duration_s", None)
+    duration_s = getattr(parameters, "ends_s", getattr(parameters, "duration_s", None))
     is_open_ended = any(stage.num_requests is None and stage.concurrency is not None for stage in given.stages)
     stages = plan_stages(given.stages, streams.generator, enough.guess)
     if given.mode == "concurrency" and hasattr(parameters, "num_requests") and parameters.num_requests is None:

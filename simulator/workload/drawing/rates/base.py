@@ -17,20 +17,24 @@ class Course(ABC):
 
 
 class Rate(ABC):
-    """A rate that changes, built as `Rate(parameters)`.
+    """What a [workload.rate] can be, built as `Rate(parameters)`: a `Changing` rate, or a `Placement`."""
 
-    mean_per_s : requests per second in the long run, or as the rate's own page says; None: it has none.
+
+class Changing(Rate):
+    """A rate that changes, at which a process draws.
+
+    mean_per_s : requests per second in the long run, or as the rate's own page says.
     """
 
-    mean_per_s: float | None
+    mean_per_s: float
 
     @abstractmethod
     def course(self, generator: np.random.Generator) -> Course:
         """Return the course of one run; only where that is random it draws."""
 
 
-class Placement(ABC):
-    """A rate that places requests itself, without a process that draws gaps."""
+class Placement(Rate):
+    """What places requests itself, without a process that draws gaps."""
 
     @abstractmethod
     def arrivals_s(self, generator: np.random.Generator) -> np.ndarray:

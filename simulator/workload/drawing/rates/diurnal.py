@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
-from simulator.workload.drawing.rates.base import Course, Rate
+from simulator.workload.drawing.rates.base import Changing, Course
 
 NANOSECOND = 1e-9
 
@@ -22,7 +22,7 @@ class DiurnalParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     period_s: Annotated[float, Meta(ge=1e-3, le=9e9, description="from peak to peak")] = 86_400.0
 
 
-class Diurnal(Rate):
+class Diurnal(Changing):
     """`diurnal`."""
 
     Parameters = DiurnalParameters

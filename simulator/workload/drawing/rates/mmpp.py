@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
-from simulator.workload.drawing.rates.base import Course, Rate
+from simulator.workload.drawing.rates.base import Changing, Course
 from simulator.workload.drawing.rates.segments import Segments
 
 FIRST_STAYS = 256               # drawn at once; each later block is as long as all before
@@ -55,7 +55,7 @@ class MmppParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         return np.array([[0.0, self.leave_per_s[0]], [self.leave_per_s[1], 0.0]])
 
 
-class Mmpp(Rate):
+class Mmpp(Changing):
     """`mmpp`; its mean is that of the long run."""
 
     Parameters = MmppParameters

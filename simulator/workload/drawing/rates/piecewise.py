@@ -5,7 +5,7 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
-from simulator.workload.drawing.rates.base import Rate
+from simulator.workload.drawing.rates.base import Changing
 from simulator.workload.drawing.rates.segments import Segments
 from simulator.workload.limits import MAX_TIME_NS
 
@@ -33,7 +33,7 @@ class PiecewiseParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
             raise ValueError("rates_per_s: all are 0, so nobody would ever come")
 
 
-class Piecewise(Rate):
+class Piecewise(Changing):
     """`piecewise`; its mean is that from the first to the last time."""
 
     Parameters = PiecewiseParameters

@@ -5,7 +5,7 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
-from simulator.workload.drawing.rates.base import Rate
+from simulator.workload.drawing.rates.base import Changing
 from simulator.workload.drawing.rates.segments import Segments
 from simulator.workload.limits import MAX_TIME_NS
 
@@ -28,7 +28,7 @@ class SpikeParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         "the exceptions; where they overlap, their factors multiply"))]
 
 
-class Spikes(Rate):
+class Spikes(Changing):
     """`spike`; its mean is the rate outside spikes."""
 
     Parameters = SpikeParameters
