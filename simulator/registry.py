@@ -110,8 +110,11 @@ KINDS = {
     }),
     "trace_format": Kind("trace format", "format", {
         "azure": "simulator.workload.formats.azure:Azure",
+        "bailian": "simulator.workload.formats.bailian:Bailian",
+        "burstgpt": "simulator.workload.formats.burstgpt:Burstgpt",
         "csv": "simulator.workload.formats.native_csv:NativeCsv",
         "mooncake": "simulator.workload.formats.mooncake:Mooncake",
+        "timed_trace": "simulator.workload.formats.timed_trace:TimedTrace",
     }),
     "arrival": Kind("arrival process", "process", {
         "burst": "simulator.workload.drawing.arrivals:Burst",

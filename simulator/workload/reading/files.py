@@ -28,7 +28,8 @@ def read_bytes(path: str | Path) -> bytes:
 def read_pieces(path: str | Path, size: int = PIECE_BYTES) -> Iterator[bytes]:
     """Yield the bytes of a file in pieces of whole rows, of some `size` bytes, decompressed where they are gzip.
 
-    A row of CSV ends with a line feed that no quotes enclose, which is one with an even number of them before it.
+    A row of CSV ends with a line feed that no quotes enclose, which is one with an even number of them before it where
+    quotes only stand around cells. A piece without any is cut at its last line feed.
 
     Raises
     ------

@@ -1,0 +1,95 @@
+"""Prompts as hashed blocks: an id stands for a block of tokens and all before it."""
+import numpy as np
+
+from simulator.domain import records
+from simulator.workload.columns import Prompts
+
+
+def block_prompts(ids: list, block_size: int, prompt_tokens: np.ndarray) -> Prompts | None:
+    """Return prompts of which each block is a stream of its own; None: nobody has ids.
+
+    Parameters
+    ----------
+    ids : for each request a list of integers or None: its prompt is its own. Blocks cover the prompt; the last one may
+        be partial.
+    """
+    counts, codes = coded_ids(ids)
+    if not counts.any():
+        return None
+    num_tokens = np.full(len(codes), block_size, dtype=np.int64)
+    has_blocks = counts > 0
+    last = np.cumsum(counts)[has_blocks] - 1
+    num_tokens[last] = (prompt_tokens - (counts - 1) * block_size)[has_blocks]
+    return Prompts(counts, records.named_stream(codes), num_tokens)
+
+
+def coded_ids(ids: list) -> tuple[np.ndarray, np.ndarray]:
+    """Return how many ids each request has, and all of them as codes from 0, int64."""
+    counts = np.array([len(each or ()) for each in ids], dtype=np.int64)
+    flat = [each for of_request in ids for each in of_request or ()]
+    try:
+        values = np.array(flat, dtype=np.int64)
+    except OverflowError:                               # hashes of 64 bits
+        values = np.array(flat, dtype=np.uint64)
+    _, codes = np.unique(values, return_inverse=True)
+    return counts, codes.astype(np.int64)
+
+
+def runs(counts: np.ndarray, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Join blocks that follow each other: long prompts then have few segments.
+
+    Ids form a tree, as each stands for all before it. A block goes on in the stream of the one before it, except where
+    others follow that one, too: then all but one of these begin a stream. Ids that follow different ones are no tree;
+    then each is a stream of its own.
+
+    Parameters
+    ----------
+    counts : int64 (n,), blocks of each prompt.
+    codes : int64 (m,), of all prompts, from 0.
+
+    Returns
+    -------
+    num_segments, streams, num_blocks
+        int64 (n,), (s,), (s,): of each prompt; of each segment its stream, as the code of the block that it begins
+        with, and its length.
+    """
+    begins = (np.cumsum(counts) - counts)[counts > 0]
+    before = np.empty_like(codes)
+    before[1:] = codes[:-1]
+    before[begins] = -1
+    parent = np.full(codes.max(initial=-1) + 1, -1)
+    parent[codes] = before
+    starts = np.ones(len(codes), bool)
+    if np.array_equal(parent[codes], before):
+        children = np.flatnonzero(parent >= 0)
+        heir = np.full(len(parent), -1)
+        heir[parent[children[::-1]]] = children[::-1]
+        goes_on = np.zeros(len(parent), bool)
+        goes_on[children] = heir[parent[children]] == children
+        starts = ~goes_on[codes]
+    at = np.flatnonzero(starts)
+    owner = np.repeat(np.arange(len(counts)), counts)
+    return np.bincount(owner[at], minlength=len(counts)), codes[at], np.diff(np.append(at, len(codes)))
+
+
+def run_prompts(ids: list, block_size: int, prompt_tokens: np.ndarray, codes_from: int = 0) -> tuple[Prompts, int]:
+    """Return prompts of joined blocks, and the first code above their streams'.
+
+    Ids may leave out a last partial block, or more: what they do not cover is the request's own.
+
+    Parameters
+    ----------
+    codes_from : streams have codes from here on; rows count from 0.
+    """
+    counts, codes = coded_ids(ids)
+    num_segments, streams, num_blocks = runs(counts, codes)
+    own = np.maximum(prompt_tokens - counts * block_size, 0)
+    num_tokens = num_blocks * block_size
+    ends = np.cumsum(num_segments)
+    has_blocks = num_segments > 0
+    num_tokens[ends[has_blocks] - 1] += np.minimum(prompt_tokens - counts * block_size, 0)[has_blocks]
+    has_own = (own > 0) & has_blocks        # a prompt that is all its own needs no segments
+    streams = np.insert(records.named_stream(streams + codes_from), ends[has_own],
+                        records.own_stream(np.flatnonzero(has_own)))
+    num_tokens = np.insert(num_tokens, ends[has_own], own[has_own])
+    return Prompts(num_segments + has_own, streams, num_tokens), codes_from + len(codes)
