@@ -49,6 +49,8 @@ QUESTIONS = {
     "preset": Question("draw", None, None, "simulator.workload.presets.base:Preset", "draw"),
     "length_distribution": Question("draw"),
     "time_distribution": Question("draw"),
+    "vidur_interval": Question("next_s"),
+    "vidur_length": Question("next"),
 }
 
 

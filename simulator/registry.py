@@ -107,6 +107,7 @@ KINDS = {
     "workload": Kind("workload", "type", {
         "synthetic": "simulator.workload.types.synthetic:Synthetic",
         "trace": "simulator.workload.types.trace:Trace",
+        "vidur": "simulator.workload.types.vidur:Vidur",
     }),
     "trace_format": Kind("trace format", "format", {
         "azure": "simulator.workload.formats.azure:Azure",
@@ -136,6 +137,18 @@ KINDS = {
         "vllm_prefix_repetition": "simulator.workload.presets.vllm_prefix_repetition:VllmPrefixRepetition",
         "vllm_random": "simulator.workload.presets.vllm_random:VllmRandom",
     }, "simulator.workload.presets.base:Preset"),
+    "vidur_interval": Kind("vidur interval generator", "type", {
+        "gamma": "simulator.workload.drawing.vidur.intervals:Gamma",
+        "poisson": "simulator.workload.drawing.vidur.intervals:Poisson",
+        "static": "simulator.workload.drawing.vidur.intervals:Static",
+        "trace": "simulator.workload.drawing.vidur.intervals:Trace",
+    }),
+    "vidur_length": Kind("vidur length generator", "type", {
+        "fixed": "simulator.workload.drawing.vidur.lengths:Fixed",
+        "trace": "simulator.workload.drawing.vidur.lengths:Trace",
+        "uniform": "simulator.workload.drawing.vidur.lengths:Uniform",
+        "zipf": "simulator.workload.drawing.vidur.lengths:Zipf",
+    }),
     "time_distribution": Kind("time distribution", "distribution", {
         "constant": "simulator.workload.drawing.times:Constant",
         "exponential": "simulator.workload.drawing.times:Exponential",
