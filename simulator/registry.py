@@ -122,6 +122,7 @@ KINDS = {
         "constant": "simulator.workload.drawing.arrivals:Constant",
         "gamma": "simulator.workload.drawing.arrivals:Gamma",
         "poisson": "simulator.workload.drawing.arrivals:Poisson",
+        "trace": "simulator.workload.drawing.recorded:Trace",
         "weibull": "simulator.workload.drawing.arrivals:Weibull",
     }),
     "rate": Kind("changing rate", "kind", {
@@ -134,8 +135,10 @@ KINDS = {
     "preset": Kind("preset", "preset", {
         "inferencex": "simulator.workload.presets.inferencex:Inferencex",
         "none": "simulator.workload.presets.own:Own",
+        "vllm_burstgpt": "simulator.workload.presets.vllm_burstgpt:VllmBurstgpt",
         "vllm_prefix_repetition": "simulator.workload.presets.vllm_prefix_repetition:VllmPrefixRepetition",
         "vllm_random": "simulator.workload.presets.vllm_random:VllmRandom",
+        "vllm_sharegpt": "simulator.workload.presets.vllm_sharegpt:VllmSharegpt",
     }, "simulator.workload.presets.base:Preset"),
     "vidur_interval": Kind("vidur interval generator", "type", {
         "gamma": "simulator.workload.drawing.vidur.intervals:Gamma",
@@ -161,6 +164,8 @@ KINDS = {
         "exponential": "simulator.workload.drawing.lengths:Exponential",
         "lognormal": "simulator.workload.drawing.lengths:Lognormal",
         "normal": "simulator.workload.drawing.lengths:Normal",
+        "pareto_lognormal": "simulator.workload.drawing.lengths:ParetoLognormal",
+        "trace": "simulator.workload.drawing.lengths:Trace",
         "uniform": "simulator.workload.drawing.lengths:Uniform",
         "zipf": "simulator.workload.drawing.lengths:Zipf",
     }),

@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
+from simulator.errors import InputErrors
 from simulator.workload.limits import MAX_TOKENS
 from simulator.workload.reading.files import read_bytes
 from simulator.workload.reading.tables import read_integer_column
@@ -105,6 +106,28 @@ class EmpiricalParameters(Bounds, frozen=True, kw_only=True, forbid_unknown_fiel
             raise ValueError("the weights must have a positive, finite sum")
 
 
+class TraceParameters(Bounds, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A column of a CSV file in its order: row i is the length of request i."""
+
+    min: Annotated[Tokens, Meta(description="shorter ones become this")] = 0
+    path: Annotated[str, Meta(description="CSV file, plain or .gz", extra={"path": True})]
+    column: Annotated[str, Meta(description="its column of lengths")]
+
+
+class ParetoLognormalParameters(Bounds, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A body and a long tail: Pareto with a probability, else log-normal, by the names of BLIS.
+
+    Here `mu` and `sigma` are of the logarithm.
+    """
+
+    alpha: Annotated[float, Meta(gt=0, le=1000, extra={"unit": ""}, description=(
+        "Pareto: P(length > x) = (xm / x)**alpha"))]
+    xm: Annotated[float, Meta(gt=0, le=MAX_TOKENS, extra={"unit": "tokens"}, description="Pareto: the shortest")]
+    mu: Annotated[float, Meta(ge=-30, le=30, extra={"unit": "ln tokens"}, description="mean of the logarithm")]
+    sigma: Annotated[float, Meta(ge=0, le=30, extra={"unit": "ln tokens"}, description="its standard deviation")]
+    mix_weight: Annotated[float, Meta(ge=0, le=1, description="how often it is Pareto")]
+
+
 class Length:
     """A distribution of token counts: subclasses sample, this rounds and bounds."""
 
@@ -171,6 +194,39 @@ class Zipf(Length):
     def sample(self, generator, count):
         return self.parameters.min + zipf_ranks(
             generator, count, self.parameters.max - self.parameters.min + 1, self.parameters.exponent)
+
+
+class ParetoLognormal(Length):
+    """`pareto_lognormal`: xm u**(-1 / alpha) for a uniform u in (0, 1], or exp(mu + sigma z).
+
+    Three uniform numbers a request: which of them, u, and with u the normal z by Box and Muller's formula.
+    """
+
+    Parameters = ParetoLognormalParameters
+
+    def sample(self, generator, count):
+        given = self.parameters
+        choice, radius, angle = generator.random((count, 3)).T
+        exponential = -np.log1p(-radius)
+        tail = np.log(given.xm) + exponential / given.alpha
+        body = given.mu + given.sigma * np.sqrt(2 * exponential) * np.cos(2 * np.pi * angle)
+        return np.exp(np.minimum(np.where(choice < given.mix_weight, tail, body), 40.0))    # bounds are far below exp(40)
+
+
+class Trace(Length):
+    """`trace`."""
+
+    Parameters = TraceParameters
+
+    def __init__(self, parameters):
+        super().__init__(parameters)
+        self._values = read_integer_column(parameters.path, read_bytes(parameters.path), parameters.column)
+
+    def sample(self, generator, count):
+        if count > len(self._values):
+            raise InputErrors([f"{self.parameters.path}: column {self.parameters.column} has {len(self._values)} lengths, "
+                               f"expected {count}, one for each request"])
+        return self._values[:count]
 
 
 class Empirical(Length):

@@ -42,7 +42,12 @@ class PresetParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
 
 class Preset(ABC):
-    """A sort of requests, built as `Preset(parameters)`."""
+    """A sort of requests, built as `Preset(parameters)`.
+
+    draws_all_at_once : a request depends on how many there are, so they have to be counted before.
+    """
+
+    draws_all_at_once = True
 
     def gaps(self, streams: RandomStreams):
         """Return what draws the gaps between arrivals."""

@@ -44,6 +44,7 @@ class Own(Preset):
     """
 
     Parameters = OwnParameters
+    draws_all_at_once = False
 
     def __init__(self, parameters: OwnParameters):
         prompt, output = parameters.prompt_tokens, parameters.output_tokens

@@ -92,6 +92,9 @@ class Synthetic:
             if getattr(given, key) != default:
                 raise InputErrors([KeyFault(f"workload.{key}: [workload.load] says when requests come; leave it out")])
         count = wanted.num_requests or given.num_requests
+        if given.num_requests is None and self.preset.draws_all_at_once:
+            raise InputErrors([KeyFault(
+                f'workload.num_requests: missing; preset = "{given.preset}" draws all its requests together')])
         if not count:
             raise InputErrors([KeyFault("workload: give num_requests, duration_s, or both")])
         return np.zeros(count, np.int64)
