@@ -23,9 +23,13 @@ SHOWN_IN = {
         "failover_domain instance_staleness_s"),
     "routing/test_llumnix_rescheduler.py": ("rescheduler:llumnix", "tpot_migrate_out_ceil_threshold"),
     "routing/test_llumnix_parts.py": ("router:llumnix", "data_parallel_size"),
+    "workload/formats/test_bailian.py": ("trace_format:bailian", "mode gap"),
+    "workload/formats/test_burstgpt.py": ("trace_format:burstgpt", "failures model_filter sessions"),
+    "workload/formats/test_timed_trace.py": ("trace_format:timed_trace", "block_size timestamp_unit_s"),
 }
 # Keys that promise to change no result.
 SAME = {
+    "arrival:constant.rescale_to_rate": "equal gaps end at N / rate already",
     "engine.fast_forward": "runs of equal iterations, at once or one by one",
     "latency:forest.num_training_jobs": "processes that train",
     "collective:external.threads": "of the program of the user",

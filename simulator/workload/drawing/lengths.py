@@ -115,12 +115,12 @@ class TraceParameters(Bounds, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class ParetoLognormalParameters(Bounds, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A body and a long tail: Pareto with a probability, else log-normal, by the names of BLIS.
+    """A body and a long tail: Pareto with a probability, else log-normal.
 
-    Here `mu` and `sigma` are of the logarithm.
+    The names are those of BLIS; here `mu` and `sigma` are of the logarithm.
     """
 
-    alpha: Annotated[float, Meta(gt=0, le=1000, extra={"unit": ""}, description=(
+    alpha: Annotated[float, Meta(gt=0, le=1000, description=(
         "Pareto: P(length > x) = (xm / x)**alpha"))]
     xm: Annotated[float, Meta(gt=0, le=MAX_TOKENS, extra={"unit": "tokens"}, description="Pareto: the shortest")]
     mu: Annotated[float, Meta(ge=-30, le=30, extra={"unit": "ln tokens"}, description="mean of the logarithm")]
@@ -197,9 +197,10 @@ class Zipf(Length):
 
 
 class ParetoLognormal(Length):
-    """`pareto_lognormal`: xm u**(-1 / alpha) for a uniform u in (0, 1], or exp(mu + sigma z).
+    """`pareto_lognormal`: a mixture.
 
-    Three uniform numbers a request: which of them, u, and with u the normal z by Box and Muller's formula.
+    xm u**(-1 / alpha) for a uniform u in (0, 1], or exp(mu + sigma z). Three uniform numbers a request: which of them,
+    u, and with u the normal z by Box and Muller's formula.
     """
 
     Parameters = ParetoLognormalParameters
@@ -210,7 +211,8 @@ class ParetoLognormal(Length):
         exponential = -np.log1p(-radius)
         tail = np.log(given.xm) + exponential / given.alpha
         body = given.mu + given.sigma * np.sqrt(2 * exponential) * np.cos(2 * np.pi * angle)
-        return np.exp(np.minimum(np.where(choice < given.mix_weight, tail, body), 40.0))    # bounds are far below exp(40)
+        logarithm = np.where(choice < given.mix_weight, tail, body)
+        return np.exp(np.minimum(logarithm, 40.0))      # bounds are far below exp(40)
 
 
 class Trace(Length):
@@ -224,8 +226,9 @@ class Trace(Length):
 
     def sample(self, generator, count):
         if count > len(self._values):
-            raise InputErrors([f"{self.parameters.path}: column {self.parameters.column} has {len(self._values)} lengths, "
-                               f"expected {count}, one for each request"])
+            given = self.parameters
+            raise InputErrors([f"{given.path}: column {given.column} has {len(self._values)} lengths, expected "
+                               f"{count}, one for each request"])
         return self._values[:count]
 
 

@@ -11,16 +11,16 @@ from simulator.workload.drawing.arrivals import arrival_times_s
 
 
 def goes_by_number(parameters) -> bool:
-    """Say whether the arrivals of a process depend on how many there are: its rate rises, or they are stretched."""
+    """Say whether the arrivals of a process depend on how many there are."""
     stretches = getattr(parameters, "rescale_to_rate", False) and isfinite(parameters.rate_per_s)
     return stretches or getattr(parameters, "ramp", None) is not None
 
 
 def ramped_times_s(unit_process, given, generator, count: int | None, duration_s: float) -> np.ndarray:
-    """Return arrivals in seconds: the gap before request i, of mean 1, over rate_i, or stretched.
+    """Return arrivals in seconds at a rising rate, or stretched.
 
-    With p = i / max(N - 1, 1), rate_i is start + (end - start) p, or start (end / start)^p. Without a ramp, all are
-    stretched so that the last of N arrives at N / rate.
+    The gap before request i is one of mean 1 over rate_i. With p = i / max(N - 1, 1), rate_i is start + (end - start)
+    p, or start (end / start)^p. Without a ramp, all are stretched so that the last of N arrives at N / rate.
 
     Parameters
     ----------

@@ -60,7 +60,7 @@ class Timing:
 
     def arrivals_ns(self, gaps, streams: RandomStreams, num_requests: int | None, duration_s: float | None,
                     time_scale: float = 1.0) -> np.ndarray:
-        """Return the first `num_requests` arrivals, as far as they lie before `duration_s`, int64.
+        """Return the first `num_requests` arrivals before `duration_s`, int64 ns.
 
         Parameters
         ----------
@@ -75,7 +75,8 @@ class Timing:
         """
         times_s = self._times_s(gaps, streams, num_requests, math.inf if duration_s is None else duration_s)
         if not len(times_s):
-            raise _fault("duration_s", f"no request arrives before {duration_s:g} s" if duration_s else "nobody arrives")
+            nobody = "nobody arrives" if duration_s is None else f"no request arrives before {duration_s:g} s"
+            raise _fault("duration_s", nobody)
         times_ns = times_s * time_scale * 1e9
         if times_ns[-1] > MAX_TIME_NS:
             raise _fault("arrival", f"the last request arrives after {MAX_TIME_NS / 1e9:g} s")

@@ -26,7 +26,7 @@ COLUMNS = REQUIRED | {"NumImages": Column(Kind.INTEGER, 0, required=True)}
 
 
 class Azure:
-    """The reader of Azure traces; files of tens of millions of rows are read in pieces."""
+    """The reader of Azure traces, of tens of millions of rows, too."""
 
     def __init__(self, parameters=None):
         pass
@@ -51,8 +51,8 @@ class Azure:
         images = values.get("NumImages")
         notes = notes_on_order(path, times)
         if images is not None and images.any():
-            notes += (f"{path}: {np.count_nonzero(images)} requests have images, {images.sum()} in all; their tokens are "
-                      "in ContextTokens, their encoding takes no time here.",)
+            notes += (f"{path}: {np.count_nonzero(images)} requests have images, {images.sum()} in all; their tokens "
+                      "are in ContextTokens, their encoding takes no time here.",)
         return Columns(
             arrival_ns=times, prompt_tokens=values["ContextTokens"], output_tokens=values["GeneratedTokens"],
             notes=notes)

@@ -1,8 +1,8 @@
 """`bailian`: the traces of Qwen in Alibaba Cloud Bailian, JSON Lines with hashed blocks, one request a line.
 
 Source: github.com/alibaba-edu/qwen-bailian-usagetraces-anon, README.md: chat_id, parent_chat_id (-1: none), timestamp
-(s), input_length, output_length, type, turn, hash_ids (blocks of 16 tokens; an id stands for a block and all before it).
-Each line has its whole prompt. The first request arrives at 0.
+(s), input_length, output_length, type, turn, hash_ids (blocks of 16 tokens; an id stands for a block and all before
+it). Each line has its whole prompt. The first request arrives at 0.
 """
 from pathlib import Path
 from typing import Annotated, Literal
@@ -115,8 +115,8 @@ def _parents(lines: list[tuple[int, Line]], faults: Faults) -> tuple[np.ndarray,
     row_of = {}
     for row, (number, line) in enumerate(lines):
         if row_of.setdefault(line.chat_id, row) != row:
-            faults.add(number, f"chat_id: expected one that is not that of line {lines[row_of[line.chat_id]][0]}, found "
-                       f"{line.chat_id}")
+            faults.add(number, f"chat_id: expected one that is not that of line {lines[row_of[line.chat_id]][0]}, "
+                       f"found {line.chat_id}")
     parents = np.array([row_of.get(line.parent_chat_id, -1) for _, line in lines], dtype=np.int64)
     return parents, sum(line.parent_chat_id != NO_PARENT and parents[row] < 0 for row, (_, line) in enumerate(lines))
 
@@ -128,5 +128,6 @@ def _roots(lines: list[tuple[int, Line]], parents: np.ndarray, faults: Faults) -
     for _ in range(len(parents).bit_length() + 1):      # each step doubles how far up it looks
         roots, up = up[roots], up[up]
     for row in np.flatnonzero(parents[roots] >= 0):
-        faults.add(lines[row][0], f"parent_chat_id: turns follow each other in a circle, from chat {lines[row][1].chat_id}")
+        number, line = lines[row]
+        faults.add(number, f"parent_chat_id: turns follow each other in a circle, from chat {line.chat_id}")
     return roots

@@ -5,7 +5,7 @@ import numpy as np
 
 
 def notes_on_order(path: str | Path, times: np.ndarray) -> tuple[str, ...]:
-    """Say how many rows come before the row above them; they are sorted later, equal times keep their order."""
+    """Say how many rows are earlier than the row above them."""
     count = int(np.count_nonzero(times[1:] < times[:-1]))
     rows = f"{count} rows are" if count > 1 else "1 row is"
     return (f"{path}: {rows} earlier than the one above; all are sorted by time.",) if count else ()

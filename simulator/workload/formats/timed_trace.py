@@ -1,7 +1,8 @@
 """`timed_trace`: the dataset of that name of `vllm bench serve`, JSON Lines with hashed chunks, one request a line.
 
-Source: vllm-project/vllm, vllm/benchmarks/datasets/datasets.py, commit 003cf029: timestamp, input_length, output_length,
-hash_ids. Times count from the start. A chunk that the prompt's end cuts has other tokens than the whole one of its id.
+Source: vllm-project/vllm, vllm/benchmarks/datasets/datasets.py, commit 003cf029: timestamp, input_length,
+output_length, hash_ids. Times count from the start. A chunk that the prompt's end cuts has other tokens than the whole
+one of its id.
 """
 from pathlib import Path
 from typing import Annotated
@@ -72,7 +73,8 @@ class TimedTrace:
         return Columns(
             arrival_ns=times, prompt_tokens=prompt_tokens,
             output_tokens=np.array([line.output_length for _, line in lines], dtype=np.int64),
-            prompts=self._prompts([line.hash_ids for _, line in lines], prompt_tokens), notes=notes_on_order(path, times))
+            prompts=self._prompts([line.hash_ids for _, line in lines], prompt_tokens),
+            notes=notes_on_order(path, times))
 
     def _prompts(self, ids: list[list[int]], prompt_tokens: np.ndarray) -> Prompts:
         counts = np.array([len(each) for each in ids], dtype=np.int64)

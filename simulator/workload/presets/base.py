@@ -37,7 +37,7 @@ class PresetParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         return 0
 
     def fill_load(self, given: Load) -> Load:
-        """Return [workload.load] with what the tool does; raise ValueError where the two contradict."""
+        """Return [workload.load] with what the tool does; refuse what contradicts it."""
         return given
 
 

@@ -1,8 +1,8 @@
 """`inferencex`: a point of the InferenceX (InferenceMAX) sweep, the same lengths to the token.
 
-The dataset `random` of its own benchmark script: lengths from int(L ratio) to L, both included, for prompts and outputs,
-from NumPy's global generator, seed 0; 10 requests for each of C slots, all sent as fast as these allow, after 2 C
-warm-ups. Source: SemiAnalysisAI/InferenceX, benchmarks/benchmark_lib.sh and utils/bench_serving, commit 843c6254.
+The dataset `random` of its own benchmark script: lengths from int(L ratio) to L, both included, for prompts and
+outputs, from NumPy's global generator, seed 0; 10 requests for each of C slots, all sent as fast as these allow, after
+2 C warm-ups. Source: SemiAnalysisAI/InferenceX, benchmarks/benchmark_lib.sh and utils/bench_serving, commit 843c6254.
 """
 from typing import Annotated
 
@@ -19,7 +19,7 @@ WARMUPS_PER_SLOT = 2
 
 
 class InferencexParameters(PresetParameters, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The point of the sweep; the closed loop and the number of requests follow from it."""
+    """The point of the sweep; closed loop and number of requests follow from it."""
 
     isl: Annotated[Length, Meta(description="longest prompt")]
     osl: Annotated[Length, Meta(description="longest output")]

@@ -22,7 +22,7 @@ class VllmBurstgptParameters(PresetParameters, frozen=True, kw_only=True, forbid
 
 
 class VllmBurstgpt(Preset):
-    """`vllm_burstgpt`: without replacement, or with it where the file has too few rows; as pandas draws."""
+    """`vllm_burstgpt`: as pandas draws, twice only where the file has too few rows."""
 
     Parameters = VllmBurstgptParameters
 

@@ -31,7 +31,7 @@ class VllmPrefixRepetitionParameters(PresetParameters, frozen=True, kw_only=True
 
 
 class VllmPrefixRepetition(Preset):
-    """`vllm_prefix_repetition`: as many requests for each prefix; what is left over is not sent, as the tool does."""
+    """`vllm_prefix_repetition`: as many for each prefix; the rest is not sent."""
 
     Parameters = VllmPrefixRepetitionParameters
 
@@ -39,7 +39,7 @@ class VllmPrefixRepetition(Preset):
         self._parameters = parameters
 
     def gaps(self, streams):
-        """Return the global generator of NumPy as the tool seeds it; making prompts moves the tool's on."""
+        """Return NumPy's global generator as seeded; making prompts moves the tool's on."""
         return np.random.RandomState(self._parameters.seed)
 
     def draw(self, streams, count):

@@ -45,7 +45,7 @@ class VllmRandomParameters(PresetParameters, frozen=True, kw_only=True, forbid_u
 
 
 class VllmRandom(Preset):
-    """`vllm_random`: as `vllm bench serve --dataset-name random`; gaps come from its generator, too."""
+    """`vllm_random`: as `vllm bench serve --dataset-name random`, with its gaps."""
 
     Parameters = VllmRandomParameters
 

@@ -21,15 +21,16 @@ from simulator.workload.reading.tables import scan_columns
 COLUMNS = {name: Column(Kind.INTEGER, 0, required=True) for name in ("num_prefill_tokens", "num_decode_tokens")}
 LEAST, MOST_PROMPT, MOST_BOTH = 4, 1024, 2048       # tokens
 
+Length = Annotated[int, Meta(ge=1, le=MAX_TOKENS, extra={"unit": "tokens"})]
+
 
 class VllmSharegptParameters(PresetParameters, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """First turns and their answers, shuffled, those of unusual lengths left out."""
 
     path: Annotated[str, Meta(extra={"path": True}, description=(
-        "CSV file with num_prefill_tokens and num_decode_tokens of turns 0 and 1 of each conversation that has both, in "
-        "the order of the JSON file"))]
-    output_len: Annotated[Annotated[int, Meta(ge=1, le=MAX_TOKENS, extra={"unit": "tokens"})] | None, Meta(description=(
-        "of every request, instead of the answers'"))] = None
+        "CSV file with num_prefill_tokens and num_decode_tokens of turns 0 and 1 of each conversation that has both, "
+        "in the order of the JSON file"))]
+    output_len: Annotated[Length | None, Meta(description="of every request, instead of the answers'")] = None
     seed: Annotated[int, Meta(ge=0, le=2**32 - 1, description=(
         "the tool's, which does not change with that of the experiment"))] = 0
 

@@ -67,7 +67,7 @@ cdef class Scanner:
     data : bytes
         UTF-8 text without NUL characters, not empty.
     faults : simulator.workload.reading.faults.Faults
-        Collects what is wrong; it is empty when `rows` is first called, and values are meaningful only when it stays so.
+        Collects what is wrong; it is empty before the first rows, and values are meaningful only when it stays so.
     """
 
     cdef bytes _data                # owns the memory that the pointers point into

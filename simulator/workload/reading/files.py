@@ -26,10 +26,11 @@ def read_bytes(path: str | Path) -> bytes:
 
 
 def read_pieces(path: str | Path, size: int = PIECE_BYTES) -> Iterator[bytes]:
-    """Yield the bytes of a file in pieces of whole rows, of some `size` bytes, decompressed where they are gzip.
+    """Yield the bytes of a file in pieces of whole rows.
 
-    A row of CSV ends with a line feed that no quotes enclose, which is one with an even number of them before it where
-    quotes only stand around cells. A piece without any is cut at its last line feed.
+    They have some `size` bytes, decompressed where they are gzip. A row of CSV ends with a line feed that no quotes
+    enclose, which is one with an even number of them before it where quotes only stand around cells. A piece without
+    any is cut at its last line feed.
 
     Raises
     ------
@@ -67,7 +68,10 @@ def _faults_of(path: str | Path) -> Iterator[None]:
 
 
 def check_text(path: str | Path, data: bytes, lines_before: int = 0) -> None:
-    """Raise InputErrors unless `data` is UTF-8 without NUL characters and, before it any line, not empty."""
+    """Raise InputErrors unless `data` is UTF-8 without NUL characters and not empty.
+
+    lines_before : of the file; after some, a piece may be empty.
+    """
     if not lines_before and (not data or data.isspace()):
         raise InputErrors([f"{path}: the file is empty"])
     at = data.find(b"\0")

@@ -1,4 +1,4 @@
-"""`synthetic`: requests drawn from an arrival process and distributions of lengths, or as a benchmark tool draws them."""
+"""`synthetic`: requests drawn from an arrival process and distributions of lengths, or as a tool draws them."""
 from typing import Annotated, Any
 
 import msgspec

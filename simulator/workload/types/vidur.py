@@ -32,7 +32,7 @@ class LengthGenerator(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class VidurParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Vidur's synthetic_request_generator_config; of two ends duration_s comes first, as there."""
+    """Vidur's synthetic_request_generator_config; duration_s wins, as there."""
 
     num_requests: Annotated[Annotated[int, Meta(ge=1, le=10**7)] | None, Meta(description=(
         "how many requests; absent, and without duration_s: as many as the files of the generators say"))] = None
@@ -50,7 +50,10 @@ class VidurParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class Vidur:
-    """Vidur's synthetic requests: for each a gap is drawn, then lengths, from random numbers that both share."""
+    """Vidur's synthetic requests.
+
+    For each a gap is drawn, then lengths, from random numbers that both share.
+    """
 
     Parameters = VidurParameters
 

@@ -163,5 +163,5 @@ def test_a_column_gives_its_lengths_in_order(tmp_path):
 
     assert draw(lengths.Trace, 2, path=path, column="a").tolist() == [5, 3]
     assert draw(lengths.Trace, 3, path=path, column="a", max=6).tolist() == [5, 3, 6]
-    with pytest.raises(InputErrors, match="t.csv: column a has 3 lengths, expected 4, one for each request"):
+    with pytest.raises(InputErrors, match=r"t\.csv: column a has 3 lengths, expected 4, one for each request"):
         draw(lengths.Trace, 4, path=path, column="a")

@@ -85,8 +85,8 @@ def test_r9_times_of_2025_are_iso_8601_and_images_are_counted():
 
     assert columns.arrival_ns.tolist() == [0, 731_000_000]
     assert (columns.prompt_tokens.tolist(), columns.output_tokens.tolist()) == ([1400, 300], [20, 50])
-    assert columns.notes == ("a.csv: 1 requests have images, 1 in all; their tokens are in ContextTokens, their encoding "
-                             "takes no time here.",)
+    assert columns.notes == ("a.csv: 1 requests have images, 1 in all; their tokens are in ContextTokens, their "
+                             "encoding takes no time here.",)
 
 
 def test_rows_out_of_order_are_told():

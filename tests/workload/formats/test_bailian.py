@@ -59,8 +59,10 @@ def test_turns_whose_parent_is_missing_are_counted():
 
 @pytest.mark.parametrize(("lines", "message"), [
     ((A, A), "b.jsonl:2: chat_id: expected one that is not that of line 1, found 1"),
-    ((line(1, 2, 0, 1, 1, [1]), line(2, 1, 0, 1, 1, [1])), "b.jsonl:1: parent_chat_id: turns follow each other in a circle"),
-    ((line(1, -1, 0, 17, 1, [1]),), "b.jsonl:1: hash_ids: expected 2 ids, blocks of 16 tokens for input_length 17, found 1"),
+    ((line(1, 2, 0, 1, 1, [1]), line(2, 1, 0, 1, 1, [1])),
+     "b.jsonl:1: parent_chat_id: turns follow each other in a circle, from chat 1"),
+    ((line(1, -1, 0, 17, 1, [1]),),
+     "b.jsonl:1: hash_ids: expected 2 ids, blocks of 16 tokens for input_length 17, found 1"),
     (('{"chat_id": 1}',), "expected a JSON object with chat_id"),
     (("\n",), "the file is empty")])
 def test_what_is_wrong_is_told(lines, message):

@@ -21,8 +21,8 @@ def test_b3_a_prompt_is_its_chunks():
     assert found.arrival_ns.tolist() == [2_000_000_000]         # from the start, not from the first line
     assert (found.prompt_tokens.tolist(), found.output_tokens.tolist()) == ([40], [5])
     assert found.prompts.num_tokens.tolist() == [16, 16, 8]
-    with pytest.raises(InputErrors, match="t.jsonl:1: hash_ids: expected 3 ids, chunks of 16 tokens for input_length 40, "
-                                          "found 2; is block_size right?"):
+    with pytest.raises(InputErrors, match=r"t\.jsonl:1: hash_ids: expected 3 ids, chunks of 16 tokens for input_length "
+                                          r"40, found 2; is block_size right"):
         read(line(2, 40, 5, [7, 8]))
 
 
@@ -39,5 +39,5 @@ def test_chunks_and_times_have_their_units():
 
     assert found.arrival_ns.tolist() == [1_500_000_000, 0]
     assert found.notes == ("t.jsonl: 1 row is earlier than the one above; all are sorted by time.",)
-    with pytest.raises(InputErrors, match="t.jsonl:1: timestamp: expected at most 9e\\+09 s, found 1e\\+12"):
+    with pytest.raises(InputErrors, match=r"t\.jsonl:1: timestamp: expected at most 9e\+09 s, found 1e\\+12"):
         read(line(1e12, 1, 1, [1]))

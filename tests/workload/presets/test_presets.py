@@ -35,8 +35,8 @@ def test_b1_the_random_dataset_of_vllm(tmp_path):
 
 
 def test_a_prefix_stands_before_the_random_part_and_special_tokens_are_subtracted(tmp_path):
-    found = drawn(tmp_path, 'preset = "vllm_random"\nnum_requests = 2\ninput_len = 100\nprefix_len = 30\nspecial_tokens = 1\n'
-                  "output_len = 7\n")
+    found = drawn(tmp_path, 'preset = "vllm_random"\nnum_requests = 2\ninput_len = 100\nprefix_len = 30\n'
+                  "special_tokens = 1\noutput_len = 7\n")
 
     assert found.prompt_tokens.tolist() == [129, 129]
     assert found.output_tokens.tolist() == [7, 7]
@@ -65,8 +65,8 @@ def test_b2_prefixes_repeat_and_what_is_left_over_is_told(tmp_path):
     order = [k for k in range(10) for _ in range(2)]
     random.Random(0).shuffle(order)
     assert prefixes == order
-    assert found.notes == ("preset vllm_prefix_repetition: 5 of 25 requests are not sent, so that each of 10 prefixes has "
-                           "2, as in vllm bench serve.",)
+    assert found.notes == ("preset vllm_prefix_repetition: 5 of 25 requests are not sent, so that each of 10 prefixes "
+                           "has 2, as in vllm bench serve.",)
 
 
 def test_inferencex_is_a_closed_loop_of_its_lengths(tmp_path):
@@ -96,7 +96,8 @@ def test_what_contradicts_a_preset_is_refused(text, message, tmp_path):
 
 
 def test_a_client_delay_goes_with_inferencex(tmp_path):
-    given = section(tmp_path, 'preset = "inferencex"\nisl = 9\nosl = 9\nconcurrency = 4\nload = {client_delay_s = 0.1}\n')
+    given = section(tmp_path, 'preset = "inferencex"\nisl = 9\nosl = 9\nconcurrency = 4\n'
+                    "load = {client_delay_s = 0.1}\n")
 
     assert given.load == Load(mode="concurrency", concurrency=4, client_delay_s=0.1)
 
@@ -117,7 +118,8 @@ def test_rows_of_burstgpt_are_sampled_as_pandas_does(tmp_path):
 
 
 def test_sharegpt_takes_lengths_and_refuses_text(tmp_path):
-    (tmp_path / "s.csv").write_text("num_prefill_tokens,num_decode_tokens\n3,9\n10,20\n30,3\n1025,9\n40,50\n1000,1049\n")
+    (tmp_path / "s.csv").write_text(
+        "num_prefill_tokens,num_decode_tokens\n3,9\n10,20\n30,3\n1025,9\n40,50\n1000,1049\n")
     text = 'preset = "vllm_sharegpt"\npath = "s.csv"\n'
 
     found = drawn(tmp_path, f"{text}num_requests = 5\n")
@@ -147,7 +149,8 @@ def test_what_makes_no_request_is_refused(text, message, tmp_path):
 
 
 def test_a_loop_that_a_duration_ends_has_no_number_to_draw(tmp_path):
-    chosen = section(tmp_path, 'preset = "vllm_random"\nduration_s = 1.0\nload = {mode = "concurrency", concurrency = 2}\n')
+    chosen = section(tmp_path, 'preset = "vllm_random"\nduration_s = 1.0\n'
+                     'load = {mode = "concurrency", concurrency = 2}\n')
 
-    with pytest.raises(InputErrors, match='num_requests: missing; preset = "vllm_random" draws all its requests together'):
+    with pytest.raises(InputErrors, match='num_requests: missing; preset = "vllm_random" draws all its requests'):
         load(chosen, 0)

@@ -5,7 +5,10 @@ import numpy as np
 
 
 class Course(ABC):
-    """One course of a rate over time; Lambda(t) is its integral from 0 to t, the requests that are due until then."""
+    """One course of a rate over time.
+
+    Lambda(t) is its integral from 0 to t, the requests that are due until then.
+    """
 
     @abstractmethod
     def requests_until(self, time_s: float) -> float:
@@ -13,14 +16,17 @@ class Course(ABC):
 
     @abstractmethod
     def times_s(self, due: np.ndarray) -> np.ndarray:
-        """Return the smallest time at which Lambda reaches each of `due`, ascending; inf: it never does."""
+        """Return the smallest times at which Lambda reaches `due`, ascending; inf: never."""
 
 
-class Rate(ABC):
-    """What a [workload.rate] can be, built as `Rate(parameters)`: a `Changing` rate, or a `Placement`."""
+class Rate:
+    """What a [workload.rate] can be: a `Changing` rate, or a `Placement`.
+
+    It is built as `Rate(parameters)`.
+    """
 
 
-class Changing(Rate):
+class Changing(Rate, ABC):
     """A rate that changes, at which a process draws.
 
     mean_per_s : requests per second in the long run, or as the rate's own page says.
@@ -33,7 +39,7 @@ class Changing(Rate):
         """Return the course of one run; only where that is random it draws."""
 
 
-class Placement(Rate):
+class Placement(Rate, ABC):
     """What places requests itself, without a process that draws gaps."""
 
     @abstractmethod

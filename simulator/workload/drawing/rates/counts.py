@@ -8,10 +8,10 @@ from msgspec import Meta
 
 from simulator.workload.drawing.rates.base import Placement
 from simulator.workload.limits import MAX_TIME_NS
-from simulator.workload.reading.tables import scan_columns
 from simulator.workload.reading.csv_scan import Column, Kind
 from simulator.workload.reading.faults import Faults
 from simulator.workload.reading.files import read_bytes
+from simulator.workload.reading.tables import scan_columns
 
 MAX_COUNT = 1e9
 COLUMNS = {"bin_start_s": Column(Kind.SECONDS, 0, MAX_TIME_NS, required=True), "count": Column(Kind.TEXT)}
@@ -22,7 +22,7 @@ class CountsParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
     path: Annotated[str, Meta(extra={"path": True}, description=(
         "CSV file, plain or .gz, with the column count, and bin_start_s unless bin_s is given"))]
-    bin_s: Annotated[float | None, Meta(gt=0, le=MAX_TIME_NS / 1e9, description=(
+    bin_s: Annotated[Annotated[float, Meta(gt=0, le=MAX_TIME_NS / 1e9)] | None, Meta(description=(
         "length of every bin, the first from 0; absent: the column bin_start_s says it"))] = None
     scale: Annotated[float, Meta(gt=0, le=1e9, description=(
         "multiplies the counts; what rounding takes from one bin it gives to the next"))] = 1.0
@@ -41,7 +41,10 @@ class Counts(Placement):
             parameters.path, read_bytes(parameters.path), parameters.bin_s)
 
     def arrivals_s(self, generator):
-        """Return the requests of all bins; of n in a bin the j-th, from 0, comes evenly at (j + 0.5) / n of it."""
+        """Return the requests of all bins.
+
+        Of n in a bin the j-th, from 0, comes evenly at (j + 0.5) / n of it.
+        """
         scaled = self._counts * self._parameters.scale
         if self._parameters.inside == "poisson":
             numbers = generator.poisson(scaled)
@@ -55,7 +58,9 @@ class Counts(Placement):
 
 
 def read_counts(path: str | Path, data: bytes, bin_s: float | None) -> tuple[np.ndarray, float, np.ndarray]:
-    """Return when the bins of a file that holds `data` begin (s), how long each is (s), and their counts.
+    """Return when bins begin (s), how long each is (s), and their counts.
+
+    data : content of the file.
 
     Raises
     ------

@@ -5,7 +5,7 @@ from simulator.workload.drawing.rates.base import Course
 
 
 class Segments(Course):
-    """The course of a rate that is a_i + b_i (t - t_i) from t_i to the next; the last piece is constant.
+    """The course of a rate that is a_i + b_i (t - t_i) from t_i to the next.
 
     Parameters
     ----------
@@ -32,9 +32,10 @@ class Segments(Course):
         return float(self._due[piece] + (self._rates[piece] + self._slopes[piece] * since_s / 2) * since_s)
 
     def times_s(self, due):
-        """Return the times; of a rest r in a piece 2 r / (a + sqrt(a^2 + 2 b r)) after its start.
+        """Return the times.
 
-        That is the smaller root of a x + b x^2 / 2 = r, written so that nothing cancels where b is small.
+        Of a rest r they are 2 r / (a + sqrt(a^2 + 2 b r)) after the start of a piece. That is the smaller root of a x +
+        b x^2 / 2 = r, written so that nothing cancels where b is small.
         """
         pieces = np.maximum(np.searchsorted(self._due, due, side="left") - 1, 0)
         rest = np.maximum(due - self._due[pieces], 0.0)

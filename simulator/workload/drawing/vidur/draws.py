@@ -5,7 +5,7 @@ import numpy as np
 
 
 class Draws:
-    """Both generators as Vidur's `set_seeds` leaves them; gaps and lengths take turns at them."""
+    """Both generators as Vidur's `set_seeds` leaves them; all draw from them in turns."""
 
     def __init__(self, seed: int):
         self.python = random.Random(seed)

@@ -21,7 +21,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class PoissonParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Exponential gaps that are cut at 3 / qps, which makes the mean 5 % shorter than 1 / qps."""
+    """Exponential gaps cut at 3 / qps, which makes the mean 5 % less than 1 / qps."""
 
     qps: Qps = 0.5
 
@@ -34,7 +34,7 @@ class GammaParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class TraceParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Gaps between the rows of a file, in whole seconds; its first row counts from nowhere and is not sent."""
+    """Gaps between the rows of a file, in whole seconds; its first is not sent."""
 
     trace_file: Annotated[str, Meta(extra={"path": True}, description="CSV with calendar times in column arrival_time")]
     start_time: Annotated[str, Meta(description="only rows after this time")] = "1970-01-04 12:00:00"
@@ -46,7 +46,8 @@ class TraceParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
             try:
                 _since_1970_ns(getattr(self, key))
             except ValueError:
-                raise ValueError(f"{key}: expected a time like 1970-01-04 12:00:00, found {getattr(self, key)}") from None
+                found = getattr(self, key)
+                raise ValueError(f"{key}: expected a time like 1970-01-04 12:00:00, found {found}") from None
 
 
 class Poisson:

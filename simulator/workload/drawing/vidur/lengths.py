@@ -46,7 +46,7 @@ class UniformParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 class ZipfParameters(UniformParameters, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A total of which short ones are common, and divided."""
 
-    theta: Annotated[float, Meta(ge=0, lt=1, extra={"unit": ""}, description="how much more common")] = 0.6
+    theta: Annotated[float, Meta(ge=0, lt=1, description="how much more common")] = 0.6
     scramble: Annotated[bool, Meta(description=(
         "spread the totals over the range, by Python's hash with PYTHONHASHSEED = 0"))] = False
     seed: Seed = 42
@@ -97,7 +97,7 @@ class Uniform:
 
 
 class Zipf:
-    """`zipf`: the approximate inverse of YCSB, with Vidur's sums, which leave out the last term.
+    """`zipf`: as YCSB draws it, with Vidur's sums, which leave out the last term.
 
     Source: J. Gray et al., Quickly generating billion-record synthetic databases, SIGMOD 1994, figure 6.
     """
