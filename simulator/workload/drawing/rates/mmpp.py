@@ -38,15 +38,15 @@ class MmppParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             raise ValueError(f"leave_per_s takes two states, found {count} rates_per_s and {len(self.leave_per_s)} "
                              "leave_per_s; give matrix_per_s for more")
         if self.matrix_per_s and {len(self.matrix_per_s), *map(len, self.matrix_per_s)} != {count}:
-            raise ValueError(f"matrix_per_s: expected {count} rows of {count}, as many as rates_per_s")
+            raise ValueError(f"matrix_per_s: as many as rates_per_s, {count} rows of {count}, are needed")
         if any(row[i] for i, row in enumerate(self.matrix_per_s)):
-            raise ValueError("matrix_per_s: expected 0 in the diagonal; a state is not left for itself")
+            raise ValueError("matrix_per_s: the diagonal has to be 0; a state is not left for itself")
         if not all(_reaches_all(self.jumps(), state) for state in range(count)):
             raise ValueError("matrix_per_s: some state is never reached from another one")
         if not any(self.rates_per_s):
             raise ValueError("rates_per_s: all are 0, so nobody would ever come")
         if self.start != "stationary" and self.start >= count:
-            raise ValueError(f"start: expected a state below {count}, found {self.start}")
+            raise ValueError(f"start: there is no state {self.start}, only those below {count}")
 
     def jumps(self) -> np.ndarray:
         """Return how often a second state i is left for state j, (n, n)."""

@@ -25,10 +25,10 @@ class PiecewiseParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
         if len(self.times_s) != len(self.rates_per_s):
             raise ValueError(f"{len(self.rates_per_s)} rates_per_s for {len(self.times_s)} times_s")
         if self.times_s[0] != 0:
-            raise ValueError(f"times_s: expected the first to be 0, found {self.times_s[0]:g}")
+            raise ValueError(f"times_s: the first has to be 0, not {self.times_s[0]:g}")
         for one, other in zip(self.times_s, self.times_s[1:], strict=False):
             if one >= other:
-                raise ValueError(f"times_s: expected ascending times, found {other:g} after {one:g}")
+                raise ValueError(f"times_s: they have to ascend, found {other:g} after {one:g}")
         if not any(self.rates_per_s):
             raise ValueError("rates_per_s: all are 0, so nobody would ever come")
 

@@ -47,7 +47,7 @@ class TraceParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
                 _since_1970_ns(getattr(self, key))
             except ValueError:
                 found = getattr(self, key)
-                raise ValueError(f"{key}: expected a time like 1970-01-04 12:00:00, found {found}") from None
+                raise ValueError(f"{key}: {found} is no time like 1970-01-04 12:00:00") from None
 
 
 class Poisson:

@@ -144,16 +144,16 @@ def test_a_longer_walk_begins_with_the_shorter():
 
 @pytest.mark.parametrize(("kind", "keys", "message"), [
     (PiecewiseParameters, {"times_s": (0.0, 5.0, 5.0), "rates_per_s": (1.0,) * 3}, "found 5 after 5"),
-    (PiecewiseParameters, {"times_s": (1.0,), "rates_per_s": (1.0,)}, "expected the first to be 0, found 1"),
+    (PiecewiseParameters, {"times_s": (1.0,), "rates_per_s": (1.0,)}, "the first has to be 0, not 1"),
     (PiecewiseParameters, {"times_s": (0.0,), "rates_per_s": (1.0, 2.0)}, "2 rates_per_s for 1 times_s"),
     (PiecewiseParameters, {"times_s": (0.0,), "rates_per_s": (0.0,)}, "all are 0"),
     (MmppParameters, {"rates_per_s": (1.0, 2.0)}, "give either leave_per_s or matrix_per_s"),
     (MmppParameters, {"rates_per_s": (1.0, 2.0, 3.0), "leave_per_s": (1.0, 2.0)}, "takes two states"),
-    (MmppParameters, {"rates_per_s": (1.0, 2.0), "matrix_per_s": ((0.0, 1.0),)}, "expected 2 rows of 2"),
+    (MmppParameters, {"rates_per_s": (1.0, 2.0), "matrix_per_s": ((0.0, 1.0),)}, "2 rows of 2, are needed"),
     (MmppParameters, {"rates_per_s": (1.0, 2.0), "matrix_per_s": ((0.0, 1.0), (0.0, 0.0))}, "never reached"),
-    (MmppParameters, {"rates_per_s": (1.0, 2.0), "matrix_per_s": ((1.0, 1.0), (1.0, 0.0))}, "0 in the diagonal"),
+    (MmppParameters, {"rates_per_s": (1.0, 2.0), "matrix_per_s": ((1.0, 1.0), (1.0, 0.0))}, "the diagonal has to be 0"),
     (MmppParameters, {"rates_per_s": (0.0, 0.0), "leave_per_s": (1.0, 1.0)}, "all are 0"),
-    (MmppParameters, {"rates_per_s": (1.0, 2.0), "leave_per_s": (1.0, 1.0), "start": 2}, "below 2, found 2"),
+    (MmppParameters, {"rates_per_s": (1.0, 2.0), "leave_per_s": (1.0, 1.0), "start": 2}, "no state 2, only those below 2"),
 ])
 def test_what_is_no_rate_is_refused(kind, keys, message):
     with pytest.raises(ValueError, match=message):
