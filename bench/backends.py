@@ -21,7 +21,7 @@ from simulator.latency.blis.blackbox import Blackbox
 from simulator.latency.blis.crossmodel import Crossmodel
 from simulator.latency.blis.step_roofline import StepRoofline
 from simulator.latency.blis.trained_physics import TrainedPhysics
-from simulator.latency.forest.model import Forest
+from simulator.latency.forest.model import Forest, Reading
 from simulator.latency.forest.profiles import ROUNDED_OPERATORS
 from simulator.latency.forest.tables import MEASURED, ForestTables
 from simulator.latency.linear import Linear
@@ -84,12 +84,12 @@ def roofline_with(collective):
 
 def forest(folder):
     """Return a forest with tables as large as those of a trained one."""
-    return Forest(Forest.Parameters(), deployment(), tables=forest_tables())
+    return Forest(Forest.Parameters(), deployment(), reading=Reading(forest_tables()))
 
 
 def forest_with_collectives(folder):
     """Return the same whose all-reduces a collective model prices."""
-    return Forest(Forest.Parameters(), deployment(tensor_parallel=2), busbw(folder), forest_tables())
+    return Forest(Forest.Parameters(), deployment(tensor_parallel=2), busbw(folder), Reading(forest_tables()))
 
 
 def aicb(folder):

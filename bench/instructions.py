@@ -2,8 +2,8 @@
 
     python bench/instructions.py
 
-prints the table of bench/README.md in a minute or two; `--modes` that of the modes. Needs valgrind; the lower bound is
-left out where it is missing.
+prints the table of bench/README.md in a minute or two; test_modes.py counts those of the modes. Needs valgrind; the
+lower bound is left out where it is missing.
 """
 import os
 import re
@@ -16,13 +16,12 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))       # last: an insta
 
 from cases import Case, NoSink, Prepared
 from limit import Limit, Unavailable
-from modes import MODES
+from modes import MODES, SHARED
 
 from simulator.engine.plan import GatewayPlan
 from simulator.routing.policies.least_loaded import LeastLoaded, LeastLoadedParameters
 
 TIMED = "__pyx_pw_9simulator_6engine_7cluster_7Cluster_?run"    # Cluster.run in C; ?: its place among the methods
-SHARED = {"rate_per_s": 16.0, "system_prompts": (8, 512)}
 CASES = {       # name: case, wants_iterations
     "1 replica": (Case(20_000), False),
     "1 replica, light load": (Case(5_000, rate_per_s=2.0), False),
@@ -43,12 +42,11 @@ OF_MODES = {name: (mode.case, False) for name, mode in MODES.items()}
 def main():
     if sys.argv[1:2] == ["--run"]:
         return run(sys.argv[2])
-    table = OF_MODES if sys.argv[1:] == ["--modes"] else CASES
     with tempfile.TemporaryDirectory() as folder:
         limit = build_limit(folder)
         print("| case | requests | iterations | instructions per iteration | per request | limit, per request |")
         print("|---|---:|---:|---:|---:|---:|")
-        for name, (case, _) in table.items():
+        for name, (case, _) in CASES.items():
             iterations, count = count_loop(name, folder)
             bound = "" if limit is None else f"{count_limit(limit, case, folder) / case.num_requests:,.0f}"
             print(f"| {name} | {case.num_requests:,} | {iterations:,} | {count / iterations:,.0f} | "

@@ -16,8 +16,15 @@ class Report:
         self.rows = []
 
     def add(self, what, measured, target="", detail=""):
-        """Add a row of texts; `target`: what is promised, if anything is."""
-        self.rows.append(Row(what, measured, target, detail))
+        """Add a row of texts; what follows under the same name joins it.
+
+        target : what is promised, if anything is.
+        """
+        found = Row(what, measured, target, detail)
+        if self.rows and self.rows[-1].what == what:
+            before = self.rows.pop()
+            found = Row(what, *("; ".join(filter(None, texts)) for texts in zip(before[1:], found[1:], strict=True)))
+        self.rows.append(found)
 
     def lines(self):
         """Yield the table, columns aligned."""

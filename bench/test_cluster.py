@@ -5,6 +5,7 @@ from statistics import median
 
 import pytest
 from cases import Case, Prepared
+from msgspec import structs
 from pairs import repeated_cpu_s
 from test_memory import experiment, provenance_of_run
 
@@ -44,9 +45,9 @@ LOOKING = {     # name: what stands before the replicas; all look at states or c
     "cache_aware": front("cache_aware"),
     "kvaware": front("kvaware"),
     "dynamo": front("dynamo"),
-    "dynamo, seen 1 ms late": replace(front("dynamo"), snapshot_interval_ns=10**6, cache_delay_ns=10**6),
-    "dynamo, seen 0.1 s late": replace(front("dynamo"), snapshot_interval_ns=10**8, cache_delay_ns=10**8),
-    "dynamo, seen 1 s late": replace(front("dynamo"), snapshot_interval_ns=10**9, cache_delay_ns=10**9),
+    "dynamo, seen 1 ms late": structs.replace(front("dynamo"), snapshot_interval_ns=10**6, cache_delay_ns=10**6),
+    "dynamo, seen 0.1 s late": structs.replace(front("dynamo"), snapshot_interval_ns=10**8, cache_delay_ns=10**8),
+    "dynamo, seen 1 s late": structs.replace(front("dynamo"), snapshot_interval_ns=10**9, cache_delay_ns=10**9),
 }
 SERIES = {      # name: case, requests at each replica, target
     "least_loaded, 4 to 512 replicas": (replace(PLAIN, front=front("least_loaded")), 2000, "<= 1.3 x"),

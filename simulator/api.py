@@ -11,14 +11,31 @@ from simulator.core.cores import available_cores
 from simulator.domain import records
 from simulator.domain.run import Run
 from simulator.errors import faults_of
+from simulator.latency.readings import Readings
 from simulator.results.directory import check_free, staged
 from simulator.results.interrupts import Interrupts
+from simulator.results.measured import measured_rows
 from simulator.results.metrics import SCHEMA
 from simulator.results.progress import Progress
 from simulator.results.provenance import Timings, provenance
 from simulator.results.result import Result
 from simulator.results.summary import json_text, summary_of
 from simulator.workload.base import Workload
+
+
+class Order(NamedTuple):
+    """What is to be done with which experiment; parameters as those of `run`.
+
+    readings : what latency backends have read for runs before, and read for this one; None: nothing was read before.
+    """
+
+    experiment: Experiment
+    out: str | os.PathLike | None
+    overwrite: bool
+    quiet: bool
+    workload: Workload | None = None
+    threads: int | None = None
+    readings: Readings | None = None
 
 
 def run(experiment: str | os.PathLike | Experiment, overrides: Mapping[str, Any] | Iterable[str] | str | None = None, *,
@@ -55,7 +72,13 @@ def run(experiment: str | os.PathLike | Experiment, overrides: Mapping[str, Any]
     elif overrides:
         raise ValueError("overrides apply to a file; this experiment is already resolved")
     with faults_of(file):
-        return _run(_Order(experiment, out, overwrite, quiet, workload, threads), Interrupts(()), timings)
+        return _run(Order(experiment, out, overwrite, quiet, workload, threads), Interrupts(()), timings)
+
+
+def run_ordered(order: Order) -> Result:
+    """Run an experiment as `run` does."""
+    with faults_of(order.experiment.name):
+        return _run(order, Interrupts(()), Timings())
 
 
 def run_experiment(experiment: Experiment, out: str | os.PathLike | None = None, overwrite: bool = False,
@@ -83,26 +106,16 @@ def run_experiment(experiment: Experiment, out: str | os.PathLike | None = None,
         A second signal came; nothing was written.
     """
     out = out or experiment.output.directory or Path("results", experiment.name)
-    return _run(_Order(experiment, out, overwrite, quiet, threads=threads), Interrupts(), Timings(main_began_s))
+    return _run(Order(experiment, out, overwrite, quiet, threads=threads), Interrupts(), Timings(main_began_s))
 
 
-class _Order(NamedTuple):
-    """What is to be done with which experiment."""
-
-    experiment: Experiment
-    out: str | os.PathLike | None
-    overwrite: bool
-    quiet: bool
-    workload: Workload | None = None        # None: that of the experiment
-    threads: int | None = None              # None: as many as there are cores
-
-
-def _run(order: _Order, interrupts: Interrupts, timings: Timings) -> Result:
+def _run(order: Order, interrupts: Interrupts, timings: Timings) -> Result:
     if order.out is not None:       # checked before any work is done in vain; absolute, since folders may be replaced
         order = order._replace(out=check_free(order.out, order.overwrite))
     with interrupts:
+        prepared = assemble.prepare(order.experiment, order.workload, order.readings)
         prepared = assemble.with_all_requests(
-            assemble.prepare(order.experiment, order.workload), lambda *_: interrupts.signal_number is not None)
+            prepared, lambda *_: interrupts.signal_number is not None, order.readings)
         with Progress(len(prepared.workload), order.quiet) as progress:
             watch = _Watch(progress, interrupts)
             if order.out is None:
@@ -136,20 +149,21 @@ class _Watch:
         self._progress.end(finished.clock_ns, int(has_ended.sum()))
 
 
-def _run_in_memory(order: _Order, prepared: assemble.Prepared, watch: _Watch) -> Result:
+def _run_in_memory(order: Order, prepared: assemble.Prepared, watch: _Watch) -> Result:
     from simulator.results.memory import MemoryRecorder  # either this or the files are needed
 
     experiment = prepared.experiment
     recorder = MemoryRecorder(experiment.output, prepared.workload)
     finished = assemble.build(prepared, recorder, watch.monitor, order.threads or available_cores()).run()
+    finished.workload.measured = measured_rows(finished, experiment.workload.measure)
     watch.end(finished)
     made = recorder.finish(finished)
     return Result(_summary(experiment, finished), made)
 
 
-def _run_into_files(order: _Order, prepared: assemble.Prepared, watch: _Watch, timings: Timings) -> Result:
+def _run_into_files(order: Order, prepared: assemble.Prepared, watch: _Watch, timings: Timings) -> Result:
     from simulator.results.files import FileRecorder  # brings h5py, 60 ms that a run in memory does without
-    from simulator.results.load import load_results
+    from simulator.results.reader import Reader
 
     experiment, resolved = order.experiment, resolved_toml(order.experiment)
     attributes = {"schema": SCHEMA, "name": experiment.name, "seed": experiment.seed, "version": __version__,
@@ -161,16 +175,18 @@ def _run_into_files(order: _Order, prepared: assemble.Prepared, watch: _Watch, t
         with recorder.into(directory):
             timings.end("write")
             finished = cluster.run()
+            finished.workload.measured = measured_rows(finished, experiment.workload.measure)
             timings.end("simulate")
             watch.end(finished)
             del cluster         # what only the engine needs is a tenth of all memory
             timings.move(recorder.spent_s, "simulate", "write")
             recorder.finish(finished)
-        _write(directory / "summary.json", json_text(_summary(experiment, finished)))
+        summary = _summary(experiment, finished)
+        _write(directory / "summary.json", json_text(summary))
         _write(directory / "resolved.toml", resolved)
         timings.end("write")
         _write(directory / "provenance.json", json_text(provenance(__version__, timings.as_dict())))
-    return load_results(order.out)
+    return Result(summary, Reader(order.out / "results.h5"), order.out)
 
 
 def _summary(experiment: Experiment, finished) -> dict:

@@ -1,8 +1,8 @@
 """From an experiment to a cluster that is ready to run: here all rooms meet."""
 import math
-from dataclasses import dataclass
 from functools import partial
 
+import msgspec
 from msgspec.structs import replace
 
 from simulator import registry
@@ -21,14 +21,14 @@ from simulator.engine.build import build as build_cluster
 from simulator.engine.output.recorder import Recorder
 from simulator.engine.plan import ClusterPlan, GatewayPlan, Hooks, Pool
 from simulator.errors import InputErrors, KeyFault, collect_faults
+from simulator.latency.readings import Readings
 from simulator.results.cluster import PoolFacts
 from simulator.workload.base import Workload
-from simulator.workload.load import FIRST_GUESS, Enough
+from simulator.workload.load import ENOUGH, FIRST_GUESS, Enough
 from simulator.workload.load import load as load_workload
 
 
-@dataclass(frozen=True)
-class Prepared:
+class Prepared(msgspec.Struct, frozen=True):
     """An experiment whose files are read and whose models are built.
 
     workload : its `requests` will be written to.
@@ -44,8 +44,7 @@ class Prepared:
     mover: tuple
 
 
-@dataclass(frozen=True)
-class Site:
+class Site(msgspec.Struct, frozen=True):
     """What an experiment runs on, worked out.
 
     deployment : model and accelerators; None where the experiment names none.
@@ -104,10 +103,11 @@ def _longest_text(experiment: Experiment) -> int:
     return asked or longest
 
 
-def prepare(experiment: Experiment, workload: Workload | None = None) -> Prepared:
+def prepare(experiment: Experiment, workload: Workload | None = None, readings: Readings | None = None) -> Prepared:
     """Read all files and build all models; find what is missing or does not fit.
 
     workload : requests to serve instead of those of [workload].
+    readings : what latency backends have read before; None: nothing.
 
     Raises
     ------
@@ -115,35 +115,43 @@ def prepare(experiment: Experiment, workload: Workload | None = None) -> Prepare
         What is wrong with facts, memory plan, latency model and workload, or more than memory and time can hold.
     """
     check_memory(experiment)
+    readings = readings or Readings()
     workload, *built, mover = collect_faults(
-        lambda: load_workload(experiment.workload, experiment.seed) if workload is None else workload,
-        *[partial(_of_pool, experiment, pool, partial(_pool, pool)) for pool in experiment.all_pools()],
+        lambda: _requests(experiment) if workload is None else workload,
+        *[partial(_of_pool, experiment, pool, partial(_pool, pool, readings)) for pool in experiment.all_pools()],
         lambda: _mover(experiment))
     check_time(experiment, workload)
     return Prepared(experiment, workload, tuple(site for site, _ in built), tuple(pool for _, pool in built), mover)
 
 
-def with_all_requests(prepared: Prepared, monitor=None) -> Prepared:
+def with_all_requests(prepared: Prepared, monitor=None, readings: Readings | None = None) -> Prepared:
     """Return the experiment with as many requests as an open-ended load sends.
 
     Their number is known when all is over, so it is run without results first, with more requests until they suffice.
 
-    monitor : as `build` takes it.
+    monitor : as `build` takes it. readings : as `prepare` does.
     """
     from simulator.results.memory import NO_SINK  # those who need it pay for it
 
     experiment, guess = prepared.experiment, FIRST_GUESS
-    while prepared.workload.is_open_ended:
+    while is_open := prepared.workload.open_ended:
         cluster = build(prepared, NO_SINK, monitor)
         finished = cluster.run()
-        counts, is_dry = zip(*cluster.source.used(), strict=True)
-        if any(is_dry) and finished.complete:
+        counts, is_dry = zip(*cluster.source.used()[prepared.workload.num_warmups > 0:], strict=True)
+        if any(map(all, zip(is_open, is_dry, strict=True))) and finished.complete:
             guess *= 4
             enough = Enough(guess)
         else:
             enough = Enough(guess, counts)
-        prepared = prepare(experiment, load_workload(experiment.workload, experiment.seed, enough))
+        prepared = prepare(experiment, _requests(experiment, enough), readings)
     return prepared
+
+
+def _requests(experiment: Experiment, enough: Enough = ENOUGH) -> Workload:
+    def longest_text():
+        return min(_longest_text(pool) for pool in experiment.all_pools())
+
+    return load_workload(experiment.workload, experiment.seed, enough, longest_text)
 
 
 def build(prepared: Prepared, sink, monitor=None, threads: int = 1):
@@ -168,10 +176,10 @@ def build(prepared: Prepared, sink, monitor=None, threads: int = 1):
     return build_cluster(prepared.workload, plan, Hooks(recorder, monitor))
 
 
-def _pool(pool) -> tuple[Site, Pool]:
+def _pool(pool, readings: Readings) -> tuple[Site, Pool]:
     """Return what a pool runs on, and the pool as the engine takes it."""
     site, engine, topology = survey(pool), pool.engine, pool.topology
-    model = latency_model(pool, site)
+    model = latency_model(pool, site, readings)
     gpus = topology.tensor_parallel * topology.pipeline_parallel * topology.data_parallel
     return site, Pool(
         scheduler=registry.load("scheduler", engine.scheduler), parameters=engine.parameters, latency=model,
@@ -311,8 +319,10 @@ def _of_pool(experiment: Experiment, pool, work):
                            for fault in errors.faults]) from None
 
 
-def latency_model(experiment: Experiment, site: Site):
+def latency_model(experiment: Experiment, site: Site, readings: Readings | None = None):
     """Return the latency backend of an experiment, with its collective model.
+
+    readings : as in `prepare`.
 
     Raises
     ------
@@ -321,13 +331,17 @@ def latency_model(experiment: Experiment, site: Site):
     """
     latency = experiment.latency
     backend = registry.load("latency", latency.backend)
-    collective = {}
+    given = {}
     if latency.collective is not None:
         if not backend.takes_collective:
             raise InputErrors([KeyFault(f"latency.collective: {latency.backend} has no collectives to replace")])
         model = registry.load("collective", latency.collective.backend)
-        collective["collective"] = _built(model, "latency.collective", latency.collective.parameters, site.deployment)
-    model = _built(backend, "latency", latency.parameters, site.deployment, **collective)
+        given["collective"] = _built(model, "latency.collective", latency.collective.parameters, site.deployment)
+    if backend.reads_files:
+        read = partial(_built, backend.read, "latency", latency.parameters, site.deployment, **given)
+        asked = latency.backend, latency.parameters, latency.collective, site.deployment
+        given["reading"] = read() if readings is None else readings.of(asked, read)
+    model = _built(backend, "latency", latency.parameters, site.deployment, **given)
     model.set_host(latency.host.iteration_us, latency.resolution_us)
     if experiment.topology.pipeline_parallel > 1:
         model.set_stages(layers_of_stages(site.deployment, experiment.topology.pipeline_parallel))

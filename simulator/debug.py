@@ -1,7 +1,8 @@
 """The debug face: run a workload and see everything that every replica decided."""
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
+from msgspec.structs import replace
 
 from simulator.domain import records
 from simulator.engine.build import build

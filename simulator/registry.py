@@ -105,6 +105,7 @@ KINDS = {
         "vllm-dp": "simulator.routing.scoring.load:VllmDpScorer",
     }, "simulator.routing.scoring.base:Scorer"),
     "workload": Kind("workload", "type", {
+        "sessions": "simulator.workload.types.sessions:SessionsWorkload",
         "synthetic": "simulator.workload.types.synthetic:Synthetic",
         "trace": "simulator.workload.types.trace:Trace",
         "vidur": "simulator.workload.types.vidur:Vidur",
@@ -122,7 +123,7 @@ KINDS = {
         "constant": "simulator.workload.drawing.arrivals:Constant",
         "gamma": "simulator.workload.drawing.arrivals:Gamma",
         "poisson": "simulator.workload.drawing.arrivals:Poisson",
-        "trace": "simulator.workload.drawing.recorded:Trace",
+        "trace": "simulator.workload.drawing.recorded:Times",
         "weibull": "simulator.workload.drawing.arrivals:Weibull",
     }),
     "rate": Kind("changing rate", "kind", {
@@ -160,12 +161,12 @@ KINDS = {
     }),
     "length_distribution": Kind("length distribution", "distribution", {
         "constant": "simulator.workload.drawing.lengths:Constant",
-        "empirical": "simulator.workload.drawing.lengths:Empirical",
+        "empirical": "simulator.workload.drawing.empirical:Empirical",
         "exponential": "simulator.workload.drawing.lengths:Exponential",
         "lognormal": "simulator.workload.drawing.lengths:Lognormal",
         "normal": "simulator.workload.drawing.lengths:Normal",
         "pareto_lognormal": "simulator.workload.drawing.lengths:ParetoLognormal",
-        "trace": "simulator.workload.drawing.lengths:Trace",
+        "trace": "simulator.workload.drawing.recorded:Lengths",
         "uniform": "simulator.workload.drawing.lengths:Uniform",
         "zipf": "simulator.workload.drawing.lengths:Zipf",
     }),

@@ -41,7 +41,7 @@ ttft_ms = 25.0
 @pytest.fixture
 def file(tmp_path, monkeypatch):
     """Write an experiment file and let it run on the fake cluster."""
-    monkeypatch.setattr(api.assemble, "prepare", lambda experiment, _: api.assemble.Prepared(
+    monkeypatch.setattr(api.assemble, "prepare", lambda experiment, *_: api.assemble.Prepared(
         experiment, small_run().workload, (), (), ()))
     use_cluster(monkeypatch)
     path = tmp_path / "small.toml"

@@ -115,6 +115,7 @@ def test_stages_without_a_model_are_alike(tmp_path):
 [topology]
 pipeline_parallel = 4
 [engine]
+async_scheduling = false
 max_model_len = 1000
 num_gpu_blocks = 1000
 [latency]
@@ -138,7 +139,7 @@ path = "trace.csv"
 
 @pytest.mark.parametrize(("overrides", "message"), [
     ({"topology.pipeline_parallel": 33}, "pipeline_parallel = 33 is above the 32 layers of llama-3.1-8b"),
-    ({"topology.pipeline_parallel": 2, "engine.async_scheduling": True},
+    ({"topology.pipeline_parallel": 2, "engine.async_scheduling": True, "engine.vllm_version": "0.10"},
      "engine.async_scheduling: expected false with topology.pipeline_parallel = 2"),
     ({"topology.data_parallel": 2}, "topology.data_parallel: only 1 is supported yet, found 2"),
 ])

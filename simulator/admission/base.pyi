@@ -1,9 +1,9 @@
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
-@dataclass(frozen=True)
-class AdmissionContext:
+import msgspec
+
+class AdmissionContext(msgspec.Struct, frozen=True):
     view: Any
     workload: Any
     classes: Any

@@ -4,12 +4,12 @@ from libc.stdint cimport int32_t, int64_t
 from simulator.admission.class_table cimport ClassTable
 from simulator.domain.request cimport Demand, Request
 
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 
-@dataclass(frozen=True)
-class AdmissionContext:
+
+class AdmissionContext(msgspec.Struct, frozen=True):
     """What an admission policy, a gateway queue or a saturation detector works with.
 
     view : simulator.signals.view.View of the replicas behind the gate.

@@ -164,10 +164,10 @@ def _pipeline(topology, engine) -> Iterator[Fault]:
     if topology.pipeline_parallel > 1 and not facts.takes_stages:
         yield ("topology", "pipeline_parallel"), (
             f'scheduler "{engine.scheduler}" knows no stages: expected 1, found {topology.pipeline_parallel}')
-    if topology.pipeline_parallel > 1 and facts.is_async:
+    if topology.pipeline_parallel > 1 and facts.is_async and facts.why_no_async_stages:
         yield ("engine", "async_scheduling"), (
-            f"expected false with topology.pipeline_parallel = {topology.pipeline_parallel}, found true: the stages "
-            "already execute several batches at once")
+            f"expected false with topology.pipeline_parallel = {topology.pipeline_parallel}, found true: "
+            f"{facts.why_no_async_stages}")
 
 
 def _scheduler_rules(engine) -> Iterator[Fault]:

@@ -15,7 +15,7 @@ from simulator.domain.dtypes import KvCacheDtype, WeightDtype
 from simulator.domain.failures import Failure, Health
 from simulator.domain.gateway import GatewayQueueParameters
 from simulator.domain.host import HostParameters
-from simulator.domain.load import Load
+from simulator.domain.load import Load, Measure, Warmup
 from simulator.domain.slo_classes import SloClass, by_name
 
 MAX_EVENTS = 2_000_000  # of trace.json: some 220 MB
@@ -198,11 +198,14 @@ class Workload(Section, kw_only=True):
 
     type: Annotated[str, Meta(description="where requests come from")]
     load: Annotated[Load, Meta(description="how they come")]
+    measure: Annotated[Measure, Meta(description="which of them count")]
+    warmup: Annotated[Warmup, Meta(description="what is sent before them")]
     parameters: Annotated[Any, Meta(extra={"kind": "workload"})]
 
     def __post_init__(self):
         if hasattr(self.parameters, "fill_load"):       # a preset may be a closed loop
             msgspec.structs.force_setattr(self, "load", self.parameters.fill_load(self.load))
+            msgspec.structs.force_setattr(self, "warmup", self.parameters.fill_warmup(self.warmup))
 
 
 class Slo(Section, kw_only=True):

@@ -64,9 +64,13 @@ cdef class FinishHeap:
     cdef inline const Finish* first(self) noexcept nogil:
         return self._heap
 
-    # The iteration of the first to end; the heap must not be empty. Likewise its slot.
+    # The iteration of the first to end; the heap must not be empty. Likewise below, and its slot.
     cdef inline int64_t top_iteration(self) noexcept nogil:
         return self._heap[0].iteration
+
+    # The same of any of several heaps.
+    cdef inline int64_t top_iteration_of(self, int32_t index) noexcept nogil:
+        return self._heap[0].iteration if index == self._at_hand else self._shelves[index].heap[0].iteration
 
     cdef inline int32_t top_slot(self) noexcept nogil:
         return finish_slot(self._heap)

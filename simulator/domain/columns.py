@@ -46,6 +46,9 @@ REQUESTS = _columns(
     retries=("", "times that it was sent elsewhere since its replica failed"),
     migrations=("", "times that it moved to another replica which had not failed"),
     cause=("", "why it was not served"),
+    scheduled_arrival_ns=("ns", "it was ready to come; with [workload.load], like the next"),
+    client_queue_ns=("ns", "duration: it waited at its client for a slot"),
+    measured=("", "1: it counts in the summary; with [workload.measure] or [workload.warmup]"),
 )
 ITERATIONS = _columns(
     replica=("", "row in /replicas"),

@@ -33,6 +33,7 @@ cdef struct StageVisit:         # of a batch, at a pipeline stage
 cdef struct Batch:              # one iteration; owned by the engine, filled in by the scheduler
     BatchShape shape
     int64_t start_ns            # when it was scheduled
+    int64_t step                # its number among all that were formed, where a scheduler counts them; else 0
     int64_t end_ns              # when its results are there; set by the engine, like all down to used_blocks
     int64_t duration_ns         # of its execution, which may begin after start_ns (others were in flight already)
     StageVisit* visits          # [num_stages] in order; NULL where the replica has one stage
@@ -49,6 +50,7 @@ cdef struct Batch:              # one iteration; owned by the engine, filled in 
     int32_t num_starved         # members that do not
     int32_t group               # whose members they are, see scheduling/base.pxd
     int32_t num_stages          # pipeline stages of the replica
+    int8_t feeds                # where steps are counted: a sequence goes on with a token that it brings
 
 
 # Make ready an empty batch on its way through `num_stages` stages, without room for sequences.

@@ -50,6 +50,30 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             raise ValueError('cv takes process = "gamma"')
 
 
+class Measure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which requests count in the summary, [workload.measure].
+
+    All are simulated, and are in the request table.
+    """
+
+    warmup_requests: Annotated[Share, Meta(description="so many that come first do not")] = 0
+    warmup_s: Annotated[Seconds, Meta(description="those that come before do not")] = 0.0
+    cooldown_requests: Annotated[Share, Meta(description="so many that come last do not")] = 0
+    cooldown_s: Annotated[Seconds, Meta(description=(
+        "those that are complete in so long before the last completion do not"))] = 0.0
+
+
+class Warmup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is sent before all others, [workload.warmup].
+
+    It leaves caches warm and is not measured. The others come when it has ended: the clock does not begin anew, so that
+    their first arrival is not at 0.
+    """
+
+    copies_of_first: Annotated[Share, Meta(description=(
+        "requests with the prompt of the first, under the same concurrency"))] = 0
+
+
 OF_MODE = {             # keys that only some modes read
     "concurrency": ("concurrency",), "unit": ("concurrency",), "ramp_up_s": ("concurrency", "lanes"),
     "think_time_s": ("concurrency", "lanes"), "max_in_flight": ("timestamps",), "users": ("user_rate",),

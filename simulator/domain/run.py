@@ -1,13 +1,11 @@
 """What a finished, or stopped, simulation hands to the results."""
-from dataclasses import dataclass, field
-
+import msgspec
 import numpy as np
 
 from simulator.core.weighted_samples import WeightedSamples
 
 
-@dataclass
-class Run:
+class Run(msgspec.Struct):
     """The tables of one simulation; every metric is a pure function of them.
 
     workload : simulator.workload.base.Workload; the engine has filled in its `requests`. Those that had not arrived
@@ -18,6 +16,7 @@ class Run:
     replicas : structured array (replicas,), `records.REPLICA`, in order of `replica`.
     itl_ns : WeightedSamples: how far apart, in ns, two successive messages of a request were.
     journeys : structured array (requests,), `records.JOURNEY`; None: requests went to their replicas at once.
+    since_ns : instant from which throughputs count: 0, or the first arrival of those that are measured.
     latency : where the durations of iterations came from, as the latency backend says; {} if it says nothing.
     incidents : what happened to replicas, in order of time, as (time_ns, replica, kind, text): "failure", "recovery",
         ...; replica -1: to none in particular. For the Chrome trace.
@@ -35,9 +34,10 @@ class Run:
     replicas: np.ndarray
     itl_ns: WeightedSamples
     journeys: np.ndarray | None = None
-    latency: dict = field(default_factory=dict)
-    incidents: list[tuple[int, int, str, str]] = field(default_factory=list)
+    since_ns: int = 0
+    latency: dict = {}
+    incidents: list[tuple[int, int, str, str]] = []
     legs: np.ndarray | None = None
     lifecycle: np.ndarray | None = None
     decisions: dict | None = None
-    diagnosis: list[str] = field(default_factory=list)
+    diagnosis: list[str] = []

@@ -1,8 +1,8 @@
 """Build a cluster from its plan."""
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from simulator.admission.base import AdmissionContext
@@ -31,8 +31,7 @@ REQUESTS_BETWEEN_LOOKS = 1.5        # at each replica, from which on it pays to 
 INFER_TYPES = {"neutral": 0, "prefill": 1, "decode": 2}     # domain/replica_state.pxd
 
 
-@dataclass(frozen=True)
-class Shared:
+class Shared(msgspec.Struct, frozen=True):
     """What all parts of one cluster share.
 
     workload : its `requests` are written to.
@@ -59,8 +58,7 @@ class Shared:
     legs: LegBook | None
 
 
-@dataclass(frozen=True)
-class ReplicaSetup:
+class ReplicaSetup(msgspec.Struct, frozen=True):
     """What the replicas of one pool share.
 
     workload : its `requests` are written to.

@@ -45,6 +45,7 @@ cdef class Cluster:
     cdef int64_t _quiet_since_ns        # nothing but ticks happened since then
     cdef int64_t _idle_since_ns         # the same, failures and repairs aside
     cdef int64_t _next_poll             # recorder.iterations at which the monitor is asked again
+    cdef int64_t _poll_iterations       # between two such times
     cdef bint _stopped                  # by the monitor, a livelock or an exception
 
     # The gateway of a request; -1: nobody serves its model.

@@ -35,6 +35,8 @@ cdef enum:
     AHEAD = 8                           # arrivals for whose requests memory is asked before their turn
     POLL_ITERATIONS = 1 << 16           # a few milliseconds of work
     SLICE_ARRIVALS = 1024               # per replica, of arrivals served at once
+    SLICE_ITERATIONS = 2048             # per replica, whose rows are held; shorter turns cost more than they save
+    MOST_POLL_ITERATIONS = 1 << 19      # 36 MB of rows
     FIRST_SLICE_NS = 1000000000         # of simulated time while draining; then fitted to POLL_ITERATIONS
 
 
@@ -82,7 +84,7 @@ cdef class Cluster:
         self._horizon_ns = NEVER_NS - 1 if shared.horizon_ns is None else shared.horizon_ns
         self._plan, self._observer = shared.plan, shared.observer
         self._give_up_ns, self._give_up_failing_ns = self._plan.give_up_ns, self._plan.give_up_failing_ns
-        self._next_poll = POLL_ITERATIONS
+        self._next_poll = self._poll_iterations = POLL_ITERATIONS
 
     def __dealloc__(self):
         free(self._gateways)
@@ -141,6 +143,7 @@ cdef class Cluster:
         if self._gave_up_ns > 0 or self._waits_in_vain():
             diagnosis += diagnose_gateways(self.workload, self._gave_up_ns, self._gave_up_quietly)
         diagnosis += diagnose_names(self.workload, self._plan) + warnings_of(self._plan.pools)
+        diagnosis += self.workload.notes
         cannot_go_on = any(replica.rank.is_livelocked or replica.is_out_of_time for replica in self.replicas)
         run = Run(workload=self.workload, complete=not (self._stopped or cannot_go_on), clock_ns=self._end_of_time(),
                   replicas=self._replica_table(), itl_ns=self._recorder.gaps, journeys=self._journeys,
@@ -267,6 +270,9 @@ cdef class Cluster:
         self._ends = <int32_t*>malloc(2 * self.fleet.num_replicas * sizeof(int32_t))
         if self._following == NULL or self._ends == NULL:
             return out_of_memory()
+        if self._recorder.wants_iterations:
+            self._poll_iterations = min(max(SLICE_ITERATIONS * <int64_t>self.fleet.num_replicas, POLL_ITERATIONS),
+                                        MOST_POLL_ITERATIONS)
         while not self._stopped:
             before = self._recorder.iterations
             if self._serve_slice(window) == 0:
@@ -275,9 +281,9 @@ cdef class Cluster:
             if self._recorder.iterations >= self._next_poll:
                 self._poll(self.clock_ns)
             if self._recorder.wants_iterations:         # as many arrivals as fill the rows that are held
-                if done > POLL_ITERATIONS:
+                if done > self._poll_iterations:
                     window = max(window // 2, 1)
-                elif done < POLL_ITERATIONS // 4:
+                elif done < self._poll_iterations // 4:
                     window = min(2 * window, most)
         return 0
 
@@ -398,7 +404,7 @@ cdef class Cluster:
         for index in range(self.fleet.num_replicas):
             if (<Replica>self.fleet.seats[index].replica).rank.is_livelocked:
                 self._stopped = True
-        self._next_poll = self._recorder.iterations + POLL_ITERATIONS
+        self._next_poll = self._recorder.iterations + self._poll_iterations
         return 0
 
     # ---- what came of it

@@ -1,15 +1,15 @@
 """What a cluster is to be: pools of replicas, a gateway per model, and what all share."""
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from simulator.domain.host import HostParameters
 from simulator.engine.output.recorder import Recorder
 from simulator.latency.base import LatencyModel
 
 
-@dataclass(frozen=True)
-class Pool:
+class Pool(msgspec.Struct, frozen=True):
     """Equal replicas.
 
     scheduler, parameters : a Scheduler subclass and its `Parameters`.
@@ -42,7 +42,7 @@ class Pool:
     fast_forward: bool = True
     replicas: int = 1
     max_replicas: int | None = None
-    host: HostParameters = field(default_factory=HostParameters)
+    host: HostParameters = HostParameters()
     name: str = "default"
     model: str | None = None
     infer_type: str = "neutral"
@@ -59,8 +59,7 @@ class Pool:
         return max(self.replicas, self.max_replicas or 0)
 
 
-@dataclass(frozen=True)
-class GatewayPlan:
+class GatewayPlan(msgspec.Struct, frozen=True):
     """What stands before the replicas; each served model has its own.
 
     router, router_parameters : a Router subclass and its `Parameters`.
@@ -93,8 +92,7 @@ class GatewayPlan:
     patience_ns: int = 0
 
 
-@dataclass(frozen=True)
-class ClusterPlan:
+class ClusterPlan(msgspec.Struct, frozen=True):
     """A cluster, as `build` makes it.
 
     pools : in the order in which replicas are numbered.
@@ -136,8 +134,7 @@ class ClusterPlan:
         return len({pool.model for pool in self.pools})
 
 
-@dataclass(frozen=True)
-class Hooks:
+class Hooks(msgspec.Struct, frozen=True):
     """Who is told what happens.
 
     recorder : takes iterations, tokens and gaps.
@@ -145,6 +142,6 @@ class Hooks:
     observer : sees every batch, see `debug.StepLog`; None: nobody does, and replicas may run ahead.
     """
 
-    recorder: Recorder = field(default_factory=Recorder)
+    recorder: Recorder = msgspec.field(default_factory=Recorder)
     monitor: Callable[[int, int], bool] | None = None
     observer: Any = None

@@ -26,7 +26,7 @@ cdef class KVCache:
     cdef int32_t* _due                      # [phase] members that need a block in iterations of this phase
     cdef int32_t* _due_of_all               # [group][phase] where `_due` points into
 
-    # Blocks that a sequence owns, as `_owned` says; members that need a block in iterations of a phase.
+    # Blocks that a sequence owns, as `_owned` says; members of a group that need a block in iterations of a phase.
     @cython.final
     cdef inline int32_t owned(self, int32_t slot) noexcept nogil:
         return self._owned[slot]
@@ -34,6 +34,10 @@ cdef class KVCache:
     @cython.final
     cdef inline int32_t due(self, int32_t phase) noexcept nogil:
         return self._due[phase]
+
+    @cython.final
+    cdef inline int32_t due_of(self, int32_t group, int32_t phase) noexcept nogil:
+        return self._due_of_all[<size_t>group * self.block_size + phase]
 
     # Have `count` groups, all empty, the first at hand; have another one at hand.
     cdef int reserve_groups(self, int32_t count) except -1
@@ -89,6 +93,9 @@ cdef class KVCache:
 
     # The same for all members, `count` iterations in a row, the first of this phase.
     cdef int step_run(self, int32_t phase, int32_t count) except -1 nogil
+
+    # The same for one iteration of a group; which one is at hand means nothing until the next turn_to.
+    cdef int step_of(self, int32_t group, int32_t phase) except -1 nogil
 
 
 # Blocks that hold so many tokens.

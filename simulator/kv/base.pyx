@@ -99,3 +99,7 @@ cdef class KVCache:
 
     cdef int step_run(self, int32_t phase, int32_t count) except -1 nogil:
         return 0
+
+    cdef int step_of(self, int32_t group, int32_t phase) except -1 nogil:
+        self.turn_to(group)
+        return self.step_run(phase, 1)

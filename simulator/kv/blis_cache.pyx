@@ -70,6 +70,8 @@ cdef class BlisKV(BlockPool):
         cdef Table* table = &self._tables[slot]
         cdef int32_t full = <int32_t>(known_tokens // self.block_size), i
         cdef uint64_t hash
+        if self.block_size == 1:
+            full = min(full, self._content.prompt_tokens(table.row))        # forgotten: what one output fills
         if not self._caching or self._skipped[slot] > 0:          # the text of its blocks is no prefix of anything
             return 0
         for i in range(table.num_hashed, full):

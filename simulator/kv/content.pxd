@@ -14,7 +14,7 @@ prefix.
 from libc.stdint cimport int32_t, int64_t, uint64_t
 cimport cython
 
-from simulator.domain.request cimport Demand, Request, Segment
+from simulator.domain.request cimport COMPLETED, Demand, Request, Segment
 
 
 cdef struct Cursor:             # a place in a text, at a block boundary
@@ -56,6 +56,16 @@ cdef class Content:
     # Has the request left blocks behind on the way?
     cdef inline bint has_been_preempted(self, int32_t row) noexcept nogil:
         return self._requests[row].preemptions > 0
+
+    # Has it run, here or elsewhere? Is it gone for good? How long is its prompt?
+    cdef inline bint has_run(self, int32_t row) noexcept nogil:
+        return self._requests[row].scheduled_ns >= 0
+
+    cdef inline bint has_left(self, int32_t row) noexcept nogil:
+        return self._requests[row].status >= COMPLETED
+
+    cdef inline int32_t prompt_tokens(self, int32_t row) noexcept nogil:
+        return self._requests[row].prompt_tokens
 
     # Move the cursor over the next `num_tokens` tokens of a request's text and return its hash, never 0.
     cdef uint64_t advance(self, int32_t row, int32_t num_tokens, Cursor* cursor) noexcept nogil

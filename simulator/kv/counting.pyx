@@ -46,6 +46,10 @@ cdef class CountingKV(KVCache):
             phase = phase + 1 if phase + 1 < self.block_size else 0
         return 0
 
+    cdef int step_of(self, int32_t group, int32_t phase) except -1 nogil:
+        self.free_blocks -= self.due_of(group, phase)
+        return 0
+
     def check(self, owned_total):
         """Raise RuntimeError unless free and owned blocks make up the pool.
 

@@ -8,7 +8,7 @@ from simulator.kv.content cimport Content, Cursor
 
 cdef enum:
     PRIVATE = -1                # in no bucket: private text, only its own request could ever hit it, if it is preempted
-    TWIN = -2                   # in no bucket: another block with the same hash is, and comes first
+    TWIN = -2                   # in no bucket: another block with the same hash is, and is found; or none is any more
 
 
 cdef struct Block:              # index 0 is the null block, head and tail of the free queue
@@ -17,20 +17,21 @@ cdef struct Block:              # index 0 is the null block, head and tail of th
     int32_t references          # sequences that hold it; 0: free
     int32_t chain               # next block in its bucket, 0: none; or PRIVATE, TWIN; valid while it is cached
     int32_t twin_prev           # ring of blocks with the same hash, in order of insertion, the first in the bucket;
-    int32_t twin_next           # valid while it is cached and not private
+    int32_t twin_next           # valid while it is cached and not private. Where hashes are dropped: itself
 
 
 @cython.final
 cdef class PrefixCache:
     cdef Block* blocks          # borrowed from the pool, as many as it has records of
     cdef int32_t* _buckets      # low bits of the hash -> first block of a chain; 0: none
+    cdef bint drops_hashes      # of blocks with one hash the last is found, and none once one of them is reused
     cdef CacheLog log           # of what comes and goes; None: nobody follows it
     cdef uint64_t _mask         # number of buckets - 1; at least as many buckets as blocks
 
     # The records of the pool are here from now on, so many; new ones are all zeros. -1 without memory for buckets.
     cdef int relocate(self, Block* blocks, int32_t num_records) except -1 nogil
 
-    # The block with this hash that was inserted first and is still there; 0: there is none.
+    # The block with this hash that is found: of those still there the one inserted first; 0: there is none.
     cdef inline int32_t find(self, uint64_t hash) noexcept nogil:
         cdef int32_t block = self._buckets[hash & self._mask]
         while block != 0 and self.blocks[block].hash != hash:
@@ -52,7 +53,12 @@ cdef class PrefixCache:
     # A cached block, private or not, is about to be reused.
     cdef inline void remove(self, int32_t block) noexcept nogil:
         if self.blocks[block].chain != PRIVATE:
-            self._unlist(block)
+            if self.drops_hashes:
+                self._drop(self.blocks[block].hash)
+            else:
+                self._unlist(block)
         self.blocks[block].hash = 0
 
+    cdef void _replace(self, int32_t block, int32_t found) noexcept nogil
+    cdef void _drop(self, uint64_t hash) noexcept nogil
     cdef void _unlist(self, int32_t block) noexcept nogil

@@ -50,11 +50,31 @@ cdef class PrefixCache:
             if self.log is not None:
                 self.log.note(hash, True)
             return
+        if self.drops_hashes:
+            self._replace(block, first)
+            return
         last = blocks[first].twin_prev
         blocks[block].chain = TWIN
         blocks[block].twin_prev = last
         blocks[block].twin_next = first
         blocks[last].twin_next = blocks[first].twin_prev = block
+
+    cdef void _replace(self, int32_t block, int32_t found) noexcept nogil:
+        """Let a block with the same hash be found instead."""
+        cdef Block* blocks = self.blocks
+        cdef int32_t* link = &self._buckets[blocks[block].hash & self._mask]
+        while link[0] != found:
+            link = &blocks[link[0]].chain
+        link[0] = block
+        blocks[block].chain, blocks[found].chain = blocks[found].chain, TWIN
+        blocks[block].twin_prev = blocks[block].twin_next = block
+
+    cdef void _drop(self, uint64_t hash) noexcept nogil:
+        """Let nothing be found under a hash any more."""
+        cdef int32_t found = self.find(hash)
+        if found != 0:
+            self._unlist(found)
+            self.blocks[found].chain = TWIN
 
     cdef int32_t find_text(self, Content content, int32_t row, int32_t block_size, int32_t count, int32_t* found,
                            Cursor* cursor) except -1 nogil:

@@ -30,7 +30,6 @@ cdef struct Holding:            # of a slot
     Cursor cursor               # behind the last hashed block of shared text
 
 
-@cython.final
 cdef class SparseKV(KVCache):
     cdef Stretches _cached      # free blocks that hold something
     cdef Content _content
@@ -43,6 +42,13 @@ cdef class SparseKV(KVCache):
     cdef int32_t _public_hits
     cdef int32_t _free_hits     # of all blocks found, those in the free queue
     cdef Cursor _hits_cursor    # behind the public ones
+
+    # Leading blocks of a request's text that are listed in the prefix cache one by one.
+    cdef int32_t _shared_blocks(self, int32_t row) noexcept nogil
+
+    # `cache`, in the C of `allocate`: most visits of a sequence fill no block.
+    @cython.final
+    cdef int _cache(self, Holding* holding, int64_t known_tokens) except -1 nogil
 
     cdef int _lookup_public(self, int32_t row, int32_t num_public) except -1 nogil
     cdef int _begin(self, Holding* holding, int32_t row, int32_t hits) except -1 nogil

@@ -2,7 +2,6 @@
 from libc.stdint cimport INT64_MAX, int32_t, int64_t
 from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
-cimport cython
 
 from simulator.core.memory cimport resize
 from simulator.kv.base cimport KVCache, blocks_beyond, blocks_for
@@ -13,7 +12,6 @@ from simulator.kv.prefix_cache cimport Block
 from simulator.kv.stretches cimport Stretches
 
 
-@cython.final
 cdef class SparseKV(KVCache):
     """KV blocks of one replica with prefix caching, as vLLM keeps them.
 
@@ -65,7 +63,7 @@ cdef class SparseKV(KVCache):
         self._public_hits = self._free_hits = 0
         if most <= 0:
             return 0
-        num_public = min(self._content.public_tokens(row) // self.block_size, most)
+        num_public = min(self._shared_blocks(row), most)
         if num_public > 0:
             self._lookup_public(row, num_public)
             if self._public_hits < num_public:
@@ -95,10 +93,15 @@ cdef class SparseKV(KVCache):
         cdef int32_t most = (num_tokens - 1) // self.block_size
         if self._content.has_been_preempted(row):
             return most
-        return min(most, self._content.public_tokens(row) // self.block_size)
+        return min(most, self._shared_blocks(row))
+
+    cdef int32_t _shared_blocks(self, int32_t row) noexcept nogil:
+        return self._content.public_tokens(row) // self.block_size
 
     cdef int cache(self, int32_t slot, int64_t known_tokens) except -1 nogil:
-        cdef Holding* holding = &self._holdings[slot]
+        return self._cache(&self._holdings[slot], known_tokens)
+
+    cdef inline int _cache(self, Holding* holding, int64_t known_tokens) except -1 nogil:
         cdef int32_t full
         if known_tokens < <int64_t>(holding.num_hashed + 1) * self.block_size:
             return 0
@@ -136,7 +139,8 @@ cdef class SparseKV(KVCache):
         self.free_blocks -= need + revived
         if self.free_blocks < self._cached.size:
             self._cached.evict(self._cached.size - self.free_blocks)
-        return 1 if self.cache(slot, known_tokens) == 0 else -1
+        self._cache(&self._holdings[slot], known_tokens)
+        return 1
 
     cdef int _begin(self, Holding* holding, int32_t row, int32_t hits) except -1 nogil:
         """A request begins with all that the last lookup found, or with nothing."""
@@ -149,7 +153,7 @@ cdef class SparseKV(KVCache):
                 holding.room = 2 * self._public_hits
         holding.row = row
         holding.num_hashed = holding.num_found = hits
-        holding.num_public = self._content.public_tokens(row) // self.block_size
+        holding.num_public = self._shared_blocks(row)
         holding.pieces = 0
         memset(&holding.cursor, 0, sizeof(Cursor))
         if hits == 0:

@@ -261,7 +261,8 @@ cdef class Stretches:
             it, block = &self.stretches[element], &self.blocks[element]
             if self.blocks[block.next].prev != element:
                 raise RuntimeError(f"element {element} is not linked both ways")
-            if block.hash != 0 and (block.references != 0 or self.prefixes.find(block.hash) == 0):
+            if block.hash != 0 and (block.references != 0 or not (
+                    self.prefixes.drops_hashes or self.prefixes.find(block.hash))):
                 raise RuntimeError(f"free block {element} is held {block.references} times, or cannot be found")
             if block.hash == 0 and it.begin >= it.end:
                 raise RuntimeError(f"stretch {element} is empty")

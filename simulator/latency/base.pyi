@@ -4,6 +4,7 @@ from typing import Any
 class LatencyModel:
     needs_deployment: bool
     takes_collective: bool
+    reads_files: bool
     failed: bool
     is_monotone: bool
     is_shareable: bool

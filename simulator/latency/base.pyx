@@ -4,6 +4,7 @@ from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
+from simulator.core.arithmetic cimport round_half_up
 from simulator.domain.batch cimport BatchShape, Chunk
 from simulator.latency.batch_view cimport BatchView
 
@@ -14,10 +15,13 @@ cdef class LatencyModel:
     frozen `Parameters` and the `simulator.domain.deployment.Deployment` it runs on: None where the experiment
     has no [model] or no [hardware], which is refused where the class sets `needs_deployment` or `takes_collective`.
     One that sets the latter also takes `collective=None`, a CollectiveModel, and keeps it in `_collective`.
+    One that sets `reads_files` has a static method `read` of the same parameters, and takes what that returns, which
+    several models may share, as `reading=None`.
     """
 
     needs_deployment = False
     takes_collective = False
+    reads_files = False
 
     def __cinit__(self, *_, **__):
         self.num_stages = 1
@@ -59,12 +63,17 @@ cdef class LatencyModel:
 
     cdef void stage_durations_ns(self, const BatchShape* shape, int64_t* durations_ns) noexcept nogil:
         cdef double total = self._host_iteration_ns
+        cdef const double* ns = self._stage_ns
         cdef int64_t least = max(self._resolution_ns, <int64_t>1), before = 0, end
-        cdef int32_t i
+        cdef int32_t num_stages = self.num_stages, i
+        cdef bint is_whole = self._resolution_ns > 0
         self.stages_ns(shape, self._stage_ns)
-        for i in range(self.num_stages):
-            total += self._stage_ns[i]
-            end = max(self.rounded_ns(total), before + least)
+        for i in range(num_stages):
+            total += ns[i]
+            if is_whole or not total <= LONGEST_ITERATION_NS:
+                end = max(self.rounded_ns(total), before + least)
+            else:
+                end = max(round_half_up(total), before + least)
             durations_ns[i] = end - before
             before = end
 

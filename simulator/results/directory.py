@@ -7,9 +7,9 @@ replaced and the folder stays.
 import ctypes
 import json
 import os
+import platform
 import re
 import shutil
-import socket
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -123,7 +123,7 @@ def staged(directory: str | Path, overwrite: bool = False, contents: Contents = 
 
 def _process(number: int | str) -> str:
     """Return the name of a process of this machine among those of all that share the disk."""
-    return f"{zlib.crc32(socket.gethostname().encode()):08x}-{number}"
+    return f"{zlib.crc32(platform.node().encode()):08x}-{number}"
 
 
 def _remove_leftovers(directory: Path) -> None:

@@ -14,7 +14,8 @@ def finish_codes(workload, journeys: np.ndarray | None = None, part: slice = sli
 
     A completed request stops by itself if its true length was reached, else at the limit that its client declared, else
     at max_model_len. Of two limits met at once the first counts, for vLLM looks for the end of the text first and the
-    second cuts nothing. One that the gateway took off its replica is aborted; one that is not over has no reason.
+    second cuts nothing. One that the gateway took off its replica is aborted, one that ran when the grace of a load was
+    over is cancelled; one that is not over has no reason.
 
     Parameters
     ----------
@@ -34,6 +35,9 @@ def finish_codes(workload, journeys: np.ndarray | None = None, part: slice = sli
     codes = by_status[status]
     if journeys is not None:
         codes[(journeys["cause"][part] == RECALLED) & (status > records.COMPLETED)] = records.ABORT
+    if workload.script is not None and workload.script.cancel_ns is not None:
+        is_cancelled = workload.demands["deadline_ns"][part] == workload.script.cancel_ns
+        codes[is_cancelled & (status == records.TIMED_OUT)] = records.CANCELLED
     ended = status == records.COMPLETED
     by_itself = tokens >= workload.outcomes["output_tokens"][part]
     at_limit = tokens >= workload.demands["max_tokens"][part]

@@ -61,8 +61,8 @@ class Writer:
 
         Replicas and labels are always written, the rest where asked.
         """
-        for table in self._growing.values():
-            table.flush()
+        while self._growing:                    # each holds a megabyte or two
+            self._growing.popitem()[1].flush()
         if requests:
             self._write_requests(run)
         self._write("replicas", tables.replica_rows(run.replicas))
@@ -85,7 +85,7 @@ class Writer:
 
     def _write_requests(self, run: Run) -> None:
         workload, journeys = run.workload, journeys_of(run)
-        dtype = tables.request_dtype(workload.request_ids, journeys)
+        dtype = tables.request_dtype(workload, journeys)
         self._write_blocks(self._file, "requests", dtype, len(workload), (
             tables.request_rows(workload, dtype, journeys, first, min(first + tables.BLOCK_ROWS, len(workload)))
             for first in range(0, len(workload), tables.BLOCK_ROWS)))

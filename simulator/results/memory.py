@@ -1,8 +1,8 @@
 """Keep the tables of a run in memory, for a caller who wants nothing written."""
-from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
+from msgspec.structs import replace
 
 from simulator.domain.run import Run
 from simulator.results import tables
@@ -117,7 +117,7 @@ class MemoryTables:
     def requests(self) -> np.ndarray:
         """Return the request table."""
         workload, journeys = self._run.workload, journeys_of(self._run)
-        dtype = tables.request_dtype(workload.request_ids, journeys)
+        dtype = tables.request_dtype(workload, journeys)
         return tables.with_text_ids(tables.request_rows(workload, dtype, journeys))
 
     def __getstate__(self):

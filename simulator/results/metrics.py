@@ -17,6 +17,7 @@ from simulator.results import cluster
 from simulator.results.distributions import distribution, weighted_distribution_ms
 from simulator.results.finish import cut_short
 from simulator.results.journeys import journeys_of
+from simulator.results.measured import measured_part
 from simulator.results.overload import load_of
 
 SCHEMA = 1
@@ -35,14 +36,15 @@ def summarise(run: Run, bounds, pools: tuple[cluster.PoolFacts, ...] = ()) -> di
         [slo] is one; so below.
     pools : as the experiment has them; empty: it has none.
     """
+    run = measured_part(run)
     requests, journeys = run.workload.requests, journeys_of(run)
-    duration_s = duration_s_of(requests)
+    duration_s = duration_s_of(requests, run.since_ns)
     verdicts = verdicts_of(run, bounds)
     is_cut = np.zeros(len(requests), bool)
     is_cut[cut_short(run.workload)] = True
     return {
         "complete": bool(run.complete),
-        "requests": count_by_status(requests, is_cut),
+        "requests": count_by_status(requests, is_cut) | not_sent(run.workload),
         "by_cause": cluster.by_cause(requests, journeys),
         "duration_s": duration_s,
         "clock_s": int(run.clock_ns) / 1e9,
@@ -86,14 +88,21 @@ def remarks(workload, is_cut: np.ndarray) -> list[str]:
 def count_by_status(requests: np.ndarray, is_cut: np.ndarray) -> dict[str, int]:
     """Count requests by what became of them.
 
-    Those that had not arrived are not injected; `length_capped` are those of the completed that max_model_len cut.
+    Those that had not arrived, or were not sent, are not injected; `length_capped` are those of the completed that
+    max_model_len cut.
     """
     counts = np.bincount(requests["status"], minlength=len(records.STATUS_NAMES)).tolist()
     if len(counts) > len(records.STATUS_NAMES):
         raise AssertionError(f"unknown request status {len(counts) - 1}")
     by_name = dict(zip(records.STATUS_NAMES, counts, strict=True))
-    return {"injected": len(requests) - by_name["pending"], **{name: by_name[name] for name in COUNTED},
-            "length_capped": int(is_cut.sum())}
+    return {"injected": len(requests) - by_name["pending"] - by_name["not_sent"],
+            **{name: by_name[name] for name in COUNTED}, "length_capped": int(is_cut.sum())}
+
+
+def not_sent(workload) -> dict[str, int]:
+    """Count requests that never came, where that can be."""
+    never = workload.requests["status"] == records.NOT_SENT
+    return {} if workload.script is None else {"not_sent": int(never.sum())}
 
 
 def completed_of(requests: np.ndarray) -> np.ndarray:
@@ -101,10 +110,10 @@ def completed_of(requests: np.ndarray) -> np.ndarray:
     return _only(requests, requests["status"] == records.COMPLETED)
 
 
-def duration_s_of(requests: np.ndarray) -> float:
-    """Return the time from 0 to the last completion; 0 if nothing completed."""
+def duration_s_of(requests: np.ndarray, since_ns: int = 0) -> float:
+    """Return the time from `since_ns` to the last completion; 0 if nothing completed."""
     completed = completed_of(requests)["completed_ns"]
-    return int(completed.max()) / 1e9 if len(completed) else 0.0
+    return (int(completed.max()) - since_ns) / 1e9 if len(completed) else 0.0
 
 
 def throughput(requests: np.ndarray, duration_s: float, num_good: int | None) -> dict[str, float | int | None]:
@@ -272,7 +281,7 @@ def breakdown(run: Run, column: str, verdicts: Verdicts, is_cut: np.ndarray) -> 
     codes = run.workload.demands[column]
     order = np.argsort(codes, kind="stable")
     starts = np.searchsorted(codes[order], range(len(names) + 1))
-    duration_s = duration_s_of(run.workload.requests)
+    duration_s = duration_s_of(run.workload.requests, run.since_ns)
     rows = [order[starts[code]:starts[code + 1]] for code in range(len(names))]
     return {str(name): _part(run.workload.requests[own], duration_s, verdicts.num_good(own), is_cut[own])
             for name, own in zip(names, rows, strict=True)}

@@ -70,8 +70,11 @@ class Came:
 
     def __init__(self, run: Run):
         requests, status = run.workload.requests, run.workload.requests["status"]
-        came = status != records.PENDING
+        came = (status != records.PENDING) & (status != records.NOT_SENT)
         came = slice(None) if came.all() else came
+        if run.workload.script is not None:         # the table has them play by play
+            rows = np.flatnonzero(status[came] >= 0) if isinstance(came, slice) else np.flatnonzero(came)
+            came = rows[np.argsort(requests["arrival_ns"][rows], kind="stable")]
         self.arrival_ns, self.first_token_ns = requests["arrival_ns"][came], requests["first_token_ns"][came]
         self.completed_ns, self.status = requests["completed_ns"][came], status[came]
         self.deadline_ns = run.workload.demands["deadline_ns"][came]

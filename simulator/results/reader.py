@@ -1,11 +1,11 @@
 """Read results.h5, and say what is wrong with one that cannot be read."""
-import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import h5py
 import numpy as np
+import tomli
 
 from simulator.domain import columns
 from simulator.errors import InputErrors
@@ -13,7 +13,7 @@ from simulator.results import tables
 
 ALWAYS = ("replicas", "labels")
 # Columns that are there under conditions of their own.
-OPTIONAL = {"requests": frozenset(tables.JOURNEY_FIELDS)}
+OPTIONAL = {"requests": frozenset((*tables.JOURNEY_FIELDS, *tables.SCRIPT_FIELDS, tables.MEASURED))}
 
 
 class Reader:
@@ -127,8 +127,8 @@ def check_schema(path: Path, found, known: int) -> None:
 def _asked(resolved_toml: str) -> list[str]:
     """Return the tables that the experiment asked for."""
     try:
-        output = tomllib.loads(resolved_toml).get("output", {})
-    except (tomllib.TOMLDecodeError, TypeError):
+        output = tomli.loads(resolved_toml).get("output", {})
+    except (tomli.TOMLDecodeError, TypeError):
         return []
     keys = {"requests": "requests", "iterations": "iterations", "token_times": "token_times",
             "replica_samples": "replica_samples_s", "decisions": "decisions", "candidates": "decisions"}

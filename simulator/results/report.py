@@ -2,7 +2,7 @@
 
 LATENCIES = (("TTFT", "ttft_ms"), ("TPOT", "tpot_ms"), ("ITL", "itl_ms"), ("E2EL", "e2el_ms"), ("queue", "queue_ms"))
 COLUMNS = ("mean", "p50", "p90", "p95", "p99", "max")
-UNFINISHED = ("rejected", "dropped", "timed_out", "failed", "waiting", "running")
+UNFINISHED = ("rejected", "dropped", "timed_out", "failed", "waiting", "running", "not_sent")
 
 
 def summary_table(summary: dict) -> str:
@@ -25,7 +25,7 @@ def notes(summary: dict) -> list[str]:
 def _facts(summary: dict) -> list[tuple[str, str]]:
     requests, cache, prefix = summary["requests"], summary["kv_cache"], summary["prefix_cache"]
     counts = [f"{requests['completed']:,} of {requests['injected']:,} completed"]
-    counts += [f"{requests[name]:,} {name.replace('_', ' ')}" for name in UNFINISHED if requests[name]]
+    counts += [f"{requests[name]:,} {name.replace('_', ' ')}" for name in UNFINISHED if requests.get(name)]
     counts += [f"{requests['length_capped']:,} cut at max_model_len"] if requests["length_capped"] else []
     facts = [
         ("requests", ", ".join(counts)),

@@ -14,6 +14,7 @@ ITERATION_FIELDS = (
     "waiting", "running", "used_blocks", "preempted", "begin_ns")
 REQUEST_FIELDS = tuple(name for name in records.REQUEST.names if name != "spare")
 LABEL_COLUMNS = columns.LABELS
+SCRIPT_FIELDS, MEASURED = ("scheduled_arrival_ns", "client_queue_ns"), "measured"
 JOURNEY_FIELDS = tuple(name for name in records.JOURNEY.names if name != "spare")
 NO_REPLICA = -1
 
@@ -49,15 +50,17 @@ LIFECYCLE, LEG = _without_spare(records.LIFECYCLE), _without_spare(records.LEG)
 STREAMS = {"replica_samples": SAMPLE, "decisions": DECISION, "candidates": CANDIDATE}      # tables that grow row by row
 
 
-def request_dtype(request_ids, journeys: np.ndarray | None = None) -> np.dtype:
+def request_dtype(workload, journeys: np.ndarray | None = None) -> np.dtype:
     """Return the type of a row of /requests.
 
     Ids are int64, or UTF-8 as long as the longest of them.
 
     Parameters
     ----------
+    workload : simulator.workload.base.Workload
     journeys : what `journeys_of` gave; without them there are no columns for them. Likewise below.
     """
+    request_ids = workload.request_ids
     is_text = len(request_ids) > 0 and isinstance(request_ids[0], str)
     id_type = f"S{max(1, max(len(name.encode()) for name in request_ids))}" if is_text else "i8"
     *times_and_counts, status = REQUEST_FIELDS
@@ -68,12 +71,16 @@ def request_dtype(request_ids, journeys: np.ndarray | None = None) -> np.dtype:
     fields += [(column, "i4") for column in LABEL_COLUMNS]
     if journeys is not None:
         fields += [(name, records.JOURNEY[name]) for name in JOURNEY_FIELDS]
+    if workload.script is not None:
+        fields += [(name, "i8") for name in SCRIPT_FIELDS]
+    if workload.measured is not None:
+        fields += [(MEASURED, "i1")]
     return np.dtype(fields)
 
 
 def request_rows(workload, dtype: np.dtype, journeys: np.ndarray | None = None, first: int = 0,
                  last: int | None = None) -> np.ndarray:
-    """Return rows `first` to `last` of /requests, in arrival order.
+    """Return rows `first` to `last` of /requests, in the order of the workload.
 
     Parameters
     ----------
@@ -95,6 +102,12 @@ def request_rows(workload, dtype: np.dtype, journeys: np.ndarray | None = None, 
     if journeys is not None:
         for name in JOURNEY_FIELDS:
             rows[name] = journeys[name][part]
+    if workload.script is not None:
+        scheduled_ns = workload.scheduled_ns[part]
+        rows["scheduled_arrival_ns"] = scheduled_ns
+        rows["client_queue_ns"] = np.where(scheduled_ns < 0, 0, requests["arrival_ns"] - scheduled_ns)
+    if workload.measured is not None:
+        rows[MEASURED] = workload.measured[part]
     return rows
 
 

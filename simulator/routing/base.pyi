@@ -1,10 +1,9 @@
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 
-@dataclass(frozen=True)
-class RoutingContext:
+class RoutingContext(msgspec.Struct, frozen=True):
     view: Any
     workload: Any
     content: Any

@@ -6,16 +6,15 @@ from simulator.core.draws cimport Draws
 from simulator.domain.request cimport Demand, Request
 from simulator.signals.load cimport effective_load
 
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from simulator.core.random_streams import RandomStreams
 
 
-@dataclass(frozen=True)
-class RoutingContext:
+class RoutingContext(msgspec.Struct, frozen=True):
     """What a router works with.
 
     view : simulator.signals.view.View of the replicas to choose from.

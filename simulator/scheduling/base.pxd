@@ -11,7 +11,8 @@ token is in flight. It *parts*, in all these cases and when it is passed over: i
 the batches that they are in, and it is scheduled as any other sequence from then on; so too when its last token is in
 flight, which the policy may not know. With pipeline stages there are as many groups: the members of one are together in
 a batch, and in the next when that is back, each group on its own beat. One is at hand, the one whose batch is formed or
-has ended, and all that is said of the group concerns it; a member of another parts likewise.
+has ended, and all that is said of the group concerns it; a member of another parts likewise. With both, sequences have
+a turn every `stride` batches, `lead` holds for each group, and the number of a batch says whose it is.
 """
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t
 from libc.string cimport memset
@@ -52,8 +53,8 @@ cdef struct Sequence:           # 64 bytes, one cache line: with many replicas, 
     int8_t is_partial           # the last scheduled chunk ends before the end of its text
     int8_t is_new               # admitted by the batch being formed
     int8_t is_starved           # of a member, where num_starved > 0: it has no turn in the batch scheduled last
-    int16_t group               # of a member: which one
     int8_t hold                 # HoldState, of one that does not run
+    int16_t group               # of a member: which one
 
 
 cdef struct Group:              # of several, one that is not at hand; the fields are those of Scheduler
@@ -61,8 +62,9 @@ cdef struct Group:              # of several, one that is not at hand; the field
     int64_t member_tokens
     int32_t phase
     int32_t num_members
-    int32_t num_in_flight       # 0 or 1
-    Batch* in_flight
+    int32_t num_in_flight
+    int64_t ended_ns
+    Batch* in_flight[2]
 
 
 # Sort slots by admission; few end together.
@@ -109,6 +111,12 @@ cdef class Scheduler:
     cdef bint overlaps                  # with grouping: a batch may be formed while others are in flight
     cdef int32_t group                  # the one at hand
     cdef int32_t num_groups             # 1, or one for each pipeline stage
+    cdef int32_t stride                 # async scheduling with pipeline stages: batches from one turn of a sequence to
+                                        # its next, one for each stage; 0: it may have one in each
+    cdef int64_t step                   # with stride: batches formed so far, those of nothing included
+    cdef int64_t* _eligible             # [row] with stride: the batch from which on it may have a turn; NULL without
+    cdef int64_t ended_ns               # of several groups: when the batch of the group that ended last did
+    cdef int64_t before_ns              # when its members had their token before that
     cdef Group* _groups                 # [num_groups]; NULL: there is one
     cdef int32_t phase                  # iteration % block_size
     cdef int32_t num_members
@@ -149,6 +157,9 @@ cdef class Scheduler:
     # nobody is preempted?
     cdef bint keeps_turns(self) noexcept nogil
 
+    # With stride: does anybody go on with a token that the batch just formed brings?
+    cdef bint feeds(self, const Batch* batch) noexcept nogil
+
     # Requests that do not run: in the waiting queue, or held.
     @cython.final
     cdef inline int32_t num_waiting(self) noexcept nogil:
@@ -184,8 +195,9 @@ cdef class Scheduler:
     # Have another group at hand.
     cdef void turn_to(self, int32_t group) noexcept nogil
 
-    # A group of which no batch is in flight, none of the others having members; what is known of any.
-    cdef int32_t idle_group(self) noexcept nogil
+    # The group that the next batch is of: with stride the one that its number says, else one of which no batch is in
+    # flight, none of the others having members. What is known of any.
+    cdef int32_t group_in_turn(self) noexcept nogil
     cdef Group group_at(self, int32_t index) noexcept nogil
 
     # Tokens of `row` still in flight from before a preemption: a policy must not admit it until they are back.
@@ -250,6 +262,11 @@ cdef class Scheduler:
 
     # The oldest iteration has ended and the same members were scheduled again, `count` times over.
     cdef int repeat(self, int32_t count) except -1 nogil
+
+    # Of several groups, batches of this one have ended, the last one at `ended_ns`, and others were scheduled, blocks
+    # aside; then `fly`, oldest first, for each batch that is in flight now.
+    cdef void repeat_of(self, int32_t group, int32_t num_ended, int32_t num_formed, int64_t ended_ns) noexcept nogil
+    cdef void fly(self, Batch* batch) noexcept nogil
 
     # A sequence that has just sampled, or with `lead` will, becomes a member; a member is one no more, or it parts.
     cdef int join(self, int32_t slot) except -1 nogil
@@ -405,21 +422,30 @@ cdef class Scheduler:
     @cython.final
     cdef inline int32_t turns_in_flight(self, int32_t slot) noexcept nogil:
         cdef const Sequence* sequence = &self._sequences[slot]
-        cdef int32_t turns = 0
+        cdef int32_t turns = 0, num_in_flight = self.num_in_flight
+        cdef Batch** in_flight = self._in_flight
+        if sequence.group != self.group:
+            num_in_flight = self._groups[sequence.group].num_in_flight
+            in_flight = self._groups[sequence.group].in_flight
         if sequence.num_placeholders == 0:
-            turns = self.num_in_flight if sequence.group == self.group else self._groups[sequence.group].num_in_flight
-            return turns - sequence.is_starved
-        while turns < self.num_in_flight and not has_entry(self._in_flight[turns], slot):
+            return num_in_flight - sequence.is_starved
+        while turns < num_in_flight and not has_entry(in_flight[turns], slot):
             turns += 1
         return turns
 
     # Where batches overlap: when a member had its last token, if the last iteration ended at `last_end_ns`.
     cdef int64_t last_token_ns(self, int32_t slot, int64_t last_end_ns) noexcept nogil
 
-    # When the members of a batch had theirs before it.
+    # When the members of a batch had theirs before it, without stride.
     @cython.final
     cdef inline int64_t token_before_ns(self, const Batch* batch) noexcept nogil:
         return batch.end_ns - batch.duration_ns if self.lead > 0 else batch.start_ns
+
+    # Of several groups the one at hand has its oldest batch back.
+    @cython.final
+    cdef inline void note_end(self, const Batch* batch) noexcept nogil:
+        self.before_ns = self.ended_ns if self.stride > 0 else batch.start_ns
+        self.ended_ns = batch.end_ns
 
     # The slot of a request; -1: it is not running. O(running).
     cdef int32_t slot_of(self, int32_t row) noexcept nogil

@@ -60,6 +60,7 @@ cdef class Scheduler:
         free(self._prefilling)
         free(self._stale)
         free(self._groups)
+        free(self._eligible)
 
     cdef int overlap(self, int32_t lead, int32_t num_groups) except -1:
         if self.grouping:
@@ -70,6 +71,11 @@ cdef class Scheduler:
             self.kv.reserve_groups(num_groups)
             self._groups = <Group*>calloc(num_groups, sizeof(Group))
             if self._groups == NULL:
+                raise MemoryError()
+        if lead > 0 and num_groups > 1:
+            self.stride = num_groups
+            self._eligible = <int64_t*>calloc(len(self._owners[0]) + 1, sizeof(int64_t))
+            if self._eligible == NULL:
                 raise MemoryError()
         if self._stale == NULL:
             self._stale = <int32_t*>calloc(len(self._owners[0]) + 1, sizeof(int32_t))
@@ -82,15 +88,19 @@ cdef class Scheduler:
         if group == self.group:
             return
         it.iteration, it.member_tokens, it.phase = self.iteration, self.member_tokens, self.phase
-        it.num_members, it.num_in_flight, it.in_flight = self.num_members, self.num_in_flight, self._in_flight[0]
+        it.num_members, it.num_in_flight, it.ended_ns = self.num_members, self.num_in_flight, self.ended_ns
+        it.in_flight[0], it.in_flight[1] = self._in_flight[0], self._in_flight[1]
         self.group = group
         it = &self._groups[group]
         self.iteration, self.member_tokens, self.phase = it.iteration, it.member_tokens, it.phase
-        self.num_members, self.num_in_flight, self._in_flight[0] = it.num_members, it.num_in_flight, it.in_flight
+        self.num_members, self.num_in_flight, self.ended_ns = it.num_members, it.num_in_flight, it.ended_ns
+        self._in_flight[0], self._in_flight[1] = it.in_flight[0], it.in_flight[1]
         self.kv.turn_to(group)
 
-    cdef int32_t idle_group(self) noexcept nogil:
+    cdef int32_t group_in_turn(self) noexcept nogil:
         cdef int32_t group = 0
+        if self.stride > 0:
+            return <int32_t>(self.step % self.stride)
         if self.num_in_flight == 0:
             return self.group
         while group == self.group or self._groups[group].num_in_flight > 0:
@@ -102,8 +112,8 @@ cdef class Scheduler:
         if index != self.group:
             return self._groups[index]
         group.iteration, group.member_tokens, group.phase = self.iteration, self.member_tokens, self.phase
-        group.num_members, group.num_in_flight, group.in_flight = (
-            self.num_members, self.num_in_flight, self._in_flight[0])
+        group.num_members, group.num_in_flight, group.ended_ns = self.num_members, self.num_in_flight, self.ended_ns
+        group.in_flight[0], group.in_flight[1] = self._in_flight[0], self._in_flight[1]
         return group
 
     # ---- what is asked of the class
@@ -169,6 +179,9 @@ cdef class Scheduler:
     cdef bint keeps_turns(self) noexcept nogil:
         return False
 
+    cdef bint feeds(self, const Batch* batch) noexcept nogil:
+        return batch.shape.num_samples > 0
+
     cdef int enqueue(self, int32_t row) except -1 nogil:
         self._requests[row].status = WAITING
         return self.waiting.push(row)
@@ -193,8 +206,10 @@ cdef class Scheduler:
         cdef const Sequence* sequence = &self._sequences[slot]
         if turns == 0:
             return last_end_ns
+        if self.stride > 0:                     # it is in all of its group that are in flight
+            return self.ended_ns if sequence.group == self.group else self._groups[sequence.group].ended_ns
         if sequence.group != self.group:
-            return self.token_before_ns(self._groups[sequence.group].in_flight)
+            return self.token_before_ns(self._groups[sequence.group].in_flight[0])
         return self.token_before_ns(self._in_flight[turns - 1])
 
     cdef int32_t top_slot(self) except -1 nogil:
@@ -331,6 +346,8 @@ cdef class Scheduler:
                 if drafts >= 0:
                     sequence.num_placeholders += 1 + entry.drafts
                     sequence.num_drafts = drafts
+                    if self.stride > 0:
+                        self._eligible[entry.row] = self.step + self.stride
         shape.num_sequences = batch.num_members + batch.num_entries
         shape.chunks = batch.chunks
 
@@ -376,6 +393,8 @@ cdef class Scheduler:
         for i in range(turns):
             insert_entry(self._in_flight[i], &entry)
             self._in_flight[i].num_members -= 1
+        if self.stride > 0 and turns > 0:
+            self._eligible[sequence.row] = self._in_flight[0].step + self.stride
         self._requests[sequence.row].output_tokens = outputs
         sequence.num_tokens = sequence.prompt_tokens + outputs
         sequence.num_computed = <int32_t>(self.iteration + sequence.offset)
@@ -385,7 +404,8 @@ cdef class Scheduler:
         self.turn_to(at_hand)
 
     cdef void _part_in_flight(self, int32_t slot) noexcept nogil:
-        if self._sequences[slot].is_member and self.turns_in_flight(slot) > 0:
+        cdef const Sequence* sequence = &self._sequences[slot]
+        if sequence.is_member and (sequence.group != self.group or self.turns_in_flight(slot) > 0):
             self.part(slot)
 
     cdef int starve(self, int32_t slot) except -1 nogil:
@@ -403,6 +423,21 @@ cdef class Scheduler:
         self.phase = <int32_t>(self.iteration % self.kv.block_size)
         self.member_tokens += <int64_t>count * self.num_members
         return self.kv.step_run(first, count)
+
+    cdef void repeat_of(self, int32_t group, int32_t num_ended, int32_t num_formed, int64_t ended_ns) noexcept nogil:
+        self.turn_to(group)
+        self.iteration += num_formed
+        self.phase = <int32_t>(self.iteration % self.kv.block_size)
+        self.member_tokens += <int64_t>num_formed * self.num_members
+        self.num_in_flight += num_formed - num_ended
+        if num_ended > 0:
+            self.ended_ns = ended_ns
+
+    cdef void fly(self, Batch* batch) noexcept nogil:
+        self.turn_to(batch.group)
+        self._in_flight[1] = self._in_flight[0]
+        self._in_flight[0] = batch
+        self.step = batch.step
 
     # ---- sequences that own KV without running
 

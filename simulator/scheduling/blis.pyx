@@ -2,9 +2,8 @@
 
 Like vLLM, running requests go first, then waiting ones, within a token budget. Unlike it, a preempted request starts
 over: what it had generated is generated again, token by token; /token_times and the gaps between tokens show every
-attempt, all else the last. The queue may be sorted, and a less urgent request may be the victim. Sequences are never
-grouped: an iteration costs O(batch). Source: inference-sim (BLIS) at f90a1e3a, sim/batch_formation.go and
-sim/simulator.go.
+attempt, all else the last. The queue may be sorted, and a less urgent request may be the victim. Source: inference-sim
+(BLIS) at f90a1e3a, sim/batch_formation.go and sim/simulator.go.
 
 Where BLIS does what no engine does, `upstream_compat` follows it:
 
@@ -13,6 +12,8 @@ Where BLIS does what no engine does, `upstream_compat` follows it:
 - A prompt that is found whole in the cache costs nothing, and holds no block of what was found.
 - What the first chunk of a prompt found in the cache is no context to it.
 - An iteration of no tokens takes time.
+
+There, and where somebody looks at block tables, no sequence is a member of the group: an iteration costs O(batch).
 """
 from libc.stdint cimport INT64_MAX, int8_t, int32_t, int64_t
 from libc.string cimport memset
@@ -22,7 +23,8 @@ from simulator.domain.batch cimport BatchShape, Chunk
 from simulator.domain.iteration cimport Batch
 from simulator.domain.request cimport COMPLETED, DROPPED, Request
 from simulator.kv.blis_cache cimport BlisKV
-from simulator.scheduling.base cimport Scheduler, Sequence
+from simulator.scheduling.base cimport Sequence
+from simulator.scheduling.in_order cimport InOrder
 from simulator.scheduling.waiting_queue cimport (
     BY_ARRIVAL, BY_PRIORITY, FIRST_COME, LATEST_FIRST, REVERSE_PRIORITY, SHORTEST_FIRST, WaitingQueue)
 
@@ -31,6 +33,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from simulator.kv.blis_sparse import SparseBlisKV
+from simulator.kv.counting import CountingKV
 from simulator.scheduling.base import SchedulerFacts
 
 Tokens = Annotated[int, Meta(ge=1, le=2**31 - 1)]
@@ -71,13 +75,12 @@ ORDERS = {
 
 
 @cython.final
-cdef class Blis(Scheduler):
+cdef class Blis(InOrder):
     """Iterations of a token budget, and restarts; see `BlisParameters`."""
 
     Parameters = BlisParameters
 
-    cdef BlisKV _blocks                 # kv
-    cdef int64_t _token_budget          # tokens an iteration may schedule
+    cdef BlisKV _blocks                 # kv; None without upstream_compat
     cdef int64_t _max_model_len         # longest text, in tokens
     cdef int64_t _threshold             # longest chunk of a prompt, in tokens
     cdef bint _by_urgency               # the victim is the least urgent, not the last admitted
@@ -85,10 +88,10 @@ cdef class Blis(Scheduler):
     cdef bint _oldest_last              # by its age: the older, the less
     cdef bint _forgets_first_token      # head: a request that starts over has its first token before it
     cdef bint _is_upstream              # upstream_compat
-    cdef int64_t _budget                # tokens left in the iteration being formed
+    cdef bint _outputs_are_prompts      # some prompt contains what another request generates
 
     def __init__(self, parameters, context):
-        self._blocks = context.kv
+        self._blocks = context.kv if parameters.upstream_compat else None
         self.max_running = parameters.max_num_seqs
         self.longest_prompt = context.max_model_len - 1
         self._max_model_len = context.max_model_len
@@ -99,7 +102,8 @@ cdef class Blis(Scheduler):
         self._oldest_last = parameters.priority_policy == "inverted-slo"
         self._forgets_first_token = parameters.blis_version == "head"
         self._is_upstream = parameters.upstream_compat
-        self.grouping = False
+        self._outputs_are_prompts = context.prompts_use_outputs
+        self.grouping = context.fast_forward and not context.kv.tracks_identity
         self.ends_at_start = self._is_upstream
         if self._is_upstream:           # 0.7 asks the latency model for the price of nothing
             self.pause_ns = 1000 if parameters.blis_version == "head" else -1
@@ -114,31 +118,41 @@ cdef class Blis(Scheduler):
 
     def advice(self, plight):
         """See Scheduler."""
-        return ADVICE.get(plight) or Scheduler.advice(self, plight)
+        return ADVICE.get(plight) or InOrder.advice(self, plight)
 
     @staticmethod
     def kv_cache(parameters, plan):
         """See Scheduler."""
-        return BlisKV(plan.num_blocks, plan.block_size, plan.content, plan.enable_prefix_caching)
+        if parameters.upstream_compat or plan.with_identity and plan.with_tables:
+            return BlisKV(plan.num_blocks, plan.block_size, plan.content, plan.enable_prefix_caching)
+        if plan.with_identity and plan.enable_prefix_caching:
+            return SparseBlisKV(plan.num_blocks, plan.block_size, plan.content)
+        return CountingKV(plan.num_blocks, plan.block_size)
 
     cdef int8_t refusal(self, int32_t row) noexcept nogil:
         cdef int64_t text = <int64_t>self._requests[row].prompt_tokens + self._demands[row].max_tokens
-        return DROPPED if text > self._max_model_len else Scheduler.refusal(self, row)
+        return DROPPED if text > self._max_model_len else InOrder.refusal(self, row)
+
+    cdef bint repeats(self) noexcept nogil:
+        # Members alone cannot make room for the head of the queue, unless what they generate is its prompt. Nor does it
+        # need less once they took blocks that it would have found: it gets all the rest of its prompt.
+        cdef int32_t row
+        if self.waiting.size == 0 or self._running.size >= self.max_running:
+            return True
+        row = self.waiting.top()
+        return not self._outputs_are_prompts and (
+            self._requests[row].prompt_tokens <= min(self._threshold, self._token_budget - self.num_members)
+            or self.kv.most_hits(row, self._requests[row].prompt_tokens) == 0)
 
     cdef int schedule(self, Batch* batch, int64_t now_ns) except -1 nogil:
-        cdef int32_t slot
         batch.start_ns = now_ns
         batch.num_entries = batch.num_preempted = batch.num_members = batch.num_starved = 0
         memset(&batch.shape, 0, sizeof(BatchShape))
         self._budget = self._token_budget
-        self._continue_running(batch)
+        if not (self.grouping and self._continue_at_once(batch, self._threshold)):
+            self._continue_one_by_one(batch)
         if batch.num_preempted == 0:
             self._admit_waiting(batch)
-        slot = self._running.head
-        while slot >= 0:
-            if self._sequences[slot].scheduled > 0 or self._sequences[slot].is_new:
-                self.add_entry(batch, slot)
-            slot = self._links.next(slot)
         self.close(batch, -1)
         if self._is_upstream:
             self._price_admissions(batch)
@@ -146,7 +160,8 @@ cdef class Blis(Scheduler):
 
     # ---- phase 1: running requests
 
-    cdef int _continue_running(self, Batch* batch) except -1 nogil:
+    cdef int _continue_one_by_one(self, Batch* batch) except -1 nogil:
+        """Visit the running list in order, preempting where blocks run out."""
         cdef int32_t slot = self._running.head
         cdef Sequence* sequence
         cdef int64_t tokens
@@ -156,29 +171,32 @@ cdef class Blis(Scheduler):
         slot = self._running.head
         while slot >= 0 and self._budget > 0:
             sequence = &self._sequences[slot]
-            tokens = self._chunk(sequence.num_tokens, sequence.num_computed)
+            tokens = min(self._wanted(sequence, self._threshold), self._budget)
             if tokens > 0:
+                if sequence.is_member:
+                    self.kv.settle(slot, self.computed(slot))
                 if not self._make_room(batch, slot, tokens):
                     break
                 sequence.scheduled = <int32_t>tokens
                 self._budget -= tokens
             slot = self._links.next(slot)
-        return 0
+        return self._gather(batch)
 
-    cdef int64_t _chunk(self, int64_t text, int64_t computed) noexcept nogil:
-        """Return the tokens that a request gets of the budget left."""
-        return min(min(text - computed, self._threshold), min(self._budget, self._max_model_len - computed - 1))
+    cdef int64_t _wanted(self, const Sequence* sequence, int64_t threshold) noexcept nogil:
+        if sequence.is_member:
+            return 1
+        return self._chunk(sequence.num_tokens, sequence.num_computed, threshold)
 
-    cdef int64_t _known(self, int32_t row, int64_t computed) noexcept nogil:
-        """Return how much of a text may be cached: BLIS forgets blocks that one output fills."""
-        return computed if self.kv.block_size > 1 else min(computed, <int64_t>self._requests[row].prompt_tokens)
+    cdef inline int64_t _chunk(self, int64_t text, int64_t computed, int64_t most) noexcept nogil:
+        """Return the tokens of a text that a request gets at once."""
+        return min(min(text - computed, most), self._max_model_len - computed - 1)
 
     cdef int _make_room(self, Batch* batch, int32_t slot, int64_t tokens) except -1 nogil:
         """Allocate for a running sequence, preempting others; return 0 if it fell victim itself."""
         cdef Sequence* sequence = &self._sequences[slot]
-        cdef int64_t computed = sequence.num_computed + tokens
+        cdef int64_t computed = self.computed(slot) + tokens
         cdef int32_t victim
-        while not self.kv.allocate(slot, sequence.row, 0, computed, 0, 0, self._known(sequence.row, computed)):
+        while not self.kv.allocate(slot, sequence.row, 0, computed, 0, 0, computed):
             victim = self._victim()
             self._budget += self._sequences[victim].scheduled
             self._evict(batch, victim)
@@ -224,7 +242,7 @@ cdef class Blis(Scheduler):
             prompt = self._requests[row].prompt_tokens
             hits = self.kv.lookup(row, <int32_t>prompt + self._is_upstream)
             computed = <int64_t>hits * self.kv.block_size
-            tokens = self._chunk(prompt, computed)
+            tokens = self._chunk(prompt, computed, min(self._threshold, self._budget))
             slot = self.top_slot()
             if tokens == 0:
                 self._blocks.skip(slot, row, prompt)
@@ -233,6 +251,7 @@ cdef class Blis(Scheduler):
             self.waiting.pop()
             self.admit(row, hits, batch)
             self._sequences[slot].scheduled = <int32_t>tokens
+            self.add_entry(batch, slot)
             self._budget -= tokens
         return 0
 
@@ -256,8 +275,12 @@ cdef class Blis(Scheduler):
                 shape.num_samples -= 1
 
     cdef int finish(self, int32_t slot) except -1 nogil:
-        cdef int32_t row = self._sequences[slot].row
-        cdef int64_t text = self._sequences[slot].num_computed + 1
-        if self._requests[row].status == COMPLETED and self._requests[row].output_tokens > 0:
-            self.kv.allocate(slot, row, 0, text, 0, 0, self._known(row, text))      # for the last token, if there is
+        cdef Sequence* sequence = &self._sequences[slot]
+        cdef const Request* request = &self._requests[sequence.row]
+        cdef int64_t computed = self.computed(slot)
+        if request.status == COMPLETED and request.output_tokens > 0:   # there is a last token: allocate for it
+            if sequence.is_member:
+                self.kv.settle(slot, computed)
+                sequence.scheduled = 1                                  # visited by itself
+            self.kv.allocate(slot, sequence.row, 0, computed + 1, 0, 0, computed + 1)
         return self._vacate(slot, False)

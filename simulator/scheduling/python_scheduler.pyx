@@ -14,11 +14,11 @@ from simulator.scheduling.waiting_queue cimport FIRST_COME, WaitingQueue
 from simulator.signals.request_view cimport RequestView
 
 import operator
-from dataclasses import replace
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta
+from msgspec.structs import replace
 
 from simulator.scheduling.questions import SchedulerFacts
 

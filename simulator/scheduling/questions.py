@@ -1,13 +1,12 @@
 """What is asked of a scheduler class before there is a scheduler, and what one is built from."""
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import numpy as np
 
 
-@dataclass(frozen=True)
-class SchedulerFacts:
+class SchedulerFacts(msgspec.Struct, frozen=True):
     """What the engine knows of a scheduler before there is one.
 
     max_running : sequences in the running list, at most; None: unknown.
@@ -15,6 +14,7 @@ class SchedulerFacts:
     is_async : an iteration is scheduled while the one before it executes.
     speculative : has num_tokens, num_lookahead_tokens and acceptance; None: no speculation.
     takes_stages : it can keep a batch in each of several pipeline stages.
+    why_no_async_stages : why it does not with `is_async`; empty: it does.
     takes_threads : several replicas may be served at once, for none writes what another reads and no Python decides.
     blocks_held_back : of num_gpu_blocks, KV blocks that no request gets.
     """
@@ -24,12 +24,12 @@ class SchedulerFacts:
     is_async: bool = False
     speculative: Any = None
     takes_stages: bool = True
+    why_no_async_stages: str = "the stages already execute several batches at once"
     takes_threads: bool = False
     blocks_held_back: int = 0
 
 
-@dataclass(frozen=True)
-class MemoryNeeds:
+class MemoryNeeds(msgspec.Struct, frozen=True):
     """What the plan of an accelerator's memory must know of a scheduler.
 
     max_num_batched_tokens : tokens in a batch, at most; activations are sized for them.
@@ -40,8 +40,7 @@ class MemoryNeeds:
     max_num_seqs: int
 
 
-@dataclass(frozen=True)
-class KVPlan:
+class KVPlan(msgspec.Struct, frozen=True):
     """The KV cache that a scheduler is asked to make.
 
     num_blocks, block_size : usable blocks, the null block not counted, and tokens in each.
@@ -59,8 +58,7 @@ class KVPlan:
     with_tables: bool = True
 
 
-@dataclass(frozen=True)
-class ReplicaContext:
+class ReplicaContext(msgspec.Struct, frozen=True):
     """One replica, as its scheduler sees it.
 
     kv : the replica's KVCache.
@@ -84,4 +82,4 @@ class ReplicaContext:
     num_stages: int = 1
     tier: Any = None
     request_ids: Any = ()
-    labels: Mapping = field(default_factory=dict)
+    labels: Mapping = {}

@@ -14,7 +14,8 @@ from simulator.domain.batch cimport BatchShape
 from simulator.domain.request cimport Request
 from simulator.kv.base cimport blocks_for
 from simulator.kv.tier cimport External
-from simulator.scheduling.base cimport LOADED, Scheduler, Sequence
+from simulator.scheduling.base cimport LOADED, Sequence
+from simulator.scheduling.in_order cimport InOrder
 from simulator.domain.iteration cimport Batch, Entry
 from simulator.scheduling.waiting_queue cimport WaitingQueue
 
@@ -22,7 +23,8 @@ from simulator.kv.counting import CountingKV
 from simulator.kv.paged import PagedKV
 from simulator.kv.sparse import SparseKV
 from simulator.scheduling.base import MemoryNeeds, SchedulerFacts
-from simulator.scheduling.vllm_arguments import ADVICE, VllmParameters, completed, start_up_faults
+from simulator.scheduling.vllm_arguments import (
+    ADVICE, WHY_NO_ASYNC_STAGES, VllmParameters, completed, start_up_faults)
 
 cdef enum:                      # what becomes of the head of the queue
     STOP                        # nothing more is admitted in this iteration
@@ -36,12 +38,11 @@ cdef struct Turn:               # what a request gets of an iteration
 
 
 @cython.final
-cdef class Vllm(Scheduler):
+cdef class Vllm(InOrder):
     """Iterations of a token budget; see `VllmParameters`."""
 
     Parameters = VllmParameters
 
-    cdef int64_t _token_budget          # tokens an iteration may schedule
     cdef int64_t _max_model_len         # longest text, in tokens
     cdef int64_t _threshold             # longest chunk of a prompt, in tokens; 0: no limit
     cdef int64_t _batched_tokens        # max_num_batched_tokens: what the adaptive threshold shares out
@@ -61,7 +62,6 @@ cdef class Vllm(Scheduler):
     cdef bint _pads_admissions          # 0.32: a one-token admission is padded with dummy drafts
     cdef bint _outputs_are_prompts      # some prompt contains what another request generates
     cdef int32_t* _skipped              # [n] rows passed over in an admission pass; NULL: none ever is
-    cdef int64_t _budget                # tokens left in the iteration being formed
     cdef bint _chunk_continues          # a chunk of a prompt was scheduled among the running
 
     def __init__(self, parameters, context):
@@ -95,6 +95,8 @@ cdef class Vllm(Scheduler):
             raise ValueError("a KV tier needs vllm_version 0.32 without async_scheduling, speculation and pipeline "
                              "stages: its rules are not settled with these")
         self.grouping = context.fast_forward and self._num_drafts == 0
+        if self._is_async and context.num_stages > 1 and not modern:
+            raise ValueError(f"async_scheduling with pipeline stages: {WHY_NO_ASYNC_STAGES}")
         if self._is_async or context.num_stages > 1:
             self.overlap(self._is_async, context.num_stages)
         self.waiting = WaitingQueue(context.requests, context.demands, self._by_priority)
@@ -112,6 +114,7 @@ cdef class Vllm(Scheduler):
         return SchedulerFacts(
             parameters.max_num_active_seqs or parameters.max_num_seqs, parameters.max_num_batched_tokens,
             bool(parameters.async_scheduling), parameters.speculative, takes_threads=True,
+            why_no_async_stages=WHY_NO_ASYNC_STAGES if parameters.vllm_version == "0.10" else "",
             blocks_held_back=1)         # the null block
 
     @classmethod
@@ -131,7 +134,7 @@ cdef class Vllm(Scheduler):
 
     def advice(self, plight):
         """See Scheduler."""
-        return ADVICE.get(plight) or Scheduler.advice(self, plight)
+        return ADVICE.get(plight) or InOrder.advice(self, plight)
 
     @staticmethod
     def kv_cache(parameters, plan):
@@ -145,19 +148,16 @@ cdef class Vllm(Scheduler):
                        append_unhashed=appends)
 
     cdef bint repeats(self) noexcept nogil:
-        # Members alone cannot make room for the head of the queue, unless what they generate is its prompt.
+        # Members alone cannot make room for the head of the queue, unless what they generate is its prompt. But it may
+        # fit into the next batch of several groups, of which each leaves another budget.
+        if self.num_groups > 1 and self._running.size < self.max_running:
+            return self.num_waiting() == 0
         return self.num_waiting() == 0 or not self._outputs_are_prompts
 
     cdef int64_t longest_surely_taken(self) noexcept nogil:
         if self.tier is not None:
             return -1
         return min(self.longest_prompt, <int64_t>self.kv.num_blocks * self.kv.block_size)
-
-    cdef bint keeps_turns(self) noexcept nogil:
-        # The running list is served in order: who comes later takes nothing from members, unfinished prompts before
-        # them may.
-        return self.num_members + self._num_prefilling <= self._token_budget and (
-            self._num_prefilling == 0 or self._sequences[self._prefilling[0]].order > self._last_member_order)
 
     cdef int schedule(self, Batch* batch, int64_t now_ns) except -1 nogil:
         cdef int64_t threshold = self._chunk_limit()
@@ -173,6 +173,19 @@ cdef class Vllm(Scheduler):
         self.close(batch, self._num_drafts if self._is_async else -1)
         return 0
 
+    cdef bint feeds(self, const Batch* batch) noexcept nogil:
+        # All tokens are sent to the first stage but one that ends a text as its first.
+        cdef const Sequence* sequence
+        cdef int64_t longest
+        cdef int32_t i
+        for i in range(batch.num_entries if batch.shape.num_decodes == 0 else 0):
+            sequence = &self._sequences[batch.entries[i].slot]
+            longest = min(sequence.prompt_tokens + <int64_t>self._demands[sequence.row].max_tokens,
+                          self._max_model_len)
+            if not batch.entries[i].is_partial and sequence.num_tokens + 1 < longest:
+                return True
+        return batch.shape.num_decodes > 0
+
     cdef int64_t _chunk_limit(self) noexcept nogil:
         cdef int64_t count = self._running.size + self.num_waiting()
         if self._threshold == 0 or (count <= 1 and not self._threshold_when_alone):
@@ -180,45 +193,6 @@ cdef class Vllm(Scheduler):
         return max(self._threshold, self._batched_tokens // count) if self._threshold_adapts else self._threshold
 
     # ---- phase 1: running requests
-
-    cdef int _continue_at_once(self, Batch* batch, int64_t threshold) except -1 nogil:
-        """Schedule all that runs in O(prefilling), or return 0 with nothing scheduled.
-
-        As visiting one by one would, provided there are blocks for all and the budget lasts to the last member.
-        """
-        cdef int64_t budget = self._budget - self.num_members, wanted, tokens
-        cdef int64_t need = self.kv.due(self.phase)
-        cdef int32_t i, slot
-        cdef Sequence* sequence
-        if budget < 0:
-            return 0
-        for i in range(self._num_prefilling):
-            slot = self._prefilling[i]
-            sequence = &self._sequences[slot]
-            wanted = self._wanted(sequence, threshold)
-            tokens = min(wanted, budget)
-            if tokens < wanted and self.num_members > 0 and sequence.order < self._last_member_order:
-                return 0
-            sequence.scheduled = <int32_t>tokens
-            budget -= tokens
-            if tokens > 0:
-                need += max(blocks_for(sequence.num_computed + tokens, self.kv.block_size) - self.kv.owned(slot), 0)
-        if need > self.kv.free_blocks:
-            return 0
-        self.kv.step_begin(self.phase)
-        for i in range(self._num_prefilling):
-            slot = self._prefilling[i]
-            sequence = &self._sequences[slot]
-            if sequence.scheduled > 0:
-                self.kv.step_before(sequence.order)
-                tokens = sequence.num_computed + sequence.scheduled
-                self.kv.allocate(slot, sequence.row, 0, tokens, 0, 0, min(tokens, sequence.num_tokens))
-                self.add_entry(batch, slot)
-        self.kv.step_before(self._next_order)
-        batch.num_members = self.num_members
-        batch.shape.context_tokens = self.member_tokens
-        self._budget = budget
-        return 1
 
     cdef int _continue_one_by_one(self, Batch* batch, int64_t threshold) except -1 nogil:
         """Visit the running list in order, preempting where blocks run out."""
@@ -249,16 +223,22 @@ cdef class Vllm(Scheduler):
         self._gather(batch)
         return 0
 
-    cdef inline int64_t _wanted(self, const Sequence* sequence, int64_t threshold) noexcept nogil:
-        """Return the tokens that a running sequence gets if the budget lasts."""
+    cdef int64_t _wanted(self, const Sequence* sequence, int64_t threshold) noexcept nogil:
         cdef int64_t computed = sequence.num_computed, tokens
         if sequence.is_member:
             return sequence.group == self.group
-        if (self._avoids_extra_step and sequence.num_placeholders > 0 and computed + 2 - sequence.num_placeholders
-                >= sequence.prompt_tokens + <int64_t>self._demands[sequence.row].max_tokens):
-            return 0                    # the iteration in flight is certain to end it
+        if sequence.num_placeholders > 0 and self._waits_for_tokens(sequence):
+            return 0
         tokens = sequence.num_tokens + sequence.num_drafts + sequence.num_placeholders - computed
         return min(min(tokens, threshold), self._max_model_len - computed - 1)
+
+    cdef bint _waits_for_tokens(self, const Sequence* sequence) noexcept nogil:
+        """Say whether one with tokens in flight has no turn: they are certain to end it, or it is not its batch."""
+        cdef int64_t least = sequence.num_computed + 2 - sequence.num_placeholders
+        if self._avoids_extra_step and (
+                least >= sequence.prompt_tokens + <int64_t>self._demands[sequence.row].max_tokens):
+            return True
+        return self.stride > 0 and self._eligible[sequence.row] > self.step
 
     cdef int _make_room(self, Batch* batch, int32_t slot, int64_t tokens, int32_t* passed_over) except -1 nogil:
         """Allocate for a running sequence, preempting others; return 0 if it fell victim itself."""
@@ -299,34 +279,6 @@ cdef class Vllm(Scheduler):
         cdef int32_t row = self._sequences[slot].row
         self.preempt(slot, batch)
         return self.waiting.push_front(row)
-
-    cdef int _gather(self, Batch* batch) except -1 nogil:
-        """Put what was scheduled one by one into the batch; other members starve."""
-        cdef int32_t slot = self._running.head
-        cdef bint anything = False
-        cdef Sequence* sequence
-        while slot >= 0 and not anything:
-            anything = self._sequences[slot].scheduled > 0
-            slot = self._links.next(slot)
-        slot = self._running.head if anything else -1       # an iteration of nothing is none, nobody misses a turn
-        while slot >= 0:
-            sequence = &self._sequences[slot]
-            if not sequence.is_member:
-                if sequence.scheduled > 0:
-                    self.add_entry(batch, slot)
-            elif sequence.group != self.group:
-                pass                                    # its token is in flight
-            elif sequence.scheduled > 0:
-                batch.num_members += 1
-                batch.shape.context_tokens += self.iteration + sequence.offset + 1
-                sequence.scheduled = 0
-                sequence.is_starved = False
-            else:
-                batch.num_starved += 1
-                sequence.is_starved = True
-                self.starve(slot)
-            slot = self._links.next(slot)
-        return 0
 
     # ---- phase 2: waiting requests
 

@@ -30,8 +30,7 @@ class VllmParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         "admit only what fits whole, not by its first chunk; default: true in 0.32, false in 0.10"))] = None
     watermark: Annotated[float, Meta(ge=0, le=1, description="share of blocks kept free at admission")] = 0.0
     async_scheduling: Annotated[bool | None, Meta(description=(
-        "schedule an iteration while the one before it executes; default: true in 0.32, but for stages and n-gram "
-        "drafts"))] = None
+        "schedule an iteration while the one before it executes; default: true in 0.32, but for n-gram drafts"))] = None
     vllm_version: Annotated[Literal["0.10", "0.32"], Meta(description="whose behaviour")] = "0.32"
     speculative: Annotated[SpeculativeParameters | None, Meta(description="absent: no speculation")] = None
 
@@ -39,15 +38,19 @@ class VllmParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 def completed(parameters: VllmParameters, topology) -> VllmParameters:
     """Return the arguments with the default of async_scheduling.
 
-    vLLM 0.32 schedules asynchronously unless told otherwise, but not with drafts of the n-gram proposer, which reserve
-    no slots ahead; with pipeline stages that is not simulated yet. In 0.10 it is an option that is off. Source: vLLM
-    0.32.0, vllm/config/vllm.py, VllmConfig.__post_init__; 0.10.1, vllm/config/scheduler.py.
+    vLLM 0.32 schedules asynchronously unless told otherwise, pipeline stages or not, but not with drafts of the n-gram
+    proposer, which reserve no slots ahead. In 0.10 it is an option that is off. Source: vLLM 0.32.0,
+    vllm/config/vllm.py, VllmConfig.__post_init__ with its newer model runner, the default; 0.10.1,
+    vllm/config/scheduler.py.
     """
     if parameters.async_scheduling is not None:
         return parameters
     has_n_grams = parameters.speculative is not None and parameters.speculative.num_lookahead_tokens == 0
-    is_async = parameters.vllm_version == "0.32" and topology.pipeline_parallel == 1 and not has_n_grams
-    return msgspec.structs.replace(parameters, async_scheduling=is_async)
+    return msgspec.structs.replace(parameters, async_scheduling=parameters.vllm_version == "0.32" and not has_n_grams)
+
+
+# Source: vLLM 0.10.1, vllm/engine/arg_utils.py; so does the older model runner of 0.32, which nothing here calls for.
+WHY_NO_ASYNC_STAGES = "vLLM 0.10 refuses it with them"
 
 
 ADVICE = {

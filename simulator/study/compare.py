@@ -57,12 +57,14 @@ class Plan(NamedTuple):
     experiments : by name of the variant, those that can run.
     unavailable : by name of the variant, why it cannot: what is not installed.
     notes : by name of the variant, what its latency models said when they were made.
+    readings : what these have read: once, where variants ask for the same.
     """
 
     workload: Workload
     experiments: dict[str, Experiment]
     unavailable: dict[str, str]
     notes: dict[str, list[str]]
+    readings: assemble.Readings
 
 
 class Order(NamedTuple):
@@ -85,8 +87,8 @@ def prepare(comparison: Comparison, out: str | os.PathLike | None = None, overwr
     InputErrors
         What is wrong with any of the others; that all of them lack an extra.
     """
-    names, unavailable, told = list(comparison.experiments), {}, {}
-    checks = [partial(_check, comparison, name, unavailable, told) for name in names]
+    names, unavailable, told, readings = list(comparison.experiments), {}, {}, assemble.Readings()
+    checks = [partial(_check, comparison, name, unavailable, told, readings) for name in names]
     if out is not None:
         checks += [partial(check_free, Path(out, name), overwrite) for name in names]
         checks.append(partial(_check_free_file, Path(out, FILE), overwrite))
@@ -94,7 +96,7 @@ def prepare(comparison: Comparison, out: str | os.PathLike | None = None, overwr
     if len(unavailable) == len(names):
         raise InputErrors([f"{comparison.place(name)}: {reason}" for name, reason in unavailable.items()])
     available = {name: each for name, each in comparison.experiments.items() if name not in unavailable}
-    return Plan(workload, available, unavailable, told)
+    return Plan(workload, available, unavailable, told, readings)
 
 
 def measure(plan: Plan, out: str | os.PathLike | None = None, overwrite: bool = False, quiet: bool = True,
@@ -132,10 +134,11 @@ def measure_one(order: Order, name: str) -> Measured:
     """
     began_s = time.perf_counter()
     plan = order.plan
-    workload = plan.workload.untouched()
+    workload = None if plan.workload.open_ended else plan.workload.untouched()      # then each sends its own number
     with _named(name):
-        result = api.run(plan.experiments[name], out=None if order.out is None else Path(order.out, name),
-                         overwrite=order.overwrite, quiet=order.quiet, workload=workload, threads=order.threads)
+        result = api.run_ordered(api.Order(
+            plan.experiments[name], None if order.out is None else Path(order.out, name), order.overwrite, order.quiet,
+            workload, order.threads, plan.readings))
     metrics = {key: reduce(getitem, key.split("."), result.summary) for key in METRICS}
     told = notes(result.summary)
     told += [note for note in plan.notes.get(name, ()) if not any(note in other for other in told)]
@@ -185,12 +188,14 @@ def _named(name: str) -> Iterator[None]:
         raise
 
 
-def _check(comparison: Comparison, name: str, unavailable: dict[str, str], told: dict[str, list[str]]) -> None:
+def _check(comparison: Comparison, name: str, unavailable: dict[str, str], told: dict[str, list[str]],
+           readings: assemble.Readings) -> None:
     experiment = comparison.experiments[name]
     with faults_of(comparison.place(name)):
         try:
             for pool in experiment.all_pools():
-                told.setdefault(name, []).extend(assemble.latency_model(pool, assemble.survey(pool)).warnings())
+                model = assemble.latency_model(pool, assemble.survey(pool), readings)
+                told.setdefault(name, []).extend(model.warnings())
         except MissingExtra as missing:
             unavailable[name] = str(missing)
 

@@ -1,13 +1,12 @@
 """The workload as the engine takes it: parallel tables, one row a request in arrival order."""
-from dataclasses import dataclass, field, replace
-
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from simulator.workload.script import Script
 
 
-@dataclass
-class Workload:
+class Workload(msgspec.Struct):
     """Requests in arrival order (ties keep file order).
 
     requests : structured array (n,), `records.REQUEST`: arrival_ns and prompt_tokens filled in, times -1, replica -1.
@@ -19,7 +18,11 @@ class Workload:
     labels : names behind the codes in `demands`, by column: slo_class, tenant, session, model, adapter.
     prompts_use_outputs : some prompt contains the output stream of another request.
     script : what lets requests come, whose `arrival_ns` are then -1 until they do; None: the table says when.
-    is_open_ended : there may be too few requests for a closed loop that only a duration bounds, or too many.
+    notes : what was left out or replaced, a sentence each.
+    open_ended : of each group of the script but that of warm-ups, whether only a duration bounds it: there may be too
+        few requests for it, or too many. Empty: there are as many as there should be.
+    num_warmups : requests at the end of the table that were sent to warm up, and are not measured.
+    measured : bool (n,), once a run has ended: which requests count in the summary; None: all do.
     scheduled_ns : int64 (n,), with a script: when each was ready to come, before it had to wait for a slot; -1: never.
     """
 
@@ -28,11 +31,14 @@ class Workload:
     outcomes: np.ndarray
     segments: np.ndarray
     request_ids: object
-    labels: dict = field(default_factory=dict)
+    labels: dict = {}
     prompts_use_outputs: bool = False
     script: Script | None = None
     scheduled_ns: np.ndarray | None = None
-    is_open_ended: bool = False
+    open_ended: tuple[bool, ...] = ()
+    num_warmups: int = 0
+    measured: np.ndarray | None = None
+    notes: tuple[str, ...] = ()
 
     def __len__(self):
         return len(self.requests)

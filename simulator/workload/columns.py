@@ -1,15 +1,14 @@
 """What every reader and generator delivers: one array for each property of the requests."""
-from dataclasses import dataclass, field, replace
-
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from simulator.domain import records
 
 LABELS = ("slo_class", "tenant", "session", "model", "adapter")     # text columns, for policies and breakdowns
 
 
-@dataclass(frozen=True)
-class Prompts:
+class Prompts(msgspec.Struct, frozen=True):
     """Prompts made of pieces of token streams.
 
     Codes are those of `records.SEGMENT`; own and output streams hold the row numbers of these columns.
@@ -23,8 +22,7 @@ class Prompts:
     num_tokens: np.ndarray
 
 
-@dataclass(frozen=True)
-class Waits:
+class Waits(msgspec.Struct, frozen=True):
     """Who waits for whom; arrays are int64.
 
     A play is a session, or any graph of requests without a circle.
@@ -44,8 +42,7 @@ class Waits:
     not_before_ns: np.ndarray | None = None
 
 
-@dataclass(frozen=True)
-class Columns:
+class Columns(msgspec.Struct, frozen=True):
     """Requests in any order; arrays are int64 (n,).
 
     request_ids : int64 (n,) or list of str; None: the row numbers.
@@ -56,7 +53,7 @@ class Columns:
     prompts : None: nothing is shared.
     waits : None: all come at their `arrival_ns`. Else that of a request which waits for another one does not count.
     most : only the first so many come; 0: all do.
-    notes : sentences about what was dropped or put right on the way here.
+    notes : what was left out or replaced, a sentence each, for the diagnosis.
     """
 
     arrival_ns: np.ndarray
@@ -66,7 +63,7 @@ class Columns:
     priority: np.ndarray | None = None
     max_tokens: np.ndarray | None = None
     timeout_ns: np.ndarray | None = None
-    labels: dict = field(default_factory=dict)
+    labels: dict = {}
     prompts: Prompts | None = None
     waits: Waits | None = None
     most: int = 0
@@ -153,6 +150,6 @@ def _reorder(prompts: Prompts, order: np.ndarray, new_row: np.ndarray) -> Prompt
     new_begins = np.cumsum(counts) - counts
     picked = np.arange(len(prompts.streams)) + np.repeat(old_begins - new_begins, counts)
     streams = prompts.streams[picked]
-    of_request = streams & 3 != records.named_stream(0)
+    of_request = (streams & 3 != records.named_stream(0)) & (streams >> 2 < len(order))     # not of rows left out
     streams[of_request] = (new_row[streams[of_request] >> 2] << 2) | (streams[of_request] & 3)
     return Prompts(counts, streams, prompts.num_tokens[picked])

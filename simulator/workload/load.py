@@ -1,12 +1,13 @@
 """From the section [workload] of an experiment to the requests."""
-from dataclasses import replace
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 
 from simulator import registry
 from simulator.core.random_streams import RandomStreams
-from simulator.domain.load import Load, Stage
+from simulator.domain.load import Stage
 from simulator.errors import InputErrors, KeyFault
 from simulator.workload.base import Workload
 from simulator.workload.columns import Columns, first_rows, reordered
@@ -28,7 +29,11 @@ class Enough(NamedTuple):
     counts: tuple[int, ...] | None = None
 
 
-def load(section, seed: int, enough: Enough = Enough()) -> Workload:
+ENOUGH = Enough()
+
+
+def load(section, seed: int, enough: Enough = ENOUGH,
+         longest_text: Callable[[], int] | None = None) -> Workload:
     """Read or draw the requests of an experiment.
 
     Parameters
@@ -36,6 +41,7 @@ def load(section, seed: int, enough: Enough = Enough()) -> Workload:
     section : simulator.config.experiment.Workload.
     seed : of the experiment; traces have no use for it.
     enough : a closed loop that only a duration bounds is served with a guess first, then with what it used.
+    longest_text : returns max_model_len, for those who want to know.
 
     Raises
     ------
@@ -45,18 +51,22 @@ def load(section, seed: int, enough: Enough = Enough()) -> Workload:
     source, streams = registry.load("workload", section.type)(section.parameters), RandomStreams(seed)
     given, parameters = section.load, section.parameters
     duration_s = getattr(parameters, "ends_s", getattr(parameters, "duration_s", None))
-    is_open_ended = any(stage.num_requests is None and stage.concurrency is not None for stage in given.stages)
+    bounded = getattr(parameters, "num_sessions" if hasattr(parameters, "num_sessions") else "num_requests", 1)
+    open_ended = [stage.num_requests is None and stage.concurrency is not None for stage in given.stages]
     stages = plan_stages(given.stages, streams.generator, enough.guess)
-    if given.mode == "concurrency" and hasattr(parameters, "num_requests") and parameters.num_requests is None:
-        if duration_s is None:
-            raise InputErrors([KeyFault("workload: a closed loop needs num_requests, duration_s, or both")])
+    if given.mode == "concurrency" and bounded is None and duration_s is not None:
         stage = Stage(concurrency=given.concurrency, duration_s=duration_s)
-        stages, is_open_ended = plan_stages((stage,), streams.generator, enough.guess), True
-    columns = source.columns(streams, Wanted(given.mode == "timestamps", sum(plan.count for plan in stages)))
+        stages, open_ended = plan_stages((stage,), streams.generator, enough.guess), [True]
+    wanted = Wanted(given.mode == "timestamps", sum(plan.count for plan in stages), longest_text)
+    columns = source.columns(streams, wanted)
     if stages:
         stages, columns = _used(stages, columns, enough.counts)
-    built = workload_of(columns, given, duration_s, streams, stages if given.mode == "stages" else ())
-    return replace(built, is_open_ended=is_open_ended and enough.counts is None)
+    built = workload_of(columns, section, duration_s, streams, stages if given.mode == "stages" else ())
+    if built.script is not None and hasattr(parameters, "sessions"):
+        goes_on = parameters.sessions.on_reject == "continue"
+        built = replace(built, script=replace(built.script, goes_on_after_rejection=goes_on))
+    is_settled = enough.counts is not None or not any(open_ended)
+    return replace(built, open_ended=() if is_settled else tuple(open_ended), notes=columns.notes)
 
 
 def _used(stages: list[StagePlan], columns: Columns, counts: tuple[int, ...] | None) -> tuple[list, Columns]:

@@ -1,13 +1,13 @@
 """From columns and [workload.load] to requests that come one after the other, or as a script says."""
 import math
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from simulator import registry
 from simulator.core.random_streams import RandomStreams
 from simulator.domain import records
-from simulator.domain.load import Load
+from simulator.domain.load import Load, Measure
 from simulator.errors import InputErrors, KeyFault
 from simulator.workload.base import Workload
 from simulator.workload.build import build_workload
@@ -16,27 +16,39 @@ from simulator.workload.limits import MISSING
 from simulator.workload.script import Edges, Group, Script
 from simulator.workload.stages import StagePlan, groups_of
 from simulator.workload.users import paced
+from simulator.workload.warmup import with_warmups
 
 
-def workload_of(columns: Columns, load: Load, duration_s: float | None, streams: RandomStreams,
+def workload_of(columns: Columns, section, duration_s: float | None, streams: RandomStreams,
                 stages: list[StagePlan] = ()) -> Workload:
     """Return the requests as the engine takes them.
 
     Parameters
     ----------
+    section : simulator.config.experiment.Workload, of which `load`, `measure` and `warmup` are read.
     duration_s : nobody comes then or later; None: all come.
-    stages : of `load`, planned.
+    stages : of `section.load`, planned.
     """
-    if columns.waits is None and not (load.max_in_flight or load.mode != "timestamps" or _cancels(load)):
+    load, copies = section.load, section.warmup.copies_of_first
+    _check_measure(section.measure, min(columns.most or len(columns), len(columns)))
+    if columns.waits is None and not (load.max_in_flight or load.mode != "timestamps" or _cancels(load) or copies):
         return build_workload(_timed(columns, load, duration_s))
     if load.mode == "user_rate":
         columns = paced(columns, load)
     columns, script = script_of(columns, load, duration_s, streams, stages)
+    if copies:
+        columns, script = with_warmups(columns, script, copies, load.concurrency or load.max_in_flight or None)
     built = build_workload(columns)
     built.requests["arrival_ns"] = records.NEVER_NS
     gives_up = script.timeout_ns is not None or script.cancel_ns is not None
     built.demands["deadline_ns"] = 0 if gives_up else records.NEVER_NS      # set when each comes
-    return replace(built, script=script, scheduled_ns=np.full(len(built), records.NEVER_NS))
+    return replace(built, script=script, scheduled_ns=np.full(len(built), records.NEVER_NS), num_warmups=copies)
+
+
+def _check_measure(measure: Measure, count: int) -> None:
+    if measure.warmup_requests + measure.cooldown_requests >= count:
+        raise InputErrors([KeyFault(
+            f"workload.measure: warmup_requests and cooldown_requests leave none of {count} requests")])
 
 
 def script_of(columns: Columns, load: Load, duration_s: float | None, streams: RandomStreams,

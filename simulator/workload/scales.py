@@ -1,7 +1,6 @@
 """Stretch a trace: the time between arrivals, the prompts, the outputs."""
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from simulator.errors import InputErrors, KeyFault
 from simulator.workload.columns import Columns, Prompts, Waits, nearest

@@ -1,11 +1,9 @@
 """Who comes when, and after whom: what lets the requests of a workload come where not all times are known before."""
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 
-@dataclass(frozen=True)
-class Edges:
+class Edges(msgspec.Struct, frozen=True):
     """Requests that wait for others; arrays (m,).
 
     sources, targets : int64, rows of one play; the target waits for the source.
@@ -19,8 +17,7 @@ class Edges:
     from_dispatch: np.ndarray
 
 
-@dataclass(frozen=True)
-class Group:
+class Group(msgspec.Struct, frozen=True):
     """Plays that share slots; times count from the group's beginning.
 
     plays : int64 (p,), indices of plays in the order in which they come; their `start_ns` must not fall.
@@ -43,8 +40,7 @@ class Group:
     interval_ns: int = 0
 
 
-@dataclass(frozen=True)
-class Script:
+class Script(msgspec.Struct, frozen=True):
     """What lets the `n` requests of a workload come, in `p` plays.
 
     A play is one request, a session, or a graph of requests. A request is ready when its play has begun, `offset_ns`

@@ -1,7 +1,6 @@
 """Users who send one turn after the other, each so often: AIPerf's user-centric rate."""
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from simulator.domain.load import Load
 from simulator.errors import InputErrors, KeyFault
@@ -9,7 +8,7 @@ from simulator.workload.columns import Columns, Waits, first_rows, reordered
 
 
 def paced(columns: Columns, load: Load) -> Columns:
-    """Return the requests as one play for each of `load.users`, who take the sessions in turns.
+    """Return the requests as one play for each user; these take the sessions in turns.
 
     Each user's turns are due every users / rate_per_s seconds; one whose answer came later follows at once, and the
     next counts from it. Users begin 1 / rate_per_s apart, as if they had been there before: the first session of user u
@@ -55,6 +54,6 @@ def _chains(columns: Columns) -> tuple[Columns, Waits, np.ndarray]:
     begins = np.append(np.flatnonzero(np.append(True, plays[1:] != plays[:-1])), count)
     if np.any(columns.waits.targets - columns.waits.sources != 1) or columns.waits.from_dispatch.any():
         raise InputErrors([KeyFault(
-            'workload.load.mode: "user_rate" takes sessions, in which each turn waits for the one before; this workload '
-            "has other graphs")])
+            'workload.load.mode: "user_rate" takes sessions, in which each turn waits for the one before; this '
+            "workload has other graphs")])
     return columns, columns.waits, begins

@@ -10,7 +10,7 @@ from simulator.config.fields import table_of
 
 # Names of numbers without a unit: counts of what they name, and ratios.
 COUNTS = (r"num_\w+|\w+s|\w+s_per_\w+|\w+_(parallel|count|degree|gpu|size|split|index)|size|acceptance|"
-          r"max_in_flight|(\w+_)?(seed|depth|priority|concurrency|load|top_k|waiting)|which|start")
+          r"max_in_flight|copies_of_first|(\w+_)?(seed|depth|priority|concurrency|load|top_k|waiting)|which|start")
 RATIOS = (r"mfu_\w+|\w+_(efficiency|fraction|overlap|scale|utilization|share|factor|score|threshold|ceiling)|watermark|"
           r"share|(\w+_)?weight|temperature|distribution|exponent|cv|beta|\w+_shape|\w+_boundary|tolerance|target|comfortable|"
           r"scale|factor|(\w+_)?ratio|peak_to_trough|theta|alpha|"
@@ -18,7 +18,7 @@ RATIOS = (r"mfu_\w+|\w+_(efficiency|fraction|overlap|scale|utilization|share|fac
 
 
 def test_names_of_a_kind_stand_one_a_line():
-    assert describe.list_text("workloads").splitlines() == ["synthetic", "trace", "vidur"]
+    assert describe.list_text("workloads").splitlines() == ["sessions", "synthetic", "trace", "vidur"]
     assert {"linear", "roofline"} <= set(describe.list_text("latency").splitlines())
     assert "llama-3.1-8b" in describe.list_text("models").splitlines()
 

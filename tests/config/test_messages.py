@@ -51,7 +51,7 @@ FAULTS = [
     ("engine.scheduler = 'vlm'", 'engine.scheduler: no scheduler "vlm"; did you mean vllm?'),
     ("latency.backend = 'x'", 'latency.backend: no latency backend "x"; valid: '),
     ("latency.collective.backend = 'x'", 'latency.collective.backend: no collective model "x"; valid: '),
-    ("workload.type = 'x'", 'workload.type: no workload "x"; valid: synthetic, trace, vidur'),
+    ("workload.type = 'x'", 'workload.type: no workload "x"; valid: sessions, synthetic, trace, vidur'),
     ("cluster.routing.policy = 'round'", 'cluster.routing.policy: no router "round"; did you mean round_robin?'),
     ("cluster.admission.policy = 'never'", 'cluster.admission.policy: no admission policy "never"; valid: '),
     ("workload.format = 'azzure'", 'workload.format: no trace format "azzure"; did you mean azure?'),
@@ -77,9 +77,9 @@ FAULTS = [
     ("engine.enable_chunked_prefill = false\nengine.max_num_batched_tokens = 4096",
      "engine.max_num_batched_tokens: expected at least max_model_len = 8192, since enable_chunked_prefill is false, "
      "found 4096"),
-    ("engine.async_scheduling = true\ntopology.pipeline_parallel = 2",
-     "engine.async_scheduling: expected false with topology.pipeline_parallel = 2, found true: the stages already "
-     "execute several batches at once"),
+    ("engine.async_scheduling = true\nengine.vllm_version = '0.10'\ntopology.pipeline_parallel = 2",
+     "engine.async_scheduling: expected false with topology.pipeline_parallel = 2, found true: vLLM 0.10 refuses it "
+     "with them"),
     ("topology.data_parallel = 4", "topology.data_parallel: only 1 is supported yet, found 4"),
     ("model.dtype = 'fp8'", "model: give either name or config"),
     ("model = {name = 'llama-3.1-8b', config = 'c.json'}", "model: give either name or config"),
@@ -120,8 +120,8 @@ def test_all_faults_come_at_once_one_a_line(load, faults):
         'a.toml: model.name: no model "lama-3.1-8b" in models/; did you mean llama-3.1-8b?',
         "a.toml: engine.max_num_seq: unknown key; did you mean max_num_seqs?",
         'a.toml: latency.base_us: expected a number from 0 to 1000000000000, found "x"',
-        'a.toml: workload.type: missing; expected "synthetic", "trace", "vidur" or "module:Class" (where requests come '
-        "from)",
+        'a.toml: workload.type: missing; expected "sessions", "synthetic", "trace", "vidur" or "module:Class" (where '
+        "requests come from)",
         "a.toml: topology.data_parallel: only 1 is supported yet, found 2",
     ]
 

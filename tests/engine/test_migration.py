@@ -3,10 +3,10 @@
 Every iteration takes 10 ms. A request of 100 prompt tokens that comes at 0 has its k-th token at 10 k ms; 99 + k tokens
 are then in KV, so that 7 blocks of 16 tokens hold it up to its 13th token. A block takes 1 ms from replica to replica.
 """
-from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from simulator.domain import records
 from simulator.engine.operations.move_plan import MovePlan, Port

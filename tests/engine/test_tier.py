@@ -1,7 +1,6 @@
 """KV beyond the blocks of a replica, by timelines worked out by hand: iterations of 10 ms, blocks of 16 tokens."""
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from simulator.domain import records
 from simulator.domain.failures import Failure

@@ -1,10 +1,10 @@
 """Replicas that act only when a request may leave them do what replicas do that are kept up to date."""
-from dataclasses import replace
 from random import Random
 
 import msgspec
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from simulator import registry
 from simulator.admission.gateway_queue import GatewayQueue

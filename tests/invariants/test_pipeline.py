@@ -16,20 +16,22 @@ STAGE_FIELDS = ("sequences", "prefill_tokens", "decode_tokens", "context_tokens"
                 "preempted")
 
 
-def crowded(seed):
+def crowded(seed, is_async=False):
     """Return a random scenario whose requests come closely, and the layers of its stages."""
     rng = Random(seed)
     description = random_description(seed, beyond_vllm=True)
-    description["options"]["async_scheduling"] = False
+    description["options"]["async_scheduling"] = is_async
+    if is_async:
+        description["options"]["vllm_version"] = "0.32"
     if rng.random() < 0.5:
         for request in description["requests"]:
             request["arrival"] = round(request["arrival"] * 0.1, 6)
     return load(description), rng.choice(LAYERS)
 
 
-@pytest.fixture(scope="module", params=range(6000, 6040))
+@pytest.fixture(scope="module", params=range(6000, 6080))
 def run(request):
-    scenario, layers = crowded(request.param)
+    scenario, layers = crowded(request.param, request.param % 2 > 0)
     return scenario, layers, engine.run(scenario, layers=layers)
 
 
@@ -52,32 +54,36 @@ def test_no_two_batches_are_in_one_stage_and_none_overtakes(run):
 
 
 def test_no_stage_idles_while_a_batch_is_ready_for_it(run):
-    _, layers, recording = run
-    free_ns = [0] * len(layers)
+    scenario, layers, recording = run
+    free_ns, ends_ns = [0] * len(layers), set()
     for step in batches(recording):
         ready_ns = step["t_ns"]
         for stage, (start_ns, end_ns) in enumerate(step["stages"]):
-            assert start_ns == max(ready_ns, free_ns[stage])
+            waits_for_tokens = scenario.parameters.async_scheduling and stage == 0 and start_ns in ends_ns
+            assert start_ns == max(ready_ns, free_ns[stage]) or waits_for_tokens
             ready_ns = free_ns[stage] = end_ns
+        ends_ns.add(ready_ns)
 
 
-def test_at_most_a_batch_a_stage_is_in_flight(run):
-    _, layers, recording = run
+def test_at_most_a_batch_a_stage_is_in_flight_and_one_more_ahead(run):
+    scenario, layers, recording = run
     steps = batches(recording)
     for number, step in enumerate(steps):
         in_flight = [before for before in steps[:number] if before["stages"][-1][1] > step["t_ns"]]
-        assert len(in_flight) < len(layers)
+        assert len(in_flight) < len(layers) + scenario.parameters.async_scheduling
 
 
 def test_a_request_goes_on_only_after_its_token_is_back(run):
+    # With async scheduling it may be scheduled before, but not be computed.
     scenario, _, recording = run
     output_ns = round(scenario.host.output_token_us * 1e3)
     steps = batches(recording)
     for number, step in enumerate(steps):
         rows = {row for row, _ in step["scheduled"]}
+        begins_ns = step["stages"][0][0] if scenario.parameters.async_scheduling else step["t_ns"]
         for before in steps[:number]:
             end_ns = before["stages"][-1][1]
-            if end_ns > step["t_ns"]:
+            if end_ns > begins_ns:
                 sampled = {row for row, _ in before["scheduled"]
                            if end_ns + output_ns in recording.token_times.get(row, ())}
                 assert not rows & sampled
@@ -126,22 +132,29 @@ def test_every_request_ends_with_its_outputs_or_was_given_up(run):
             assert len(recording.token_times.get(row, ())) == request["output_tokens"]
 
 
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
 @pytest.mark.parametrize("seed", range(6100, 6120))
-def test_nobody_who_watches_changes_anything(seed):
-    scenario, layers = crowded(seed)
+def test_neither_who_watches_nor_single_steps_change_anything(seed, is_async):
+    scenario, layers = crowded(seed, is_async)
     plain, watched = engine.run(scenario, layers=layers, details=False), engine.run(scenario, layers=layers)
     assert_same(plain, watched)
+    assert_same(plain, engine.run(scenario, layers=layers, details=False, fast_forward=False))
 
 
-@pytest.mark.parametrize("seed", range(6200, 6206))
-def test_replicas_with_stages_do_not_see_each_other(seed):
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+@pytest.mark.parametrize("seed", range(6200, 6230))
+def test_replicas_with_stages_do_not_see_each_other(seed, is_async):
     # Round robin: replica k of n serves requests k, k + n, ...; looked at with every event, they do the same.
     description, _ = random_traffic(seed)
-    description["options"]["async_scheduling"] = False
-    scenario = load(description)
-    apart = engine.run(scenario, layers=(2, 1), replicas=3, details=False)
-    coupled = engine.run(scenario, layers=(2, 1), replicas=3, details=False, coupled=True)
-    assert_same(apart, coupled)
+    description["options"]["async_scheduling"] = is_async
+    if is_async:
+        description["options"]["vllm_version"] = "0.32"
+    scenario, layers = load(description), LAYERS[seed % len(LAYERS)]
+    apart = engine.run(scenario, layers=layers, replicas=3, details=False)
+    for changed in ({"coupled": True}, {"fast_forward": False}):
+        other = engine.run(scenario, layers=layers, replicas=3, details=False, **changed)
+        assert_same(apart, other)
+        assert apart.token_times == other.token_times
 
 
 @pytest.mark.parametrize("seed", range(6300, 6310))

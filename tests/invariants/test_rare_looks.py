@@ -1,9 +1,9 @@
 """Replicas that are brought up to date when somebody looks do what replicas do that are so at every event."""
-from dataclasses import replace
 from random import Random
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 import simulator.engine.build as building
 from invariants.test_lookahead import assert_same, front

@@ -1,9 +1,9 @@
 """`vllm_dp` scores the engines that changed; it decides as a scan of all of them does."""
-from dataclasses import replace
 from random import Random
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 import simulator
 from invariants.test_lookahead import front

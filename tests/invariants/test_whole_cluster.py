@@ -51,6 +51,7 @@ def experiment_of(rng):
                      f'drain = "{rng.choice(["finish", "migrate"])}"\nloading_delay = {{mean_s = 0.02}}')
     failures = [failure_of(rng) for _ in range(rng.randint(1, 3))]
     lines.insert(0, f"engine.async_scheduling = {str(rng.random() < 0.5).lower()}")
+    lines.insert(0, f"topology.pipeline_parallel = {rng.choice([1, 1, 2, 3])}")
     return "\n".join(lines + failures) + "\n"
 
 

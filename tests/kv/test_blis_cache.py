@@ -1,62 +1,16 @@
-"""Random use of BLIS's KV cache against its rules in plain Python."""
+"""BLIS's KV caches against its rules in plain Python, used at random, and by hand."""
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kv.test_kv_machine import PROMPTS
-from kv.texts import text_of, workload_of
+from kv.blis_pool_model import BlisPoolModel
+from kv.test_kv_machine import BEHIND_ALL, PROMPTS, known_text
+from kv.texts import workload_of
+from simulator.domain import records
 from simulator.kv.blis_cache import BlisKV
+from simulator.kv.blis_sparse import SparseBlisKV
 from simulator.kv.content import Content
 
 NUM_SLOTS = 4
-
-
-class PoolModel:
-    """Blocks 1 .. num_blocks. Source: inference-sim (BLIS) at f90a1e3a, sim/kv/cache.go.
-
-    free : blocks nobody holds, in the order in which they will be reused. tables : slot -> its blocks.
-    content : block -> the text that ends with it. found : text -> the block that was last cached with it.
-    """
-
-    def __init__(self, num_blocks, block_size):
-        self.block_size = block_size
-        self.free = list(range(1, num_blocks + 1))
-        self.tables, self.content, self.found = {}, {}, {}
-
-    def lookup(self, text):
-        """Return the blocks of the longest known prefix of a text, its last token not counted."""
-        hits = []
-        for end in range(self.block_size, len(text), self.block_size):
-            if text[:end] not in self.found:
-                break
-            hits.append(self.found[text[:end]])
-        return hits
-
-    def allocate(self, slot, text, hits=()):
-        """Give a slot blocks for a text; return False, with nothing changed, if that cannot be."""
-        table = [*self.tables.get(slot, []), *hits]
-        revived = [block for block in hits if block in self.free]
-        need = max(-(-len(text) // self.block_size) - len(table), 0)
-        if need + len(revived) > len(self.free):
-            return False
-        num_known = len(table) if hits else len([block for block in table if block in self.content])
-        for block in revived:
-            self.free.remove(block)
-        for _ in range(need):
-            block = self.free.pop(0)
-            if block in self.content:
-                self.found.pop(self.content.pop(block), None)
-            table.append(block)
-        for i in range(num_known, len(text) // self.block_size):
-            self.content[table[i]] = text[:(i + 1) * self.block_size]
-            self.found[text[:(i + 1) * self.block_size]] = table[i]
-        self.tables[slot] = table
-        return True
-
-    def release(self, slot):
-        """Free all blocks of a slot, the last one first, behind the others."""
-        blocks = self.tables.pop(slot)
-        self.free += [block for block in reversed(blocks)
-                      if not any(block in table for table in self.tables.values())]
 
 
 def followed(log):
@@ -72,24 +26,25 @@ def followed(log):
 @given(prompts=PROMPTS, num_blocks=st.integers(2, 20), block_size=st.integers(1, 4), data=st.data())
 def test_blocks_are_found_taken_and_freed_as_the_rules_say(kv_face, prompts, num_blocks, block_size, data):
     workload = workload_of(prompts)
+    lengths = workload.requests["prompt_tokens"].tolist()
     kv = BlisKV(num_blocks, block_size, Content(workload))
-    log, ours, model, running = kv.follow(), kv_face.Face(kv, NUM_SLOTS), PoolModel(num_blocks, block_size), {}
+    log, ours, model, running = kv.follow(), kv_face.Face(kv, NUM_SLOTS), BlisPoolModel(num_blocks, block_size), {}
     for _ in range(data.draw(st.integers(1, 25))):
         slot = data.draw(st.integers(0, NUM_SLOTS - 1))
         if slot not in running:
             row = data.draw(st.integers(0, len(prompts) - 1))
-            prompt = text_of(prompts, row, int(workload.requests["prompt_tokens"][row]))
+            prompt = known_text(prompts, row, lengths[row], block_size)
             hits = model.lookup(prompt)
             assert ours.lookup(row, len(prompt)) == len(hits)
             length = min(len(hits) * block_size + data.draw(st.integers(1, 8)), len(prompt))
-            fits = model.allocate(slot, prompt[:length], hits)
+            fits = model.allocate(slot, prompt[:length], length, hits=hits)
             assert ours.allocate(slot, row, length, hits=len(hits), known_tokens=length) == fits
             if fits:
                 running[slot] = row, length
         elif data.draw(st.booleans()):
             row, length = running[slot]
             length += data.draw(st.integers(1, 6))
-            fits = model.allocate(slot, text_of(prompts, row, length))
+            fits = model.allocate(slot, known_text(prompts, row, length, block_size), length)
             assert ours.allocate(slot, row, length, known_tokens=length) == fits
             if fits:
                 running[slot] = row, length
@@ -101,3 +56,27 @@ def test_blocks_are_found_taken_and_freed_as_the_rules_say(kv_face, prompts, num
         assert kv.free_queue() == model.free
         assert [kv.block_table(slot) for slot in running] == [model.tables[slot] for slot in running]
         assert kv.num_cached_hashes == len(model.found) == len(followed(log))
+
+
+def test_within_an_iteration_blocks_are_cached_and_reused_in_the_order_of_the_running_list(kv_face):
+    # Rows 0 and 1 begin alike and are admitted together: row 0 computes one token of the block that they share, row 1
+    # both, and ends. Its block is the first to be reused when row 0, first in order, fills its own, and row 2, a
+    # member, takes a block: nothing is found under that hash any more.
+    shared = (records.named_stream(0), 2)
+    workload = workload_of([[shared, (records.own_stream(0), 1)], [shared], 2, 1, [shared, (records.own_stream(4), 1)]])
+    kv = SparseBlisKV(4, 2, Content(workload))
+    ours = kv_face.Face(kv, NUM_SLOTS)
+    for slot, tokens in enumerate((1, 2, 2, 1)):
+        ours.allocate(slot, slot, tokens, known_tokens=tokens)
+        workload.requests["scheduled_ns"][slot] = 0
+    assert ours.lookup(4, 3) == 1
+    workload.requests["status"][1] = records.COMPLETED
+    ours.release(1, returns=False)
+    ours.join(2, 0, order=2)
+
+    ours.step_begin(0)
+    ours.step_before(0)
+    ours.allocate(0, 0, 2, known_tokens=2)
+    ours.step_before(BEHIND_ALL)
+
+    assert (kv.free_blocks, ours.lookup(4, 3)) == (0, 0)

@@ -1,4 +1,4 @@
-"""Random use of the KV caches against vLLM's rules in plain Python, whichever way blocks are taken."""
+"""Random use of the KV caches against vLLM's and BLIS's rules in plain Python, whichever way blocks are taken."""
 from dataclasses import dataclass
 
 import pytest
@@ -13,9 +13,11 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from kv.blis_pool_model import BlisPoolModel
 from kv.pool_model import PoolModel
 from kv.texts import text_of, workload_of
 from simulator.domain import records
+from simulator.kv.blis_sparse import SparseBlisKV
 from simulator.kv.content import Content
 from simulator.kv.counting import CountingKV
 from simulator.kv.paged import PagedKV
@@ -29,6 +31,13 @@ LOOKAHEADS = st.just(0) | st.integers(0, 3)
 PROMPTS = st.lists(
     st.integers(1, 12) | st.lists(st.tuples(st.sampled_from(STREAMS), st.integers(1, 8)), min_size=1, max_size=3),
     min_size=3, max_size=6)
+
+
+def known_text(prompts, row, num_tokens, block_size):
+    """Return what BLIS caches of a text: not the blocks that one output fills."""
+    prompt = prompts[row]
+    prompt_tokens = prompt if isinstance(prompt, int) else sum(tokens for _, tokens in prompt)
+    return text_of(prompts, row, min(num_tokens, prompt_tokens) if block_size == 1 else num_tokens)
 
 
 @dataclass
@@ -48,13 +57,19 @@ class KVMachine(RuleBasedStateMachine):
     sparse = False
     caching = True
     append_unhashed = False
+    blis = False
 
     @initialize(num_blocks=st.integers(2, 12) | st.integers(10, 100), block_size=st.integers(1, 4), prompts=PROMPTS)
     def create(self, num_blocks, block_size, prompts):
         self.prompts = prompts
         workload = workload_of(prompts)
+        self.requests = workload.requests
+        self.model = PoolModel(num_blocks, block_size, self.caching, self.append_unhashed)
         if self.counting:
             kv = CountingKV(num_blocks, block_size)
+        elif self.blis:
+            kv = SparseBlisKV(num_blocks, block_size, Content(workload))
+            self.model = BlisPoolModel(num_blocks, block_size)
         elif self.sparse:
             kv = SparseKV(num_blocks, block_size, Content(workload), append_unhashed=self.append_unhashed)
         else:
@@ -63,7 +78,6 @@ class KVMachine(RuleBasedStateMachine):
             kv.log_evictions()
         self.kv, self.ours = kv, self.face(kv, NUM_SLOTS)
         self.block_size = block_size
-        self.model = PoolModel(num_blocks, block_size, self.caching, self.append_unhashed)
         self.text_length = workload.requests["prompt_tokens"].tolist()
         self.done = set()       # rows of requests that will not come back
         self.sequences = {}     # slot -> Sequence, in order of admission
@@ -72,6 +86,9 @@ class KVMachine(RuleBasedStateMachine):
 
     def text(self, row, num_tokens=None):
         return text_of(self.prompts, row, self.text_length[row] if num_tokens is None else num_tokens)
+
+    def known(self, row, num_tokens):
+        return known_text(self.prompts, row, num_tokens, self.block_size) if self.blis else self.text(row, num_tokens)
 
     def idle_rows(self):
         running = {sequence.row for sequence in self.sequences.values()}
@@ -88,25 +105,25 @@ class KVMachine(RuleBasedStateMachine):
     def admit(self, data, chunk, lookahead, whole, watermark):
         row = data.draw(st.sampled_from(self.idle_rows()))
         slot = data.draw(st.sampled_from(sorted(set(range(NUM_SLOTS)) - set(self.sequences))))
-        length, text = self.text_length[row], self.text(row)
-        hits = self.model.lookup(text)
+        length, hits = self.text_length[row], self.model.lookup(self.text(row))
         computed = len(hits) * self.block_size
         assert self.ours.lookup(row, length) == len(hits)
         computed += min(chunk, length - computed)
         limits = {"full_tokens": length if whole else 0, "watermark": watermark}
-        fits = self.model.allocate(slot, text[:computed], computed + lookahead, hits=hits, **limits)
+        fits = self.model.allocate(slot, self.known(row, computed), computed + lookahead, hits=hits, **limits)
         assert fits == self.ours.allocate(slot, row, computed + lookahead, hits=len(hits), known_tokens=computed,
                                           **limits)
         if fits:
             self.sequences[slot] = Sequence(row, self.admitted, computed, lookahead == 0)
             self.admitted += 1
+            self.requests["scheduled_ns"][row] = 0
 
     def continue_by(self, slot, chunk, lookahead=0):
         sequence = self.sequences[slot]
         if sequence.computed == self.text_length[sequence.row]:         # it has sampled a token
             self.text_length[sequence.row] += 1
         computed = min(sequence.computed + chunk, self.text_length[sequence.row])
-        fits = self.model.allocate(slot, self.text(sequence.row, computed), computed + lookahead)
+        fits = self.model.allocate(slot, self.known(sequence.row, computed), computed + lookahead)
         assert self.ours.allocate(slot, sequence.row, computed + lookahead, known_tokens=computed) == fits
         if fits:
             sequence.computed = computed
@@ -149,6 +166,7 @@ class KVMachine(RuleBasedStateMachine):
         returns = returns or len(self.done) + 2 >= len(self.prompts)        # some always remain
         if not returns:
             self.done.add(self.sequences[slot].row)
+            self.requests["status"][self.sequences[slot].row] = records.COMPLETED
         self.ours.release(slot, returns)
         self.model.release(slot)
         del self.sequences[slot]
@@ -180,7 +198,7 @@ class KVMachine(RuleBasedStateMachine):
         sequence = self.sequences[slot]
         sequence.computed += 1
         self.text_length[sequence.row] += 1
-        assert self.model.allocate(slot, self.text(sequence.row, sequence.computed), sequence.computed)
+        assert self.model.allocate(slot, self.known(sequence.row, sequence.computed), sequence.computed)
 
     @precondition(lambda self: self.slots(members=True))
     @rule(count=st.integers(1, 9))
@@ -229,7 +247,9 @@ class KVMachine(RuleBasedStateMachine):
     {"caching": False, "counting": True},
     {"sparse": True},
     {"sparse": True, "append_unhashed": True},
-], ids=["prefix-caching", "prefix-caching-0.10", "no-caching", "no-caching-0.10", "counting", "sparse", "sparse-0.10"])
+    {"sparse": True, "blis": True},
+], ids=["prefix-caching", "prefix-caching-0.10", "no-caching", "no-caching-0.10", "counting", "sparse", "sparse-0.10",
+        "sparse-blis"])
 def test_the_cache_follows_the_rules(kv_face, options):
     machine = type("Machine", (KVMachine,), {"face": kv_face.Face, **options})
     run_state_machine_as_test(machine, settings=settings(

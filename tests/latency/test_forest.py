@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from simulator.errors import InputErrors
 from simulator.latency.aicb.links import AicbLinks
-from simulator.latency.forest.model import Forest
+from simulator.latency.forest.model import Forest, Reading
 from simulator.latency.forest.profiles import ROUNDED_OPERATORS
 from simulator.latency.forest.tables import EXTRAPOLATED, MEASURED, ForestTables
 from support.small_models import DENSE, LATENT, MIXTURE, deploy
@@ -34,7 +34,8 @@ def network(**names):
 
 
 def forest(model=DENSE, tables_=None, ways=None, **parameters):
-    return Forest(convert(parameters, Forest.Parameters), deploy(model, **(ways or {})), tables=tables_ or tables())
+    return Forest(convert(parameters, Forest.Parameters), deploy(model, **(ways or {})),
+                  reading=Reading(tables_ or tables()))
 
 
 def in_ns(terms):
@@ -93,7 +94,7 @@ def test_tensor_parallelism_adds_two_all_reduces_a_layer_with_launch_and_skew():
 def test_a_collective_model_takes_the_place_of_the_tables():
     deployment = deploy(tensor_parallel=2, pipeline_parallel=2)
     links = AicbLinks(deployment, 1.0, 0.5, 0.0)        # 1 ns a byte all-reduced by two ranks, 2 ns a byte sent
-    model = Forest(Forest.Parameters(), deployment, links, tables())
+    model = Forest(Forest.Parameters(), deployment, links, Reading(tables()))
 
     found = in_ns(model.breakdown(decode=[5]))
 
@@ -103,7 +104,7 @@ def test_a_collective_model_takes_the_place_of_the_tables():
 
 def test_a_collective_model_is_asked_for_any_number_of_tokens():
     deployment = deploy(tensor_parallel=2)
-    model = Forest(Forest.Parameters(), deployment, AicbLinks(deployment, 1.0, 1.0, 0.0), tables())
+    model = Forest(Forest.Parameters(), deployment, AicbLinks(deployment, 1.0, 1.0, 0.0), Reading(tables()))
 
     # 1001 tokens, rounded up to 1008, beyond the tables' 64: 128 bytes each, 4 times
     assert in_ns(model.breakdown(prefill=[(1001, 0)]))["all_reduce"] == pytest.approx(4 * 1008 * 128)
@@ -112,7 +113,7 @@ def test_a_collective_model_is_asked_for_any_number_of_tokens():
 @given(st.lists(st.tuples(st.integers(1, 4), st.integers(1, 64)), min_size=1, max_size=8))
 def test_what_a_collective_model_was_asked_before_does_not_matter(batches):
     deployment = deploy(tensor_parallel=2)
-    used, *fresh = (Forest(Forest.Parameters(), deployment, AicbLinks(deployment, 1.0, 1.0, 900.0), tables())
+    used, *fresh = (Forest(Forest.Parameters(), deployment, AicbLinks(deployment, 1.0, 1.0, 900.0), Reading(tables()))
                     for _ in range(len(batches) + 1))
 
     for model, (count, context) in zip(fresh, batches, strict=True):
@@ -137,7 +138,8 @@ def test_the_engine_sees_the_same_stages(decode, has_links):
     host = {"schedule": np.arange(0.0, 0.011, 0.001)}
     deployment = deploy(pipeline_parallel=2)
     links = AicbLinks(deployment, 1.0, 0.5, 0.0) if has_links else None
-    model = Forest(Forest.Parameters(), deployment, links, tables(host=host, tokens=network(send_recv=0.007).tokens))
+    model = Forest(Forest.Parameters(), deployment, links,
+                   Reading(tables(host=host, tokens=network(send_recv=0.007).tokens)))
     model.set_stages((1, 1))
 
     expected_ns = [seconds * 1e9 for seconds in model.stage_times(decode=decode)]
@@ -226,7 +228,7 @@ def test_entries_between_and_beside_measurements_are_told_apart():
 
 
 def test_weights_that_were_not_profiled_are_told():
-    model = Forest(Forest.Parameters(), deploy(weight_dtype="fp8"), tables=tables())
+    model = Forest(Forest.Parameters(), deploy(weight_dtype="fp8"), reading=Reading(tables()))
 
     assert model.warnings() == ["forest: profiles are of 16-bit weights, the model's are fp8"]
 

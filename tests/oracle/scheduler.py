@@ -29,6 +29,7 @@ class Request:
     in_flight: int = 0              # tokens scheduled in iterations that have not ended
     stale: int = 0                  # of these, scheduled before the last preemption
     num_verified: int = 0           # verify steps so far: position in the acceptance sequence
+    eligible: int = 0               # the step from which on it may be scheduled again, where they are counted
     is_partial: bool = False        # its last scheduled chunk ends inside the prompt
     is_running: bool = False
     blocks: list = field(default_factory=list)
@@ -61,6 +62,7 @@ class Step:
     preempted: list = field(default_factory=list)
     samples: set = field(default_factory=set)           # rows that will sample a token
     decoding: set = field(default_factory=set)          # rows past their prefill
+    feeds: bool = False                                 # somebody goes on with a token of it
 
     def add(self, request, num_tokens):
         self.scheduled[request.row] = num_tokens
@@ -85,6 +87,8 @@ class Scheduler:
         self.requests = {}
         self.waiting = []
         self.running = []
+        self.stride = 0             # async scheduling with stages: steps from one token of a request to its next
+        self.num_steps = 0
 
     def add(self, request):
         self.requests[request.row] = request
@@ -98,6 +102,7 @@ class Scheduler:
     def schedule(self):
         """Decide the next iteration; `computed` counts it as done from here on."""
         step = Step(*self._limits())
+        self.num_steps += 1
         self.cache.evicted = []
         self._continue_running(step)
         if not step.preempted:
@@ -139,6 +144,8 @@ class Scheduler:
         if (not self.old and request.placeholders > 0
                 and request.computed + 2 - request.placeholders >= request.num_prompt + request.max_tokens):
             return 0                # the iteration in flight ends it for certain
+        if self.num_steps < request.eligible:
+            return 0
         tokens = request.num_tokens + request.num_drafts + request.placeholders - request.computed
         if 0 < step.threshold < tokens:
             tokens = step.threshold
@@ -231,6 +238,9 @@ class Scheduler:
         request.is_partial = request.computed < request.num_tokens + request.placeholders
         if not request.is_partial:
             step.samples.add(request.row)
+            text, limit = request.num_tokens, min(request.num_prompt + request.max_tokens, self.max_model_len)
+            step.feeds |= request.row in step.decoding or text + 1 < limit
+            request.eligible = self.num_steps + self.stride if self.stride else 0
             if self.p.async_scheduling:
                 request.placeholders += 1 + step.drafts.get(request.row, 0)
                 request.num_drafts = self.num_drafts

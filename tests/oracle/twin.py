@@ -28,7 +28,8 @@ def simulate(workload, parameters, prices, *, host=None, layers=(1,), rows=None,
     prices : LinearParameters
     host : HostParameters, optional
     layers : sequence of int
-        Of each pipeline stage: its share of the duration. As many iterations are in flight.
+        Of each pipeline stage: its share of the duration. As many iterations are in flight, with async scheduling one
+        more.
     max_steps : int, optional
         Stop after this many decisions that compute something, for runs that never end.
     details : bool
@@ -38,9 +39,12 @@ def simulate(workload, parameters, prices, *, host=None, layers=(1,), rows=None,
     replica = Replica(workload, parameters, prices, host or HostParameters(), cache)
     if len(layers) > 1:
         replica.depth, replica.layers, replica.free_at_ns = len(layers), layers, [0] * len(layers)
+        if parameters.async_scheduling:
+            replica.scheduler.stride = len(layers)
     replica.details = details
     replica.expect(range(len(workload)) if rows is None else rows)
-    replica.run(float("inf") if max_steps is None else max_steps)
+    run = replica.run_with_batch_queue if replica.scheduler.stride else replica.run
+    run(float("inf") if max_steps is None else max_steps)
     return replica.recording
 
 
@@ -86,6 +90,49 @@ class Replica:
                 self._finish(step, entry)
             elif not self._skip_idle():
                 return
+
+    def run_with_batch_queue(self, max_steps):
+        """Do the same with async scheduling and stages, as vLLM's `step_with_batch_queue`.
+
+        In the queue are (step, recorded or None, when its tokens are back) of the last `stride` + 1 steps at most,
+        those that compute nothing, too.
+        """
+        queue, num_computing, num_blank, stride = deque(), 0, 0, self.scheduler.stride
+        while True:
+            self._enqueue_arrived()
+            self._give_up(before_ns=self.now_ns)
+            if self.scheduler.requests and not num_blank > stride:
+                step = self.scheduler.schedule()
+                entry, ends_ns = None, self.now_ns
+                if step.scheduled or step.preempted:
+                    num_computing += bool(step.scheduled)
+                    if num_computing > max_steps:
+                        return
+                    entry = self._record(step)
+                if step.scheduled:
+                    ends_ns = self._pass_stages(entry, self._tokens_back_ns(queue, stride))
+                num_blank = 0 if entry else num_blank + 1
+                queue.append((step, entry, ends_ns))
+                if len(queue) <= stride:
+                    continue
+            if not queue:
+                if not self._skip_idle():
+                    return
+                num_blank = 0
+                continue
+            step, entry, ends_ns = queue.popleft()
+            self.now_ns = max(self.now_ns, ends_ns)
+            if step.scheduled:
+                num_blank = 0
+                self._give_up(before_ns=self.now_ns)
+                self._finish(step, entry)
+
+    def _tokens_back_ns(self, queue, stride):
+        """Return when the first stage has the tokens of the step `stride` before, if anybody goes on with one."""
+        if len(queue) < stride:
+            return 0
+        step, _, ends_ns = queue[-stride]
+        return ends_ns if step.feeds else 0
 
     def _skip_idle(self):
         """Move to the next thing that can change anything; False if there is none."""
@@ -160,9 +207,9 @@ class Replica:
                 + prices.per_decode_token_us * 1e3 * load["decode_tokens"]
                 + prices.per_context_token_us * 1e3 * load["context_tokens"])
 
-    def _pass_stages(self, entry):
+    def _pass_stages(self, entry, not_before_ns=0):
         """Queue an iteration behind the others in each stage; return when it leaves the last."""
-        visits, ready_ns = [], self.now_ns
+        visits, ready_ns = [], max(self.now_ns, not_before_ns)
         for stage, duration_ns in enumerate(self._stage_durations_ns(entry["load"])):
             start_ns = max(ready_ns, self.free_at_ns[stage])
             ready_ns = self.free_at_ns[stage] = start_ns + duration_ns

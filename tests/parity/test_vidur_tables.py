@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from simulator.domain.layer_spec import Mlp, MultiHeadAttention
 from simulator.domain.model_spec import ModelSpec
-from simulator.latency.forest.model import Forest
+from simulator.latency.forest.model import Forest, Reading
 from simulator.latency.forest.profiles import files_needed, read_samples, subject_of
 from simulator.latency.forest.tables import ForestTables
 from simulator.latency.forest.training import train
@@ -126,7 +126,7 @@ def opened(case):
 def test_recorded_batches_take_the_recorded_times(case):
     config, tables = opened(case)
     deployment, parameters = deployment_of(config), parameters_of(config)
-    forest = Forest(parameters, deployment, tables=tables)
+    forest = Forest(parameters, deployment, reading=Reading(tables))
     layers, all_reduces = deployment.model.num_layers, 2 * deployment.model.num_layers
     stages = [json.loads(line) for line in read(VIDUR / case / "batch_stages.jsonl").splitlines()]
 
@@ -152,7 +152,7 @@ def test_recorded_batches_take_the_recorded_times(case):
 @pytest.mark.parametrize("case", CASES[:1])
 def test_a_prediction_is_the_sum_of_its_stages(case):
     config, tables = opened(case)
-    forest = Forest(parameters_of(config), deployment_of(config), tables=tables)
+    forest = Forest(parameters_of(config), deployment_of(config), reading=Reading(tables))
 
     for line in read(VIDUR / case / "batch_stages.jsonl").splitlines():
         batch = batch_of(json.loads(line))

@@ -53,7 +53,7 @@ def test_a_plain_run_of_one_replica_says_nothing_of_a_gateway():
     assert "gateway_ms" not in summary
     assert "utilisation" not in summary["replicas"][0]
     assert summary["by_cause"] == {"rejected": {"engine": 1}}
-    assert tables.request_dtype(run.workload.request_ids, None).names[-1] == "adapter"
+    assert tables.request_dtype(run.workload, None).names[-1] == "adapter"
 
 
 def test_gateway_time_runs_from_admission_to_dispatch():
@@ -87,7 +87,7 @@ def test_without_a_gateway_requests_of_several_replicas_are_dispatched_when_they
 
 def test_request_rows_show_the_journeys():
     run = gated_run()
-    dtype = tables.request_dtype(run.workload.request_ids, run.journeys)
+    dtype = tables.request_dtype(run.workload, run.journeys)
 
     rows = tables.request_rows(run.workload, dtype, run.journeys, 2, 5)
 

@@ -5,6 +5,7 @@ import json
 import h5py
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from results.fakes import MS, legs_of, output_of, small_run
 from results.test_hdf5 import write
@@ -13,6 +14,7 @@ from simulator.results import tables
 from simulator.results.memory import MemoryRecorder
 from simulator.results.reader import Reader
 from simulator.results.result import Result
+from support.workloads import plain_workload
 
 LABELS = ["fast", "slow", "fast", None, "slow", "fast"]
 
@@ -93,7 +95,8 @@ def test_without_pandas_it_says_how_to_get_it(result, monkeypatch):
 
 def test_every_column_is_described_and_no_other():
     journeys = np.zeros(1, records.JOURNEY)
-    shown = {"requests": tables.request_dtype([0], journeys), "iterations": tables.ITERATION,
+    workload = replace(plain_workload([0], 1, 1), script=object(), measured=np.ones(1, bool))
+    shown = {"requests": tables.request_dtype(workload, journeys), "iterations": tables.ITERATION,
              "replicas": tables.REPLICA, "lifecycle": tables.LIFECYCLE, "legs": tables.LEG, **tables.STREAMS}
 
     assert shown.keys() == columns.TABLES.keys()
@@ -110,11 +113,11 @@ def test_the_file_describes_its_columns_and_codes(tmp_path):
         kinds = {name: h5py.check_enum_dtype(file["requests"].dtype[name]) for name in ("status", "finish_reason")}
         iterations = json.loads(file["iterations"].attrs["fields"])
 
-    assert list(fields) == list(tables.request_dtype([0]).names)
+    assert list(fields) == list(tables.request_dtype(plain_workload([0], 1, 1)).names)
     assert fields["arrival_ns"] == {"unit": "ns", "text": "it came"}
     assert kinds["status"]["failed"] == records.FAILED
     assert kinds["finish_reason"] == {"none": 0, "stop": 1, "length": 2, "max_model_len": 3, "timeout": 4, "error": 5,
-                                      "abort": 6, "rejected": 7}
+                                      "abort": 6, "rejected": 7, "cancelled": 8}
     assert list(iterations) == list(tables.ITERATION.names)
 
 

@@ -170,9 +170,9 @@ def test_a_run_without_requests_has_null_statistics_and_no_nan():
 
 
 def test_an_unknown_status_is_refused():
-    requests = requests_of([(0, NEVER, None, None, None, 1, 1, 8)])
+    requests = requests_of([(0, NEVER, None, None, None, 1, 1, 9)])
 
-    with pytest.raises(AssertionError, match="unknown request status 8"):
+    with pytest.raises(AssertionError, match="unknown request status 9"):
         metrics.count_by_status(requests, np.zeros(1, bool))
 
 

@@ -45,7 +45,9 @@ def write(tmp_path):
     ({}, {}, True),
     ({"vllm_version": "0.32"}, {}, True),
     ({"vllm_version": "0.10"}, {}, False),
-    ({}, {"topology.pipeline_parallel": 2}, False),
+    ({}, {"topology.pipeline_parallel": 2}, True),
+    ({"vllm_version": "0.10"}, {"topology.pipeline_parallel": 2}, False),
+    ({}, {"topology.pipeline_parallel": 2, "engine.speculative": {"num_tokens": 2}}, False),
     ({"async_scheduling": False}, {}, False),
     ({}, {"engine.speculative": {"num_tokens": 2}}, False),                               # n-grams
     ({}, {"engine.speculative": {"num_tokens": 2, "num_lookahead_tokens": 2}}, True),
@@ -57,8 +59,8 @@ def test_async_scheduling_is_as_the_version_of_vllm_has_it(write, engine, overri
     assert f"async_scheduling = {str(is_async).lower()}\n" in resolved_toml(experiment)
 
 
-def test_pools_schedule_asynchronously_or_not_by_their_own_stages(write):
-    pools = {"pools": [{"name": "one"}, {"name": "staged", "topology": {"pipeline_parallel": 2}}]}
+def test_pools_schedule_asynchronously_or_not_by_their_own_versions(write):
+    pools = {"pools": [{"name": "new"}, {"name": "old", "engine": {"vllm_version": "0.10"}}]}
     experiment = load_experiment(write(scheduler="vllm"), pools)
 
     assert [pool.engine.parameters.async_scheduling for pool in experiment.all_pools()] == [True, False]

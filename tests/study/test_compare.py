@@ -205,6 +205,45 @@ def test_results_and_the_table_are_written(write, tmp_path, capsys):
     assert (out / "comparison.json").read_bytes() == first
 
 
+TABLED = """
+from pathlib import Path
+
+from simulator.latency.python_model import PythonLatencyModel
+
+class Tabled(PythonLatencyModel):
+    reads_files = True
+
+    @staticmethod
+    def read(parameters, deployment):
+        with Path("reads").open("a") as told:
+            told.write("once")
+        return 7000.0
+
+    def __init__(self, parameters, deployment, reading):
+        super().__init__(parameters, deployment)
+        self.us = reading
+
+    def batch_us(self, shape):
+        return self.us
+"""
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_what_a_backend_reads_is_read_once_for_all_variants(write, tmp_path, capsys, monkeypatch, jobs):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tabled.py").write_text(TABLED)
+    before, _, after = BASE.partition("[latency]")
+    path = write(TWO.replace("latency = {base_us = 9000.0}", "engine = {max_num_seqs = 4}"),
+                 before + '[latency]\nbackend = "tabled:Tabled"\n[workload]' + after.partition("[workload]")[2])
+
+    assert cli.main(["compare", path, "--jobs", jobs, "--quiet"]) == 0
+
+    assert (tmp_path / "reads").read_text() == "once"
+    alone = simulator.run(str(tmp_path / "base.toml")).summary["duration_s"]
+    assert f"{alone:.2f}" in capsys.readouterr().out.split("duration, s")[1].split()
+    assert (tmp_path / "reads").read_text() == "onceonce"
+
+
 @pytest.mark.parametrize(("num_requests", "given", "expected"), [
     (99_999, [], 1), (100_000, [], 5), (40, ["--jobs", "3"], 3), (100_000, ["--jobs", "1"], 1)])
 def test_as_many_variants_run_at_once_as_is_worth_it(write, monkeypatch, num_requests, given, expected):
@@ -262,10 +301,10 @@ def test_variant_that_fails_is_named(write, tmp_path, capsys, jobs):
 
 
 def test_fault_of_the_program_names_the_variant(write, capsys, monkeypatch):
-    def run(experiment, **_):
-        raise RuntimeError(f"out of order in {experiment.name}")
+    def run(order):
+        raise RuntimeError(f"out of order in {order.experiment.name}")
 
-    monkeypatch.setattr(compare.api, "run", run)
+    monkeypatch.setattr(compare.api, "run_ordered", run)
     assert cli.main(["compare", write(TWO), "--jobs", "1"]) == 1
     assert "fault of the program: RuntimeError: out of order in cheap; variant cheap\n" in capsys.readouterr().err
 

@@ -1,5 +1,5 @@
 """Run a scenario on the engine."""
-from dataclasses import replace
+from msgspec.structs import replace
 
 from simulator import debug
 from simulator.engine.plan import ClusterPlan, GatewayPlan, Pool
@@ -27,7 +27,7 @@ def record(workload, parameters, latency, *, details=True, max_iterations=None, 
 
 def plan_of(parameters, latency, *, scheduler=Vllm, front=None, **setup):
     """Return the plan of a cluster of equal replicas; `setup`: fields of Pool and ClusterPlan."""
-    of_pool = {name: setup.pop(name) for name in list(setup) if name in Pool.__dataclass_fields__}
+    of_pool = {name: setup.pop(name) for name in list(setup) if name in Pool.__struct_fields__}
     front = front or GatewayPlan(RoundRobin, RoundRobinParameters())
     return ClusterPlan((Pool(scheduler, parameters, latency, **of_pool),), front, **setup)
 

@@ -182,10 +182,36 @@ def stage(*values, key, **keys):
                                                                                           "num_requests": 9}]})
 
 
+TALKS = {"workload": {
+    "type": "sessions", "num_sessions": 12, "arrival": {"process": "constant", "rate_per_s": 20.0},
+    "sessions": {"rounds": {"distribution": "uniform", "max": 4},
+                 "new_tokens": {"distribution": "constant", "tokens": 40},
+                 "output_tokens": {"distribution": "constant", "tokens": 20}}}}
+PREFIXED = {"workload__sessions__prefix_groups": 2, "workload__sessions__prefix_tokens": 64}
+TALK = {
+    "rate.kind": refuses("diurnal", "workload.rate.mean_per_s: missing", **TALKS),
+    "num_sessions": acts(5, 12, **TALKS), "duration_s": acts(0.1, 10.0, **TALKS),
+    "arrival.process": acts("constant", "poisson", **TALKS),
+    **{f"sessions.{name}.distribution": acts("uniform", "zipf", **TALKS | {f"workload__sessions__{name}": {"max": 30}})
+       for name in ("rounds", "new_tokens", "first_tokens", "output_tokens")},
+    "sessions.think_time_s": acts(0.0, 0.1, **TALKS),
+    "sessions.think_time_s.distribution": refuses("no such", "no time distribution", **TALKS),
+    "sessions.prefix_groups": acts(1, 4, **TALKS | PREFIXED),
+    "sessions.prefix_tokens": acts(32, 64, **TALKS | PREFIXED),
+    "sessions.accumulate": acts(True, False, **TALKS),
+    "sessions.on_overflow": acts("end", "slide", **TALKS | {"engine__max_model_len": 128}),
+    "sessions.on_reject": acts("end", "continue", **TALKS | {"cluster__admission": {
+        "policy": "token_bucket", "capacity_tokens": 200.0, "refill_tokens_per_s": 400.0}}),
+}
 LOADS = {
+    "workload.measure.warmup_requests": acts(0, 5), "workload.measure.warmup_s": acts(0.0, 0.1),
+    "workload.measure.cooldown_requests": acts(0, 5), "workload.measure.cooldown_s": acts(0.0, 0.1),
+    "workload.warmup.copies_of_first": acts(0, 2),
+    **of("workload:sessions", TALK),
     "workload.load.mode": refuses("lanes", "does not read concurrency", **LOOP),
     "workload.load.concurrency": acts(2, 4, **LOOP),
-    "workload.load.unit": acts("request", "session", **at("workload__load", mode="concurrency", concurrency=2)),
+    "workload.load.unit": acts("request", "session", **TALKS | at(
+        "workload__load", mode="concurrency", concurrency=2) | {"workload__sessions__think_time_s": 0.1}),
     "workload.load.think_time_s": acts(0.0, 0.1, **LOOP),
     "workload.load.think_time_s.distribution": refuses("no such", "no time distribution", **LOOP),
     "workload.load.client_delay_s": acts(0.0, 0.001, **LOOP),
@@ -204,10 +230,14 @@ LOADS = {
     "workload.load.stages[].interval_s": stage(0.0, 0.1, key="interval_s", rate_per_s=50.0, num_requests=5),
 }
 WORKLOADS = {
+    "workload.measure.warmup_requests": acts(0, 5), "workload.measure.warmup_s": acts(0.0, 0.1),
+    "workload.measure.cooldown_requests": acts(0, 5), "workload.measure.cooldown_s": acts(0.0, 0.1),
+    "workload.warmup.copies_of_first": acts(0, 2),
     **LOADS, **THINKING,
     **of("workload:trace", {
         "path": refuses("no-such.csv", "no-such.csv"), "format": refuses("azure", "TIMESTAMP"),
-        "max_requests": acts(0, 5), "duration_s": acts(0.01, 10.0), "time_scale": acts(1.0, 2.0), "prefill_scale": acts(1.0, 2.0),
+        "max_requests": acts(0, 5), "duration_s": acts(0.01, 10.0), "time_scale": acts(1.0, 2.0),
+        "prefill_scale": acts(1.0, 2.0),
         "decode_scale": acts(1.0, 2.0)}),
     **of("arrival:burst", {"size": acts(2, 5, **arrival(interval_s=0.01)), "interval_s": acts(
         0.01, 0.02, **arrival(size=2))}),
@@ -215,9 +245,10 @@ WORKLOADS = {
     **of("arrival:poisson", {"rate_per_s": acts(100.0, 200.0, **DRAWN)}),
     **{f"arrival:{name}.{key}": acts(*values, **arrival(rate_per_s=100.0)) for name in ("gamma", "weibull")
        for key, values in {"rate_per_s": (100.0, 200.0), "cv": (1.0, 3.0)}.items()},
-    **lengths("constant", 0, 20, tokens=(9, 12)),
+    **lengths("constant", 0, 20, tokens=(9, 12)), **lengths("constant", 0, 20, value=(9, 12)),
     **lengths("exponential", 1, 30, mean=(9.0, 12.0)),
     **lengths("lognormal", 1, 30, mean=(9.0, 12.0), std=(3.0, 9.0)),
+    **lengths("lognormal", 1, 30, mean=(9.0, 12.0), cv=(0.3, 0.9)),
     **lengths("normal", 1, 30, mean=(9.0, 12.0), std=(3.0, 9.0)),
     **lengths("pareto_lognormal", 1, 30, alpha=(1.5, 3.0), xm=(5.0, 9.0), mu=(2.0, 2.5), sigma=(0.5, 1.0),
               mix_weight=(0.5, 0.9)),

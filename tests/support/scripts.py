@@ -1,7 +1,6 @@
 """Workloads whose requests come when others let them."""
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from simulator.workload.script import Edges, Group, Script
 from support.workloads import plain_workload
@@ -19,7 +18,7 @@ def scripted(outputs, script, *, prompts=1):
 
 def loop(num_requests, slots, *, starts_ms=None, **options):
     """Return the script of requests that share so many slots; `options` of Group and Script."""
-    of_group = {name: options.pop(name) for name in list(options) if name in Group.__dataclass_fields__}
+    of_group = {name: options.pop(name) for name in list(options) if name in Group.__struct_fields__}
     of_group.setdefault("opens_ns", np.zeros(slots, np.int64))
     group = Group(np.arange(num_requests), **of_group)
     start_ns = np.zeros(num_requests, np.int64) if starts_ms is None else ns(starts_ms)

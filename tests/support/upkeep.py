@@ -1,8 +1,10 @@
 """Run a scenario on replicas that fail, come and go."""
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
+
+from msgspec.structs import replace
 
 from simulator.domain import records
 from simulator.domain.failures import Health

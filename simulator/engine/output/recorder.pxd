@@ -5,6 +5,7 @@ cimport cython
 from simulator.core.weighted_samples cimport WeightedSamples
 from simulator.domain.tables cimport IterationRow, TokenRow
 from simulator.domain.iteration cimport Batch
+from simulator.engine.output.row_order cimport RowOrder
 
 
 @cython.final
@@ -16,10 +17,13 @@ cdef class Recorder:
     cdef object _turn                           # Lock, held while the sink takes tokens of a lane; None: no lanes
     cdef object _sink                           # has .iterations(rows) and .tokens(rows); None: nothing is wanted
     cdef object _iteration_rows                 # array that _iterations borrows from; None: not wanted
-    cdef object _token_rows                     # likewise
+    cdef object _sorted_rows                    # array with as much room, which takes its place when rows are sorted
+    cdef object _token_rows                     # as _iteration_rows
+    cdef RowOrder _order
     cdef IterationRow* _iterations              # [_room_iterations] rows not passed on yet, as they came
     cdef TokenRow* _tokens                      # [_room_tokens]
     cdef int64_t num_iterations, num_tokens     # rows held
+    cdef int64_t _num_ordered                   # of these iterations, those before the ones that `put_in_order` sorts
     cdef int64_t _room_iterations               # rows that fit before the array grows
     cdef int64_t _room_tokens                   # rows that fit before the array is passed on
     cdef bint _has_stages                       # rows of later stages are among them: not in order of start
@@ -54,5 +58,6 @@ cdef class Recorder:
 
     cdef void _fill(self, IterationRow* row, int32_t index, const Batch* batch) noexcept nogil
     cdef void _add_stages(self, const Batch* batch) noexcept nogil
+    cdef int64_t _num_before(self, int64_t before_ns) noexcept nogil
     cdef int _grow_iterations(self) except -1 nogil
     cdef int _flush_tokens(self) except -1 nogil

@@ -1,12 +1,13 @@
 """What is written down while running: iterations, tokens, inter-token gaps."""
 from libc.stdint cimport int32_t, int64_t
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memmove
 cimport cython
 
 from simulator.core.weighted_samples cimport WeightedSamples
 from simulator.domain.batch cimport BatchShape
 from simulator.domain.tables cimport IterationRow, TokenRow
 from simulator.domain.iteration cimport Batch
+from simulator.engine.output.row_order cimport RowOrder
 
 from contextlib import nullcontext
 from threading import Lock
@@ -34,6 +35,7 @@ cdef class Recorder:
         self.wants_tokens = tokens
         if iterations:
             self._hold_iterations(np.empty(2 * CHUNK_ROWS, records.ITERATION))
+            self._sorted_rows, self._order = np.empty(0, records.ITERATION), RowOrder()
         if tokens:
             self._hold_tokens(np.empty(CHUNK_TOKENS, records.TOKEN))
 
@@ -136,7 +138,8 @@ cdef class Recorder:
                 self._grow_iterations()
             memcpy(&self._iterations[self.num_iterations], lane._iterations, lane.num_iterations * sizeof(IterationRow))
             self.num_iterations += lane.num_iterations
-            lane.num_iterations = 0
+            lane.num_iterations = lane._num_ordered = 0
+        self._num_ordered = self.num_iterations
 
     def flush(self, int64_t before_ns, bint in_order):
         """Pass on iterations that start before an instant, sorted by start and replica.
@@ -144,33 +147,49 @@ cdef class Recorder:
         before_ns : no iteration that starts earlier is still to come.
         in_order : rows are sorted already, as far as stages allow.
         """
-        if not self.num_iterations:
-            return
-        rows = self._iteration_rows[:self.num_iterations]
+        cdef int64_t ready
         if not in_order or self._has_stages:
-            rows = _raw(rows)[_order(rows["start_ns"], rows["replica"])].view(rows.dtype)
-        ready = int(np.searchsorted(rows["start_ns"], before_ns))
+            self._sort_from(0)
+        ready = self._num_before(before_ns)
         for begin in range(0, ready, CHUNK_ROWS):
-            self._sink.iterations(rows[begin:min(begin + CHUNK_ROWS, ready)])
-        kept = _raw(rows)[ready:].copy()
-        _raw(self._iteration_rows)[:len(kept)] = kept
-        self.num_iterations = len(kept)
+            self._sink.iterations(self._iteration_rows[begin:min(begin + CHUNK_ROWS, ready)])
+        self.num_iterations = self._num_ordered = self.num_iterations - ready
+        memmove(self._iterations, self._iterations + ready, self.num_iterations * sizeof(IterationRow))
+
+    cdef int64_t _num_before(self, int64_t before_ns) noexcept nogil:
+        """Return how many of the rows, in order of start, start before an instant."""
+        cdef int64_t first = 0, last = self.num_iterations, middle
+        while first < last:
+            middle = (first + last) // 2
+            if self._iterations[middle].start_ns < before_ns:
+                first = middle + 1
+            else:
+                last = middle
+        return first
+
+    def put_in_order(self):
+        """Sort what came since the last time: less is left to do when all is passed on."""
+        self._sort_from(self._num_ordered)
+        self._num_ordered = self.num_iterations
+
+    def _sort_from(self, int64_t first):
+        """Sort the rows held, by start and replica, from one on."""
+        cdef IterationRow[::1] spare
+        cdef int64_t count = self.num_iterations - first
+        if count == 0:
+            return
+        if len(self._sorted_rows) < self._room_iterations:
+            self._sorted_rows = np.empty(self._room_iterations, records.ITERATION)
+        spare = self._sorted_rows
+        with nogil:
+            self._order.sort(self._iterations + first, count, &spare[first])
+            if first > 0:
+                memcpy(self._iterations + first, &spare[first], count * sizeof(IterationRow))
+        if first == 0:
+            rows, self._sorted_rows = self._sorted_rows, self._iteration_rows
+            self._hold_iterations(rows)
 
     def close(self):
         """Pass on what is left of the token rows."""
         if self.num_tokens:
             self._flush_tokens()
-
-
-def _raw(rows):
-    """Look at records as bytes: NumPy copies those whole, and records field by field."""
-    return rows.view(f"V{rows.itemsize}")
-
-
-def _order(start_ns, replica):
-    """Return the order by start, then by replica; rows of one replica that start together stay as they are."""
-    order = np.argsort(start_ns, kind="stable")         # a merge of sorted stretches; equal starts are rare
-    start_ns, replica = start_ns[order], replica[order]
-    if ((np.diff(start_ns) == 0) & (np.diff(replica) < 0)).any():
-        return order[np.lexsort((replica, start_ns))]
-    return order

@@ -6,6 +6,7 @@ from simulator.domain.iteration cimport Batch
 from simulator.domain.replica_state cimport ReplicaState
 from simulator.engine.replica.pipeline cimport Pipeline, newest, oldest
 from simulator.engine.replica.replica cimport Replica
+from simulator.engine.replica.rounds cimport tokens_of_rounds
 from simulator.engine.replica.run_ahead cimport RunAhead, first_using, iteration_at
 from simulator.kv.base cimport KVCache
 from simulator.scheduling.base cimport Group, Scheduler, Sequence
@@ -32,18 +33,25 @@ cdef int describe(Replica replica, Scheduler scheduler, KVCache kv, int64_t now_
     state.used_blocks = run.used_blocks[ended + run.behind] if run.length > 1 else kv.num_blocks - kv.free_blocks
     state.running_tokens = (
         scheduler.member_tokens + <int64_t>(ended - scheduler.num_in_flight) * scheduler.num_members)
+    if scheduler.num_groups > 1 and ended > 0:
+        state.running_tokens += tokens_of_rounds(&replica.rounds, ended) - <int64_t>ended * scheduler.num_members
     if scheduler.overlaps:
         state.running_tokens += overlapping_tokens(replica, scheduler)
+    elif scheduler.num_in_flight > 0:
+        state.running_tokens += batch.num_starved       # of theirs none is in flight
     add_others(scheduler, state)
     state.running_prefill_tokens = state.unallocated_prefill_tokens
     if replica.pipeline.num_in_flight > 0:
-        state.iteration_ns = run_step_ns(run, ended) if run.length > 1 else batch.duration_ns
+        state.iteration_ns = step_ns(replica, ended) if run.length > 1 else batch.duration_ns
         state.iteration_prefill_tokens = batch.shape.prefill_tokens
         add_scheduled(&replica.pipeline, state)
     return 0
 
 
-cdef inline int64_t run_step_ns(const RunAhead* run, int32_t i) noexcept nogil:
+cdef inline int64_t step_ns(Replica replica, int32_t i) noexcept nogil:
+    cdef const RunAhead* run = &replica.run
+    if replica.pipeline.num_stages > 1:
+        return run.ends_ns[i] - replica.rounds.visits[i * replica.pipeline.num_stages].start_ns
     return run.ends_ns[i] - (run.ends_ns[i - 1] if i > 0 else run.start_ns)
 
 
@@ -57,7 +65,8 @@ cdef int64_t overlapping_tokens(Replica replica, Scheduler scheduler) noexcept n
         if i != scheduler.group:
             group = scheduler.group_at(i)
             tokens += group.member_tokens - <int64_t>group.num_in_flight * group.num_members
-    if scheduler.lead > 0 and replica.pipeline.num_in_flight > 1:
+    if scheduler.lead > 0 and replica.pipeline.num_in_flight > 0 and (
+            scheduler.group_at(batch.group).num_in_flight > 1):
         for i in range(batch.num_entries):          # its first token comes from this one; none from the one before
             tokens += scheduler.sequence(batch.entries[i].slot).is_member
     return tokens
@@ -104,17 +113,18 @@ cdef int64_t next_blocks_ns(Replica replica, int64_t until_ns) noexcept nogil:
 
 
 cdef int64_t next_cache_change_ns(Replica replica) noexcept nogil:
-    return cache_change_ns(&replica.run, replica.rank.kv)
+    return cache_change_ns(&replica.run, replica.rank.kv,
+                           replica.rounds.num_turns if replica.pipeline.num_stages > 1 else 1)
 
 
-cdef int64_t cache_change_ns(const RunAhead* run, KVCache kv) noexcept nogil:
+cdef int64_t cache_change_ns(const RunAhead* run, KVCache kv, int32_t num_turns) noexcept nogil:
     cdef int32_t last = run.behind, i                   # the iteration scheduled last
     if run.length == 1:
         return NEVER_NS
-    # A block is full in the iteration before its owner takes the next one, and known then, or with it if in flight.
+    # A block is full in the turn before its owner takes the next one, and known then, or with it if in flight.
     if kv.finds_outputs:
         i = first_using(run, last, run.used_blocks[last] + 1)
-        i = max(i - 1 + kv.unknown_tokens, last + 1)
+        i = max(i - num_turns * (1 - kv.unknown_tokens), last + 1)
     else:
         i = first_using(run, last, run.used_blocks[last] + kv.blank_blocks() + 1)
     return scheduled_ns(run, i)

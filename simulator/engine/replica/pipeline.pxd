@@ -1,9 +1,17 @@
 """Batches in flight: a ring of them, and when each passes the stages of the replica.
 
-As many batches as pipeline stages are in flight at once, vLLM's batch queue; under async scheduling, two in one stage.
-A batch enters a stage when it has left the one before it, handed over, and its predecessor has left this one; batches
-keep their order. Source: vLLM, vllm/v1/engine/core.py, EngineCore.step_with_batch_queue; vllm/config/vllm.py,
+As many batches as pipeline stages are in flight at once, vLLM's batch queue; under async scheduling, one more. A batch
+enters a stage when it has left the one before it, handed over, and its predecessor has left this one; batches keep
+their order. Source: vLLM, vllm/v1/engine/core.py, EngineCore.step_with_batch_queue; vllm/config/vllm.py,
 VllmConfig.max_concurrent_batches.
+
+With both, a sequence has a turn every `stride` batches, as many as stages. The first stage takes a batch in only when
+the tokens of the one that many before it are back from the last stage, if anybody goes on with one of them. A batch of
+nothing takes a place in the queue, too, as long as there are requests: the queue is full when the batch formed last is
+`stride` behind the one that executes. It is not kept here, its number alone counts. Source: vLLM 0.32.0 with its newer
+model runner, AsyncScheduler (next_decode_eligible_step); vllm/v1/worker/gpu/pp_utils.py, PPHandler. Not simulated: the
+millisecond that vLLM sleeps after a batch of nothing, and that a batch whose tokens are of no use any more, since who
+wanted them has given up or was preempted, holds up nobody.
 """
 from libc.stdint cimport int32_t, int64_t
 
@@ -12,17 +20,19 @@ from simulator.latency.base cimport LatencyModel
 
 
 cdef struct Pipeline:
-    Batch* batches              # [depth] a ring
+    Batch* batches              # [depth] a ring, and a spare one
     int32_t depth               # batches in flight at most
     int32_t num_stages
+    int32_t stride              # see above; 0: batches are not numbered
+    int32_t num_blank           # with stride: batches of nothing formed last, since anything else happened
     int32_t first               # place of the batch that ends first
     int32_t num_in_flight       # batches from there on, in the order in which they were scheduled; 0: idle
     int64_t last_end_ns         # with several stages: when the last batch that is not in flight any more ended
     int64_t* durations_ns       # [num_stages] scratch; NULL: one stage
 
 
-# Memory for `depth` batches, which are empty.
-cdef int reserve_pipeline(Pipeline* pipeline, int32_t depth, int32_t num_stages) except -1
+# Memory for the batches of so many stages, which are empty.
+cdef int reserve_pipeline(Pipeline* pipeline, int32_t num_stages, bint is_async) except -1
 cdef void free_pipeline(Pipeline* pipeline) noexcept nogil
 
 # Several stages: the batch in vacant_place() passes them behind the others.
@@ -37,6 +47,16 @@ cdef inline Batch* oldest(Pipeline* pipeline) noexcept nogil:
     return &pipeline.batches[pipeline.first]
 
 
+# The batch that ends `number` after the oldest; number < num_in_flight.
+cdef inline Batch* batch_at(Pipeline* pipeline, int32_t number) noexcept nogil:
+    return &pipeline.batches[(pipeline.first + number) % pipeline.depth]
+
+
+# One that is never in flight.
+cdef inline Batch* spare_batch(Pipeline* pipeline) noexcept nogil:
+    return &pipeline.batches[pipeline.depth]
+
+
 # The batch to be scheduled next; num_in_flight < depth.
 cdef inline Batch* vacant_place(Pipeline* pipeline) noexcept nogil:
     return &pipeline.batches[(pipeline.first + pipeline.num_in_flight) % pipeline.depth]
@@ -45,6 +65,13 @@ cdef inline Batch* vacant_place(Pipeline* pipeline) noexcept nogil:
 # The batch in flight that was scheduled last; num_in_flight > 0.
 cdef inline Batch* newest(Pipeline* pipeline) noexcept nogil:
     return &pipeline.batches[(pipeline.first + pipeline.num_in_flight - 1) % pipeline.depth]
+
+
+# With stride: there is no room for another batch after number `step`; where none executes, nothing can be scheduled.
+cdef inline bint is_full(Pipeline* pipeline, int64_t step) noexcept nogil:
+    if pipeline.num_in_flight == 0:
+        return pipeline.num_blank >= pipeline.stride
+    return step - oldest(pipeline).step >= pipeline.stride
 
 
 # Work out when the batch in vacant_place() executes. It counts as in flight only when num_in_flight is raised.

@@ -6,13 +6,14 @@ from simulator.domain.iteration cimport Batch, StageVisit, free_batch, reserve_b
 from simulator.latency.base cimport LatencyModel
 
 
-cdef int reserve_pipeline(Pipeline* pipeline, int32_t depth, int32_t num_stages) except -1:
-    cdef int32_t i
-    pipeline.batches = <Batch*>calloc(depth, sizeof(Batch))
+cdef int reserve_pipeline(Pipeline* pipeline, int32_t num_stages, bint is_async) except -1:
+    cdef int32_t depth = num_stages + is_async, i
+    pipeline.batches = <Batch*>calloc(depth + 1, sizeof(Batch))
     if pipeline.batches == NULL:
         raise MemoryError()
     pipeline.depth, pipeline.num_stages = depth, num_stages
-    for i in range(depth):
+    pipeline.stride = num_stages if is_async and num_stages > 1 else 0
+    for i in range(depth + 1):
         reserve_batch(&pipeline.batches[i], num_stages)
     if num_stages > 1:
         pipeline.durations_ns = <int64_t*>malloc(num_stages * sizeof(int64_t))
@@ -23,16 +24,24 @@ cdef int reserve_pipeline(Pipeline* pipeline, int32_t depth, int32_t num_stages)
 
 cdef void free_pipeline(Pipeline* pipeline) noexcept nogil:
     cdef int32_t i
-    for i in range(pipeline.depth):
+    for i in range(pipeline.depth + 1 if pipeline.batches != NULL else 0):
         free_batch(&pipeline.batches[i])
     free(pipeline.batches)
     free(pipeline.durations_ns)
+
+
+cdef inline bint waits_for_tokens(Pipeline* pipeline, const Batch* batch) noexcept nogil:
+    """Say whether the tokens that the first stage needs are still to come: they are of the batch `stride` before."""
+    return (pipeline.stride > 0 and pipeline.num_in_flight > 0 and oldest(pipeline).feeds
+            and batch.step - oldest(pipeline).step == pipeline.stride)
 
 
 cdef void pass_stages(Pipeline* pipeline, Batch* batch, LatencyModel latency) noexcept nogil:
     cdef const Batch* before = newest(pipeline) if pipeline.num_in_flight > 0 else NULL
     cdef int64_t ready_ns = batch.start_ns
     cdef int32_t i
+    if waits_for_tokens(pipeline, batch):
+        ready_ns = max(ready_ns, oldest(pipeline).end_ns)
     latency.stage_durations_ns(&batch.shape, pipeline.durations_ns)
     for i in range(pipeline.num_stages):
         if before != NULL:

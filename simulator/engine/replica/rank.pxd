@@ -14,6 +14,8 @@ from simulator.engine.output.legs cimport LegBook
 from simulator.engine.output.recorder cimport Recorder
 from simulator.engine.replica.acceptance cimport Acceptance
 from simulator.engine.replica.delivery cimport Delivery
+from simulator.engine.replica.pipeline cimport Pipeline
+from simulator.engine.replica.rounds cimport Rounds
 from simulator.engine.replica.run_ahead cimport RunAhead
 from simulator.kv.base cimport KVCache
 from simulator.scheduling.base cimport Scheduler, Sequence
@@ -99,6 +101,11 @@ cdef class Rank:
     # Take in the first iterations of a run, of which the batch is the first; it is of no meaning then.
     cdef int end_ahead(self, RunAhead* run, Batch* batch, int32_t count) except -1 nogil
 
+    # The same where groups take turns; the batches in flight are made the next ones. How many iterations may be taken
+    # as they are, once `rounds` has begun; 1: none but the one that executes.
+    cdef int end_rounds(self, RunAhead* run, Rounds* rounds, Pipeline* pipeline, int32_t count) except -1 nogil
+    cdef int64_t num_rounds_alike(self, Rounds* rounds, Pipeline* pipeline) noexcept nogil
+
     # Nothing more will come: write the state of running requests back to the request table.
     cdef int settle(self) except -1 nogil
 
@@ -135,6 +142,10 @@ cdef class Rank:
     cdef inline int64_t next_complete(self) noexcept nogil:
         return self.finish.top_iteration() - self.scheduler.iteration + 1 if self.finish.size > 0 else 0
 
+    cdef int _take_rounds(self, const RunAhead* run, Rounds* rounds, Pipeline* pipeline, int32_t count) except -1 nogil
+    cdef int64_t _token_before_ns(self, const Rounds* rounds, Pipeline* pipeline, int32_t turn) noexcept nogil
+    cdef int _write_rounds(self, const RunAhead* run, const Rounds* rounds, Pipeline* pipeline,
+                           int32_t count) except -1 nogil
     cdef void _note_admissions(self, const Batch* batch, int64_t now_ns) noexcept nogil
     cdef int _note_preemptions(self, Batch* batch, int64_t now_ns) except -1 nogil
     cdef int _note_starvation(self, Batch* batch) except -1 nogil
@@ -161,7 +172,7 @@ cdef class Rank:
     # The gap before a token that the batch brings a member.
     cdef inline int64_t _gap_ns(self, const Batch* batch) noexcept nogil:
         if self.scheduler.num_groups > 1:
-            return batch.end_ns - batch.start_ns + self.delivery.gap_ns
+            return batch.end_ns - self.scheduler.before_ns + self.delivery.gap_ns
         return batch.duration_ns + self.delivery.gap_ns
 
     # Count a token, and the gap before it, for each member with a turn: of all at once where they are alike.

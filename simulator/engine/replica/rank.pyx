@@ -1,5 +1,5 @@
 """One scheduler with its KV cache, and the requests that it runs."""
-from libc.stdint cimport int8_t, int32_t, int64_t
+from libc.stdint cimport INT64_MAX, int8_t, int32_t, int64_t
 from libc.stdlib cimport free
 cimport cython
 
@@ -10,8 +10,10 @@ from simulator.domain.iteration cimport Batch, Entry, Preempted
 from simulator.domain.request cimport COMPLETED, RUNNING, WAITING, Request
 from simulator.engine.output.recorder cimport Recorder
 from simulator.engine.replica.delivery cimport Delivery
+from simulator.engine.replica.pipeline cimport Pipeline, batch_at, spare_batch
+from simulator.engine.replica.rounds cimport Rounds, drop_rounds, move_to_round, next_of_turn, next_phase
 from simulator.engine.replica.run_ahead cimport RunAhead, add_used_blocks, move_to
-from simulator.scheduling.base cimport Scheduler, Sequence, sort_by_order
+from simulator.scheduling.base cimport Group, Scheduler, Sequence, sort_by_order
 
 cdef enum:
     OFTEN_CHECKED = 100         # iterations: a debug build checks the first ones, then every so many
@@ -162,7 +164,7 @@ cdef class Rank:
 
     cdef int _form_ahead(self, Batch* batch, int64_t now_ns) except -1 nogil:
         if self.scheduler.num_groups > 1:
-            self._turn_to(self.scheduler.idle_group())
+            self._turn_to(self.scheduler.group_in_turn())
             batch.group = self.scheduler.group
         while self.scheduler.lead > 0 and self.finish.size > 0 and (
                 self.finish.top_iteration() <= self.scheduler.iteration):
@@ -223,6 +225,7 @@ cdef class Rank:
         self._finished.size = 0
         if self.scheduler.num_groups > 1:
             self._turn_to(batch.group)
+            self.scheduler.note_end(batch)
         if batch.shape.num_sequences > 0:
             self._record(batch, executed_ns)
         if self.scheduler.grouping:
@@ -268,6 +271,85 @@ cdef class Rank:
             move_to(run, batch, i)
             self.recorder.iteration(self.row.replica, batch)
         return self.scheduler.repeat(count)
+
+    cdef int64_t num_rounds_alike(self, Rounds* rounds, Pipeline* pipeline) noexcept nogil:
+        cdef int32_t depth = pipeline.num_in_flight, members = 0, k
+        cdef int64_t most = INT64_MAX, changes
+        cdef Group group
+        for k in range(rounds.num_turns):
+            group = self.scheduler.group_at(rounds.turns[k].group)
+            rounds.turns[k].phase = group.phase
+            members += group.num_members
+            # Of its next batches these are like the others; with the one after them somebody ends or parts.
+            changes = next_of_turn(rounds, k, depth) + rounds.num_turns * (
+                self.finish.top_iteration_of(rounds.turns[k].group) - group.iteration)
+            most = min(most, changes - depth + 1)
+        return most if members == self.scheduler.num_running() and self.scheduler.repeats() else 1
+
+    cdef int end_rounds(self, RunAhead* run, Rounds* rounds, Pipeline* pipeline, int32_t count) except -1 nogil:
+        cdef int32_t depth = pipeline.num_in_flight, num_turns = rounds.num_turns, k, ended, first
+        if self.recorder.wants_iterations or self.recorder.wants_tokens:
+            self._write_rounds(run, rounds, pipeline, count)
+        self._take_rounds(run, rounds, pipeline, count)
+        for k in range(num_turns):
+            ended = (count - k + num_turns - 1) // num_turns if count > k else 0
+            first = next_of_turn(rounds, k, depth)          # that was not in flight before; `count` more are in all now
+            self.scheduler.repeat_of(
+                rounds.turns[k].group, ended,
+                (depth + count - first + num_turns - 1) // num_turns if depth + count > first else 0,
+                run.ends_ns[k + (ended - 1) * num_turns] if ended > 0 else 0)
+        drop_rounds(rounds, run, pipeline, count)
+        for k in range(depth):
+            self.scheduler.fly(batch_at(pipeline, k))
+        self.finish.turn_to(self.scheduler.group)
+        return 0
+
+    cdef int _take_rounds(self, const RunAhead* run, Rounds* rounds, Pipeline* pipeline, int32_t count) except -1 nogil:
+        """Count what iterations brought, and give those that follow them their blocks."""
+        cdef int32_t num_turns = rounds.num_turns, num_stages = pipeline.num_stages, block_size = self.kv.block_size
+        cdef int32_t k = 0, following = pipeline.num_in_flight % num_turns, i, members, used, peak = 0
+        cdef int64_t before_ns = pipeline.last_end_ns, end_ns, executed_ns, gap_ns, busy_ns = 0, tokens = 0
+        cdef double block_ns = self.row.used_block_ns
+        for i in range(num_turns):
+            rounds.turns[i].phase = self.scheduler.group_at(rounds.turns[i].group).phase
+        for i in range(count):
+            members, used, end_ns = rounds.turns[k].shape.num_sequences, run.used_blocks[i], run.ends_ns[i]
+            gap_ns = end_ns - (
+                run.ends_ns[i - num_turns] if i >= num_turns else self._token_before_ns(rounds, pipeline, i))
+            self.recorder.gaps.add(gap_ns + self.delivery.gap_ns, members)
+            executed_ns = end_ns - max(before_ns, rounds.visits[i * num_stages].start_ns)
+            before_ns = end_ns
+            busy_ns += executed_ns
+            block_ns += <double>used * <double>executed_ns
+            peak = max(peak, used)
+            tokens += members
+            self.kv.step_of(rounds.turns[following].group, next_phase(rounds, following, block_size))
+            k = k + 1 if k + 1 < num_turns else 0
+            following = following + 1 if following + 1 < num_turns else 0
+        self.kv.turn_to(self.scheduler.group)
+        self.row.busy_ns += busy_ns
+        self.row.used_block_ns = block_ns
+        self.row.peak_used_blocks = max(self.row.peak_used_blocks, peak)
+        self.row.decode_tokens += tokens
+        self.row.iterations += count
+        self.recorder.iterations += count
+        return 0
+
+    cdef int64_t _token_before_ns(self, const Rounds* rounds, Pipeline* pipeline, int32_t turn) noexcept nogil:
+        """Return when those whose turn comes first had their last token before the run."""
+        cdef Group group = self.scheduler.group_at(rounds.turns[turn].group)
+        return group.ended_ns if pipeline.stride > 0 else batch_at(pipeline, turn).start_ns
+
+    cdef int _write_rounds(self, const RunAhead* run, const Rounds* rounds, Pipeline* pipeline,
+                           int32_t count) except -1 nogil:
+        cdef int32_t i
+        for i in range(count if self.recorder.wants_tokens else 0):
+            self._turn_to(rounds.turns[i % rounds.num_turns].group)
+            self._write_tokens(&run.ends_ns[i], 1, i // rounds.num_turns)
+        for i in range(count if self.recorder.wants_iterations else 0):
+            move_to_round(rounds, run, pipeline, spare_batch(pipeline), i)
+            self.recorder.iteration(self.row.replica, spare_batch(pipeline))
+        return 0
 
     cdef int _sample_members(self, const Batch* batch, bint is_in_progress) except -1 nogil:
         """Count a token for each member with a turn, one by one."""

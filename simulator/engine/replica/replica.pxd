@@ -11,6 +11,7 @@ from simulator.domain.batch cimport BatchShape
 from simulator.engine.replica.beat cimport Beat
 from simulator.engine.replica.pipeline cimport Pipeline, busy_ns
 from simulator.engine.replica.rank cimport Rank
+from simulator.engine.replica.rounds cimport Rounds
 from simulator.engine.replica.run_ahead cimport RunAhead
 from simulator.latency.base cimport LatencyModel
 from simulator.scheduling.base cimport Scheduler
@@ -33,6 +34,7 @@ cdef class Replica:
     # Shared for reading with what foresees and observes a replica (fleet/lookahead, observation, debug).
     cdef Pipeline pipeline                  # batches that execute or wait to
     cdef RunAhead run                       # iterations with the members of the batch, which is their first
+    cdef Rounds rounds                      # with pipeline stages: what else a run consists of
     cdef const Batch* formed                # the batch scheduled last, for the observer
 
     cdef object _observer                   # .scheduled(replica) and .ended(replica) are called around every iteration,
@@ -129,6 +131,9 @@ cdef class Replica:
 
     cdef void cut_own(self, int64_t now_ns) noexcept nogil
 
+    cdef int _fill_numbered(self, int64_t now_ns) except -1 nogil
+    cdef inline bint _execute(self, Batch* batch) except -1 nogil
+    cdef inline int _await_end(self, int64_t horizon_ns) except -1 nogil
     cdef int _raise_latency_fault(self) except -1 nogil
     cdef int _observe(self, bint has_ended) except -1 nogil
     cdef int _note_transfers(self, int64_t now_ns) except -1 nogil
@@ -136,9 +141,11 @@ cdef class Replica:
         self.rank.end(batch, busy_ns(&self.pipeline, batch))
         return self._observe(True) if self._observer is not None and batch.shape.num_sequences > 0 else 0
 
-    cdef int _end_at_start(self, Batch* batch) except -1 nogil
+    cdef int _end_at_start(self) except -1 nogil
     cdef bint _is_followed(self) noexcept nogil
     cdef int _plan_run(self, int64_t horizon_ns) except -1 nogil
+    cdef int _plan_rounds(self, int64_t horizon_ns) except -1 nogil
+    cdef int _make_room(self, int64_t iterations) except -1 nogil
 
     # Do what the first iterations of the run, fewer than all, have brought.
     cdef int _end_ahead(self, int32_t count) except -1 nogil

@@ -10,8 +10,10 @@ from simulator.domain.iteration cimport Batch
 from simulator.domain.request cimport COMPLETED
 from simulator.engine.replica.beat cimport Beat
 from simulator.engine.replica.pipeline cimport (
-    free_pipeline, newest, oldest, put_off, reserve_pipeline, retire, time_batch, vacant_place)
+    free_pipeline, is_full, newest, oldest, put_off, reserve_pipeline, retire, time_batch, vacant_place)
 from simulator.engine.replica.rank cimport Rank
+from simulator.engine.replica.rounds cimport (
+    begin_rounds, free_rounds, grow_rounds, plan_rounds, reserve_rounds)
 from simulator.engine.replica.run_ahead cimport (
     END_OF_CLOCK_NS, MAX_RUN, RunAhead, cut_run, drop_from_run, free_run, grow_run, iteration_at, plan_run)
 from simulator.latency.base cimport LatencyModel
@@ -30,7 +32,8 @@ cdef class Replica:
     def __init__(self, int32_t index, Rank rank, LatencyModel latency, setup):
         self.index, self.rank, self.scheduler, self.latency = index, rank, rank.scheduler, latency
         self._observer = setup.observer
-        reserve_pipeline(&self.pipeline, 2 if setup.is_async else latency.num_stages, latency.num_stages)
+        reserve_pipeline(&self.pipeline, latency.num_stages, setup.is_async)
+        reserve_rounds(&self.rounds, latency.num_stages)
         self.run.length = 1
         self.wake_ns = NEVER_NS
         self.first_sibling, self.num_siblings = index, 1
@@ -42,6 +45,7 @@ cdef class Replica:
     def __dealloc__(self):
         free_pipeline(&self.pipeline)
         free_run(&self.run)
+        free_rounds(&self.rounds)
 
     def check(self):
         """Raise RuntimeError unless scheduler and heap agree; between iterations only."""
@@ -117,6 +121,9 @@ cdef class Replica:
 
     cdef int begin(self, int64_t now_ns, int64_t horizon_ns) except -1 nogil:
         cdef Batch* batch
+        if self.pipeline.stride > 0:
+            self._fill_numbered(now_ns)
+            return self._await_end(horizon_ns)
         while self.pipeline.num_in_flight < self.pipeline.depth:
             batch = vacant_place(&self.pipeline)
             self.rank.form(batch, now_ns)
@@ -126,15 +133,45 @@ cdef class Replica:
             if batch.shape.num_sequences == 0 and not self.scheduler.pauses(batch):
                 if batch.num_preempted == 0 or self.pipeline.num_in_flight > 0 or self.rank.is_livelocked:
                     break
-                continue
-            time_batch(&self.pipeline, batch, self.latency, self.scheduler.pause_ns)
-            if self.latency.has_failed():
-                return self._raise_latency_fault()
-            if batch.end_ns > END_OF_CLOCK_NS:
-                self.is_out_of_time = True
+            elif not self._execute(batch):
                 break
-            self.rank.start(batch)
-            self.pipeline.num_in_flight += 1
+        return self._await_end(horizon_ns)
+
+    cdef int _fill_numbered(self, int64_t now_ns) except -1 nogil:
+        """Form batches where one of nothing takes a place in the queue, too, as long as there are requests."""
+        cdef Batch* batch
+        self.pipeline.num_blank = 0
+        while self.has_requests() and not is_full(&self.pipeline, self.scheduler.step):
+            batch = vacant_place(&self.pipeline)
+            self.scheduler.step += 1
+            batch.step = self.scheduler.step
+            self.rank.form(batch, now_ns)
+            if self._observer is not None:
+                self.formed = batch
+                self._observe(False)
+            self.pipeline.num_blank += 1
+            if batch.shape.num_sequences + batch.num_preempted > 0:
+                self.pipeline.num_blank = 0
+            batch.feeds = self.scheduler.feeds(batch)
+            if self.rank.is_livelocked or (batch.shape.num_sequences > 0 and not self._execute(batch)):
+                break
+        return 0
+
+    cdef inline bint _execute(self, Batch* batch) except -1 nogil:
+        """Let the batch just formed follow those in flight; False: it would end behind the end of the clock."""
+        time_batch(&self.pipeline, batch, self.latency, self.scheduler.pause_ns)
+        if self.latency.has_failed():
+            self._raise_latency_fault()
+        if batch.end_ns > END_OF_CLOCK_NS:
+            self.is_out_of_time = True
+            return False
+        self.rank.start(batch)
+        self.pipeline.num_in_flight += 1
+        return True
+
+    cdef inline int _await_end(self, int64_t horizon_ns) except -1 nogil:
+        """Act next when the oldest batch ends, or a run of them."""
+        cdef const Batch* batch
         if self.pipeline.num_in_flight == 0 or self.rank.is_livelocked or self.is_out_of_time:
             self.wake_ns = self.scheduler.next_transfer_ns()
             if self.rank.is_livelocked or self.is_out_of_time:
@@ -143,15 +180,15 @@ cdef class Replica:
         batch = oldest(&self.pipeline)
         self.wake_ns = batch.end_ns
         if self.scheduler.ends_at_start:
-            return self._end_at_start(batch)
+            return self._end_at_start()
         if (batch.num_entries == 0 and batch.num_preempted == 0 and batch.num_starved == 0 and self.wake_ns < horizon_ns
                 and self._observer is None and self.wake_ns < self.scheduler.next_transfer_ns()):
             self._plan_run(min(horizon_ns, self.scheduler.next_transfer_ns()))
         return 0
 
-    cdef int _end_at_start(self, Batch* batch) except -1 nogil:
+    cdef int _end_at_start(self) except -1 nogil:
         """Do now what an iteration brings; if nobody is left, the next may begin beside it."""
-        self._end_iteration(batch)
+        self._end_iteration(oldest(&self.pipeline))
         if self.scheduler.num_running() + self.scheduler.num_waiting() == 0:
             retire(&self.pipeline)
             self.wake_ns = NEVER_NS
@@ -159,12 +196,37 @@ cdef class Replica:
 
     cdef int _plan_run(self, int64_t horizon_ns) except -1 nogil:
         cdef int32_t behind = self.scheduler.lead
-        cdef int64_t most = min(self.rank.num_alike(), <int64_t>MAX_RUN - behind)
+        cdef int64_t most
+        if self.scheduler.num_groups > 1:
+            return self._plan_rounds(horizon_ns)
+        most = min(self.rank.num_alike(), <int64_t>MAX_RUN - behind)
         if most > 1 and (not self.scheduler.overlaps or self._is_followed()):
             if most + behind > self.run.room:
                 grow_run(&self.run, most + behind)
             plan_run(&self.run, &self.pipeline, most, horizon_ns, self.latency, self.rank.kv, self.scheduler.phase)
             self.wake_ns = self.run.ends_ns[self.run.length - 1]
+        return 0
+
+    cdef int _plan_rounds(self, int64_t horizon_ns) except -1 nogil:
+        cdef int64_t behind = self.pipeline.num_in_flight - 1, most
+        if self.scheduler.num_prefilling() > 0:
+            return 0
+        self._make_room(behind + 1)
+        if not begin_rounds(&self.rounds, &self.run, &self.pipeline):
+            return 0
+        most = min(self.rank.num_rounds_alike(&self.rounds, &self.pipeline), MAX_RUN - behind)
+        if most > 1:
+            self._make_room(most + behind)
+            self.run.waiting, self.run.running = self.scheduler.num_waiting(), self.scheduler.num_running()
+            plan_rounds(&self.rounds, &self.run, &self.pipeline, most, horizon_ns, self.latency, self.rank.kv)
+            self.wake_ns = self.run.ends_ns[self.run.length - 1]
+        return 0
+
+    cdef int _make_room(self, int64_t iterations) except -1 nogil:
+        if iterations > self.run.room:
+            grow_run(&self.run, iterations)
+        if self.rounds.room < self.run.room:
+            grow_rounds(&self.rounds, self.run.room, self.pipeline.num_stages)
         return 0
 
     cdef bint _is_followed(self) noexcept nogil:
@@ -187,6 +249,8 @@ cdef class Replica:
         return 0
 
     cdef int _end_ahead(self, int32_t count) except -1 nogil:
+        if self.pipeline.num_stages > 1:
+            return self.rank.end_rounds(&self.run, &self.rounds, &self.pipeline, count)
         self.rank.end_ahead(&self.run, oldest(&self.pipeline), count)
         drop_from_run(&self.run, &self.pipeline, count)
         return 0

@@ -26,7 +26,7 @@ from simulator.latency.batch_view cimport BatchView
 from simulator.collective.base cimport CollectiveModel
 from simulator.collective.per_iteration cimport IterationCollectives
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -98,6 +98,21 @@ class ForestParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         "of each all-reduce, x tensor_parallel^1.25"))] = 0.0
 
 
+class Reading(NamedTuple):
+    """Trained tables.
+
+    tables : ForestTables.
+    cache_file : where they are kept; None where they were given.
+    notes : what people should know of that file.
+    synthetic : what gave the times of the profiles, where they are not measured.
+    """
+
+    tables: Any
+    cache_file: str | None = None
+    notes: list = []
+    synthetic: list = []
+
+
 cdef enum Table:
     TOKENS, DECODE, PREFILL, HOST
 
@@ -142,6 +157,7 @@ cdef class Forest(LatencyModel):
     Parameters = ForestParameters
     Profiles = SyntheticProfiles            # writes profiles of what nobody has measured
     takes_collective = True
+    reads_files = True
 
     cdef readonly object tables             # ForestTables
     cdef readonly object terms              # IterationTables: the same for whole iterations, by operator
@@ -165,8 +181,8 @@ cdef class Forest(LatencyModel):
     cdef int64_t _outside[4]                # reads outside the measurements, by Table
     cdef int64_t _largest[4][2]             # of these: tokens; sequences and context; context and tokens; sequences
 
-    def __init__(self, parameters, deployment, CollectiveModel collective=None, tables=None):
-        """Train the tables unless they are kept already.
+    def __init__(self, parameters, deployment, CollectiveModel collective=None, reading=None):
+        """Take tables, or train them unless they are kept already.
 
         Parameters
         ----------
@@ -174,17 +190,12 @@ cdef class Forest(LatencyModel):
         deployment : Deployment
         collective : CollectiveModel
             Times all-reduce and send-recv; None: forests trained on their profiles.
-        tables : ForestTables
-            Instead of trained ones.
+        reading : Reading
+            Of the same; None: it is read now.
         """
-        if deployment is None:
-            raise ValueError("forest needs [model] and [hardware]")
-        subject = subject_of(parameters, deployment)
-        self._synthetic, self._notes = [], []
-        if tables is None:
-            tables, path = tables_of(parameters, deployment, collective is None, notes=self._notes)
-            self.cache_file = str(path)
-            self._synthetic = told_sources(files_needed(parameters, subject, collective is None).values())
+        reading = reading or self.read(parameters, deployment, collective)
+        subject_of(parameters, deployment)      # refuses what nobody can have profiled
+        tables, self.cache_file, self._notes, self._synthetic = reading
         self.tables, self._deployment = tables, deployment
         self.terms = compose(tables, parameters, deployment, with_network=collective is None)
         if collective is not None:
@@ -194,6 +205,16 @@ cdef class Forest(LatencyModel):
         self._granularity, self._rounding = tables.kv_granularity, ROUNDING
         self._sources = [path for path in (getattr(parameters, key) for key in FILES) if path is not None]
         self._share_tables()
+
+    @staticmethod
+    def read(parameters, deployment, collective=None) -> Reading:
+        """Read the tables, or train them where nobody has; parameters as those of the class."""
+        if deployment is None:
+            raise ValueError("forest needs [model] and [hardware]")
+        with_network, notes = collective is None, []
+        tables, path = tables_of(parameters, deployment, with_network, notes=notes)
+        files = files_needed(parameters, subject_of(parameters, deployment), with_network)
+        return Reading(tables, str(path), notes, told_sources(files.values()))
 
     @staticmethod
     def train(parameters, deployment, with_network=True, progress=None) -> str:

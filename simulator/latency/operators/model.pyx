@@ -25,7 +25,7 @@ from simulator.domain.batch cimport BatchShape, Chunk
 from simulator.latency.base cimport LatencyModel
 from simulator.latency.batch_view cimport BatchView
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -69,6 +69,25 @@ class OperatorsParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
         "of converted tables; default: $XDG_CACHE_HOME/simulator"))] = None
 
 
+class Reading(NamedTuple):
+    """What the tables hold for one deployment.
+
+    tables : IterationTables.
+    sources : table -> file, version, sha256.
+    missing : operator -> what was not measured.
+    notes : what people should know of the files, a sentence each.
+    num_spikes : measured points that were left out.
+    cached : table -> points that were faster than memory, of how many.
+    """
+
+    tables: Any
+    sources: dict
+    missing: dict
+    notes: list
+    num_spikes: int
+    cached: dict
+
+
 cdef enum Origin:               # curves.py, the better the smaller
     EXACT, INTERPOLATED, EXTRAPOLATED, FALLBACK
     NUM_ORIGINS
@@ -105,6 +124,7 @@ cdef class Operators(LatencyModel):
 
     Parameters = OperatorsParameters
     takes_collective = True
+    reads_files = True
 
     cdef readonly object tables             # IterationTables
     cdef readonly dict origins              # operator -> measured, interpolated, extrapolated, roofline, formula
@@ -125,8 +145,8 @@ cdef class Operators(LatencyModel):
     cdef Line _line                         # of the last iteration of decodes alone
     cdef int64_t _counts[<int>NUM_ORIGINS]  # predictions, by the worst origin of what they read
 
-    def __init__(self, parameters, deployment, collective=None):
-        """Read the tables and compose them.
+    def __init__(self, parameters, deployment, collective=None, reading=None):
+        """Take tables, or read and compose them.
 
         Parameters
         ----------
@@ -134,19 +154,27 @@ cdef class Operators(LatencyModel):
         deployment : Deployment
         collective : CollectiveModel
             Times all communication; None: the tables do.
+        reading : Reading
+            Of the same; None: it is read now.
         """
-        if deployment is None:
-            raise ValueError("operators needs [model] and [hardware]")
-        database = Database(parameters, deployment.accelerator, deployment)
+        reading = reading or self.read(parameters, deployment, collective)
         self._collective = collective
-        composer = Composer(database, parameters, deployment, rates(Roofline.Parameters(), deployment), collective)
-        self.tables = composer.compose()
-        self.origins, self.sources = self.tables.origins, database.used
-        self._missing, self._notes = composer.missing, database.notes
-        self._num_spikes, self._cached = len(database.spikes), database.cached
+        self.tables, self.sources = reading.tables, reading.sources
+        self.origins, self._missing, self._notes = reading.tables.origins, reading.missing, reading.notes
+        self._num_spikes, self._cached = reading.num_spikes, reading.cached
         self._refuses = parameters.outside == "error"
         self._ranks, self._hops = deployment.parallelism.data_parallel, deployment.parallelism.pipeline_parallel - 1
         self._share_tables()
+
+    @staticmethod
+    def read(parameters, deployment, collective=None) -> Reading:
+        """Read and compose the tables; parameters as those of the class."""
+        if deployment is None:
+            raise ValueError("operators needs [model] and [hardware]")
+        database = Database(parameters, deployment.accelerator, deployment)
+        composer = Composer(database, parameters, deployment, rates(Roofline.Parameters(), deployment), collective)
+        return Reading(composer.compose(), database.used, composer.missing, database.notes, len(database.spikes),
+                       database.cached)
 
     cdef int _share_tables(self) except -1:
         tables = self.tables

@@ -9,10 +9,7 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
-from simulator.errors import InputErrors
 from simulator.workload.limits import MAX_TOKENS
-from simulator.workload.reading.files import read_bytes
-from simulator.workload.reading.tables import read_integer_column
 
 MAX_ZIPF_SUPPORT = 2**24        # the table of its cumulative weights stays under 128 MiB
 
@@ -36,8 +33,14 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class ConstantParameters(Bounds, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One length for all."""
 
-    tokens: Annotated[Tokens, Meta(description="the length")]
+    tokens: Annotated[Tokens | None, Meta(description="the length")] = None
+    value: Annotated[Tokens | None, Meta(description="the same, by another name")] = None
     min: Annotated[Tokens, Meta(description="a shorter one becomes this")] = 0
+
+    def __post_init__(self):
+        super().__post_init__()
+        if (self.tokens is None) == (self.value is None):
+            raise ValueError("give either tokens or value")
 
 
 class UniformParameters(Bounds, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -61,7 +64,14 @@ class LognormalParameters(Bounds, frozen=True, kw_only=True, forbid_unknown_fiel
 
     mean: Annotated[float, Meta(ge=0.001, le=MAX_TOKENS, extra={"unit": "tokens"}, description=(
         "mean in tokens, before rounding and bounds"))]
-    std: Deviation
+    std: Annotated[Real | None, Meta(description="standard deviation in tokens, before rounding and bounds")] = None
+    cv: Annotated[Annotated[float, Meta(ge=0, le=1000)] | None, Meta(description=(
+        "the same over the mean, instead"))] = None
+
+    def __post_init__(self):
+        super().__post_init__()
+        if (self.std is None) == (self.cv is None):
+            raise ValueError("give either std or cv")
 
 
 class ExponentialParameters(Bounds, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -80,38 +90,6 @@ class ZipfParameters(Bounds, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         super().__post_init__()
         if self.max - self.min >= MAX_ZIPF_SUPPORT:
             raise ValueError(f"from min to max are {self.max - self.min + 1} lengths, more than {MAX_ZIPF_SUPPORT}")
-
-
-class EmpiricalParameters(Bounds, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Lengths drawn with replacement from `values`, or from a column of a CSV file."""
-
-    min: Annotated[Tokens, Meta(description="shorter draws become this")] = 0
-    values: Annotated[tuple[Tokens, ...], Meta(description="the lengths; or give path and column")] = ()
-    weights: Annotated[tuple[Annotated[float, Meta(ge=0)], ...], Meta(
-        description="how likely each of `values` is, in any unit; default: equally likely")] = ()
-    path: Annotated[str, Meta(description="CSV file, plain or .gz", extra={"path": True})] = ""
-    column: Annotated[str, Meta(description="its column of lengths")] = ""
-
-    def __post_init__(self):
-        super().__post_init__()
-        if bool(self.values) == bool(self.path):
-            raise ValueError("give either values, or path and column")
-        if self.values and self.column:
-            raise ValueError("column: belongs to path; values are given")
-        if self.path and not self.column:
-            raise ValueError(f'which column of "{self.path}" holds the lengths? give column')
-        if self.weights and len(self.weights) != len(self.values):
-            raise ValueError(f"{len(self.weights)} weights for {len(self.values)} values")
-        if self.weights and not 0 < sum(self.weights) < float("inf"):
-            raise ValueError("the weights must have a positive, finite sum")
-
-
-class TraceParameters(Bounds, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A column of a CSV file in its order: row i is the length of request i."""
-
-    min: Annotated[Tokens, Meta(description="shorter ones become this")] = 0
-    path: Annotated[str, Meta(description="CSV file, plain or .gz", extra={"path": True})]
-    column: Annotated[str, Meta(description="its column of lengths")]
 
 
 class ParetoLognormalParameters(Bounds, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -146,7 +124,8 @@ class Constant(Length):
     Parameters = ConstantParameters
 
     def sample(self, generator, count):
-        return np.full(count, self.parameters.tokens)
+        given = self.parameters
+        return np.full(count, given.value if given.tokens is None else given.tokens)
 
 
 class Uniform(Length):
@@ -173,8 +152,9 @@ class Lognormal(Length):
     Parameters = LognormalParameters
 
     def sample(self, generator, count):
-        variance = np.log1p((self.parameters.std / self.parameters.mean) ** 2)
-        return generator.lognormal(np.log(self.parameters.mean) - variance / 2, np.sqrt(variance), count)
+        given = self.parameters
+        variance = np.log1p((given.cv if given.std is None else given.std / given.mean) ** 2)
+        return generator.lognormal(np.log(given.mean) - variance / 2, np.sqrt(variance), count)
 
 
 class Exponential(Length):
@@ -213,40 +193,6 @@ class ParetoLognormal(Length):
         body = given.mu + given.sigma * np.sqrt(2 * exponential) * np.cos(2 * np.pi * angle)
         logarithm = np.where(choice < given.mix_weight, tail, body)
         return np.exp(np.minimum(logarithm, 40.0))      # bounds are far below exp(40)
-
-
-class Trace(Length):
-    """`trace`."""
-
-    Parameters = TraceParameters
-
-    def __init__(self, parameters):
-        super().__init__(parameters)
-        self._values = read_integer_column(parameters.path, read_bytes(parameters.path), parameters.column)
-
-    def sample(self, generator, count):
-        if count > len(self._values):
-            given = self.parameters
-            raise InputErrors([f"{given.path}: column {given.column} has {len(self._values)} lengths, expected "
-                               f"{count}, one for each request"])
-        return self._values[:count]
-
-
-class Empirical(Length):
-    """`empirical`."""
-
-    Parameters = EmpiricalParameters
-
-    def __init__(self, parameters):
-        super().__init__(parameters)
-        self._values = np.array(parameters.values, dtype=np.int64)
-        if parameters.path:
-            self._values = read_integer_column(parameters.path, read_bytes(parameters.path), parameters.column)
-
-    def sample(self, generator, count):
-        if not self.parameters.weights:
-            return self._values[generator.integers(0, len(self._values), count)]
-        return self._values[weighted_ranks(generator, count, self.parameters.weights)]
 
 
 def zipf_ranks(generator: np.random.Generator, count: int, support: int, exponent: float) -> np.ndarray:

@@ -45,9 +45,11 @@ class Timing:
     ----------
     arrival : the process; None: requests come otherwise, or `rate` says all.
     rate : None: that of the process.
+    noun : what arrives, as the keys call it.
     """
 
-    def __init__(self, arrival: Arrival | None, rate: RateChoice | None):
+    def __init__(self, arrival: Arrival | None, rate: RateChoice | None, noun: str = "request"):
+        self._noun = noun
         self.process = arrival and registry.load("arrival", arrival.process)(arrival.parameters)
         self.rate = rate and registry.load("rate", rate.kind)(rate.parameters)
         self._name = arrival.process if arrival else "poisson"
@@ -75,18 +77,18 @@ class Timing:
         """
         times_s = self._times_s(gaps, streams, num_requests, math.inf if duration_s is None else duration_s)
         if not len(times_s):
-            nobody = "nobody arrives" if duration_s is None else f"no request arrives before {duration_s:g} s"
+            nobody = "nobody arrives" if duration_s is None else f"no {self._noun} arrives before {duration_s:g} s"
             raise _fault("duration_s", nobody)
         times_ns = times_s * time_scale * 1e9
         if times_ns[-1] > MAX_TIME_NS:
-            raise _fault("arrival", f"the last request arrives after {MAX_TIME_NS / 1e9:g} s")
+            raise _fault("arrival", f"the last {self._noun} arrives after {MAX_TIME_NS / 1e9:g} s")
         return nearest(times_ns)
 
     def _times_s(self, gaps, streams: RandomStreams, count: int | None, duration_s: float) -> np.ndarray:
         if isinstance(self.rate, Placement) and self.process is not None:
             raise _fault("arrival", "this [workload.rate] places requests itself; leave [workload.arrival] out")
         if self.ends_by_itself and not (self.rate and self.process):
-            return _placed(self.rate or self.process, streams, count, duration_s)
+            return self._placed(self.rate or self.process, streams, count, duration_s)
         if self.rate is not None:
             return self._rescaled(gaps, self.rate.course(streams.generator("rate")), count, duration_s)
         if self.process is None:
@@ -101,6 +103,14 @@ class Timing:
                           "requests/s are")
         return arrival_times_s(self.process, gaps, count, duration_s)
 
+    def _placed(self, placement: Placement, streams: RandomStreams, count: int | None, duration_s: float) -> np.ndarray:
+        times_s = placement.arrivals_s(streams.generator("rate"))
+        times_s = times_s[:np.searchsorted(times_s, duration_s)]
+        if count is not None and len(times_s) < count and math.isinf(duration_s):
+            raise _fault(f"num_{self._noun}s", f"the file says when {len(times_s)} {self._noun}s come, expected "
+                         f"{count}")
+        return times_s[:count]
+
     def _rescaled(self, gaps, course: Course, count: int | None, duration_s: float) -> np.ndarray:
         process = self._at_unit_rate()
         _check_mean(self._parameters, self.rate)
@@ -111,8 +121,8 @@ class Timing:
         times_s = course.times_s(sums)
         times_s = times_s[:np.searchsorted(times_s, duration_s)]
         if math.isinf(duration_s) and count is not None and len(times_s) < count:
-            raise _fault("num_requests", f"[workload.rate] ends after {len(times_s)} requests, expected {count}; give "
-                         "duration_s or fewer")
+            raise _fault(f"num_{self._noun}s", f"[workload.rate] ends after {len(times_s)} {self._noun}s, expected "
+                         f"{count}; give duration_s or fewer")
         return times_s
 
     def _at_unit_rate(self):
@@ -124,14 +134,6 @@ class Timing:
             raise _fault("arrival.process", f'"{self._name}" has times of its own, which no [workload.rate] can change')
         return chosen(self._parameters.at_unit_rate() if hasattr(self._parameters, "at_unit_rate") else
                       msgspec.structs.replace(self._parameters, rate_per_s=1.0))
-
-
-def _placed(placement: Placement, streams: RandomStreams, count: int | None, duration_s: float) -> np.ndarray:
-    times_s = placement.arrivals_s(streams.generator("rate"))
-    times_s = times_s[:np.searchsorted(times_s, duration_s)]
-    if count is not None and len(times_s) < count and math.isinf(duration_s):
-        raise _fault("num_requests", f"the file says when {len(times_s)} requests come, expected {count}")
-    return times_s[:count]
 
 
 def _check_mean(parameters, rate: Changing) -> None:

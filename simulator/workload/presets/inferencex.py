@@ -69,5 +69,4 @@ class Inferencex(Preset):
         given, generator = self._parameters, np.random.RandomState(0)
         prompts, outputs = (generator.randint(int(longest * given.ratio), longest + 1, size=count).astype(np.int64)
                             for longest in (given.isl, given.osl))
-        return Drawn(prompts, outputs, notes=(
-            f"preset inferencex: its {given.warmup_copies_of_first} warm-up requests are not sent by this preset.",))
+        return Drawn(prompts, outputs)

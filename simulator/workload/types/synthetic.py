@@ -7,7 +7,7 @@ from msgspec import Meta
 
 from simulator import registry
 from simulator.core.random_streams import RandomStreams
-from simulator.domain.load import Load
+from simulator.domain.load import Load, Warmup
 from simulator.errors import InputErrors, KeyFault
 from simulator.workload.columns import Columns, in_arrival_order
 from simulator.workload.drawing.timing import MAX_REQUESTS, Arrival, RateChoice, Timing
@@ -49,6 +49,16 @@ class SyntheticParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
     def fill_load(self, given: Load) -> Load:
         """Return [workload.load] with what the preset's tool does."""
         return self.parameters.fill_load(given) if hasattr(self.parameters, "fill_load") else given
+
+    def fill_warmup(self, given: Warmup) -> Warmup:
+        """Return [workload.warmup] with what the preset's tool does."""
+        copies = getattr(self.parameters, "warmup_copies_of_first", 0)
+        if not copies or given.copies_of_first == copies:
+            return given
+        if given.copies_of_first:
+            raise ValueError(f'warmup.copies_of_first: preset = "{self.preset}" sends {copies}, found '
+                             f"{given.copies_of_first}")
+        return Warmup(copies_of_first=copies)
 
 
 class Synthetic:

@@ -1,9 +1,9 @@
 """`trace`: requests read from a file."""
-from dataclasses import replace
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
+from msgspec.structs import replace
 
 from simulator import registry
 from simulator.core.random_streams import RandomStreams

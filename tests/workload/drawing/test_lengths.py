@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.errors import InputErrors
-from simulator.workload.drawing import lengths
+from simulator.workload.drawing import lengths, recorded
+from simulator.workload.drawing.empirical import Empirical
 from simulator.workload.drawing.lengths import weighted_ranks, zipf_ranks
 
 N = 100_000
@@ -72,20 +73,20 @@ def test_zipf_weighs_by_rank():
 
 
 def test_empirical_draws_by_weight():
-    drawn = draw(lengths.Empirical, values=(5, 50, 500), weights=(1.0, 0.0, 3.0))
+    drawn = draw(Empirical, values=(5, 50, 500), weights=(1.0, 0.0, 3.0))
 
     assert set(drawn.tolist()) == {5, 500}
     assert np.mean(drawn == 500) == pytest.approx(0.75, abs=0.01)
 
 
 def test_empirical_draws_equally_without_weights():
-    assert np.mean(draw(lengths.Empirical, values=(0, 1)) == 1) == pytest.approx(0.5, abs=0.01)
+    assert np.mean(draw(Empirical, values=(0, 1)) == 1) == pytest.approx(0.5, abs=0.01)
 
 
 def test_empirical_reads_a_column(tmp_path):
     (tmp_path / "l.csv").write_text("name,length\na,5\nb,7\n")
 
-    drawn = draw(lengths.Empirical, 1000, path=str(tmp_path / "l.csv"), column="length")
+    drawn = draw(Empirical, 1000, path=str(tmp_path / "l.csv"), column="length")
 
     assert set(drawn.tolist()) == {5, 7}
 
@@ -95,18 +96,18 @@ def test_empirical_names_what_is_wrong_with_its_file(tmp_path):
     path.write_text("length\n5\n-7\n")
 
     with pytest.raises(InputErrors) as caught:
-        draw(lengths.Empirical, path=str(path), column="length")
+        draw(Empirical, path=str(path), column="length")
     assert caught.value.faults == (f'{path}:3: length: expected an integer >= 0, found "-7"',)
 
 
 @pytest.mark.parametrize(("kind", "parameters", "message"), [
     (lengths.Constant, {"tokens": 1, "min": 3, "max": 2}, "min 3 is above max 2"),
     (lengths.Zipf, {"max": 2**24 + 1}, "from min to max are 16777217 lengths, more than 16777216"),
-    (lengths.Empirical, {}, "give either values, or path and column"),
-    (lengths.Empirical, {"values": (1,), "path": "x", "column": "y"}, "give either values, or path and column"),
-    (lengths.Empirical, {"path": "x"}, "give column"),
-    (lengths.Empirical, {"values": (1, 2), "weights": (1.0,)}, "1 weights for 2 values"),
-    (lengths.Empirical, {"values": (1,), "weights": (0.0,)}, "positive, finite sum"),
+    (Empirical, {}, "give either values, or path and column"),
+    (Empirical, {"values": (1,), "path": "x", "column": "y"}, "give either values, or path and column"),
+    (Empirical, {"path": "x"}, "give column"),
+    (Empirical, {"values": (1, 2), "weights": (1.0,)}, "1 weights for 2 values"),
+    (Empirical, {"values": (1,), "weights": (0.0,)}, "positive, finite sum"),
 ])
 def test_parameters_that_contradict_each_other_are_refused(kind, parameters, message):
     with pytest.raises(ValueError, match=message):
@@ -116,7 +117,7 @@ def test_parameters_that_contradict_each_other_are_refused(kind, parameters, mes
 KINDS = [
     (lengths.Constant, {"tokens": 70}), (lengths.Uniform, {}), (lengths.Normal, {"mean": 70.0, "std": 900.0}),
     (lengths.Lognormal, {"mean": 70.0, "std": 2e9}), (lengths.Exponential, {"mean": 70.0}), (lengths.Zipf, {}),
-    (lengths.Empirical, {"values": (0, 70, 2**31 - 1)})]
+    (Empirical, {"values": (0, 70, 2**31 - 1)})]
 
 
 @pytest.mark.parametrize(("kind", "parameters"), KINDS)
@@ -161,7 +162,7 @@ def test_a_column_gives_its_lengths_in_order(tmp_path):
     (tmp_path / "t.csv").write_text("a,b\n5,x\n3,x\n9,x\n")
     path = str(tmp_path / "t.csv")
 
-    assert draw(lengths.Trace, 2, path=path, column="a").tolist() == [5, 3]
-    assert draw(lengths.Trace, 3, path=path, column="a", max=6).tolist() == [5, 3, 6]
+    assert draw(recorded.Lengths, 2, path=path, column="a").tolist() == [5, 3]
+    assert draw(recorded.Lengths, 3, path=path, column="a", max=6).tolist() == [5, 3, 6]
     with pytest.raises(InputErrors, match=r"t\.csv: column a has 3 lengths, expected 4, one for each request"):
-        draw(lengths.Trace, 4, path=path, column="a")
+        draw(recorded.Lengths, 4, path=path, column="a")

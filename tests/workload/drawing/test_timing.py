@@ -8,7 +8,7 @@ from simulator.workload.drawing import arrivals
 from simulator.workload.drawing.rates.counts import CountsParameters
 from simulator.workload.drawing.rates.diurnal import DiurnalParameters
 from simulator.workload.drawing.rates.piecewise import PiecewiseParameters
-from simulator.workload.drawing.recorded import TraceParameters
+from simulator.workload.drawing.recorded import TimesParameters
 from simulator.workload.drawing.timing import Arrival, RateChoice, Timing
 
 S = 10**9
@@ -168,7 +168,7 @@ def test_what_does_not_fit_together_is_refused(arrival, rate, ends, message):
 
 def test_arrivals_of_a_file_are_taken_as_they_are(tmp_path):
     (tmp_path / "t.csv").write_text("arrived_at,x\n2.5,1\n0.5,1\n4,1\n")
-    recorded = Arrival(process="trace", parameters=TraceParameters(path=str(tmp_path / "t.csv")))
+    recorded = Arrival(process="trace", parameters=TimesParameters(path=str(tmp_path / "t.csv")))
 
     assert drawn_s(recorded) == [0.5, 2.5, 4]
     assert drawn_s(recorded, count=2) == [0.5, 2.5]

@@ -1,9 +1,8 @@
 """The column `prompt`: who shares what."""
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from simulator.domain.records import named_stream, output_stream, own_stream
 from simulator.errors import InputErrors

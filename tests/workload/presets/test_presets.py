@@ -79,8 +79,9 @@ def test_inferencex_is_a_closed_loop_of_its_lengths(tmp_path):
     assert preset.draw(None, 4).prompt_tokens.tolist() == [991, 866, 936, 1011]
     assert preset.draw(None, 4).output_tokens.tolist() == [886, 1014, 922, 828]
     built = load(chosen, 0)
-    assert len(built) == 40
-    assert len(built.script.groups[0].opens_ns) == 4
+    assert chosen.warmup.copies_of_first == 8
+    assert len(built) == 48                 # in groups: the copies of the first, then the others
+    assert [len(group.opens_ns) for group in built.script.groups] == [4, 4]
 
 
 @pytest.mark.parametrize(("text", "message"), [
@@ -88,6 +89,7 @@ def test_inferencex_is_a_closed_loop_of_its_lengths(tmp_path):
     ("arrival = {rate_per_s = 1.0}\n", "sends requests in a closed loop"),
     ('load = {mode = "concurrency", concurrency = 5}\n', "a closed loop with concurrency = 4"),
     ('load = {mode = "lanes", lanes = 5}\n', "a closed loop with concurrency = 4"),
+    ("warmup = {copies_of_first = 3}\n", "preset = \"inferencex\" sends 8, found 3"),
     ('load = {think_time_s = 1.0, mode = "concurrency", concurrency = 4}\n', "has no think_time_s"),
     ('prompt_tokens = {distribution = "constant", tokens = 5}\n', "workload.prompt_tokens: unknown key")])
 def test_what_contradicts_a_preset_is_refused(text, message, tmp_path):

@@ -1,0 +1,61 @@
+"""Runs with pipeline stages: as long as nobody joins or leaves, groups take turns, one batch of each in a round.
+
+A batch is scheduled when there is room for it: when the one of its own group is back, or under async scheduling the
+one before that. So what is to come follows from the batches in flight alone.
+"""
+from libc.stdint cimport int32_t, int64_t
+
+from simulator.domain.batch cimport BatchShape
+from simulator.domain.iteration cimport Batch, StageVisit
+from simulator.engine.replica.pipeline cimport Pipeline
+from simulator.engine.replica.run_ahead cimport RunAhead
+from simulator.kv.base cimport KVCache
+from simulator.latency.base cimport LatencyModel
+
+
+cdef struct Turn:               # of a group, once in each round
+    BatchShape shape            # of its first batch in the run
+    int64_t step                # number of that
+    int64_t context_tokens      # while planning: of the batch of it that was planned last
+    int32_t group
+    int32_t phase               # while planning, and while it is carried out: of its next batch
+
+
+cdef struct Rounds:             # of a run; its iterations, those in flight at the end too, are indices below
+    int32_t num_turns           # groups that take turns: iteration i is of turn i % num_turns
+    Turn* turns                 # [num_stages] in order, the oldest batch in flight first
+    StageVisit* visits          # [room][num_stages] of each iteration
+    int32_t room
+
+
+cdef int reserve_rounds(Rounds* rounds, int32_t num_stages) except -1
+cdef int grow_rounds(Rounds* rounds, int32_t room, int32_t num_stages) except -1 nogil
+cdef void free_rounds(Rounds* rounds) noexcept nogil
+
+# Are the batches in flight of members alone, and as many of each group as there are once nothing changes any more? If
+# so let a run consist of them, for which there is room.
+cdef bint begin_rounds(Rounds* rounds, RunAhead* run, Pipeline* pipeline) noexcept nogil
+
+# Foresee at most `most` iterations; those of each turn need the phase of their next. As plan_run does.
+cdef void plan_rounds(Rounds* rounds, RunAhead* run, Pipeline* pipeline, int64_t most, int64_t horizon_ns,
+                      LatencyModel latency, KVCache kv) noexcept nogil
+
+# Tokens of all members in the first `count` iterations, one for each.
+cdef int64_t tokens_of_rounds(const Rounds* rounds, int32_t count) noexcept nogil
+
+# The phase of the next batch of a turn; it is that of the one after it from now on.
+cdef inline int32_t next_phase(Rounds* rounds, int32_t turn, int32_t block_size) noexcept nogil:
+    cdef int32_t phase = rounds.turns[turn].phase
+    rounds.turns[turn].phase = phase + 1 if phase + 1 < block_size else 0
+    return phase
+
+# The first iteration from `i` on that is of this turn.
+cdef inline int32_t next_of_turn(const Rounds* rounds, int32_t turn, int32_t i) noexcept nogil:
+    return i + (turn - i % rounds.num_turns + rounds.num_turns) % rounds.num_turns
+
+# Make the batch iteration i.
+cdef void move_to_round(const Rounds* rounds, const RunAhead* run, Pipeline* pipeline, Batch* batch,
+                        int32_t i) noexcept nogil
+
+# Take the first `count` iterations, fewer than all, off a run; the batches in flight become the next ones.
+cdef void drop_rounds(Rounds* rounds, RunAhead* run, Pipeline* pipeline, int32_t count) noexcept nogil

@@ -1,0 +1,81 @@
+"""What policies share that serve the running list in order of admission, within a budget of tokens."""
+from libc.stdint cimport int32_t, int64_t
+
+from simulator.domain.iteration cimport Batch
+from simulator.kv.base cimport blocks_for
+from simulator.scheduling.base cimport Scheduler, Sequence
+
+
+cdef class InOrder(Scheduler):
+    """Base of policies that serve the running list in order; see in_order.pxd."""
+
+    cdef bint keeps_turns(self) noexcept nogil:
+        # The running list is served in order: who comes later takes nothing from members, unfinished prompts before
+        # them may.
+        return self.num_members + self._num_prefilling <= self._token_budget and (
+            self._num_prefilling == 0 or self._sequences[self._prefilling[0]].order > self._last_member_order)
+
+    cdef int64_t _wanted(self, const Sequence* sequence, int64_t threshold) noexcept nogil:
+        return 0
+
+    cdef int _continue_at_once(self, Batch* batch, int64_t threshold) except -1 nogil:
+        cdef int64_t budget = self._budget - self.num_members, wanted, tokens
+        cdef int64_t need = self.kv.due(self.phase)
+        cdef int32_t i, slot
+        cdef Sequence* sequence
+        if budget < 0:
+            return 0
+        for i in range(self._num_prefilling):
+            slot = self._prefilling[i]
+            sequence = &self._sequences[slot]
+            wanted = self._wanted(sequence, threshold)
+            tokens = min(wanted, budget)
+            if tokens < wanted and self.num_members > 0 and sequence.order < self._last_member_order:
+                return 0
+            sequence.scheduled = <int32_t>tokens
+            budget -= tokens
+            if tokens > 0:
+                need += max(blocks_for(sequence.num_computed + tokens, self.kv.block_size) - self.kv.owned(slot), 0)
+        if need > self.kv.free_blocks:
+            return 0
+        self.kv.step_begin(self.phase)
+        for i in range(self._num_prefilling):
+            slot = self._prefilling[i]
+            sequence = &self._sequences[slot]
+            if sequence.scheduled > 0:
+                self.kv.step_before(sequence.order)
+                tokens = sequence.num_computed + sequence.scheduled
+                self.kv.allocate(slot, sequence.row, 0, tokens, 0, 0, min(tokens, sequence.num_tokens))
+                self.add_entry(batch, slot)
+        self.kv.step_before(self._next_order)
+        batch.num_members = self.num_members
+        batch.shape.context_tokens = self.member_tokens
+        self._budget = budget
+        return 1
+
+    cdef int _gather(self, Batch* batch) except -1 nogil:
+        cdef int32_t slot = self._running.head
+        cdef bint anything = False
+        cdef Sequence* sequence
+        while slot >= 0 and not anything:
+            anything = self._sequences[slot].scheduled > 0
+            slot = self._links.next(slot)
+        slot = self._running.head if anything else -1       # an iteration of nothing is none, nobody misses a turn
+        while slot >= 0:
+            sequence = &self._sequences[slot]
+            if not sequence.is_member:
+                if sequence.scheduled > 0:
+                    self.add_entry(batch, slot)
+            elif sequence.group != self.group:
+                pass                                    # its token is in flight
+            elif sequence.scheduled > 0:
+                batch.num_members += 1
+                batch.shape.context_tokens += self.iteration + sequence.offset + 1
+                sequence.scheduled = 0
+                sequence.is_starved = False
+            else:
+                batch.num_starved += 1
+                sequence.is_starved = True
+                self.starve(slot)
+            slot = self._links.next(slot)
+        return 0

@@ -1,0 +1,193 @@
+"""[workload.load] in experiments: every iteration lasts 1 ms, numbers worked out by hand."""
+import numpy as np
+import pytest
+
+import simulator
+from simulator.errors import InputErrors
+
+MS = 1_000_000
+EXPERIMENT = """
+engine = {num_gpu_blocks = 1000, max_model_len = 4000, async_scheduling = false}
+[latency]
+backend = "linear"
+base_us = 1000.0
+per_sequence_us = 0.0
+per_prefill_token_us = 0.0
+per_context_token_us = 0.0
+"""
+OUTPUTS = [3, 1, 2, 1, 1]
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Run requests with these outputs, or a workload of its own; `load`: TOML of [workload.load] and what follows."""
+    def run(load, outputs=None, arrivals_s=None, workload="", **overrides):
+        if outputs is not None:
+            arrivals_s = arrivals_s or [0.0] * len(outputs)
+            rows = "".join(f"{time},1,{output}\n" for time, output in zip(arrivals_s, outputs, strict=True))
+            (tmp_path / "trace.csv").write_text(f"arrived_at,num_prefill_tokens,num_decode_tokens\n{rows}")
+            workload = 'type = "trace"\npath = "trace.csv"\n' + workload
+        (tmp_path / "experiment.toml").write_text(f"{EXPERIMENT}[workload]\n{workload}\n[workload.load]\n{load}\n")
+        return simulator.run(tmp_path / "experiment.toml", overrides)
+    return run
+
+
+def ms(result, field):
+    return [time / MS for time in result.requests[field].tolist()]
+
+
+def expect(result, arrivals, completions):
+    assert ms(result, "arrival_ns") == arrivals
+    assert ms(result, "completed_ns") == completions
+
+
+LOOP = 'mode = "concurrency"\nconcurrency = 2\n'
+
+
+def test_e1_a_closed_loop(run):
+    expect(run(LOOP, OUTPUTS), [0, 0, 1, 3, 3], [3, 1, 3, 4, 4])
+
+
+def test_e2_clients_with_a_delay_miss_an_iteration(run):
+    expect(run(LOOP + "client_delay_s = 0.0001", OUTPUTS), [0, 0, 1.1, 3.1, 4.1], [3, 1, 4, 5, 6])
+
+
+def test_e3_slots_rest_while_users_think(run):
+    expect(run(LOOP + "think_time_s = 0.005", OUTPUTS), [0, 0, 6, 8, 13], [3, 1, 8, 9, 14])
+
+
+def test_e4_requests_that_warm_up_are_not_measured(run):
+    result = run(LOOP + "[workload.measure]\nwarmup_requests = 2", OUTPUTS)
+
+    assert result.requests["measured"].tolist() == [0, 0, 1, 1, 1]
+    assert result.summary["requests"]["completed"] == 3
+    assert (result.summary["e2el_ms"]["mean"], result.summary["e2el_ms"]["max"]) == (pytest.approx(4 / 3), 2.0)
+    assert result.summary["duration_s"] == 0.003                # from 1 to 4 ms
+    assert any("2 of 5 requests are not measured" in line for line in result.summary["diagnosis"])
+
+
+def test_e5_a_ceiling_makes_clients_wait(run):
+    result = run("max_in_flight = 1", [2, 1, 1], [0, 0.0005, 0.0006])
+
+    expect(result, [0, 2, 3], [2, 3, 4])
+    assert ms(result, "scheduled_arrival_ns") == [0, 0.5, 0.6]
+    assert ms(result, "client_queue_ns") == [0, 1.5, 2.4]
+
+
+def test_e9_slots_open_over_the_ramp(run):
+    result = run('mode = "concurrency"\nconcurrency = 4\nramp_up_s = 0.04', [100] * 4)
+
+    assert ms(result, "arrival_ns") == [0, 10, 20, 30]
+
+
+def test_more_slots_than_requests_send_all_at_once(run):
+    assert ms(run('mode = "concurrency"\nconcurrency = 9', OUTPUTS), "arrival_ns") == [0] * 5
+
+
+def test_the_end_of_a_load_and_its_grace(run):
+    # Nobody comes at 3 or later; what runs is given up at 5.
+    result = run(LOOP + "grace_s = 0.002", [3, 9, 1, 1], workload="duration_s = 0.003")
+
+    assert ms(result, "arrival_ns")[:2] == [0, 0]
+    assert result.summary["requests"] == {
+        "injected": 2, "completed": 1, "rejected": 0, "dropped": 0, "timed_out": 1, "failed": 0, "waiting": 0,
+        "running": 0, "length_capped": 0, "not_sent": 2}
+    assert result.requests["finish_reason"].tolist()[1] == 8    # cancelled
+
+
+DRAWN = """type = "synthetic"
+prompt_tokens = {distribution = "constant", tokens = 10}
+output_tokens = {distribution = "uniform", min = 1, max = 9}
+"""
+
+
+def test_a_loop_that_only_a_duration_bounds_sends_as_many_as_it_can(run):
+    ended = run(LOOP, workload=DRAWN + "duration_s = 0.5")
+    longer = run(LOOP, workload=DRAWN + "duration_s = 2.0")
+
+    assert ended.summary["requests"]["not_sent"] == 0
+    assert ms(ended, "arrival_ns") == ms(longer, "arrival_ns")[:len(ended.requests)]
+    assert (ended.requests["arrival_ns"] < 500 * MS).all()
+    assert longer.requests["arrival_ns"].max() > 1900 * MS      # the first guess was 128 requests
+    assert len(longer.requests) > 700
+
+
+def test_a_loop_without_an_end_is_refused(run):
+    with pytest.raises(InputErrors, match="give num_requests, duration_s, or both"):
+        run(LOOP, workload=DRAWN)
+
+
+def test_warm_ups_come_before_all_others_and_leave_the_cache_warm(run):
+    workload = 'type = "synthetic"\nnum_requests = 3\nprompt_tokens = {distribution = "constant", tokens = 64}\n' \
+        'output_tokens = {distribution = "constant", tokens = 2}\n'
+    result = run('mode = "concurrency"\nconcurrency = 1\n[workload.warmup]\ncopies_of_first = 2', workload=workload)
+
+    assert ms(result, "arrival_ns") == [4, 6, 8, 0, 2]
+    assert result.requests["request_id"].tolist() == [0, 1, 2, -1, -2]
+    assert result.requests["measured"].tolist() == [1, 1, 1, 0, 0]
+    assert result.requests["cached_tokens"].tolist() == [48, 0, 0, 0, 48]   # all but the last block of 64 tokens
+    assert result.summary["requests"]["completed"] == 3
+    assert result.summary["duration_s"] == 0.006
+
+
+def test_stages_follow_each_other(run):
+    # Two slots: 0-3, 0-1, 1-3; 2 ms later two requests 1 ms apart, as a constant rate has them; then one slot.
+    stages = """mode = "stages"
+[[workload.load.stages]]
+concurrency = 2
+num_requests = 3
+[[workload.load.stages]]
+rate_per_s = 1000.0
+process = "constant"
+num_requests = 2
+interval_s = 0.002
+[[workload.load.stages]]
+concurrency = 1
+num_requests = 2"""
+
+    expect(run(stages, [3, 1, 2, 5, 1, 1, 1]), [0, 0, 1, 6, 7, 7, 8], [3, 1, 3, 11, 8, 8, 9])
+
+
+def test_stages_that_need_more_than_there_is_are_refused(run):
+    with pytest.raises(InputErrors, match="they need 9 requests or sessions, the workload has 5"):
+        run('mode = "stages"\nstages = [{concurrency = 1, num_requests = 9}]', OUTPUTS)
+
+
+def test_even_random_arrivals_end_with_their_stage(run):
+    stages = 'mode = "stages"\nstages = [{rate_per_s = 10.0, process = "even_random", duration_s = 2.0}]'
+    result = run(stages, workload=DRAWN)
+
+    assert len(result.requests) == 20 or len(result.requests) == 19     # the last comes at the end: it is not sent
+    assert (np.diff(result.requests["arrival_ns"][:19]) > 0).all()
+
+
+def test_users_send_so_often_or_as_fast_as_answers_come(run):
+    # Two users, 100 turns a second: each every 20 ms. The second begins 10 ms later; its answer takes 30 ms, so its
+    # next turn follows at once and the one after it 20 ms later.
+    result = run('mode = "user_rate"\nusers = 2\nrate_per_s = 100.0', [1, 30, 1, 1, 1, 1])
+
+    by_user = result.requests[np.argsort(result.requests["request_id"])]
+    assert (by_user["arrival_ns"] / MS).tolist() == [0, 10, 20, 40, 40, 60]
+
+
+def test_keys_of_another_mode_are_refused(run):
+    with pytest.raises(InputErrors) as refused:
+        run('mode = "lanes"\nlanes = 2\nconcurrency = 3', OUTPUTS)
+    assert 'mode = "lanes" does not read concurrency' in str(refused.value)
+    with pytest.raises(InputErrors, match='mode = "concurrency" needs concurrency'):
+        run('mode = "concurrency"', OUTPUTS)
+    with pytest.raises(InputErrors, match="nothing in this workload waits for the end of another request"):
+        run("client_delay_s = 0.5", OUTPUTS)
+
+
+def test_a_measure_that_leaves_nobody_is_refused(run):
+    with pytest.raises(InputErrors, match="leave none of 5 requests"):
+        run(LOOP + "[workload.measure]\nwarmup_requests = 3\ncooldown_requests = 2", OUTPUTS)
+    result = run(LOOP + "[workload.measure]\nwarmup_s = 3.0", OUTPUTS)
+    assert "no request is measured: [workload.measure] leaves none" in result.summary["diagnosis"]
+
+
+def test_cooling_down_counts_back_from_the_last_completion(run):
+    result = run(LOOP + "[workload.measure]\ncooldown_s = 0.0005", OUTPUTS)
+
+    assert result.requests["measured"].tolist() == [1, 1, 1, 0, 0]
