@@ -114,7 +114,7 @@ class Timing:
     def _rescaled(self, gaps, course: Course, count: int | None, duration_s: float) -> np.ndarray:
         process = self._at_unit_rate()
         _check_mean(self._parameters, self.rate)
-        due = course.requests_until(duration_s)
+        due = math.inf if course.is_random and count is not None else course.requests_until(duration_s)
         if count is None:
             _check_number(due, f"until {duration_s:g} s [workload.rate] makes")
         sums = arrival_times_s(process, gaps, count, due * (1 + MARGIN) + MARGIN)

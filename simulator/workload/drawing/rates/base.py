@@ -8,7 +8,10 @@ class Course(ABC):
     """One course of a rate over time.
 
     Lambda(t) is its integral from 0 to t, the requests that are due until then.
+    is_random : it is drawn as far as it is asked for.
     """
+
+    is_random = False
 
     @abstractmethod
     def requests_until(self, time_s: float) -> float:

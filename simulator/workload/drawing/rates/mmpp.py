@@ -10,10 +10,12 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
+from simulator.errors import InputErrors, KeyFault
 from simulator.workload.drawing.rates.base import Changing, Course
 from simulator.workload.drawing.rates.segments import Segments
 
 FIRST_STAYS = 256               # drawn at once; each later block is as long as all before
+MOST_STAYS = 2**23              # some ten seconds
 PerSecond = Annotated[float, Meta(ge=0, le=1e9)]
 Positive = Annotated[float, Meta(gt=0, le=1e9)]
 
@@ -80,6 +82,8 @@ class Walk(Course):
     The blocks in which it is drawn do not depend on what is asked, so a longer one begins with the shorter.
     """
 
+    is_random = True
+
     def __init__(self, rates_per_s: np.ndarray, jumps_per_s: np.ndarray, start: int, generator):
         self._rates, self._state, self._generator = rates_per_s, start, generator
         self._leaves = jumps_per_s.sum(axis=1)
@@ -103,6 +107,10 @@ class Walk(Course):
 
     def _extend(self) -> None:
         count = max(len(self._states), FIRST_STAYS)
+        if count > MOST_STAYS:
+            raise InputErrors([KeyFault(
+                f"workload.rate: the state changes more than {MOST_STAYS} times; give fewer requests, a shorter "
+                "duration_s, or slower changes")])
         stays, picks = self._generator.standard_exponential(count), self._generator.random(count)
         states = np.empty(count, np.int64)
         for step in range(count):

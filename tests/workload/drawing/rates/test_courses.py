@@ -6,6 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simulator.errors import InputErrors
+from simulator.workload.drawing.rates import mmpp
 from simulator.workload.drawing.rates.diurnal import Diurnal, DiurnalParameters
 from simulator.workload.drawing.rates.mmpp import Mmpp, MmppParameters
 from simulator.workload.drawing.rates.piecewise import Piecewise, PiecewiseParameters
@@ -98,11 +100,11 @@ def test_the_inverse_of_a_table_is_right_and_never_falls(data):
 
 
 def test_two_states_have_the_mean_and_dispersion_of_the_formula():
-    mmpp = Mmpp(MmppParameters(rates_per_s=(2.0, 10.0), leave_per_s=(0.1, 0.3)))
-    course = mmpp.course(rng(3))
+    states = Mmpp(MmppParameters(rates_per_s=(2.0, 10.0), leave_per_s=(0.1, 0.3)))
+    course = states.course(rng(3))
 
-    assert mmpp.mean_per_s == pytest.approx(4.0)
-    assert mmpp.shares.tolist() == pytest.approx([0.75, 0.25])
+    assert states.mean_per_s == pytest.approx(4.0)
+    assert states.shares.tolist() == pytest.approx([0.75, 0.25])
     # counts of a Poisson process at that rate: variance = variance of Lambda + mean; long windows of 500 s, 20,000
     windows = np.diff([course.requests_until(500.0 * k) for k in range(20_001)])
     dispersion = windows.var() / windows.mean() + 1
@@ -123,23 +125,32 @@ def test_a_walk_starts_where_it_is_told_or_as_in_the_long_run():
 
 
 def test_three_states_go_where_the_matrix_says():
-    mmpp = Mmpp(MmppParameters(rates_per_s=(0.0, 6.0, 3.0), start=0, matrix_per_s=(
+    states = Mmpp(MmppParameters(rates_per_s=(0.0, 6.0, 3.0), start=0, matrix_per_s=(
         (0.0, 1.0, 0.0), (0.0, 0.0, 1.0), (1.0, 0.0, 0.0))))
 
-    assert mmpp.shares.tolist() == pytest.approx([1 / 3] * 3)       # a circle with equal stays
-    assert mmpp.mean_per_s == pytest.approx(3.0)
-    assert mmpp.course(rng()).requests_until(1e4) == pytest.approx(3e4, rel=0.05)
+    assert states.shares.tolist() == pytest.approx([1 / 3] * 3)       # a circle with equal stays
+    assert states.mean_per_s == pytest.approx(3.0)
+    assert states.course(rng()).requests_until(1e4) == pytest.approx(3e4, rel=0.05)
 
 
 def test_a_longer_walk_begins_with_the_shorter():
-    mmpp = Mmpp(MmppParameters(rates_per_s=(2.0, 10.0), leave_per_s=(0.1, 0.3)))
+    states = Mmpp(MmppParameters(rates_per_s=(2.0, 10.0), leave_per_s=(0.1, 0.3)))
     due = np.arange(1.0, 20_000)
 
-    at_once, bit_by_bit = mmpp.course(rng()), mmpp.course(rng())
+    at_once, bit_by_bit = states.course(rng()), states.course(rng())
     for end in (10, 1000, 10_000):
         bit_by_bit.times_s(due[:end])
 
     assert at_once.times_s(due).tolist() == bit_by_bit.times_s(due).tolist()
+
+
+def test_a_walk_without_end_is_refused(monkeypatch):
+    monkeypatch.setattr(mmpp, "MOST_STAYS", 2000)
+    course = Mmpp(MmppParameters(rates_per_s=(1.0, 2.0), leave_per_s=(1000.0, 1000.0))).course(rng())
+
+    assert course.requests_until(1.0) > 0
+    with pytest.raises(InputErrors, match=r"workload\.rate: the state changes more than 2000 times"):
+        course.requests_until(100.0)
 
 
 @pytest.mark.parametrize(("kind", "keys", "message"), [
