@@ -17,7 +17,8 @@ WORKLOADS = {
     "inferencex": {"type": "synthetic", "preset": "inferencex", "isl": 200, "osl": 50, "concurrency": 5},
     "vllm_prefix_repetition": {
         "type": "synthetic", "preset": "vllm_prefix_repetition", "num_requests": 100, "prefix_len": 96,
-        "suffix_len": 40, "output_len": 30, "arrival": {"process": "poisson", "rate_per_s": 50.0, "rescale_to_rate": True}},
+        "suffix_len": 40, "output_len": 30,
+        "arrival": {"process": "poisson", "rate_per_s": 50.0, "rescale_to_rate": True}},
     "vidur": {"type": "vidur", "num_requests": 100,
               "interval_generator": {"type": "gamma", "qps": 60.0, "cv": 2.0},
               "length_generator": {"type": "zipf", "min_tokens": 50, "max_tokens": 300}},

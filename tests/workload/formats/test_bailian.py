@@ -3,8 +3,10 @@ import json
 
 import pytest
 
+import simulator
 from simulator.errors import InputErrors
 from simulator.workload.formats.bailian import Bailian, BailianParameters
+from workload.test_loads import EXPERIMENT, ms
 
 
 def line(chat, parent, at_s, prompt, output, ids):
@@ -40,6 +42,21 @@ def test_a_turn_waits_for_the_one_before_it():
     assert (absolute.sources.tolist(), absolute.targets.tolist(), absolute.plays.tolist()) == ([0], [1], [0, 0])
     assert (absolute.delays_ns.tolist(), absolute.not_before_ns.tolist()) == ([0], [0, 30_500_000_000])
     assert (recorded.delays_ns.tolist(), recorded.not_before_ns) == ([30_500_000_000], None)
+
+
+@pytest.mark.parametrize(("at_s", "keys", "expected"), [
+    (30.5, "", 30_500), (30.5, 'mode = "sessions"', 30_500), (0.01, 'mode = "sessions"', 20),
+    (0.01, "", 10), (0.01, 'mode = "sessions"\ngap = "recorded"', 30)])
+def test_r8_in_iterations_of_a_millisecond(at_s, keys, expected, tmp_path):
+    (tmp_path / "b.jsonl").write_text(f"{A}\n{line(2, 1, at_s, 75, 10, [1, 2, 4, 5, 6])}\n")
+    (tmp_path / "e.toml").write_text(
+        f'{EXPERIMENT}[workload]\ntype = "trace"\nformat = "bailian"\npath = "b.jsonl"\n{keys}\n')
+
+    result = simulator.run(tmp_path / "e.toml")
+
+    assert ms(result, "arrival_ns") == [0, expected]            # A ends at 20 ms
+    if expected >= 20:
+        assert result.requests["cached_tokens"].tolist() == [0, 32]
 
 
 def test_a_chat_is_found_from_any_of_its_turns():
