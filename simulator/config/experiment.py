@@ -203,9 +203,10 @@ class Workload(Section, kw_only=True):
     parameters: Annotated[Any, Meta(extra={"kind": "workload"})]
 
     def __post_init__(self):
-        if hasattr(self.parameters, "fill_load"):       # a preset may be a closed loop
-            msgspec.structs.force_setattr(self, "load", self.parameters.fill_load(self.load))
-            msgspec.structs.force_setattr(self, "warmup", self.parameters.fill_warmup(self.warmup))
+        for table in ("load", "warmup"):        # a preset may be a closed loop, with requests before it
+            if hasattr(self.parameters, f"fill_{table}"):
+                filled = getattr(self.parameters, f"fill_{table}")(getattr(self, table))
+                msgspec.structs.force_setattr(self, table, filled)
 
 
 class Slo(Section, kw_only=True):

@@ -1,4 +1,6 @@
 """Prompts as hashed blocks: an id stands for a block of tokens and all before it."""
+from itertools import chain
+
 import numpy as np
 
 from simulator.domain import records
@@ -26,11 +28,12 @@ def block_prompts(ids: list, block_size: int, prompt_tokens: np.ndarray) -> Prom
 def coded_ids(ids: list) -> tuple[np.ndarray, np.ndarray]:
     """Return how many ids each request has, and all of them as codes from 0, int64."""
     counts = np.array([len(each or ()) for each in ids], dtype=np.int64)
-    flat = [each for of_request in ids for each in of_request or ()]
+    flat = list(chain.from_iterable(filter(None, ids)))
     try:
-        values = np.array(flat, dtype=np.int64)
-    except OverflowError:                               # hashes of 64 bits
-        values = np.array(flat, dtype=np.uint64)
+        values = np.fromiter(flat, np.int64, len(flat))
+    except OverflowError:                               # hashes of 64 bits, or more
+        table = {}
+        return counts, np.array([table.setdefault(each, len(table)) for each in flat], dtype=np.int64)
     _, codes = np.unique(values, return_inverse=True)
     return counts, codes.astype(np.int64)
 
