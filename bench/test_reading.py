@@ -1,6 +1,9 @@
 """From a trace file to the requests as the engine takes them."""
 import gzip
 import json
+import os
+import subprocess
+import sys
 import time
 from statistics import median
 
@@ -72,6 +75,49 @@ def test_native_csv_gz(csv, benchmark, report, tmp_path):
     path.write_bytes(gzip.compress(csv.read_bytes(), compresslevel=1))
     parameters = TraceParameters(path=str(path), format="csv", parameters=None)
     _read(parameters, 1_000_000, benchmark, report.add, "CSV .gz, 1M rows", "<= 1 s")
+
+
+@pytest.mark.parametrize("is_gzip", [False, True])
+def test_azure(is_gzip, benchmark, report, tmp_path):
+    rows = 27_303_999 if os.environ.get("SIM_BENCH_LARGE") == "1" else 1_000_000     # the conversations of 2024
+    path = tmp_path / "azure.csv"
+    write_azure(path, rows, gzip.open if is_gzip else open)
+    command = [sys.executable, "-c", READ_AZURE, str(path)]
+
+    told = json.loads(benchmark.pedantic(subprocess.check_output, (command,), rounds=1))
+
+    assert told["rows"] == rows
+    name = "Azure 2024" + " .gz" * is_gzip
+    report.add(f"{name}, {rows / 1e6:.1f}M rows", f"{told['cpu_s']:.1f} s, {told['bytes'] / rows:.0f} bytes a row",
+               "27.3M rows: <= 30 s, <= 180 bytes a row", f"{1e9 * told['cpu_s'] / rows:.0f} ns a row")
+
+
+READ_AZURE = """
+import json, resource, sys, time
+from simulator.core.random_streams import RandomStreams
+from simulator.workload.build import build_workload
+from simulator.workload.types.trace import Trace, TraceParameters
+before, start_s = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+trace = Trace(TraceParameters(path=sys.argv[1], format="azure", parameters=None))
+workload = build_workload(trace.columns(RandomStreams(0)))
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+print(json.dumps({"rows": len(workload), "cpu_s": time.process_time() - start_s, "bytes": 1024 * peak}))
+"""
+
+
+def write_azure(path, rows, opened):
+    """Write a trace in the form of Azure's of 2024: some 42 bytes a row, 45 requests a second."""
+    rng, at_us = np.random.default_rng(3), 0
+    with opened(path, "wt", encoding="ascii") as file:
+        file.write("TIMESTAMP,ContextTokens,GeneratedTokens\n")
+        for first in range(0, rows, 100_000):
+            count = min(100_000, rows - first)
+            times_us = at_us + np.cumsum(rng.integers(0, 44_000, count))
+            at_us = int(times_us[-1])
+            stamps = np.datetime_as_string(np.datetime64("2024-05-12", "us") + times_us, "us").tolist()
+            lengths = rng.integers(1, 8000, count).tolist(), rng.integers(0, 900, count).tolist()
+            file.write("".join(f"{stamp.replace('T', ' ')}+00:00,{prompt},{output}\n"
+                               for stamp, prompt, output in zip(stamps, *lengths, strict=True)))
 
 
 def test_mooncake(jsonl, benchmark, report):

@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 
+from simulator import registry
 from simulator.errors import InputErrors, KeyFault
 
 MOST_ROWS = 10**8               # rows of a table, or events: 5 GB, ten minutes
@@ -78,9 +79,24 @@ def _requests(drawn) -> float:
     if given is not None:
         return given
     duration_s = getattr(drawn, "duration_s", None) or 0.0
+    if getattr(drawn, "rate", None) is not None:
+        return _due(drawn.rate, duration_s)
     process = getattr(getattr(drawn, "arrival", None), "parameters", drawn)
     rate_per_s = getattr(process, "rate_per_s", None) or 0.0
     return duration_s * rate_per_s
+
+
+def _due(rate, duration_s: float) -> float:
+    """Return the requests of a changing rate; 0 where only a file or chance tells."""
+    import numpy as np  # few experiments have a rate
+
+    from simulator.workload.drawing.rates.base import Changing
+
+    chosen = registry.load("rate", rate.kind)
+    if not issubclass(chosen, Changing):
+        return 0.0
+    course = chosen(rate.parameters).course(np.random.default_rng(0))
+    return 0.0 if course.is_random else course.requests_until(duration_s)
 
 
 def _most(pool) -> int:

@@ -21,6 +21,7 @@ class Question(NamedTuple):
     python : "module:Class" of the base for classes written in Python; None: there is none.
     python_method : what a subclass of that overrides.
     keys : that the Parameters of such a subclass must have.
+    or_method : of a kind without a base: the name of another method that answers as well.
     """
 
     method: str
@@ -29,6 +30,7 @@ class Question(NamedTuple):
     python: str | None = None
     python_method: str = ""
     keys: tuple[str, ...] = ()
+    or_method: str = ""
 
 
 QUESTIONS = {
@@ -44,9 +46,13 @@ QUESTIONS = {
     "scorer": Question("rate", 1, 0, "simulator.routing.scoring.python:PythonScorer", "rate_all"),     # or `note`
     "workload": Question("columns"),
     "trace_format": Question("read"),
-    "arrival": Question("gaps_s"),
+    "arrival": Question("gaps_s", or_method="arrivals_s"),
+    "rate": Question("course", None, None, "simulator.workload.drawing.rates.base:Changing", "course"),
+    "preset": Question("draw", None, None, "simulator.workload.presets.base:Preset", "draw"),
     "length_distribution": Question("draw"),
     "time_distribution": Question("draw"),
+    "vidur_interval": Question("next_s"),
+    "vidur_length": Question("next"),
 }
 
 
@@ -57,7 +63,9 @@ def fault_of(kind: str, chosen: type, base: type | None) -> str | None:
     """
     question = QUESTIONS[kind]
     if base is None:
-        return None if callable(getattr(chosen, question.method, None)) else _lacks(chosen, question.method)
+        methods = filter(None, (question.method, question.or_method))
+        is_answered = any(callable(getattr(chosen, method, None)) for method in methods)
+        return None if is_answered else _lacks(chosen, question.method)
     python = python_base(kind)
     if python is not None and issubclass(chosen, python):
         method = question.python_method

@@ -51,6 +51,14 @@ def test_duration_with_more_requests_than_memory_holds_is_refused(told):
         "workload.duration_s: 100000000 requests of at least 160 bytes need 16.0 GB; this process may use 1.0 GB")
 
 
+def test_changing_rate_with_more_requests_than_memory_holds_is_refused(told):
+    # 1e4 s at 1e4 requests/s, after as long without any
+    text = TEXT.replace("num_requests = 5", "duration_s = 2e4").replace(
+        ', rate_per_s = 1.0}', '}\nrate = {kind = "piecewise", times_s = [0.0, 1e4], rates_per_s = [0.0, 1e4]}')
+    assert told(text=text) == (
+        "workload.duration_s: 100000000 requests of at least 160 bytes need 16.0 GB; this process may use 1.0 GB")
+
+
 def test_more_replicas_than_memory_holds_are_refused(told):
     # 2.6 kB each: 1,000,000 are 2.6 GB
     assert told("topology.replicas=1000000") == (

@@ -202,6 +202,12 @@ class Workload(Section, kw_only=True):
     warmup: Annotated[Warmup, Meta(description="what is sent before them")]
     parameters: Annotated[Any, Meta(extra={"kind": "workload"})]
 
+    def __post_init__(self):
+        for table in ("load", "warmup"):        # a preset may be a closed loop, with requests before it
+            if hasattr(self.parameters, f"fill_{table}"):
+                filled = getattr(self.parameters, f"fill_{table}")(getattr(self, table))
+                msgspec.structs.force_setattr(self, table, filled)
+
 
 class Slo(Section, kw_only=True):
     """Goodput counts the requests that keep every bound given here, [slo]."""

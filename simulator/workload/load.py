@@ -51,7 +51,7 @@ def load(section, seed: int, enough: Enough = ENOUGH,
     """
     source, streams = registry.load("workload", section.type)(section.parameters), RandomStreams(seed)
     given, parameters = section.load, section.parameters
-    duration_s = getattr(parameters, "duration_s", None)
+    duration_s = getattr(parameters, "ends_s", getattr(parameters, "duration_s", None))
     bounded = getattr(parameters, "num_sessions" if hasattr(parameters, "num_sessions") else "num_requests", 1)
     open_ended = [stage.num_requests is None and stage.concurrency is not None for stage in given.stages]
     stages = plan_stages(given.stages, streams.generator, enough.guess)

@@ -10,14 +10,15 @@ from simulator.config.fields import table_of
 
 # Names of numbers without a unit: counts of what they name, and ratios.
 COUNTS = (r"num_\w+|\w+s|\w+s_per_\w+|\w+_(parallel|count|degree|gpu|size|split|index)|size|acceptance|"
-          r"max_in_flight|copies_of_first|(\w+_)?(seed|depth|priority|concurrency|load|top_k|waiting)|which")
+          r"max_in_flight|copies_of_first|(\w+_)?(seed|depth|priority|concurrency|load|top_k|waiting)|which|start")
 RATIOS = (r"mfu_\w+|\w+_(efficiency|fraction|overlap|scale|utilization|share|factor|score|threshold|ceiling)|watermark|"
           r"share|(\w+_)?weight|temperature|distribution|exponent|cv|beta|\w+_shape|\w+_boundary|tolerance|target|comfortable|"
+          r"scale|factor|(\w+_)?ratio|peak_to_trough|theta|alpha|"
           r"threshold|\w+_value")        # these two in the unit of the metric, or of the rule, that they go with
 
 
 def test_names_of_a_kind_stand_one_a_line():
-    assert describe.list_text("workloads").splitlines() == ["clients", "sessions", "synthetic", "trace"]
+    assert describe.list_text("workloads").splitlines() == ["clients", "sessions", "synthetic", "trace", "vidur"]
     assert {"linear", "roofline"} <= set(describe.list_text("latency").splitlines())
     assert "llama-3.1-8b" in describe.list_text("models").splitlines()
 
@@ -27,7 +28,7 @@ def test_names_of_a_kind_stand_one_a_line():
     ("latency backends", "latency"), ("latency-backend", "latency"), ("latency", "latency"), ("routers", "router"),
     ("trace_formats", "trace_format"), ("Arrival Processes", "arrival"),
     ("length distributions", "length_distribution"),
-    ("time distributions", "time_distribution"),
+    ("time distributions", "time_distribution"), ("changing rates", "rate"), ("presets", "preset"),
     ("workloads", "workload"), ("tables", "table"), ("admission policies", "admission"),
     ("results table", "results_table"), ("results_tables", "results_table"),
 ])

@@ -21,11 +21,13 @@ from support.every_key_latency import LATENCY, measured
 from support.every_key_llumnix import LLUMNIX
 from support.every_key_policies import POLICIES, recorded
 from support.every_key_sections import SECTIONS
+from support.every_key_workloads import FILE_KEYS
 
 TESTS = Path(__file__).parents[1]
 CASES = SECTIONS | LATENCY | POLICIES | LLUMNIX | CLIENTS
 OF_FILES = ("collective:table.files", "latency:operators.path", "latency:operators.memory_efficiency",
-            "latency:operators.kernel_latency_us", "latency:operators.missing", "trace_format:mooncake.block_size")
+            "latency:operators.kernel_latency_us", "latency:operators.missing", "trace_format:mooncake.block_size",
+            *FILE_KEYS)
 # A pool's tables are laid over the experiment's: keys that one of two pools alone may say.
 POOLED = [key for key in SECTIONS if key.split(".")[0] in OF_POOLS and key != "model.config"]     # or model.name
 

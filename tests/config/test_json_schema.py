@@ -52,7 +52,7 @@ def test_valid_table_is_accepted(text):
     'extends = "x"\nlatency = {backend = "roofline", base_us = 3}',
     'extends = "x"\nlatency.host.iteration = 3',
     'extends = "x"\nmodel.name = "lama-3.1-8b"',
-    'extends = "x"\nworkload = {type = "synthetic", path = "t.csv"}',
+    'extends = "x"\nworkload = {type = "synthetic", format = "csv"}',
     'extends = "x"\nworkload.arrival = {process = "poisson", cv = 3}',
     'extends = "x"\nworkload = {type = "trace", path = "t.csv", format = "csv", block_size = 16}',
     'extends = "x"\nengine.speculative.acceptance = [-1]',

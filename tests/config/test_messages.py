@@ -51,7 +51,7 @@ FAULTS = [
     ("engine.scheduler = 'vlm'", 'engine.scheduler: no scheduler "vlm"; did you mean vllm?'),
     ("latency.backend = 'x'", 'latency.backend: no latency backend "x"; valid: '),
     ("latency.collective.backend = 'x'", 'latency.collective.backend: no collective model "x"; valid: '),
-    ("workload.type = 'x'", 'workload.type: no workload "x"; valid: clients, sessions, synthetic, trace'),
+    ("workload.type = 'x'", 'workload.type: no workload "x"; valid: clients, sessions, synthetic, trace, vidur'),
     ("cluster.routing.policy = 'round'", 'cluster.routing.policy: no router "round"; did you mean round_robin?'),
     ("cluster.admission.policy = 'never'", 'cluster.admission.policy: no admission policy "never"; valid: '),
     ("workload.format = 'azzure'", 'workload.format: no trace format "azzure"; did you mean azure?'),
@@ -120,8 +120,8 @@ def test_all_faults_come_at_once_one_a_line(load, faults):
         'a.toml: model.name: no model "lama-3.1-8b" in models/; did you mean llama-3.1-8b?',
         "a.toml: engine.max_num_seq: unknown key; did you mean max_num_seqs?",
         'a.toml: latency.base_us: expected a number from 0 to 1000000000000, found "x"',
-        'a.toml: workload.type: missing; expected "clients", "sessions", "synthetic", "trace" or "module:Class" '
-        "(where requests come from)",
+        'a.toml: workload.type: missing; expected "clients", "sessions", "synthetic", "trace", "vidur" or '
+        '"module:Class" (where requests come from)',
         "a.toml: topology.data_parallel: only 1 is supported yet, found 2",
     ]
 

@@ -45,9 +45,9 @@ def value_of(hint, extra):
         case inspect.IntType():
             return st.integers(-2**63 if node.ge is None else node.ge, 2**63 - 1 if node.le is None else node.le)
         case inspect.FloatType():
-            low, high = (node.ge if node.gt is None else node.gt), node.le
-            return st.floats(low, high, exclude_min=node.gt is not None, allow_nan=False,
-                             allow_infinity=high is None and bool(extra.get("inf")))
+            low, high = (node.ge if node.gt is None else node.gt), (node.le if node.lt is None else node.lt)
+            return st.floats(low, high, exclude_min=node.gt is not None, exclude_max=node.lt is not None,
+                             allow_nan=False, allow_infinity=high is None and bool(extra.get("inf")))
         case inspect.LiteralType(values):
             return st.sampled_from(values)
         case inspect.DictType():

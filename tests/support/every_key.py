@@ -20,6 +20,8 @@ TABLES = {"scheduler": "engine", "latency": "latency", "collective": "latency.co
           "autoscaler": "autoscaling", "router": "cluster.routing", "rescheduler": "cluster.rescheduling",
           "scorer": "cluster.routing.scorers[0]", "workload": "workload", "trace_format": "workload",
           "client_format": "workload", "arrival": "workload.arrival", "length_distribution": "workload.output_tokens",
+          "rate": "workload.rate", "preset": "workload", "vidur_interval": "workload.interval_generator",
+          "vidur_length": "workload.length_generator",
           "time_distribution": "workload.load.think_time_s"}
 OF_POOLS = ("model", "hardware", "topology", "engine", "latency")
 BATCHES = (([(96, 0)], []), ([(16, 200), (40, 0)], [50, 300]), ([], [20, 90, 700]))

@@ -33,9 +33,13 @@ SHOWN_IN = {
         "servegen.rate servegen.rate_scale servegen.rate_per_s servegen.max_rate_per_s servegen.correlation "
         "servegen.missing_dataset"),
     "routing/test_llumnix_parts.py": ("router:llumnix", "data_parallel_size"),
+    "workload/formats/test_bailian.py": ("trace_format:bailian", "mode gap"),
+    "workload/formats/test_burstgpt.py": ("trace_format:burstgpt", "failures model_filter sessions"),
+    "workload/formats/test_timed_trace.py": ("trace_format:timed_trace", "block_size timestamp_unit_s"),
 }
 # Keys that promise to change no result.
 SAME = {
+    "arrival:constant.rescale_to_rate": "equal gaps end at N / rate already",
     "engine.fast_forward": "runs of equal iterations, at once or one by one",
     "latency:forest.num_training_jobs": "processes that train",
     "client_format:toml.clients[].load.unit": "each request of a client is a play of its own",

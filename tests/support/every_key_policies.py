@@ -1,6 +1,7 @@
 """As every_key_sections.py, for the keys of schedulers, front end, autoscaling and workloads."""
 from support.every_key import ABSENT, acts, refuses
 from support.every_key_sections import MOVES, SCALES, SLOW
+from support.every_key_workloads import DRAWN_WORKLOADS, of_files
 
 TIGHT = {"engine__num_gpu_blocks": 22}
 CHUNKED = {"engine__num_gpu_blocks": 16, "engine__long_prefill_token_threshold": 16}
@@ -140,8 +141,6 @@ ROUTERS = {
 DRAWN = {"workload": {"type": "synthetic", "num_requests": 30, "arrival": {"process": "poisson", "rate_per_s": 500.0},
                       "prompt_tokens": {"distribution": "uniform", "min": 20, "max": 100},
                       "output_tokens": {"distribution": "uniform", "max": 20}}}
-SYSTEM = DRAWN | at("workload__system_prompts", num_tokens=64)
-ZIPF = SYSTEM | at("workload__system_prompts", num_prompts=20)
 
 
 def arrival(**keys):
@@ -190,6 +189,7 @@ TALKS = {"workload": {
                  "output_tokens": {"distribution": "constant", "tokens": 20}}}}
 PREFIXED = {"workload__sessions__prefix_groups": 2, "workload__sessions__prefix_tokens": 64}
 TALK = {
+    "rate.kind": refuses("diurnal", "workload.rate.mean_per_s: missing", **TALKS),
     "num_sessions": acts(5, 12, **TALKS), "duration_s": acts(0.1, 10.0, **TALKS),
     "arrival.process": acts("constant", "poisson", **TALKS),
     **{f"sessions.{name}.distribution": acts("uniform", "zipf", **TALKS | {f"workload__sessions__{name}": {"max": 30}})
@@ -234,15 +234,6 @@ WORKLOADS = {
     "workload.measure.cooldown_requests": acts(0, 5), "workload.measure.cooldown_s": acts(0.0, 0.1),
     "workload.warmup.copies_of_first": acts(0, 2),
     **LOADS, **THINKING,
-    **of("workload:synthetic", {
-        "num_requests": acts(20, 30, **DRAWN), "duration_s": acts(0.02, 10.0, **DRAWN),
-        "arrival.process": acts("poisson", "constant", **DRAWN),
-        "prompt_tokens.distribution": acts("uniform", "zipf", **DRAWN),
-        "output_tokens.distribution": acts("uniform", "zipf", **DRAWN),
-        "system_prompts.share": acts(0.1, 1.0, **SYSTEM), "system_prompts.num_tokens": acts(32, 64, **DRAWN),
-        "system_prompts.num_prompts": acts(1, 20, **SYSTEM),
-        "system_prompts.popularity": acts("uniform", "zipf", **ZIPF | at("workload__system_prompts", exponent=3.0)),
-        "system_prompts.exponent": acts(0.5, 5.0, **ZIPF | at("workload__system_prompts", popularity="zipf"))}),
     **of("workload:trace", {
         "path": refuses("no-such.csv", "no-such.csv"), "format": refuses("azure", "TIMESTAMP"),
         "max_requests": acts(0, 5), "duration_s": acts(0.01, 10.0), "time_scale": acts(1.0, 2.0),
@@ -259,6 +250,8 @@ WORKLOADS = {
     **lengths("lognormal", 1, 30, mean=(9.0, 12.0), std=(3.0, 9.0)),
     **lengths("lognormal", 1, 30, mean=(9.0, 12.0), cv=(0.3, 0.9)),
     **lengths("normal", 1, 30, mean=(9.0, 12.0), std=(3.0, 9.0)),
+    **lengths("pareto_lognormal", 1, 30, alpha=(1.5, 3.0), xm=(5.0, 9.0), mu=(2.0, 2.5), sigma=(0.5, 1.0),
+              mix_weight=(0.5, 0.9)),
     **lengths("uniform", 1, 15, max=(20, 30)),
     **lengths("zipf", 1, 15, max=(20, 30), exponent=(1.0, 3.0)),
     **lengths("empirical", 0, 20, values=([5, 9], [5, 12])),
@@ -267,12 +260,12 @@ WORKLOADS = {
         "path": refuses("no-such.csv", "no-such.csv", **length(column="a")),
         "column": refuses("a", "column: belongs to path", **length(values=[5]))}),
 }
-POLICIES = SCHEDULERS | FRONT | ROUTERS | WORKLOADS
+POLICIES = SCHEDULERS | FRONT | ROUTERS | WORKLOADS | DRAWN_WORKLOADS
 
 
 def recorded(folder):
     """Return entries whose traces lie in a folder."""
     (folder / "mooncake.jsonl").write_text(
         '{"timestamp": 0, "input_length": 20, "output_length": 3, "hash_ids": [1, 2]}\n')
-    return {"trace_format:mooncake.block_size": refuses(
+    return of_files(folder) | {"trace_format:mooncake.block_size": refuses(
         512, "found 2; is block_size right?", workload__path=str(folder / "mooncake.jsonl"))}

@@ -9,7 +9,7 @@ import pytest
 from simulator import registry
 from simulator.core.random_streams import RandomStreams
 from simulator.workload.build import build_workload
-from simulator.workload.formats.native_csv import read_integer_column
+from simulator.workload.reading.tables import read_integer_column
 from simulator.workload.types.trace import Trace, TraceParameters
 
 TRACES = Path(os.environ.get("SIM_TRACES", Path(__file__).resolve().parents[3] / "shared/data/traces"))

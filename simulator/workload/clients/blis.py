@@ -5,7 +5,7 @@ not those that Go's generators give BLIS for the same seed; the recorded workloa
 Source: inference-sim (BLIS) at f90a1e3a, sim/workload/generator.go, distribution.go, arrival.go.
 """
 import math
-from msgspec.structs import replace
+from dataclasses import replace
 from typing import Annotated
 
 import msgspec

@@ -4,27 +4,55 @@ A process is built as `Process(parameters)` and has one method, `gaps_s(generato
 before requests `first` to `first + count - 1`, counted from 0; the gap before request 0 starts at time 0.
 """
 from math import exp, inf, lgamma
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 import numpy as np
 from msgspec import Meta
 
-Rate = Annotated[float, Meta(gt=0, extra={"inf": True}, description="mean requests per second; inf: all at once")]
+Positive = Annotated[float, Meta(gt=0, le=1e9)]
+Rate = Annotated[float, Meta(gt=0)]
 Variation = Annotated[float, Meta(ge=0.001, le=100, description=(
     "coefficient of variation of the gaps: standard deviation / mean; 1 is poisson, above 1 is burstier"))]
 
 
 class RateParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Arrivals at a mean rate."""
+    """Arrivals at a mean rate, or at one that rises from request to request."""
 
-    rate_per_s: Rate
+    rate_per_s: Annotated[Rate | None, Meta(extra={"inf": True}, description=(
+        "mean requests per second; inf: all at once; absent where a ramp or [workload.rate] says it"))] = None
+    ramp: Annotated[Literal["linear", "exponential"] | None, Meta(description=(
+        "the rate goes from the first request to the last by equal differences, or by equal factors"))] = None
+    start_rate_per_s: Annotated[Positive | None, Meta(description="of a ramp: rate of the first request")] = None
+    end_rate_per_s: Annotated[Positive | None, Meta(description="of a ramp: rate of the last, not below")] = None
+    rescale_to_rate: Annotated[bool, Meta(description=(
+        "stretch the arrivals so that the last of N comes at N / rate_per_s, as vllm bench serve does"))] = False
+
+    def __post_init__(self):
+        ends = (self.start_rate_per_s, self.end_rate_per_s)
+        if self.ramp is None:
+            if ends != (None, None):
+                raise ValueError('start_rate_per_s and end_rate_per_s take ramp = "linear" or "exponential"')
+            if self.rescale_to_rate and self.rate_per_s is None:
+                raise ValueError("rescale_to_rate needs rate_per_s")
+            return
+        if None in ends:
+            raise ValueError(f'ramp = "{self.ramp}" needs start_rate_per_s and end_rate_per_s')
+        if self.start_rate_per_s > self.end_rate_per_s:
+            raise ValueError(f"end_rate_per_s {self.end_rate_per_s:g} is below start_rate_per_s "
+                             f"{self.start_rate_per_s:g}")
+        if self.rate_per_s is not None or self.rescale_to_rate:
+            raise ValueError("a ramp goes without rate_per_s and rescale_to_rate")
+
+    def at_unit_rate(self):
+        """Return the same with gaps of mean 1."""
+        return msgspec.structs.replace(
+            self, rate_per_s=1.0, ramp=None, start_rate_per_s=None, end_rate_per_s=None, rescale_to_rate=False)
 
 
-class RateAndVariationParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Arrivals at a mean rate with a chosen burstiness."""
+class RateAndVariationParameters(RateParameters, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Arrivals at a mean rate, or a rising one, with a chosen burstiness."""
 
-    rate_per_s: Rate
     cv: Variation = 1.0
 
 

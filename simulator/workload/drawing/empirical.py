@@ -5,8 +5,8 @@ import numpy as np
 from msgspec import Meta
 
 from simulator.workload.drawing.lengths import Bounds, Length, Tokens, weighted_ranks
-from simulator.workload.formats.native_csv import read_integer_column
 from simulator.workload.reading.files import read_bytes
+from simulator.workload.reading.tables import read_integer_column
 
 
 class EmpiricalParameters(Bounds, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -92,6 +92,20 @@ class ZipfParameters(Bounds, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             raise ValueError(f"from min to max are {self.max - self.min + 1} lengths, more than {MAX_ZIPF_SUPPORT}")
 
 
+class ParetoLognormalParameters(Bounds, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A body and a long tail: Pareto with a probability, else log-normal.
+
+    The names are those of BLIS; here `mu` and `sigma` are of the logarithm.
+    """
+
+    alpha: Annotated[float, Meta(gt=0, le=1000, description=(
+        "Pareto: P(length > x) = (xm / x)**alpha"))]
+    xm: Annotated[float, Meta(gt=0, le=MAX_TOKENS, extra={"unit": "tokens"}, description="Pareto: the shortest")]
+    mu: Annotated[float, Meta(ge=-30, le=30, extra={"unit": "ln tokens"}, description="mean of the logarithm")]
+    sigma: Annotated[float, Meta(ge=0, le=30, extra={"unit": "ln tokens"}, description="its standard deviation")]
+    mix_weight: Annotated[float, Meta(ge=0, le=1, description="how often it is Pareto")]
+
+
 class Length:
     """A distribution of token counts: subclasses sample, this rounds and bounds."""
 
@@ -160,6 +174,25 @@ class Zipf(Length):
     def sample(self, generator, count):
         return self.parameters.min + zipf_ranks(
             generator, count, self.parameters.max - self.parameters.min + 1, self.parameters.exponent)
+
+
+class ParetoLognormal(Length):
+    """`pareto_lognormal`: a mixture.
+
+    xm u**(-1 / alpha) for a uniform u in (0, 1], or exp(mu + sigma z). Three uniform numbers a request: which of them,
+    u, and with u the normal z by Box and Muller's formula.
+    """
+
+    Parameters = ParetoLognormalParameters
+
+    def sample(self, generator, count):
+        given = self.parameters
+        choice, radius, angle = generator.random((count, 3)).T
+        exponential = -np.log1p(-radius)
+        tail = np.log(given.xm) + exponential / given.alpha
+        body = given.mu + given.sigma * np.sqrt(2 * exponential) * np.cos(2 * np.pi * angle)
+        logarithm = np.where(choice < given.mix_weight, tail, body)
+        return np.exp(np.minimum(logarithm, 40.0))      # bounds are far below exp(40)
 
 
 def zipf_ranks(generator: np.random.Generator, count: int, support: int, exponent: float) -> np.ndarray:

@@ -9,15 +9,15 @@ from pathlib import Path
 import numpy as np
 
 from simulator.domain.sessions import TraceSessions
-from simulator.errors import InputErrors, KeyFault, did_you_mean
+from simulator.errors import InputErrors, KeyFault
 from simulator.workload.columns import LABELS, Columns
 from simulator.workload.formats.native_waits import COLUMNS as WAITS
 from simulator.workload.formats.native_waits import waits_of
 from simulator.workload.formats.prompts import prompts_of, rows_by_id
 from simulator.workload.limits import MAX_TIME_NS, MISSING
-from simulator.workload.reading.csv_scan import Column, Kind, Scan, Scanner
-from simulator.workload.reading.faults import Faults, quoted
-from simulator.workload.reading.files import check_text
+from simulator.workload.reading.csv_scan import Column, Kind, Scan
+from simulator.workload.reading.faults import Faults
+from simulator.workload.reading.tables import scan_columns
 
 COLUMNS = {
     "arrived_at": Column(Kind.SECONDS, 0, MAX_TIME_NS, required=True),
@@ -78,43 +78,6 @@ class NativeCsv:
             labels={label: _label_of(scan, label) for label in LABELS if label in scan.values},
             prompts=prompts,
             waits=waits)
-
-
-def scan_columns(path: str | Path, data: bytes, known: dict[str, Column], required: tuple[str, ...], faults: Faults,
-                 strict: bool = False) -> Scan:
-    """Scan a CSV file.
-
-    Parameters
-    ----------
-    known : the columns that are read; others are ignored, or with `strict` a fault.
-    required : names of columns that must be there.
-
-    Raises InputErrors for a first line that does not fit and for a file without rows; collects faults of rows.
-    """
-    check_text(path, data)
-    scanner = Scanner(data, faults)
-    names = scanner.header()
-    for name in dict.fromkeys(names):
-        if strict and name not in known:
-            faults.add(1, f"unknown column {quoted(name)}{did_you_mean(name, known)}")
-        if name in known and names.count(name) > 1:
-            faults.add(1, f'column "{name}" stands there {names.count(name)} times')
-    for name in required:
-        if name not in names:
-            faults.add(1, f'column "{name}" is missing; found {quoted(", ".join(names))}')
-    faults.raise_if_any()
-    scan = scanner.rows([known.get(name, Column(Kind.IGNORE)) for name in names])
-    if not len(scan.lines):
-        faults.add(0, "there are no rows below the first line")
-    return scan
-
-
-def read_integer_column(path: str | Path, data: bytes, column: str) -> np.ndarray:
-    """Return one column of a CSV file, int64: integers from 0 to 2**31 - 1."""
-    faults = Faults(path)
-    scan = scan_columns(path, data, {column: Column(Kind.INTEGER, required=True)}, (column,), faults)
-    faults.raise_if_any()
-    return scan.values[column]
 
 
 def _scan(path, data: bytes) -> Scan:

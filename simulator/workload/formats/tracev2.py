@@ -14,10 +14,10 @@ from simulator.domain import records
 from simulator.domain.slo_classes import PRIORITIES, UNKNOWN_PRIORITY
 from simulator.errors import InputErrors
 from simulator.workload.columns import Columns, Prompts, Waits
-from simulator.workload.formats.native_csv import scan_columns
 from simulator.workload.limits import MAX_TIME_NS, MAX_TOKENS, MISSING
 from simulator.workload.reading.csv_scan import Column, Kind, Scan
 from simulator.workload.reading.faults import Faults
+from simulator.workload.reading.tables import scan_columns
 from simulator.workload.reading.yaml_files import read_yaml
 
 US = 1000                                           # in nanoseconds

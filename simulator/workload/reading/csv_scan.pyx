@@ -67,7 +67,7 @@ cdef class Scanner:
     data : bytes
         UTF-8 text without NUL characters, not empty.
     faults : simulator.workload.reading.faults.Faults
-        Collects what is wrong; it is empty when `rows` is called, and values are meaningful only when it stays so.
+        Collects what is wrong; it is empty before the first rows, and values are meaningful only when it stays so.
     """
 
     cdef bytes _data                # owns the memory that the pointers point into
@@ -84,14 +84,23 @@ cdef class Scanner:
     cdef bint _ids_are_text
 
     def __init__(self, bytes data, faults):
-        self._data = data
         self._faults = faults
+        self._line = 1
+        self.feed(data)
+        self._at += 3 if data.startswith(b"\xef\xbb\xbf") else 0
+
+    def feed(self, bytes data):
+        """Go on with the next piece of the text, which begins with a new row."""
+        self._data = data
         self._at = <bytes_t><const char*>data
         self._stop = self._at + len(data)
-        self._at += 3 if data.startswith(b"\xef\xbb\xbf") else 0
-        while self._stop > self._at and ((self._stop - 1)[0] == c'\n' or (self._stop - 1)[0] == c'\r'):
-            self._stop -= 1             # blank lines at the end are no rows
-        self._line = 1
+        if self._stop > self._at and (self._stop - 1)[0] == c'\r':
+            self._stop -= 1             # of a last line without its line feed
+
+    @property
+    def lines_before(self):
+        """How many lines lie before what comes next."""
+        return self._line - 1
 
     def header(self):
         """Return the names in the first line, spaces around them removed."""
@@ -107,7 +116,7 @@ cdef class Scanner:
         return names
 
     def rows(self, columns):
-        """Return all rows as a `Scan`.
+        """Return the rows of the text, or of the piece that was fed last, as a `Scan`; texts are those of all pieces.
 
         Parameters
         ----------
@@ -120,7 +129,9 @@ cdef class Scanner:
         self._spec = np.array(columns, dtype=np.int64).reshape(len(columns), 4)
         self._values = np.empty((len(columns), capacity), dtype=np.int64)
         self._segments = np.empty((2, self._data.count(b":") if PROMPT in kinds else 0), dtype=np.int64)
-        self._interned = [{} if kind in (TEXT, PROMPT) else None for kind in kinds]
+        if self._interned is None:
+            self._interned = [{} if kind in (TEXT, PROMPT) else None for kind in kinds]
+        self._num_segments = 0
         line_array = np.empty(capacity, dtype=np.int64)
         lines = line_array
         while self._skip_blank_lines() and not self._ids_are_text:

@@ -1,5 +1,4 @@
 """`sessions`: conversations whose next turn waits for the last one, with histories that grow."""
-import math
 from typing import Annotated, Literal
 
 import msgspec
@@ -13,9 +12,9 @@ from simulator.domain import records
 from simulator.domain.load import Seconds, TimeChoice
 from simulator.errors import InputErrors, KeyFault
 from simulator.workload.columns import Columns, Prompts, Waits, first_rows, nearest, reordered
-from simulator.workload.drawing.arrivals import arrival_times_s
+from simulator.workload.drawing.choices import LengthChoice
+from simulator.workload.drawing.timing import Arrival, RateChoice, Timing
 from simulator.workload.limits import MAX_TIME_NS, MAX_TOKENS
-from simulator.workload.types.synthetic import Arrival, LengthChoice
 from simulator.workload.wanted import WANTED, Wanted
 
 MAX_SESSIONS = 10**8
@@ -58,6 +57,8 @@ class SessionsParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
         "no turn comes at or after this time"))] = None
     arrival: Annotated[Arrival | None, Meta(description=(
         "when sessions begin; absent where [workload.load] says so"))] = None
+    rate: Annotated[RateChoice | None, Meta(description=(
+        "a rate of sessions that changes, at which the process of [workload.arrival], or poisson, draws"))] = None
     sessions: Annotated[Sessions, Meta(description="what a session is")]
 
 
@@ -68,8 +69,7 @@ class SessionsWorkload:
 
     def __init__(self, parameters: SessionsParameters):
         self.parameters = parameters
-        self.arrival = parameters.arrival and registry.load("arrival", parameters.arrival.process)(
-            parameters.arrival.parameters)
+        self.timing = Timing(parameters.arrival, parameters.rate, "session")
 
     def columns(self, streams: RandomStreams, wanted: Wanted = WANTED) -> Columns:
         """Return the turns, session by session.
@@ -102,19 +102,14 @@ class SessionsWorkload:
     def _starts(self, streams: RandomStreams, wanted: Wanted) -> np.ndarray:
         """Return when each session begins, in ns."""
         given = self.parameters
-        if not (given.num_sessions or given.duration_s or wanted.num_requests):
+        is_bounded = given.num_sessions or given.duration_s or wanted.num_requests
+        if not (is_bounded or (wanted.arrivals and self.timing.ends_by_itself)):
             raise InputErrors([KeyFault("workload: give num_sessions, duration_s, or both")])
-        if not wanted.arrivals:
-            return np.zeros(wanted.num_requests or given.num_sessions, np.int64)
-        if self.arrival is None:
-            raise InputErrors([KeyFault(
-                "workload.arrival: missing; expected a table with process and rate_per_s, or a closed loop in "
-                "[workload.load]")])
-        times_s = arrival_times_s(
-            self.arrival, streams.generator("arrivals"), given.num_sessions, given.duration_s or math.inf)
-        if not len(times_s):
-            raise InputErrors([KeyFault(f"workload.duration_s: no session begins before {given.duration_s:g} s")])
-        return nearest(times_s * 1e9)
+        if wanted.arrivals:
+            return self.timing.arrivals_ns(streams.generator("arrivals"), streams, given.num_sessions, given.duration_s)
+        if given.rate is not None:
+            raise InputErrors([KeyFault("workload.rate: [workload.load] says when sessions begin; leave it out")])
+        return np.zeros(wanted.num_requests or given.num_sessions, np.int64)
 
 
 class _Histories:

@@ -12,7 +12,7 @@ from simulator.domain.sessions import TraceSessions
 from simulator.errors import InputErrors, KeyFault
 from simulator.workload.columns import Columns, in_arrival_order
 from simulator.workload.limits import MAX_TIME_NS
-from simulator.workload.reading.files import files_in, read_bytes
+from simulator.workload.reading.files import files_in, read_bytes, read_pieces
 from simulator.workload.scales import scale
 from simulator.workload.wanted import WANTED, Wanted
 
@@ -40,11 +40,12 @@ class Trace:
     """A recorded workload.
 
     The reader of a format is built as `Reader(parameters)` and has one method, `read(path, data) -> Columns`: `data` is
-    the uncompressed content of the file, and `path` is what messages call it. Two things are up to it:
+    the uncompressed content of the file, and `path` is what messages call it. Three things are up to it:
 
     - With `SUFFIXES` and `read_files(files) -> Columns`, `files` an iterator of such pairs, it reads directories: those
       files in them whose names end so, or so and .gz, by name.
     - With `takes_sessions = True` it is built as `Reader(parameters, sessions)`, a `TraceSessions`.
+    - With `read_pieces(path, pieces)` it gets the content of a large file in pieces of whole rows.
     """
 
     Parameters = TraceParameters
@@ -78,6 +79,8 @@ class Trace:
         return replace(columns, most=given.max_requests)
 
     def _read(self, path: str) -> Columns:
+        if not os.path.isdir(path) and hasattr(self.reader, "read_pieces"):
+            return self.reader.read_pieces(path, read_pieces(path))
         if not os.path.isdir(path):
             return self.reader.read(path, read_bytes(path))
         if not hasattr(self.reader, "read_files"):

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.errors import InputErrors
-from simulator.workload.drawing import lengths
+from simulator.workload.drawing import lengths, recorded
 from simulator.workload.drawing.empirical import Empirical
 from simulator.workload.drawing.lengths import weighted_ranks, zipf_ranks
 
@@ -141,3 +141,28 @@ def test_ranks_have_weight(weights, seed):
     ranks = weighted_ranks(np.random.default_rng(seed), 100, weights)
 
     assert all(weights[rank] > 0 for rank in ranks)
+
+
+def test_pareto_and_lognormal_are_mixed():
+    keys = {"alpha": 2.0, "xm": 1000.0, "mu": 4.0, "sigma": 0.5}
+    tail = draw(lengths.ParetoLognormal, mix_weight=1.0, **keys)
+    body = draw(lengths.ParetoLognormal, mix_weight=0.0, **keys)
+    both = draw(lengths.ParetoLognormal, mix_weight=0.3, **keys)
+
+    assert tail.min() == 1000
+    for length in (2000, 5000, 10_000):         # (1000 / length)**2; standard errors below 0.0014
+        assert np.mean(tail > length) == pytest.approx((1000 / length) ** 2, abs=0.006)
+    assert body.mean() == pytest.approx(math.exp(4.125), rel=0.01)
+    assert np.log(body).std() == pytest.approx(0.5, rel=0.02)
+    assert np.mean(both >= 1000) == pytest.approx(0.3, abs=0.01)
+    assert draw(lengths.ParetoLognormal, count=50, mix_weight=0.3, **keys).tolist() == both[:50].tolist()
+
+
+def test_a_column_gives_its_lengths_in_order(tmp_path):
+    (tmp_path / "t.csv").write_text("a,b\n5,x\n3,x\n9,x\n")
+    path = str(tmp_path / "t.csv")
+
+    assert draw(recorded.Lengths, 2, path=path, column="a").tolist() == [5, 3]
+    assert draw(recorded.Lengths, 3, path=path, column="a", max=6).tolist() == [5, 3, 6]
+    with pytest.raises(InputErrors, match=r"t\.csv: column a has 3 lengths, expected 4, one for each request"):
+        draw(recorded.Lengths, 4, path=path, column="a")

@@ -76,3 +76,19 @@ def test_other_columns_are_ignored_and_missing_ones_are_faults():
     assert Azure(None).read("a.csv", text).prompt_tokens.tolist() == [2]
     with pytest.raises(InputErrors, match=r'a\.csv:1: column "GeneratedTokens" is missing'):
         Azure(None).read("a.csv", b"TIMESTAMP,ContextTokens\n")
+
+
+def test_r9_times_of_2025_are_iso_8601_and_images_are_counted():
+    columns = Azure(None).read("a.csv", (
+        b"TIMESTAMP,NumImages,ContextTokens,GeneratedTokens\n2024-10-15T12:00:00.269Z,1,1400,20\n"
+        b"2024-10-15T12:00:01.000Z,0,300,50\n"))
+
+    assert columns.arrival_ns.tolist() == [0, 731_000_000]
+    assert (columns.prompt_tokens.tolist(), columns.output_tokens.tolist()) == ([1400, 300], [20, 50])
+    assert columns.notes == ("a.csv: 1 requests have images, 1 in all; their tokens are in ContextTokens, their "
+                             "encoding takes no time here.",)
+
+
+def test_rows_out_of_order_are_told():
+    assert read("2023-11-16 18:15:46", "2023-11-16 18:15:45", "2023-11-16 18:15:47").notes == (
+        "a.csv: 1 row is earlier than the one above; all are sorted by time.",)

@@ -95,3 +95,13 @@ def test_the_same_seed_gives_the_same_turns_under_any_engine(run):
     one, other = run(**drawn), run(**drawn, engine__max_num_seqs=1, topology__replicas=3)
 
     assert one.requests["prompt_tokens"].tolist() == other.requests["prompt_tokens"].tolist()
+
+
+def test_sessions_begin_at_a_rate_that_changes(run):
+    rate = 'rate = {kind = "piecewise", times_s = [0.0, 0.05], rates_per_s = [0.0, 10.0]}\n'
+    result = run(TALK.replace(', rate_per_s = 10.0}\n', "}\n" + rate))
+
+    assert ms(result, "arrival_ns")[::3] == [150, 250]          # nobody for 50 ms, then every 100 ms
+    loop = {"mode": "concurrency", "concurrency": 1}
+    with pytest.raises(InputErrors, match="says when sessions begin; leave it out"):
+        run(TALK.replace(', rate_per_s = 10.0}\n', "}\n" + rate), workload__load=loop)

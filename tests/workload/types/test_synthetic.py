@@ -7,7 +7,10 @@ from simulator.domain.records import own_stream
 from simulator.errors import InputErrors
 from simulator.workload.build import build_workload
 from simulator.workload.drawing import arrivals, lengths
-from simulator.workload.types.synthetic import Arrival, LengthChoice, Synthetic, SyntheticParameters, SystemPrompts
+from simulator.workload.drawing.choices import LengthChoice
+from simulator.workload.drawing.timing import Arrival
+from simulator.workload.presets.own import OwnParameters, SystemPrompts
+from simulator.workload.types.synthetic import Synthetic, SyntheticParameters
 
 
 def constant(tokens):
@@ -26,8 +29,10 @@ POISSON = Arrival(process="poisson", parameters=arrivals.RateParameters(rate_per
 
 
 def build(seed=1, **parameters):
-    defaults = {"arrival": every(0.5), "prompt_tokens": constant(100), "output_tokens": constant(20)}
-    return build_workload(Synthetic(SyntheticParameters(**(defaults | parameters))).columns(RandomStreams(seed)))
+    lengths = {"prompt_tokens": constant(100), "output_tokens": constant(20)}
+    lengths |= {key: parameters.pop(key) for key in OwnParameters.__struct_fields__ if key in parameters}
+    given = SyntheticParameters(parameters=OwnParameters(**lengths), **({"arrival": every(0.5)} | parameters))
+    return build_workload(Synthetic(given).columns(RandomStreams(seed)))
 
 
 def test_requests_arrive_and_are_as_long_as_asked_for():

@@ -1,0 +1,74 @@
+"""`none`: lengths from distributions, and system prompts."""
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from simulator import registry
+from simulator.errors import InputErrors, KeyFault
+from simulator.workload.drawing.choices import LengthChoice
+from simulator.workload.drawing.lengths import zipf_ranks
+from simulator.workload.limits import MAX_TOKENS
+from simulator.workload.presets.base import Drawn, Preset, PresetParameters
+from simulator.workload.presets.prefixes import with_prefixes
+
+
+class SystemPrompts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Prompts that requests have in common, in front of what `prompt_tokens` draws."""
+
+    share: Annotated[float, Meta(ge=0, le=1, description="part of the requests that begin with one")] = 1.0
+    num_tokens: Annotated[int, Meta(ge=1, le=MAX_TOKENS, description="length of each")]
+    num_prompts: Annotated[int, Meta(ge=1, le=2**24, description="how many different ones")] = 1
+    popularity: Annotated[Literal["uniform", "zipf"], Meta(description="how requests choose among them")] = "uniform"
+    exponent: Annotated[float, Meta(ge=0, le=100, description="zipf: the k-th has weight 1 / k**exponent")] = 1.0
+
+
+class OwnParameters(PresetParameters, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Lengths and what is shared, all of it said here."""
+
+    prompt_tokens: Annotated[LengthChoice, Meta(description="prompt lengths, system prompts not counted")]
+    output_tokens: Annotated[LengthChoice, Meta(description="output lengths")]
+    system_prompts: Annotated[SystemPrompts | None, Meta(description="absent: nothing is shared")] = None
+
+
+class Own(Preset):
+    """`none`: what is drawn is said key by key.
+
+    Each property has its own random stream, so changing one leaves the others as they are.
+    """
+
+    Parameters = OwnParameters
+    draws_all_at_once = False
+
+    def __init__(self, parameters: OwnParameters):
+        prompt, output = parameters.prompt_tokens, parameters.output_tokens
+        self._system_prompts = parameters.system_prompts
+        self._prompt_tokens = registry.load("length_distribution", prompt.distribution)(prompt.parameters)
+        self._output_tokens = registry.load("length_distribution", output.distribution)(output.parameters)
+
+    def draw(self, streams, count):
+        """Return the requests; raise InputErrors for a prompt that is empty or too long."""
+        prompt_tokens = self._prompt_tokens.draw(streams.generator("prompt_lengths"), count)
+        if prompt_tokens.min() < 1:
+            raise InputErrors([KeyFault("workload.prompt_tokens: draws a prompt of 0 tokens; raise min to 1 or more")])
+        output_tokens = self._output_tokens.draw(streams.generator("output_lengths"), count)
+        if self._system_prompts is None:
+            return Drawn(prompt_tokens, output_tokens)
+        return self._after_system_prompts(streams.generator("system_prompts"), prompt_tokens, output_tokens)
+
+    def _after_system_prompts(self, generator, prompt_tokens, output_tokens) -> Drawn:
+        """Put a system prompt in front of a share of the prompts.
+
+        In front of, not inside: as `vllm bench serve --random-prefix-len` counts.
+        """
+        given, count = self._system_prompts, len(prompt_tokens)
+        has_one = generator.random(count) < given.share
+        exponent = given.exponent if given.popularity == "zipf" else 0.0
+        chosen = zipf_ranks(generator, count, given.num_prompts, exponent)
+        chosen[~has_one] = -1
+        lengths = prompt_tokens + given.num_tokens * has_one
+        if lengths.max() > MAX_TOKENS:
+            raise InputErrors([KeyFault(
+                f"workload.system_prompts.num_tokens: {given.num_tokens} makes a prompt of {lengths.max()} tokens, "
+                f"at most {MAX_TOKENS} are possible")])
+        return Drawn(lengths, output_tokens, with_prefixes(chosen, given.num_tokens, prompt_tokens))

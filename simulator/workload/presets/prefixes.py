@@ -1,0 +1,22 @@
+"""Prompts that begin with something shared."""
+import numpy as np
+
+from simulator.domain import records
+from simulator.workload.columns import Prompts
+
+
+def with_prefixes(chosen: np.ndarray, prefix_tokens: int, own_tokens: np.ndarray) -> Prompts:
+    """Return prompts of a prefix each, and of the request's own tokens after it.
+
+    Parameters
+    ----------
+    chosen : int64 (n,), which prefix; -1: none.
+    own_tokens : int64 (n,), after the prefix.
+    """
+    rows = np.flatnonzero(chosen >= 0)
+    streams = np.column_stack([records.named_stream(chosen[rows]), records.own_stream(rows)])
+    num_tokens = np.column_stack([np.full(len(rows), prefix_tokens), own_tokens[rows]])
+    kept = num_tokens > 0
+    counts = np.zeros(len(chosen), np.int64)
+    counts[rows] = kept.sum(axis=1)
+    return Prompts(counts, streams[kept], num_tokens[kept])

@@ -1,0 +1,43 @@
+"""`vllm_burstgpt`: the dataset `burstgpt` of `vllm bench serve`: lengths of rows that are drawn, times of its own.
+
+Source: vllm-project/vllm, vllm/benchmarks/datasets/datasets.py, BurstGPTDataset, commit 003cf029. It takes lengths from
+the third and fourth column; here they are found by name, so that all versions of the file can be read.
+"""
+from typing import Annotated
+
+import numpy as np
+from msgspec import Meta
+
+from simulator.workload.formats.burstgpt import Burstgpt, BurstgptParameters
+from simulator.workload.presets.base import Drawn, Preset, PresetParameters
+from simulator.workload.reading.files import read_pieces
+
+
+class VllmBurstgptParameters(PresetParameters, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Rows of GPT-4 that were answered, drawn by chance."""
+
+    path: Annotated[str, Meta(extra={"path": True}, description="a CSV file of BurstGPT, plain or .gz")]
+    seed: Annotated[int, Meta(ge=0, le=2**32 - 1, description=(
+        "the tool's, which does not change with that of the experiment"))] = 0
+
+
+class VllmBurstgpt(Preset):
+    """`vllm_burstgpt`: as pandas draws, twice only where the file has too few rows."""
+
+    Parameters = VllmBurstgptParameters
+
+    def __init__(self, parameters: VllmBurstgptParameters):
+        self._parameters = parameters
+
+    def gaps(self, streams):
+        """Return the global generator of NumPy as the tool seeds it."""
+        return np.random.RandomState(self._parameters.seed)
+
+    def draw(self, streams, count):
+        """Return the requests; nothing is shared."""
+        given = self._parameters
+        reader = Burstgpt(BurstgptParameters(model_filter="GPT-4"))
+        columns = reader.read_pieces(given.path, read_pieces(given.path))
+        total = len(columns)
+        rows = np.random.RandomState(given.seed).choice(total, count, replace=count > total)
+        return Drawn(columns.prompt_tokens[rows], columns.output_tokens[rows])

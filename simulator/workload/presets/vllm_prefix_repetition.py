@@ -1,0 +1,59 @@
+"""`vllm_prefix_repetition`: the dataset `prefix_repetition` of `vllm bench serve`.
+
+Source: vllm-project/vllm, vllm/benchmarks/datasets, PrefixRepetitionRandomDataset, commit 003cf029.
+"""
+import random
+from typing import Annotated
+
+import numpy as np
+from msgspec import Meta
+
+from simulator.errors import InputErrors, KeyFault
+from simulator.workload.limits import MAX_TOKENS
+from simulator.workload.presets.base import Drawn, Preset, PresetParameters
+from simulator.workload.presets.prefixes import with_prefixes
+
+Length = Annotated[int, Meta(ge=0, le=MAX_TOKENS // 2, extra={"unit": "tokens"})]
+
+
+class VllmPrefixRepetitionParameters(PresetParameters, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Prompts of one length, in groups that begin alike."""
+
+    num_prefixes: Annotated[int, Meta(ge=1, le=2**24, description="how many different beginnings")] = 10
+    prefix_len: Annotated[Length, Meta(description="length of each")] = 256
+    suffix_len: Annotated[Length, Meta(description="what is a prompt's own, after it")] = 256
+    output_len: Annotated[Length, Meta(description="of every request")] = 128
+    seed: Annotated[int, Meta(ge=0, le=2**32 - 1, description="of the order, that of Python's random.shuffle")] = 0
+
+    def __post_init__(self):
+        if self.prefix_len + self.suffix_len < 1:
+            raise ValueError("prefix_len and suffix_len: the prompts would have no token")
+
+
+class VllmPrefixRepetition(Preset):
+    """`vllm_prefix_repetition`: as many for each prefix; the rest is not sent."""
+
+    Parameters = VllmPrefixRepetitionParameters
+
+    def __init__(self, parameters: VllmPrefixRepetitionParameters):
+        self._parameters = parameters
+
+    def gaps(self, streams):
+        """Return NumPy's global generator as seeded; making prompts moves the tool's on."""
+        return np.random.RandomState(self._parameters.seed)
+
+    def draw(self, streams, count):
+        """Return the requests in the tool's order."""
+        given = self._parameters
+        each = count // given.num_prefixes
+        if not each:
+            raise InputErrors([KeyFault(
+                f"workload.num_requests: {count} requests are fewer than num_prefixes = {given.num_prefixes}")])
+        order = [prefix for prefix in range(given.num_prefixes) for _ in range(each)]
+        random.Random(given.seed).shuffle(order)
+        own = np.full(len(order), given.suffix_len)
+        notes = () if len(order) == count else (
+            f"preset vllm_prefix_repetition: {count - len(order)} of {count} requests are not sent, so that each of "
+            f"{given.num_prefixes} prefixes has {each}, as in vllm bench serve.",)
+        return Drawn(own + given.prefix_len, np.full(len(order), given.output_len),
+                     with_prefixes(np.array(order), given.prefix_len, own), notes)
