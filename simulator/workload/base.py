@@ -17,6 +17,8 @@ class Workload:
         its own (`num_segments` 0) shares nothing.
     request_ids : int64 array or list of str, (n,).
     labels : names behind the codes in `demands`, by column: slo_class, tenant, session, model, adapter.
+    facts : what only some workloads say of requests, int64 (n,), limits.MISSING: not known; reasoning_tokens,
+        num_images, image_tokens.
     prompts_use_outputs : some prompt contains the output stream of another request.
     script : what lets requests come, whose `arrival_ns` are then -1 until they do; None: the table says when.
     is_open_ended : there may be too few requests for a closed loop that only a duration bounds, or too many.
@@ -29,6 +31,7 @@ class Workload:
     segments: np.ndarray
     request_ids: object
     labels: dict = field(default_factory=dict)
+    facts: dict = field(default_factory=dict)
     prompts_use_outputs: bool = False
     script: Script | None = None
     scheduled_ns: np.ndarray | None = None

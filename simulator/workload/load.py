@@ -6,11 +6,15 @@ import numpy as np
 
 from simulator import registry
 from simulator.core.random_streams import RandomStreams
-from simulator.domain.load import Load, Stage
+from simulator.domain import records
+from simulator.domain.load import Stage
 from simulator.errors import InputErrors, KeyFault
+from simulator.workload.adapters import with_adapters
 from simulator.workload.base import Workload
 from simulator.workload.columns import Columns, first_rows, reordered
+from simulator.workload.images import with_images
 from simulator.workload.lowering import workload_of
+from simulator.workload.output_knowledge import with_knowledge
 from simulator.workload.stages import StagePlan, plan_stages
 from simulator.workload.wanted import Wanted
 
@@ -53,10 +57,22 @@ def load(section, seed: int, enough: Enough = Enough()) -> Workload:
         stage = Stage(concurrency=given.concurrency, duration_s=duration_s)
         stages, is_open_ended = plan_stages((stage,), streams.generator, enough.guess), True
     columns = source.columns(streams, Wanted(given.mode == "timestamps", sum(plan.count for plan in stages)))
+    columns = with_adapters(with_images(columns, section.images, streams), section.adapters, seed)
+    columns = with_knowledge(columns, section.output_knowledge, seed)
     if stages:
         stages, columns = _used(stages, columns, enough.counts)
     built = workload_of(columns, given, duration_s, streams, stages if given.mode == "stages" else ())
+    if not section.cancel_at_deadline:
+        built = _patient(built)
     return replace(built, is_open_ended=is_open_ended and enough.counts is None)
+
+
+def _patient(workload: Workload) -> Workload:
+    """Return the requests of clients who wait on when the answer is late."""
+    script = workload.script
+    if script is None or script.cancel_ns is None:
+        workload.demands["deadline_ns"] = records.NEVER_NS
+    return replace(workload, script=script and replace(script, waits_on=True))
 
 
 def _used(stages: list[StagePlan], columns: Columns, counts: tuple[int, ...] | None) -> tuple[list, Columns]:

@@ -18,11 +18,18 @@ from simulator.engine.fleet.fleet cimport Fleet
 from simulator.engine.fleet.live_view cimport LiveView
 
 
+cdef inline void count(Fleet fleet, ReplicaAccount* account, int32_t row, int32_t change) noexcept nogil:
+    """Note in an account that a request has come, or gone: `change` is 1 or -1."""
+    cdef int64_t prompt_tokens = fleet.requests[row].prompt_tokens
+    account.in_flight += change
+    account.in_flight_tokens += change * prompt_tokens
+    account.expected_tokens += change * (prompt_tokens + max(fleet.demands[row].expected_tokens, 0))
+
+
 cdef inline int send(Gateway gateway, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil:
     """Dispatch a request, and note it."""
     cdef ReplicaAccount* account = &gateway.view.accounts[replica]
-    account.in_flight += 1
-    account.in_flight_tokens += gateway._fleet.requests[row].prompt_tokens
+    count(gateway._fleet, account, row, 1)
     account.dispatched += 1
     gateway.view.mark_in_flight(replica)
     if gateway._fleet.journeys != NULL:
@@ -163,8 +170,7 @@ cdef class Gateway:
     cdef int left(self, int32_t row, int64_t now_ns) except -1 nogil:
         cdef int32_t replica = self._fleet.seats[self._fleet.requests[row].replica].index
         cdef ReplicaAccount* account = &self.view.accounts[replica]
-        account.in_flight -= 1
-        account.in_flight_tokens -= self._fleet.requests[row].prompt_tokens
+        count(self._fleet, account, row, -1)
         self.view.mark_in_flight(replica)
         self.router.left(row, replica, now_ns)
         if self.admission is not None:
@@ -176,12 +182,8 @@ cdef class Gateway:
     cdef int moved(self, int32_t row, int32_t replica, int64_t since_ns, int64_t now_ns) except -1 nogil:
         cdef int32_t before = self._fleet.seats[self._fleet.requests[row].replica].index
         cdef int32_t after = self._fleet.seats[replica].index
-        cdef ReplicaAccount* giver = &self.view.accounts[before]
-        cdef ReplicaAccount* taker = &self.view.accounts[after]
-        giver.in_flight -= 1
-        giver.in_flight_tokens -= self._fleet.requests[row].prompt_tokens
-        taker.in_flight += 1
-        taker.in_flight_tokens += self._fleet.requests[row].prompt_tokens
+        count(self._fleet, &self.view.accounts[before], row, -1)
+        count(self._fleet, &self.view.accounts[after], row, 1)
         self.view.mark_in_flight(before)
         self.view.mark_in_flight(after)
         self._fleet.requests[row].replica = replica

@@ -1,14 +1,15 @@
 """`csv`: the native request trace, one row a request; the first line names the columns, in any order.
 
 Columns: arrived_at, num_prefill_tokens, num_decode_tokens (these three are required), request_id, prompt, priority,
-max_tokens, deadline_s, slo_class, tenant, session, model, adapter, round, think_time_s.
+max_tokens, deadline_s, slo_class, tenant, session, model, adapter, round, think_time_s, predicted_tokens,
+reasoning_tokens, num_images, image_tokens.
 """
 from pathlib import Path
 
 import numpy as np
 
 from simulator.errors import did_you_mean
-from simulator.workload.columns import LABELS, Columns
+from simulator.workload.columns import FACTS, LABELS, Columns
 from simulator.workload.formats.prompts import prompts_of
 from simulator.workload.limits import MAX_TIME_NS, MISSING
 from simulator.workload.reading.csv_scan import Column, Kind, Scan, Scanner
@@ -27,7 +28,10 @@ COLUMNS = {
     **{label: Column(Kind.TEXT) for label in LABELS},
     "round": Column(Kind.INTEGER, 0),
     "think_time_s": Column(Kind.SECONDS, 0, MAX_TIME_NS),
+    **{fact: Column(Kind.INTEGER, 0) for fact in FACTS},
 }
+# Of a fact: the column that it is a part of.
+PART_OF = {"reasoning_tokens": "num_decode_tokens", "image_tokens": "num_prefill_tokens"}
 REQUIRED = ("arrived_at", "num_prefill_tokens", "num_decode_tokens")
 
 
@@ -52,6 +56,7 @@ class NativeCsv:
             _check_ids(scan, faults)
         if "round" in scan.values:
             _check_rounds(scan, faults)
+        _check_facts(scan, faults)
         prompts = prompts_of(scan, ids, faults) if "prompt" in scan.values else None
         faults.raise_if_any()
         priority = scan.values.get("priority")
@@ -64,6 +69,7 @@ class NativeCsv:
             max_tokens=scan.values.get("max_tokens"),
             timeout_ns=scan.values.get("deadline_s"),
             labels={label: _label_of(scan, label) for label in LABELS if label in scan.values},
+            facts={fact: scan.values[fact] for fact in FACTS if fact in scan.values},
             prompts=prompts)
 
 
@@ -132,6 +138,17 @@ def _check_rounds(scan: Scan, faults: Faults) -> None:
         faults.add_cell(scan.lines[row], "round", (
             "0, since a trace is replayed as it was recorded and no turn can wait for the one before it"),
             str(scan.values["round"][row]))
+
+
+def _check_facts(scan: Scan, faults: Faults) -> None:
+    for part, whole in PART_OF.items():
+        values = scan.values.get(part, np.empty(0, np.int64))
+        for row in np.flatnonzero(values > scan.values[whole][:len(values)]):
+            faults.add_cell(scan.lines[row], part, f"at most {whole}, {scan.values[whole][row]}", str(values[row]))
+    images, tokens = scan.values.get("num_images"), scan.values.get("image_tokens")
+    if images is not None and tokens is not None:
+        for row in np.flatnonzero((images == 0) & (tokens > 0)):
+            faults.add_cell(scan.lines[row], "image_tokens", "0, since num_images is 0", str(tokens[row]))
 
 
 def _request_ids(scan: Scan):
