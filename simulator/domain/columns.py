@@ -46,6 +46,12 @@ REQUESTS = _columns(
     retries=("", "times that it was sent elsewhere since its replica failed"),
     migrations=("", "times that it moved to another replica which had not failed"),
     cause=("", "why it was not served"),
+    due_ns=("ns", "its client wants the whole answer by then; -1: by no time"),
+    expected_tokens=("tokens", "of output, as policies knew it; -1: nothing was known, likewise below"),
+    reasoning_tokens=("tokens", "of the output, that come before the answer"),
+    first_answer_ns=("ns", "its client saw the first token of the answer"),
+    num_images=("", "in its prompt"),
+    image_tokens=("tokens", "of its prompt that are images"),
 )
 ITERATIONS = _columns(
     replica=("", "row in /replicas"),

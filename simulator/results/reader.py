@@ -9,11 +9,11 @@ import numpy as np
 
 from simulator.domain import columns
 from simulator.errors import InputErrors
-from simulator.results import tables
+from simulator.results import tables, traits
 
 ALWAYS = ("replicas", "labels")
 # Columns that are there under conditions of their own.
-OPTIONAL = {"requests": frozenset(tables.JOURNEY_FIELDS)}
+OPTIONAL = {"requests": frozenset((*tables.JOURNEY_FIELDS, *traits.COLUMNS))}
 
 
 class Reader:

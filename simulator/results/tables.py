@@ -2,10 +2,13 @@
 
 A field of a record that the results do not show (`spare`) is zeroed, so that equal runs give equal bytes.
 """
+from collections.abc import Iterable, Mapping
+
 import numpy as np
 
 from simulator.domain import columns, records
 from simulator.results.finish import finish_codes
+from simulator.results.traits import COLUMNS
 
 BLOCK_ROWS = 1 << 16
 
@@ -49,7 +52,7 @@ LIFECYCLE, LEG = _without_spare(records.LIFECYCLE), _without_spare(records.LEG)
 STREAMS = {"replica_samples": SAMPLE, "decisions": DECISION, "candidates": CANDIDATE}      # tables that grow row by row
 
 
-def request_dtype(request_ids, journeys: np.ndarray | None = None) -> np.dtype:
+def request_dtype(request_ids, journeys: np.ndarray | None = None, traits: Iterable[str] = ()) -> np.dtype:
     """Return the type of a row of /requests.
 
     Ids are int64, or UTF-8 as long as the longest of them.
@@ -57,6 +60,7 @@ def request_dtype(request_ids, journeys: np.ndarray | None = None) -> np.dtype:
     Parameters
     ----------
     journeys : what `journeys_of` gave; without them there are no columns for them. Likewise below.
+    traits : columns of `traits.COLUMNS` that there are.
     """
     is_text = len(request_ids) > 0 and isinstance(request_ids[0], str)
     id_type = f"S{max(1, max(len(name.encode()) for name in request_ids))}" if is_text else "i8"
@@ -68,19 +72,20 @@ def request_dtype(request_ids, journeys: np.ndarray | None = None) -> np.dtype:
     fields += [(column, "i4") for column in LABEL_COLUMNS]
     if journeys is not None:
         fields += [(name, records.JOURNEY[name]) for name in JOURNEY_FIELDS]
+    fields += [(name, COLUMNS[name]) for name in traits]
     return np.dtype(fields)
 
 
-def request_rows(workload, dtype: np.dtype, journeys: np.ndarray | None = None, first: int = 0,
-                 last: int | None = None) -> np.ndarray:
-    """Return rows `first` to `last` of /requests, in arrival order.
+def request_rows(workload, dtype: np.dtype, journeys: np.ndarray | None = None, part: slice = slice(None),
+                 traits: Mapping[str, np.ndarray] | None = None) -> np.ndarray:
+    """Return a part of the rows of /requests, in arrival order.
 
     Parameters
     ----------
     workload : simulator.workload.base.Workload
-    dtype : what `request_dtype` gave for its ids and the journeys.
+    dtype : what `request_dtype` gave for its ids, the journeys and the traits.
+    traits : what `traits_of` gave.
     """
-    part = slice(first, len(workload) if last is None else last)
     requests, demands = workload.requests[part], workload.demands[part]
     rows = np.empty(len(requests), dtype)
     ids = workload.request_ids[part]
@@ -95,6 +100,8 @@ def request_rows(workload, dtype: np.dtype, journeys: np.ndarray | None = None, 
     if journeys is not None:
         for name in JOURNEY_FIELDS:
             rows[name] = journeys[name][part]
+    for name, values in (traits or {}).items():
+        rows[name] = values[part]
     return rows
 
 

@@ -9,7 +9,7 @@ import pytest
 from results.fakes import MS, legs_of, output_of, small_run
 from results.test_hdf5 import write
 from simulator.domain import columns, records
-from simulator.results import tables
+from simulator.results import tables, traits
 from simulator.results.memory import MemoryRecorder
 from simulator.results.reader import Reader
 from simulator.results.result import Result
@@ -93,7 +93,7 @@ def test_without_pandas_it_says_how_to_get_it(result, monkeypatch):
 
 def test_every_column_is_described_and_no_other():
     journeys = np.zeros(1, records.JOURNEY)
-    shown = {"requests": tables.request_dtype([0], journeys), "iterations": tables.ITERATION,
+    shown = {"requests": tables.request_dtype([0], journeys, traits.COLUMNS), "iterations": tables.ITERATION,
              "replicas": tables.REPLICA, "lifecycle": tables.LIFECYCLE, "legs": tables.LEG, **tables.STREAMS}
 
     assert shown.keys() == columns.TABLES.keys()
