@@ -90,22 +90,30 @@ def _prompts(workload: Workload, ids: list[str]) -> dict[str, list[str]]:
     """Return the column of prompts as segments stream:tokens/stream:tokens."""
     if not len(workload.segments):
         return {}
-    referred = {code for code in np.unique(workload.segments["stream"]).tolist() if code & 3}
-    names = {code: _stream_name(code, ids) for code in referred}
+    owners = np.repeat(np.arange(len(ids)), workload.demands["num_segments"])
+    is_other = workload.segments["stream"] != records.own_stream(owners)
+    names = _stream_names(workload.segments["stream"][is_other], ids)
     streams, num_tokens = workload.segments["stream"].tolist(), workload.segments["num_tokens"].tolist()
     texts = []
     for row, (begin, count) in enumerate(workload.demands[["segments_begin", "num_segments"]].tolist()):
         own = records.own_stream(row)
         texts.append("/".join(
-            f"{'' if stream == own else names[stream] if stream & 3 else f's{stream >> 2}'}:{tokens}"
+            f"{'' if stream == own else names[stream]}:{tokens}"
             for stream, tokens in zip(streams[begin:begin + count], num_tokens[begin:begin + count], strict=True)))
     return {"prompt": texts}
 
 
-def _stream_name(code: int, ids: list[str]) -> str:
-    """Return what a prompt calls a stream of a request; nobody owns that of one which does not come."""
-    row, kind = code >> 2, "own" if code == records.own_stream(code >> 2) else "out"
-    return f"{_referable(ids[row], '/')}.{kind}" if row < len(ids) else f"{kind}{row}"
+def _stream_names(streams: np.ndarray, ids: list[str]) -> dict[int, str]:
+    """Return what prompts call each stream: s0, s1, ... as they come, or what it is of which request.
+
+    The streams of requests that do not come belong to nobody.
+    """
+    codes, first_rows = np.unique(streams, return_index=True)
+    names, rows = {}, codes >> 2
+    for code, row in zip(codes[np.argsort(first_rows)].tolist(), rows[np.argsort(first_rows)].tolist(), strict=True):
+        kind = {records.own_stream(row): "own", records.output_stream(row): "out"}.get(code, "")
+        names[code] = f"{_referable(ids[row], '/')}.{kind}" if kind and row < len(ids) else f"s{len(names)}"
+    return names
 
 
 def _referable(name: str, separator: str) -> str:
