@@ -112,7 +112,7 @@ def test_streams_keep_their_owners():
         np.array([0, 1, 2]), np.array([10, 15, 8]), np.array([3, 1, 1]), request_ids=["a", "b", "c"], prompts=prompts)))
 
     assert [line.split(",")[-1] for line in written(workload).splitlines()] == [
-        "prompt", "s0:6/:4", "a.own:10/a.out:3/:2", "s4:8"]
+        "prompt", "s0:6/:4", "a.own:10/a.out:3/:2", "s3:8"]
 
 
 def test_plays_are_written_with_whom_they_wait_for():
