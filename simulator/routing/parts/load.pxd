@@ -21,7 +21,7 @@ cdef inline double load_of(Load kind, View view, int32_t replica) noexcept nogil
     if kind == TOKENS:
         return <double>view.accounts[replica].in_flight_tokens
     if kind == EXPECTED:
-        return <double>view.accounts[replica].expected_tokens
+        return <double>(view.accounts[replica].in_flight_tokens + view.accounts[replica].expected_tokens)
     if kind == WAITING:
         return view.states[replica].waiting
     if kind == RUNNING:
