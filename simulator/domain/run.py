@@ -25,8 +25,8 @@ class Run:
         began; None: a request stays at one replica, and the request table says it all.
     lifecycle : structured array (changes,), `records.LIFECYCLE`, how replicas came, went, failed and recovered, in
         order of time; None: all were up all the time.
-    first_answer_ns : int64 (requests,), when the first token behind each request's reasoning was seen, -1: there is none;
-        None: nobody says what of the outputs is reasoning. The results fill it in.
+    first_answer_ns : int64 (requests,), when the first token behind each request's reasoning was seen, -1: there is
+        none; None: nobody says what of the outputs is reasoning. The results fill it in.
     decisions : what the decisions of the routers amount to; None: they were not written down.
     diagnosis : what a reader of the results should know, one sentence each: a livelock, for instance.
     """

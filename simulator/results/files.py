@@ -11,8 +11,8 @@ from simulator.results.chrome_trace import ChromeTrace
 from simulator.results.decisions import DecisionTotals
 from simulator.results.hdf5 import Writer
 from simulator.results.token_times import TokenTimes, most_tokens
-from simulator.results.traits import first_answers, has_reasoning
 from simulator.results.trace_window import TraceWindow
+from simulator.results.traits import first_answers, has_reasoning
 from simulator.workload.base import Workload
 
 

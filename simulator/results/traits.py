@@ -15,7 +15,10 @@ COLUMNS = {"due_ns": "i8", "expected_tokens": "i4", "reasoning_tokens": "i4", "f
 
 
 def traits_of(run: Run) -> dict[str, np.ndarray]:
-    """Return the columns of `COLUMNS` that this run has, each (n,); -1: nothing is known."""
+    """Return the columns of `COLUMNS` that this run has, each (n,).
+
+    -1: nothing is known.
+    """
     workload = run.workload
     found = {name: workload.demands[name] for name in ("due_ns", "expected_tokens")
              if (workload.demands[name] != UNKNOWN).any()}
@@ -26,10 +29,11 @@ def traits_of(run: Run) -> dict[str, np.ndarray]:
 
 
 def metrics_of(run: Run) -> dict:
-    """Return what the summary says of deadlines and answers; nothing where there are none.
+    """Return what the summary says of deadlines and answers.
 
-    `missed` counts the requests that had not completed when they were due; what is due later counts as `given` alone.
-    `ttfat_ms` is arrival to the first token behind the reasoning, of completed requests that have one.
+    Where there are none it says nothing. `missed` counts the requests that had not completed when they were due; what
+    is due later counts as `given` alone. `ttfat_ms` is arrival to the first token behind the reasoning, of completed
+    requests that have one.
     """
     told, requests = {}, run.workload.requests
     due_ns = run.workload.demands["due_ns"]
@@ -52,9 +56,9 @@ def has_reasoning(workload: Workload) -> bool:
 
 
 def first_answers(workload: Workload, token_times: TokenTimes) -> np.ndarray:
-    """Return when the first token behind the reasoning of each request was seen, int64 ns (n,); -1: there is none.
+    """Return when the first token behind each request's reasoning was seen.
 
-    Of a request that began anew the last beginning counts.
+    As int64 ns (n,); -1: there is none. Of a request that began anew the last beginning counts.
     """
     first_ns = np.full(len(workload), records.NEVER_NS)
     reasoning, outputs = workload.facts["reasoning_tokens"], workload.requests["output_tokens"]

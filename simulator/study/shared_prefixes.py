@@ -21,9 +21,9 @@ class _Node:
 def shared_tokens(workload: Workload) -> np.ndarray:
     """Return the leading tokens of each prompt that an earlier row has, int64 (n,).
 
-    They stand at the beginning of the earlier one's text, which is prompt and output without its last token, whose KV is
-    never computed. Adapters share nothing with each other. What a row finds does not depend on time: all rows before it
-    count.
+    They stand at the beginning of the earlier one's text, which is prompt and output without its last token, whose KV
+    is never computed. Adapters share nothing with each other. What a row finds does not depend on time: all rows before
+    it count.
     """
     shared = np.zeros(len(workload), np.int64)
     if not len(workload.segments):

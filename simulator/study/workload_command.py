@@ -54,9 +54,19 @@ def run(options: argparse.Namespace) -> int:
         return DONE
     print(text_of(f"{experiment.name}, seed {experiment.seed}", facts))
     if out:
-        print(f"\n{len(workload):,} requests in {options.out}"
-              + ("" if has_times else f"; {UNKNOWN_TIMES}, it has 0 for them: serve it with the same [workload.load]"))
+        print(f"\n{len(workload):,} requests in {options.out}{_how_to_serve(workload, experiment.workload)}")
     return DONE
+
+
+def _how_to_serve(workload: Workload, section) -> str:
+    """Say what of [workload] the trace does not hold, for whoever wants to serve it alike."""
+    if workload.script is None:
+        return ""
+    if section.load.mode == "user_rate":
+        return '; the pace of the users is in it: serve it with mode = "timestamps"'
+    unknown = "" if knows_times(workload, section.load) else f"; {UNKNOWN_TIMES}, it has 0 for them"
+    bound = " and duration_s" if getattr(section.parameters, "duration_s", None) is not None else ""
+    return f"{unknown}; serve it with the same [workload.load]{bound}"
 
 
 def text_of(title: str, facts: dict) -> str:

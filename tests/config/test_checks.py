@@ -108,15 +108,16 @@ EXPECTED = "cluster.routing={policy = '%s', metric = 'expected_tokens'}"
     (EXPECTED % "power_of_two", "cluster.routing.metric")])
 def test_who_goes_by_expected_lengths_needs_somebody_who_foretells_them(load, faults, reader, key):
     assert faults(load, reader) == [
-        f"--set: {key}: goes by expected output lengths, which nobody foretells: give workload.output_knowledge.predictor"]
+        f"--set: {key}: goes by expected output lengths, which nobody foretells: give "
+        "workload.output_knowledge.predictor"]
     assert load(reader, "workload.output_knowledge.predictor='exact'")
 
 
 def test_predictions_that_nobody_reads_are_refused(load, faults):
     (fault,) = faults(load, "workload.output_knowledge.predictor='exact'")
 
-    assert fault.startswith('--set: workload.output_knowledge.predictor: expected "none", found "exact": nothing in this '
-                            "experiment reads expected output lengths")
+    assert fault.startswith('--set: workload.output_knowledge.predictor: expected "none", found "exact": nothing in '
+                            "this experiment reads expected output lengths")
 
 
 @pytest.mark.parametrize("policies", [

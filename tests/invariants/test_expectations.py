@@ -1,4 +1,4 @@
-"""Policies that go by expected output lengths, late answers, images and reasoning: nothing depends on how time passes."""
+"""Expected output lengths, late answers, images and reasoning: nothing depends on how time passes."""
 from random import Random
 
 import numpy as np

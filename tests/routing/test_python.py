@@ -45,8 +45,8 @@ class Curious(PythonRouter):
 
     def choose(self, request, now_ns):
         self.seen = [(name, getattr(request, name)) for name in (
-            "row", "arrival_ns", "prompt_tokens", "max_tokens", "priority", "deadline_ns", "due_ns", "expected_tokens", "slo_class", "tenant",
-            "session", "model", "adapter")]
+            "row", "arrival_ns", "prompt_tokens", "max_tokens", "priority", "deadline_ns", "due_ns", "expected_tokens",
+            "slo_class", "tenant", "session", "model", "adapter")]
         return self.parameters.favourite
 
 
@@ -61,7 +61,8 @@ def test_the_request_shows_what_its_client_declared():
 
     assert dict(router.seen) == {
         "row": 1, "arrival_ns": 10**9, "prompt_tokens": 70, "max_tokens": 9, "priority": 0, "deadline_ns": -1,
-        "due_ns": -1, "expected_tokens": 17, "slo_class": None, "tenant": "office", "session": 4, "model": None, "adapter": None}
+        "due_ns": -1, "expected_tokens": 17, "slo_class": None, "tenant": "office", "session": 4, "model": None,
+        "adapter": None}
 
 
 def test_what_is_sent_and_gone_is_heard_of():

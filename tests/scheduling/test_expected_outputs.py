@@ -61,5 +61,3 @@ def test_requests_go_where_least_is_expected(completed_ms):
     routing = {"policy": "least_loaded", "metric": "expected_tokens"}
 
     assert completed_ms("exact", replicas=2, routing=routing, scheduler="blis") == [6, 2.1, 6.1, 7]
-
-

@@ -83,7 +83,8 @@ def test_texts_are_compared_token_by_token(tmp_path, prompts, shared):
     lengths = [sum(int(piece.split(":")[1]) for piece in prompt.split("/")) if prompt else 10 for prompt in prompts]
     (tmp_path / "a.csv").write_text("arrived_at,num_prefill_tokens,num_decode_tokens,prompt\n" + "".join(
         f"{i},{length},7,{prompt}\n" for i, (length, prompt) in enumerate(zip(lengths, prompts, strict=True))))
-    workload = load_workload(read(ENGINE | {"workload": {"type": "trace", "path": str(tmp_path / "a.csv")}}).workload, 0)
+    experiment = read(ENGINE | {"workload": {"type": "trace", "path": str(tmp_path / "a.csv")}})
+    workload = load_workload(experiment.workload, 0)
 
     assert shared_tokens(workload).tolist() == shared
 
@@ -127,7 +128,8 @@ def test_programs_read_the_same_numbers(file, capsys):
 def test_the_trace_is_served_as_the_experiment_is(file, tmp_path, capsys, load):
     experiment = file(TOML + load)
     assert cli.main(["workload", experiment, "--out", str(tmp_path / "a.csv")]) == 0
-    (tmp_path / "b.toml").write_text(TOML.partition("[workload]")[0] + "[workload]\ntype = 'trace'\npath = 'a.csv'\n" + load)
+    replayed = "[workload]\ntype = 'trace'\npath = 'a.csv'\n"
+    (tmp_path / "b.toml").write_text(TOML.partition("[workload]")[0] + replayed + load)
 
     assert "50 requests in" in capsys.readouterr().out
     assert simulator.run(tmp_path / "b.toml").requests.tobytes() == simulator.run(experiment).requests.tobytes()
@@ -165,3 +167,16 @@ def test_a_loop_without_an_end_is_described_and_not_written(file, tmp_path, caps
     assert cli.main(["workload", endless, "--out", str(tmp_path / "a.csv")]) == 2
     assert "a closed loop that only a duration bounds" in capsys.readouterr().err
     assert not (tmp_path / "a.csv").exists()
+
+
+@pytest.mark.parametrize(("load", "hint"), [
+    ("", ""),
+    (LOOP, "; arrivals depend on how fast requests are served, it has 0 for them; serve it with the same "
+           "[workload.load]"),
+    ("[workload.load]\nmax_in_flight = 3\n", "; serve it with the same [workload.load]"),
+    ("[workload.load]\nmode = 'user_rate'\nusers = 5\nrate_per_s = 5.0\n",
+     '; the pace of the users is in it: serve it with mode = "timestamps"')])
+def test_what_the_trace_does_not_hold_is_told(file, tmp_path, capsys, load, hint):
+    assert cli.main(["workload", file(TOML + load), "--out", str(tmp_path / "a.csv")]) == 0
+
+    assert capsys.readouterr().out.splitlines()[-1] == f"50 requests in {tmp_path}/a.csv{hint}"

@@ -220,7 +220,7 @@ def adapters(*values, **keys):
 
 
 TRAITS = {
-    "workload.cancel_at_deadline": acts(True, False, **{"latency__base_us": 20_000.0}),
+    "workload.cancel_at_deadline": acts(True, False, latency__base_us=20_000.0),
     "workload.output_knowledge.predictor": acts("exact", "mean", **FORETOLD),
     "workload.output_knowledge.error_sigma": foretold(0.1, 2.0, predictor="lognormal_error"),
     "workload.output_knowledge.bias": foretold(0.01, 100.0, predictor="lognormal_error"),

@@ -59,7 +59,7 @@ def test_the_adapter_of_a_request_depends_on_its_id_alone():
 def test_two_who_say_who_asks_for_what_are_refused():
     columns = requests(2, labels={"adapter": (np.array([0, 0]), ["x"])})
 
-    with pytest.raises(InputErrors, match="workload.adapters: the trace has a column adapter"):
+    with pytest.raises(InputErrors, match=r"workload\.adapters: the trace has a column adapter"):
         adapters(columns)
 
 

@@ -43,7 +43,8 @@ def test_later_turns_share_the_answer():
     third = next_prompt(second, 2, 5, named_stream(1), False)
 
     # the third is 134 + 10 + 5, of which the second turn computed 134 + 10 - 1: 143 // 16 * 16
-    assert third == [(own_stream(0), 100), (ANSWER, 14), (own_stream(1), 20), (output_stream(1), 10), (own_stream(2), 5)]
+    assert third == [
+        (own_stream(0), 100), (ANSWER, 14), (own_stream(1), 20), (output_stream(1), 10), (own_stream(2), 5)]
     assert hit_tokens([FIRST.prompt, second.prompt, third], [20, 10, 1]) == [0, 96, 128]
 
 

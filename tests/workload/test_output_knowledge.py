@@ -67,7 +67,7 @@ def test_the_column_of_the_trace_is_read():
 
 
 def test_a_missing_column_is_refused():
-    with pytest.raises(InputErrors, match='workload.output_knowledge.predictor: "column" reads the column'):
+    with pytest.raises(InputErrors, match=r'workload\.output_knowledge\.predictor: "column" reads the column'):
         expected(requests([1]), "column")
 
 
