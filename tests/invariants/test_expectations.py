@@ -20,11 +20,13 @@ def experiment_of(rng):
         f'scheduler = "vllm", async_scheduling = {rng.choice(["true", "false"])}')
     lines = [
         f"seed = {rng.randint(0, 99)}",
+        f"horizon_s = {rng.choice(['inf', 'inf', '0.15'])}",
         f"engine = {{{scheduler}, num_gpu_blocks = {rng.choice([15, 60])}, max_num_seqs = {rng.randint(1, 5)}, "
         f"max_model_len = 200}}",
         f"topology.replicas = {rng.randint(1, 4)}",
         f"cluster.routing = {{{router}}}",
-        f"latency = {{backend = 'linear', base_us = 4000.0, host = {{completion_us = {rng.choice([0.0, 700.0])}}}}}",
+        f"latency = {{backend = 'linear', base_us = 4000.0, host = {{completion_us = {rng.choice([0.0, 700.0])}, "
+        f"output_token_us = {rng.choice([0.0, 900.0])}}}}}",
         "[workload]", 'type = "trace"', 'path = "requests.csv"',
         f"cancel_at_deadline = {rng.choice(['true', 'false'])}",
         f"output_knowledge = {{{rng.choice(PREDICTORS)}}}"]
@@ -32,6 +34,8 @@ def experiment_of(rng):
     lines += ["images = {count = {distribution = 'uniform', min = 0, max = 2}, rule = 'tokens_per_image', "
               "tokens_per_image = 20}"] * (rng.random() < 0.5)
     lines += [f"load = {{mode = 'concurrency', concurrency = {rng.randint(1, 9)}}}"] * (rng.random() < 0.4)
+    lines += ["[[failures]]", 'kind = "stop"', "which = 0", "at_s = 0.05", "duration_s = 0.05",
+              f'on_failure = "{rng.choice(["retry", "restart", "lost"])}"'] * (rng.random() < 0.3)
     return "\n".join(lines) + "\n"
 
 
@@ -74,12 +78,14 @@ def test_answers_begin_where_the_token_behind_the_reasoning_comes(experiment, re
         behind = request["output_tokens"] - request["reasoning_tokens"]
         known = request["reasoning_tokens"] >= 0 and behind > 0
         assert request["first_answer_ns"] == (times_ns[offsets[row + 1] - behind] if known else -1)
+        assert not known or request["first_answer_ns"] >= request["first_token_ns"] >= 0
 
 
 def test_a_miss_is_counted_once_whatever_the_client_does(experiment, result):
     requests = result.requests
-    due = requests["due_ns"] >= 0
+    due = (requests["due_ns"] >= 0) & (requests["status"] != records.PENDING)
     in_time = (requests["status"] == records.COMPLETED) & (requests["completed_ns"] <= requests["due_ns"])
+    in_time |= (requests["status"] < records.COMPLETED) & (requests["due_ns"] >= result.summary["clock_s"] * 1e9)
 
     assert result.summary.get("deadlines", {"given": 0, "missed": 0}) == {
         "given": int(due.sum()), "missed": int((due & ~in_time).sum())}
