@@ -32,7 +32,7 @@ def shared_tokens(workload: Workload) -> np.ndarray:
     begins, counts = (workload.demands[name].tolist() for name in ("segments_begin", "num_segments"))
     prompts, adapters = workload.requests["prompt_tokens"].tolist(), workload.demands["adapter"].tolist()
     outputs = np.clip(workload.outcomes["output_tokens"], 1, workload.demands["max_tokens"]).tolist()
-    roots = {}
+    roots, public = {}, _public_streams(workload)
     for row, (begin, count) in enumerate(zip(begins, counts, strict=True)):
         pieces = list(zip(streams[begin:begin + count], num_tokens[begin:begin + count], strict=True))
         pieces = pieces or [(records.own_stream(row), prompts[row])]
@@ -40,8 +40,16 @@ def shared_tokens(workload: Workload) -> np.ndarray:
         shared[row] = _known(root, pieces)
         if outputs[row] > 1:
             pieces.append((records.output_stream(row), outputs[row] - 1))
-        _learn(root, pieces)
+        _learn(root, pieces, public)
     return shared
+
+
+def _public_streams(workload: Workload) -> set[int]:
+    """Return the streams that more than one request may draw on."""
+    streams = workload.segments["stream"]
+    owners = np.repeat(np.arange(len(workload)), workload.demands["num_segments"])
+    is_named = streams & 3 == records.named_stream(0)
+    return set(np.unique(streams[is_named | (streams >> 2 != owners)]).tolist())
 
 
 def _known(node: _Node, pieces: list[tuple[int, int]]) -> int:
@@ -56,9 +64,12 @@ def _known(node: _Node, pieces: list[tuple[int, int]]) -> int:
     return known
 
 
-def _learn(node: _Node, pieces: list[tuple[int, int]]) -> None:
+def _learn(node: _Node, pieces: list[tuple[int, int]], public: set[int]) -> None:
+    """Remember a text up to where it is private."""
     for piece in pieces:
         stream, tokens = piece
+        if stream not in public:
+            break
         if tokens > node.longest.get(stream, 0):
             node.longest[stream] = tokens
         node = node.nexts.setdefault(piece, _Node())
