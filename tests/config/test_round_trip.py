@@ -21,6 +21,12 @@ LOADS = ({}, {"max_in_flight": 3, "client_delay_s": 0.5}, {"mode": "lanes", "lan
           "think_time_s": {"distribution": "lognormal", "mean": 2.0, "cv": 0.5}},
          {"mode": "user_rate", "users": 3, "rate_per_s": 2.5},
          {"mode": "stages", "stages": [{"concurrency": 4, "num_requests": 9}, {"rate_per_s": 2.0, "duration_s": 3.0}]})
+KNOWN = ({"predictor": "exact"}, {"predictor": "lognormal_error", "error_sigma": 0.25, "bias": 2.0},
+         {"predictor": "bucket", "buckets": [1, 20], "wrong_bucket_share": 0.5})
+ADAPTERS = ({"names": ["a"]}, {"names": ["a", "b c"], "assign": "weighted", "weights": [1.0, 0.0], "none_share": 0.5},
+            {"names": ["a"], "assign": "zipf", "exponent": 2.0})
+IMAGES = ({"count": {"distribution": "uniform", "max": 3}, "sizes": [[256.0, 256.0, 0.5], [720.0, 1280.0, 0.5]]},
+          {"count": {"distribution": "constant", "tokens": 2}, "rule": "tokens_per_image", "tokens_per_image": 99})
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
 
 
@@ -87,6 +93,12 @@ def experiments(draw):
         composed["infer_type"] = "neutral"
     if "load" in table.get("workload", {}):
         table["workload"]["load"] = draw(st.sampled_from(LOADS))        # most keys go with one mode
+    for key, values in (("adapters", ADAPTERS), ("images", IMAGES)):
+        if key in table["workload"]:
+            table["workload"][key] = draw(st.sampled_from(values))
+    table["workload"].pop("output_knowledge", None)                     # whoever goes by it needs it, nobody else
+    if "expected_tokens" in routing.values() or table["engine"].get("policy") == "shortest-output":
+        table["workload"]["output_knowledge"] = draw(st.sampled_from(KNOWN))
     if "output" in table:
         table["output"] |= {"chrome_trace": True, "chrome_trace_window_s": [1.5, 9e9]}      # in this order
     table["hardware"] = {"name": "a10"}
