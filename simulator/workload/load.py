@@ -68,8 +68,17 @@ def load(section, seed: int, enough: Enough = Enough()) -> Workload:
 
 
 def _patient(workload: Workload) -> Workload:
-    """Return the requests of clients who wait on when the answer is late."""
+    """Return the requests of clients who wait on when the answer is late.
+
+    Raises
+    ------
+    InputErrors
+        Nobody wants the answer by some time.
+    """
     script = workload.script
+    if not np.any(workload.demands["due_ns"] >= 0) and (script is None or script.timeout_ns is None):
+        raise InputErrors([KeyFault("workload.cancel_at_deadline: no request of this workload has a deadline; leave it "
+                                    "out")])
     if script is None or script.cancel_ns is None:
         workload.demands["deadline_ns"] = records.NEVER_NS
     return replace(workload, script=script and replace(script, waits_on=True))

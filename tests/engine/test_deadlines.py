@@ -4,6 +4,7 @@ import pytest
 
 import simulator
 from simulator.domain import records
+from simulator.errors import InputErrors
 from support.every_key import read
 
 MS = 1_000_000
@@ -64,3 +65,11 @@ def test_without_deadlines_there_is_nothing_to_tell(tmp_path, run):
     assert "deadlines" not in result.summary
     assert "due_ns" not in result.requests.dtype.names
     assert np.all(result.requests["status"] == records.COMPLETED)
+
+
+@pytest.mark.parametrize("load", [{}, LOOP], ids=["open", "closed"])
+def test_who_has_no_deadline_cannot_wait_beyond_it(tmp_path, run, load):
+    (tmp_path / "trace.csv").write_text("arrived_at,num_prefill_tokens,num_decode_tokens\n0,1,4\n")
+
+    with pytest.raises(InputErrors, match=r"workload\.cancel_at_deadline: no request of this workload has a deadline"):
+        run(load, cancel_at_deadline=False)
