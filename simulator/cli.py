@@ -137,6 +137,7 @@ COMMANDS = {"run": _run, "validate": _validate, "list": _list, "describe": _desc
 # Command -> module of simulator.study, with `add_arguments(parser)` and `run(options) -> status`, and what it does.
 STUDIES = {
     "compare": ("compare_command", "one workload under several experiments, side by side"),
+    "workload": ("workload_command", "what an experiment sends, in numbers and as a native trace"),
     "predict": ("predict_command", "how long one iteration takes, operator by operator"),
     "train": ("train_command", "train and cache the tables of the latency backend `forest`"),
     "collective": ("collective_command", "time the collectives of a training workload, layer by layer"),

@@ -35,6 +35,10 @@ def check_all(sections: Mapping[str, Any], missing: object, fault: Callable[[Pat
             fault(path, message)
     for path, message in _infer_types(pools):
         fault(path, message)
+    if not any(sections[name] is missing for name in ("workload", "cluster", "engine")):
+        engines = [pool.engine for pool in pools] or [sections["engine"]]
+        for path, message in _expected_lengths(sections["workload"], sections["cluster"], engines):
+            fault(path, message)
     if sections["cluster"] is not missing:
         for path, message in _phases(sections["cluster"]):
             fault(path, message)
@@ -108,6 +112,27 @@ def _phases(cluster) -> Iterator[Fault]:
                 yield ("cluster", table, name), (
                     f"expected its default, {show(usual)}, found {show(given)}: {NO_HAND_OVER}, and nothing else "
                     "asks for it")
+
+
+def _expected_lengths(workload, cluster, engines) -> Iterator[Fault]:
+    """Refuse predictions that nobody reads, and readers of predictions that there are not.
+
+    What a user's class reads is not known: it may read all.
+    """
+    predictor, routing, admission = workload.output_knowledge.predictor, cluster.routing, cluster.admission
+    policies = [(("engine", "policy"), engine.scheduler, engine.parameters) for engine in engines]
+    policies += [(("cluster", "routing", "metric"), routing.policy, routing.parameters),
+                 (("cluster", "admission", "policy"), admission.policy, admission.parameters)]
+    policies += [(("cluster", "routing", "scorers"), scorer.name, scorer.parameters) for scorer in routing.scorers]
+    readers = [path for path, _, parameters in policies if getattr(parameters, "reads_expected_tokens", False)]
+    if predictor == "none" and readers:
+        yield readers[0], (
+            "goes by expected output lengths, which nobody foretells: give workload.output_knowledge.predictor")
+    if predictor != "none" and not readers and not any(":" in name for _, name, _ in policies):
+        yield ("workload", "output_knowledge", "predictor"), (
+            f'expected "none", found "{predictor}": nothing in this experiment reads expected output lengths. The '
+            'scheduler blis does with policy = "shortest-output", the routers least_loaded and power_of_two with '
+            'metric = "expected_tokens", and a class of your own may')
 
 
 def _copied_blocks(rescheduling, pools) -> Iterator[Fault]:

@@ -17,6 +17,7 @@ from simulator.domain.gateway import GatewayQueueParameters
 from simulator.domain.host import HostParameters
 from simulator.domain.load import Load, Measure, Warmup
 from simulator.domain.slo_classes import SloClass, by_name
+from simulator.domain.traits import Adapters, Images, OutputKnowledge
 
 MAX_EVENTS = 2_000_000  # of trace.json: some 220 MB
 LAST_SECOND = 9e9       # the clock, int64 nanoseconds, ends soon after
@@ -200,6 +201,13 @@ class Workload(Section, kw_only=True):
     load: Annotated[Load, Meta(description="how they come")]
     measure: Annotated[Measure, Meta(description="which of them count")]
     warmup: Annotated[Warmup, Meta(description="what is sent before them")]
+    cancel_at_deadline: Annotated[bool, Meta(description=(
+        "who has not got the whole answer when deadline_s is over gives up; false: waits on, and the miss is counted"
+    ))] = True
+    output_knowledge: Annotated[OutputKnowledge, Meta(description="what policies know of output lengths")]
+    adapters: Annotated[Adapters | None, Meta(description=(
+        "who asks for which LoRA adapter; absent: as the trace says"))] = None
+    images: Annotated[Images | None, Meta(description="images in prompts; absent: as the trace says")] = None
     parameters: Annotated[Any, Meta(extra={"kind": "workload"})]
 
     def __post_init__(self):

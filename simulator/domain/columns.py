@@ -49,6 +49,12 @@ REQUESTS = _columns(
     scheduled_arrival_ns=("ns", "it was ready to come; with [workload.load], like the next"),
     client_queue_ns=("ns", "duration: it waited at its client for a slot"),
     measured=("", "1: it counts in the summary; with [workload.measure] or [workload.warmup]"),
+    due_ns=("ns", "its client wants the whole answer by then; -1: by no time"),
+    expected_tokens=("tokens", "of output, as policies knew it; -1: nothing was known, likewise below"),
+    reasoning_tokens=("tokens", "of the output, that come before the answer"),
+    first_answer_ns=("ns", "its client saw the first token of the answer"),
+    num_images=("", "in its prompt"),
+    image_tokens=("tokens", "of its prompt that are images"),
 )
 ITERATIONS = _columns(
     replica=("", "row in /replicas"),

@@ -27,8 +27,8 @@ REQUEST = _record(
     prompt_tokens="i4", output_tokens="i4", cached_tokens="i4", preemptions="i4", replica="i4",
     status="i1", spare=("i1", 3))
 DEMAND = _record(
-    deadline_ns="i8", max_tokens="i4", priority="i4", tie_rank="i4", segments_begin="i4", num_segments="i4",
-    slo_class="i4", tenant="i4", session="i4", model="i4", adapter="i4")
+    deadline_ns="i8", due_ns="i8", max_tokens="i4", priority="i4", tie_rank="i4", segments_begin="i4",
+    num_segments="i4", slo_class="i4", tenant="i4", session="i4", model="i4", adapter="i4", expected_tokens="i4")
 OUTCOME = _record(output_tokens="i4")
 SEGMENT = _record(stream="i8", num_tokens="i8")
 ITERATION = _record(
@@ -45,8 +45,8 @@ REPLICA_STATE = _record(
     preemptions="i8", iteration_prefill_tokens="i4", waiting="i4", running="i4", loading="i4", used_blocks="i4",
     num_blocks="i4", block_size="i4", max_running="i4", max_batched_tokens="i4", spare="i4")
 REPLICA_ACCOUNT = _record(
-    in_flight_tokens="i8", dispatched="i8", up_since_ns="i8", in_flight="i4", replica="i4", pool="i4", node="i4",
-    unit="i4", infer_type="i1", is_routable="i1", spare=("i1", 2))
+    in_flight_tokens="i8", expected_tokens="i8", dispatched="i8", up_since_ns="i8", in_flight="i4", replica="i4",
+    pool="i4", node="i4", unit="i4", infer_type="i1", is_routable="i1", spare=("i1", 2))
 JOURNEY = _record(
     admitted_ns="i8", dispatched_ns="i8", downtime_ns="i8", retries="i4", migrations="i4", cause="i1", spare=("i1", 7))
 TOKEN = _record(time_ns="i8", request="i4", tokens="i4")

@@ -37,6 +37,7 @@ cdef struct ReplicaState:       # as the replica reports it
 
 cdef struct ReplicaAccount:     # as the gateway knows it by itself: always exact
     int64_t in_flight_tokens    # prompt tokens of the requests in flight
+    int64_t expected_tokens     # output tokens that are foretold of them
     int64_t dispatched          # requests ever sent there
     int64_t up_since_ns         # when it last came up
     int32_t in_flight           # requests sent there and not gone: completed, dropped, timed out, moved

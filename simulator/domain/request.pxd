@@ -34,6 +34,7 @@ cdef struct Request:            # 64 bytes, one cache line; what the results sho
 
 cdef struct Demand:             # what the client declared; policies may read it
     int64_t deadline_ns         # instant (not duration) at which the client gives up; -1: never
+    int64_t due_ns              # by then it wants the whole answer, and may wait on; -1: nothing is asked
     int32_t max_tokens          # declared output limit, >= 1
     int32_t priority            # lower is served first
     int32_t tie_rank            # order among equal priority and arrival: rank of the request id
@@ -44,6 +45,7 @@ cdef struct Demand:             # what the client declared; policies may read it
     int32_t session
     int32_t model
     int32_t adapter
+    int32_t expected_tokens     # output length that somebody foretold, for policies; -1: nobody did
 
 
 cdef struct Outcome:            # the future; only engine and workload may import this

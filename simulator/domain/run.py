@@ -24,6 +24,8 @@ class Run(msgspec.Struct):
         began; None: a request stays at one replica, and the request table says it all.
     lifecycle : structured array (changes,), `records.LIFECYCLE`, how replicas came, went, failed and recovered, in
         order of time; None: all were up all the time.
+    first_answer_ns : int64 (requests,), when the first token behind each request's reasoning was seen, -1: there is
+        none; None: nobody says what of the outputs is reasoning. The results fill it in.
     decisions : what the decisions of the routers amount to; None: they were not written down.
     diagnosis : what a reader of the results should know, one sentence each: a livelock, for instance.
     """
@@ -39,5 +41,6 @@ class Run(msgspec.Struct):
     incidents: list[tuple[int, int, str, str]] = []
     legs: np.ndarray | None = None
     lifecycle: np.ndarray | None = None
+    first_answer_ns: np.ndarray | None = None
     decisions: dict | None = None
     diagnosis: list[str] = []

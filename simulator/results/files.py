@@ -12,6 +12,7 @@ from simulator.results.decisions import DecisionTotals
 from simulator.results.hdf5 import Writer
 from simulator.results.token_times import TokenTimes, most_tokens
 from simulator.results.trace_window import TraceWindow
+from simulator.results.traits import first_answers, has_reasoning
 from simulator.workload.base import Workload
 
 
@@ -31,7 +32,7 @@ class FileRecorder:
 
     def __init__(self, output, workload: Workload, attributes: dict):
         self.wants_iterations = output.iterations or output.chrome_trace
-        self.wants_tokens = output.token_times
+        self.wants_tokens = output.token_times or has_reasoning(workload)
         self.wants_samples = output.replica_samples_s > 0
         self.wants_decisions = output.decisions > 0
         self.pending = []
@@ -55,7 +56,7 @@ class FileRecorder:
             if self._output.chrome_trace:
                 window = TraceWindow(self._output.chrome_trace_window_s, self._output.chrome_trace_max_events)
                 self._trace = files.enter_context(ChromeTrace(directory / "trace.json", window))
-            if self._output.token_times:
+            if self.wants_tokens:
                 self._tokens = TokenTimes(most_tokens(self._workload), directory)
                 files.callback(self._tokens.close)
             yield
@@ -99,6 +100,8 @@ class FileRecorder:
             hand_on()
         if self.wants_decisions:
             run.decisions = self._totals.summary(len(run.replicas))
-        self._writer.finish(run, self._output.requests, self._tokens)
+        if has_reasoning(run.workload):
+            run.first_answer_ns = first_answers(run.workload, self._tokens)
+        self._writer.finish(run, self._output.requests, self._tokens if self._output.token_times else None)
         if self._trace:
             run.diagnosis = run.diagnosis + self._trace.finish(run)

@@ -17,6 +17,7 @@ from simulator.results import tables
 from simulator.results.journeys import journeys_of
 from simulator.results.packed_table import FILTERS, PackedTable, chunk_rows
 from simulator.results.token_times import TokenTimes
+from simulator.results.traits import traits_of
 
 FORMAT = ("v110", "v110")       # read by every HDF5 since 1.10 (2016); its chunk index grows without rebalancing
 NO_LABEL = "none"               # of a code without one: HDF5 takes no empty name
@@ -85,9 +86,10 @@ class Writer:
 
     def _write_requests(self, run: Run) -> None:
         workload, journeys = run.workload, journeys_of(run)
-        dtype = tables.request_dtype(workload, journeys)
+        traits = traits_of(run)
+        dtype = tables.request_dtype(workload, journeys, traits)
         self._write_blocks(self._file, "requests", dtype, len(workload), (
-            tables.request_rows(workload, dtype, journeys, first, min(first + tables.BLOCK_ROWS, len(workload)))
+            tables.request_rows(workload, dtype, journeys, slice(first, first + tables.BLOCK_ROWS), traits)
             for first in range(0, len(workload), tables.BLOCK_ROWS)))
 
     def _write_labels(self, labels: dict) -> None:

@@ -9,6 +9,7 @@ from simulator.results import tables
 from simulator.results.decisions import DecisionTotals
 from simulator.results.journeys import journeys_of
 from simulator.results.token_times import TokenTimes, most_tokens
+from simulator.results.traits import first_answers, has_reasoning, traits_of
 from simulator.workload.base import Workload
 
 
@@ -23,7 +24,8 @@ class MemoryRecorder:
 
     def __init__(self, output, workload: Workload):
         self.wants_iterations = output.iterations
-        self.wants_tokens = output.token_times
+        self._keeps_tokens = output.token_times
+        self.wants_tokens = output.token_times or has_reasoning(workload)
         self.wants_samples = output.replica_samples_s > 0
         self.wants_decisions = output.decisions > 0
         self.pending = []
@@ -31,7 +33,7 @@ class MemoryRecorder:
         names = ["replica_samples"] * self.wants_samples + ["decisions", "candidates"] * self.wants_decisions
         self._streams = {name: GrowingTable(tables.STREAMS[name]) for name in names}
         self._iterations = GrowingTable(tables.ITERATION) if output.iterations else None
-        self._tokens = TokenTimes(most_tokens(workload)) if output.token_times else None
+        self._tokens = TokenTimes(most_tokens(workload)) if self.wants_tokens else None
 
     def iterations(self, rows: np.ndarray) -> None:
         """Take rows of `records.ITERATION`."""
@@ -66,8 +68,11 @@ class MemoryRecorder:
         iterations = token_times = None
         if self.wants_iterations:
             iterations = self._iterations.rows()
-        if self.wants_tokens:
+        if has_reasoning(run.workload):
+            run.first_answer_ns = first_answers(run.workload, self._tokens)
+        if self._keeps_tokens:
             token_times = self._tokens.offsets(), joined(list(self._tokens.slices()))
+        if self.wants_tokens:
             self._tokens.close()
         streams = {name: table.rows() for name, table in self._streams.items()}
         return MemoryTables(run, iterations, token_times, streams)
@@ -117,8 +122,9 @@ class MemoryTables:
     def requests(self) -> np.ndarray:
         """Return the request table."""
         workload, journeys = self._run.workload, journeys_of(self._run)
-        dtype = tables.request_dtype(workload, journeys)
-        return tables.with_text_ids(tables.request_rows(workload, dtype, journeys))
+        traits = traits_of(self._run)
+        dtype = tables.request_dtype(workload, journeys, traits)
+        return tables.with_text_ids(tables.request_rows(workload, dtype, journeys, traits=traits))
 
     def __getstate__(self):
         """Leave out of a pickle what the tables are not made of, and cannot be pickled."""

@@ -19,6 +19,7 @@ from simulator.results.finish import cut_short
 from simulator.results.journeys import journeys_of
 from simulator.results.measured import measured_part
 from simulator.results.overload import load_of
+from simulator.results.traits import metrics_of
 
 SCHEMA = 1
 COUNTED = ("completed", "rejected", "dropped", "timed_out", "failed", "waiting", "running")
@@ -51,6 +52,7 @@ def summarise(run: Run, bounds, pools: tuple[cluster.PoolFacts, ...] = ()) -> di
         **throughput(requests, duration_s, verdicts.num_good()),
         **load_of(run, journeys),
         **latencies(completed_of(requests)),
+        **metrics_of(run),
         "itl_ms": weighted_distribution_ms(run.itl_ns),
         "not_completed": not_completed(requests),
         **cluster.gateway(journeys),

@@ -9,11 +9,11 @@ import tomli
 
 from simulator.domain import columns
 from simulator.errors import InputErrors
-from simulator.results import tables
+from simulator.results import tables, traits
 
 ALWAYS = ("replicas", "labels")
 # Columns that are there under conditions of their own.
-OPTIONAL = {"requests": frozenset((*tables.JOURNEY_FIELDS, *tables.SCRIPT_FIELDS, tables.MEASURED))}
+OPTIONAL = {"requests": frozenset((*tables.JOURNEY_FIELDS, *tables.SCRIPT_FIELDS, tables.MEASURED, *traits.COLUMNS))}
 
 
 class Reader:

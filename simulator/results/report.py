@@ -1,6 +1,7 @@
 """The summary table: what people want to see first, in one screen."""
 
-LATENCIES = (("TTFT", "ttft_ms"), ("TPOT", "tpot_ms"), ("ITL", "itl_ms"), ("E2EL", "e2el_ms"), ("queue", "queue_ms"))
+LATENCIES = (("TTFT", "ttft_ms"), ("TTFAT", "ttfat_ms"), ("TPOT", "tpot_ms"), ("ITL", "itl_ms"), ("E2EL", "e2el_ms"),
+             ("queue", "queue_ms"))
 COLUMNS = ("mean", "p50", "p90", "p95", "p99", "max")
 UNFINISHED = ("rejected", "dropped", "timed_out", "failed", "waiting", "running", "not_sent")
 
@@ -11,7 +12,7 @@ def summary_table(summary: dict) -> str:
     lines += [f"{label:<13}{text}" for label, text in _facts(summary)]
     lines += ["", f"{'ms':<9}" + "".join(f" {column:>11}" for column in COLUMNS)]
     lines += [f"{label:<9}" + "".join(f" {_milliseconds(summary[key][column]):>11}" for column in COLUMNS)
-              for label, key in LATENCIES]
+              for label, key in LATENCIES if key in summary]
     if others := summary["not_completed"]["in_itl"]:
         lines += ["", f"of completed requests; ITL also holds the gaps of {_plural(others, 'other')}"]
     return "\n".join(lines)
@@ -38,6 +39,8 @@ def _facts(summary: dict) -> list[tuple[str, str]]:
     facts.append(("load", _load(summary)))
     if summary["request_goodput"] is not None:
         facts.append(("goodput", f"{summary['request_goodput']:,.2f} requests/s"))
+    if "deadlines" in summary:
+        facts.append(("deadlines", f"{summary['deadlines']['missed']:,} of {summary['deadlines']['given']:,} missed"))
     peak = cache["peak_used_blocks"] / cache["num_blocks"] if cache["num_blocks"] else 0.0
     facts.append(("KV cache", f"{_plural(cache['num_blocks'], 'block')}, {cache['mean_usage']:.1%} used on average, "
                               f"{peak:.1%} at the peak"))

@@ -2,10 +2,13 @@
 
 A field of a record that the results do not show (`spare`) is zeroed, so that equal runs give equal bytes.
 """
+from collections.abc import Iterable, Mapping
+
 import numpy as np
 
 from simulator.domain import columns, records
 from simulator.results.finish import finish_codes
+from simulator.results.traits import COLUMNS
 
 BLOCK_ROWS = 1 << 16
 
@@ -50,7 +53,7 @@ LIFECYCLE, LEG = _without_spare(records.LIFECYCLE), _without_spare(records.LEG)
 STREAMS = {"replica_samples": SAMPLE, "decisions": DECISION, "candidates": CANDIDATE}      # tables that grow row by row
 
 
-def request_dtype(workload, journeys: np.ndarray | None = None) -> np.dtype:
+def request_dtype(workload, journeys: np.ndarray | None = None, traits: Iterable[str] = ()) -> np.dtype:
     """Return the type of a row of /requests.
 
     Ids are int64, or UTF-8 as long as the longest of them.
@@ -59,6 +62,7 @@ def request_dtype(workload, journeys: np.ndarray | None = None) -> np.dtype:
     ----------
     workload : simulator.workload.base.Workload
     journeys : what `journeys_of` gave; without them there are no columns for them. Likewise below.
+    traits : columns of `traits.COLUMNS` that there are.
     """
     request_ids = workload.request_ids
     is_text = len(request_ids) > 0 and isinstance(request_ids[0], str)
@@ -75,19 +79,20 @@ def request_dtype(workload, journeys: np.ndarray | None = None) -> np.dtype:
         fields += [(name, "i8") for name in SCRIPT_FIELDS]
     if workload.measured is not None:
         fields += [(MEASURED, "i1")]
+    fields += [(name, COLUMNS[name]) for name in traits]
     return np.dtype(fields)
 
 
-def request_rows(workload, dtype: np.dtype, journeys: np.ndarray | None = None, first: int = 0,
-                 last: int | None = None) -> np.ndarray:
-    """Return rows `first` to `last` of /requests, in the order of the workload.
+def request_rows(workload, dtype: np.dtype, journeys: np.ndarray | None = None, part: slice = slice(None),
+                 traits: Mapping[str, np.ndarray] | None = None) -> np.ndarray:
+    """Return a part of the rows of /requests, in arrival order.
 
     Parameters
     ----------
     workload : simulator.workload.base.Workload
-    dtype : what `request_dtype` gave for its ids and the journeys.
+    dtype : what `request_dtype` gave for its ids, the journeys and the traits.
+    traits : what `traits_of` gave.
     """
-    part = slice(first, len(workload) if last is None else last)
     requests, demands = workload.requests[part], workload.demands[part]
     rows = np.empty(len(requests), dtype)
     ids = workload.request_ids[part]
@@ -108,6 +113,8 @@ def request_rows(workload, dtype: np.dtype, journeys: np.ndarray | None = None, 
         rows["client_queue_ns"] = np.where(scheduled_ns < 0, 0, requests["arrival_ns"] - scheduled_ns)
     if workload.measured is not None:
         rows[MEASURED] = workload.measured[part]
+    for name, values in (traits or {}).items():
+        rows[name] = values[part]
     return rows
 
 

@@ -26,7 +26,7 @@ from simulator.kv.blis_cache cimport BlisKV
 from simulator.scheduling.base cimport Sequence
 from simulator.scheduling.in_order cimport InOrder
 from simulator.scheduling.waiting_queue cimport (
-    BY_ARRIVAL, BY_PRIORITY, FIRST_COME, LATEST_FIRST, REVERSE_PRIORITY, SHORTEST_FIRST, WaitingQueue)
+    BY_ARRIVAL, BY_PRIORITY, FIRST_COME, LATEST_FIRST, REVERSE_PRIORITY, SHORTEST_FIRST, SHORTEST_OUTPUT, WaitingQueue)
 
 from typing import Annotated, Literal
 
@@ -47,9 +47,9 @@ class BlisParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     max_num_batched_tokens: Annotated[Tokens, Meta(description="tokens in a batch")] = 2048
     long_prefill_token_threshold: Annotated[int, Meta(ge=0, le=2**31 - 1, description=(
         "longest prompt chunk; 0: no limit"))] = 0
-    policy: Annotated[Literal["fcfs", "priority-fcfs", "sjf", "reverse-priority"], Meta(description=(
-        "order of the waiting queue: as they came, most urgent first, shortest prompt first, least urgent first"))] = (
-            "fcfs")
+    policy: Annotated[Literal["fcfs", "priority-fcfs", "sjf", "reverse-priority", "shortest-output"], Meta(description=(
+        "order of the waiting queue: as they came, most urgent first, shortest prompt first, least urgent first; not "
+        "in BLIS: shortest output first, as output_knowledge foretells it"))] = "fcfs"
     preemption_policy: Annotated[Literal["fcfs", "priority"], Meta(description=(
         "the victim: the last admitted, or the least urgent"))] = "fcfs"
     priority_policy: Annotated[Literal["class", "constant", "slo-based", "inverted-slo"], Meta(description=(
@@ -60,6 +60,11 @@ class BlisParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         "do as BLIS where it departs from every engine: completions take effect a step early, prompts found whole are "
         "free, iterations of no tokens take time"))] = False
 
+    @property
+    def reads_expected_tokens(self):
+        """Say whether predictions of output lengths matter."""
+        return self.policy == "shortest-output"
+
 
 ADVICE = {"livelock": "give more blocks, or lower max_num_seqs"}
 
@@ -67,6 +72,7 @@ ADVICE = {"livelock": "give more blocks, or lower max_num_seqs"}
 ORDERS = {
     "fcfs": dict.fromkeys(("class", "constant", "slo-based", "inverted-slo"), FIRST_COME),
     "sjf": dict.fromkeys(("class", "constant", "slo-based", "inverted-slo"), SHORTEST_FIRST),
+    "shortest-output": dict.fromkeys(("class", "constant", "slo-based", "inverted-slo"), SHORTEST_OUTPUT),
     "priority-fcfs": {"class": BY_PRIORITY, "constant": BY_ARRIVAL, "slo-based": BY_ARRIVAL,
                       "inverted-slo": LATEST_FIRST},
     "reverse-priority": {"class": REVERSE_PRIORITY, "constant": BY_ARRIVAL, "slo-based": LATEST_FIRST,

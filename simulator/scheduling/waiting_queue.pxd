@@ -13,6 +13,7 @@ cdef enum QueueOrder:           # who goes first; ties: who arrived first, then 
     SHORTEST_FIRST = 3          # shortest prompt
     BY_ARRIVAL = 4              # who arrived first at the cluster
     LATEST_FIRST = 5            # who arrived last
+    SHORTEST_OUTPUT = 6         # least output foretold; of whom nothing is foretold, last
 
 
 @cython.final

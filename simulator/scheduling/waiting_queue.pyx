@@ -1,5 +1,5 @@
 """The waiting queue of a replica: first come first served, or sorted."""
-from libc.stdint cimport int32_t
+from libc.stdint cimport INT32_MAX, int32_t
 from libc.stdlib cimport free, malloc
 cimport cython
 
@@ -46,6 +46,9 @@ cdef class WaitingQueue:
             key = ~self._demands[row].priority
         elif self._order == SHORTEST_FIRST:
             key = self._requests[row].prompt_tokens
+        elif self._order == SHORTEST_OUTPUT:
+            key = self._demands[row].expected_tokens
+            key = key if key >= 0 else INT32_MAX
         elif self._order == LATEST_FIRST:
             arrival_ns = -arrival_ns
         return self._heap.push(row, key, arrival_ns, self._demands[row].tie_rank)

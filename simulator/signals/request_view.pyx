@@ -38,6 +38,16 @@ cdef class RequestView:
         return self._demands[self.row].deadline_ns
 
     @property
+    def due_ns(self) -> int:
+        """By when the client wants the whole answer; -1: it does not say."""
+        return self._demands[self.row].due_ns
+
+    @property
+    def expected_tokens(self) -> int:
+        """Output tokens that [workload.output_knowledge] foretells; -1: nothing is known."""
+        return self._demands[self.row].expected_tokens
+
+    @property
     def slo_class(self):
         """Name of its SLO class, or None; the other labels likewise."""
         return self._label("slo_class", self._demands[self.row].slo_class)

@@ -16,6 +16,8 @@ class Workload(msgspec.Struct):
         its own (`num_segments` 0) shares nothing.
     request_ids : int64 array or list of str, (n,).
     labels : names behind the codes in `demands`, by column: slo_class, tenant, session, model, adapter.
+    facts : what only some workloads say of requests, int64 (n,), limits.MISSING: not known; reasoning_tokens,
+        num_images, image_tokens.
     prompts_use_outputs : some prompt contains the output stream of another request.
     script : what lets requests come, whose `arrival_ns` are then -1 until they do; None: the table says when.
     notes : what was left out or replaced, a sentence each.
@@ -32,6 +34,7 @@ class Workload(msgspec.Struct):
     segments: np.ndarray
     request_ids: object
     labels: dict = {}
+    facts: dict = {}
     prompts_use_outputs: bool = False
     script: Script | None = None
     scheduled_ns: np.ndarray | None = None

@@ -30,6 +30,7 @@ def build_workload(columns: Columns) -> Workload:
         requests=requests, demands=demands, outcomes=outcomes, segments=segments,
         request_ids=columns.request_ids[:n],
         labels={column: list(names) for column, (codes, names) in columns.labels.items()},
+        facts={column: values[:n] for column, values in columns.facts.items() if column != "predicted_tokens"},
         prompts_use_outputs=bool(np.any(segments["stream"] & 3 == records.output_stream(0))))
 
 
@@ -39,14 +40,15 @@ def _demands(columns: Columns, n: int) -> np.ndarray:
     if columns.max_tokens is not None:
         limits = np.where(columns.max_tokens[:n] == MISSING, limits, columns.max_tokens[:n])
     demands["max_tokens"] = np.maximum(limits, 1)
-    demands["deadline_ns"] = records.NEVER_NS
+    demands["deadline_ns"] = demands["due_ns"] = records.NEVER_NS
     if columns.timeout_ns is not None:
         given = columns.timeout_ns[:n] != MISSING
         longest = np.iinfo(np.int64).max - columns.arrival_ns[:n]
         instants = columns.arrival_ns[:n] + np.minimum(columns.timeout_ns[:n], longest)
-        demands["deadline_ns"] = np.where(given, instants, records.NEVER_NS)
+        demands["deadline_ns"] = demands["due_ns"] = np.where(given, instants, records.NEVER_NS)
     if columns.priority is not None:
         demands["priority"] = columns.priority[:n]
+    demands["expected_tokens"] = -1 if columns.expected_tokens is None else columns.expected_tokens[:n]
     demands["tie_rank"] = _ranks(columns.request_ids[:n])
     for label in LABELS:
         demands[label] = columns.labels[label][0][:n] if label in columns.labels else -1

@@ -6,6 +6,11 @@ from msgspec.structs import replace
 from simulator.domain import records
 from simulator.domain.load import Load
 
+# What only some workloads say of a request, in `Columns.facts`: an output length that somebody foretold; of the output,
+# what is thought first and not shown; images in the prompt, and how much of it they are.
+FACTS = ("predicted_tokens", "reasoning_tokens", "num_images", "image_tokens")
+ROWWISE = ("arrival_ns", "prompt_tokens", "output_tokens", "request_ids", "priority", "max_tokens", "timeout_ns",
+           "expected_tokens")
 LABELS = ("slo_class", "tenant", "session", "model", "adapter")     # text columns, for policies and breakdowns
 
 
@@ -68,6 +73,8 @@ class Columns(msgspec.Struct, frozen=True):
     labels : by column, codes (-1: none) and the names behind them.
     prompts : None: nothing is shared.
     waits : None: all come at their `arrival_ns`. Else that of a request which waits for another one does not count.
+    facts : by column of `FACTS`, int64 (n,), limits.MISSING: not known; absent where nobody says.
+    expected_tokens : output lengths as policies know them, -1: not at all. None: of nobody.
     most : only the first so many come; 0: all do.
     clients : None: all come as [workload.load] says.
     duration_s : nobody comes then or later, where the source itself says so; None: it does not.
@@ -86,6 +93,8 @@ class Columns(msgspec.Struct, frozen=True):
     labels: dict = {}
     prompts: Prompts | None = None
     waits: Waits | None = None
+    facts: dict = {}
+    expected_tokens: np.ndarray | None = None
     most: int = 0
     clients: Clients | None = None
     duration_s: float | None = None
@@ -127,15 +136,7 @@ def reordered(columns: Columns, order: np.ndarray) -> Columns:
     new_row = np.empty(len(order), dtype=np.int64)
     new_row[order] = np.arange(len(order))
     return replace(
-        columns,
-        arrival_ns=columns.arrival_ns[order],
-        prompt_tokens=columns.prompt_tokens[order],
-        output_tokens=columns.output_tokens[order],
-        request_ids=_take(columns.request_ids, order),
-        priority=_take(columns.priority, order),
-        max_tokens=_take(columns.max_tokens, order),
-        timeout_ns=_take(columns.timeout_ns, order),
-        labels={column: (codes[order], names) for column, (codes, names) in columns.labels.items()},
+        columns, **_rows(columns, order),
         prompts=columns.prompts and _reorder(columns.prompts, order, new_row),
         waits=columns.waits and replace(
             columns.waits, plays=columns.waits.plays[order], sources=new_row[columns.waits.sources],
@@ -159,16 +160,22 @@ def first_rows(columns: Columns) -> Columns:
         total = int(prompts.num_segments[part].sum())
         prompts = Prompts(prompts.num_segments[part], prompts.streams[:total], prompts.num_tokens[:total])
     return replace(
-        columns, arrival_ns=columns.arrival_ns[part], prompt_tokens=columns.prompt_tokens[part],
-        output_tokens=columns.output_tokens[part], request_ids=columns.request_ids[part],
-        priority=_take(columns.priority, part), max_tokens=_take(columns.max_tokens, part),
-        timeout_ns=_take(columns.timeout_ns, part),
-        labels={column: (codes[part], names) for column, (codes, names) in columns.labels.items()},
-        clients=columns.clients and replace(columns.clients, codes=columns.clients.codes[part]),
-        prompts=prompts, waits=waits, most=0)
+        columns, **_rows(columns, part), prompts=prompts, waits=waits, most=0,
+        clients=columns.clients and replace(columns.clients, codes=columns.clients.codes[part]))
 
 
-def _take(column, order: np.ndarray):
+def _rows(columns: Columns, order: np.ndarray | slice) -> dict:
+    """Return what stands one a row, of the rows `order`."""
+    return {
+        **{name: _take(getattr(columns, name), order) for name in ROWWISE},
+        "labels": {column: (codes[order], names) for column, (codes, names) in columns.labels.items()},
+        "facts": {column: values[order] for column, values in columns.facts.items()},
+    }
+
+
+def _take(column, order: np.ndarray | slice):
+    if isinstance(column, list) and isinstance(order, slice):
+        return column[order]
     if isinstance(column, list):
         return [column[row] for row in order]
     return None if column is None else column[order]

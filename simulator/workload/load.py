@@ -7,11 +7,15 @@ from msgspec.structs import replace
 
 from simulator import registry
 from simulator.core.random_streams import RandomStreams
+from simulator.domain import records
 from simulator.domain.load import Load, Stage
 from simulator.errors import InputErrors, KeyFault
+from simulator.workload.adapters import with_adapters
 from simulator.workload.base import Workload
 from simulator.workload.columns import Columns, first_rows, reordered
+from simulator.workload.images import with_images
 from simulator.workload.lowering import workload_of
+from simulator.workload.output_knowledge import with_knowledge
 from simulator.workload.recycling import repeated
 from simulator.workload.stages import StagePlan, plan_stages
 from simulator.workload.wanted import Wanted
@@ -63,12 +67,18 @@ def load(section, seed: int, enough: Enough = ENOUGH,
     if given.recycle:
         columns = _recycled(columns, given, duration_s, enough)
         open_ended = [not columns.most] * (1 if given.assign == "dynamic" else given.lanes)
+    columns = with_adapters(with_images(columns, section.images, streams), section.adapters, seed)
+    columns = with_knowledge(columns, section.output_knowledge, seed)
     if stages:
         stages, columns = _used(stages, columns, enough.counts)
     built = workload_of(columns, section, duration_s, streams, stages if given.mode == "stages" else ())
-    if built.script is not None and hasattr(parameters, "sessions"):
-        goes_on = parameters.sessions.on_reject == "continue"
-        built = replace(built, script=replace(built.script, goes_on_after_rejection=goes_on))
+    if getattr(getattr(parameters, "sessions", None), "on_reject", "end") == "continue":
+        if built.script is None or built.script.edges is None:
+            raise InputErrors([KeyFault(
+                "workload.sessions.on_reject: no request of this workload waits for another; leave it out")])
+        built = replace(built, script=replace(built.script, goes_on_after_rejection=True))
+    if not section.cancel_at_deadline:
+        built = _patient(built)
     is_settled = enough.counts is not None or not any(open_ended)
     return replace(built, open_ended=() if is_settled else tuple(open_ended), notes=columns.notes)
 
@@ -88,6 +98,23 @@ def _recycled(columns: Columns, given: Load, duration_s: float | None, enough: E
     plays = 1 + max(int(columns.waits.plays.max()) if columns.waits is not None else len(columns) - 1, 0)
     plan = StagePlan(None, plays, np.zeros(plays, np.int64))
     return _used([plan], columns, (min(last + 1, plays),))[1]
+
+
+def _patient(workload: Workload) -> Workload:
+    """Return the requests of clients who wait on when the answer is late.
+
+    Raises
+    ------
+    InputErrors
+        Nobody wants the answer by some time.
+    """
+    script = workload.script
+    if not np.any(workload.demands["due_ns"] >= 0) and (script is None or script.timeout_ns is None):
+        raise InputErrors([KeyFault("workload.cancel_at_deadline: no request of this workload has a deadline; leave it "
+                                    "out")])
+    if script is None or script.cancel_ns is None:
+        workload.demands["deadline_ns"] = records.NEVER_NS
+    return replace(workload, script=script and replace(script, waits_on=True))
 
 
 def _used(stages: list[StagePlan], columns: Columns, counts: tuple[int, ...] | None) -> tuple[list, Columns]:

@@ -50,6 +50,7 @@ def workload_of(columns: Columns, section, duration_s: float | None, streams: Ra
     built.requests["arrival_ns"] = records.NEVER_NS
     gives_up = script.timeout_ns is not None or script.cancel_ns is not None
     built.demands["deadline_ns"] = 0 if gives_up else records.NEVER_NS      # set when each comes
+    built.demands["due_ns"] = records.NEVER_NS
     return replace(built, script=script, scheduled_ns=np.full(len(built), records.NEVER_NS), num_warmups=copies)
 
 

@@ -39,8 +39,10 @@ def repeated(columns: Columns, num_requests: int) -> Columns:
     turn = np.repeat(np.arange(times), count)
     ids = columns.request_ids if columns.request_ids is not None else range(count)
     tiled = {name: np.tile(getattr(columns, name), times)
-             for name in ("arrival_ns", "prompt_tokens", "output_tokens", "priority", "max_tokens", "timeout_ns")
+             for name in ("arrival_ns", "prompt_tokens", "output_tokens", "priority", "max_tokens", "timeout_ns",
+                          "expected_tokens")
              if getattr(columns, name) is not None}
+    tiled["facts"] = {name: np.tile(values, times) for name, values in columns.facts.items()}
     labels = {label: (np.tile(codes, times), names) for label, (codes, names) in columns.labels.items()}
     if "session" in labels:
         codes, names = labels["session"]

@@ -13,7 +13,7 @@ def scale(columns: Columns, time: float = 1.0, prefill: float = 1.0, decode: flo
     Lengths are rounded, and stay at least 1. The first arrival stays where it is; what passes between the requests of a
     play is multiplied like what passes between plays. Segment boundaries are scaled as
     positions in the prompt, so equal prefixes stay equal and the segments still add up to the prompt. An output of 0
-    tokens stays 0; a declared limit scales with the outputs.
+    tokens stays 0; a declared limit, a predicted length and what of an output is reasoning scale with the outputs.
     """
     if time != 1:
         first_ns = columns.arrival_ns.min() if len(columns) else 0
@@ -23,12 +23,18 @@ def scale(columns: Columns, time: float = 1.0, prefill: float = 1.0, decode: flo
     if prefill != 1:
         lengths = _scaled(columns.prompt_tokens, prefill, MAX_TOKENS, "workload.prefill_scale", "prompt tokens")
         prompts = columns.prompts and _scale_prompts(columns.prompts, prefill)
-        columns = replace(columns, prompt_tokens=np.maximum(lengths, 1), prompts=prompts)
+        columns = replace(columns, prompt_tokens=np.maximum(lengths, 1), prompts=prompts,
+                          facts=_scaled_facts(columns.facts, prefill, ("image_tokens",)))
     if decode != 1:
         columns = replace(
             columns, output_tokens=_scaled_outputs(columns.output_tokens, decode),
-            max_tokens=None if columns.max_tokens is None else _scaled_outputs(columns.max_tokens, decode))
+            max_tokens=None if columns.max_tokens is None else _scaled_outputs(columns.max_tokens, decode),
+            facts=_scaled_facts(columns.facts, decode, ("predicted_tokens", "reasoning_tokens")))
     return columns
+
+
+def _scaled_facts(facts: dict, factor: float, names: tuple[str, ...]) -> dict:
+    return facts | {name: _scaled_outputs(facts[name], factor) for name in names if name in facts}
 
 
 def _scaled_waits(waits: Waits | None, factor: float) -> Waits | None:

@@ -59,6 +59,7 @@ class Script(msgspec.Struct, frozen=True):
     goes_on_after_rejection : a request that was refused lets others go as if it had been completed then.
     idle_cap_ns : a play in which nothing runs or rests in a slot for longer goes on after so long; None: no cap.
     timeout_ns : int64 (n,), limits.MISSING: none; the client gives up so long after arrival. None: nobody does.
+    waits_on : it does not give up then, and the answer is late.
     cancel_ns : instant at which the clients of all that still runs give up; None: never.
     from_engine : the client reacts to an end in the engine, not to the last token that it sees.
     """
@@ -73,5 +74,6 @@ class Script(msgspec.Struct, frozen=True):
     goes_on_after_rejection: bool = False
     idle_cap_ns: int | None = None
     timeout_ns: np.ndarray | None = None
+    waits_on: bool = False
     cancel_ns: int | None = None
     from_engine: bool = False

@@ -25,7 +25,8 @@ def with_warmups(columns: Columns, script: Script, copies: int, concurrency: int
         columns, request_ids=ids, prompts=_prompts(columns, copies), arrival_ns=_repeated(columns.arrival_ns, copies),
         prompt_tokens=_repeated(columns.prompt_tokens, copies), output_tokens=_repeated(columns.output_tokens, copies),
         priority=_repeated(columns.priority, copies), max_tokens=_repeated(columns.max_tokens, copies),
-        timeout_ns=None, waits=None,
+        timeout_ns=None, waits=None, expected_tokens=_repeated(columns.expected_tokens, copies),
+        facts={name: _repeated(values, copies) for name, values in columns.facts.items()},
         labels={column: (_repeated(columns.labels[column][0], copies), columns.labels[column][1])
                 for column in LABELS if column in columns.labels})
     plays = len(script.start_ns) + np.arange(copies)

@@ -97,3 +97,31 @@ def test_pool_may_begin_empty(load, pools):
 
 def test_pool_may_begin_empty_if_all_may_be_scaled_up(load):
     assert load("pools=[{name = 'a', replicas = 0}]", "autoscaling={policy = 'queue', max_replicas = 1}").pools
+
+
+SHORTEST = "engine={scheduler = 'blis', policy = 'shortest-output', num_gpu_blocks = 9, max_model_len = 99}"
+EXPECTED = "cluster.routing={policy = '%s', metric = 'expected_tokens'}"
+
+
+@pytest.mark.parametrize(("reader", "key"), [
+    (SHORTEST, "engine.policy"), (EXPECTED % "least_loaded", "cluster.routing.metric"),
+    (EXPECTED % "power_of_two", "cluster.routing.metric")])
+def test_who_goes_by_expected_lengths_needs_somebody_who_foretells_them(load, faults, reader, key):
+    assert faults(load, reader) == [
+        f"--set: {key}: goes by expected output lengths, which nobody foretells: give "
+        "workload.output_knowledge.predictor"]
+    assert load(reader, "workload.output_knowledge.predictor='exact'")
+
+
+def test_predictions_that_nobody_reads_are_refused(load, faults):
+    (fault,) = faults(load, "workload.output_knowledge.predictor='exact'")
+
+    assert fault.startswith('--set: workload.output_knowledge.predictor: expected "none", found "exact": nothing in '
+                            "this experiment reads expected output lengths")
+
+
+@pytest.mark.parametrize("policies", [
+    "engine={scheduler = 'scheduling.lab:Fcfs', num_gpu_blocks = 9, max_model_len = 99}",
+    "pools=[{name = 'a'}, {name = 'b', engine = {scheduler = 'blis', policy = 'shortest-output'}}]"])
+def test_a_class_of_a_user_or_one_of_two_pools_may_read_them(load, policies):
+    assert load(policies, "workload.output_knowledge.predictor='exact'")

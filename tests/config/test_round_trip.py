@@ -22,6 +22,25 @@ LOADS = ({}, {"max_in_flight": 3, "client_delay_s": 0.5}, {"mode": "lanes", "lan
          {"mode": "lanes", "lanes": 2, "snapshot": "uniform", "recycle": True},
          {"mode": "user_rate", "users": 3, "rate_per_s": 2.5},
          {"mode": "stages", "stages": [{"concurrency": 4, "num_requests": 9}, {"rate_per_s": 2.0, "duration_s": 3.0}]})
+KNOWN = ({"predictor": "exact"}, {"predictor": "lognormal_error", "error_sigma": 0.25, "bias": 2.0},
+         {"predictor": "bucket", "buckets": [1, 20], "wrong_bucket_share": 0.5})
+ADAPTERS = ({"names": ["a"]}, {"names": ["a", "b c"], "assign": "weighted", "weights": [1.0, 0.0], "none_share": 0.5},
+            {"names": ["a"], "assign": "zipf", "exponent": 2.0})
+IMAGES = ({"count": {"distribution": "uniform", "max": 3}, "sizes": [[256.0, 256.0, 0.5], [720.0, 1280.0, 0.5]]},
+          {"count": {"distribution": "constant", "tokens": 2}, "rule": "tokens_per_image", "tokens_per_image": 99})
+LENGTHS = {"distribution": "uniform", "min": 3, "max": 90}
+# Of drawn workloads: most that the declarations allow one by one do not go together.
+DRAWN = (
+    {"type": "synthetic", "num_requests": 9, "arrival": {"process": "gamma", "rate_per_s": 2.5, "cv": 0.3},
+     "prompt_tokens": LENGTHS, "output_tokens": {"distribution": "lognormal", "mean": 9.5, "cv": 0.1}},
+    {"type": "synthetic", "duration_s": 9.5, "rate": {"kind": "piecewise", "times_s": [0.0, 2.5], "rates_per_s": [
+        1.0, 3.5]}, "prompt_tokens": LENGTHS, "output_tokens": LENGTHS},
+    {"type": "synthetic", "preset": "vllm_random", "num_requests": 9, "input_len": 99, "arrival": {"rate_per_s": 2.0}},
+    {"type": "sessions", "num_sessions": 3, "arrival": {"rate_per_s": 2.0}, "sessions": {
+        "rounds": {"distribution": "constant", "value": 3}, "new_tokens": LENGTHS, "output_tokens": LENGTHS,
+        "think_time_s": {"distribution": "exponential", "mean": 2.5}}},
+    {"type": "clients", "rate_per_s": 2.0, "num_requests": 9, "clients": [
+        {"id": "a", "rate_share": 0.5, "prompt_tokens": LENGTHS, "output_tokens": LENGTHS}]})
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
 
 
@@ -82,6 +101,10 @@ def experiments(draw):
     table["latency"] = {"backend": "linear"} if "model" not in table else table["latency"]
     table.pop("pools", None)            # each is an experiment in small: see test_pools
     (table.get("autoscaling") or {}).pop("max_replicas", None)      # has to fit topology.replicas
+    for failure in table.get("failures", ()):
+        for key in ("mtbf_s", "mttr_s"):
+            failure.pop(key, None)
+        failure["at_s"] = 1.5
     routing = table.get("cluster", {}).get("routing", {})
     for policy in (routing, table.get("cluster", {}).get("rescheduling") or {}):
         for key in (*LlumnixParameters.FOR_ONE_PHASE, *LlumnixReschedulerParameters.FOR_ONE_PHASE):
@@ -90,9 +113,20 @@ def experiments(draw):
         composed["infer_type"] = "neutral"
     if "load" in table.get("workload", {}):
         table["workload"]["load"] = draw(st.sampled_from(LOADS))        # most keys go with one mode
+    if table["workload"]["type"] != "trace":
+        kept = {key: table["workload"][key] for key in ("load", "adapters") if key in table["workload"]}
+        table["workload"] = kept | draw(st.sampled_from(DRAWN))
+    else:
+        table["workload"].pop("sessions", None)                         # of most formats a table, of one a bool
     for client in table.get("workload", {}).get("clients", ()):
         client.pop("load", None)        # likewise, and num_requests is of one mode of it
         client.pop("num_requests", None)
+    for key, values in (("adapters", ADAPTERS), ("images", IMAGES)):
+        if key in table["workload"]:
+            table["workload"][key] = draw(st.sampled_from(values))
+    table["workload"].pop("output_knowledge", None)                     # whoever goes by it needs it, nobody else
+    if "expected_tokens" in routing.values() or table["engine"].get("policy") == "shortest-output":
+        table["workload"]["output_knowledge"] = draw(st.sampled_from(KNOWN))
     if "output" in table:
         table["output"] |= {"chrome_trace": True, "chrome_trace_window_s": [1.5, 9e9]}      # in this order
     table["hardware"] = {"name": "a10"}

@@ -52,7 +52,7 @@ SMALL_REQUESTS = (
 def workload_of(requests, request_ids=None, **labels):
     """Return a workload around a request table; labels are lists of names, one a request, None for none."""
     demands = np.zeros(len(requests), records.DEMAND)
-    demands["deadline_ns"] = NEVER
+    demands["deadline_ns"] = demands["due_ns"] = demands["expected_tokens"] = NEVER
     names = {}
     for column in ("slo_class", "tenant", "session", "model", "adapter"):
         given = labels.get(column, [None] * len(requests))

@@ -89,7 +89,7 @@ def test_request_rows_show_the_journeys():
     run = gated_run()
     dtype = tables.request_dtype(run.workload, run.journeys)
 
-    rows = tables.request_rows(run.workload, dtype, run.journeys, 2, 5)
+    rows = tables.request_rows(run.workload, dtype, run.journeys, slice(2, 5))
 
     assert dtype.names[-6:] == ("admitted_ns", "dispatched_ns", "downtime_ns", "retries", "migrations", "cause")
     assert [tuple(row)[-6:] for row in rows] == [

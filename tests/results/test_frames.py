@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from results.fakes import MS, legs_of, output_of, small_run
 from results.test_hdf5 import write
 from simulator.domain import columns, records
-from simulator.results import tables
+from simulator.results import tables, traits
 from simulator.results.memory import MemoryRecorder
 from simulator.results.reader import Reader
 from simulator.results.result import Result
@@ -96,7 +96,7 @@ def test_without_pandas_it_says_how_to_get_it(result, monkeypatch):
 def test_every_column_is_described_and_no_other():
     journeys = np.zeros(1, records.JOURNEY)
     workload = replace(plain_workload([0], 1, 1), script=object(), measured=np.ones(1, bool))
-    shown = {"requests": tables.request_dtype(workload, journeys), "iterations": tables.ITERATION,
+    shown = {"requests": tables.request_dtype(workload, journeys, traits.COLUMNS), "iterations": tables.ITERATION,
              "replicas": tables.REPLICA, "lifecycle": tables.LIFECYCLE, "legs": tables.LEG, **tables.STREAMS}
 
     assert shown.keys() == columns.TABLES.keys()

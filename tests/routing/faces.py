@@ -22,7 +22,7 @@ def workload(prompts, **columns):
     requests["arrival_ns"] = np.arange(count) * 10**9
     requests["prompt_tokens"] = [sum(tokens for _, tokens in each) for each in pieces]
     demands = np.zeros(count, records.DEMAND)
-    for field in ("deadline_ns", "slo_class", "tenant", "session", "model", "adapter"):
+    for field in ("deadline_ns", "due_ns", "slo_class", "tenant", "session", "model", "adapter", "expected_tokens"):
         demands[field] = columns.get(field, -1)
     names, segments = {}, []
     for row, each in enumerate(pieces):

@@ -29,6 +29,8 @@ POLICIES = {
     "kvaware": 'policy = "kvaware"\nthreshold_tokens = 300',
     "least_loaded requests": 'policy = "least_loaded"',
     "least_loaded effective": 'policy = "least_loaded"\nmetric = "effective"',
+    "least_loaded expected": 'policy = "least_loaded"\nmetric = "expected_tokens"\n[workload.output_knowledge]\n'
+                             'predictor = "lognormal_error"',
     "least_loaded kv": 'policy = "least_loaded"\nmetric = "kv"',
     "power_of_two": 'policy = "power_of_two"\nmetric = "waiting"',
     "prefix_threshold": 'policy = "prefix_threshold"',

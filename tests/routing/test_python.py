@@ -45,8 +45,8 @@ class Curious(PythonRouter):
 
     def choose(self, request, now_ns):
         self.seen = [(name, getattr(request, name)) for name in (
-            "row", "arrival_ns", "prompt_tokens", "max_tokens", "priority", "deadline_ns", "slo_class", "tenant",
-            "session", "model", "adapter")]
+            "row", "arrival_ns", "prompt_tokens", "max_tokens", "priority", "deadline_ns", "due_ns", "expected_tokens",
+            "slo_class", "tenant", "session", "model", "adapter")]
         return self.parameters.favourite
 
 
@@ -54,13 +54,15 @@ def test_the_request_shows_what_its_client_declared():
     requests = workload([100, 70], tenant=[-1, 1], session=[0, 4])
     requests.labels["tenant"] = ["lab", "office"]
     requests.demands["max_tokens"] = 9
+    requests.demands["expected_tokens"] = 17
     router = router_from(Curious, view_of(3), requests, Curious.Parameters(favourite=2))
 
     assert router.choose_replica(1, 5) == 2
 
     assert dict(router.seen) == {
         "row": 1, "arrival_ns": 10**9, "prompt_tokens": 70, "max_tokens": 9, "priority": 0, "deadline_ns": -1,
-        "slo_class": None, "tenant": "office", "session": 4, "model": None, "adapter": None}
+        "due_ns": -1, "expected_tokens": 17, "slo_class": None, "tenant": "office", "session": 4, "model": None,
+        "adapter": None}
 
 
 def test_what_is_sent_and_gone_is_heard_of():

@@ -33,6 +33,8 @@ OF_LOAD = {
     "ramp_up_s": acts(0.0, 0.05, **closed()),
     "max_in_flight": acts(0, 1, **client(load={}) | SLOW),
     "grace_s": refuses(1.0, "load.grace_s and load.tree_idle_cap_s are of all requests", **closed()),
+    "snapshot": refuses("uniform", "does not read snapshot", **closed()),
+    "recycle": refuses(True, "does not read recycle", **closed()),
     "tree_idle_cap_s": refuses(1.0, "load.grace_s and load.tree_idle_cap_s are of all requests", **closed()),
     "users": refuses(3, 'mode = "concurrency" does not read users', **closed()),
     "rate_per_s": refuses(3.0, 'mode = "concurrency" does not read rate_per_s', **closed()),

@@ -23,7 +23,7 @@ SHOWN_IN = {
         "failover_domain instance_staleness_s"),
     "routing/test_llumnix_rescheduler.py": ("rescheduler:llumnix", "tpot_migrate_out_ceil_threshold"),
     "workload/test_recycling.py": ("workload.load", "snapshot recycle"),
-    "workload/formats/test_native_waits.py": ("workload:trace", "sessions.gap"),
+    "workload/formats/test_native_waits.py": ("workload:trace", "sessions sessions.gap"),
     "workload/formats/test_mooncake_sessions.py": ("trace_format:mooncake_delta", "block_size"),
     "workload/formats/test_tracev2.py": (
         "trace_format:tracev2", "header session_mode think_time_s priorities upstream_compat"),
@@ -34,7 +34,7 @@ SHOWN_IN = {
         "servegen.missing_dataset"),
     "routing/test_llumnix_parts.py": ("router:llumnix", "data_parallel_size"),
     "workload/formats/test_bailian.py": ("trace_format:bailian", "mode gap"),
-    "workload/formats/test_burstgpt.py": ("trace_format:burstgpt", "failures model_filter sessions"),
+    "workload/formats/test_burstgpt.py": ("trace_format:burstgpt", "failures model_filter"),
     "workload/formats/test_timed_trace.py": ("trace_format:timed_trace", "block_size timestamp_unit_s"),
 }
 # Keys that promise to change no result.

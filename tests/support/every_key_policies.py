@@ -229,13 +229,49 @@ LOADS = {
     "workload.load.stages[].duration_s": stage(0.1, 0.2, key="duration_s", rate_per_s=100.0),
     "workload.load.stages[].interval_s": stage(0.0, 0.1, key="interval_s", rate_per_s=50.0, num_requests=5),
 }
+FORETOLD = DRAWN | at("cluster__routing", policy="least_loaded", metric="expected_tokens")
+IMAGES = DRAWN | {"workload__images": {"count": {"distribution": "uniform", "min": 0, "max": 2},
+                                       "sizes": [[112, 112, 1.0]], "min_pixels": 784}}
+
+
+def foretold(*values, **keys):
+    """Return the case of a key of [workload.output_knowledge]."""
+    return acts(*values, **FORETOLD | at("workload__output_knowledge", **keys))
+
+
+def adapters(*values, **keys):
+    """Return the case of a key of [workload.adapters]."""
+    return acts(*values, **DRAWN | at("workload__adapters", **{"names": ["a", "b"]} | keys))
+
+
+TRAITS = {
+    "workload.cancel_at_deadline": acts(True, False, latency__base_us=20_000.0),
+    "workload.output_knowledge.predictor": acts("exact", "mean", **FORETOLD),
+    "workload.output_knowledge.error_sigma": foretold(0.1, 2.0, predictor="lognormal_error"),
+    "workload.output_knowledge.bias": foretold(0.01, 100.0, predictor="lognormal_error"),
+    "workload.output_knowledge.buckets": foretold([4, 100], [10, 100], predictor="bucket"),
+    "workload.output_knowledge.wrong_bucket_share": foretold(0.0, 0.9, predictor="bucket", buckets=[4, 100]),
+    "workload.adapters.names": adapters(["a", "b"], ["a", "b", "c"]),
+    "workload.adapters.assign": adapters("random", "round_robin"),
+    "workload.adapters.weights": adapters([1.0, 9.0], [9.0, 1.0], assign="weighted"),
+    "workload.adapters.exponent": adapters(0.0, 5.0, assign="zipf"),
+    "workload.adapters.none_share": adapters(0.0, 0.5),
+    "workload.images.count.distribution": refuses("no such", "no length distribution", **IMAGES),
+    "workload.images.rule": refuses("tokens_per_image", "does not read sizes", **IMAGES),
+    "workload.images.sizes": acts([[112, 112, 1.0]], [[28, 28, 1.0]], **IMAGES),
+    "workload.images.min_pixels": acts(784, 50_000, **IMAGES),
+    "workload.images.max_pixels": acts(3136, 12_845_056, **IMAGES),
+    "workload.images.tokens_per_image": acts(10, 20, **DRAWN | {"workload__images": {
+        "count": {"distribution": "constant", "tokens": 1}, "rule": "tokens_per_image"}}),
+}
 WORKLOADS = {
     "workload.measure.warmup_requests": acts(0, 5), "workload.measure.warmup_s": acts(0.0, 0.1),
     "workload.measure.cooldown_requests": acts(0, 5), "workload.measure.cooldown_s": acts(0.0, 0.1),
     "workload.warmup.copies_of_first": acts(0, 2),
-    **LOADS, **THINKING,
+    **LOADS, **THINKING, **TRAITS,
     **of("workload:trace", {
         "path": refuses("no-such.csv", "no-such.csv"), "format": refuses("azure", "TIMESTAMP"),
+        "sessions.on_reject": refuses("continue", "no request of this workload waits for another"),
         "max_requests": acts(0, 5), "duration_s": acts(0.01, 10.0), "time_scale": acts(1.0, 2.0),
         "prefill_scale": acts(1.0, 2.0),
         "decode_scale": acts(1.0, 2.0)}),

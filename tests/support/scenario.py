@@ -119,7 +119,7 @@ def _workload(requests, late):
 
 def _demands(requests, prompts):
     demands = np.zeros(len(requests), records.DEMAND)
-    for field in ("slo_class", "tenant", "session", "model", "adapter"):
+    for field in ("due_ns", "slo_class", "tenant", "session", "model", "adapter", "expected_tokens"):
         demands[field] = -1
     demands["deadline_ns"] = [nanoseconds(request["deadline"]) if "deadline" in request else records.NEVER_NS
                               for request in requests]

@@ -16,7 +16,7 @@ def plain_workload(arrival_ns, prompt_tokens, output_tokens):
     requests["arrival_ns"] = arrival_ns
     requests["prompt_tokens"] = prompt_tokens
     demands = np.zeros(count, records.DEMAND)
-    for field in ("deadline_ns", "slo_class", "tenant", "session", "model", "adapter"):
+    for field in ("deadline_ns", "due_ns", "slo_class", "tenant", "session", "model", "adapter", "expected_tokens"):
         demands[field] = -1
     demands["max_tokens"] = np.maximum(output_tokens, 1)
     demands["tie_rank"] = np.arange(count)

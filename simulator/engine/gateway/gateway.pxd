@@ -20,6 +20,7 @@ cdef class Gateway:
     cdef readonly bint is_blind         # nothing here looks at replicas or takes time: arrivals may be routed ahead
     cdef readonly int64_t shift_ns      # the least of its replicas' HostParameters.shift_ns
     cdef bint _is_direct                # there is nothing but the router, which takes no time
+    cdef bint _foretells                # of some request an output length is foretold
     cdef Fleet _fleet
     cdef Tracer _tracer                 # None: nobody wants to know why
     cdef int64_t _admission_ns          # the admission policy takes that long to decide

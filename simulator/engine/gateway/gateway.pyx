@@ -18,11 +18,26 @@ from simulator.engine.fleet.fleet cimport Fleet
 from simulator.engine.fleet.live_view cimport LiveView
 
 
+cdef inline void add(Gateway gateway, ReplicaAccount* account, int32_t row) noexcept nogil:
+    """Note in an account that a request has come."""
+    account.in_flight += 1
+    account.in_flight_tokens += gateway._fleet.requests[row].prompt_tokens
+    if gateway._foretells:
+        account.expected_tokens += max(gateway._fleet.demands[row].expected_tokens, 0)
+
+
+cdef inline void take(Gateway gateway, ReplicaAccount* account, int32_t row) noexcept nogil:
+    """Note in an account that a request has gone."""
+    account.in_flight -= 1
+    account.in_flight_tokens -= gateway._fleet.requests[row].prompt_tokens
+    if gateway._foretells:
+        account.expected_tokens -= max(gateway._fleet.demands[row].expected_tokens, 0)
+
+
 cdef inline int send(Gateway gateway, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil:
     """Dispatch a request, and note it."""
     cdef ReplicaAccount* account = &gateway.view.accounts[replica]
-    account.in_flight += 1
-    account.in_flight_tokens += gateway._fleet.requests[row].prompt_tokens
+    add(gateway, account, row)
     account.dispatched += 1
     gateway.view.mark_in_flight(replica)
     if gateway._fleet.journeys != NULL:
@@ -59,6 +74,7 @@ cdef class Gateway:
         self.is_blind = not (self.router.reads_state or self.queue is not None or self._tracer is not None
                              or (self.admission is not None and self.admission.reads_state)
                              or self._admission_ns > 0 or self._routing_ns > 0)
+        self._foretells = bool((fleet.workload.demands["expected_tokens"] >= 0).any())
         self._is_direct = (self.admission is None and self.queue is None and self._admission_ns == 0
                            and self._routing_ns == 0 and fleet.journeys == NULL)
         fleet.seat(view, index)
@@ -163,8 +179,7 @@ cdef class Gateway:
     cdef int left(self, int32_t row, int64_t now_ns) except -1 nogil:
         cdef int32_t replica = self._fleet.seats[self._fleet.requests[row].replica].index
         cdef ReplicaAccount* account = &self.view.accounts[replica]
-        account.in_flight -= 1
-        account.in_flight_tokens -= self._fleet.requests[row].prompt_tokens
+        take(self, account, row)
         self.view.mark_in_flight(replica)
         self.router.left(row, replica, now_ns)
         if self.admission is not None:
@@ -176,12 +191,8 @@ cdef class Gateway:
     cdef int moved(self, int32_t row, int32_t replica, int64_t since_ns, int64_t now_ns) except -1 nogil:
         cdef int32_t before = self._fleet.seats[self._fleet.requests[row].replica].index
         cdef int32_t after = self._fleet.seats[replica].index
-        cdef ReplicaAccount* giver = &self.view.accounts[before]
-        cdef ReplicaAccount* taker = &self.view.accounts[after]
-        giver.in_flight -= 1
-        giver.in_flight_tokens -= self._fleet.requests[row].prompt_tokens
-        taker.in_flight += 1
-        taker.in_flight_tokens += self._fleet.requests[row].prompt_tokens
+        take(self, &self.view.accounts[before], row)
+        add(self, &self.view.accounts[after], row)
         self.view.mark_in_flight(before)
         self.view.mark_in_flight(after)
         self._fleet.requests[row].replica = replica

@@ -57,7 +57,8 @@ cdef class Scripted(Source):
     cdef const int64_t* _start_ns       # [play]
     cdef const int64_t* _offset_ns      # [row]; NULL: all 0
     cdef const int64_t* _rest_ns        # [row]; NULL: all 0
-    cdef const int64_t* _timeout_ns     # [row]; NULL: nobody gives up
+    cdef const int64_t* _timeout_ns     # [row]; NULL: nobody wants the answer by some time
+    cdef bint _waits_on                 # who did not get it by then does not give up
     cdef const int64_t* _last_token_ns  # [row]
     cdef int64_t* _scheduled_ns         # [row] when each was ready
     cdef int32_t* _group_of             # [play]; NULL: there is one group
@@ -108,7 +109,7 @@ cdef class Scripted(Source):
     cdef int _send_by_slot(self, int32_t index, TimedRow entry, int64_t now_ns) except -1 nogil
     cdef int _send(self, int32_t row, int64_t ready_ns, int64_t now_ns) except -1 nogil
     cdef int _begin_play(self, int32_t play, int32_t first, int64_t now_ns) except -1 nogil
-    cdef int64_t _deadline_ns(self, int32_t row, int64_t now_ns) noexcept nogil
+    cdef void _set_deadlines(self, int32_t row, int64_t now_ns) noexcept nogil
 
     # A request has come, or ended: for those that wait for it. One waits for nobody any more.
     cdef int _let_go(self, int32_t row, int64_t now_ns, bint from_dispatch) except -1 nogil

@@ -64,6 +64,7 @@ cdef class Scripted(Source):
         self._timeout_ns = borrowed(script.timeout_ns, owners)
         self._cancel_ns = NEVER_NS if script.cancel_ns is None else script.cancel_ns
         self._idle_cap_ns = NEVER_NS if script.idle_cap_ns is None else script.idle_cap_ns
+        self._waits_on = script.waits_on
         self._goes_on_after_rejection, self._from_engine = script.goes_on_after_rejection, script.from_engine
         self._wakes = WakeHeap(len(script.groups))
         self._lay_out_plays(len(requests))
@@ -324,7 +325,7 @@ cdef class Scripted(Source):
         cdef Group* group = &self._groups[self._group_index(play)]
         self._requests[row].arrival_ns = now_ns
         self._scheduled_ns[row] = ready_ns
-        self._demands[row].deadline_ns = self._deadline_ns(row, now_ns)
+        self._set_deadlines(row, now_ns)
         self.num_left -= 1
         group.num_unsent -= 1
         group.num_running += 1
@@ -333,11 +334,14 @@ cdef class Scripted(Source):
         self._let_go(row, now_ns, True)
         return self._end_group(self._group_index(play), now_ns)
 
-    cdef int64_t _deadline_ns(self, int32_t row, int64_t now_ns) noexcept nogil:
-        cdef int64_t deadline_ns = self._cancel_ns
-        if self._timeout_ns != NULL and 0 <= self._timeout_ns[row] < deadline_ns - now_ns:
-            deadline_ns = now_ns + self._timeout_ns[row]
-        return NO_TIME_NS if deadline_ns == NEVER_NS else deadline_ns
+    cdef void _set_deadlines(self, int32_t row, int64_t now_ns) noexcept nogil:
+        cdef int64_t deadline_ns = self._cancel_ns, due_ns = NO_TIME_NS
+        if self._timeout_ns != NULL and self._timeout_ns[row] >= 0:
+            due_ns = now_ns + min(self._timeout_ns[row], NEVER_NS - now_ns)
+            if not self._waits_on and due_ns < deadline_ns:
+                deadline_ns = due_ns
+        self._demands[row].due_ns = due_ns
+        self._demands[row].deadline_ns = NO_TIME_NS if deadline_ns == NEVER_NS else deadline_ns
 
     cdef int _let_go(self, int32_t row, int64_t now_ns, bint from_dispatch) except -1 nogil:
         """Note for those that wait for a request that it has come, or ended."""

@@ -8,10 +8,11 @@ from simulator.signals.view cimport View
 cdef enum Load:
     REQUESTS = 0                # in flight, on the gateway's own account
     TOKENS = 1                  # prompt tokens of those
-    WAITING = 2                 # requests in the queue; from here on the states of replicas are looked at
-    RUNNING = 3
-    KV = 4                      # share of the KV blocks in use
-    EFFECTIVE = 5               # waiting + running + in flight
+    EXPECTED = 2                # prompt tokens of those, and the outputs that are foretold of them
+    WAITING = 3                 # requests in the queue; from here on the states of replicas are looked at
+    RUNNING = 4
+    KV = 5                      # share of the KV blocks in use
+    EFFECTIVE = 6               # waiting + running + in flight
 
 
 cdef inline double load_of(Load kind, View view, int32_t replica) noexcept nogil:
@@ -19,6 +20,8 @@ cdef inline double load_of(Load kind, View view, int32_t replica) noexcept nogil
         return view.accounts[replica].in_flight
     if kind == TOKENS:
         return <double>view.accounts[replica].in_flight_tokens
+    if kind == EXPECTED:
+        return <double>(view.accounts[replica].in_flight_tokens + view.accounts[replica].expected_tokens)
     if kind == WAITING:
         return view.states[replica].waiting
     if kind == RUNNING:

@@ -19,6 +19,11 @@ class LeastLoadedParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_un
 
     metric: LoadName = "requests"
 
+    @property
+    def reads_expected_tokens(self):
+        """Say whether predictions of output lengths matter."""
+        return self.metric == "expected_tokens"
+
 
 @cython.final
 cdef class LeastLoaded(Router):

@@ -21,6 +21,11 @@ class PowerOfTwoParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
 
     metric: LoadName = "requests"
 
+    @property
+    def reads_expected_tokens(self):
+        """Say whether predictions of output lengths matter."""
+        return self.metric == "expected_tokens"
+
 
 @cython.final
 cdef class PowerOfTwo(Router):

@@ -35,17 +35,19 @@ class BurstgptParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     failures: Annotated[Literal["drop", "keep"], Meta(description=(
         "calls that failed, with a response of 0 tokens"))] = "drop"
     model_filter: Annotated[str, Meta(description='only rows of this Model, such as "GPT-4"; "": all')] = ""
-    sessions: Annotated[bool, Meta(description=(
-        "Session ID becomes the session of requests, which routers see; they still come at their times"))] = False
 
 
 class Burstgpt:
-    """The reader of BurstGPT traces."""
+    """The reader of BurstGPT traces.
+
+    with_sessions : Session ID becomes the session of requests, which routers see; they still come at their times.
+    """
 
     Parameters = BurstgptParameters
+    names_sessions = True
 
-    def __init__(self, parameters: BurstgptParameters):
-        self._parameters = parameters
+    def __init__(self, parameters: BurstgptParameters, with_sessions: bool = False):
+        self._parameters, self._with_sessions = parameters, with_sessions
 
     def read(self, path: str | Path, data: bytes) -> Columns:
         """Return the requests of a file that holds `data`, see `read_pieces`."""
@@ -60,7 +62,7 @@ class Burstgpt:
             Everything that is wrong with the file, by line; no row is left.
         """
         faults = Faults(path)
-        known = REQUIRED | (SESSION if self._parameters.sessions else {})
+        known = REQUIRED | (SESSION if self._with_sessions else {})
         scan = scan_pieces(path, pieces, known, tuple(known), faults)
         faults.raise_if_any()
         kept, notes = self._kept(path, scan)
@@ -69,7 +71,7 @@ class Burstgpt:
         faults.raise_if_any()
         times = scan.values["Timestamp"][kept]
         labels = {}
-        if self._parameters.sessions:
+        if self._with_sessions:
             codes = scan.values["Session ID"][kept]
             labels["session"] = np.where(codes < 0, -1, codes), scan.texts["Session ID"]
         return Columns(

@@ -2,7 +2,7 @@
 
 Columns: arrived_at, num_prefill_tokens, num_decode_tokens (these three are required), request_id, prompt, priority,
 max_tokens, deadline_s, slo_class, tenant, session, model, adapter; and for requests that wait for others round,
-think_time_s, play, wait_for, not_before_s.
+think_time_s, play, wait_for, not_before_s; predicted_tokens, reasoning_tokens, num_images, image_tokens.
 """
 from pathlib import Path
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from simulator.domain.sessions import TraceSessions
 from simulator.errors import InputErrors, KeyFault
-from simulator.workload.columns import LABELS, Columns
+from simulator.workload.columns import FACTS, LABELS, Columns
 from simulator.workload.formats.native_waits import COLUMNS as WAITS
 from simulator.workload.formats.native_waits import waits_of
 from simulator.workload.formats.prompts import prompts_of, rows_by_id
@@ -34,7 +34,10 @@ COLUMNS = {
     "play": Column(Kind.TEXT),
     "wait_for": Column(Kind.TEXT),
     "not_before_s": Column(Kind.SECONDS, 0, MAX_TIME_NS),
+    **{fact: Column(Kind.INTEGER, 0) for fact in FACTS},
 }
+# Of a fact: the column that it is a part of.
+PART_OF = {"reasoning_tokens": "num_decode_tokens", "image_tokens": "num_prefill_tokens"}
 REQUIRED = ("arrived_at", "num_prefill_tokens", "num_decode_tokens")
 
 
@@ -56,11 +59,12 @@ class NativeCsv:
         """
         faults = Faults(path)
         scan = _scan(path, data)
-        if self._sessions != TraceSessions() and "round" not in scan.values:
+        if self._sessions.gap != "ignore" and "round" not in scan.values:
             raise InputErrors([KeyFault("workload.sessions.gap: is between rounds, and the trace has no column round")])
         ids = _request_ids(scan)
         if "request_id" in scan.values:
             _check_ids(scan, faults)
+        _check_facts(scan, faults)
         prompts = prompts_of(scan, ids, faults) if "prompt" in scan.values else None
         waits = None
         if any(column in scan.values for column in WAITS):
@@ -76,6 +80,7 @@ class NativeCsv:
             max_tokens=scan.values.get("max_tokens"),
             timeout_ns=scan.values.get("deadline_s"),
             labels={label: _label_of(scan, label) for label in LABELS if label in scan.values},
+            facts={fact: scan.values[fact] for fact in FACTS if fact in scan.values},
             prompts=prompts,
             waits=waits)
 
@@ -101,6 +106,17 @@ def _check_ids(scan: Scan, faults: Faults) -> None:
         first, again = scan.lines[order[place]], order[place + 1]
         found = scan.texts["request_id"][ids[again]] if "request_id" in scan.texts else str(ids[again])
         faults.add_cell(scan.lines[again], "request_id", f"an id that is not that of line {first}", found)
+
+
+def _check_facts(scan: Scan, faults: Faults) -> None:
+    for part, whole in PART_OF.items():
+        values = scan.values.get(part, np.empty(0, np.int64))
+        for row in np.flatnonzero(values > scan.values[whole][:len(values)]):
+            faults.add_cell(scan.lines[row], part, f"at most {whole}, {scan.values[whole][row]}", str(values[row]))
+    images, tokens = scan.values.get("num_images"), scan.values.get("image_tokens")
+    if images is not None and tokens is not None:
+        for row in np.flatnonzero((images == 0) & (tokens > 0)):
+            faults.add_cell(scan.lines[row], "image_tokens", "0, since num_images is 0", str(tokens[row]))
 
 
 def _request_ids(scan: Scan):

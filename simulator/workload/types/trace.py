@@ -32,7 +32,8 @@ class TraceParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     prefill_scale: Annotated[Scale, Meta(description="multiplies prompt lengths, at least 1 token remains")] = 1.0
     decode_scale: Annotated[Scale, Meta(description=(
         "multiplies output lengths and max_tokens; at least 1 token remains where there was one"))] = 1.0
-    sessions: Annotated[TraceSessions, Meta(description="how rounds of a session follow each other")] = TraceSessions()
+    sessions: Annotated[TraceSessions | bool, Meta(description=(
+        "how rounds of a session follow each other; burstgpt: whether requests have their sessions"))] = TraceSessions()
     parameters: Annotated[Any, Meta(extra={"kind": "trace_format"})]
 
 
@@ -40,11 +41,12 @@ class Trace:
     """A recorded workload.
 
     The reader of a format is built as `Reader(parameters)` and has one method, `read(path, data) -> Columns`: `data` is
-    the uncompressed content of the file, and `path` is what messages call it. Three things are up to it:
+    the uncompressed content of the file, and `path` is what messages call it. Four things are up to it:
 
     - With `SUFFIXES` and `read_files(files) -> Columns`, `files` an iterator of such pairs, it reads directories: those
       files in them whose names end so, or so and .gz, by name.
-    - With `takes_sessions = True` it is built as `Reader(parameters, sessions)`, a `TraceSessions`.
+    - With `takes_sessions = True` it is built as `Reader(parameters, sessions)`, a `TraceSessions`; with
+      `names_sessions = True` a bool.
     - With `read_pieces(path, pieces)` it gets the content of a large file in pieces of whole rows.
     """
 
@@ -54,8 +56,14 @@ class Trace:
         self.parameters = parameters
         kind = registry.load("trace_format", parameters.format)
         self._has_rounds = getattr(kind, "takes_sessions", False)
-        given = (parameters.parameters, parameters.sessions) if self._has_rounds else (parameters.parameters,)
-        self.reader = kind(*given)
+        sessions, takes_bool = parameters.sessions, getattr(kind, "names_sessions", False)
+        if isinstance(sessions, bool) != takes_bool and sessions != TraceSessions():
+            raise InputErrors([KeyFault(f'workload.sessions: format = "{parameters.format}" expects '
+                                        f"{'true or false' if takes_bool else 'a table'}")])
+        if takes_bool:
+            self.reader = kind(parameters.parameters, sessions is True)
+        else:
+            self.reader = kind(parameters.parameters, *[sessions] * self._has_rounds)
 
     def columns(self, streams: RandomStreams, wanted: Wanted = WANTED) -> Columns:
         """Return the requests; nothing in them is random.
@@ -66,7 +74,7 @@ class Trace:
             What is wrong with the file, by line; a scale that makes a number too large.
         """
         given = self.parameters
-        if given.sessions.gap != "ignore" and not self._has_rounds:
+        if not isinstance(given.sessions, bool) and given.sessions.gap != "ignore" and not self._has_rounds:
             raise InputErrors([KeyFault(f'workload.sessions.gap: format = "{given.format}" does not read it')])
         columns = self._read(given.path)
         if wanted.arrivals and not columns.has_times:

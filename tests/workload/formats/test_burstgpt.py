@@ -9,8 +9,8 @@ R7 = (HEADER, "5,ChatGPT,472,18,490,Conversation log", "45,ChatGPT,1087,230,1317
       "118,GPT-4,417,276,693,Conversation log")
 
 
-def read(*lines, **keys):
-    return Burstgpt(BurstgptParameters(**keys)).read("b.csv", "\n".join(lines).encode())
+def read(*lines, sessions=False, **keys):
+    return Burstgpt(BurstgptParameters(**keys), sessions).read("b.csv", "\n".join(lines).encode())
 
 
 def rows(columns):

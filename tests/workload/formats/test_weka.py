@@ -213,8 +213,9 @@ def test_a_trace_that_cannot_be_is_refused(bad, message):
 
 
 def test_an_empty_directory_has_no_traces(tmp_path):
+    (tmp_path / "empty").mkdir()
     with pytest.raises(InputErrors, match=r"no file in it is called \*\.json or \*\.jsonl"):
-        play(tmp_path, tmp_path / "..", "weka")
+        play(tmp_path, tmp_path / "empty", "weka")
 
 
 def random_requests(draws, first_id):

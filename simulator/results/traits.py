@@ -1,0 +1,67 @@
+"""What only some workloads say of their requests, beside what became of that: columns of /requests and metrics."""
+import numpy as np
+
+from simulator.domain import records
+from simulator.domain.run import Run
+from simulator.results.distributions import distribution
+from simulator.results.token_times import TokenTimes
+from simulator.workload.base import Workload
+from simulator.workload.limits import MISSING
+
+UNKNOWN = -1
+# Columns of /requests that are there where the workload says something of the kind, and their types.
+COLUMNS = {"due_ns": "i8", "expected_tokens": "i4", "reasoning_tokens": "i4", "first_answer_ns": "i8",
+           "num_images": "i4", "image_tokens": "i4"}
+
+
+def traits_of(run: Run) -> dict[str, np.ndarray]:
+    """Return the columns of `COLUMNS` that this run has, each (n,).
+
+    -1: nothing is known.
+    """
+    workload = run.workload
+    found = {name: workload.demands[name] for name in ("due_ns", "expected_tokens")
+             if (workload.demands[name] != UNKNOWN).any()}
+    found |= {name: np.where(values == MISSING, UNKNOWN, values) for name, values in workload.facts.items()}
+    if run.first_answer_ns is not None:
+        found["first_answer_ns"] = run.first_answer_ns
+    return {name: found[name] for name in COLUMNS if name in found}
+
+
+def metrics_of(run: Run) -> dict:
+    """Return what the summary says of deadlines and answers.
+
+    Where there are none it says nothing. `missed` counts the requests that had not completed when they were due; what
+    is due later counts as `given` alone. `ttfat_ms` is arrival to the first token behind the reasoning, of completed
+    requests that have one.
+    """
+    told, requests = {}, run.workload.requests
+    due_ns = run.workload.demands["due_ns"]
+    came = requests["status"] != records.PENDING
+    if np.any(has_one := came & (due_ns >= 0)):
+        is_kept = (requests["status"] == records.COMPLETED) & (requests["completed_ns"] <= due_ns)
+        is_open = (requests["status"] < records.COMPLETED) & (due_ns >= run.clock_ns)
+        missed = int((has_one & ~is_kept & ~is_open).sum())
+        told["deadlines"] = {"given": int(has_one.sum()), "missed": missed}
+    if run.first_answer_ns is not None:
+        chosen = (requests["status"] == records.COMPLETED) & (run.first_answer_ns >= 0)
+        since_ns = run.first_answer_ns[chosen] - requests["arrival_ns"][chosen]
+        told["ttfat_ms"] = distribution(since_ns / 1e6)
+    return told
+
+
+def has_reasoning(workload: Workload) -> bool:
+    """Say whether the times of tokens are needed to know when answers begin."""
+    return "reasoning_tokens" in workload.facts
+
+
+def first_answers(workload: Workload, token_times: TokenTimes) -> np.ndarray:
+    """Return when the first token behind each request's reasoning was seen.
+
+    As int64 ns (n,); -1: there is none. Of a request that began anew the last beginning counts.
+    """
+    first_ns = np.full(len(workload), records.NEVER_NS)
+    reasoning, outputs = workload.facts["reasoning_tokens"], workload.requests["output_tokens"]
+    rows = np.flatnonzero((reasoning != MISSING) & (outputs > reasoning))
+    first_ns[rows] = token_times.from_the_end(rows, (outputs[rows] - reasoning[rows]).astype(np.int64))
+    return first_ns

@@ -1,0 +1,153 @@
+"""`python -m simulator workload EXPERIMENT.toml`: what would be sent, in numbers and as a native trace."""
+import argparse
+import os
+from pathlib import Path
+
+from simulator.config.load import load_experiment
+from simulator.core.paths import special
+from simulator.errors import InputErrors, OutputError, faults_of
+from simulator.results.summary import json_text
+from simulator.study.workload_facts import UNKNOWN_TIMES, facts_of, knows_times
+from simulator.workload.base import Workload
+from simulator.workload.formats.native_csv_writer import write_trace
+from simulator.workload.load import load as load_workload
+
+DONE = 0
+BARS = "▁▂▃▄▅▆▇█"
+SHOWN_LABELS = 8
+COLUMNS = ("mean", "min", "p50", "p90", "p99", "max")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command to its parser."""
+    parser.add_argument("experiment", metavar="EXPERIMENT.toml")
+    parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="SECTION.KEY=VALUE",
+                        help="override one value of the file; VALUE is TOML; repeatable")
+    parser.add_argument("--out", metavar="TRACE.csv", help="write the requests as a native trace")
+    parser.add_argument("--overwrite", action="store_true", help="replace a file that exists")
+    parser.add_argument("--json", action="store_true", help="print the numbers as JSON")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print what the workload looks like, write it if asked; return the exit status.
+
+    Raises
+    ------
+    InputErrors
+        The experiment or its trace cannot be read; the workload cannot be written, or the file exists.
+    OutputError
+        The disk is full, or fails.
+    """
+    experiment = load_experiment(options.experiment, options.overrides, "--set")
+    out = options.out and _check_free(options.out, options.overwrite)
+    with faults_of(options.experiment):
+        workload = load_workload(experiment.workload, experiment.seed)
+        if out and bool(workload.open_ended):
+            raise InputErrors(["workload: a closed loop that only a duration bounds sends as many requests as are "
+                               "served in time; give num_requests to write them down"])
+    has_times = knows_times(workload, experiment.workload.load)
+    if out:
+        _write(out, workload, has_times)
+    facts = facts_of(workload, experiment.workload.load, experiment.engine.block_size)
+    if options.json:
+        print(json_text({"name": experiment.name, "seed": experiment.seed, **facts}), end="")
+        return DONE
+    print(text_of(f"{experiment.name}, seed {experiment.seed}", facts))
+    if out:
+        print(f"\n{len(workload):,} requests in {options.out}{_how_to_serve(workload, experiment.workload)}")
+    return DONE
+
+
+def _how_to_serve(workload: Workload, section) -> str:
+    """Say what of [workload] the trace does not hold, for whoever wants to serve it alike."""
+    if workload.script is None:
+        return ""
+    if section.load.mode == "user_rate":
+        return '; the pace of the users is in it: serve it with mode = "timestamps"'
+    unknown = "" if knows_times(workload, section.load) else f"; {UNKNOWN_TIMES}, it has 0 for them"
+    bound = " and duration_s" if getattr(section.parameters, "duration_s", None) is not None else ""
+    return f"{unknown}; serve it with the same [workload.load]{bound}"
+
+
+def text_of(title: str, facts: dict) -> str:
+    """Return the facts as lines of text."""
+    guess = " drawn; how many are sent depends on how fast they are served" if facts["requests_are_a_guess"] else ""
+    lines = [title, "", _line("requests", f"{facts['requests']:,}{guess}"), *_arrival_lines(facts["arrivals"])]
+    for key in ("plays", "sessions"):
+        if facts[key]:
+            rounds = facts[key]["requests"]
+            lines.append(_line(key, f"{facts[key]['count']:,} of {rounds['min']:,.0f} to {rounds['max']:,.0f} "
+                                    f"requests, {rounds['mean']:,.2f} on average"))
+    lines += [_line(column, _counted(counts)) for column, counts in facts["labels"].items()]
+    if facts["deadlines"]:
+        lines.append(_line("deadlines", f"of {facts['deadlines']:,} requests"))
+    shared = facts["shared_prefix"]
+    lines.append(_line("prefixes", (
+        f"{shared['shared_frac']:.1%} of {shared['prompt_tokens']:,} prompt tokens stand in earlier requests too, "
+        f"{shared['shared_frac_in_blocks']:.1%} in whole blocks of {shared['block_size']}")))
+    return "\n".join([*lines, "", *_table(facts)])
+
+
+def _line(label: str, text: str) -> str:
+    return f"{label:<13}{text}"
+
+
+def _arrival_lines(arrivals: dict | None) -> list[str]:
+    if arrivals is None:
+        return [_line("arrivals", f"not known: {UNKNOWN_TIMES}")]
+    counts, of = arrivals["in_windows"], arrivals["of"]
+    rate = "at once" if arrivals["rate_per_s"] is None else f"{arrivals['rate_per_s']:,.4g} {of}/s"
+    lines = [_line("arrivals", f"{arrivals['count']:,} {of} from {arrivals['first_s']:,.3f} s on, in "
+                               f"{arrivals['span_s']:,.3f} s: {rate}")]
+    if of == "plays":
+        lines.append(_line("", f"that is when plays begin; within them {UNKNOWN_TIMES}"))
+    if arrivals["span_s"]:
+        most = max(counts)
+        bars = "".join(BARS[round(count / most * (len(BARS) - 1))] for count in counts)
+        rates = "  ".join(f"{count / arrivals['window_s']:.4g}" for count in counts)
+        lines.append(_line("over time", f"{bars}  {of}/s in tenths of it: {rates}"))
+    return lines
+
+
+def _counted(counts: dict[str, int]) -> str:
+    shown = sorted(counts.items(), key=lambda item: -item[1])
+    rest = len(shown) - SHOWN_LABELS
+    return ", ".join([f"{name} {count:,}" for name, count in shown[:SHOWN_LABELS]] + [f"{rest} more"] * (rest > 0))
+
+
+def _table(facts: dict) -> list[str]:
+    rows = [("prompt tokens", facts["prompt_tokens"]), ("output tokens", facts["output_tokens"]),
+            ("expected tokens", facts["expected_tokens"])]
+    rows += [(name.replace("_", " "), values) for name, values in facts["facts"].items()]
+    if facts["plays"]:
+        rows.append(("wait s", facts["plays"]["wait_after_end_s"]))
+    return [f"{'':<17}" + "".join(f" {column:>11}" for column in COLUMNS)] + [
+        f"{label:<17}" + "".join(f" {values[column]:>11,.10g}" if column != "mean" else f" {values[column]:>11,.2f}"
+                                 for column in COLUMNS) for label, values in rows if values["mean"] is not None]
+
+
+def _check_free(name: str, overwrite: bool) -> Path:
+    """Return where the trace is to lie, or refuse it."""
+    path = Path(os.path.expanduser(name))
+    if kind := special(path):
+        raise InputErrors([f"{name}: {kind}, expected a file"])
+    if path.is_dir():
+        raise InputErrors([f"{name}: a folder, expected a file"])
+    if path.exists() and not overwrite:
+        raise InputErrors([f"{name}: exists; --overwrite replaces it, --out chooses another file"])
+    return path
+
+
+def _write(path: Path, workload: Workload, has_times: bool) -> None:
+    """Write the trace beside its place, then put it there: it is complete or absent."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        with open(partial, "w", encoding="utf-8", newline="") as file:
+            write_trace(workload, file, has_times)
+        os.replace(partial, path)
+    except OSError as error:
+        if error.errno in OutputError.ERRNOS:
+            raise OutputError(path, error) from error
+        raise InputErrors([f"{path}: cannot be written: {error.strerror}"]) from error
+    finally:
+        partial.unlink(missing_ok=True)

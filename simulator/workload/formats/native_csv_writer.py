@@ -1,0 +1,142 @@
+"""A workload written as a native trace, which reads back to equal requests."""
+import csv
+from typing import TextIO
+
+import numpy as np
+
+from simulator.domain import records
+from simulator.errors import InputErrors
+from simulator.workload.base import Workload
+from simulator.workload.limits import MAX_TIME_NS, MISSING
+
+
+def write_trace(workload: Workload, file: TextIO, has_times: bool = True) -> None:
+    """Write the requests as `native_csv` reads them, one row each, in their order.
+
+    Named token streams get names of their own: who shares what with whom stays, what it was called is lost.
+
+    Parameters
+    ----------
+    has_times : False: what lets requests come is known when they are served; `arrived_at` is 0 then.
+
+    Raises
+    ------
+    InputErrors
+        The id of a request cannot stand where another one refers to it.
+    """
+    ids = list(map(str, workload.request_ids))
+    columns = {"request_id": ids, "arrived_at": _starts(workload) if has_times else ["0"] * len(ids),
+               "num_prefill_tokens": _texts(workload.requests["prompt_tokens"]),
+               "num_decode_tokens": _texts(workload.outcomes["output_tokens"]),
+               **_prompts(workload, ids), **_demands(workload), **_plays(workload, ids)}
+    rows = csv.writer(file, lineterminator="\n")
+    rows.writerow(columns)
+    rows.writerows(zip(*columns.values(), strict=True))
+
+
+def seconds_text(time_ns: int) -> str:
+    """Return a time >= 0 in seconds, exact to the nanosecond: 1500000000 is 1.5."""
+    whole, rest = divmod(time_ns, 10**9)
+    return f"{whole}.{rest:09d}".rstrip("0") if rest else str(whole)
+
+
+def _texts(values: np.ndarray, absent: int | None = None) -> list[str]:
+    return ["" if value == absent else str(value) for value in values.tolist()]
+
+
+def _seconds(values_ns: np.ndarray, absent: int | None = None) -> list[str]:
+    return ["" if value == absent else seconds_text(value) for value in values_ns.tolist()]
+
+
+def _starts(workload: Workload) -> list[str]:
+    """Return when each request comes, or where it waits for others, when its play begins."""
+    script = workload.script
+    if script is None:
+        return _seconds(workload.requests["arrival_ns"])
+    if script.play_begins is None:
+        return _seconds(script.start_ns)
+    return _seconds(np.repeat(script.start_ns, np.diff(script.play_begins)))
+
+
+def _demands(workload: Workload) -> dict[str, list[str]]:
+    """Return the columns of what clients declare, those that say something."""
+    demands, facts, columns = workload.demands, workload.facts, {}
+    if np.any(demands["priority"]):
+        columns["priority"] = _texts(demands["priority"])
+    if np.any(demands["max_tokens"] != np.maximum(workload.outcomes["output_tokens"], 1)):
+        columns["max_tokens"] = _texts(demands["max_tokens"])
+    timeout_ns = _timeouts(workload)
+    if np.any(timeout_ns != MISSING):
+        columns["deadline_s"] = _seconds(timeout_ns, MISSING)
+    for label, names in workload.labels.items():
+        if len(names):
+            columns[label] = ["" if code < 0 else str(names[code]) for code in demands[label].tolist()]
+    if np.any(demands["expected_tokens"] >= 0):
+        columns["predicted_tokens"] = _texts(demands["expected_tokens"], -1)
+    return columns | {fact: _texts(values, MISSING) for fact, values in facts.items()}
+
+
+def _timeouts(workload: Workload) -> np.ndarray:
+    """Return by when after its arrival each client wants the answer, `MISSING`: it does not say."""
+    if workload.script is not None:
+        given = workload.script.timeout_ns
+        return np.full(len(workload), MISSING) if given is None else given
+    due_ns = workload.demands["due_ns"]
+    since_ns = np.minimum(due_ns - workload.requests["arrival_ns"], MAX_TIME_NS)
+    return np.where(due_ns == records.NEVER_NS, MISSING, since_ns)
+
+
+def _prompts(workload: Workload, ids: list[str]) -> dict[str, list[str]]:
+    """Return the column of prompts as segments stream:tokens/stream:tokens."""
+    if not len(workload.segments):
+        return {}
+    owners = np.repeat(np.arange(len(ids)), workload.demands["num_segments"])
+    is_other = workload.segments["stream"] != records.own_stream(owners)
+    names = _stream_names(workload.segments["stream"][is_other], ids)
+    streams, num_tokens = workload.segments["stream"].tolist(), workload.segments["num_tokens"].tolist()
+    texts = []
+    for row, (begin, count) in enumerate(workload.demands[["segments_begin", "num_segments"]].tolist()):
+        own = records.own_stream(row)
+        texts.append("/".join(
+            f"{'' if stream == own else names[stream]}:{tokens}"
+            for stream, tokens in zip(streams[begin:begin + count], num_tokens[begin:begin + count], strict=True)))
+    return {"prompt": texts}
+
+
+def _stream_names(streams: np.ndarray, ids: list[str]) -> dict[int, str]:
+    """Return what prompts call each stream: s0, s1, ... as they come, or what it is of which request.
+
+    The streams of requests that do not come belong to nobody.
+    """
+    codes, first_rows = np.unique(streams, return_index=True)
+    names, rows = {}, codes >> 2
+    for code, row in zip(codes[np.argsort(first_rows)].tolist(), rows[np.argsort(first_rows)].tolist(), strict=True):
+        kind = {records.own_stream(row): "own", records.output_stream(row): "out"}.get(code, "")
+        names[code] = f"{_referable(ids[row], '/')}.{kind}" if kind and row < len(ids) else f"s{len(names)}"
+    return names
+
+
+def _referable(name: str, separator: str) -> str:
+    if separator in name:
+        raise InputErrors([f'request_id "{name}": another request refers to it, so that it cannot be written with '
+                           f'"{separator}" in it'])
+    return name
+
+
+def _plays(workload: Workload, ids: list[str]) -> dict[str, list[str]]:
+    """Return the columns of who waits for whom."""
+    script = workload.script
+    if script is None or script.play_begins is None:
+        return {}
+    sizes = np.diff(script.play_begins)
+    columns = {"play": _texts(np.repeat(np.arange(len(sizes)), sizes))}
+    if script.edges is not None:
+        waits = [[] for _ in ids]
+        for source, target, delay_ns, from_dispatch in zip(*(getattr(script.edges, name).tolist() for name in (
+                "sources", "targets", "delays_ns", "from_dispatch")), strict=True):
+            event = "start" if from_dispatch else "end"
+            waits[target].append(f"{_referable(ids[source], '|')}:{event}+{seconds_text(delay_ns)}")
+        columns["wait_for"] = list(map("|".join, waits))
+    if script.offset_ns is not None and np.any(script.offset_ns):
+        columns["not_before_s"] = _seconds(script.offset_ns, 0)
+    return columns

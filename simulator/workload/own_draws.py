@@ -1,0 +1,49 @@
+"""Random numbers of single requests: each depends on seed, purpose and the request's id alone.
+
+So a request keeps its own whatever other requests there are, and in whatever order they stand.
+"""
+from hashlib import blake2b
+
+import numpy as np
+
+# SplitMix64: Steele, Lea, Flood, Fast Splittable Pseudorandom Number Generators, OOPSLA 2014, figure 17.
+GOLDEN, MIX_A, MIX_B = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+FRACTION_BITS = 53
+
+
+def keys_of(request_ids, count: int) -> np.ndarray:
+    """Return a number for each request that is its own, uint64 (n,).
+
+    request_ids : int64 (n,) or list of str; None: the row numbers, 0 .. count - 1.
+    """
+    if request_ids is None:
+        return np.arange(count, dtype=np.uint64)
+    if isinstance(request_ids, np.ndarray):
+        return request_ids.astype(np.int64).view(np.uint64)
+    return np.array([_hash(name.encode()) for name in request_ids], dtype=np.uint64)
+
+
+def uniforms(seed: int, purpose: str, keys: np.ndarray) -> np.ndarray:
+    """Return a number in [0, 1) for each key, float64 (n,)."""
+    salt = np.uint64(_hash(f"{seed}/{purpose}".encode()))
+    mixed = _mixed(_mixed(keys * np.uint64(GOLDEN) + salt) + salt)
+    return (mixed >> np.uint64(64 - FRACTION_BITS)) * 2.0 ** -FRACTION_BITS
+
+
+def normals(seed: int, purpose: str, keys: np.ndarray) -> np.ndarray:
+    """Return a standard normal number for each key, float64 (n,).
+
+    By the transformation of Box and Muller.
+    """
+    radius = np.sqrt(-2 * np.log1p(-uniforms(seed, f"{purpose}/radius", keys)))
+    return radius * np.cos(2 * np.pi * uniforms(seed, f"{purpose}/angle", keys))
+
+
+def _mixed(values: np.ndarray) -> np.ndarray:
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(MIX_A)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(MIX_B)
+    return values ^ (values >> np.uint64(31))
+
+
+def _hash(data: bytes) -> int:
+    return int.from_bytes(blake2b(data, digest_size=8).digest(), "little")
