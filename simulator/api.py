@@ -13,7 +13,7 @@ from simulator.domain.run import Run
 from simulator.errors import faults_of
 from simulator.latency.readings import Readings
 from simulator.results.directory import check_free, staged
-from simulator.results.interrupts import Interrupts
+from simulator.results.interrupts import Aborted, Interrupts
 from simulator.results.measured import measured_rows
 from simulator.results.metrics import SCHEMA
 from simulator.results.progress import Progress
@@ -116,6 +116,8 @@ def _run(order: Order, interrupts: Interrupts, timings: Timings) -> Result:
         prepared = assemble.prepare(order.experiment, order.workload, order.readings)
         prepared = assemble.with_all_requests(
             prepared, lambda *_: interrupts.signal_number is not None, order.readings)
+        if prepared.workload.open_ended:        # it was interrupted while its requests were counted
+            raise Aborted(interrupts.signal_number)
         with Progress(len(prepared.workload), order.quiet) as progress:
             watch = _Watch(progress, interrupts)
             if order.out is None:

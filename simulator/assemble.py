@@ -129,6 +129,8 @@ def with_all_requests(prepared: Prepared, monitor=None, readings: Readings | Non
 
     Their number is known when all is over, so it is run without results first, with more requests until they suffice.
 
+    Interrupted by the monitor, the workload is still `open_ended`.
+
     monitor : as `build` takes it. readings : as `prepare` does.
     """
     from simulator.results.memory import NO_SINK  # those who need it pay for it
@@ -137,6 +139,8 @@ def with_all_requests(prepared: Prepared, monitor=None, readings: Readings | Non
     while is_open := prepared.workload.open_ended:
         cluster = build(prepared, NO_SINK, monitor)
         finished = cluster.run()
+        if monitor is not None and monitor(0, 0):
+            break
         counts, is_dry = zip(*cluster.source.used()[prepared.workload.num_warmups > 0:], strict=True)
         if any(map(all, zip(is_open, is_dry, strict=True))) and finished.complete:
             guess *= 4

@@ -25,7 +25,8 @@ def check_memory(experiment) -> None:
     """
     limit = memory_bytes()
     drawn = experiment.workload.parameters
-    drawn = getattr(drawn, "parameters", drawn)     # of a format
+    if not _requests(drawn):
+        drawn = getattr(drawn, "parameters", drawn)     # of a format of clients
     requests = _requests(drawn)
     faults = []
     if requests * BYTES_PER_REQUEST > limit:

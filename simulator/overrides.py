@@ -45,6 +45,7 @@ QUESTIONS = {
     "rescheduler": Question("plan", 0),
     "scorer": Question("rate", 1, 0, "simulator.routing.scoring.python:PythonScorer", "rate_all"),     # or `note`
     "workload": Question("columns"),
+    "client_format": Question("columns"),
     "trace_format": Question("read"),
     "arrival": Question("gaps_s", or_method="arrivals_s"),
     "rate": Question("course", None, None, "simulator.workload.drawing.rates.base:Changing", "course"),

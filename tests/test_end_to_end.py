@@ -158,10 +158,13 @@ def test_what_is_written_changes_no_result(busy, tmp_path):
     assert not (tmp_path / "least" / "trace.json").exists()
 
 
+SIZES = {"trace": "workload.max_requests", "synthetic": "workload.num_requests", "sessions": "workload.num_sessions"}
+
+
 @pytest.mark.parametrize("config", EXPERIMENTS, ids=lambda path: path.stem)
 def test_shipped_experiments_run(config, tmp_path):
-    is_trace = load_experiment(config).workload.type == "trace"
-    size = {"workload.max_requests" if is_trace else "workload.num_requests": 30}
+    kind = load_experiment(config).workload.type
+    size = {SIZES[kind]: 30, "workload.measure.warmup_s": 0.0} if kind in SIZES else {}
     if config.stem == "azure_conv":
         trace = tmp_path / "azure.csv"
         trace.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.6805900,374,44\n"

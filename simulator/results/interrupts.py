@@ -7,7 +7,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Aborted(KeyboardInterrupt):
-    """A second signal came; nothing was written.
+    """A second signal came, or one before there was anything to write.
 
     Parameters
     ----------

@@ -27,7 +27,7 @@ Seconds = Annotated[float, Meta(ge=0, le=MAX_TIME_NS / 1e9)]
 class Span(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which clients of a folder send requests, and how many, [workload.servegen]."""
 
-    clients: Annotated[tuple[Annotated[int, Meta(ge=0)], ...], Meta(description=(
+    clients: Annotated[tuple[Annotated[int, Meta(ge=0, le=2**31 - 1)], ...], Meta(description=(
         "their numbers, k of chunk-k-trace.csv; absent: all"))] = ()
     top: Annotated[int, Meta(ge=0, le=2**31 - 1, description=(
         "of these, as many with the highest mean rates; 0: all"), extra={"unit": "clients"})] = 0
