@@ -70,6 +70,11 @@ STAGE_NAMES = ("off", "provisioning", "loading", "warming", "up", "draining", "s
 LIFECYCLE_CAUSES = ("start", "scaling", "failure", "detection", "recovery", "reopening")
 
 
+def has_come(status: np.ndarray) -> np.ndarray:
+    """Return which requests have come: not those that never will, or may yet."""
+    return (status != PENDING) & (status != NOT_SENT)
+
+
 def named_stream(code: int) -> int:
     """Return the code of a shared, named token stream."""
     return code << 2

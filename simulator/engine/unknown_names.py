@@ -41,7 +41,7 @@ def _rows_by_label(workload, column, known):
 
 
 def _rows(workload, column, code):
-    return np.flatnonzero((workload.requests["status"] != records.PENDING) & (workload.demands[column] == code))
+    return np.flatnonzero(records.has_come(workload.requests["status"]) & (workload.demands[column] == code))
 
 
 def _requests(workload, rows):

@@ -109,7 +109,7 @@ class ChromeTrace:
         requests, journeys = run.workload.requests, journeys_of(run)
         stays = None if journeys is None else GatewayStays(run, journeys)
         for first in range(0, len(requests), tables.BLOCK_ROWS):
-            has_come = requests["status"][first:first + tables.BLOCK_ROWS] != records.PENDING
+            has_come = records.has_come(requests["status"][first:first + tables.BLOCK_ROWS])
             self._write_requests(run, first + np.flatnonzero(has_come), stays)
         self._write_texts(incident_events(incidents_of(run), self._window))
         self._write_texts(move_events(run, self._window))

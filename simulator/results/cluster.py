@@ -69,7 +69,7 @@ def fairness(run: Run) -> float | None:
     completed requests. Source: Jain, Chiu, Hawe, "A quantitative measure of fairness", DEC-TR-301, 1984.
     """
     requests, codes = run.workload.requests, run.workload.demands["tenant"]
-    came = (codes >= 0) & (requests["status"] != records.PENDING)
+    came = (codes >= 0) & records.has_come(requests["status"])
     if not came.any():
         return None
     served = came & (requests["status"] == records.COMPLETED)

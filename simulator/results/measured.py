@@ -18,7 +18,7 @@ def measured_rows(run: Run, measure: Measure) -> np.ndarray | None:
         return None
     counts = np.ones(len(requests), bool)
     counts[len(requests) - workload.num_warmups:] = False
-    sent = np.flatnonzero(counts & (requests["arrival_ns"] >= 0) & (requests["status"] != records.PENDING))
+    sent = np.flatnonzero(counts & records.has_come(requests["status"]))
     sent = sent[np.argsort(requests["arrival_ns"][sent], kind="stable")]
     counts[sent[:measure.warmup_requests]] = False
     counts[sent[len(sent) - min(measure.cooldown_requests, len(sent)):]] = False

@@ -237,7 +237,7 @@ def not_completed(requests: np.ndarray) -> dict:
     `streamed` counts those with a first token, `in_itl` those with a second one, whose gaps are in `itl_ms`;
     `output_tokens` is what all of them got. TTFT and queue time are those of the requests that came so far.
     """
-    others = requests[(requests["status"] != records.COMPLETED) & (requests["status"] != records.PENDING)]
+    others = requests[(requests["status"] != records.COMPLETED) & records.has_come(requests["status"])]
     streamed = others[others["first_token_ns"] >= 0]
     return {
         "requests": len(others),

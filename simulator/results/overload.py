@@ -70,7 +70,7 @@ class Came:
 
     def __init__(self, run: Run):
         requests, status = run.workload.requests, run.workload.requests["status"]
-        came = (status != records.PENDING) & (status != records.NOT_SENT)
+        came = records.has_come(status)
         came = slice(None) if came.all() else came
         if run.workload.script is not None:         # the table has them play by play
             rows = np.flatnonzero(status[came] >= 0) if isinstance(came, slice) else np.flatnonzero(came)
@@ -143,7 +143,7 @@ def _unserved_share(run: Run, journeys: np.ndarray | None) -> float:
     unserved = status == records.TIMED_OUT
     if journeys is not None:
         unserved |= (status > records.COMPLETED) & np.isin(journeys["cause"], TURNED_AWAY)
-    came = int((status != records.PENDING).sum())
+    came = int(records.has_come(status).sum())
     return int(unserved.sum()) / came if came else 0.0
 
 

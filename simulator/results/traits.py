@@ -37,7 +37,7 @@ def metrics_of(run: Run) -> dict:
     """
     told, requests = {}, run.workload.requests
     due_ns = run.workload.demands["due_ns"]
-    came = requests["status"] != records.PENDING
+    came = records.has_come(requests["status"])
     if np.any(has_one := came & (due_ns >= 0)):
         is_kept = (requests["status"] == records.COMPLETED) & (requests["completed_ns"] <= due_ns)
         is_open = (requests["status"] < records.COMPLETED) & (due_ns >= run.clock_ns)

@@ -29,7 +29,7 @@ def build_workload(columns: Columns) -> Workload:
     return Workload(
         requests=requests, demands=demands, outcomes=outcomes, segments=segments,
         request_ids=columns.request_ids[:n],
-        labels={column: list(names) for column, (codes, names) in columns.labels.items()},
+        labels={column: list(names) for column, (codes, names) in columns.labels.items()}, notes=columns.notes,
         facts={column: values[:n] for column, values in columns.facts.items() if column != "predicted_tokens"},
         prompts_use_outputs=bool(np.any(segments["stream"] & 3 == records.output_stream(0))))
 

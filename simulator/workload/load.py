@@ -80,7 +80,7 @@ def load(section, seed: int, enough: Enough = ENOUGH,
     if not section.cancel_at_deadline:
         built = _patient(built)
     is_settled = enough.counts is not None or not any(open_ended)
-    return replace(built, open_ended=() if is_settled else tuple(open_ended), notes=columns.notes)
+    return replace(built, open_ended=() if is_settled else tuple(open_ended))
 
 
 def _recycled(columns: Columns, given: Load, duration_s: float | None, enough: Enough) -> Columns:

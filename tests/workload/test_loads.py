@@ -191,3 +191,15 @@ def test_cooling_down_counts_back_from_the_last_completion(run):
     result = run(LOOP + "[workload.measure]\ncooldown_s = 0.0005", OUTPUTS)
 
     assert result.requests["measured"].tolist() == [1, 1, 1, 0, 0]
+
+
+@pytest.mark.parametrize("assign", ["static", "dynamic"])
+def test_plays_come_again_until_the_end_of_the_load(run, assign):
+    # Two lanes, requests of 1 to 3 ms that come again: nobody waits, so a lane is busy until 0.5 s.
+    load = f'mode = "lanes"\nlanes = 2\nrecycle = true\nassign = "{assign}"'
+    result = run(load, [3, 1, 2], workload="duration_s = 0.5")
+
+    sent = result.requests[result.requests["arrival_ns"] >= 0]
+    assert sent["arrival_ns"].max() >= 497 * MS
+    assert 400 < len(sent) < 600
+    assert len(result.requests) - len(sent) < 300           # of the lane whose plays are longer

@@ -105,3 +105,14 @@ def test_sessions_begin_at_a_rate_that_changes(run):
     loop = {"mode": "concurrency", "concurrency": 1}
     with pytest.raises(InputErrors, match="says when sessions begin; leave it out"):
         run(TALK.replace(', rate_per_s = 10.0}\n', "}\n" + rate), workload__load=loop)
+
+
+def test_turns_that_were_not_sent_appear_nowhere_but_in_the_table(run, tmp_path):
+    result = run(workload__duration_s=0.21, output={"chrome_trace": True, "token_times": True})
+    assert result.summary["requests"]["not_sent"] == 1
+    assert result.summary["not_completed"]["requests"] == 0
+
+    simulator.run(tmp_path / "experiment.toml", {"workload.duration_s": 0.21, "output.chrome_trace": True},
+                  out=tmp_path / "out")
+    assert "not_sent" not in (tmp_path / "out/trace.json").read_text()
+    assert "-1" not in (tmp_path / "out/trace.json").read_text().replace('"pid":-1', "")
