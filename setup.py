@@ -35,12 +35,15 @@ DIRECTIVES = {
 CHECKS = {"boundscheck": True, "initializedcheck": True}
 
 # -ffp-contract=off and no -march=native: the same doubles on every machine. Not warned of: Cython's helpers that go
-# unused; gcc's guess about variables that are filled in through a pointer; that clang has no such guess.
-QUIET = ["-Wno-unused-function", "-Wno-maybe-uninitialized", "-Wno-unknown-warning-option"]
+# unused; gcc's guess about variables that are filled in through a pointer; that clang has not this and that flag.
+QUIET = ["-Wno-unused-function", "-Wno-ignored-optimization-argument", "-Wno-maybe-uninitialized",
+         "-Wno-unknown-warning-option"]
 FLAGS = ["-ffp-contract=off", "-Wall", *QUIET, *["-Werror"] * STRICT]
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
 MODES = {  # changes to DIRECTIVES, macros, flags after FLAGS, linker flags
-    "release": ({}, [], ["-O3", "-g0"], []),      # Python's own flags ask for -g: a third of gcc's time
+    # Python's own flags ask for -g: a third of gcc's time. gcc takes small functions with several callers into these
+    # only up to a limit: without, the loop has 2.4 % fewer instructions. clang knows no such limit.
+    "release": ({}, [], ["-O3", "-finline-limit=2000", "-g0"], []),
     "debug": (CHECKS, [("SIM_DEBUG", "1")], ["-O1", "-g", "-UNDEBUG"], []),
     "coverage": ({"linetrace": True}, [("CYTHON_TRACE_NOGIL", "1")], ["-O1"], []),
     "sanitize": ({}, [("SIM_DEBUG", "1")], ["-O1", "-g", "-UNDEBUG", "-fno-wrapv", *SANITIZERS], SANITIZERS),
