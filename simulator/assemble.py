@@ -1,5 +1,6 @@
 """From an experiment to a cluster that is ready to run: here all rooms meet."""
 import math
+from collections.abc import Iterable
 from functools import partial
 
 import msgspec
@@ -117,7 +118,7 @@ def prepare(experiment: Experiment, workload: Workload | None = None, readings: 
     check_memory(experiment)
     readings = readings or Readings()
     workload, *built, mover = collect_faults(
-        lambda: _requests(experiment) if workload is None else workload,
+        lambda: requests_of(experiment) if workload is None else workload,
         *[partial(_of_pool, experiment, pool, partial(_pool, pool, readings)) for pool in experiment.all_pools()],
         lambda: _mover(experiment))
     check_time(experiment, workload)
@@ -147,13 +148,23 @@ def with_all_requests(prepared: Prepared, monitor=None, readings: Readings | Non
             enough = Enough(guess)
         else:
             enough = Enough(guess, counts)
-        prepared = prepare(experiment, _requests(experiment, enough), readings)
+        prepared = prepare(experiment, requests_of(experiment, enough), readings)
     return prepared
 
 
-def _requests(experiment: Experiment, enough: Enough = ENOUGH) -> Workload:
+def requests_of(experiment: Experiment, enough: Enough = ENOUGH, alike: Iterable[Experiment] = ()) -> Workload:
+    """Read or draw the requests of an experiment.
+
+    enough : as `simulator.workload.load.load` takes it.
+    alike : other experiments that are to serve the same requests: their longest texts count, too.
+
+    Raises
+    ------
+    InputErrors
+        What is wrong with [workload], or with a maximum that it goes by.
+    """
     def longest_text():
-        return min(_longest_text(pool) for pool in experiment.all_pools())
+        return min(_longest_text(pool) for each in (experiment, *alike) for pool in each.all_pools())
 
     return load_workload(experiment.workload, experiment.seed, enough, longest_text)
 

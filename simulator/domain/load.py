@@ -104,7 +104,8 @@ class Load(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     max_in_flight: Annotated[Share, Meta(description=(
         "requests at once; who comes meanwhile waits at the client, in order; 0: no ceiling"))] = 0
     grace_s: Annotated[float, Meta(ge=0, description=(
-        "the clients of what still runs so long after duration_s give up; inf: never"), extra={"inf": True})] = math.inf
+        "the clients of what still runs so long after duration_s, of the workload or of its stage, give up; inf: "
+        "never"), extra={"inf": True})] = math.inf
     users: Annotated[Count | None, Meta(description="who send one request after the other")] = None
     rate_per_s: Annotated[Rate | None, Meta(description=(
         "of all users together; one whose answer comes late sends the next at once"))] = None

@@ -35,8 +35,8 @@ def finish_codes(workload, journeys: np.ndarray | None = None, part: slice = sli
     codes = by_status[status]
     if journeys is not None:
         codes[(journeys["cause"][part] == RECALLED) & (status > records.COMPLETED)] = records.ABORT
-    if workload.script is not None and workload.script.cancel_ns is not None:
-        is_cancelled = workload.demands["deadline_ns"][part] == workload.script.cancel_ns
+    if workload.script is not None and workload.script.cancels:
+        is_cancelled = workload.demands["deadline_ns"][part] != workload.demands["due_ns"][part]
         codes[is_cancelled & (status == records.TIMED_OUT)] = records.CANCELLED
     ended = status == records.COMPLETED
     by_itself = tokens >= workload.outcomes["output_tokens"][part]

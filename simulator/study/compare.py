@@ -17,7 +17,6 @@ from simulator.results.report import notes
 from simulator.study.compare_file import Comparison
 from simulator.study.processes import in_processes
 from simulator.workload.base import Workload
-from simulator.workload.load import load as load_workload
 
 SCHEMA = 1
 FILE = "comparison.json"        # in the results directory, beside a folder for each variant
@@ -170,7 +169,7 @@ def write(path: str | os.PathLike, results: dict[str, Measured], unavailable: di
 def _requests(comparison: Comparison) -> Workload:
     name, experiment = next(iter(comparison.experiments.items()))       # it is the same for all
     with faults_of(comparison.place(name)):
-        return load_workload(experiment.workload, experiment.seed)
+        return assemble.requests_of(experiment, alike=comparison.experiments.values())
 
 
 @contextmanager

@@ -3,6 +3,7 @@ import argparse
 import os
 from pathlib import Path
 
+from simulator.assemble import requests_of
 from simulator.config.load import load_experiment
 from simulator.core.paths import special
 from simulator.errors import InputErrors, OutputError, faults_of
@@ -10,7 +11,6 @@ from simulator.results.summary import json_text
 from simulator.study.workload_facts import UNKNOWN_TIMES, facts_of, knows_times
 from simulator.workload.base import Workload
 from simulator.workload.formats.native_csv_writer import write_trace
-from simulator.workload.load import load as load_workload
 
 DONE = 0
 BARS = "▁▂▃▄▅▆▇█"
@@ -41,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
     experiment = load_experiment(options.experiment, options.overrides, "--set")
     out = options.out and _check_free(options.out, options.overwrite)
     with faults_of(options.experiment):
-        workload = load_workload(experiment.workload, experiment.seed)
+        workload = requests_of(experiment)
         if out and bool(workload.open_ended):
             raise InputErrors(["workload: a closed loop that only a duration bounds sends as many requests as are "
                                "served in time; give num_requests to write them down"])

@@ -112,7 +112,7 @@ def _patient(workload: Workload) -> Workload:
     if not np.any(workload.demands["due_ns"] >= 0) and (script is None or script.timeout_ns is None):
         raise InputErrors([KeyFault("workload.cancel_at_deadline: no request of this workload has a deadline; leave it "
                                     "out")])
-    if script is None or script.cancel_ns is None:
+    if script is None or not script.cancels:
         workload.demands["deadline_ns"] = records.NEVER_NS
     return replace(workload, script=script and replace(script, waits_on=True))
 

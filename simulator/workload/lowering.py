@@ -38,6 +38,9 @@ def workload_of(columns: Columns, section, duration_s: float | None, streams: Ra
     duration_s = min(durations_s, default=None)
     _check_measure(section.measure, min(columns.most or len(columns), len(columns)))
     _check_clients(columns, load)
+    if stages and duration_s is not None:
+        raise InputErrors([KeyFault("workload.duration_s: each of [[workload.load.stages]] has an end of its own; give "
+                                    "duration_s there")])
     is_plain = columns.waits is None and columns.clients is None
     if is_plain and not (load.max_in_flight or load.mode != "timestamps" or _cancels(load) or copies):
         return build_workload(_timed(columns, load, duration_s))
@@ -48,8 +51,7 @@ def workload_of(columns: Columns, section, duration_s: float | None, streams: Ra
         columns, script = with_warmups(columns, script, copies, load.concurrency or load.max_in_flight or None)
     built = build_workload(columns)
     built.requests["arrival_ns"] = records.NEVER_NS
-    gives_up = script.timeout_ns is not None or script.cancel_ns is not None
-    built.demands["deadline_ns"] = 0 if gives_up else records.NEVER_NS      # set when each comes
+    built.demands["deadline_ns"] = 0 if script.gives_up else records.NEVER_NS      # set when each comes
     built.demands["due_ns"] = records.NEVER_NS
     return replace(built, script=script, scheduled_ns=np.full(len(built), records.NEVER_NS), num_warmups=copies)
 
@@ -91,14 +93,15 @@ def script_of(columns: Columns, load: Load, duration_s: float | None, streams: R
         columns, plays, offset_ns, late_ns = begun(columns, plays, offset_ns, load.lanes, streams)
         begins = _begins(plays)
     has_plays = len(begins) <= len(plays)
+    groups = groups_of(stages) if stages else _groups_of_clients(columns, load, duration_s, begins[:-1], late_ns)
     return columns, Script(
-        groups_of(stages) if stages else _groups_of_clients(columns, load, duration_s, begins[:-1], late_ns),
+        _cancelled(groups, load),
         np.concatenate([plan.start_ns for plan in stages]) if stages else np.where(is_timed, start_ns, 0),
         play_begins=begins if has_plays else None, offset_ns=offset_ns if has_plays else None,
         edges=_edges(columns.waits), rest_ns=_rests_of_clients(columns, load, streams),
         client_delay_ns=_ns(load.client_delay_s),
         idle_cap_ns=None if math.isinf(load.tree_idle_cap_s) else _ns(load.tree_idle_cap_s),
-        timeout_ns=_timeouts(columns), cancel_ns=_cancel_ns(load, duration_s), from_engine=columns.from_engine)
+        timeout_ns=_timeouts(columns), from_engine=columns.from_engine)
 
 
 def _edges(waits: Waits | None) -> Edges | None:
@@ -257,9 +260,13 @@ def _timeouts(columns: Columns) -> np.ndarray | None:
     return columns.timeout_ns if is_given else None
 
 
-def _cancel_ns(load: Load, duration_s: float | None) -> int | None:
+def _cancelled(groups: tuple[Group, ...], load: Load) -> tuple[Group, ...]:
+    """Return the groups, with the instants at which their clients give up."""
     if not _cancels(load):
-        return None
-    if duration_s is None:
-        raise InputErrors([KeyFault("workload.load.grace_s: counts from duration_s, which the workload does not have")])
-    return _ns(duration_s + load.grace_s)
+        return groups
+    if all(group.ends_ns is None for group in groups):
+        raise InputErrors([KeyFault(
+            "workload.load.grace_s: counts from duration_s, which neither the workload nor a stage has")])
+    grace_ns = _ns(load.grace_s)
+    return tuple(group if group.ends_ns is None else replace(group, cancel_ns=group.ends_ns + grace_ns)
+                 for group in groups)

@@ -29,6 +29,7 @@ class Group(msgspec.Struct, frozen=True):
     after_dispatch : that one is over when its last request has come, not when all have ended.
     interval_ns : from then to the beginning.
     client_delay_ns : from each end to whatever the client does because of it; None: as the script says.
+    cancel_ns : from then on the clients of all that still runs give up; None: they never do.
     """
 
     plays: np.ndarray
@@ -40,6 +41,7 @@ class Group(msgspec.Struct, frozen=True):
     after_dispatch: bool = False
     interval_ns: int = 0
     client_delay_ns: int | None = None
+    cancel_ns: int | None = None
 
 
 class Script(msgspec.Struct, frozen=True):
@@ -60,7 +62,6 @@ class Script(msgspec.Struct, frozen=True):
     idle_cap_ns : a play in which nothing runs or rests in a slot for longer goes on after so long; None: no cap.
     timeout_ns : int64 (n,), limits.MISSING: none; the client gives up so long after arrival. None: nobody does.
     waits_on : it does not give up then, and the answer is late.
-    cancel_ns : instant at which the clients of all that still runs give up; None: never.
     from_engine : the client reacts to an end in the engine, not to the last token that it sees.
     """
 
@@ -75,5 +76,14 @@ class Script(msgspec.Struct, frozen=True):
     idle_cap_ns: int | None = None
     timeout_ns: np.ndarray | None = None
     waits_on: bool = False
-    cancel_ns: int | None = None
     from_engine: bool = False
+
+    @property
+    def cancels(self) -> bool:
+        """Clients of some group give up whatever still runs at an instant."""
+        return any(group.cancel_ns is not None for group in self.groups)
+
+    @property
+    def gives_up(self) -> bool:
+        """Some client may give up."""
+        return self.timeout_ns is not None or self.cancels

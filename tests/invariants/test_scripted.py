@@ -34,7 +34,7 @@ def script_of(rng):
         client_delay_ns=rng.choice([0, 0, MS // 3]), goes_on_after_rejection=rng.random() < 0.5,
         idle_cap_ns=rng.choice([None, None, 20 * MS]),
         timeout_ns=rng.choice([None, np.array([rng.choice([MISSING, 40 * MS, 300 * MS]) for _ in roots])]),
-        cancel_ns=rng.choice([None, None, 400 * MS]), from_engine=rng.random() < 0.3)
+        from_engine=rng.random() < 0.3)
 
 
 def edges_of(rng, first, last):
@@ -60,7 +60,7 @@ def groups_of(rng, num_plays):
             closes_ns=None if slots is None or rng.random() < 0.8 else MS * 100 * (1 + np.arange(slots)),
             holds_play=rng.random() < 0.5, ends_ns=rng.choice([None, None, 150 * MS]), after=after,
             after_dispatch=rng.random() < 0.5, interval_ns=rng.choice([0, 5 * MS]),
-            client_delay_ns=rng.choice([None, None, MS // 7])))
+            client_delay_ns=rng.choice([None, None, MS // 7]), cancel_ns=rng.choice([None, None, 400 * MS])))
     return tuple(groups), starts
 
 

@@ -317,17 +317,32 @@ def test_metric_that_nothing_measured_is_a_dash():
 def test_requests_are_read_once_and_served_unchanged_by_each_variant(write, monkeypatch):
     reads = []
 
-    def load(section, seed):
+    def load(section, seed, *others):
         reads.append(seed)
-        return workload.load(section, seed)
+        return workload.load(section, seed, *others)
 
-    monkeypatch.setattr(compare, "load_workload", load)
     monkeypatch.setattr(compare.assemble, "load_workload", load)
     plan = compare.prepare(read_comparison(write(TWO)))
     untouched = plan.workload.requests.copy()
     dict(compare.measure(plan))
     assert len(reads) == 1
     assert (plan.workload.requests == untouched).all()
+
+
+def test_texts_of_sessions_fit_each_variant(write):
+    talk = BASE.split("[workload]")[0] + """[workload]
+type = "sessions"
+num_sessions = 2
+arrival = {process = "constant", rate_per_s = 10.0}
+sessions.rounds = {distribution = "constant", value = 3}
+sessions.first_tokens = {distribution = "constant", value = 100}
+sessions.new_tokens = {distribution = "constant", value = 50}
+sessions.output_tokens = {distribution = "constant", value = 3}
+sessions.think_time_s = 0.005
+"""
+    path = write(TWO.replace("latency = {base_us = 9000.0}", "engine = {max_model_len = 200}"), talk)
+
+    assert compare.prepare(read_comparison(path)).workload.requests["prompt_tokens"].tolist() == [100, 153] * 2
 
 
 FOREST = """

@@ -124,6 +124,22 @@ def test_programs_read_the_same_numbers(file, capsys):
     assert sum(told["arrivals"]["in_windows"]) == 50
 
 
+def test_turns_that_the_engine_has_no_room_for_are_left_out(file, capsys):
+    talk = TOML.split("[workload]")[0] + """[workload]
+type = "sessions"
+num_sessions = 2
+arrival = {process = "constant", rate_per_s = 10.0}
+sessions = {rounds = {distribution = "constant", value = 3}, new_tokens = {distribution = "constant", value = 50}, \
+            output_tokens = {distribution = "constant", value = 3}, think_time_s = 0.005}
+"""
+
+    def num_requests(*options):
+        assert cli.main(["workload", file(talk), "--json", *options]) == 0
+        return json.loads(capsys.readouterr().out)["requests"]
+
+    assert (num_requests(), num_requests("--set", "engine.max_model_len=120")) == (6, 4)
+
+
 @pytest.mark.parametrize("load", ["", LOOP], ids=["open", "closed"])
 def test_the_trace_is_served_as_the_experiment_is(file, tmp_path, capsys, load):
     experiment = file(TOML + load)

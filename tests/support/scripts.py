@@ -11,7 +11,7 @@ MS = 1_000_000
 def scripted(outputs, script, *, prompts=1):
     """Return requests with these outputs that come as `script` says."""
     workload = plain_workload([-1] * len(outputs), prompts, outputs)
-    if script.timeout_ns is not None or script.cancel_ns is not None:
+    if script.gives_up:
         workload.demands["deadline_ns"] = 0
     return replace(workload, script=script, scheduled_ns=np.full(len(outputs), -1))
 

@@ -95,6 +95,34 @@ def test_the_end_of_a_load_and_its_grace(run):
     assert result.requests["finish_reason"].tolist()[1] == 8    # cancelled
 
 
+def test_the_grace_counts_from_the_beginning_of_those_behind_the_warm_up(run):
+    # Warm-ups run from 0 to 3; the others come until 6, and what runs at 8 is given up.
+    result = run(LOOP + "grace_s = 0.002\n[workload.warmup]\ncopies_of_first = 2", [3, 9, 1, 1],
+                 workload="duration_s = 0.003")
+
+    assert ms(result, "arrival_ns")[:2] == [3, 3]
+    assert ms(result, "completed_ns")[0] == 6
+    assert result.requests["finish_reason"].tolist()[1:4] == [8, 0, 0]
+
+
+def test_each_stage_with_an_end_has_its_grace(run):
+    stages = """mode = "stages"
+grace_s = 0.0005
+stages = [{concurrency = 1, num_requests = 2, duration_s = 0.003}, {concurrency = 1, num_requests = 1},
+          {concurrency = 1, num_requests = 1, duration_s = 0.002}]"""
+    result = run(stages, [2, 9, 9, 2])
+
+    assert ms(result, "arrival_ns") == [0, 2, 4, 13]
+    assert result.requests["finish_reason"].tolist() == [1, 8, 1, 1]
+
+
+def test_stages_have_ends_of_their_own(run):
+    with pytest.raises(InputErrors, match=r"workload.duration_s: each of .* give duration_s there"):
+        run('mode = "stages"\nstages = [{concurrency = 1, num_requests = 1}]', OUTPUTS, workload="duration_s = 1.0")
+    with pytest.raises(InputErrors, match="grace_s: counts from duration_s, which neither the workload nor a stage"):
+        run('mode = "stages"\ngrace_s = 1.0\nstages = [{concurrency = 1, num_requests = 1}]', OUTPUTS)
+
+
 DRAWN = """type = "synthetic"
 prompt_tokens = {distribution = "constant", tokens = 10}
 output_tokens = {distribution = "uniform", min = 1, max = 9}

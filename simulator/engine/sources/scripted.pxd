@@ -27,6 +27,7 @@ cdef struct Group:              # of plays that share slots; see workload/script
     int64_t interval_ns         # from its end, or from 0, to the beginning
     int64_t client_delay_ns     # from an end to whatever the client does because of it
     int64_t length_ns           # from the beginning to the end; NEVER_NS: it has none
+    int64_t cancel_ns           # from the beginning to when all that still runs is given up; NEVER_NS: nothing is
     bint is_dry                 # a slot was free before the end, and nobody was left
     int64_t num_held            # slots that somebody holds
     int64_t num_unsent          # requests that have not come
@@ -71,7 +72,6 @@ cdef class Scripted(Source):
     cdef int64_t* _ready_ns             # [row] known so far; NULL where each row is a play
     cdef int64_t* _out_begins           # [row + 1] into _outs
     cdef Out* _outs
-    cdef int64_t _cancel_ns             # NEVER_NS: nobody is cancelled
     cdef int64_t _idle_cap_ns           # NEVER_NS: none
     cdef bint _goes_on_after_rejection
     cdef bint _from_engine
@@ -109,7 +109,7 @@ cdef class Scripted(Source):
     cdef int _send_by_slot(self, int32_t index, TimedRow entry, int64_t now_ns) except -1 nogil
     cdef int _send(self, int32_t row, int64_t ready_ns, int64_t now_ns) except -1 nogil
     cdef int _begin_play(self, int32_t play, int32_t first, int64_t now_ns) except -1 nogil
-    cdef void _set_deadlines(self, int32_t row, int64_t now_ns) noexcept nogil
+    cdef void _set_deadlines(self, int32_t row, const Group* group, int64_t now_ns) noexcept nogil
 
     # A request has come, or ended: for those that wait for it. One waits for nobody any more.
     cdef int _let_go(self, int32_t row, int64_t now_ns, bint from_dispatch) except -1 nogil

@@ -62,7 +62,6 @@ cdef class Scripted(Source):
         self._offset_ns = borrowed(script.offset_ns, owners)
         self._rest_ns = borrowed(script.rest_ns, owners)
         self._timeout_ns = borrowed(script.timeout_ns, owners)
-        self._cancel_ns = NEVER_NS if script.cancel_ns is None else script.cancel_ns
         self._idle_cap_ns = NEVER_NS if script.idle_cap_ns is None else script.idle_cap_ns
         self._waits_on = script.waits_on
         self._goes_on_after_rejection, self._from_engine = script.goes_on_after_rejection, script.from_engine
@@ -108,6 +107,7 @@ cdef class Scripted(Source):
             group.client_delay_ns = (
                 self._script.client_delay_ns if given.client_delay_ns is None else given.client_delay_ns)
             group.length_ns = NEVER_NS if given.ends_ns is None else given.ends_ns
+            group.cancel_ns = NEVER_NS if given.cancel_ns is None else given.cancel_ns
             group.num_slots = 0 if given.opens_ns is None else len(given.opens_ns)
             group.opens_ns, group.closes_ns = borrowed(given.opens_ns, owners), borrowed(given.closes_ns, owners)
             for i in range(group.num_plays):
@@ -325,7 +325,7 @@ cdef class Scripted(Source):
         cdef Group* group = &self._groups[self._group_index(play)]
         self._requests[row].arrival_ns = now_ns
         self._scheduled_ns[row] = ready_ns
-        self._set_deadlines(row, now_ns)
+        self._set_deadlines(row, group, now_ns)
         self.num_left -= 1
         group.num_unsent -= 1
         group.num_running += 1
@@ -334,8 +334,10 @@ cdef class Scripted(Source):
         self._let_go(row, now_ns, True)
         return self._end_group(self._group_index(play), now_ns)
 
-    cdef void _set_deadlines(self, int32_t row, int64_t now_ns) noexcept nogil:
-        cdef int64_t deadline_ns = self._cancel_ns, due_ns = NO_TIME_NS
+    cdef void _set_deadlines(self, int32_t row, const Group* group, int64_t now_ns) noexcept nogil:
+        cdef int64_t deadline_ns = NEVER_NS, due_ns = NO_TIME_NS
+        if group.cancel_ns < NEVER_NS:
+            deadline_ns = group.begins_ns + group.cancel_ns
         if self._timeout_ns != NULL and self._timeout_ns[row] >= 0:
             due_ns = now_ns + min(self._timeout_ns[row], NEVER_NS - now_ns)
             if not self._waits_on and due_ns < deadline_ns:
