@@ -15,6 +15,7 @@ from msgspec import Meta
 from simulator.errors import InputErrors
 from simulator.workload.columns import Columns, Prompts
 from simulator.workload.formats.blocks import run_prompts
+from simulator.workload.formats.json_lines import check_blocks
 from simulator.workload.formats.mooncake import Milliseconds, OutputTokens, PromptTokens, check_ids, named
 from simulator.workload.formats.plays import Plays, ns_of_ms
 from simulator.workload.reading.faults import Faults, quoted
@@ -82,7 +83,8 @@ class AgenticMooncake:
         if not lines:
             raise InputErrors([f"{path}: there are no requests below the header"])
         lines = _by_play(lines, faults)
-        _check_blocks(lines, header.block_size, faults)
+        for number, line in lines:
+            check_blocks(number, line, header.block_size, faults)
         plays = _plays(lines, faults)
         faults.raise_if_any()
         return plays.columns(_prompts([line for _, line in lines], plays.plays, header.block_size), **named(lines))
@@ -117,14 +119,6 @@ def _by_play(lines: list[tuple[int, Line]], faults: Faults) -> list[tuple[int, L
 
 def _shown(ordinal: int | None) -> str:
     return "none" if ordinal is None else str(ordinal)
-
-
-def _check_blocks(lines: list[tuple[int, Line]], block_size: int, faults: Faults) -> None:
-    for number, line in lines:
-        blocks = -(-line.input_length // block_size)
-        if len(line.hash_ids) != blocks:
-            faults.add(number, f"hash_ids: expected {blocks} ids, blocks of {block_size} tokens for input_length "
-                               f"{line.input_length}, found {len(line.hash_ids)}")
 
 
 def _plays(lines: list[tuple[int, Line]], faults: Faults) -> Plays:

@@ -6,19 +6,16 @@ calls begins when it ends. A child that is forked goes on with its parent's text
 the parent ends there; one that is spawned begins anew, and turn `join_at` (from 0; the next one) waits for its end.
 Each session that nobody calls is the root of a play. Nothing says when plays come.
 """
-from pathlib import Path
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
-from simulator.errors import InputErrors
 from simulator.workload.columns import Columns
+from simulator.workload.formats.json_lines import JsonLines
 from simulator.workload.formats.mooncake import Milliseconds, OutputTokens, PromptTokens
 from simulator.workload.formats.plays import Plays, components, extended, length_of, ns_of_ms, output_of, own_of
 from simulator.workload.reading.faults import Faults, quoted
-from simulator.workload.reading.files import check_text
-from simulator.workload.reading.json_lines import decoded_lines
 
 
 class Fork(msgspec.Struct):
@@ -55,41 +52,24 @@ class Line(msgspec.Struct):
     rounds: object = None
 
 
-class AiperfDag:
+class AiperfDag(JsonLines):
     """The reader of AIPerf's graphs of sessions."""
 
-    def __init__(self, parameters=None):
-        pass
+    kind, needed, things = Line, "session_id, turns", "sessions"
 
-    def read(self, path: str | Path, data: bytes) -> Columns:
-        """Return the requests of a file that holds `data`, session by session.
+    def check(self, number: int, line: Line, faults: Faults) -> None:
+        for key in ("pre_session_spawns", "orchestrator", "rounds"):
+            if getattr(line, key) is not None:
+                faults.add(number, f"{key}: is not understood; write its sessions out, with spawns")
+        for place, turn in enumerate(line.turns):
+            if turn.max_tokens is None:
+                faults.add(number, f"turns[{place}].max_tokens: says how long the output is, and is missing")
+            if turn.input_tokens is None:
+                faults.add(number, f"turns[{place}].input_tokens: is missing; there is no tokenizer here: count the "
+                                   "tokens of the whole prompt with the model's own and write their number there")
 
-        Raises
-        ------
-        InputErrors
-            Everything that is wrong with the file, by line.
-        """
-        check_text(path, data)
-        faults = Faults(path)
-        lines = decoded_lines(data, Line, "session_id, turns", faults)
-        for number, line in lines:
-            _check(number, line, faults)
-        faults.raise_if_any()
-        if not lines:
-            raise InputErrors([f"{path}: there are no sessions in it"])
+    def columns(self, lines: list[tuple[int, Line]], faults: Faults) -> Columns:
         return Graph(lines, faults).columns()
-
-
-def _check(number: int, line: Line, faults: Faults) -> None:
-    for key in ("pre_session_spawns", "orchestrator", "rounds"):
-        if getattr(line, key) is not None:
-            faults.add(number, f"{key}: is not understood; write its sessions out, with spawns")
-    for place, turn in enumerate(line.turns):
-        if turn.max_tokens is None:
-            faults.add(number, f"turns[{place}].max_tokens: says how long the output is, and is missing")
-        if turn.input_tokens is None:
-            faults.add(number, f"turns[{place}].input_tokens: is missing; there is no tokenizer here: count the tokens "
-                               "of the whole prompt with the model's own and write their number there")
 
 
 class Graph:

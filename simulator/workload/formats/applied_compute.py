@@ -4,20 +4,17 @@ Source: ai-dynamo/aisimulate, crates/core/src/replay/loadgen/trace.rs, applied_c
 n + 1 requests: each has the prompt of the one before, what that generated and what the tool gave, and comes as long
 after the end of the one before as the tool took. Nothing says when plays come.
 """
-from pathlib import Path
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
-from simulator.errors import InputErrors
 from simulator.workload.columns import Columns
+from simulator.workload.formats.json_lines import JsonLines
 from simulator.workload.formats.mooncake import OutputTokens, PromptTokens
 from simulator.workload.formats.plays import Plays, extended, length_of, ns_of_s, output_of, own_of
 from simulator.workload.limits import MAX_TIME_NS, MAX_TOKENS
 from simulator.workload.reading.faults import Faults
-from simulator.workload.reading.files import check_text
-from simulator.workload.reading.json_lines import decoded_lines
 
 Seconds = Annotated[float, Meta(ge=0, le=MAX_TIME_NS / 1e9)]
 OF_TURNS = ("assistant_response_length", "tool_call_output_length", "tool_call_latency")
@@ -34,37 +31,23 @@ class Line(msgspec.Struct, gc=False):
     final_assistant_response_length: OutputTokens
 
 
-class AppliedCompute:
+class AppliedCompute(JsonLines):
     """The reader of Applied Compute's traces of agents."""
 
-    def __init__(self, parameters=None):
-        pass
+    kind, needed = Line, ", ".join(Line.__struct_fields__)
 
-    def read(self, path: str | Path, data: bytes) -> Columns:
-        """Return the requests of a file that holds `data`, play by play.
+    def check(self, number: int, line: Line, faults: Faults) -> None:
+        for key in OF_TURNS:
+            if len(getattr(line, key)) != line.num_turns:
+                faults.add(number, f"{key}: expected {line.num_turns} numbers (num_turns), "
+                                   f"found {len(getattr(line, key))}")
 
-        Raises
-        ------
-        InputErrors
-            Everything that is wrong with the file, by line.
-        """
-        check_text(path, data)
-        faults, plays = Faults(path), Plays()
-        lines = decoded_lines(data, Line, ", ".join(Line.__struct_fields__), faults)
+    def columns(self, lines: list[tuple[int, Line]], faults: Faults) -> Columns:
+        plays = Plays()
         for play, (number, line) in enumerate(lines):
-            is_whole = True
-            for key in OF_TURNS:
-                if len(getattr(line, key)) != line.num_turns:
-                    is_whole = False
-                    faults.add(number, f"{key}: expected {line.num_turns} numbers (num_turns), "
-                                       f"found {len(getattr(line, key))}")
-            if is_whole:
-                _add(plays, play, line)
-                if (tokens := length_of(plays.histories[-1])) > MAX_TOKENS:
-                    faults.add(number, f"the last prompt has {tokens} tokens, at most {MAX_TOKENS} are possible")
-        faults.raise_if_any()
-        if not len(plays):
-            raise InputErrors([f"{path}: there are no requests in it"])
+            _add(plays, play, line)
+            if (tokens := length_of(plays.histories[-1])) > MAX_TOKENS:
+                faults.add(number, f"the last prompt has {tokens} tokens, at most {MAX_TOKENS} are possible")
         return plays.columns(has_times=False)
 
 

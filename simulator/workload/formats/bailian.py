@@ -4,21 +4,18 @@ Source: github.com/alibaba-edu/qwen-bailian-usagetraces-anon, README.md: chat_id
 (s), input_length, output_length, type, turn, hash_ids (blocks of 16 tokens; an id stands for a block and all before
 it). Each line has its whole prompt. The first request arrives at 0.
 """
-from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
 import numpy as np
 from msgspec import Meta
 
-from simulator.errors import InputErrors
 from simulator.workload.columns import Columns, Waits, nearest
 from simulator.workload.formats.blocks import block_prompts
+from simulator.workload.formats.json_lines import JsonLines, check_blocks
 from simulator.workload.formats.order import notes_on_order
 from simulator.workload.limits import MAX_TIME_NS, MAX_TOKENS
 from simulator.workload.reading.faults import Faults
-from simulator.workload.reading.files import check_text
-from simulator.workload.reading.json_lines import decoded_lines
 
 BLOCK_TOKENS = 16
 NO_PARENT = -1
@@ -49,37 +46,20 @@ class BailianParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
             raise ValueError('gap = "recorded" takes mode = "sessions"')
 
 
-class Bailian:
+class Bailian(JsonLines):
     """The reader of Bailian traces."""
 
     Parameters = BailianParameters
+    kind, needed = Line, "chat_id, parent_chat_id, timestamp, input_length, output_length, hash_ids"
 
-    def __init__(self, parameters: BailianParameters):
-        self._parameters = parameters
+    def check(self, number: int, line: Line, faults: Faults) -> None:
+        check_blocks(number, line, BLOCK_TOKENS, faults)
 
-    def read(self, path: str | Path, data: bytes) -> Columns:
-        """Return the requests of a file that holds `data`, in file order.
-
-        Raises
-        ------
-        InputErrors
-            Everything that is wrong with the file, by line.
-        """
-        check_text(path, data)
-        faults = Faults(path)
-        lines = decoded_lines(
-            data, Line, "chat_id, parent_chat_id, timestamp, input_length, output_length, hash_ids", faults)
-        for number, line in lines:
-            blocks = -(-line.input_length // BLOCK_TOKENS)
-            if len(line.hash_ids) != blocks:
-                faults.add(number, f"hash_ids: expected {blocks} ids, blocks of {BLOCK_TOKENS} tokens for input_length "
-                           f"{line.input_length}, found {len(line.hash_ids)}")
+    def columns(self, lines: list[tuple[int, Line]], faults: Faults) -> Columns:
         parents, num_lost = _parents(lines, faults)
         roots = _roots(lines, parents, faults)
         faults.raise_if_any()
-        if not lines:
-            raise InputErrors([f"{path}: there are no requests in it"])
-        return self._columns(path, [line for _, line in lines], parents, roots, num_lost)
+        return self._columns(faults.path, [line for _, line in lines], parents, roots, num_lost)
 
     def _columns(self, path, lines: list[Line], parents: np.ndarray, roots: np.ndarray, num_lost: int) -> Columns:
         times = nearest(np.array([line.timestamp for line in lines]) * 1e9)
@@ -87,7 +67,7 @@ class Bailian:
         chats, codes = np.unique(roots, return_inverse=True)
         notes = notes_on_order(path, times)
         waits = None
-        if self._parameters.mode == "sessions":
+        if self.parameters.mode == "sessions":
             waits = self._waits(times, parents, codes)
             if num_lost:
                 notes += (f"{path}: {num_lost} turns follow one that is not in the file; each begins a session.",)
@@ -101,7 +81,7 @@ class Bailian:
     def _waits(self, times: np.ndarray, parents: np.ndarray, codes: np.ndarray) -> Waits:
         targets = np.flatnonzero(parents >= 0)
         sources = parents[targets]
-        is_recorded = self._parameters.gap == "recorded"
+        is_recorded = self.parameters.gap == "recorded"
         delays = np.maximum(times[targets] - times[sources], 0) if is_recorded else np.zeros(len(targets), np.int64)
         starts = np.full(codes.max() + 1, MAX_TIME_NS)
         is_root = parents < 0

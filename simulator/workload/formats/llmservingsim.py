@@ -4,22 +4,19 @@ Source: casys-kaist/LLMServingSim, docs/docs/workloads/{jsonl-format,agentic-ses
 arrival_time_ns, input_tok_ids, output_tok_ids; session_id and sub_requests with tool_duration_ns, from the end of one
 to the next. `input_toks` is the whole prompt; without token ids it is its own. Times stay as they are.
 """
-from pathlib import Path
 from typing import Annotated
 
 import msgspec
 import numpy as np
 from msgspec import Meta
 
-from simulator.errors import InputErrors
 from simulator.workload.columns import Columns
 from simulator.workload.formats.blocks import run_prompts
+from simulator.workload.formats.json_lines import JsonLines
 from simulator.workload.formats.mooncake import OutputTokens, PromptTokens
 from simulator.workload.formats.plays import Plays
 from simulator.workload.limits import MAX_TIME_NS
 from simulator.workload.reading.faults import Faults
-from simulator.workload.reading.files import check_text
-from simulator.workload.reading.json_lines import decoded_lines
 
 Nanoseconds = Annotated[int, Meta(ge=0, le=MAX_TIME_NS)]
 Token = Annotated[int, Meta(ge=-2**31, le=2**31 - 1)]
@@ -46,48 +43,39 @@ class Line(msgspec.Struct, gc=False):
     sub_requests: list[SubRequest] | None = None
 
 
-class LlmServingSim:
+class LlmServingSim(JsonLines):
     """The reader of LLMServingSim's traces."""
 
-    def __init__(self, parameters=None):
-        pass
+    kind, needed = Line, NEEDED
 
-    def read(self, path: str | Path, data: bytes) -> Columns:
-        """Return the requests of a file that holds `data`, in file order.
+    def check(self, number: int, line: Line, faults: Faults) -> None:
+        if line.sub_requests is None:
+            for key in ("input_toks", "output_toks"):
+                if getattr(line, key) is None:
+                    faults.add(number, f"expected a JSON object with {NEEDED}: Object missing required field `{key}`")
+                    return
+        elif not line.sub_requests:
+            faults.add(number, "sub_requests: a session needs one request at least, found none")
+        for request in _requests(line):
+            ids = request.input_tok_ids
+            if ids is not None and len(ids) != request.input_toks:
+                faults.add(number, f"input_tok_ids: expected {request.input_toks} ids (input_toks), found {len(ids)}")
 
-        Raises
-        ------
-        InputErrors
-            Everything that is wrong with the file, by line.
-        """
-        check_text(path, data)
-        faults, plays, texts = Faults(path), Plays(), []
-        for play, (number, line) in enumerate(decoded_lines(data, Line, NEEDED, faults)):
-            for turn, request in enumerate(requests := _requests(number, line, faults)):
+    def columns(self, lines: list[tuple[int, Line]], faults: Faults) -> Columns:
+        plays, texts = Plays(), []
+        for play, (_, line) in enumerate(lines):
+            for turn, request in enumerate(requests := _requests(line)):
                 row = plays.add(play, request.input_toks, request.output_toks, at_ns=line.arrival_time_ns)
                 if turn:
                     plays.wait(row - 1, row, requests[turn - 1].tool_duration_ns)
                 plays.sessions.append(None if line.session_id is None else str(line.session_id))
-                ids = request.input_tok_ids
-                if ids is not None and len(ids) != request.input_toks:
-                    faults.add(number, f"input_tok_ids: expected {request.input_toks} ids (input_toks), "
-                                       f"found {len(ids)}")
-                texts.append(ids)
-        faults.raise_if_any()
-        if not len(plays):
-            raise InputErrors([f"{path}: there are no requests in it"])
+                texts.append(request.input_tok_ids)
         return plays.columns(_prompts(texts, np.array(plays.prompt_tokens, dtype=np.int64)))
 
 
-def _requests(number: int, line: Line, faults: Faults) -> list[SubRequest]:
+def _requests(line: Line) -> list[SubRequest]:
     if line.sub_requests is not None:
-        if not line.sub_requests:
-            faults.add(number, "sub_requests: a session needs one request at least, found none")
         return line.sub_requests
-    for key in ("input_toks", "output_toks"):
-        if getattr(line, key) is None:
-            faults.add(number, f"expected a JSON object with {NEEDED}: Object missing required field `{key}`")
-            return []
     return [SubRequest(line.input_toks, line.output_toks, 0, line.input_tok_ids)]
 
 

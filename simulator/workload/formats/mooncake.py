@@ -9,21 +9,18 @@ A later line of a session comes `delay` after the end of the one before, without
 timestamps are apart. Where a line has `wait_for`, the file is a graph: lines wait for the ends of those and `delay` and
 `tool_wait_ms`; sessions then are labels. Dynamo serves high priorities first; here they change their sign.
 """
-from pathlib import Path
 from typing import Annotated
 
 import msgspec
 import numpy as np
 from msgspec import Meta
 
-from simulator.errors import InputErrors
 from simulator.workload.columns import Columns, nearest
 from simulator.workload.formats.blocks import block_prompts
+from simulator.workload.formats.json_lines import JsonLines, check_blocks
 from simulator.workload.formats.plays import Plays, coded, components, ns_of_ms
 from simulator.workload.limits import MAX_TIME_NS, MAX_TOKENS
 from simulator.workload.reading.faults import Faults, quoted
-from simulator.workload.reading.files import check_text
-from simulator.workload.reading.json_lines import decoded_lines
 
 Milliseconds = Annotated[float, Meta(ge=0, le=MAX_TIME_NS / 1e6)]
 PromptTokens = Annotated[int, Meta(ge=1, le=MAX_TOKENS)]
@@ -78,24 +75,20 @@ class MooncakeParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
         "tokens behind one hash id; Mooncake's traces have 512, traces of agents often 16"))] = 512
 
 
-class Mooncake:
+class Mooncake(JsonLines):
     """The reader of Mooncake traces; without hash_ids a prompt is its own."""
 
     Parameters = MooncakeParameters
+    kind, needed = Line, NEEDED
 
-    def __init__(self, parameters: MooncakeParameters):
-        self.block_size = parameters.block_size
+    def check(self, number: int, line: Line, faults: Faults) -> None:
+        block_size = self.parameters.block_size
+        if missing := line.settle(block_size):
+            _refuse_missing(number, missing, faults)
+        elif line.hash_ids is not None:
+            check_blocks(number, line, block_size, faults, "; is block_size right?")
 
-    def read(self, path: str | Path, data: bytes) -> Columns:
-        """Return the requests of a file that holds `data`, in file order.
-
-        Raises
-        ------
-        InputErrors
-            Everything that is wrong with the file, by line.
-        """
-        faults = Faults(path)
-        lines = lines_of(path, data, self.block_size, faults)
+    def columns(self, lines: list[tuple[int, Line]], faults: Faults) -> Columns:
         waits = {}
         if all(line.stands_alone() for _, line in lines):
             arrival_ns = nearest(np.array([line.timestamp for _, line in lines]) * 1e6)
@@ -105,27 +98,8 @@ class Mooncake:
             arrival_ns, waits = np.array(plays.arrival_ns, dtype=np.int64), {"waits": plays.waits()}
         prompt_tokens = np.array([line.input_length for _, line in lines], dtype=np.int64)
         output_tokens = np.array([line.output_length for _, line in lines], dtype=np.int64)
-        prompts = block_prompts([line.hash_ids for _, line in lines], self.block_size, prompt_tokens)
+        prompts = block_prompts([line.hash_ids for _, line in lines], self.parameters.block_size, prompt_tokens)
         return Columns(arrival_ns, prompt_tokens, output_tokens, prompts=prompts, **named(lines), **waits)
-
-
-def lines_of(path: str | Path, data: bytes, block_size: int, faults: Faults) -> list[tuple[int, Line]]:
-    """Return the lines with their numbers; what is wrong with single lines is raised."""
-    check_text(path, data)
-    lines = decoded_lines(data, Line, NEEDED, faults)
-    for number, line in lines:
-        if missing := line.settle(block_size):
-            _refuse_missing(number, missing, faults)
-            continue
-        blocks = -(-line.input_length // block_size)
-        if line.hash_ids is not None and len(line.hash_ids) != blocks:
-            faults.add(number, (
-                f"hash_ids: expected {blocks} ids, blocks of {block_size} tokens for input_length "
-                f"{line.input_length}, found {len(line.hash_ids)}; is block_size right?"))
-    faults.raise_if_any()
-    if not lines:
-        raise InputErrors([f"{path}: there are no requests in it"])
-    return lines
 
 
 def plays_of(lines: list[tuple[int, Line]], faults: Faults) -> Plays:

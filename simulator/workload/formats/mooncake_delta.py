@@ -3,42 +3,26 @@
 Source: ai-dynamo/aisimulate, crates/core/src/replay/loadgen/types.rs, TraceFileFormat::MooncakeDelta. The prompt of a
 turn is that of the one before, all that this generated, and then the tokens and blocks of the line.
 """
-from pathlib import Path
-
 from simulator.domain import records
 from simulator.workload.columns import Columns
 from simulator.workload.formats.blocks import coded_ids
-from simulator.workload.formats.mooncake import Line, MooncakeParameters, lines_of, named, plays_of
+from simulator.workload.formats.mooncake import Line, Mooncake, named, plays_of
 from simulator.workload.formats.plays import extended, length_of, output_of, own_of
 from simulator.workload.limits import MAX_TOKENS
 from simulator.workload.reading.faults import Faults
 
 
-class MooncakeDelta:
+class MooncakeDelta(Mooncake):
     """The reader of Mooncake traces that tell new tokens alone."""
 
-    Parameters = MooncakeParameters
+    def check(self, number: int, line: Line, faults: Faults) -> None:
+        super().check(number, line, faults)
+        if line.wait_for:
+            faults.add(number, "wait_for: a turn adds to the one before it in its session, and waits for no other")
 
-    def __init__(self, parameters: MooncakeParameters):
-        self.block_size = parameters.block_size
-
-    def read(self, path: str | Path, data: bytes) -> Columns:
-        """Return the requests of a file that holds `data`, in file order.
-
-        Raises
-        ------
-        InputErrors
-            Everything that is wrong with the file, by line.
-        """
-        faults = Faults(path)
-        lines = lines_of(path, data, self.block_size, faults)
-        for number, line in lines:
-            if line.wait_for:
-                faults.add(number, "wait_for: a turn adds to the one before it in its session, and waits for no other")
-                line.wait_for = None
+    def columns(self, lines: list[tuple[int, Line]], faults: Faults) -> Columns:
         plays = plays_of(lines, faults)
         plays.histories = self._histories(lines, faults)
-        faults.raise_if_any()
         plays.prompt_tokens = [length_of(history) for history in plays.histories]
         return plays.columns(**named(lines))
 
@@ -62,6 +46,7 @@ class MooncakeDelta:
     def _added(self, row: int, line: Line, blocks: list[int]) -> list[tuple]:
         if not blocks:
             return [own_of(row, line.input_length)]
-        tokens = [self.block_size] * len(blocks)
-        tokens[-1] = line.input_length - self.block_size * (len(blocks) - 1)
+        block_size = self.parameters.block_size
+        tokens = [block_size] * len(blocks)
+        tokens[-1] = line.input_length - block_size * (len(blocks) - 1)
         return list(zip(map(records.named_stream, blocks), tokens, strict=True))

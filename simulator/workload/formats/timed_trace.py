@@ -4,7 +4,6 @@ Source: vllm-project/vllm, vllm/benchmarks/datasets/datasets.py, commit 003cf029
 output_length, hash_ids. Times count from the start. A chunk that the prompt's end cuts has other tokens than the whole
 one of its id.
 """
-from pathlib import Path
 from typing import Annotated
 
 import msgspec
@@ -12,13 +11,11 @@ import numpy as np
 from msgspec import Meta
 
 from simulator.domain import records
-from simulator.errors import InputErrors
 from simulator.workload.columns import Columns, Prompts, nearest
+from simulator.workload.formats.json_lines import JsonLines, check_blocks
 from simulator.workload.formats.order import notes_on_order
 from simulator.workload.limits import MAX_TIME_NS, MAX_TOKENS
 from simulator.workload.reading.faults import Faults
-from simulator.workload.reading.files import check_text
-from simulator.workload.reading.json_lines import decoded_lines
 
 
 class Line(msgspec.Struct):
@@ -38,48 +35,34 @@ class TimedTraceParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
         "what a timestamp counts; the tool calls it sec_multiplier"))] = 1.0
 
 
-class TimedTrace:
-    """The reader of timed traces."""
+class TimedTrace(JsonLines):
+    """The reader of timed traces.
+
+    Ids that do not cover the prompt are refused: the tool would send a shorter one and say nothing.
+    """
 
     Parameters = TimedTraceParameters
+    kind, needed = Line, "timestamp, input_length, output_length, hash_ids"
 
-    def __init__(self, parameters: TimedTraceParameters):
-        self._block_size, self._unit_s = parameters.block_size, parameters.timestamp_unit_s
+    def check(self, number: int, line: Line, faults: Faults) -> None:
+        check_blocks(number, line, self.parameters.block_size, faults, "; is block_size right?")
+        if line.timestamp * self.parameters.timestamp_unit_s * 1e9 > MAX_TIME_NS:
+            faults.add(number, f"timestamp: expected at most {MAX_TIME_NS / 1e9:g} s, found {line.timestamp:g}")
 
-    def read(self, path: str | Path, data: bytes) -> Columns:
-        """Return the requests of a file that holds `data`, in file order.
-
-        Raises
-        ------
-        InputErrors
-            Everything that is wrong with the file, by line. Ids that do not cover the prompt are: the tool would send a
-            shorter one and say nothing.
-        """
-        check_text(path, data)
-        faults = Faults(path)
-        lines = decoded_lines(data, Line, "timestamp, input_length, output_length, hash_ids", faults)
-        for number, line in lines:
-            blocks = -(-line.input_length // self._block_size)
-            if len(line.hash_ids) != blocks:
-                faults.add(number, f"hash_ids: expected {blocks} ids, chunks of {self._block_size} tokens for "
-                           f"input_length {line.input_length}, found {len(line.hash_ids)}; is block_size right?")
-            if line.timestamp * self._unit_s * 1e9 > MAX_TIME_NS:
-                faults.add(number, f"timestamp: expected at most {MAX_TIME_NS / 1e9:g} s, found {line.timestamp:g}")
-        faults.raise_if_any()
-        if not lines:
-            raise InputErrors([f"{path}: there are no requests in it"])
-        times = nearest(np.array([line.timestamp for _, line in lines]) * (self._unit_s * 1e9))
+    def columns(self, lines: list[tuple[int, Line]], faults: Faults) -> Columns:
+        times = nearest(np.array([line.timestamp for _, line in lines]) * (self.parameters.timestamp_unit_s * 1e9))
         prompt_tokens = np.array([line.input_length for _, line in lines], dtype=np.int64)
         return Columns(
             arrival_ns=times, prompt_tokens=prompt_tokens,
             output_tokens=np.array([line.output_length for _, line in lines], dtype=np.int64),
             prompts=self._prompts([line.hash_ids for _, line in lines], prompt_tokens),
-            notes=notes_on_order(path, times))
+            notes=notes_on_order(faults.path, times))
 
     def _prompts(self, ids: list[list[int]], prompt_tokens: np.ndarray) -> Prompts:
         counts = np.array([len(each) for each in ids], dtype=np.int64)
-        num_tokens = np.full(counts.sum(), self._block_size)
-        num_tokens[np.cumsum(counts) - 1] = prompt_tokens - (counts - 1) * self._block_size
+        block_size = self.parameters.block_size
+        num_tokens = np.full(counts.sum(), block_size)
+        num_tokens[np.cumsum(counts) - 1] = prompt_tokens - (counts - 1) * block_size
         chunks = np.column_stack([np.array([each for of_one in ids for each in of_one], dtype=np.int64), num_tokens])
         _, codes = np.unique(chunks, axis=0, return_inverse=True)
         return Prompts(counts, records.named_stream(codes.ravel()), num_tokens)

@@ -6,19 +6,16 @@ one before as recorded. Its prompt begins with the first prefix_tokens of all th
 is new. The first round becomes time 0. Models are not looked at.
 """
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Annotated, NamedTuple
 
 import msgspec
 from msgspec import Meta
 
-from simulator.errors import InputErrors
 from simulator.workload.columns import Columns
+from simulator.workload.formats.json_lines import JsonLines
 from simulator.workload.formats.mooncake import OutputTokens, PromptTokens
 from simulator.workload.formats.plays import Plays, cut, extended, length_of, output_of, own_of
 from simulator.workload.reading.faults import Faults
-from simulator.workload.reading.files import check_text
-from simulator.workload.reading.json_lines import decoded_lines
 
 NEEDED = "session_id, input_tokens_total, prefix_tokens, newly_append_tokens, output_tokens, timing_events"
 BEFORE_IT = "rounds of the trace whose prefix is longer than what their session said before; the rest counts as new"
@@ -60,26 +57,19 @@ class Round(NamedTuple):
     history: list
 
 
-class TraceLab:
+class TraceLab(JsonLines):
     """The reader of TraceLab's rounds."""
 
-    def __init__(self, parameters=None):
-        pass
+    kind, needed, things = Line, NEEDED, "rounds"
 
-    def read(self, path: str | Path, data: bytes) -> Columns:
-        """Return the requests of a file that holds `data`, in file order.
+    def check(self, number: int, line: Line, faults: Faults) -> None:
+        if line.prefix_tokens + line.newly_append_tokens != line.input_tokens_total:
+            faults.add(number, f"input_tokens_total: expected prefix_tokens + newly_append_tokens, "
+                               f"{line.prefix_tokens + line.newly_append_tokens}, found {line.input_tokens_total}")
 
-        Raises
-        ------
-        InputErrors
-            Everything that is wrong with the file, by line.
-        """
-        check_text(path, data)
-        faults, plays, last, codes, num_unknown = Faults(path), Plays(), {}, {}, 0
-        for number, line in decoded_lines(data, Line, NEEDED, faults):
-            if line.prefix_tokens + line.newly_append_tokens != line.input_tokens_total:
-                faults.add(number, f"input_tokens_total: expected prefix_tokens + newly_append_tokens, "
-                                   f"{line.prefix_tokens + line.newly_append_tokens}, found {line.input_tokens_total}")
+    def columns(self, lines: list[tuple[int, Line]], faults: Faults) -> Columns:
+        plays, last, codes, num_unknown = Plays(), {}, {}, 0
+        for _, line in lines:
             key = line.provider, line.session_id
             before = last.get(key)
             start_ns, end_ns = _ns(line.timing_events[0].timestamp), _ns(line.timing_events[-1].timestamp)
@@ -97,9 +87,6 @@ class TraceLab:
             answered_ns = max((_ns(tool.result_at) for tool in line.tools if tool.result_at is not None), default=0)
             last[key] = Round(row, max(start_ns, end_ns), answered_ns,
                               extended(plays.histories[-1], output_of(row, line.output_tokens)))
-        faults.raise_if_any()
-        if not len(plays):
-            raise InputErrors([f"{path}: there are no rounds in it"])
         first_ns = min(plays.arrival_ns)
         plays.arrival_ns = [at_ns - first_ns for at_ns in plays.arrival_ns]
         return plays.columns(notes=(f"{BEFORE_IT}: {num_unknown}",) if num_unknown else ())

@@ -21,7 +21,7 @@ def test_b3_a_prompt_is_its_chunks():
     assert found.arrival_ns.tolist() == [2_000_000_000]         # from the start, not from the first line
     assert (found.prompt_tokens.tolist(), found.output_tokens.tolist()) == ([40], [5])
     assert found.prompts.num_tokens.tolist() == [16, 16, 8]
-    with pytest.raises(InputErrors, match=r"t\.jsonl:1: hash_ids: expected 3 ids, chunks of 16 tokens for input_length "
+    with pytest.raises(InputErrors, match=r"t\.jsonl:1: hash_ids: expected 3 ids, blocks of 16 tokens for input_length "
                                           r"40, found 2; is block_size right"):
         read(line(2, 40, 5, [7, 8]))
 
