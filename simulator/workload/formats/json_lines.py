@@ -9,7 +9,7 @@ from simulator.workload.reading.json_lines import decoded_lines
 
 
 class JsonLines:
-    """A reader whose format says what a line is, what is wrong with one, and what becomes of all.
+    """The frame of a reader: a format says what a line is, and what becomes of all.
 
     kind : a msgspec.Struct, what a line holds.
     needed : keys of a line, for the message that none of them is there.
@@ -56,7 +56,7 @@ class JsonLines:
 
 
 def check_blocks(number: int, line, block_size: int, faults: Faults, advice: str = "") -> None:
-    """Say that a line with `hash_ids` and `input_length` has another number of ids than of blocks."""
+    """Say that a line has another number of `hash_ids` than its prompt has blocks."""
     blocks = -(-line.input_length // block_size)
     if len(line.hash_ids) != blocks:
         faults.add(number, f"hash_ids: expected {blocks} ids, blocks of {block_size} tokens for input_length "
