@@ -116,7 +116,7 @@ def _run(order: Order, interrupts: Interrupts, timings: Timings) -> Result:
         prepared = assemble.prepare(order.experiment, order.workload, order.readings)
         prepared = assemble.with_all_requests(
             prepared, lambda *_: interrupts.signal_number is not None, order.readings)
-        if prepared.workload.open_ended:        # it was interrupted while its requests were counted
+        if prepared.workload.is_open_ended:     # it was interrupted while its requests were counted
             raise Aborted(interrupts.signal_number)
         with Progress(len(prepared.workload), order.quiet) as progress:
             watch = _Watch(progress, interrupts)

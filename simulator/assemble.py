@@ -25,8 +25,8 @@ from simulator.errors import InputErrors, KeyFault, collect_faults
 from simulator.latency.readings import Readings
 from simulator.results.cluster import PoolFacts
 from simulator.workload.base import Workload
-from simulator.workload.load import ENOUGH, FIRST_GUESS, Enough
 from simulator.workload.load import load as load_workload
+from simulator.workload.open_ended import ENOUGH, Enough
 
 
 class Prepared(msgspec.Struct, frozen=True):
@@ -130,24 +130,25 @@ def with_all_requests(prepared: Prepared, monitor=None, readings: Readings | Non
 
     Their number is known when all is over, so it is run without results first, with more requests until they suffice.
 
-    Interrupted by the monitor, the workload is still `open_ended`.
+    Interrupted by the monitor, the workload is still open-ended.
 
     monitor : as `build` takes it. readings : as `prepare` does.
     """
     from simulator.results.memory import NO_SINK  # those who need it pay for it
 
-    experiment, guess = prepared.experiment, FIRST_GUESS
-    while is_open := prepared.workload.open_ended:
+    experiment, enough = prepared.experiment, ENOUGH
+    while prepared.workload.is_open_ended:
         cluster = build(prepared, NO_SINK, monitor)
         finished = cluster.run()
         if monitor is not None and monitor(0, 0):
             break
-        counts, is_dry = zip(*cluster.source.used()[prepared.workload.num_warmups > 0:], strict=True)
-        if any(map(all, zip(is_open, is_dry, strict=True))) and finished.complete:
-            guess *= 4
-            enough = Enough(guess)
+        counts, are_dry = zip(*cluster.source.used(), strict=True)
+        groups = prepared.workload.script.groups
+        if finished.complete and any(is_dry for group, is_dry in zip(groups, are_dry, strict=True)
+                                     if group.is_open_ended):
+            enough = Enough(4 * enough.guess)
         else:
-            enough = Enough(guess, counts)
+            enough = Enough(enough.guess, counts)
         prepared = prepare(experiment, requests_of(experiment, enough), readings)
     return prepared
 

@@ -83,7 +83,7 @@ def _requests(drawn) -> float:
     if getattr(drawn, "rate", None) is not None:
         return _due(drawn.rate, duration_s)
     process = getattr(getattr(drawn, "arrival", None), "parameters", drawn)
-    rate_per_s = getattr(process, "rate_per_s", None) or 0.0
+    rate_per_s = getattr(process, "steady_rate_per_s", getattr(process, "rate_per_s", None)) or 0.0
     return duration_s * rate_per_s
 
 

@@ -59,6 +59,26 @@ def test_changing_rate_with_more_requests_than_memory_holds_is_refused(told):
         "workload.duration_s: 100000000 requests of at least 160 bytes need 16.0 GB; this process may use 1.0 GB")
 
 
+CLIENTS = TEXT.replace('type = "synthetic"\nnum_requests = 5\narrival', '''type = "clients"
+rate_per_s = 1e4
+duration_s = 1e4
+cohorts = [{name = "c", client = "b", population = 3, leave_s = 0.01}]
+[[workload.clients]]
+id = "a"
+prompt_tokens = {distribution = "constant", tokens = 20}
+output_tokens = {distribution = "constant", tokens = 5}
+[[workload.clients]]
+id = "b"
+arrival''').replace(", rate_per_s = 1.0", "")
+
+
+def test_clients_that_do_not_leave_count_and_cohorts_that_do_are_not_counted(told):
+    # 1e4 s at the half of 1e4 requests/s; the other half is there for 10 ms
+    assert told(text=CLIENTS) == (
+        "workload.duration_s: 50000000 requests of at least 160 bytes need 8.0 GB; this process may use 1.0 GB")
+    assert told(text=CLIENTS.replace('id = "a"', 'id = "a"\nrate_share = 0.0')) == ""
+
+
 def test_more_replicas_than_memory_holds_are_refused(told):
     # 2.6 kB each: 1,000,000 are 2.6 GB
     assert told("topology.replicas=1000000") == (

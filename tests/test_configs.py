@@ -1,6 +1,7 @@
 """Every file in configs/ says what it shows, is valid, and runs."""
 import argparse
 import importlib
+import json
 import re
 import runpy
 import shlex
@@ -166,6 +167,13 @@ def test_a_busy_tenant_queues_by_itself():
     for tenant in ("birch", "cedar"):
         assert vtc[tenant]["ttft_ms"]["mean"] < 0.9 * turns[tenant]["ttft_ms"]["mean"]
     assert vtc["acme"]["ttft_ms"]["mean"] > turns["acme"]["ttft_ms"]["mean"]
+
+
+def test_members_come_and_go(capsys):
+    assert cli.main(["workload", str(CONFIGS / "cohorts.toml"), "--json"]) == 0
+
+    counts = json.loads(capsys.readouterr().out)["arrivals"]["in_windows"]
+    assert max(counts) > 2.5 * counts[0] and max(counts) > 2.5 * counts[-1]
 
 
 def test_lanes_share_the_time_in_which_agents_wait():

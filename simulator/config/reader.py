@@ -56,7 +56,8 @@ class Reader:
         try:
             return struct(**values)
         except ValueError as error:     # from __post_init__: what its fields say together
-            self.fault(path, str(error))
+            for fault in getattr(error, "faults", (str(error),)):
+                self.fault(path, fault)
             return MISSING
 
     def values(self, struct: type, data: dict, path: Path = (), outer_keys: tuple[str, ...] = ()) -> dict[str, Any]:

@@ -17,11 +17,13 @@ cdef class Acceptance:
     cdef int32_t _num_bounds        # most drafts that a drawn step accepts
     cdef uint64_t* _bounds          # [_num_bounds] drawn numbers of 53 bits from which on more than i are accepted
     cdef uint64_t _key              # of the random stream
+    cdef uint64_t* _numbers         # [row] what tells a request from others, wherever it stands; NULL: its row
     cdef int32_t* steps             # [row] verify steps so far; of a member that strides: when it joined
 
     # What tells the draws of a request from those of others.
     cdef inline uint64_t stream(self, int32_t row) noexcept nogil:
-        return mix(self._key + <uint64_t>row * <uint64_t>0x9E3779B97F4A7C15)
+        cdef uint64_t number = <uint64_t>row if self._numbers == NULL else self._numbers[row]
+        return mix(self._key + number * <uint64_t>0x9E3779B97F4A7C15)
 
     # Drafts that the target model accepts in a verify step, counted from 0, of the request of this stream.
     cdef inline int32_t accepted(self, uint64_t stream, int32_t step) noexcept nogil:

@@ -17,10 +17,18 @@ cdef class Acceptance:
     weights : weight of 0, 1, 2, ... accepted drafts, any sum > 0; None: the cycle decides.
     num_requests : rows of the workload.
     key : 64-bit key of the random stream.
+    numbers : uint64 (num_requests,), what tells requests from each other, wherever they stand; None: their rows.
     """
 
-    def __init__(self, cycle, weights, int32_t num_requests, uint64_t key):
+    def __init__(self, cycle, weights, int32_t num_requests, uint64_t key, const uint64_t[::1] numbers=None):
+        cdef int32_t row
         self._key = key
+        if numbers is not None:
+            self._numbers = <uint64_t*>malloc(max(num_requests, 1) * sizeof(uint64_t))
+            if self._numbers == NULL:
+                raise MemoryError()
+            for row in range(num_requests):
+                self._numbers[row] = numbers[row]
         self.steps = <int32_t*>calloc(max(num_requests, 1), sizeof(int32_t))
         if self.steps == NULL:
             raise MemoryError()
@@ -33,6 +41,7 @@ cdef class Acceptance:
         free(self._cycle)
         free(self._sums)
         free(self._bounds)
+        free(self._numbers)
         free(self.steps)
 
     def _take_cycle(self, cycle):

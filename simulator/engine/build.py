@@ -144,7 +144,7 @@ def _replicas(pool: Pool, plan: ClusterPlan, shared: Shared, delivery: Delivery,
     facts = pool.scheduler.facts(parameters)
     setup = ReplicaSetup(
         workload=workload, recorder=shared.recorder, observer=shared.observer, delivery=delivery,
-        acceptance=_acceptance(facts.speculative, len(workload), plan.seed), is_async=facts.is_async,
+        acceptance=_acceptance(facts.speculative, workload, plan.seed), is_async=facts.is_async,
         legs=shared.legs)
     if pool.tier is not None and plan.moves_requests:
         raise ValueError("requests of replicas with a KV tier cannot be moved: what their tier has does not follow")
@@ -253,12 +253,14 @@ def _journeys(num_requests: int) -> np.ndarray:
     return journeys
 
 
-def _acceptance(speculative, num_requests: int, seed: int) -> Acceptance | None:
+def _acceptance(speculative, workload, seed: int) -> Acceptance | None:
     if speculative is None:
         return None
     weights = getattr(speculative.acceptance, "distribution", None)
     key = int(RandomStreams(seed).generator("acceptance").integers(0, 2**64, dtype=np.uint64))
-    return Acceptance(None if weights is not None else speculative.acceptance, weights, num_requests, key)
+    if weights is None:
+        return Acceptance(speculative.acceptance, None, len(workload), key)
+    return Acceptance(None, weights, len(workload), key, workload.numbers())
 
 
 def _needs_identity(workload, pool: Pool, facts: SchedulerFacts, moves_requests: bool) -> bool:

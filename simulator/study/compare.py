@@ -133,7 +133,7 @@ def measure_one(order: Order, name: str) -> Measured:
     """
     began_s = time.perf_counter()
     plan = order.plan
-    workload = None if plan.workload.open_ended else plan.workload.untouched()      # then each sends its own number
+    workload = None if plan.workload.is_open_ended else plan.workload.untouched()      # then each sends its own number
     with _named(name):
         result = api.run_ordered(api.Order(
             plan.experiments[name], None if order.out is None else Path(order.out, name), order.overwrite, order.quiet,

@@ -8,7 +8,7 @@ from simulator.config.load import load_experiment
 from simulator.core.paths import special
 from simulator.errors import InputErrors, OutputError, faults_of
 from simulator.results.summary import json_text
-from simulator.study.workload_facts import UNKNOWN_TIMES, facts_of, knows_times
+from simulator.study.workload_facts import UNKNOWN_TIMES, facts_of, times_ns
 from simulator.workload.base import Workload
 from simulator.workload.formats.native_csv_writer import write_trace
 
@@ -42,13 +42,12 @@ def run(options: argparse.Namespace) -> int:
     out = options.out and _check_free(options.out, options.overwrite)
     with faults_of(options.experiment):
         workload = requests_of(experiment)
-        if out and bool(workload.open_ended):
+        if out and workload.is_open_ended:
             raise InputErrors(["workload: a closed loop that only a duration bounds sends as many requests as are "
                                "served in time; give num_requests to write them down"])
-    has_times = knows_times(workload, experiment.workload.load)
     if out:
-        _write(out, workload, has_times)
-    facts = facts_of(workload, experiment.workload.load, experiment.engine.block_size)
+        _write(out, workload)
+    facts = facts_of(workload, experiment.engine.block_size)
     if options.json:
         print(json_text({"name": experiment.name, "seed": experiment.seed, **facts}), end="")
         return DONE
@@ -64,7 +63,10 @@ def _how_to_serve(workload: Workload, section) -> str:
         return ""
     if section.load.mode == "user_rate":
         return '; the pace of the users is in it: serve it with mode = "timestamps"'
-    unknown = "" if knows_times(workload, section.load) else f"; {UNKNOWN_TIMES}, it has 0 for them"
+    is_known = len(times_ns(workload)) == len(workload.script.start_ns)
+    unknown = "" if is_known else f"; {UNKNOWN_TIMES}, it has 0 for them"
+    if any(group.client_delay_ns is not None for group in workload.script.groups):     # of clients alone
+        return f"{unknown}; the loads of clients are not in it"
     bound = " and duration_s" if getattr(section.parameters, "duration_s", None) is not None else ""
     return f"{unknown}; serve it with the same [workload.load]{bound}"
 
@@ -101,6 +103,8 @@ def _arrival_lines(arrivals: dict | None) -> list[str]:
                                f"{arrivals['span_s']:,.3f} s: {rate}")]
     if of == "plays":
         lines.append(_line("", f"that is when plays begin; within them {UNKNOWN_TIMES}"))
+    if arrivals["others"]:
+        lines.append(_line("", f"{arrivals['others']:,} others come as slots let them: {UNKNOWN_TIMES}"))
     if arrivals["span_s"]:
         most = max(counts)
         bars = "".join(BARS[round(count / most * (len(BARS) - 1))] for count in counts)
@@ -138,12 +142,12 @@ def _check_free(name: str, overwrite: bool) -> Path:
     return path
 
 
-def _write(path: Path, workload: Workload, has_times: bool) -> None:
+def _write(path: Path, workload: Workload) -> None:
     """Write the trace beside its place, then put it there: it is complete or absent."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         with open(partial, "w", encoding="utf-8", newline="") as file:
-            write_trace(workload, file, has_times)
+            write_trace(workload, file, len(times_ns(workload)) > 0)
         os.replace(partial, path)
     except OSError as error:
         if error.errno in OutputError.ERRNOS:

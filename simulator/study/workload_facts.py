@@ -1,21 +1,20 @@
 """What a workload looks like before anybody serves it, in numbers."""
 import numpy as np
 
-from simulator.domain.load import Load
 from simulator.results.distributions import distribution
 from simulator.study.shared_prefixes import shared_tokens
 from simulator.workload.base import Workload
 from simulator.workload.limits import MISSING
 
 WINDOWS = 10
-KNOWN_TIMES = ("timestamps", "user_rate")       # modes of [workload.load] in which plays come at times of their own
 UNKNOWN_TIMES = "arrivals depend on how fast requests are served"
 
 
-def facts_of(workload: Workload, load: Load, block_size: int) -> dict:
+def facts_of(workload: Workload, block_size: int) -> dict:
     """Return the facts, ready for JSON.
 
-    Where requests wait for others, or for slots, only the beginnings of plays have times of their own.
+    Where requests wait for others only the beginnings of plays have times of their own, and none where slots alone let
+    them come.
 
     Parameters
     ----------
@@ -25,8 +24,8 @@ def facts_of(workload: Workload, load: Load, block_size: int) -> dict:
     prompts, shared = workload.requests["prompt_tokens"], shared_tokens(workload)
     return {
         "requests": len(workload),
-        "requests_are_a_guess": bool(workload.open_ended),
-        "arrivals": _arrivals(workload, load),
+        "requests_are_a_guess": workload.is_open_ended,
+        "arrivals": _arrivals(workload),
         "prompt_tokens": _whole(prompts),
         "output_tokens": _whole(outputs),
         "shared_prefix": {
@@ -47,9 +46,13 @@ def facts_of(workload: Workload, load: Load, block_size: int) -> dict:
     }
 
 
-def knows_times(workload: Workload, load: Load) -> bool:
-    """Say whether the workload itself says when requests, or their plays, come."""
-    return workload.script is None or load.mode in KNOWN_TIMES
+def times_ns(workload: Workload) -> np.ndarray:
+    """Return when requests, or plays, come that have times of their own, int64."""
+    script = workload.script
+    if script is None:
+        return workload.requests["arrival_ns"]
+    plays = [group.plays for group in script.groups if group.has_times]
+    return script.start_ns[np.concatenate(plays)] if plays else np.empty(0, np.int64)
 
 
 def _whole(values: np.ndarray) -> dict:
@@ -60,20 +63,21 @@ def _share(part: int, prompts: np.ndarray) -> float:
     return float(part) / float(prompts.sum(dtype=np.int64)) if len(prompts) else 0.0
 
 
-def _arrivals(workload: Workload, load: Load) -> dict | None:
+def _arrivals(workload: Workload) -> dict | None:
     """Return span, rate and requests, or plays, in each of ten equal windows; None: nobody knows."""
-    if not knows_times(workload, load) or not len(workload):
+    known_ns, script = times_ns(workload), workload.script
+    if not len(known_ns):
         return None
-    times_ns = workload.requests["arrival_ns"] if workload.script is None else workload.script.start_ns
-    first_ns, last_ns = int(times_ns.min()), int(times_ns.max())
+    first_ns, last_ns = int(known_ns.min()), int(known_ns.max())
     span_s = (last_ns - first_ns) / 1e9
-    counts, _ = np.histogram(times_ns - first_ns, WINDOWS, (0, max(last_ns - first_ns, 1)))
+    counts, _ = np.histogram(known_ns - first_ns, WINDOWS, (0, max(last_ns - first_ns, 1)))
     return {
-        "of": "requests" if workload.script is None or workload.script.play_begins is None else "plays",
-        "count": len(times_ns),
+        "of": "requests" if script is None or script.play_begins is None else "plays",
+        "count": len(known_ns),
+        "others": 0 if script is None else len(script.start_ns) - len(known_ns) - workload.num_warmups,
         "first_s": first_ns / 1e9,
         "span_s": span_s,
-        "rate_per_s": (len(times_ns) - 1) / span_s if span_s else None,
+        "rate_per_s": (len(known_ns) - 1) / span_s if span_s else None,
         "window_s": span_s / WINDOWS,
         "in_windows": counts.tolist(),
     }

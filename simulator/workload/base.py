@@ -3,6 +3,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
+from simulator.workload.own_draws import keys_of
 from simulator.workload.script import Script
 
 
@@ -21,8 +22,6 @@ class Workload(msgspec.Struct):
     prompts_use_outputs : some prompt contains the output stream of another request.
     script : what lets requests come, whose `arrival_ns` are then -1 until they do; None: the table says when.
     notes : what was left out or replaced, a sentence each.
-    open_ended : of each group of the script but that of warm-ups, whether only a duration bounds it: there may be too
-        few requests for it, or too many. Empty: there are as many as there should be.
     num_warmups : requests at the end of the table that were sent to warm up, and are not measured.
     measured : bool (n,), once a run has ended: which requests count in the summary; None: all do.
     scheduled_ns : int64 (n,), with a script: when each was ready to come, before it had to wait for a slot; -1: never.
@@ -38,13 +37,21 @@ class Workload(msgspec.Struct):
     prompts_use_outputs: bool = False
     script: Script | None = None
     scheduled_ns: np.ndarray | None = None
-    open_ended: tuple[bool, ...] = ()
     num_warmups: int = 0
     measured: np.ndarray | None = None
     notes: tuple[str, ...] = ()
 
     def __len__(self):
         return len(self.requests)
+
+    @property
+    def is_open_ended(self) -> bool:
+        """Say whether some group of the script may have too few requests, or too many."""
+        return self.script is not None and any(group.is_open_ended for group in self.script.groups)
+
+    def numbers(self) -> np.ndarray:
+        """Return for each request what its random numbers go by, uint64 (n,)."""
+        return keys_of(self.request_ids, len(self))
 
     def untouched(self) -> "Workload":
         """Return the same with copies of what a run writes to."""

@@ -53,14 +53,19 @@ class Clients(msgspec.Struct, frozen=True):
 
     codes : int64 (n,), the client of each request; -1: it comes as [workload.load] says. A play is of one client.
     loads : for each client, how its requests come.
-    names : of each client, for its random streams.
-    opens_ns : for each client, int64, when its slots open; None: as its load says.
+    think_streams : for each client, the name of the random stream of its think times.
+    opens_ns : for each client, int64, when its slots open, once it is there; None: as its load says.
+    stays_ns : for each client, int64 (w, 2), from when to when its slots let requests come, ascending and apart from
+        each other; None: always.
+    are_guesses : for each client, whether only the end bounds its requests, so that these are not all, or too many.
     """
 
     codes: np.ndarray
     loads: tuple[Load, ...]
-    names: tuple[str, ...]
+    think_streams: tuple[str, ...]
     opens_ns: tuple[np.ndarray | None, ...]
+    stays_ns: tuple[np.ndarray | None, ...]
+    are_guesses: tuple[bool, ...]
 
 
 class Columns(msgspec.Struct, frozen=True):
@@ -80,6 +85,8 @@ class Columns(msgspec.Struct, frozen=True):
     duration_s : nobody comes then or later, where the source itself says so; None: it does not.
     from_engine : clients react to an end in the engine, not to the last token that they see.
     notes : what was left out or replaced, a sentence each, for the diagnosis.
+    is_guess : only the end of [workload.load] bounds the requests, so that these are not all, or too many; those of
+        clients with loads of their own aside.
     has_times : False: nothing says when plays come, `arrival_ns` is 0; slots or lanes have to let them.
     """
 
@@ -100,6 +107,7 @@ class Columns(msgspec.Struct, frozen=True):
     duration_s: float | None = None
     from_engine: bool = False
     notes: tuple[str, ...] = ()
+    is_guess: bool = False
     has_times: bool = True
 
     def __len__(self):

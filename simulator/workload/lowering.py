@@ -11,10 +11,11 @@ from simulator.domain.load import Load, Measure
 from simulator.errors import InputErrors, KeyFault
 from simulator.workload.base import Workload
 from simulator.workload.build import build_workload
-from simulator.workload.columns import Columns, Waits, first_rows, in_arrival_order, nearest, reordered, stream_of
+from simulator.workload.columns import Clients, Columns, Waits, first_rows, in_arrival_order, nearest, reordered
 from simulator.workload.limits import MISSING
+from simulator.workload.open_ended import first_plays
 from simulator.workload.recycling import begun
-from simulator.workload.script import Edges, Group, Script
+from simulator.workload.script import Edges, Group, Script, Slots
 from simulator.workload.stages import StagePlan, groups_of
 from simulator.workload.users import paced
 from simulator.workload.warmup import with_warmups
@@ -24,7 +25,7 @@ FOR_ALL = ("user_rate", "stages")       # modes that share out all plays among u
 
 
 def workload_of(columns: Columns, section, duration_s: float | None, streams: RandomStreams,
-                stages: list[StagePlan] = ()) -> Workload:
+                stages: list[StagePlan] = (), counts: tuple[int, ...] | None = None) -> Workload:
     """Return the requests as the engine takes them.
 
     Parameters
@@ -32,28 +33,34 @@ def workload_of(columns: Columns, section, duration_s: float | None, streams: Ra
     section : simulator.config.experiment.Workload, of which `load`, `measure` and `warmup` are read.
     duration_s : nobody comes then or later; None: all come.
     stages : of `section.load`, planned.
+    counts : plays that each group of the script needs, if it is open-ended; None: that is not known yet.
     """
     load, copies = section.load, section.warmup.copies_of_first
     durations_s = [each for each in (columns.duration_s, duration_s) if each is not None]
     duration_s = min(durations_s, default=None)
-    _check_measure(section.measure, min(columns.most or len(columns), len(columns)))
     _check_clients(columns, load)
     if stages and duration_s is not None:
         raise InputErrors([KeyFault("workload.duration_s: each of [[workload.load.stages]] has an end of its own; give "
                                     "duration_s there")])
     is_plain = columns.waits is None and columns.clients is None
     if is_plain and not (load.max_in_flight or load.mode != "timestamps" or _cancels(load) or copies):
+        _check_measure(section.measure, min(columns.most or len(columns), len(columns)))
         return build_workload(_timed(columns, load, duration_s))
     if load.mode == "user_rate":
         columns = paced(columns, load)
     columns, script = script_of(columns, load, duration_s, streams, stages)
     if copies:
         columns, script = with_warmups(columns, script, copies, load.concurrency or load.max_in_flight or None)
+    if counts is not None:
+        columns, script = first_plays(columns, script, counts)
     built = build_workload(columns)
     built.requests["arrival_ns"] = records.NEVER_NS
     built.demands["deadline_ns"] = 0 if script.gives_up else records.NEVER_NS      # set when each comes
     built.demands["due_ns"] = records.NEVER_NS
-    return replace(built, script=script, scheduled_ns=np.full(len(built), records.NEVER_NS), num_warmups=copies)
+    built = replace(built, script=script, scheduled_ns=np.full(len(built), records.NEVER_NS), num_warmups=copies)
+    if not built.is_open_ended:
+        _check_measure(section.measure, len(built) - copies)
+    return built
 
 
 def _check_measure(measure: Measure, count: int) -> None:
@@ -187,27 +194,35 @@ def _groups_of_clients(columns: Columns, load: Load, duration_s: float | None, f
     """
     clients = columns.clients
     if clients is None:
-        return _groups(load, duration_s, np.arange(len(firsts)), late_ns=late_ns)
+        return tuple(replace(each, is_open_ended=columns.is_guess)
+                     for each in _groups(load, duration_s, np.arange(len(firsts)), late_ns=late_ns))
     codes, groups = clients.codes[firsts], []
-    _, first_plays = np.unique(codes, return_index=True)
-    for code in codes[np.sort(first_plays)].tolist():
-        own = load if code < 0 else clients.loads[code]
-        opens_ns = None if code < 0 else clients.opens_ns[code]
-        made = _groups(own, duration_s, np.flatnonzero(codes == code), opens_ns)
-        groups += [replace(each, client_delay_ns=_ns(own.client_delay_s)) for each in made]
+    for plays in sorted(_by_code(codes), key=lambda plays: plays[0]):
+        code = int(codes[plays[0]])
+        own, slots, is_guess = (load, None, columns.is_guess) if code < 0 else (
+            clients.loads[code], _slots(clients, code), clients.are_guesses[code])
+        groups += [replace(each, client_delay_ns=_ns(own.client_delay_s), is_open_ended=is_guess)
+                   for each in _groups(own, duration_s, plays, slots)]
     return tuple(groups)
 
 
-def _groups(load: Load, duration_s: float | None, plays: np.ndarray, opens_ns: np.ndarray | None = None,
+def _by_code(codes: np.ndarray) -> list[np.ndarray]:
+    """Return the places of each code that there is, ascending; by code."""
+    order = np.argsort(codes, kind="stable")
+    return np.split(order, np.flatnonzero(np.diff(codes[order])) + 1)
+
+
+def _groups(load: Load, duration_s: float | None, plays: np.ndarray, slots: Slots | None = None,
             late_ns: np.ndarray | None = None) -> tuple[Group, ...]:
     ends_ns = None if duration_s is None else _ns(duration_s)
     if load.mode == "lanes":
         return _lanes(load, ends_ns, plays, late_ns)
     if load.mode == "concurrency":
-        opens_ns = _openings(load, load.concurrency) if opens_ns is None else opens_ns
-        return (Group(plays, opens_ns, holds_play=load.unit == "session", ends_ns=ends_ns),)
-    ceiling = np.zeros(load.max_in_flight, np.int64) if load.max_in_flight else None
-    return (Group(plays, ceiling, ends_ns=ends_ns),)
+        slots = slots or Slots(_openings(load, load.concurrency))
+        return (Group(plays, slots, holds_play=load.unit == "session", ends_ns=ends_ns),)
+    if load.max_in_flight:
+        slots = slots or Slots(np.zeros(load.max_in_flight, np.int64))
+    return (Group(plays, slots, ends_ns=ends_ns, has_times=True),)
 
 
 def _lanes(load: Load, ends_ns: int | None, plays: np.ndarray, late_ns: np.ndarray | None) -> tuple[Group, ...]:
@@ -219,11 +234,25 @@ def _lanes(load: Load, ends_ns: int | None, plays: np.ndarray, late_ns: np.ndarr
     if late_ns is not None:
         opens_ns[:len(late_ns)] += late_ns
     if load.assign == "static":
-        return tuple(Group(plays[lane::load.lanes], opens_ns[lane:lane + 1], holds_play=True, ends_ns=ends_ns)
+        return tuple(Group(plays[lane::load.lanes], Slots(opens_ns[lane:lane + 1]), holds_play=True, ends_ns=ends_ns)
                      for lane in range(min(load.lanes, len(plays))))
     if late_ns is not None:             # the first play goes to the lane that opens first
         plays[:len(late_ns)] = np.argsort(opens_ns[:len(late_ns)], kind="stable")
-    return (Group(plays, opens_ns, holds_play=True, ends_ns=ends_ns),)
+    return (Group(plays, Slots(opens_ns), holds_play=True, ends_ns=ends_ns),)
+
+
+def _slots(clients: Clients, code: int) -> Slots | None:
+    """Return the slots of a client; None: it has no more than its load says."""
+    load, opens_ns, stays_ns = clients.loads[code], clients.opens_ns[code], clients.stays_ns[code]
+    count = load.concurrency or load.max_in_flight
+    if not count or (opens_ns is None and stays_ns is None):
+        return None
+    opens_ns = _openings(load, count) if opens_ns is None else opens_ns
+    if stays_ns is None:
+        return Slots(opens_ns)
+    begins_ns, ends_ns = stays_ns.T
+    opens_ns = np.maximum(begins_ns, begins_ns[0] + opens_ns[:, None])
+    return Slots(opens_ns.ravel(), np.tile(ends_ns, count), np.tile(np.arange(len(ends_ns)) > 0, count))
 
 
 def _openings(load: Load, count: int) -> np.ndarray:
@@ -237,10 +266,10 @@ def _rests_of_clients(columns: Columns, load: Load, streams: RandomStreams) -> n
     if clients is None:
         return _rests(load, len(columns), streams, "think")
     rest_ns = np.zeros(len(columns), np.int64)
-    for code in np.unique(clients.codes).tolist():
-        rows = np.flatnonzero(clients.codes == code)
+    for rows in _by_code(clients.codes):
+        code = clients.codes[rows[0]]
         drawn = _rests(load, len(rows), streams, "think") if code < 0 else _rests(
-            clients.loads[code], len(rows), streams, stream_of(clients.names[code], "think"))
+            clients.loads[code], len(rows), streams, clients.think_streams[code])
         rest_ns[rows] = 0 if drawn is None else drawn
     return rest_ns if rest_ns.any() else None
 

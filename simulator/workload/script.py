@@ -17,12 +17,26 @@ class Edges(msgspec.Struct, frozen=True):
     from_dispatch: np.ndarray
 
 
+class Slots(msgspec.Struct, frozen=True):
+    """When slots let plays come; arrays (k,).
+
+    Times count from the beginning of their group.
+
+    opens_ns : int64, when each slot opens.
+    closes_ns : int64, from then on it lets nobody come; plays that have begun go on. None: never.
+    reopens : bool, it is no slot of its own, but the one before it, which opens once more; None: each is a slot.
+    """
+
+    opens_ns: np.ndarray
+    closes_ns: np.ndarray | None = None
+    reopens: np.ndarray | None = None
+
+
 class Group(msgspec.Struct, frozen=True):
     """Plays that share slots; times count from the group's beginning.
 
     plays : int64 (p,), indices of plays in the order in which they come; their `start_ns` must not fall.
-    opens_ns : int64 (k,), when each slot opens; None: there is no limit.
-    closes_ns : int64 (k,), from then on a slot lets nobody come; None: never.
+    slots : None: there is no limit.
     holds_play : a slot is held until its play is over; else each request holds one from its arrival to its end.
     ends_ns : nobody comes at or after it; None: no end.
     after : index of the earlier group that must be over before this one begins; -1: it begins at 0.
@@ -30,11 +44,12 @@ class Group(msgspec.Struct, frozen=True):
     interval_ns : from then to the beginning.
     client_delay_ns : from each end to whatever the client does because of it; None: as the script says.
     cancel_ns : from then on the clients of all that still runs give up; None: they never do.
+    has_times : `start_ns` says when its plays come, as far as slots let them; else slots alone do.
+    is_open_ended : only its end, or that of its slots, bounds it: there may be too few plays for it, or too many.
     """
 
     plays: np.ndarray
-    opens_ns: np.ndarray | None = None
-    closes_ns: np.ndarray | None = None
+    slots: Slots | None = None
     holds_play: bool = False
     ends_ns: int | None = None
     after: int = -1
@@ -42,6 +57,8 @@ class Group(msgspec.Struct, frozen=True):
     interval_ns: int = 0
     client_delay_ns: int | None = None
     cancel_ns: int | None = None
+    has_times: bool = False
+    is_open_ended: bool = False
 
 
 class Script(msgspec.Struct, frozen=True):

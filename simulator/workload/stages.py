@@ -6,7 +6,7 @@ import numpy as np
 from simulator.domain.load import Stage
 from simulator.errors import InputErrors, KeyFault
 from simulator.workload.limits import MAX_TIME_NS
-from simulator.workload.script import Group
+from simulator.workload.script import Group, Slots
 
 MAX_REQUESTS = 2**31 - 1
 
@@ -52,10 +52,11 @@ def groups_of(plans: list[StagePlan]) -> tuple[Group, ...]:
     for number, (stage, count, _) in enumerate(plans):
         groups.append(Group(
             np.arange(first, first + count),
-            None if stage.concurrency is None else np.zeros(stage.concurrency, np.int64),
+            None if stage.concurrency is None else Slots(np.zeros(stage.concurrency, np.int64)),
             ends_ns=None if stage.duration_s is None else round(stage.duration_s * 1e9),
             after=number - 1, after_dispatch=number > 0 and plans[number - 1].stage.rate_per_s is not None,
-            interval_ns=round(stage.interval_s * 1e9)))
+            interval_ns=round(stage.interval_s * 1e9),
+            is_open_ended=stage.concurrency is not None and stage.num_requests is None))
         first += count
     return tuple(groups)
 

@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from simulator.domain import records
 from simulator.workload.columns import LABELS, Columns, Prompts
-from simulator.workload.script import Group, Script
+from simulator.workload.script import Group, Script, Slots
 
 
 def with_warmups(columns: Columns, script: Script, copies: int, concurrency: int | None) -> tuple[Columns, Script]:
@@ -25,12 +25,12 @@ def with_warmups(columns: Columns, script: Script, copies: int, concurrency: int
         columns, request_ids=ids, prompts=_prompts(columns, copies), arrival_ns=_repeated(columns.arrival_ns, copies),
         prompt_tokens=_repeated(columns.prompt_tokens, copies), output_tokens=_repeated(columns.output_tokens, copies),
         priority=_repeated(columns.priority, copies), max_tokens=_repeated(columns.max_tokens, copies),
-        timeout_ns=None, waits=None, expected_tokens=_repeated(columns.expected_tokens, copies),
+        timeout_ns=None, waits=None, clients=None, expected_tokens=_repeated(columns.expected_tokens, copies),
         facts={name: _repeated(values, copies) for name, values in columns.facts.items()},
         labels={column: (_repeated(columns.labels[column][0], copies), columns.labels[column][1])
                 for column in LABELS if column in columns.labels})
     plays = len(script.start_ns) + np.arange(copies)
-    slots = None if concurrency is None else np.zeros(min(concurrency, copies), np.int64)
+    slots = None if concurrency is None else Slots(np.zeros(min(concurrency, copies), np.int64))
     groups = tuple(replace(group, after=0 if group.after < 0 else group.after + 1) for group in script.groups)
     none_ns = np.zeros(copies, np.int64)
     return columns, replace(

@@ -3,10 +3,14 @@ import numpy as np
 import pytest
 
 from simulator.domain import records
+from simulator.engine.build import build
+from simulator.engine.output.recorder import Recorder
+from simulator.engine.plan import Hooks
 from simulator.latency.linear import Linear, LinearParameters
+from simulator.results.memory import NO_SINK
 from simulator.scheduling.vllm import VllmParameters
-from simulator.workload.script import Group, Script
-from support.engine import record
+from simulator.workload.script import Group, Script, Slots
+from support.engine import plan_of, record
 from support.scripts import MS, loop, ns, plays, scripted
 
 ONE_MS = LinearParameters(base_us=1000, per_sequence_us=0, per_prefill_token_us=0, per_context_token_us=0)
@@ -68,6 +72,33 @@ def test_a_slot_that_has_closed_lets_nobody_come(run):
     script = loop(4, 2, closes_ns=np.array([2 * MS, 100 * MS]))
 
     expect(run(scripted([3, 4, 1, 1], script)), [0, 0, 4, 5], [3, 4, 5, 6])
+
+
+def test_a_slot_may_open_again(run):
+    # One slot, open from 0 to 2 and from 10 on: r0 runs on until 3 and frees it until it opens again.
+    script = loop(3, 1, opens_ns=ns([0, 10]), closes_ns=ns([2, 100]), reopens=np.array([False, True]))
+
+    expect(run(scripted([3, 1, 1], script)), [0, 10, 11], [3, 11, 12])
+
+
+def test_who_runs_when_a_slot_opens_again_still_holds_it(run):
+    # Two slots, the first from 0 to 2, 5 to 7 and 9 to 20: r0 runs until 8, so that it has one slot still at 5.
+    script = loop(5, 1, opens_ns=ns([0, 5, 9, 0]), closes_ns=ns([2, 7, 20, 2]),
+                  reopens=np.array([False, True, True, False]))
+
+    expect(run(scripted([8, 1, 2, 1, 1], script)), [0, 0, 1, 9, 10], [8, 1, 3, 10, 11])
+
+
+def test_a_loop_is_dry_if_a_slot_was_open_when_nobody_was_left():
+    # One request of 1 ms; its slot closes at 1 and opens again at 4. With an end at 4 nobody else could have come.
+    for ends_ms, is_dry in ((4, False), (5, True)):
+        script = loop(1, 1, opens_ns=ns([0, 4]), closes_ns=ns([1, 9]), reopens=np.array([False, True]),
+                      ends_ns=ends_ms * MS)
+        plan = plan_of(VllmParameters(async_scheduling=False), Linear(ONE_MS), num_gpu_blocks=10, block_size=16,
+                       max_model_len=100)
+        cluster = build(scripted([1], script), plan, Hooks(Recorder(NO_SINK, False, False)))
+        cluster.run()
+        assert cluster.source.used() == [(1, is_dry)]
 
 
 def test_nobody_comes_after_the_end(run):
@@ -133,7 +164,7 @@ def test_a_graph_waits_for_ends_and_dispatches(run):
 
 def test_lanes_take_plays_as_they_are_free_or_in_turns(run):
     dynamic = plays([1, 1, 1], slots=2)
-    lanes = tuple(Group(np.array(mine), np.zeros(1, np.int64), holds_play=True) for mine in ([0, 2], [1]))
+    lanes = tuple(Group(np.array(mine), Slots(ns([0])), holds_play=True) for mine in ([0, 2], [1]))
     static = Script(lanes, np.zeros(3, np.int64), play_begins=np.arange(4))
 
     expect(run(scripted([3, 1, 2], static)), [0, 0, 3], [3, 1, 5])
@@ -157,9 +188,9 @@ def test_idle_stretches_of_a_play_are_cut(run):
 def test_stages_follow_each_other(run):
     # Two slots for three requests; 2 ms after the last has ended, two requests 1 ms apart; at once after the last of
     # these has come, one slot for the rest.
-    groups = (Group(np.arange(3), np.zeros(2, np.int64)),
+    groups = (Group(np.arange(3), Slots(ns([0, 0]))),
               Group(np.arange(3, 5), after=0, interval_ns=2 * MS),
-              Group(np.arange(5, 7), np.zeros(1, np.int64), after=1, after_dispatch=True))
+              Group(np.arange(5, 7), Slots(ns([0])), after=1, after_dispatch=True))
     script = Script(groups, ns([0, 0, 0, 0, 1, 0, 0]))
 
     expect(run(scripted([2, 1, 1, 5, 1, 1, 1], script)), [0, 0, 1, 4, 5, 5, 6], [2, 1, 2, 9, 6, 6, 7])

@@ -10,7 +10,7 @@ from invariants.test_whole_cluster import experiment_of
 from simulator.config.load import load_experiment
 from simulator.domain import records
 from simulator.workload.limits import MISSING
-from simulator.workload.script import Edges, Group, Script
+from simulator.workload.script import Edges, Group, Script, Slots
 from support.scripts import MS, scripted
 
 SENT = (records.COMPLETED, records.REJECTED, records.DROPPED, records.TIMED_OUT, records.FAILED)
@@ -53,15 +53,25 @@ def groups_of(rng, num_plays):
     starts = np.cumsum([rng.choice([0, 0, 5 * MS, 17 * MS]) for _ in range(num_plays)])
     groups = []
     for index in np.unique(owner):
-        slots = rng.choice([None, 1, 2, 4])
         after = len(groups) - 1 if groups and rng.random() < 0.4 else -1
         groups.append(Group(
-            np.flatnonzero(owner == index), None if slots is None else 4 * MS * np.arange(slots),
-            closes_ns=None if slots is None or rng.random() < 0.8 else MS * 100 * (1 + np.arange(slots)),
+            np.flatnonzero(owner == index), slots_of(rng),
             holds_play=rng.random() < 0.5, ends_ns=rng.choice([None, None, 150 * MS]), after=after,
             after_dispatch=rng.random() < 0.5, interval_ns=rng.choice([0, 5 * MS]),
             client_delay_ns=rng.choice([None, None, MS // 7]), cancel_ns=rng.choice([None, None, 400 * MS])))
     return tuple(groups), starts
+
+
+def slots_of(rng):
+    """Return random slots: some stay open, some close, and of these some open again."""
+    count, stays = rng.choice([1, 2, 4]), rng.randint(1, 3)
+    opens_ns = 4 * MS * np.arange(count)
+    if rng.random() < 0.25:
+        return None
+    if rng.random() < 0.75:
+        return Slots(opens_ns)
+    opens_ns = (opens_ns[:, None] + 100 * MS * np.arange(stays)).ravel()
+    return Slots(opens_ns, opens_ns + MS * rng.choice([20, 60, 95]), np.tile(np.arange(stays) > 0, count))
 
 
 def client_delays(script):
@@ -145,11 +155,30 @@ def test_no_more_run_at_once_than_there_are_slots(run):
     _, workload = run
     script, requests = workload.script, workload.requests
     for group in script.groups:
-        if group.opens_ns is None or group.holds_play:
+        if group.slots is None or group.holds_play:
             continue
         rows = np.concatenate([np.arange(script.play_begins[play], script.play_begins[play + 1])
                                for play in group.plays])
         rows = rows[requests["status"][rows] == records.COMPLETED]
         changes = sorted([(int(time), -1) for time in requests["completed_ns"][rows]]
                          + [(int(time), 1) for time in requests["arrival_ns"][rows]])
-        assert max(np.cumsum([change for _, change in changes]), default=0) <= len(group.opens_ns)
+        assert max(np.cumsum([change for _, change in changes]), default=0) <= num_slots(group.slots)
+
+
+def num_slots(slots):
+    return len(slots.opens_ns) - (0 if slots.reopens is None else int(slots.reopens.sum()))
+
+
+def test_nobody_comes_while_all_slots_are_closed(run):
+    _, workload = run
+    script = workload.script
+    for group in script.groups:
+        if group.slots is None or group.slots.closes_ns is None or group.after >= 0:
+            continue
+        for play in group.plays.tolist():
+            arrivals_ns = workload.requests["arrival_ns"][script.play_begins[play]:script.play_begins[play + 1]]
+            arrivals_ns = arrivals_ns[arrivals_ns >= 0] - group.interval_ns
+            if group.holds_play and len(arrivals_ns):           # what follows may come later
+                arrivals_ns = arrivals_ns.min(keepdims=True)
+            for time_ns in arrivals_ns.tolist():
+                assert np.any((group.slots.opens_ns <= time_ns) & (time_ns < group.slots.closes_ns))

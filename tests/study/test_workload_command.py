@@ -2,6 +2,7 @@
 import json
 
 import pytest
+import tomli_w
 
 import simulator
 from simulator import cli
@@ -33,7 +34,7 @@ def facts(tmp_path):
     def facts(text=TRACE, **keys):
         (tmp_path / "trace.csv").write_text(text)
         experiment = read(ENGINE | {"workload": {"type": "trace", "path": str(tmp_path / "trace.csv"), **keys}})
-        return facts_of(load_workload(experiment.workload, 0), experiment.workload.load, 16)
+        return facts_of(load_workload(experiment.workload, 0), 16)
     return facts
 
 
@@ -105,6 +106,27 @@ def test_a_closed_loop_says_that_its_times_are_not_known(facts):
     assert told["arrivals"] is None
     assert "arrivals     not known: arrivals depend on how fast requests are served\n" in text_of("title", told)
     assert told["deadlines"] == 1
+
+
+def test_of_clients_only_those_with_times_of_their_own_are_counted_over_time(file, tmp_path, capsys):
+    lengths = {"prompt_tokens": {"distribution": "constant", "tokens": 9},
+               "output_tokens": {"distribution": "constant", "tokens": 9}}
+    clients = [{"id": "a", "arrival": {"process": "constant"}},
+               {"id": "b", "num_requests": 7, "load": {"mode": "concurrency", "concurrency": 2}}]
+    experiment = read(ENGINE | {"workload": {"type": "clients", "rate_per_s": 1.0, "num_requests": 11,
+                                             "clients": [client | lengths for client in clients]}})
+    told = facts_of(load_workload(experiment.workload, 0), 16)
+
+    assert told["arrivals"]["in_windows"] == [1] * 9 + [2]
+    assert (told["arrivals"]["count"], told["arrivals"]["others"]) == (11, 7)
+    assert "7 others come as slots let them: arrivals depend on how fast requests are served" in text_of("title", told)
+
+    (tmp_path / "b.toml").write_text(tomli_w.dumps(ENGINE | {"workload": {
+        "type": "clients", "clients": [clients[1] | lengths]}}))
+    assert cli.main(["workload", str(tmp_path / "b.toml"), "--out", str(tmp_path / "b.csv")]) == 0
+    assert capsys.readouterr().out.endswith(
+        "b.csv; arrivals depend on how fast requests are served, it has 0 for them; "
+        "the loads of clients are not in it\n")
 
 
 def test_the_command_prints_numbers(file, capsys):

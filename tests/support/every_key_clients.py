@@ -23,6 +23,31 @@ def staged(**keys):
     return client(load={"mode": "stages", "stages": [keys]})
 
 
+def cohort(**keys):
+    """Return settings in which the first client is a cohort."""
+    settings = client()
+    settings["workload"]["cohorts"] = [{"name": "c", "client": "a", "population": 3} | keys]
+    return settings
+
+
+def square(shape, **keys):
+    """Return settings in which it sends at some times only; `keys` of the shape."""
+    return cohort(window="square", **{shape: keys})
+
+
+OF_COHORT = {
+    "name": acts("c", "d", **cohort()), "client": acts("a", "b", **cohort()), "population": acts(1, 4, **cohort()),
+    "join_s": acts(0.0, 0.03, **cohort()), "leave_s": acts(0.02, 10.0, **cohort()),
+    "join_spread_s": acts(0.0, 0.05, **cohort()),
+    "window": acts("square", "thin", **cohort(diurnal={"period_s": 0.05})),
+    "diurnal.peak_hour": acts(0.0, 0.01 / 3600, **square("diurnal", period_s=0.05)),
+    "diurnal.peak_to_trough": acts(1.0, 9.0, **square("diurnal", period_s=0.05)),
+    "diurnal.period_s": acts(0.05, 0.03, **square("diurnal", peak_hour=0.0)),
+    "spike.at_s": acts(0.0, 0.02, **square("spike", duration_s=0.03)),
+    "spike.duration_s": acts(0.01, 0.03, **square("spike")),
+    "drain.at_s": acts(0.0, 0.02, **square("drain", duration_s=0.05)),
+    "drain.duration_s": acts(0.01, 0.1, **square("drain")),
+}
 OF_LOAD = {
     "mode": refuses("lanes", 'mode = "lanes" needs lanes', **client(load={})),
     "concurrency": acts(1, 3, **closed()),
@@ -67,4 +92,5 @@ CLIENTS = {
     "client_format:toml.num_requests": acts(20, 30, **client()),
     "client_format:toml.duration_s": acts(0.02, 10.0, **client()),
     **{f"client_format:toml.clients[].{key}": case for key, case in OF_CLIENT.items()},
+    **{f"client_format:toml.cohorts[].{key}": case for key, case in OF_COHORT.items()},
 }

@@ -2,7 +2,7 @@
 import numpy as np
 from msgspec.structs import replace
 
-from simulator.workload.script import Edges, Group, Script
+from simulator.workload.script import Edges, Group, Script, Slots
 from support.workloads import plain_workload
 
 MS = 1_000_000
@@ -17,10 +17,10 @@ def scripted(outputs, script, *, prompts=1):
 
 
 def loop(num_requests, slots, *, starts_ms=None, **options):
-    """Return the script of requests that share so many slots; `options` of Group and Script."""
-    of_group = {name: options.pop(name) for name in list(options) if name in Group.__struct_fields__}
-    of_group.setdefault("opens_ns", np.zeros(slots, np.int64))
-    group = Group(np.arange(num_requests), **of_group)
+    """Return the script of requests that share so many slots; `options` of Slots, Group and Script."""
+    of_slots, of_group = ({name: options.pop(name) for name in list(options) if name in kind.__struct_fields__}
+                          for kind in (Slots, Group))
+    group = Group(np.arange(num_requests), Slots(**{"opens_ns": np.zeros(slots, np.int64)} | of_slots), **of_group)
     start_ns = np.zeros(num_requests, np.int64) if starts_ms is None else ns(starts_ms)
     return Script((group,), start_ns, **options)
 
@@ -31,12 +31,12 @@ def plays(sizes, edges=(), *, slots=None, holds_play=True, starts_ms=None, **opt
     edges : (source, target, "end" or "dispatch", delay in ms).
     """
     begins = np.concatenate([[0], np.cumsum(sizes)])
-    opens_ns = None if slots is None else np.zeros(slots, np.int64)
+    open_slots = None if slots is None else Slots(np.zeros(slots, np.int64))
     start_ns = np.zeros(len(sizes), np.int64) if starts_ms is None else ns(starts_ms)
     sources, targets, kinds, delays_ms = zip(*edges, strict=True) if edges else ((), (), (), ())
     made = Edges(np.array(sources, np.int64), np.array(targets, np.int64), ns(delays_ms),
                  np.array([kind == "dispatch" for kind in kinds], bool)) if edges else None
-    group = Group(np.arange(len(sizes)), opens_ns, holds_play=holds_play)
+    group = Group(np.arange(len(sizes)), open_slots, holds_play=holds_play)
     return Script((group,), start_ns, play_begins=begins, edges=made, **options)
 
 

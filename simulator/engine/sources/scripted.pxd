@@ -19,6 +19,7 @@ cdef struct Group:              # of plays that share slots; see workload/script
     const int64_t* plays        # [num_plays]
     const int64_t* opens_ns     # [num_slots]
     const int64_t* closes_ns    # [num_slots]; NULL: never
+    const int64_t* reopens      # [num_slots] 1: it is the slot before, which opens once more; NULL: none is
     int32_t num_slots           # 0: there is no limit
     bint holds_play             # a slot is held until its play is over, else by each request
     int32_t after               # index of the group that is over before this one begins; -1: there is none
@@ -92,6 +93,9 @@ cdef class Scripted(Source):
     # Note when the next request comes: of all; of those of a group for which a slot is needed.
     cdef int _look(self) except -1 nogil
     cdef int _note(self, int32_t index, int64_t now_ns) except -1 nogil
+
+    # A slot is free: from a time on, or from when it opens next; it may have closed for good.
+    cdef int _push_slot(self, Group* group, int32_t slot, int64_t time_ns) except -1 nogil
 
     # A group begins; if it is over, those begin that follow it; nobody comes by its slots any more.
     cdef int _begin_group(self, int32_t index, int64_t now_ns) except -1 nogil

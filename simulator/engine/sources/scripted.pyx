@@ -91,25 +91,28 @@ cdef class Scripted(Source):
         cdef int64_t i
         cdef int32_t index
         groups, num_plays = self._script.groups, len(self._script.start_ns)
+        followed = {each.after for each in groups}
         self._groups = <Group*>array_of(len(groups), sizeof(Group))
         self._num_groups = <int32_t>len(groups)
         if len(groups) > 1:
             self._group_of = <int32_t*>array_of(num_plays, sizeof(int32_t))
-        if any(each.closes_ns is not None for each in groups):
+        if any(each.slots is not None and each.slots.closes_ns is not None for each in groups):
             self._slot_of = <int32_t*>array_of(self.num_left, sizeof(int32_t))
         for index in range(self._num_groups):
             given, group = groups[index], &self._groups[index]
             group.begins_ns, group.ends_ns = NEVER_NS, NEVER_NS
             group.num_plays = group.num_fresh = len(given.plays)
             group.plays, group.holds_play = borrowed(given.plays, owners), given.holds_play
-            group.is_followed = any(each.after == index for each in groups)
+            group.is_followed = index in followed
             group.after, group.after_dispatch, group.interval_ns = given.after, given.after_dispatch, given.interval_ns
             group.client_delay_ns = (
                 self._script.client_delay_ns if given.client_delay_ns is None else given.client_delay_ns)
             group.length_ns = NEVER_NS if given.ends_ns is None else given.ends_ns
             group.cancel_ns = NEVER_NS if given.cancel_ns is None else given.cancel_ns
-            group.num_slots = 0 if given.opens_ns is None else len(given.opens_ns)
-            group.opens_ns, group.closes_ns = borrowed(given.opens_ns, owners), borrowed(given.closes_ns, owners)
+            if given.slots is not None:
+                group.num_slots, group.opens_ns = len(given.slots.opens_ns), borrowed(given.slots.opens_ns, owners)
+                group.closes_ns = borrowed(given.slots.closes_ns, owners)
+                group.reopens = borrowed(given.slots.reopens, owners)
             for i in range(group.num_plays):
                 group.num_unsent += 1 if self._begins == NULL else self._num_live[group.plays[i]]
                 if self._group_of != NULL:
@@ -173,8 +176,17 @@ cdef class Scripted(Source):
         group.begins_ns = now_ns + group.interval_ns
         group.ends_ns = NEVER_NS if group.length_ns == NEVER_NS else group.begins_ns + group.length_ns
         for i in range(group.num_slots):
-            push_row(&group.slots, group.begins_ns + group.opens_ns[i], i)
+            if group.reopens == NULL or not group.reopens[i]:
+                self._push_slot(group, i, group.begins_ns + group.opens_ns[i])
         return self._note(index, now_ns)
+
+    cdef int _push_slot(self, Group* group, int32_t slot, int64_t time_ns) except -1 nogil:
+        while group.closes_ns != NULL and time_ns >= group.begins_ns + group.closes_ns[slot]:
+            slot += 1
+            if slot == group.num_slots or group.reopens == NULL or not group.reopens[slot]:
+                return 0
+            time_ns = max(time_ns, group.begins_ns + group.opens_ns[slot])
+        return push_row(&group.slots, time_ns, slot)
 
     cdef int _end_group(self, int32_t index, int64_t now_ns) except -1 nogil:
         """Let those groups begin that follow one, if it is over."""
@@ -231,7 +243,7 @@ cdef class Scripted(Source):
                 if group.slots.size == 0 or group.closes_ns == NULL or (
                         time_ns < group.begins_ns + group.closes_ns[group.slots.entries[0].row]):
                     break
-                pop_row(&group.slots)
+                self._push_slot(group, <int32_t>pop_row(&group.slots).row, time_ns)
             if next_one.time_ns < NEVER_NS and time_ns >= group.ends_ns and self._can_come(group):
                 self._close(index, now_ns)
                 time_ns = NEVER_NS
@@ -413,7 +425,7 @@ cdef class Scripted(Source):
                 return 0
             holder = self._begins[play]
         group.num_held -= 1
-        return push_row(&group.slots, free_ns, self._slot_of[holder] if self._slot_of != NULL else 0)
+        return self._push_slot(group, self._slot_of[holder] if self._slot_of != NULL else 0, free_ns)
 
     cdef int _give_up(self, int32_t row) except -1 nogil:
         """Send neither a request nor those that wait for it."""

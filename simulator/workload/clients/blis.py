@@ -2,9 +2,10 @@
 
 The rules are BLIS's: gaps and lengths are whole and at least 1, a rate is divided by shares. Random numbers are ours,
 not those that Go's generators give BLIS for the same seed; the recorded workload of constant gaps and lengths agrees.
-Source: inference-sim (BLIS) at f90a1e3a, sim/workload/generator.go, distribution.go, arrival.go.
+Source: inference-sim (BLIS) at f90a1e3a, sim/workload/generator.go, distribution.go, arrival.go, client.go, cohort.go.
 """
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Annotated
 
@@ -17,17 +18,19 @@ from simulator.core.random_streams import RandomStreams
 from simulator.domain.load import Load
 from simulator.domain.slo_classes import PRIORITIES, UNKNOWN_PRIORITY
 from simulator.errors import InputErrors
-from simulator.workload.clients.blis_spec import OLD_CLASSES, Lengths, Spec, SpecClient, read_spec
-from simulator.workload.clients.draw import Client, draw_clients
+from simulator.workload.clients.blis_spec import OLD_CLASSES, Lengths, Sender, Spec, SpecCohort, read_spec
+from simulator.workload.clients.draw import Bounds, Client, draw_clients
 from simulator.workload.clients.listed import DEFAULT_PREFIX, ClientArrival, process_of
 from simulator.workload.columns import Columns
 from simulator.workload.drawing import lengths
+from simulator.workload.drawing.cohorts import Windows, diurnal_duties, drain_duties
 from simulator.workload.drawing.empirical import Empirical, EmpiricalParameters
 from simulator.workload.limits import MAX_TOKENS, MISSING
 from simulator.workload.reading.yaml_files import read_yaml
 from simulator.workload.wanted import Wanted
 
 US = 1000                               # in nanoseconds
+HOUR_US = 3_600_000_000
 USER_TIMEOUT_US = 300_000_000           # of users of concurrency who say none
 MOST_URGENT = max(PRIORITIES.values())
 NEEDED = {"gaussian": ("mean", "std_dev", "min", "max"), "exponential": ("mean",), "lognormal": ("mu", "sigma"),
@@ -60,14 +63,18 @@ class BlisClients:
             What is wrong with the file, by key; what it asks for that is not done.
         """
         spec, given, faults = read_spec(read_yaml(self.path))
-        drawn = [_distributions(i, each, faults) for i, each in enumerate(given)]
+        drawn = [_distributions(place, each, faults) for place, each in given.items()]
         if faults:
             raise InputErrors([f"{self.path}: {fault}" for fault in faults])
-        shares = sum(_share(each) for each in given)
-        clients = [_client(each, *of_client, spec, shares) for each, of_client in zip(given, drawn, strict=True)]
+        senders = list(given.values())
+        windows = [_windows(each) for each in senders]
+        clients = []
+        for each, of_sender, own, share in zip(senders, drawn, windows, _shares(senders, windows), strict=True):
+            clients += _members(each, _client(each, *of_sender, spec, share), own)
         duration_s = spec.horizon / 1e6 if spec.horizon else None
-        columns = draw_clients(clients, spec.num_requests or None, duration_s, streams)
-        return with_fields(columns, duration_s=duration_s, from_engine=self._is_upstream, notes=_notes(spec, given))
+        last_s = duration_s if duration_s or None in windows else max(each.last_s for each in windows)
+        columns = draw_clients(clients, Bounds(spec.num_requests or None, last_s, wanted.guess), streams)
+        return with_fields(columns, duration_s=duration_s, from_engine=self._is_upstream, notes=_notes(spec, senders))
 
 
 class WholeMicroseconds:
@@ -96,13 +103,56 @@ class ParetoLognormal(lengths.Length):
         return np.where(generator.random(count) < of["mix_weight"], pareto, lognormal)
 
 
-def _distributions(i: int, client: SpecClient, faults: list[str]) -> tuple:
+def _windows(given: Sender) -> Windows | None:
+    """Return when the members of a cohort send; None: always.
+
+    All times are whole microseconds. Of several patterns each adds its times.
+    """
+    if not isinstance(given, SpecCohort):
+        return None
+    spans_us = []
+    if given.diurnal is not None:           # of the first day alone
+        parts = diurnal_duties(given.diurnal.peak_hour, given.diurnal.peak_to_trough_ratio).parts
+        spans_us += _square_us(0, HOUR_US, parts)
+    if given.spike is not None:
+        spans_us.append((given.spike.start_time_us, given.spike.start_time_us + given.spike.duration_us))
+    if given.drain is not None:
+        start_us = given.drain.start_time_us
+        spans_us += [(0, start_us), *_square_us(
+            start_us, max(given.drain.ramp_duration_us // 10, 1), drain_duties(0.0, 1.0).parts[:-1])]
+    return Windows.of(US * np.array(spans_us)) if spans_us else None
+
+
+def _square_us(begin_us: int, segment_us: int, parts: np.ndarray) -> Iterator[tuple[int, int]]:
+    for i, part in enumerate(parts.tolist()):
+        yield begin_us + i * segment_us, begin_us + i * segment_us + max(int(segment_us * part), 1)
+
+
+def _shares(senders: list[Sender], windows: list[Windows | None]) -> Iterator[float]:
+    """Yield the part of the rate of each: over those whose windows overlap its own."""
+    for each, own in zip(senders, windows, strict=True):
+        total = sum(_share(other) for other, of_other in zip(senders, windows, strict=True)
+                    if own is None or of_other is None or own.overlaps(of_other))
+        yield _share(each) / (total or 1.0)
+
+
+def _members(given: Sender, client: Client, windows: Windows | None) -> list[Client]:
+    """Return the members of a cohort, or the client itself."""
+    if not isinstance(given, SpecCohort):
+        return [client]
+    is_private = given.prefix_sharing == "per_member"
+    return [replace(client, member=i, presence=windows,
+                    prefix_group=f"{given.prefix_group}-{given.id}-{i}" if is_private else given.prefix_group)
+            for i in range(given.population)]
+
+
+def _distributions(place: str, client: Sender, faults: list[str]) -> tuple:
     found = []
     for key in ("input_distribution", "output_distribution"):
         try:
             found.append(_length_of(getattr(client, key)))
         except ValueError as error:
-            faults.append(f"clients[{i}].{key}: {error}")
+            faults.append(f"{place}.{key}: {error}")
             found.append(None)
     return tuple(found)
 
@@ -147,12 +197,12 @@ def _empirical(params: dict[str, float]) -> lengths.Length:
         values=tuple(map(int, params)), weights=tuple(params.values()), min=1))
 
 
-def _share(client: SpecClient) -> float:
+def _share(client: Sender) -> float:
     """Return its part of the rate, in any unit."""
     return 0.0 if client.concurrency else 1.0 if client.rate_fraction is None else client.rate_fraction
 
 
-def _client(given: SpecClient, prompt, output, spec: Spec, shares: float) -> Client:
+def _client(given: Sender, prompt, output, spec: Spec, share: float) -> Client:
     slo_class = given.slo_class if spec.version == "2" else OLD_CLASSES.get(given.slo_class, given.slo_class)
     labels = {"tenant": given.tenant_id, "slo_class": slo_class, "model": given.model, "adapter": given.adapter}
     timeout_us = given.timeout if given.timeout is not None else USER_TIMEOUT_US if given.concurrency else 0
@@ -162,7 +212,7 @@ def _client(given: SpecClient, prompt, output, spec: Spec, shares: float) -> Cli
         MOST_URGENT - PRIORITIES.get(slo_class, UNKNOWN_PRIORITY), US * timeout_us if timeout_us else MISSING)
     if not given.concurrency:
         arrival = ClientArrival(process=given.arrival.process, cv=given.arrival.cv)
-        process = process_of(arrival, spec.aggregate_rate * _share(given) / shares)
+        process = process_of(arrival, spec.aggregate_rate * share / getattr(given, "population", 1))
         return replace(client, process=WholeMicroseconds(process))
     users = np.arange(given.concurrency)
     return replace(
@@ -170,7 +220,7 @@ def _client(given: SpecClient, prompt, output, spec: Spec, shares: float) -> Cli
         num_requests=spec.num_requests or None, opens_ns=US * (users * given.think_time_us // given.concurrency))
 
 
-def _notes(spec: Spec, clients: list[SpecClient]) -> tuple[str, ...]:
+def _notes(spec: Spec, clients: list[Sender]) -> tuple[str, ...]:
     """Return what the file says and the requests do not have."""
     notes = ["Random numbers are the simulator's, by the seed of the experiment; BLIS draws others for the same file."]
     if spec.goodput_slo_targets:

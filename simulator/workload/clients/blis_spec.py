@@ -1,26 +1,27 @@
 """What BLIS's workload YAML may hold, and what of it is refused.
 
-Source: inference-sim (BLIS) at f90a1e3a, sim/workload/spec.go; version 2, and version 1, whose classes had other names.
+Source: inference-sim (BLIS) at f90a1e3a, sim/workload/spec.go, cohort.go; version 2, and version 1, whose classes had
+other names.
 """
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 from msgspec import Meta
 
 OLD_CLASSES = {"realtime": "critical", "interactive": "standard"}       # version 1: version 2
 NOT_DRAWN = {       # keys of a client: why they are refused
-    "lifecycle": "clients that come and go are not drawn",
+    "lifecycle": "clients that come and go are not drawn; cohorts are",
     "multimodal": "tokens of images, audio and video are not drawn",
     "reasoning": "sessions of several turns are not drawn from BLIS's files; export them as TraceV2",
     "slo_target_us": "bounds are those of [slo] and its classes",
 }
 NOT_READ = {        # keys of the file: why they are refused
-    "cohorts": "cohorts are not drawn; list their members as clients",
     "servegen_data": 'ServeGen\'s folders are read by format = "servegen"',
     "inference_perf": "workloads of inference-perf are not drawn",
 }
 Micros = Annotated[int, Meta(ge=0, le=9 * 10**15)]
+Span = Annotated[int, Meta(ge=1, le=9 * 10**15)]        # of microseconds
 Tokens = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 
 
@@ -41,8 +42,8 @@ class Lengths(msgspec.Struct, forbid_unknown_fields=True):
     file: str = ""
 
 
-class SpecClient(msgspec.Struct, forbid_unknown_fields=True):
-    """One of `clients`."""
+class Sender(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """What `clients` and `cohorts` both say."""
 
     id: Annotated[str, Meta(min_length=1)]
     input_distribution: Lengths
@@ -50,10 +51,7 @@ class SpecClient(msgspec.Struct, forbid_unknown_fields=True):
     tenant_id: str = ""
     slo_class: str = ""
     model: str = ""
-    adapter: str = ""
     rate_fraction: Annotated[float, Meta(gt=0)] | None = None
-    concurrency: Annotated[int, Meta(ge=0, le=2**31 - 1)] = 0
-    think_time_us: Micros = 0
     arrival: Arrival = msgspec.field(default_factory=Arrival)
     prefix_group: str = ""
     prefix_length: Tokens | None = None
@@ -61,16 +59,61 @@ class SpecClient(msgspec.Struct, forbid_unknown_fields=True):
     network: dict | None = None
     timeout: Micros | None = None
     closed_loop: bool | None = None
-    lifecycle: Any = None
     multimodal: Any = None
     reasoning: Any = None
     slo_target_us: Any = None
+
+
+class SpecClient(Sender, forbid_unknown_fields=True, kw_only=True):
+    """One of `clients`."""
+
+    adapter: str = ""
+    concurrency: Annotated[int, Meta(ge=0, le=2**31 - 1)] = 0
+    think_time_us: Micros = 0
+    lifecycle: Any = None
+
+
+class SpecDiurnal(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """`diurnal` of a cohort."""
+
+    peak_hour: Annotated[int, Meta(ge=0, le=23)]
+    peak_to_trough_ratio: Annotated[float, Meta(ge=1)]
+
+
+class SpecSpike(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """`spike` of a cohort."""
+
+    start_time_us: Micros = 0
+    duration_us: Span
+    trace_rate: Any = None
+
+
+class SpecDrain(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """`drain` of a cohort."""
+
+    start_time_us: Micros = 0
+    ramp_duration_us: Span
+
+
+class SpecCohort(Sender, forbid_unknown_fields=True, kw_only=True):
+    """One of `cohorts`: members at a rate."""
+
+    population: Annotated[int, Meta(ge=1, le=100_000)]
+    prefix_sharing: Literal["", "shared", "per_member"] = ""
+    diurnal: SpecDiurnal | None = None
+    spike: SpecSpike | None = None
+    drain: SpecDrain | None = None
+    adapter: ClassVar[str] = ""
+    concurrency: ClassVar[int] = 0
+    think_time_us: ClassVar[int] = 0
+    lifecycle: ClassVar[None] = None
 
 
 class Spec(msgspec.Struct, forbid_unknown_fields=True):
     """The file."""
 
     clients: list[dict] = []
+    cohorts: list[dict] = []
     version: Literal["", "1", "2"] = ""
     seed: int | None = None
     category: str = ""
@@ -78,30 +121,34 @@ class Spec(msgspec.Struct, forbid_unknown_fields=True):
     horizon: Micros = 0
     num_requests: Annotated[int, Meta(ge=0, le=10**9)] = 0
     goodput_slo_targets: dict | None = None
-    cohorts: Any = None
     servegen_data: Any = None
     inference_perf: Any = None
 
 
-def read_spec(data: Any) -> tuple[Spec | None, list[SpecClient], list[str]]:
-    """Return the file's content, its clients, and every fault, `key: what is wrong`."""
+def read_spec(data: Any) -> tuple[Spec | None, dict[str, SpecClient | SpecCohort], list[str]]:
+    """Return the file's content, clients and cohorts by place, and every fault.
+
+    Places are such as `clients[0]`, faults `key: what is wrong`.
+    """
     faults = []
     try:
         spec = msgspec.convert(data, Spec)
     except msgspec.ValidationError as error:
-        return None, [], [_said(error, "")]
-    clients = []
-    for i, each in enumerate(spec.clients):
-        try:
-            clients.append(msgspec.convert(each, SpecClient))
-            faults += [f"clients[{i}]{fault}" for fault in _faults_of(clients[-1])]
-        except msgspec.ValidationError as error:
-            faults.append(_said(error, f"clients[{i}]"))
+        return None, {}, [_said(error, "")]
+    senders = {}
+    for key, kind in (("clients", SpecClient), ("cohorts", SpecCohort)):
+        for i, each in enumerate(getattr(spec, key)):
+            place = f"{key}[{i}]"
+            try:
+                senders[place] = msgspec.convert(each, kind)
+                faults += [f"{place}{fault}" for fault in _faults_of(senders[place])]
+            except msgspec.ValidationError as error:
+                faults.append(_said(error, place))
     faults += [f"{key}: {why}" for key, why in NOT_READ.items() if getattr(spec, key)]
-    if not spec.clients and not faults:
-        faults.append("clients: expected one or more")
-    faults += _faults_together(spec, clients)
-    return spec, clients, faults
+    if not spec.clients and not spec.cohorts and not faults:
+        faults.append("clients: expected one or more, or cohorts")
+    faults += _faults_together(spec, list(senders.values()))
+    return spec, senders, faults
 
 
 def _said(error: msgspec.ValidationError, place: str) -> str:
@@ -114,10 +161,14 @@ def _said(error: msgspec.ValidationError, place: str) -> str:
     return f"{key}: {text}" if key else text
 
 
-def _faults_of(client: SpecClient) -> Iterator[str]:
+def _faults_of(client: SpecClient | SpecCohort) -> Iterator[str]:
     for key, why in NOT_DRAWN.items():
         if getattr(client, key):
             yield f".{key}: {why}"
+    if getattr(getattr(client, "spike", None), "trace_rate", None) is not None:
+        yield ".spike.trace_rate: rates of windows are not read"
+    if getattr(client, "prefix_sharing", "") and not client.prefix_group:
+        yield ".prefix_sharing: it takes a prefix_group"
     if client.concurrency and client.rate_fraction is not None:
         yield ": expected rate_fraction or concurrency, found both"
     if client.think_time_us and not client.concurrency:
@@ -133,7 +184,7 @@ def _faults_of(client: SpecClient) -> Iterator[str]:
             yield f".{key}.file: files of lengths are not read; give params"
 
 
-def _faults_together(spec: Spec, clients: list[SpecClient]) -> Iterator[str]:
+def _faults_together(spec: Spec, clients: list[SpecClient | SpecCohort]) -> Iterator[str]:
     ids = [client.id for client in clients]
     for name in dict.fromkeys(each for each in ids if ids.count(each) > 1):
         yield f'clients: two have the id "{name}"'
@@ -144,6 +195,6 @@ def _faults_together(spec: Spec, clients: list[SpecClient]) -> Iterator[str]:
         yield "aggregate_rate: expected more than 0; rates of windows are not read"
     if not spec.num_requests and not spec.horizon:
         yield "num_requests: expected more than 0, or a horizon"
-    if users and (len(clients) > 1 or not spec.num_requests):
-        yield ("num_requests: of users of concurrency a file may have one client, and has to say how many requests "
-               "they send; what several share as they come is not known before")
+    if users and len(clients) > 1 and spec.num_requests:
+        yield ("num_requests: expected none, but a horizon, or one client alone: what users of concurrency and others "
+               "share as they come is not known before")

@@ -1,5 +1,7 @@
-"""`toml`: the clients that the experiment file lists, [[workload.clients]]."""
+"""`toml`: the clients that the experiment file lists, [[workload.clients]], and their cohorts."""
+import dataclasses
 import math
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 import msgspec
@@ -9,8 +11,9 @@ from msgspec.structs import replace
 from simulator import registry
 from simulator.core.random_streams import RandomStreams
 from simulator.domain.load import Load
-from simulator.errors import InputErrors, KeyFault
-from simulator.workload.clients.draw import MAX_REQUESTS, Client, draw_clients
+from simulator.errors import InputErrors, KeyFault, did_you_mean
+from simulator.workload.clients.cohorts import Cohort
+from simulator.workload.clients.draw import MAX_REQUESTS, Bounds, Client, draw_clients
 from simulator.workload.columns import Columns
 from simulator.workload.drawing.arrivals import Variation
 from simulator.workload.drawing.choices import LengthChoice
@@ -18,6 +21,7 @@ from simulator.workload.limits import MAX_TIME_NS, MAX_TOKENS, MISSING
 from simulator.workload.wanted import Wanted
 
 DEFAULT_PREFIX = 50             # tokens, as BLIS has it: inference-sim, sim/workload/spec.go
+MAX_OPENINGS = 10**7            # of slots: some seconds
 OWN_MODES = ("timestamps", "concurrency")
 Number = Annotated[int, Meta(ge=1, le=MAX_REQUESTS)]
 
@@ -55,7 +59,8 @@ class ListedClient(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     prefix_length: Annotated[Annotated[int, Meta(ge=1, le=MAX_TOKENS, extra={"unit": "tokens"})] | None, Meta(
         description=f"in front of prompt_tokens; default: {DEFAULT_PREFIX} in a group")] = None
     load: Annotated[Load | None, Meta(description="how its requests come; default: [workload.load]")] = None
-    num_requests: Annotated[Number | None, Meta(description="of a closed loop of its own, which needs it")] = None
+    num_requests: Annotated[Number | None, Meta(description=(
+        "of a closed loop of its own; default: as many as it sends before its end"))] = None
 
     def __post_init__(self):
         if self.prefix_length is not None and not self.prefix_group:
@@ -88,34 +93,92 @@ class ListedParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """Clients whose requests are drawn."""
 
     rate_per_s: Annotated[Annotated[float, Meta(gt=0, le=1e9)] | None, Meta(description=(
-        "of all clients together that come at rates"))] = None
+        "of all clients together that come at rates, while all are there; each cohort counts as one"))] = None
     num_requests: Annotated[Number | None, Meta(description=(
         "the first so many of the clients at rates; or of the only client"))] = None
     duration_s: Annotated[Annotated[float, Meta(gt=0, le=MAX_TIME_NS / 1e9)] | None, Meta(description=(
         "no request comes at or after this time"))] = None
     clients: Annotated[tuple[ListedClient, ...], Meta(min_length=1, description="who sends requests")]
+    cohorts: Annotated[tuple[Cohort, ...], Meta(description=(
+        "clients that there are many of, who join and leave; those of no cohort are always there"))] = ()
 
     def __post_init__(self):
-        ids = [client.id for client in self.clients]
-        twice = next((each for each in ids if ids.count(each) > 1), None)
-        if twice is not None:
-            raise ValueError(f'clients: two have the id "{twice}"')
-        closed = [client for client in self.clients if client.is_closed]
-        if len(closed) < len(self.clients):
-            self._check_rates()
-        elif self.rate_per_s is not None:
-            raise ValueError("rate_per_s: no client comes at a rate")
-        endless = [f'"{client.id}"' for client in closed if client.num_requests is None]
-        if endless and not (len(self.clients) == 1 and self.num_requests is not None):
-            raise ValueError(f"clients {', '.join(endless)}: give num_requests of each; duration_s may end it earlier")
-        if len(closed) == len(self.clients) > 1 and self.num_requests is not None:
-            raise ValueError("num_requests: no client comes at a rate; give each client its own")
+        faults = [*_twice("clients", "id", self.clients), *_twice("cohorts", "name", self.cohorts)]
+        faults += self._of_cohorts()
+        if faults:
+            raise InputErrors(faults)
+        faults = [*self._of_bounds(), *self._of_closed_cohorts()]
+        if faults:
+            raise InputErrors(faults)
 
-    def _check_rates(self):
-        if sum(client.share for client in self.clients) == 0:
-            raise ValueError("clients: the rate_share of all together is 0, so that nobody comes")
-        if self.num_requests is None and self.duration_s is None:
-            raise ValueError("give num_requests, duration_s, or both")
+    @property
+    def only(self) -> int | None:
+        """Return the requests of the only client, if it has slots of its own.
+
+        None: it does not, or there are others, or cohorts; or nobody said how many.
+        """
+        is_only = len(self.clients) == 1 and self.clients[0].is_closed and not self.cohorts
+        return self.num_requests if is_only else None
+
+    @property
+    def steady_rate_per_s(self) -> float:
+        """Return the rate of those who are always there."""
+        shares = {True: 0.0, False: 0.0}
+        for i, cohort in self.senders():
+            shares[cohort is None] += self.clients[i].share
+        return (self.rate_per_s or 0.0) * shares[True] / (sum(shares.values()) or 1.0)
+
+    def senders(self) -> Iterator[tuple[int, Cohort | None]]:
+        """Yield the place of each client that sends by itself, or as a cohort."""
+        for i, client in enumerate(self.clients):
+            cohorts = [cohort for cohort in self.cohorts if cohort.client == client.id]
+            yield from ((i, cohort) for cohort in cohorts or [None])
+
+    def _of_cohorts(self) -> Iterator[str]:
+        ids = {client.id: client for client in self.clients}
+        for i, cohort in enumerate(self.cohorts):
+            client = ids.get(cohort.client)
+            if client is None:
+                yield f'cohorts[{i}].client: there is no client "{cohort.client}"{did_you_mean(cohort.client, ids)}'
+            elif not client.is_closed and client.share == 0:
+                yield f'cohorts[{i}].client: "{client.id}" sends nothing, its rate_share is 0'
+
+    def _of_bounds(self) -> Iterator[str]:
+        closed = [client for client in self.clients if client.is_closed]
+        shares = sum(client.share for client in self.clients)
+        if len(closed) == len(self.clients):
+            if self.rate_per_s is not None:
+                yield "rate_per_s: no client comes at a rate"
+            if self.num_requests is not None and self.only is None:
+                yield "num_requests: no client comes at a rate; give each client its own"
+        elif shares == 0:
+            yield "clients: the rate_share of all together is 0, so that nobody comes"
+        elif self.num_requests is None and self.duration_s is None and not all(
+                cohort and cohort.ends_by_itself for i, cohort in self.senders() if self.clients[i].share):
+            yield "give num_requests, duration_s, or both"
+        endless = dict.fromkeys(
+            f'"{self.clients[i].id}"' for i, cohort in self.senders() if self.clients[i].is_closed
+            and (self.clients[i].num_requests or self.duration_s or self.only) is None
+            and not (cohort and cohort.ends_by_itself))
+        if endless:
+            yield f"clients {', '.join(endless)}: give num_requests of each, or duration_s"
+
+    def _of_closed_cohorts(self) -> Iterator[str]:
+        """Refuse what a cohort cannot say of members with slots of their own."""
+        closed = {client.id: client.load for client in self.clients if client.is_closed}
+        until_s, openings = math.inf if self.duration_s is None else self.duration_s, 0.0
+        for i, cohort in enumerate(self.cohorts):
+            if cohort.client not in closed:
+                continue
+            if cohort.window == "thin":
+                yield (f'cohorts[{i}].window: expected "none" or "square", found "thin": members of "{cohort.client}" '
+                       "have slots of their own, and no rate that could be less")
+            elif cohort.diurnal is not None and math.isinf(min(until_s, cohort.leave_s)):
+                yield f"cohorts[{i}].leave_s: missing; slots of members open again each period: give it, or duration_s"
+            else:
+                openings += cohort.population * closed[cohort.client].concurrency * cohort.num_openings(until_s)
+        if openings > MAX_OPENINGS:
+            yield f"cohorts: slots of members open up to {openings:.3g} times, at most {MAX_OPENINGS:.0e} are possible"
 
 
 class Listed:
@@ -135,30 +198,55 @@ class Listed:
             See `draw_clients`; a rate is missing.
         """
         given = self.parameters
-        total = sum(client.share for client in given.clients)
+        total = sum(given.clients[i].share for i, _ in given.senders())
         if total and wanted.arrivals and given.rate_per_s is None:
             raise InputErrors([KeyFault("workload.rate_per_s: missing; expected the requests per second of all clients "
                                         "that come at rates, or a closed loop in [workload.load]")])
+        self._check_loads(wanted)
         rate_per_s = (given.rate_per_s or 1.0) / (total or 1.0)
-        num_requests, duration_s = given.num_requests, given.duration_s
-        if not wanted.arrivals:         # the rates say who comes how often, not when
-            self._check_loads()
-            if total and num_requests is None:
-                raise InputErrors([KeyFault("workload.num_requests: missing; expected how many come in the closed loop "
-                                            "of [workload.load]; duration_s may end it earlier")])
-            duration_s = None
-        clients = [self._client(i, each, rate_per_s) for i, each in enumerate(given.clients)]
-        return replace(draw_clients(clients, num_requests, duration_s, streams), duration_s=given.duration_s)
+        count = given.num_requests if wanted.arrivals else given.num_requests or wanted.num_requests
+        if count == 0 and total:
+            raise InputErrors([KeyFault("workload.num_requests: missing; expected how many come in the closed loop of "
+                                        "[workload.load], or duration_s")])
+        is_guess = not wanted.arrivals and given.num_requests is None
+        bounds = Bounds(count, given.duration_s, wanted.guess, is_guess, wanted.arrivals)
+        clients = [client for i, cohort in given.senders() for client in self._clients(i, cohort, rate_per_s)]
+        return replace(draw_clients(clients, bounds, streams), duration_s=given.duration_s)
 
-    def _check_loads(self):
-        faults = [KeyFault(f'workload.clients[{i}].load.mode: expected "concurrency" beside the closed loop of '
-                           '[workload.load], or no load, found "timestamps"')
-                  for i, client in enumerate(self.parameters.clients) if client.load and not client.is_closed]
+    def _check_loads(self, wanted: Wanted):
+        """Refuse loads and cohorts that do not fit [workload.load]."""
+        given = self.parameters
+        faults = []
+        if not wanted.arrivals and given.rate_per_s is not None:
+            faults.append(KeyFault("workload.rate_per_s: [workload.load] says when requests come; leave it out"))
+        if not wanted.arrivals:
+            faults += [KeyFault(f'workload.clients[{i}].load.mode: expected "concurrency" beside the closed loop of '
+                                '[workload.load], or no load, found "timestamps"')
+                       for i, client in enumerate(given.clients) if client.load and not client.is_closed]
+        loads = {client.id: client.load for client in given.clients}
+        for i, cohort in enumerate(given.cohorts):
+            if loads[cohort.client] is None and not wanted.arrivals:
+                faults.append(KeyFault(
+                    f"workload.cohorts[{i}]: members come at times of their own, but [workload.load] says when "
+                    f'requests come; leave that out, or give client "{cohort.client}" a load of its own'))
+            if loads[cohort.client] is None and wanted.has_ceiling and not math.isinf(cohort.leave_s):
+                faults.append(KeyFault(
+                    f"workload.cohorts[{i}].leave_s: a request may wait for [workload.load] max_in_flight until its "
+                    f'member has left; give client "{cohort.client}" the ceiling, in a load of its own'))
         if faults:
             raise InputErrors(faults)
 
-    def _client(self, i: int, given: ListedClient, rate_per_s: float) -> Client:
-        only = self.parameters.num_requests if len(self.parameters.clients) == 1 else None
+    def _clients(self, i: int, cohort: Cohort | None, rate_per_s: float) -> Iterator[Client]:
+        """Yield a client, or the members of its cohort."""
+        if cohort is None:
+            yield self._client(i, rate_per_s)
+            return
+        member = self._client(i, rate_per_s / cohort.population)
+        for number, presence in enumerate(cohort.presences()):
+            yield dataclasses.replace(member, name=cohort.name, member=number, presence=presence)
+
+    def _client(self, i: int, rate_per_s: float) -> Client:
+        given = self.parameters.clients[i]
         prompt, output = given.prompt_tokens, given.output_tokens
         return Client(
             given.id, f"workload.clients[{i}].prompt_tokens",
@@ -168,7 +256,12 @@ class Listed:
             {column: getattr(given, column) for column in ("tenant", "slo_class", "model", "adapter")},
             given.prefix_group, (given.prefix_length or DEFAULT_PREFIX) if given.prefix_group else 0, given.priority,
             MISSING if given.deadline_s is None else round(given.deadline_s * 1e9), given.load,
-            given.num_requests or only if given.is_closed else None)
+            given.num_requests or self.parameters.only)
+
+
+def _twice(key: str, name: str, listed: tuple) -> Iterator[str]:
+    names = [getattr(each, name) for each in listed]
+    yield from (f'{key}: two have the {name} "{each}"' for each in dict.fromkeys(names) if names.count(each) > 1)
 
 
 def process_of(arrival: ClientArrival, rate_per_s: float):

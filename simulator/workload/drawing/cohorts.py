@@ -1,17 +1,79 @@
-"""Cohorts: clients alike that join and leave; when each is there, and at which rate it sends.
+"""Cohorts: clients alike that join and leave, and are busier at some times than at others.
 
-Source of the square windows: inference-sim/inference-sim, sim/workload/cohort.go, commit f90a1e3a.
+Source of the duty cycles: inference-sim/inference-sim (BLIS), sim/workload/cohort.go, commit f90a1e3a.
 """
-from math import cos, inf, pi
+from math import ceil, cos, floor, inf, pi
+from typing import NamedTuple
 
 import numpy as np
 
-from simulator.workload.drawing.rates.segments import Segments
+from simulator.workload.columns import nearest
+from simulator.workload.drawing.arrivals import arrival_times_s
+from simulator.workload.drawing.rates.base import Course
+from simulator.workload.drawing.rates.segments import Repeated, Segments
+from simulator.workload.limits import MAX_TIME_NS
 
 HOUR_S = 3600.0
 HOURS = 24
 DRAIN_SEGMENTS = 10
-Windows = list[tuple[float, float]]         # from, to; s, ascending, apart from each other
+MARGIN = 1e-9               # busy time is rounded: a little more is drawn, and what comes too late is cut off
+HALF_NS = 5e-10
+
+
+class Duties(NamedTuple):
+    """How busy members are.
+
+    starts_s : float64 (n,), when each segment of time begins, ascending from 0.
+    parts : float64 (n,), 0 to 1, the part of the segment in which they are busy, or of their rate that they have in it.
+    period_s : they come again after it; inf: the last segment has no end, and its part is 0 or 1.
+    """
+
+    starts_s: np.ndarray
+    parts: np.ndarray
+    period_s: float = inf
+
+
+ALWAYS = Duties(np.zeros(1), np.ones(1))
+
+
+def diurnal_duties(peak_hour: float, peak_to_trough: float, period_s: float = HOURS * HOUR_S) -> Duties:
+    """Return BLIS's day: 24 hours, with parts from 1 / R at the trough to 1.
+
+    That of the hour from h on is (1 + cos(2 pi (h - peak) / 24)) / 2 (1 - 1 / R) + 1 / R. A period of another length
+    has 24 segments, too, and its peak at the same time, `peak_hour` hours after its beginning.
+    """
+    least, starts_s = 1 / peak_to_trough, np.arange(HOURS) * (period_s / HOURS)
+    turns = 2 * pi * (starts_s - peak_hour * HOUR_S) / period_s
+    return Duties(starts_s, np.array([(1 + cos(turn)) / 2 * (1 - least) + least for turn in turns.tolist()]), period_s)
+
+
+def spike_duties(at_s: float, duration_s: float) -> Duties:
+    """Return those of members that are busy from a time on, for a while."""
+    return _without_gaps([0.0, at_s, at_s + duration_s], [0.0, 1.0, 0.0])
+
+
+def drain_duties(at_s: float, duration_s: float) -> Duties:
+    """Return BLIS's drain: all until a time, then less and less.
+
+    Of ten segments the i-th has the part (10 - i) / 10; then there is nothing.
+    """
+    steps = np.arange(DRAIN_SEGMENTS + 1)
+    return _without_gaps(np.append(0.0, at_s + duration_s * steps / DRAIN_SEGMENTS),
+                         np.append(1.0, (DRAIN_SEGMENTS - steps) / DRAIN_SEGMENTS))
+
+
+def square(duties: Duties) -> Duties:
+    """Return the square wave: busy in the first part of each segment alone."""
+    lengths_s = np.diff(np.append(duties.starts_s, duties.period_s))
+    turns_s = duties.starts_s + np.where(duties.parts > 0, lengths_s, 0.0) * duties.parts
+    return _without_gaps(np.column_stack([duties.starts_s, turns_s]).ravel(), np.tile([1.0, 0.0], len(turns_s)),
+                         duties.period_s)
+
+
+def busy_course(duties: Duties) -> Course:
+    """Return the seconds for which somebody is busy, as the course of a rate."""
+    course = Segments(duties.starts_s, duties.parts)
+    return course if duties.period_s == inf else Repeated(course, duties.period_s)
 
 
 def join_times_s(join_s: float, join_spread_s: float, population: int) -> np.ndarray:
@@ -19,73 +81,100 @@ def join_times_s(join_s: float, join_spread_s: float, population: int) -> np.nda
     return join_s + join_spread_s * np.arange(population) / population
 
 
-def diurnal_duty(hour: int, peak_hour: float, peak_to_trough: float) -> float:
-    """Return the part of an hour in which members are active.
+class Presence(NamedTuple):
+    """When a member is there.
 
-    It is 1 at the peak and 1 / R at the trough: m(h) = (1 + cos(2 pi (h - peak) / 24)) / 2 (1 - 1 / R) + 1 / R.
+    leave_s : nothing of it comes then or later.
+    busy : the course of its duties.
     """
-    least = 1 / peak_to_trough
-    return (1 + cos(2 * pi * (hour - peak_hour) / HOURS)) / 2 * (1 - least) + least
+
+    join_s: float
+    leave_s: float
+    duties: Duties
+    busy: Course
+
+    def busy_s(self, until_s: float) -> float:
+        """Return for how many seconds it is busy until a time."""
+        last_s = min(until_s, self.leave_s)
+        return max(self.busy.requests_until(last_s) - self.busy.requests_until(self.join_s), 0.0)
+
+    def arrivals_s(self, process, generator, until_s: float) -> np.ndarray:
+        """Return when its requests arrive, before a time.
+
+        The process draws in the time for which the member is busy, so that arrivals jump over the rest.
+        """
+        before_s = self.busy.requests_until(self.join_s)
+        sums_s = arrival_times_s(process, generator, None, self.busy_s(until_s) * (1 + MARGIN) + MARGIN)
+        times_s = np.maximum(self.busy.times_s(before_s + sums_s), self.join_s)
+        return times_s[:np.searchsorted(times_s, min(until_s, self.leave_s - HALF_NS))]
+
+    def stays_ns(self, until_s: float) -> np.ndarray:
+        """Return from when to when it is busy before a time, int64 (w, 2).
+
+        Its duties are a square wave.
+        """
+        starts_s, parts, period_s = self.duties
+        last_s = min(until_s, self.leave_s)
+        ends_s = np.append(starts_s[1:], period_s)
+        if period_s < inf:
+            periods_s = period_s * np.arange(floor(self.join_s / period_s), ceil(last_s / period_s))[:, None]
+            starts_s, ends_s, parts = (periods_s + starts_s).ravel(), (periods_s + ends_s).ravel(), np.tile(
+                parts, len(periods_s))
+        stays_s = np.column_stack([np.maximum(starts_s, self.join_s), np.minimum(ends_s, last_s)])[parts > 0]
+        return nearest(np.minimum(_apart(stays_s) * 1e9, MAX_TIME_NS))
 
 
-def square_windows(duties: list[float], segment_s: float, start_s: float = 0.0) -> Windows:
-    """Return a square wave: active in the first part of each segment, its duty."""
-    begins = [start_s + segment_s * i for i in range(len(duties))]
-    return _merged([(begin, begin + segment_s * duty) for begin, duty in zip(begins, duties, strict=True)])
+class Windows(NamedTuple):
+    """When arrivals count, as BLIS has it.
 
+    Those at other times are dropped, not put off.
 
-def diurnal_windows(peak_hour: float, peak_to_trough: float, days: int = 1) -> Windows:
-    """Return BLIS's diurnal duty cycle: the first m(h) of each hour."""
-    return square_windows([diurnal_duty(hour, peak_hour, peak_to_trough) for hour in range(HOURS)] * days, HOUR_S)
-
-
-def drain_windows(start_s: float, ramp_s: float) -> Windows:
-    """Return BLIS's drain: ten segments, of segment i the first (10 - i) / 10."""
-    duties = [(DRAIN_SEGMENTS - i) / DRAIN_SEGMENTS for i in range(DRAIN_SEGMENTS)]
-    return square_windows(duties, ramp_s / DRAIN_SEGMENTS, start_s)
-
-
-def presence(join_s: float, leave_s: float, windows: Windows | None = None) -> Windows:
-    """Return when a member sends: inside its windows (None: always) while there."""
-    found = [(max(join_s, begin), min(leave_s, end)) for begin, end in windows or [(0.0, inf)]]
-    return [(begin, end) for begin, end in found if begin < end]
-
-
-def member_rate(cohort_rate_per_s: float, population: int, windows: Windows) -> Segments:
-    """Return the course of one member's rate.
-
-    It is the cohort's over its population inside the windows, else 0.
+    spans_ns : int64 (w, 2), from when to when, ascending and apart from each other.
     """
-    starts_s = np.array(sorted({0.0, *_edges(windows)}))
-    return Segments(starts_s, np.where(_is_inside(starts_s, windows), cohort_rate_per_s / population, 0.0))
+
+    spans_ns: np.ndarray
+
+    @classmethod
+    def of(cls, spans_ns: np.ndarray) -> "Windows":
+        """Return windows of spans in any order, which may overlap."""
+        return cls(_apart(spans_ns))
+
+    @property
+    def last_s(self) -> float:
+        """Return the end of the last one."""
+        return float(self.spans_ns[-1, 1]) / 1e9
+
+    def overlaps(self, other: "Windows") -> bool:
+        """Say whether there is a time in windows of both."""
+        (begins, ends), (begins_of_other, ends_of_other) = self.spans_ns.T, other.spans_ns.T
+        return bool(np.any((begins[:, None] < ends_of_other) & (begins_of_other < ends[:, None])))
+
+    def busy_s(self, until_s: float) -> float:
+        """Return for how many seconds arrivals count until a time."""
+        return float(np.diff(np.minimum(self.spans_ns / 1e9, until_s), axis=1).sum())
+
+    def arrivals_s(self, process, generator, until_s: float) -> np.ndarray:
+        """Return when requests arrive, before a time."""
+        times_s = arrival_times_s(process, generator, None, min(until_s, self.last_s))
+        times_ns, (begins_ns, ends_ns) = nearest(times_s * 1e9), self.spans_ns.T
+        window = np.searchsorted(begins_ns, times_ns, side="right") - 1
+        return times_s[(window >= 0) & (times_ns < ends_ns[window])]
 
 
-def thinned_rate(cohort_rate_per_s: float, population: int, duties: list[float], segment_s: float,
-                 windows: Windows) -> Segments:
-    """Return the same with a rate multiplied by each segment's duty, no square wave."""
-    edges = {0.0, *(segment_s * i for i in range(len(duties) + 1)), *_edges(windows)}
-    starts_s = np.array(sorted(edges))
-    segment = np.searchsorted(segment_s * np.arange(1, len(duties) + 1), starts_s, side="right")
-    rates = np.append(np.array(duties), 0.0)[segment] * (cohort_rate_per_s / population)
-    return Segments(starts_s, np.where(_is_inside(starts_s, windows), rates, 0.0))
+def _apart(spans: np.ndarray) -> np.ndarray:
+    """Return spans (w, 2) without empty ones, ascending, and one for those that touch."""
+    spans = spans[spans[:, 0] < spans[:, 1]]
+    spans = spans[np.argsort(spans[:, 0], kind="stable")]
+    if not len(spans):
+        return spans
+    begins, ends = spans[:, 0], np.maximum.accumulate(spans[:, 1])
+    is_new = begins[1:] > ends[:-1]
+    return np.column_stack([begins[np.append(True, is_new)], ends[np.append(is_new, True)]])
 
 
-def _edges(windows: Windows) -> set[float]:
-    return {at for window in windows for at in window if at < inf}
-
-
-def _is_inside(times_s: np.ndarray, windows: Windows) -> np.ndarray:
-    inside = np.zeros(len(times_s), bool)
-    for begin, end in windows:
-        inside |= (times_s >= begin) & (times_s < end)
-    return inside
-
-
-def _merged(windows: Windows) -> Windows:
-    merged = []
-    for begin, end in windows:
-        if merged and merged[-1][1] >= begin:
-            merged[-1] = (merged[-1][0], end)
-        elif end > begin:
-            merged.append((begin, end))
-    return merged
+def _without_gaps(starts_s, parts, period_s: float = inf) -> Duties:
+    """Return duties without segments of no length."""
+    starts_s, parts = np.asarray(starts_s), np.asarray(parts)
+    with np.errstate(invalid="ignore"):         # the last one may begin at inf
+        lasts = np.diff(np.append(starts_s, period_s)) > 0
+    return Duties(starts_s[lasts], parts[lasts], period_s)

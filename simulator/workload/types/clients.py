@@ -16,6 +16,16 @@ class ClientsParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     format: Annotated[str, Meta(description="where clients are described")] = "toml"
     parameters: Annotated[Any, Meta(extra={"kind": "client_format"})]
 
+    @property
+    def num_requests(self) -> int | None:
+        """Return what bounds all clients; None: nothing but `duration_s` does."""
+        return getattr(self.parameters, "num_requests", 1)      # formats without it say it elsewhere
+
+    @property
+    def duration_s(self) -> float | None:
+        """Return when requests end; None: never, or the format says it elsewhere."""
+        return getattr(self.parameters, "duration_s", None)
+
 
 class OfClients:
     """Requests of clients.

@@ -164,7 +164,7 @@ def test_without_loads_of_their_own_clients_share_the_slots_of_the_workload(file
     ("num_requests = 1", ['id = "a"\nrate_share = 0.0'],
      "workload: clients: the rate_share of all together is 0, so that nobody comes"),
     ("", ['id = "a"\nload = {mode = "concurrency", concurrency = 1}'],
-     'workload: clients "a": give num_requests of each; duration_s may end it earlier'),
+     'workload: clients "a": give num_requests of each, or duration_s'),
     ("rate_per_s = 1.0\nduration_s = 1.0", ['id = "a"\nload = {mode = "concurrency", concurrency = 1}'],
      "workload: rate_per_s: no client comes at a rate"),
     ("num_requests = 1", ['id = "a"\nload = {mode = "lanes", lanes = 2}'],
@@ -188,7 +188,11 @@ def test_what_clients_cannot_be_is_refused(file, keys, clients, message):
 
 @pytest.mark.parametrize(("keys", "client", "message"), [
     ("num_requests = 1", 'id = "a"', "workload.rate_per_s: missing"),
-    ('duration_s = 1.0\nload = {mode = "concurrency", concurrency = 1}', 'id = "a"', "num_requests: missing"),
+    ('load = {mode = "concurrency", concurrency = 1}', 'id = "a"', "give num_requests, duration_s, or both"),
+    ('rate_per_s = 1.0\nnum_requests = 1\nload = {mode = "concurrency", concurrency = 1}', 'id = "a"',
+     "workload.rate_per_s: [workload.load] says when requests come; leave it out"),
+    ('duration_s = 1.0\nload = {mode = "user_rate", users = 2, rate_per_s = 1.0}', 'id = "a"',
+     "workload.num_requests: missing; expected how many come in the closed loop of [workload.load], or duration_s"),
     ("rate_per_s = 1.0\nduration_s = 1e-9", 'id = "a"', "workload.duration_s: no request arrives before 1e-09 s"),
     ("rate_per_s = 1e9\nduration_s = 9e9", 'id = "a"', "requests/s are more than 1000000000 requests"),
     ('num_requests = 1\nload = {mode = "concurrency", concurrency = 1}', 'id = "a"\nload = {max_in_flight = 2}',

@@ -81,7 +81,7 @@ def test_inferencex_is_a_closed_loop_of_its_lengths(tmp_path):
     built = load(chosen, 0)
     assert chosen.warmup.copies_of_first == 8
     assert len(built) == 48                 # in groups: the copies of the first, then the others
-    assert [len(group.opens_ns) for group in built.script.groups] == [4, 4]
+    assert [len(group.slots.opens_ns) for group in built.script.groups] == [4, 4]
 
 
 @pytest.mark.parametrize(("text", "message"), [

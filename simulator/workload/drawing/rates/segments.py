@@ -1,4 +1,6 @@
 """A rate in pieces, each constant or a straight line: its integral and the inverse of that, in closed form."""
+from math import inf, isinf
+
 import numpy as np
 
 from simulator.workload.drawing.rates.base import Course
@@ -44,3 +46,27 @@ class Segments(Course):
         with np.errstate(divide="ignore", invalid="ignore"):
             since_s = np.where(rest > 0, 2 * rest / (rates + root), 0.0)
         return np.minimum(self._starts_s[pieces] + since_s, self._ends_s[pieces])
+
+
+class Repeated(Course):
+    """The course of a rate that comes again after each period.
+
+    It is more than 0 somewhere.
+    """
+
+    def __init__(self, course: Course, period_s: float):
+        self._course, self._period_s = course, period_s
+        self._due = course.requests_until(period_s)         # in each period
+
+    def requests_until(self, time_s):
+        """Return the integral; there is no end to it."""
+        if isinf(time_s):
+            return inf
+        periods, since_s = divmod(time_s, self._period_s)
+        return periods * self._due + self._course.requests_until(since_s)
+
+    def times_s(self, due):
+        """Return the times."""
+        periods = np.maximum(np.ceil(due / self._due) - 1, 0.0)
+        rest = np.clip(due - periods * self._due, 0.0, self._due)
+        return periods * self._period_s + self._course.times_s(rest)
