@@ -151,6 +151,9 @@ KINDS = {
         "spike": "simulator.workload.drawing.rates.spike:Spikes",
     }, "simulator.workload.drawing.rates.base:Rate"),
     "preset": Kind("preset", "preset", {
+        "aiperf": "simulator.workload.presets.aiperf:Aiperf",
+        "guidellm": "simulator.workload.presets.guidellm:Guidellm",
+        "inference_perf": "simulator.workload.presets.inference_perf:InferencePerf",
         "inferencex": "simulator.workload.presets.inferencex:Inferencex",
         "none": "simulator.workload.presets.own:Own",
         "vllm_burstgpt": "simulator.workload.presets.vllm_burstgpt:VllmBurstgpt",

@@ -57,6 +57,17 @@ def test_keys_of_a_chosen_class_do_not_hide_keys_of_the_table_that_chooses_it():
             assert not own & chosen, f"{struct.__name__}, {kind} {name}"
 
 
+def test_nor_do_keys_of_a_class_that_this_one_chooses():
+    def check(struct, outer=frozenset()):
+        own, kind = {field.name for field in table_of(struct).fields}, table_of(struct).kind
+        assert not own & outer, struct.__name__
+        for name in registry.KINDS[kind].entries if kind else ():
+            check(parameters(kind, name), own | outer)
+
+    for struct, _ in choosers():
+        check(struct)
+
+
 def test_unknown_name_is_refused_with_the_nearest():
     with pytest.raises(InputErrors, match=r'^no latency backend "rofline"; did you mean roofline\?$'):
         registry.load("latency", "rofline")

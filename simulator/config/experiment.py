@@ -211,10 +211,14 @@ class Workload(Section, kw_only=True):
     parameters: Annotated[Any, Meta(extra={"kind": "workload"})]
 
     def __post_init__(self):
-        for table in ("load", "warmup"):        # a preset may be a closed loop, with requests before it
-            if hasattr(self.parameters, f"fill_{table}"):
-                filled = getattr(self.parameters, f"fill_{table}")(getattr(self, table))
-                msgspec.structs.force_setattr(self, table, filled)
+        for table in ("load", "measure", "warmup"):         # a preset may say how requests come, and which count
+            if fill := getattr(self.parameters, f"fill_{table}", None):
+                msgspec.structs.force_setattr(self, table, fill(getattr(self, table)))
+
+    @property
+    def filled_by(self) -> str | None:
+        """What fills in keys of these tables."""
+        return getattr(self.parameters, "filled_by", None)
 
 
 class Slo(Section, kw_only=True):

@@ -5,7 +5,7 @@ msgspec stops at the first fault, so tables are walked here, key by key, and msg
 import math
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, get_origin
 
 import msgspec
@@ -28,6 +28,9 @@ class Reader:
     Parameters
     ----------
     source_of : maps the path of a key to the file that says it.
+
+    A Struct whose `filled_by` is not None fills in keys of its tables when it is made, and says by this why. Keys that
+    the file gives have to stay as they are.
     """
 
     def __init__(self, source_of: Callable[[Path], Source]):
@@ -54,11 +57,17 @@ class Reader:
         if MISSING in values.values():
             return MISSING
         try:
-            return struct(**values)
+            made = struct(**values)
         except ValueError as error:     # from __post_init__: what its fields say together
             for fault in getattr(error, "faults", (str(error),)):
                 self.fault(path, fault)
             return MISSING
+        filled_by = getattr(made, "filled_by", None)
+        lost = list(_changed(values, made, data, path)) if filled_by else []
+        for where, given, final in lost:
+            found = "none" if final is None else show(final)
+            self.fault(where, f"{filled_by} has {found}, found {show(given)}; leave it out")
+        return MISSING if lost else made
 
     def values(self, struct: type, data: dict, path: Path = (), outer_keys: tuple[str, ...] = ()) -> dict[str, Any]:
         """Read a table as `table` does; return the fields, `MISSING` where wrong."""
@@ -162,6 +171,22 @@ class Reader:
         is_near = choices and isinstance(value, str)
         self.fault(path, message + (nearest(value, choices) if is_near else ""))
         return MISSING
+
+
+def _changed(values: dict, made: msgspec.Struct, data: dict, path: Path) -> Iterator[tuple[Path, Any, Any]]:
+    """Yield what a file says and a Struct that fills in keys of its own accord has otherwise: where, and both.
+
+    Parameters
+    ----------
+    values : the fields as they were read. data : what the file says; other keys may be filled in.
+    """
+    for name in filter(data.__contains__, values):
+        given, final, here = values[name], getattr(made, name), (*path, name)
+        if isinstance(given, msgspec.Struct) and type(given) is type(final):
+            inner = {key: getattr(given, key) for key in given.__struct_fields__}
+            yield from _changed(inner, final, data[name], here)
+        elif given != final:
+            yield here, given, final
 
 
 def _matches(hint: Any, text: str) -> bool:

@@ -69,7 +69,7 @@ def show(value: Any) -> str:
     """Write a value as people would find it in the file, cut to a readable length."""
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, dict):
+    if isinstance(value, (dict, msgspec.Struct)):
         return "a table"
     if isinstance(value, int) and value.bit_length() > 64:
         return f"an integer of {value.bit_length()} bits"

@@ -9,14 +9,18 @@ class RandomStreams:
     ----------
     seed : int
         The seed of the experiment, >= 0.
+    prefix : str
+        In front of all names.
     """
 
-    def __init__(self, seed: int):
+    def __init__(self, seed: int, prefix: str = ""):
         self.seed = seed
+        self._prefix = prefix
 
     def generator(self, name: str) -> np.random.Generator:
         """Return a new generator at the start of stream `name`.
 
         The bytes of the name are the spawn key of a `SeedSequence`: no registration, no order, no hash to collide.
         """
-        return np.random.Generator(np.random.PCG64(np.random.SeedSequence(self.seed, spawn_key=tuple(name.encode()))))
+        key = tuple((self._prefix + name).encode())
+        return np.random.Generator(np.random.PCG64(np.random.SeedSequence(self.seed, spawn_key=key)))

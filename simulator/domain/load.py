@@ -21,22 +21,34 @@ class TimeChoice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     parameters: Annotated[Any, Meta(extra={"kind": "time_distribution"})]
 
 
+PLACED = ("even_random", "poisson_seconds")     # processes that place so many requests, whatever the last one's time
+
+
 class Stage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One of several loads that follow each other, one of [[workload.load.stages]].
 
-    The next one begins when the last request of this one has come, or with `concurrency` has ended.
+    The next one begins when the last request of this one has come, or with `concurrency` or `drain` has ended.
     """
 
     concurrency: Annotated[Count | None, Meta(description=(
         "slots; each lets a request come when its last one ended"))] = None
     rate_per_s: Annotated[Rate | None, Meta(description="requests a second instead, whatever becomes of them")] = None
-    process: Annotated[Literal["poisson", "constant", "gamma", "even_random"], Meta(description=(
-        "of a rate: what draws the gaps; even_random: exponential ones, stretched so that the last request comes at "
-        "the end of the stage, as inference-perf does"))] = "poisson"
+    process: Annotated[Literal["poisson", "constant", "gamma", "even_random", "poisson_seconds"], Meta(description=(
+        "of a rate: what draws the gaps; even_random: exponential ones, stretched so that the last of int(rate x "
+        "duration) requests comes at the end of the stage; poisson_seconds: a Poisson number of requests each second, "
+        "the last at its end, and so many seconds as these requests take; both as inference-perf"))] = "poisson"
     cv: Annotated[float, Meta(ge=0.01, le=100, description="gamma: coefficient of variation of the gaps")] = 1.0
+    ramp_up_s: Annotated[Seconds, Meta(description=(
+        "slot k of n opens after k / n of this; of a rate: it rises in steps of 0.1 s, linearly from what the first "
+        "step is of this time, as AIPerf's"))] = 0.0
+    max_in_flight: Annotated[Share, Meta(description=(
+        "of a rate: requests at once; who comes meanwhile waits at the client, in order; 0: no ceiling"))] = 0
+    drain: Annotated[bool, Meta(description=(
+        "of a rate: the next stage begins when all of this one have ended, as with concurrency"))] = False
     num_requests: Annotated[Count | None, Meta(description="requests of the stage")] = None
     duration_s: Annotated[Positive | None, Meta(description=(
-        "nobody comes so long after its beginning, or later"))] = None
+        "nobody comes so long after its beginning, or later; of even_random and poisson_seconds: what it says there"
+    ))] = None
     interval_s: Annotated[Seconds, Meta(description="pause before it begins")] = 0.0
 
     def __post_init__(self):
@@ -44,8 +56,11 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             raise ValueError("give either concurrency or rate_per_s")
         if self.num_requests is None and self.duration_s is None:
             raise ValueError("give num_requests, duration_s, or both")
-        if self.concurrency is not None and (self.process != "poisson" or self.cv != 1.0):
-            raise ValueError("process and cv are of a stage with rate_per_s")
+        if self.concurrency is not None and (
+                self.process != "poisson" or self.cv != 1.0 or self.max_in_flight or self.drain):
+            raise ValueError("process, cv, max_in_flight and drain are of a stage with rate_per_s")
+        if self.ramp_up_s and self.process in PLACED:
+            raise ValueError(f'process = "{self.process}" has no ramp_up_s')
         if self.cv != 1.0 and self.process != "gamma":
             raise ValueError('cv takes process = "gamma"')
 
@@ -72,6 +87,18 @@ class Warmup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     copies_of_first: Annotated[Share, Meta(description=(
         "requests with the prompt of the first, under the same concurrency"))] = 0
+    stage: Annotated[Stage | None, Meta(description=(
+        "drawn requests of their own, besides those of the workload, in a load of their own"))] = None
+
+    def __post_init__(self):
+        if self.copies_of_first and self.stage is not None:
+            raise ValueError("give either copies_of_first or stage")
+        if self.stage is None:
+            return
+        if self.stage.concurrency is not None and self.stage.num_requests is None:
+            raise ValueError("stage.num_requests: missing; nobody knows how many requests slots take in duration_s")
+        if self.stage.drain:
+            raise ValueError("stage.drain: the others come when all of it have ended, anyway; leave it out")
 
 
 OF_MODE = {             # keys that only some modes read
@@ -97,9 +124,9 @@ class Load(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         "what holds a slot: a request, or a session from its first request to the end of its last"))] = "request"
     think_time_s: Annotated[Seconds | TimeChoice, Meta(description=(
         "a slot rests so long after the end of what held it"))] = 0.0
-    client_delay_s: Annotated[Seconds, Meta(description=(
+    client_delay_s: Annotated[Seconds | None, Meta(description=(
         "from each end to what the client sends because of it; 0: it is in the iteration that begins in that instant, "
-        "which no real client achieves"))] = 0.0
+        "which no real client achieves; default: 0, or what the clients of [workload] preset take"))] = None
     ramp_up_s: Annotated[Seconds, Meta(description="slot k of n opens after k / n of this")] = 0.0
     max_in_flight: Annotated[Share, Meta(description=(
         "requests at once; who comes meanwhile waits at the client, in order; 0: no ceiling"))] = 0

@@ -53,7 +53,8 @@ def run(options: argparse.Namespace) -> int:
         return DONE
     print(text_of(f"{experiment.name}, seed {experiment.seed}", facts))
     if out:
-        print(f"\n{len(workload):,} requests in {options.out}{_how_to_serve(workload, experiment.workload)}")
+        count = len(workload) - workload.num_warmups
+        print(f"\n{count:,} requests in {options.out}{_how_to_serve(workload, experiment.workload)}")
     return DONE
 
 
@@ -68,13 +69,22 @@ def _how_to_serve(workload: Workload, section) -> str:
     if any(group.client_delay_ns is not None for group in workload.script.groups):     # of clients alone
         return f"{unknown}; the loads of clients are not in it"
     bound = " and duration_s" if getattr(section.parameters, "duration_s", None) is not None else ""
-    return f"{unknown}; serve it with the same [workload.load]{bound}"
+    if workload.num_warmups:
+        bound += f" and [workload.warmup], whose {workload.num_warmups:,} requests are not in it"
+    by = f"; `validate` prints what {section.filled_by} has there" if _is_filled(section) else ""
+    return f"{unknown}; serve it with the same [workload.load]{bound}{by}"
+
+
+def _is_filled(section) -> bool:
+    return getattr(section.parameters, "preset", "none") != "none"
 
 
 def text_of(title: str, facts: dict) -> str:
     """Return the facts as lines of text."""
     guess = " drawn; how many are sent depends on how fast they are served" if facts["requests_are_a_guess"] else ""
     lines = [title, "", _line("requests", f"{facts['requests']:,}{guess}"), *_arrival_lines(facts["arrivals"])]
+    if facts["warmups"]:
+        lines.append(_line("warm-ups", f"{facts['warmups']:,} of them, which come before the others"))
     for key in ("plays", "sessions"):
         if facts[key]:
             rounds = facts[key]["requests"]

@@ -25,6 +25,7 @@ def facts_of(workload: Workload, block_size: int) -> dict:
     return {
         "requests": len(workload),
         "requests_are_a_guess": workload.is_open_ended,
+        "warmups": workload.num_warmups,
         "arrivals": _arrivals(workload),
         "prompt_tokens": _whole(prompts),
         "output_tokens": _whole(outputs),

@@ -1,4 +1,5 @@
 """From the section [workload] of an experiment to the requests."""
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -13,12 +14,12 @@ from simulator.workload.adapters import with_adapters
 from simulator.workload.base import Workload
 from simulator.workload.columns import Columns, first_rows, reordered
 from simulator.workload.images import with_images
-from simulator.workload.lowering import workload_of
+from simulator.workload.lowering import Warmups, workload_of
 from simulator.workload.open_ended import ENOUGH, Enough
 from simulator.workload.output_knowledge import with_knowledge
 from simulator.workload.recycling import repeated
-from simulator.workload.stages import StagePlan, plan_stages
-from simulator.workload.wanted import Wanted
+from simulator.workload.stages import MAX_REQUESTS, StagePlan, plan_stage, plan_stages
+from simulator.workload.wanted import FIRST_GUESS, Wanted
 
 
 def load(section, seed: int, enough: Enough = ENOUGH,
@@ -45,17 +46,19 @@ def load(section, seed: int, enough: Enough = ENOUGH,
     slots = 0 if given.recycle else given.concurrency or given.lanes or 0
     is_guess = slots > 0 and bounded is None and duration_s is not None
     count = enough.guess * slots if is_guess else sum(plan.count for plan in stages)
+    if given.mode == "user_rate" and bounded is None and duration_s is not None:
+        count = _due(given, duration_s, hasattr(parameters, "num_sessions"))
     columns = replace(source.columns(streams, Wanted(
         given.mode == "timestamps", count, longest_text, enough.guess, given.max_in_flight > 0)), is_guess=is_guess)
     if is_guess:
         _check_plays(columns, count)
     if given.recycle:
         columns = _recycled(columns, given, duration_s, enough.guess)
-    columns = with_adapters(with_images(columns, section.images, streams), section.adapters, seed)
-    columns = with_knowledge(columns, section.output_knowledge, seed)
+    columns = _described(with_images(columns, section.images, streams), section, seed)
     if stages:
         columns = _used(stages, columns)
-    built = workload_of(columns, section, duration_s, streams, stages, enough.counts)
+    built = workload_of(columns, section, duration_s, streams, stages, enough.counts,
+                        _warmups(section, source, seed))
     if getattr(getattr(parameters, "sessions", None), "on_reject", "end") == "continue":
         if built.script is None or built.script.edges is None:
             raise InputErrors([KeyFault(
@@ -70,6 +73,52 @@ def _check_plays(columns: Columns, count: int) -> None:
         raise InputErrors([KeyFault(
             f"workload.duration_s: a closed loop may need more than the {num_plays} requests or sessions that there "
             "are; give their number, too")])
+
+
+def _due(load: Load, duration_s: float, has_sessions: bool) -> int:
+    """Return how many requests users send until the end, if no answer is late.
+
+    Raises
+    ------
+    InputErrors
+        They send sessions, of nobody knows how many turns, or too many.
+    """
+    if has_sessions:
+        raise InputErrors([KeyFault("workload.num_sessions: missing; users take one session after the other")])
+    due = duration_s * load.rate_per_s
+    if due > MAX_REQUESTS:
+        raise InputErrors([KeyFault(f"workload.duration_s: {due:.6g} requests at {load.rate_per_s:g}/s are too many")])
+    return math.ceil(due - 1e-9)
+
+
+def _described(columns: Columns, section, seed: int) -> Columns:
+    return with_knowledge(with_adapters(columns, section.adapters, seed), section.output_knowledge, seed)
+
+
+def _warmups(section, source, seed: int) -> Warmups | None:
+    """Return the requests of [workload.warmup] stage.
+
+    Random streams of their own leave the others as they are.
+
+    Raises
+    ------
+    InputErrors
+        They cannot be drawn.
+    """
+    stage = section.warmup.stage
+    if stage is None:
+        return None
+    if not hasattr(source, "drawn"):
+        raise InputErrors([KeyFault(f'workload.warmup.stage: requests are drawn for it, and type = "{section.type}" '
+                                    "does not draw them one by one; take copies_of_first")])
+    if section.images is not None:
+        raise InputErrors([KeyFault("workload.warmup.stage: has no images, the others do ([workload.images]); take "
+                                    "copies_of_first")])
+    streams = RandomStreams(seed, "warmup ")
+    plan = plan_stage(stage, streams.generator("stage"), FIRST_GUESS, "workload.warmup.stage")
+    columns = source.drawn(streams, np.zeros(plan.count, np.int64))
+    ids = -1 - np.arange(len(columns))
+    return Warmups(_described(replace(columns, request_ids=ids), section, seed), plan)
 
 
 def _recycled(columns: Columns, given: Load, duration_s: float | None, guess: int) -> Columns:

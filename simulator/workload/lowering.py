@@ -1,5 +1,6 @@
 """From columns and [workload.load] to requests that come one after the other, or as a script says."""
 import math
+from typing import NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
@@ -12,20 +13,28 @@ from simulator.errors import InputErrors, KeyFault
 from simulator.workload.base import Workload
 from simulator.workload.build import build_workload
 from simulator.workload.columns import Clients, Columns, Waits, first_rows, in_arrival_order, nearest, reordered
-from simulator.workload.limits import MISSING
+from simulator.workload.limits import MAX_TIME_NS, MISSING
 from simulator.workload.open_ended import first_plays
 from simulator.workload.recycling import begun
 from simulator.workload.script import Edges, Group, Script, Slots
-from simulator.workload.stages import StagePlan, groups_of
+from simulator.workload.stages import StagePlan, group_of, groups_of, openings
 from simulator.workload.users import paced
-from simulator.workload.warmup import with_warmups
+from simulator.workload.warmup import behind, copies_of_first, with_warmups
 
 TIMED = ("timestamps", "user_rate")       # modes in which plays come at times of their own
 FOR_ALL = ("user_rate", "stages")       # modes that share out all plays among users, or stages
 
 
+class Warmups(NamedTuple):
+    """Requests of their own that come before all others, and how."""
+
+    columns: Columns
+    plan: StagePlan
+
+
 def workload_of(columns: Columns, section, duration_s: float | None, streams: RandomStreams,
-                stages: list[StagePlan] = (), counts: tuple[int, ...] | None = None) -> Workload:
+                stages: list[StagePlan] = (), counts: tuple[int, ...] | None = None,
+                warmups: Warmups | None = None) -> Workload:
     """Return the requests as the engine takes them.
 
     Parameters
@@ -34,6 +43,7 @@ def workload_of(columns: Columns, section, duration_s: float | None, streams: Ra
     duration_s : nobody comes then or later; None: all come.
     stages : of `section.load`, planned.
     counts : plays that each group of the script needs, if it is open-ended; None: that is not known yet.
+    warmups : of `section.warmup.stage`.
     """
     load, copies = section.load, section.warmup.copies_of_first
     durations_s = [each for each in (columns.duration_s, duration_s) if each is not None]
@@ -42,24 +52,34 @@ def workload_of(columns: Columns, section, duration_s: float | None, streams: Ra
     if stages and duration_s is not None:
         raise InputErrors([KeyFault("workload.duration_s: each of [[workload.load.stages]] has an end of its own; give "
                                     "duration_s there")])
-    is_plain = columns.waits is None and columns.clients is None
-    if is_plain and not (load.max_in_flight or load.mode != "timestamps" or _cancels(load) or copies):
+    is_plain = columns.waits is None and columns.clients is None and not (
+        load.max_in_flight or load.mode != "timestamps" or copies or warmups)
+    if is_plain:
+        _check_idle(load)
+    if is_plain and not _cancels(load):
         _check_measure(section.measure, min(columns.most or len(columns), len(columns)))
-        return build_workload(_timed(columns, load, duration_s))
+        return build_workload(_timed(columns, duration_s))
     if load.mode == "user_rate":
         columns = paced(columns, load)
     columns, script = script_of(columns, load, duration_s, streams, stages)
-    if copies:
-        columns, script = with_warmups(columns, script, copies, load.concurrency or load.max_in_flight or None)
+    num_warmups = len(warmups.columns) if warmups else copies
+    if warmups:
+        start_ns = warmups.plan.start_ns[:num_warmups]
+        columns, script = with_warmups(
+            columns, script, behind(columns, warmups.columns), group_of(warmups.plan, start_ns), start_ns)
+    elif copies:
+        count = load.concurrency or load.max_in_flight
+        slots = Slots(np.zeros(min(count, copies), np.int64)) if count else None
+        columns, script = with_warmups(columns, script, copies_of_first(columns, copies), Group(np.empty(0), slots))
     if counts is not None:
         columns, script = first_plays(columns, script, counts)
     built = build_workload(columns)
     built.requests["arrival_ns"] = records.NEVER_NS
     built.demands["deadline_ns"] = 0 if script.gives_up else records.NEVER_NS      # set when each comes
     built.demands["due_ns"] = records.NEVER_NS
-    built = replace(built, script=script, scheduled_ns=np.full(len(built), records.NEVER_NS), num_warmups=copies)
+    built = replace(built, script=script, scheduled_ns=np.full(len(built), records.NEVER_NS), num_warmups=num_warmups)
     if not built.is_open_ended:
-        _check_measure(section.measure, len(built) - copies)
+        _check_measure(section.measure, len(built) - num_warmups)
     return built
 
 
@@ -102,11 +122,11 @@ def script_of(columns: Columns, load: Load, duration_s: float | None, streams: R
     has_plays = len(begins) <= len(plays)
     groups = groups_of(stages) if stages else _groups_of_clients(columns, load, duration_s, begins[:-1], late_ns)
     return columns, Script(
-        _cancelled(groups, load),
+        _cancelled(groups, load, stages),
         np.concatenate([plan.start_ns for plan in stages]) if stages else np.where(is_timed, start_ns, 0),
         play_begins=begins if has_plays else None, offset_ns=offset_ns if has_plays else None,
         edges=_edges(columns.waits), rest_ns=_rests_of_clients(columns, load, streams),
-        client_delay_ns=_ns(load.client_delay_s),
+        client_delay_ns=_ns(load.client_delay_s or 0.0),
         idle_cap_ns=None if math.isinf(load.tree_idle_cap_s) else _ns(load.tree_idle_cap_s),
         timeout_ns=_timeouts(columns), from_engine=columns.from_engine)
 
@@ -125,12 +145,16 @@ def _cancels(load: Load) -> bool:
     return not math.isinf(load.grace_s)
 
 
-def _timed(columns: Columns, load: Load, duration_s: float | None) -> Columns:
-    """Return requests that come at their times, before the end."""
-    idle = [key for key in ("client_delay_s", "tree_idle_cap_s") if getattr(load, key) != getattr(Load(), key)]
+def _check_idle(load: Load) -> None:
+    idle = [key for key, usual in (("client_delay_s", (None, 0.0)), ("tree_idle_cap_s", (math.inf,)))
+            if getattr(load, key) not in usual]
     if idle:
         raise InputErrors([KeyFault(f"workload.load.{key}: nothing in this workload waits for the end of another "
                                     "request; take sessions, a closed loop, or leave it out") for key in idle])
+
+
+def _timed(columns: Columns, duration_s: float | None) -> Columns:
+    """Return requests that come at their times, before the end."""
     columns = in_arrival_order(columns)
     if duration_s is None:
         return columns
@@ -201,7 +225,7 @@ def _groups_of_clients(columns: Columns, load: Load, duration_s: float | None, f
         code = int(codes[plays[0]])
         own, slots, is_guess = (load, None, columns.is_guess) if code < 0 else (
             clients.loads[code], _slots(clients, code), clients.are_guesses[code])
-        groups += [replace(each, client_delay_ns=_ns(own.client_delay_s), is_open_ended=is_guess)
+        groups += [replace(each, client_delay_ns=_ns(own.client_delay_s or 0.0), is_open_ended=is_guess)
                    for each in _groups(own, duration_s, plays, slots)]
     return tuple(groups)
 
@@ -218,10 +242,10 @@ def _groups(load: Load, duration_s: float | None, plays: np.ndarray, slots: Slot
     if load.mode == "lanes":
         return _lanes(load, ends_ns, plays, late_ns)
     if load.mode == "concurrency":
-        slots = slots or Slots(_openings(load, load.concurrency))
+        slots = slots or Slots(openings(load.ramp_up_s, load.concurrency))
         return (Group(plays, slots, holds_play=load.unit == "session", ends_ns=ends_ns),)
     if load.max_in_flight:
-        slots = slots or Slots(np.zeros(load.max_in_flight, np.int64))
+        slots = slots or Slots(np.zeros(min(load.max_in_flight, len(plays)), np.int64))
     return (Group(plays, slots, ends_ns=ends_ns, has_times=True),)
 
 
@@ -230,7 +254,7 @@ def _lanes(load: Load, ends_ns: int | None, plays: np.ndarray, late_ns: np.ndarr
 
     late_ns : from the point at which a lane begins its first play to what comes of it first; None: it begins with it.
     """
-    opens_ns = _openings(load, load.lanes)
+    opens_ns = openings(load.ramp_up_s, load.lanes)
     if late_ns is not None:
         opens_ns[:len(late_ns)] += late_ns
     if load.assign == "static":
@@ -247,17 +271,13 @@ def _slots(clients: Clients, code: int) -> Slots | None:
     count = load.concurrency or load.max_in_flight
     if not count or (opens_ns is None and stays_ns is None):
         return None
-    opens_ns = _openings(load, count) if opens_ns is None else opens_ns
+    opens_ns = openings(load.ramp_up_s, count) if opens_ns is None else opens_ns
     if stays_ns is None:
         return Slots(opens_ns)
     begins_ns, ends_ns = stays_ns.T
     opens_ns = np.maximum(begins_ns, begins_ns[0] + opens_ns[:, None])
     return Slots(opens_ns.ravel(), np.tile(ends_ns, count), np.tile(np.arange(len(ends_ns)) > 0, count))
 
-
-def _openings(load: Load, count: int) -> np.ndarray:
-    """Return when each slot opens."""
-    return nearest(np.arange(count) * (load.ramp_up_s * 1e9 / count))
 
 
 def _rests_of_clients(columns: Columns, load: Load, streams: RandomStreams) -> np.ndarray | None:
@@ -289,13 +309,14 @@ def _timeouts(columns: Columns) -> np.ndarray | None:
     return columns.timeout_ns if is_given else None
 
 
-def _cancelled(groups: tuple[Group, ...], load: Load) -> tuple[Group, ...]:
+def _cancelled(groups: tuple[Group, ...], load: Load, stages: list[StagePlan]) -> tuple[Group, ...]:
     """Return the groups, with the instants at which their clients give up."""
     if not _cancels(load):
         return groups
-    if all(group.ends_ns is None for group in groups):
+    ends_ns = [plan.ends_ns for plan in stages] if stages else [group.ends_ns for group in groups]
+    if all(end_ns is None for end_ns in ends_ns):
         raise InputErrors([KeyFault(
             "workload.load.grace_s: counts from duration_s, which neither the workload nor a stage has")])
-    grace_ns = _ns(load.grace_s)
-    return tuple(group if group.ends_ns is None else replace(group, cancel_ns=group.ends_ns + grace_ns)
-                 for group in groups)
+    grace_ns = _ns(min(load.grace_s, MAX_TIME_NS / 1e9))
+    return tuple(group if end_ns is None else replace(group, cancel_ns=min(end_ns + grace_ns, MAX_TIME_NS))
+                 for group, end_ns in zip(groups, ends_ns, strict=True))

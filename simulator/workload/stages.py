@@ -1,14 +1,19 @@
 """Loads that follow each other: how many requests each stage has, and when those of a rate come."""
+import math
 from typing import NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 
-from simulator.domain.load import Stage
+from simulator.domain.load import PLACED, Stage
 from simulator.errors import InputErrors, KeyFault
+from simulator.workload.columns import nearest
 from simulator.workload.limits import MAX_TIME_NS
+from simulator.workload.rising import stepped_times_s
 from simulator.workload.script import Group, Slots
 
 MAX_REQUESTS = 2**31 - 1
+BLOCK_SECONDS = 10**6
 
 
 class StagePlan(NamedTuple):
@@ -22,6 +27,11 @@ class StagePlan(NamedTuple):
     count: int
     start_ns: np.ndarray
 
+    @property
+    def ends_ns(self) -> int | None:
+        """Its end, since its beginning, whether or not somebody comes later."""
+        return None if self.stage.duration_s is None else round(self.stage.duration_s * 1e9)
+
 
 def plan_stages(stages: tuple[Stage, ...], generator_of, guess: int) -> list[StagePlan]:
     """Return the stages, with the arrivals of rates drawn.
@@ -31,53 +41,96 @@ def plan_stages(stages: tuple[Stage, ...], generator_of, guess: int) -> list[Sta
     generator_of : returns the random stream of a name.
     guess : requests for each slot of a stage that only its duration bounds.
     """
-    plans = []
-    for number, stage in enumerate(stages):
-        if stage.concurrency is not None:
-            count = stage.num_requests or guess * stage.concurrency
-            plans.append(StagePlan(stage, count, np.zeros(count, np.int64)))
-            continue
-        times_s = _times_s(stage, generator_of(f"stage {number}"))
-        if not len(times_s):
-            raise InputErrors([KeyFault(
-                f"workload.load.stages[{number}]: nobody comes in {stage.duration_s:g} s at {stage.rate_per_s:g} "
-                "requests/s")])
-        plans.append(StagePlan(stage, len(times_s), np.rint(times_s * 1e9).astype(np.int64)))
-    return plans
+    return [plan_stage(stage, generator_of(f"stage {number}"), guess, f"workload.load.stages[{number}]")
+            for number, stage in enumerate(stages)]
+
+
+def plan_stage(stage: Stage, generator: np.random.Generator, guess: int, key: str) -> StagePlan:
+    """Return one stage; see `plan_stages`. key : what messages call it."""
+    if stage.concurrency is not None:
+        count = stage.num_requests or guess * stage.concurrency
+        return StagePlan(stage, count, np.zeros(count, np.int64))
+    times_s = _times_s(stage, generator, key)
+    if not len(times_s):
+        raise InputErrors([KeyFault(
+            f"{key}: nobody comes in {stage.duration_s:g} s at {stage.rate_per_s:g} requests/s")])
+    return StagePlan(stage, len(times_s), nearest(times_s * 1e9))
 
 
 def groups_of(plans: list[StagePlan]) -> tuple[Group, ...]:
     """Return the groups of the stages."""
     groups, first = [], 0
-    for number, (stage, count, _) in enumerate(plans):
-        groups.append(Group(
-            np.arange(first, first + count),
-            None if stage.concurrency is None else Slots(np.zeros(stage.concurrency, np.int64)),
-            ends_ns=None if stage.duration_s is None else round(stage.duration_s * 1e9),
-            after=number - 1, after_dispatch=number > 0 and plans[number - 1].stage.rate_per_s is not None,
-            interval_ns=round(stage.interval_s * 1e9),
-            is_open_ended=stage.concurrency is not None and stage.num_requests is None))
-        first += count
+    for number, plan in enumerate(plans):
+        before = plans[number - 1].stage if number else None
+        groups.append(replace(
+            group_of(plan, np.arange(first, first + plan.count)), after=number - 1,
+            after_dispatch=before is not None and before.rate_per_s is not None and not before.drain))
+        first += plan.count
     return tuple(groups)
 
 
-def _times_s(stage: Stage, generator) -> np.ndarray:
-    """Return the arrivals of a stage with a rate; as inference-perf, int(rate * duration) of them for even_random."""
+def group_of(plan: StagePlan, plays: np.ndarray) -> Group:
+    """Return the group of one stage, which begins at 0.
+
+    plays : int64 (count,), those of the stage.
+    """
+    stage = plan.stage
+    slots = None
+    if stage.concurrency is not None:
+        slots = Slots(openings(stage.ramp_up_s, stage.concurrency))
+    elif stage.max_in_flight:
+        slots = Slots(np.zeros(min(stage.max_in_flight, plan.count), np.int64))
+    return Group(plays, slots, ends_ns=None if stage.process in PLACED else plan.ends_ns,
+                 interval_ns=round(stage.interval_s * 1e9),
+                 is_open_ended=stage.concurrency is not None and stage.num_requests is None)
+
+
+def openings(ramp_up_s: float, count: int) -> np.ndarray:
+    """Return when each of `count` slots opens, int64 ns."""
+    return nearest(np.arange(count) * (ramp_up_s * 1e9 / count))
+
+
+def _times_s(stage: Stage, generator, key: str) -> np.ndarray:
+    """Return the arrivals of a stage with a rate."""
     rate, duration_s = stage.rate_per_s, stage.duration_s
-    if stage.process == "even_random":
-        count = stage.num_requests or int(rate * duration_s)
-        times_s = np.cumsum(generator.standard_exponential(count))
-        end_s = count / rate if duration_s is None else duration_s
-        return times_s * (end_s / times_s[-1]) if count else times_s
     count = stage.num_requests
-    if count is None:           # so many that the last one surely comes after the end, or the next block is drawn
-        count = int(1.1 * rate * duration_s + 100)
-    if count > MAX_REQUESTS or count / rate > MAX_TIME_NS / 1e9:
-        raise InputErrors([KeyFault(f"workload.load.stages: {count} requests at {rate:g}/s are too many")])
-    times_s = np.cumsum(_gaps(stage, generator, count)) / rate
-    while stage.num_requests is None and times_s[-1] < duration_s:
-        times_s = np.append(times_s, times_s[-1] + np.cumsum(_gaps(stage, generator, 100)) / rate)
-    return times_s if duration_s is None else times_s[times_s < duration_s]
+    if stage.process in PLACED and count is None:
+        count = int(rate * duration_s)          # as inference-perf
+    if (count or rate * duration_s) > MAX_REQUESTS or (count or 0) / rate > MAX_TIME_NS / 1e9:
+        raise InputErrors([KeyFault(f"{key}: {count or rate * duration_s:.6g} requests at {rate:g}/s are too many")])
+    if stage.process == "even_random":
+        return even_random_s(generator, count, count / rate if duration_s is None else duration_s)
+    if stage.process == "poisson_seconds":
+        return poisson_seconds_s(generator, rate, count)
+    return stepped_times_s(
+        lambda first, number: _gaps(stage, generator, number), rate, stage.ramp_up_s, count,
+        math.inf if duration_s is None else duration_s)
+
+
+def even_random_s(generator, count: int, duration_s: float) -> np.ndarray:
+    """Return arrivals after exponential gaps, stretched: the last is at the end."""
+    times_s = np.cumsum(generator.standard_exponential(count))
+    return times_s * (duration_s / times_s[-1]) if count else times_s
+
+
+def poisson_seconds_s(generator, rate_per_s: float, count: int) -> np.ndarray:
+    """Return `count` arrivals, of which each second has a Poisson number.
+
+    They are placed in it as `even_random_s` does.
+
+    Source: kubernetes-sigs/inference-perf, inference_perf/loadgen/load_timer.py, PoissonLoadTimer; how many they are in
+    all: load_generator.py, run_stage.
+    """
+    times_s, first = [np.empty(0)], 0.0
+    while (missing := count - sum(map(len, times_s))) > 0:
+        numbers = generator.poisson(rate_per_s, int(min(missing / rate_per_s, BLOCK_SECONDS)) + 1)
+        number_of = np.repeat(np.arange(len(numbers)), numbers)             # the second of each
+        sums = np.cumsum(generator.standard_exponential(len(number_of)))
+        ends = np.append(0.0, sums)[np.cumsum(numbers)]
+        begins = np.append(0.0, ends[:-1])
+        times_s.append(first + number_of + (sums - begins[number_of]) / (ends - begins)[number_of])
+        first += len(numbers)
+    return np.concatenate(times_s)[:count]
 
 
 def _gaps(stage: Stage, generator, count: int) -> np.ndarray:

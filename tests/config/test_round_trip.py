@@ -21,7 +21,8 @@ LOADS = ({}, {"max_in_flight": 3, "client_delay_s": 0.5}, {"mode": "lanes", "lan
           "think_time_s": {"distribution": "lognormal", "mean": 2.0, "cv": 0.5}},
          {"mode": "lanes", "lanes": 2, "snapshot": "uniform", "recycle": True},
          {"mode": "user_rate", "users": 3, "rate_per_s": 2.5},
-         {"mode": "stages", "stages": [{"concurrency": 4, "num_requests": 9}, {"rate_per_s": 2.0, "duration_s": 3.0}]})
+         {"mode": "stages", "stages": [{"concurrency": 4, "num_requests": 9, "ramp_up_s": 2.0},
+                                       {"rate_per_s": 2.0, "duration_s": 3.0, "drain": True, "max_in_flight": 3}]})
 KNOWN = ({"predictor": "exact"}, {"predictor": "lognormal_error", "error_sigma": 0.25, "bias": 2.0},
          {"predictor": "bucket", "buckets": [1, 20], "wrong_bucket_share": 0.5})
 ADAPTERS = ({"names": ["a"]}, {"names": ["a", "b c"], "assign": "weighted", "weights": [1.0, 0.0], "none_share": 0.5},
@@ -36,6 +37,14 @@ DRAWN = (
     {"type": "synthetic", "duration_s": 9.5, "rate": {"kind": "piecewise", "times_s": [0.0, 2.5], "rates_per_s": [
         1.0, 3.5]}, "prompt_tokens": LENGTHS, "output_tokens": LENGTHS},
     {"type": "synthetic", "preset": "vllm_random", "num_requests": 9, "input_len": 99, "arrival": {"rate_per_s": 2.0}},
+    {"type": "synthetic", "preset": "vllm_random", "num_requests": 9, "request_rate": math.inf, "max_concurrency": 3,
+     "num_warmups": 2},
+    {"type": "synthetic", "preset": "guidellm", "profile": "concurrent", "streams": 3, "rampup_s": 1.5,
+     "duration_s": 9.0, "warmup_phase": 0.1, "cooldown_phase": 2.5, "prompt_tokens": LENGTHS, "output_tokens": LENGTHS},
+    {"type": "synthetic", "preset": "inference_perf", "workers": 2, "prompt_tokens": LENGTHS, "output_tokens": LENGTHS,
+     "stages": [{"rate_per_s": 1.5, "duration_s": 4.0}, {"rate_per_s": 2.5, "duration_s": 4.0}]},
+    {"type": "synthetic", "preset": "aiperf", "request_rate": 2.5, "duration_s": 9.5, "arrival_pattern": "gamma",
+     "arrival_smoothness": 3.0, "warmup_duration_s": 2.0, "prompt_tokens": LENGTHS, "output_tokens": LENGTHS},
     {"type": "sessions", "num_sessions": 3, "arrival": {"rate_per_s": 2.0}, "sessions": {
         "rounds": {"distribution": "constant", "value": 3}, "new_tokens": LENGTHS, "output_tokens": LENGTHS,
         "think_time_s": {"distribution": "exponential", "mean": 2.5}}},

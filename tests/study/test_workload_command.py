@@ -2,10 +2,12 @@
 import json
 
 import pytest
+import tomli
 import tomli_w
 
 import simulator
 from simulator import cli
+from simulator.config.load import load_experiment, resolved_toml
 from simulator.study.shared_prefixes import shared_tokens
 from simulator.study.workload_command import text_of
 from simulator.study.workload_facts import facts_of
@@ -218,3 +220,54 @@ def test_what_the_trace_does_not_hold_is_told(file, tmp_path, capsys, load, hint
     assert cli.main(["workload", file(TOML + load), "--out", str(tmp_path / "a.csv")]) == 0
 
     assert capsys.readouterr().out.splitlines()[-1] == f"50 requests in {tmp_path}/a.csv{hint}"
+
+
+PRESETS = {
+    "guidellm constant": {"preset": "guidellm", "profile": "constant", "rate_per_s": 200.0, "rampup_s": 0.1,
+                          "max_concurrency": 3, "num_requests": 40, "warmup_phase": 0.1},
+    "guidellm poisson": {"preset": "guidellm", "profile": "poisson", "rate_per_s": 50.0, "num_requests": 40},
+    "guidellm concurrent": {"preset": "guidellm", "profile": "concurrent", "streams": 4, "rampup_s": 0.05,
+                            "num_requests": 40},
+    "inference_perf": {"preset": "inference_perf", "workers": 1, "worker_max_concurrency": 3, "interval_s": 0.1,
+                       "stages": [{"rate_per_s": 90.0, "duration_s": 0.2}, {"rate_per_s": 40.0, "duration_s": 0.5}]},
+    "aiperf": {"preset": "aiperf", "request_rate": 90.0, "num_requests": 40, "request_rate_ramp_duration_s": 0.3,
+               "request_cancellation_rate": 30.0, "request_cancellation_delay_s": 0.02},
+    "aiperf concurrency": {"preset": "aiperf", "concurrency": 4, "concurrency_ramp_duration_s": 0.1,
+                           "num_requests": 40},
+    "inferencex": {"preset": "inferencex", "isl": 80, "osl": 9, "concurrency": 3},
+    "vllm_random": {"preset": "vllm_random", "input_len": 80, "output_len": 9, "num_requests": 40, "request_rate": 90.0,
+                    "max_concurrency": 3, "num_warmups": 4},
+}
+OWN_LENGTHS = {"prompt_tokens": {"distribution": "uniform", "min": 5, "max": 90},
+               "output_tokens": {"distribution": "uniform", "min": 1, "max": 30}}
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_what_a_preset_sends_can_be_served_from_its_trace(name, tmp_path, capsys):
+    keys = {"type": "synthetic"} | PRESETS[name] | ({} if name in ("vllm_random", "inferencex") else OWN_LENGTHS)
+    given = ENGINE | {"name": "a", "seed": 3, "workload": keys}
+    (tmp_path / "a.toml").write_text(tomli_w.dumps(given))
+    trace = tmp_path / "t.csv"
+
+    assert cli.main(["workload", str(tmp_path / "a.toml"), "--out", str(trace)]) == 0
+    told = capsys.readouterr().out
+    result = simulator.run(tmp_path / "a.toml")
+    filled = tomli.loads(resolved_toml(load_experiment(tmp_path / "a.toml")))["workload"]
+    tables = {table: filled[table] for table in ("load", "measure", "warmup")}
+    again = simulator.run(read(given | {"workload": {"type": "trace", "path": str(trace), **tables}}))
+
+    for column in ("arrival_ns", "completed_ns", "prompt_tokens", "output_tokens", "status"):
+        assert again.requests[column].tolist() == result.requests[column].tolist()
+    has_load = "client_delay_s" in tables["load"]
+    assert (f"`validate` prints what preset = \"{keys['preset']}\" has there" in told) == has_load
+    assert ("whose 4 requests are not in it" in told) == (name == "vllm_random")
+    assert ("warm-ups     " in told) == (name in ("vllm_random", "inferencex"))
+
+
+def test_warm_ups_are_counted_apart(file, capsys):
+    warmed = file(TOML + "warmup = {stage = {rate_per_s = 9.0, num_requests = 7}}\n")
+
+    assert cli.main(["workload", warmed, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+
+    assert (told["requests"], told["warmups"]) == (57, 7)

@@ -182,6 +182,11 @@ def stage(*values, key, **keys):
                                                                                           "num_requests": 9}]})
 
 
+def warming(*values, **keys):
+    """Return the case of a key of the stage that warms up."""
+    return acts(*values, **DRAWN | at("workload__warmup", stage=keys))
+
+
 TALKS = {"workload": {
     "type": "sessions", "num_sessions": 12, "arrival": {"process": "constant", "rate_per_s": 20.0},
     "sessions": {"rounds": {"distribution": "uniform", "max": 4},
@@ -228,6 +233,19 @@ LOADS = {
     "workload.load.stages[].cv": stage(0.5, 2.0, key="cv", process="gamma", rate_per_s=50.0, num_requests=5),
     "workload.load.stages[].duration_s": stage(0.1, 0.2, key="duration_s", rate_per_s=100.0),
     "workload.load.stages[].interval_s": stage(0.0, 0.1, key="interval_s", rate_per_s=50.0, num_requests=5),
+    "workload.load.stages[].ramp_up_s": stage(0.0, 0.2, key="ramp_up_s", rate_per_s=50.0, num_requests=5),
+    "workload.load.stages[].max_in_flight": stage(0, 1, key="max_in_flight", rate_per_s=500.0, num_requests=5),
+    "workload.load.stages[].drain": stage(False, True, key="drain", rate_per_s=500.0, num_requests=5),
+    **{f"workload.warmup.stage.{key}": case for key, case in {
+        "concurrency": warming(1, 3, num_requests=5), "rate_per_s": warming(50.0, 100.0, num_requests=5),
+        "num_requests": warming(3, 5, concurrency=2), "duration_s": warming(0.02, 0.2, rate_per_s=100.0),
+        "process": warming("poisson", "constant", rate_per_s=100.0, num_requests=5),
+        "cv": warming(0.5, 2.0, rate_per_s=100.0, num_requests=5, process="gamma"),
+        "ramp_up_s": warming(0.0, 0.2, rate_per_s=100.0, num_requests=5),
+        "max_in_flight": warming(0, 1, rate_per_s=500.0, num_requests=5),
+        "interval_s": warming(0.0, 0.1, rate_per_s=100.0, num_requests=5),
+        "drain": refuses(True, "stage.drain: the others come when all of it have ended", **DRAWN | at(
+            "workload__warmup", stage={"rate_per_s": 100.0, "num_requests": 5}))}.items()},
 }
 FORETOLD = DRAWN | at("cluster__routing", policy="least_loaded", metric="expected_tokens")
 IMAGES = DRAWN | {"workload__images": {"count": {"distribution": "uniform", "min": 0, "max": 2},

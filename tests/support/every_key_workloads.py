@@ -57,6 +57,53 @@ def ramps(process):
         "end_rate_per_s": acts(500.0, 1000.0, **rising()), **stretches})
 
 
+def tool(name, **keys):
+    """Return settings of requests of one's own that the preset of a tool sends."""
+    return {"workload": {"type": "synthetic", "preset": name} | LENGTHS | keys}
+
+
+def of_lengths(name, **keys):
+    """Return entries of what the requests are of such a preset."""
+    def shared(**system):
+        return tool(name, **keys, system_prompts={"num_tokens": 64} | system)
+    many = {"num_prompts": 20}
+    return of(f"preset:{name}", {
+        "prompt_tokens.distribution": acts("uniform", "zipf", **tool(name, **keys)),
+        "output_tokens.distribution": acts("uniform", "zipf", **tool(name, **keys)),
+        "system_prompts.share": acts(0.1, 1.0, **shared()), "system_prompts.num_tokens": acts(32, 64, **shared()),
+        "system_prompts.num_prompts": acts(1, 20, **shared()),
+        "system_prompts.popularity": acts("uniform", "zipf", **shared(**many, exponent=3.0)),
+        "system_prompts.exponent": acts(0.5, 5.0, **shared(**many, popularity="zipf"))})
+
+
+def of_vllm_bench(name, **keys):
+    """Return entries of what all presets of `vllm bench serve` read."""
+    def sent(**more):
+        return {"workload": SYNTHETIC | {"preset": name} | keys | more}
+    ramp = {"ramp_up_strategy": "linear", "ramp_up_start_rps": 100.0, "ramp_up_end_rps": 1000.0}
+    return of(f"preset:{name}", {
+        "request_rate": acts(200.0, 500.0, **sent()), "burstiness": acts(0.3, 3.0, **sent(request_rate=500.0)),
+        "max_concurrency": acts(2, 4, **sent()), "num_warmups": acts(0, 2, **sent(max_concurrency=4)),
+        "ramp_up_strategy": acts("linear", "exponential", **sent(**ramp)),
+        "ramp_up_start_rps": acts(100.0, 200.0, **sent(**ramp)),
+        "ramp_up_end_rps": acts(500.0, 1000.0, **sent(**ramp))})
+
+
+def guidellm(**keys):
+    """Return settings of a profile of GuideLLM."""
+    return tool("guidellm", **{"num_requests": 30} | keys)
+
+
+def in_stages(*stages, **keys):
+    """Return settings of inference-perf."""
+    return tool("inference_perf", stages=list(stages), **{"interval_s": 0.1} | (keys or {"workers": 1}))
+
+
+def aiperf(**keys):
+    """Return settings of AIPerf."""
+    return tool("aiperf", **{"num_requests": 30} | keys)
+
+
 SYSTEM = drawn(system_prompts={"num_tokens": 64})
 MANY = {"num_tokens": 64, "num_prompts": 20}
 SPIKES = {"base_per_s": 500.0, "spikes": [{"at_s": 0.01, "duration_s": 0.02, "factor": 5.0}]}
@@ -67,6 +114,12 @@ RANDOM = {"input_len": 60, "output_len": 10}
 GROUPS = {"num_prefixes": 3, "prefix_len": 64, "suffix_len": 20, "output_len": 10}
 SLOTS = {"type": "synthetic", "isl": 80, "osl": 10, "concurrency": 3}
 ZIPF = {"min_tokens": 20, "max_tokens": 100, "prefill_to_decode_ratio": 5.0}
+
+BOTH = {"profile": "concurrent", "streams": 3, "duration_s": 0.5}
+TEN = {"rate_per_s": 100.0, "duration_s": 0.1}
+SLOTTED = in_stages({"concurrency_level": 2, "num_requests": 5}, load_type="concurrent")
+WARM = {"request_rate": 500.0, "warmup_request_count": 5}
+WARM_SLOTS = {"concurrency": 4, "warmup_request_count": 5}
 
 PRESETS = {
     **of("preset:none", {
@@ -89,6 +142,50 @@ PRESETS = {
     **of("preset:inferencex", {
         "isl": acts(60, 80, workload=SLOTS), "osl": acts(5, 10, workload=SLOTS),
         "ratio": acts(0.5, 1.0, workload=SLOTS), "concurrency": acts(2, 3, workload=SLOTS)}),
+    **of_vllm_bench("vllm_random", **RANDOM), **of_vllm_bench("vllm_prefix_repetition", **GROUPS),
+    **of_lengths("guidellm", num_requests=30, profile="constant", rate_per_s=500.0),
+    **of("preset:guidellm", {
+        "profile": acts("constant", "poisson", **guidellm(rate_per_s=500.0)),
+        "rate_per_s": acts(200.0, 500.0, **guidellm(profile="constant")),
+        "streams": acts(2, 4, **guidellm(profile="concurrent")),
+        "max_concurrency": acts(2, 4, **guidellm(profile="throughput")),
+        "rampup_s": acts(0.0, 0.1, **guidellm(profile="constant", rate_per_s=500.0)),
+        "random_seed": acts(42, 43, **guidellm(profile="poisson", rate_per_s=500.0)),
+        "warmup_phase": acts(0.0, 0.2, **guidellm(profile="synchronous")),
+        "warmup_phase_mode": acts("duration", "requests", **guidellm(**BOTH, warmup_phase=0.3)),
+        "cooldown_phase": acts(0.0, 0.2, **guidellm(profile="synchronous")),
+        "cooldown_phase_mode": acts("duration", "requests", **guidellm(**BOTH, cooldown_phase=0.3))}),
+    **of_lengths("inference_perf", workers=1, stages=[TEN]),
+    **of("preset:inference_perf", {
+        "load_type": acts("constant", "poisson", **in_stages(TEN)),
+        "stages[].rate_per_s": acts(100.0, 200.0, **in_stages(TEN)),
+        "stages[].duration_s": acts(0.1, 0.2, **in_stages(TEN)),
+        "stages[].concurrency_level": acts(1, 3, **SLOTTED),
+        "stages[].num_requests": acts(5, 8, **SLOTTED),
+        "interval_s": acts(0.1, 0.2, **in_stages(TEN, TEN)),
+        "workers": acts(1, 2, **in_stages(TEN, workers=1, worker_max_concurrency=1)),
+        "worker_max_concurrency": acts(1, 2, **in_stages(TEN))}),
+    **of_lengths("aiperf", num_requests=30, request_rate=500.0),
+    **of("preset:aiperf", {
+        "request_rate": acts(200.0, 500.0, **aiperf()), "concurrency": acts(2, 4, **aiperf()),
+        "arrival_pattern": acts("poisson", "constant", **aiperf(request_rate=500.0)),
+        "arrival_smoothness": acts(0.3, 3.0, **aiperf(request_rate=500.0, arrival_pattern="gamma")),
+        "request_rate_ramp_duration_s": acts(0.0, 0.2, **aiperf(request_rate=500.0)),
+        "concurrency_ramp_duration_s": acts(0.0, 0.2, **aiperf(concurrency=4)),
+        "user_centric_rate": acts(50.0, 100.0, **aiperf(num_users=4)),
+        "num_users": acts(2, 4, **aiperf(user_centric_rate=100.0)),
+        "prefill_concurrency": refuses(2, "hears of the end of others, not of their first token", **aiperf(
+            concurrency=4)),
+        "benchmark_grace_period_s": acts(0.0, 1.0, **aiperf(concurrency=4, duration_s=0.1)),
+        "request_cancellation_rate": acts(0.0, 50.0, **aiperf(request_rate=500.0)),
+        "request_cancellation_delay_s": acts(0.0, 0.02, **aiperf(request_rate=500.0, request_cancellation_rate=50.0)),
+        "warmup_request_count": acts(2, 4, **aiperf(concurrency=4)),
+        "warmup_duration_s": acts(0.02, 0.2, **aiperf(request_rate=100.0)),
+        "warmup_request_rate": acts(50.0, 100.0, **aiperf(**WARM)),
+        "warmup_arrival_pattern": acts("poisson", "constant", **aiperf(**WARM)),
+        "warmup_request_rate_ramp_duration_s": acts(0.0, 0.2, **aiperf(**WARM)),
+        "warmup_concurrency": acts(1, 3, **aiperf(**WARM_SLOTS)),
+        "warmup_concurrency_ramp_duration_s": acts(0.0, 0.2, **aiperf(**WARM_SLOTS))}),
     "preset:vllm_burstgpt.path": refuses("no-such.csv", "no-such.csv", **preset()),
     "preset:vllm_sharegpt.path": refuses("no-such.csv", "no-such.csv", **preset()),
 }
@@ -138,7 +235,10 @@ DRAWN_WORKLOADS = PRESETS | RATES | VIDUR | {
         "preset": refuses("vllm_random", "workload.prompt_tokens: unknown key", **drawn())}),
     **ramps("constant"), **ramps("gamma"), **ramps("poisson"), **ramps("weibull"),
 }
+OF_BENCH = ("request_rate", "burstiness", "max_concurrency", "num_warmups", "ramp_up_strategy", "ramp_up_start_rps",
+            "ramp_up_end_rps")
 FILE_KEYS = (
+    *(f"preset:vllm_{dataset}.{key}" for dataset in ("burstgpt", "sharegpt") for key in OF_BENCH),
     "arrival:trace.path", "arrival:trace.column", "rate:counts.bin_s", "rate:counts.scale", "rate:counts.inside",
     "preset:vllm_burstgpt.seed", "preset:vllm_sharegpt.output_len", "preset:vllm_sharegpt.seed",
     "length_distribution:trace.path", "length_distribution:trace.column", "length_distribution:trace.min",
@@ -169,6 +269,7 @@ def of_files(folder):
         **of("rate:counts", {"bin_s": acts(0.05, 0.1, **bins), "scale": acts(1.0, 2.0, **bins),
                              "inside": acts("even", "uniform", **bins)}),
         "preset:vllm_burstgpt.seed": acts(0, 1, **preset(path=burst)),
+        **of_vllm_bench("vllm_burstgpt", path=burst), **of_vllm_bench("vllm_sharegpt", path=table),
         **of("preset:vllm_sharegpt", {"output_len": acts(5, 9, **preset(path=table)),
                                       "seed": acts(0, 1, **preset(path=table))}),
         **of("length_distribution:trace", {

@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 
 import simulator
+from simulator.domain import records
 from simulator.errors import InputErrors
 
 MS = 1_000_000
@@ -116,6 +117,17 @@ stages = [{concurrency = 1, num_requests = 2, duration_s = 0.003}, {concurrency 
     assert result.requests["finish_reason"].tolist() == [1, 8, 1, 1]
 
 
+def test_a_stage_whose_last_request_comes_at_its_end_has_a_grace_too(run):
+    # One at 2 ms, the end, of 9 ms: given up at 4.
+    stages = 'stages = [{rate_per_s = 500.0, process = "even_random", duration_s = 0.002}]'
+    result = run(f'mode = "stages"\ngrace_s = 0.002\n{stages}', [9])
+
+    assert ms(result, "arrival_ns") == [2]
+    assert result.requests["finish_reason"].tolist() == [8]
+    patient = run(f'mode = "stages"\ngrace_s = 1e300\n{stages}', [9])
+    assert patient.requests["finish_reason"].tolist() == [1]
+
+
 def test_stages_have_ends_of_their_own(run):
     with pytest.raises(InputErrors, match=r"workload.duration_s: each of .* give duration_s there"):
         run('mode = "stages"\nstages = [{concurrency = 1, num_requests = 1}]', OUTPUTS, workload="duration_s = 1.0")
@@ -183,10 +195,128 @@ def test_stages_that_need_more_than_there_is_are_refused(run):
 
 def test_even_random_arrivals_end_with_their_stage(run):
     stages = 'mode = "stages"\nstages = [{rate_per_s = 10.0, process = "even_random", duration_s = 2.0}]'
-    result = run(stages, workload=DRAWN)
+    arrivals = ms(run(stages, workload=DRAWN), "arrival_ns")
 
-    assert len(result.requests) == 20 or len(result.requests) == 19     # the last comes at the end: it is not sent
-    assert (np.diff(result.requests["arrival_ns"][:19]) > 0).all()
+    assert len(arrivals) == 20
+    assert arrivals[-1] == 2000                     # at the end of the stage, and sent
+    assert (np.diff(arrivals) > 0).all()
+
+
+ONE_MORE = "[[workload.load.stages]]\nconcurrency = 1\nnum_requests = 1"
+
+
+def test_a_stage_may_wait_for_all_of_the_one_before(run):
+    # Requests at 1 and 2 ms of 5 ms each: the next stage begins at 2, or when both have ended.
+    stages = 'mode = "stages"\n[[workload.load.stages]]\nrate_per_s = 1000.0\nprocess = "constant"\nnum_requests = 2\n'
+
+    assert ms(run(stages + ONE_MORE, [5, 5, 1]), "arrival_ns") == [1, 2, 2]
+    assert ms(run(f"{stages}drain = true\n{ONE_MORE}", [5, 5, 1]), "arrival_ns") == [1, 2, 7]
+
+
+def test_a_ceiling_of_a_stage_makes_its_requests_wait(run):
+    # One at once: the second is due at 2, the end of the stage, and comes when the first has ended.
+    stages = ('mode = "stages"\n[[workload.load.stages]]\nrate_per_s = 1000.0\nprocess = "even_random"\nduration_s = '
+              f"0.002\nmax_in_flight = 1\n{ONE_MORE}")
+    result = run(stages, [5, 5, 1])
+
+    first = ms(result, "arrival_ns")[0]
+    assert 0 < first < 2
+    assert ms(result, "arrival_ns")[1:] == [first + 5, first + 5]
+
+
+def test_slots_of_a_stage_open_over_its_ramp(run):
+    stages = 'mode = "stages"\n[[workload.load.stages]]\nconcurrency = 4\nnum_requests = 4\nramp_up_s = 0.04\n'
+
+    assert ms(run(stages + ONE_MORE, [100, 100, 100, 100, 1]), "arrival_ns") == [0, 10, 20, 30, 130]
+
+
+def test_a_rate_of_a_stage_rises_by_steps(run):
+    # 100/s after 1 s, from 10/s on; at 0.1 s it is 10 + 90 x 0.1 = 19.
+    stages = ('mode = "stages"\nstages = [{rate_per_s = 100.0, process = "constant", num_requests = 2, '
+              "ramp_up_s = 1.0}]")
+
+    assert ms(run(stages, [1, 1]), "arrival_ns") == pytest.approx([100, 100 + 1e3 / 19], abs=1e-5)
+
+
+@pytest.mark.parametrize(("stage", "message"), [
+    ("concurrency = 2, num_requests = 3, drain = true", "process, cv, max_in_flight and drain are of a stage"),
+    ("concurrency = 2, num_requests = 3, max_in_flight = 2", "process, cv, max_in_flight and drain are of a stage"),
+    ('rate_per_s = 2.0, process = "even_random", num_requests = 3, ramp_up_s = 1.0', "has no ramp_up_s"),
+    ("rate_per_s = 1e9, duration_s = 1e3", "stages\\[0\\]: 1e\\+12 requests at 1e\\+09/s are too many")])
+def test_stages_that_cannot_be_are_refused(run, stage, message):
+    with pytest.raises(InputErrors, match=message):
+        run(f'mode = "stages"\nstages = [{{{stage}}}]', OUTPUTS)
+
+
+def test_a_stage_of_its_own_may_warm_up(run):
+    # Two of 2 ms in one slot, drawn; then the three requests of the workload, as they would be without.
+    drawn = ('type = "synthetic"\nnum_requests = 3\nprompt_tokens = {distribution = "uniform", max = 90}\n'
+             'output_tokens = {distribution = "constant", tokens = 2}\n')
+    warmup = "[workload.warmup]\nstage = {concurrency = 1, num_requests = 2}"
+    plain, warmed = run(LOOP, workload=drawn), run(LOOP + warmup, workload=drawn)
+
+    assert ms(warmed, "arrival_ns") == [4, 4, 6, 0, 2]
+    assert warmed.requests["request_id"].tolist() == [0, 1, 2, -1, -2]
+    assert warmed.requests["prompt_tokens"].tolist()[:3] == plain.requests["prompt_tokens"].tolist()
+    assert warmed.requests["measured"].tolist() == [1, 1, 1, 0, 0]
+    assert warmed.summary["duration_s"] == plain.summary["duration_s"] == 0.004
+
+
+def test_warm_ups_come_before_requests_at_times_of_their_own(run):
+    # Warm-ups at 1, 2, 3 ms, of 2 ms: all is over at 5, and there the clock of the others begins.
+    drawn = ('type = "synthetic"\nnum_requests = 2\narrival = {process = "constant", rate_per_s = 100.0}\n'
+             'prompt_tokens = {distribution = "constant", tokens = 9}\n'
+             'output_tokens = {distribution = "constant", tokens = 2}\n')
+    result = run('[workload.warmup]\nstage = {rate_per_s = 1000.0, process = "constant", num_requests = 3}',
+                 workload=drawn)
+
+    assert ms(result, "arrival_ns") == [15, 25, 1, 2, 3]
+
+
+def test_requests_that_warm_up_have_adapters_and_lengths_that_are_foretold(run):
+    drawn = ('type = "synthetic"\nnum_requests = 3\nprompt_tokens = {distribution = "constant", tokens = 9}\n'
+             'output_tokens = {distribution = "constant", tokens = 2}\nadapters = {names = ["a", "b"], assign = '
+             '"round_robin"}\noutput_knowledge = {predictor = "exact"}\n')
+    cluster = {"cluster.routing.policy": "least_loaded", "cluster.routing.metric": "expected_tokens"}
+    result = run(LOOP + "[workload.warmup]\nstage = {concurrency = 1, num_requests = 2}", workload=drawn, **cluster)
+
+    assert result.requests["adapter"].tolist() == [0, 1, 0, 0, 1]
+    assert result.requests["expected_tokens"].tolist() == [2] * 5
+
+
+@pytest.mark.parametrize(("warmup", "message"), [
+    ("copies_of_first = 1\nstage = {concurrency = 1, num_requests = 2}", "give either copies_of_first or stage"),
+    ("stage = {concurrency = 1, duration_s = 2.0}", "stage.num_requests: missing"),
+    ("stage = {rate_per_s = 1.0, num_requests = 2, drain = true}", "stage.drain: the others come when all"),
+    ("stage = {rate_per_s = 0.001, process = \"constant\", duration_s = 2.0}",
+     "workload.warmup.stage: nobody comes in 2 s at 0.001 requests/s"),
+    ("stage = {rate_per_s = 1.0, num_requests = 2}", 'type = "trace" does not draw them one by one')])
+def test_warm_ups_that_cannot_be_are_refused(run, warmup, message):
+    workload = {"workload": DRAWN + "num_requests = 3\n"} if "trace" not in message else {"outputs": OUTPUTS}
+    with pytest.raises(InputErrors, match=message):
+        run(f"{LOOP}[workload.warmup]\n{warmup}", **workload)
+
+
+def test_a_stage_that_warms_up_has_no_images(run):
+    images = ('images = {count = {distribution = "constant", tokens = 1}, rule = "tokens_per_image", '
+              "tokens_per_image = 9}\n")
+    with pytest.raises(InputErrors, match=r"workload\.warmup\.stage: has no images, the others do"):
+        run(LOOP + "[workload.warmup]\nstage = {concurrency = 1, num_requests = 2}",
+            workload=f"{DRAWN}num_requests = 3\n{images}")
+
+
+@pytest.mark.parametrize("warmup", ["copies_of_first = 1", "stage = {concurrency = 1, num_requests = 1}"])
+def test_the_grace_of_a_load_begins_when_its_warm_up_is_over(run, warmup):
+    # A warm-up of 5 ms; then one slot until 5 + 6: a request at 5, and one at 10, which is given up at 5 + 8 = 13.
+    drawn = ('type = "synthetic"\nnum_requests = 3\nduration_s = 0.006\nprompt_tokens = {distribution = "constant", '
+             'tokens = 9}\noutput_tokens = {distribution = "constant", tokens = 5}\n')
+    load = f'mode = "concurrency"\nconcurrency = 1\ngrace_s = 0.002\n[workload.warmup]\n{warmup}'
+    result = run(load, workload=drawn)
+
+    assert ms(result, "arrival_ns")[:2] == [5, 10]
+    assert result.requests["status"].tolist() == [
+        records.COMPLETED, records.TIMED_OUT, records.NOT_SENT, records.COMPLETED]
+    assert result.requests["completed_ns"].tolist()[3] == 5 * MS
 
 
 def test_users_send_so_often_or_as_fast_as_answers_come(run):
@@ -196,6 +326,19 @@ def test_users_send_so_often_or_as_fast_as_answers_come(run):
 
     by_user = result.requests[np.argsort(result.requests["request_id"])]
     assert (by_user["arrival_ns"] / MS).tolist() == [0, 10, 20, 40, 40, 60]
+
+
+def test_users_with_only_an_end_send_what_is_due(run):
+    # Four users, 100 turns a second for 55 ms: at 0, 10, ..., 50.
+    load = 'mode = "user_rate"\nusers = 4\nrate_per_s = 100.0'
+
+    assert sorted(ms(run(load, workload=DRAWN + "duration_s = 0.055\n"), "arrival_ns")) == [0, 10, 20, 30, 40, 50]
+    sessions = ('type = "sessions"\nduration_s = 1.0\n[workload.sessions]\n'
+                'rounds = {distribution = "constant", value = 3}\n'
+                'new_tokens = {distribution = "constant", tokens = 9}\n'
+                'output_tokens = {distribution = "constant", tokens = 9}\n')
+    with pytest.raises(InputErrors, match=r"workload\.num_sessions: missing; users take one session after the other"):
+        run(load, workload=sessions)
 
 
 def test_keys_of_another_mode_are_refused(run):

@@ -349,7 +349,7 @@ cdef class Scripted(Source):
     cdef void _set_deadlines(self, int32_t row, const Group* group, int64_t now_ns) noexcept nogil:
         cdef int64_t deadline_ns = NEVER_NS, due_ns = NO_TIME_NS
         if group.cancel_ns < NEVER_NS:
-            deadline_ns = group.begins_ns + group.cancel_ns
+            deadline_ns = group.begins_ns + min(group.cancel_ns, NEVER_NS - group.begins_ns)
         if self._timeout_ns != NULL and self._timeout_ns[row] >= 0:
             due_ns = now_ns + min(self._timeout_ns[row], NEVER_NS - now_ns)
             if not self._waits_on and due_ns < deadline_ns:

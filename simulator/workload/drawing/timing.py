@@ -76,13 +76,7 @@ class Timing:
             No request, too many or too late; a rate and a process that do not fit together.
         """
         times_s = self._times_s(gaps, streams, num_requests, math.inf if duration_s is None else duration_s)
-        if not len(times_s):
-            nobody = "nobody arrives" if duration_s is None else f"no {self._noun} arrives before {duration_s:g} s"
-            raise _fault("duration_s", nobody)
-        times_ns = times_s * time_scale * 1e9
-        if times_ns[-1] > MAX_TIME_NS:
-            raise _fault("arrival", f"the last {self._noun} arrives after {MAX_TIME_NS / 1e9:g} s")
-        return nearest(times_ns)
+        return in_ns(times_s, duration_s, time_scale, self._noun)
 
     def _times_s(self, gaps, streams: RandomStreams, count: int | None, duration_s: float) -> np.ndarray:
         if isinstance(self.rate, Placement) and self.process is not None:
@@ -99,7 +93,7 @@ class Timing:
         if self.process.rate_per_s is None:
             raise _fault("arrival.rate_per_s", "missing; give it, or a ramp, or [workload.rate]")
         if count is None:
-            _check_number(duration_s * self.process.rate_per_s, f"{duration_s:g} s at {self.process.rate_per_s:g} "
+            check_number(duration_s * self.process.rate_per_s, f"{duration_s:g} s at {self.process.rate_per_s:g} "
                           "requests/s are")
         return arrival_times_s(self.process, gaps, count, duration_s)
 
@@ -116,7 +110,7 @@ class Timing:
         _check_mean(self._parameters, self.rate)
         due = math.inf if course.is_random and count is not None else course.requests_until(duration_s)
         if count is None:
-            _check_number(due, f"until {duration_s:g} s [workload.rate] makes")
+            check_number(due, f"until {duration_s:g} s [workload.rate] makes")
         sums = arrival_times_s(process, gaps, count, due * (1 + MARGIN) + MARGIN)
         times_s = course.times_s(sums)
         times_s = times_s[:np.searchsorted(times_s, duration_s)]
@@ -136,6 +130,23 @@ class Timing:
                       msgspec.structs.replace(self._parameters, rate_per_s=1.0))
 
 
+def in_ns(times_s: np.ndarray, duration_s: float | None, time_scale: float = 1.0, noun: str = "request") -> np.ndarray:
+    """Return ascending arrivals in ns; raise InputErrors for none, or one too late."""
+    if not len(times_s):
+        nobody = "nobody arrives" if duration_s is None else f"no {noun} arrives before {duration_s:g} s"
+        raise _fault("duration_s", nobody)
+    times_ns = times_s * time_scale * 1e9
+    if times_ns[-1] > MAX_TIME_NS:
+        raise _fault("arrival", f"the last {noun} arrives after {MAX_TIME_NS / 1e9:g} s")
+    return nearest(times_ns)
+
+
+def check_number(number: float, what: str) -> None:
+    """Raise InputErrors for more requests than there can be; `what` makes them."""
+    if not number <= MAX_REQUESTS:
+        raise _fault("duration_s", f"{what} more than {MAX_REQUESTS} requests; give num_requests or a lower rate")
+
+
 def _check_mean(parameters, rate: Changing) -> None:
     given = getattr(parameters, "rate_per_s", None)
     for key in ("ramp", "rescale_to_rate"):
@@ -144,11 +155,6 @@ def _check_mean(parameters, rate: Changing) -> None:
     if given is not None and not math.isclose(given, rate.mean_per_s, rel_tol=1e-9):
         raise _fault("arrival.rate_per_s", f"{given:g} disagrees with [workload.rate], whose mean is "
                      f"{rate.mean_per_s:g} requests/s; leave it out")
-
-
-def _check_number(number: float, what: str) -> None:
-    if not number <= MAX_REQUESTS:
-        raise _fault("duration_s", f"{what} more than {MAX_REQUESTS} requests; give num_requests or a lower rate")
 
 
 def _fault(key: str, text: str) -> InputErrors:

@@ -1,5 +1,6 @@
 """A workload written as a native trace, which reads back to equal requests."""
 import csv
+from itertools import islice
 from typing import TextIO
 
 import numpy as np
@@ -13,7 +14,8 @@ from simulator.workload.limits import MAX_TIME_NS, MISSING
 def write_trace(workload: Workload, file: TextIO, has_times: bool = True) -> None:
     """Write the requests as `native_csv` reads them, one row each, in their order.
 
-    Named token streams get names of their own: who shares what with whom stays, what it was called is lost.
+    Those that warm up are left out. Named token streams get names of their own: who shares what with whom stays, what
+    it was called is lost.
 
     Parameters
     ----------
@@ -31,7 +33,7 @@ def write_trace(workload: Workload, file: TextIO, has_times: bool = True) -> Non
                **_prompts(workload, ids), **_demands(workload), **_plays(workload, ids)}
     rows = csv.writer(file, lineterminator="\n")
     rows.writerow(columns)
-    rows.writerows(zip(*columns.values(), strict=True))
+    rows.writerows(islice(zip(*columns.values(), strict=True), len(ids) - workload.num_warmups))
 
 
 def seconds_text(time_ns: int) -> str:

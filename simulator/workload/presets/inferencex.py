@@ -9,9 +9,9 @@ from typing import Annotated
 import numpy as np
 from msgspec import Meta
 
-from simulator.domain.load import Load
+from simulator.domain.load import Warmup
 from simulator.workload.limits import MAX_TOKENS
-from simulator.workload.presets.base import Drawn, Preset, PresetParameters
+from simulator.workload.presets.base import Drawn, Preset, PresetParameters, only
 
 Length = Annotated[int, Meta(ge=1, le=MAX_TOKENS, extra={"unit": "tokens"})]
 REQUESTS_PER_SLOT = 10
@@ -41,19 +41,18 @@ class InferencexParameters(PresetParameters, frozen=True, kw_only=True, forbid_u
         """2 C."""
         return WARMUPS_PER_SLOT * self.concurrency
 
-    def fill_load(self, given):
+    @property
+    def says_when(self):
+        """A closed loop."""
+        return "sends requests in a closed loop"
+
+    def fill_load(self, given, bounds):
         """Return a closed loop of C slots."""
-        if given.mode not in ("timestamps", "concurrency") or given.concurrency not in (None, self.concurrency):
-            raise ValueError(f'preset = "inferencex" is a closed loop with concurrency = {self.concurrency}; '
-                             "[workload.load] says otherwise")
-        defaults = Load()
-        others = {name: getattr(given, name) for name in ("client_delay_s", "grace_s")}
-        filled = Load(mode="concurrency", concurrency=self.concurrency, **others)
-        strange = [name for name in Load.__struct_fields__
-                   if getattr(given, name) not in (getattr(defaults, name), getattr(filled, name))]
-        if strange:
-            raise ValueError(f'preset = "inferencex" has no {", ".join(strange)}; leave it out of [workload.load]')
-        return filled
+        return only(given, mode="concurrency", concurrency=self.concurrency)
+
+    def fill_warmup(self, given, bounds):
+        """Return copies of the first request."""
+        return Warmup(copies_of_first=self.warmup_copies_of_first)
 
 
 class Inferencex(Preset):

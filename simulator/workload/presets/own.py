@@ -30,6 +30,10 @@ class OwnParameters(PresetParameters, frozen=True, kw_only=True, forbid_unknown_
     output_tokens: Annotated[LengthChoice, Meta(description="output lengths")]
     system_prompts: Annotated[SystemPrompts | None, Meta(description="absent: nothing is shared")] = None
 
+    def fill_load(self, given, bounds):
+        """Return it as it is."""
+        return given
+
 
 class Own(Preset):
     """`none`: what is drawn is said key by key.

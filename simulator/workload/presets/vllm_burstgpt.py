@@ -9,29 +9,21 @@ import numpy as np
 from msgspec import Meta
 
 from simulator.workload.formats.burstgpt import Burstgpt, BurstgptParameters
-from simulator.workload.presets.base import Drawn, Preset, PresetParameters
+from simulator.workload.presets.base import Drawn
+from simulator.workload.presets.vllm_bench import VllmBench, VllmBenchParameters
 from simulator.workload.reading.files import read_pieces
 
 
-class VllmBurstgptParameters(PresetParameters, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class VllmBurstgptParameters(VllmBenchParameters, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Rows of GPT-4 that were answered, drawn by chance."""
 
     path: Annotated[str, Meta(extra={"path": True}, description="a CSV file of BurstGPT, plain or .gz")]
-    seed: Annotated[int, Meta(ge=0, le=2**32 - 1, description=(
-        "the tool's, which does not change with that of the experiment"))] = 0
 
 
-class VllmBurstgpt(Preset):
+class VllmBurstgpt(VllmBench):
     """`vllm_burstgpt`: as pandas draws, twice only where the file has too few rows."""
 
     Parameters = VllmBurstgptParameters
-
-    def __init__(self, parameters: VllmBurstgptParameters):
-        self._parameters = parameters
-
-    def gaps(self, streams):
-        """Return the global generator of NumPy as the tool seeds it."""
-        return np.random.RandomState(self._parameters.seed)
 
     def draw(self, streams, count):
         """Return the requests; nothing is shared."""

@@ -10,37 +10,35 @@ from msgspec import Meta
 
 from simulator.errors import InputErrors, KeyFault
 from simulator.workload.limits import MAX_TOKENS
-from simulator.workload.presets.base import Drawn, Preset, PresetParameters
+from simulator.workload.presets.base import Drawn
 from simulator.workload.presets.prefixes import with_prefixes
+from simulator.workload.presets.vllm_bench import VllmBench, VllmBenchParameters
 
 Length = Annotated[int, Meta(ge=0, le=MAX_TOKENS // 2, extra={"unit": "tokens"})]
 
 
-class VllmPrefixRepetitionParameters(PresetParameters, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class VllmPrefixRepetitionParameters(VllmBenchParameters, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Prompts of one length, in groups that begin alike."""
 
     num_prefixes: Annotated[int, Meta(ge=1, le=2**24, description="how many different beginnings")] = 10
     prefix_len: Annotated[Length, Meta(description="length of each")] = 256
     suffix_len: Annotated[Length, Meta(description="what is a prompt's own, after it")] = 256
     output_len: Annotated[Length, Meta(description="of every request")] = 128
-    seed: Annotated[int, Meta(ge=0, le=2**32 - 1, description="of the order, that of Python's random.shuffle")] = 0
 
     def __post_init__(self):
+        super().__post_init__()
         if self.prefix_len + self.suffix_len < 1:
             raise ValueError("prefix_len and suffix_len: the prompts would have no token")
 
 
-class VllmPrefixRepetition(Preset):
+class VllmPrefixRepetition(VllmBench):
     """`vllm_prefix_repetition`: as many for each prefix; the rest is not sent."""
 
     Parameters = VllmPrefixRepetitionParameters
 
-    def __init__(self, parameters: VllmPrefixRepetitionParameters):
-        self._parameters = parameters
-
-    def gaps(self, streams):
-        """Return NumPy's global generator as seeded; making prompts moves the tool's on."""
-        return np.random.RandomState(self._parameters.seed)
+    def sent_of(self, count):
+        """Return as many for each prefix; at least one, for `draw` refuses less."""
+        return max(count // self._parameters.num_prefixes * self._parameters.num_prefixes, 1)
 
     def draw(self, streams, count):
         """Return the requests in the tool's order."""

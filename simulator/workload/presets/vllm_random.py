@@ -9,15 +9,15 @@ import numpy as np
 from msgspec import Meta
 
 from simulator.workload.limits import MAX_TOKENS
-from simulator.workload.presets.base import Drawn, Preset, PresetParameters
+from simulator.workload.presets.base import Drawn
 from simulator.workload.presets.prefixes import with_prefixes
+from simulator.workload.presets.vllm_bench import VllmBench, VllmBenchParameters
 
 Length = Annotated[int, Meta(ge=0, le=MAX_TOKENS // 4, extra={"unit": "tokens"})]
 Ratio = Annotated[float, Meta(ge=0, lt=1)]
-Seed = Annotated[int, Meta(ge=0, le=2**32 - 1)]
 
 
-class VllmRandomParameters(PresetParameters, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class VllmRandomParameters(VllmBenchParameters, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Lengths around a middle, every one in the range equally likely."""
 
     input_len: Annotated[Length, Meta(description="middle of the prompt lengths, the prefix not counted")] = 1024
@@ -25,11 +25,11 @@ class VllmRandomParameters(PresetParameters, frozen=True, kw_only=True, forbid_u
     input_range_ratio: Annotated[Ratio, Meta(description="prompts are so much shorter or longer at most")] = 0.0
     output_range_ratio: Annotated[Ratio, Meta(description="outputs are so much shorter or longer at most")] = 0.0
     prefix_len: Annotated[Length, Meta(description="beginning that all prompts share")] = 0
-    seed: Annotated[Seed, Meta(description="the tool's, which does not change with that of the experiment")] = 0
     special_tokens: Annotated[Length, Meta(description=(
         "those that the tokenizer adds to a text, subtracted from input_len"))] = 0
 
     def __post_init__(self):
+        super().__post_init__()
         if self.prefix_len + self.input_bounds()[0] < 1:
             raise ValueError("input_len: the shortest prompt would have no token")
 
@@ -44,17 +44,10 @@ class VllmRandomParameters(PresetParameters, frozen=True, kw_only=True, forbid_u
         return max(1, floor(self.output_len * (1 - ratio))), max(1, ceil(self.output_len * (1 + ratio)))
 
 
-class VllmRandom(Preset):
+class VllmRandom(VllmBench):
     """`vllm_random`: as `vllm bench serve --dataset-name random`, with its gaps."""
 
     Parameters = VllmRandomParameters
-
-    def __init__(self, parameters: VllmRandomParameters):
-        self._parameters = parameters
-
-    def gaps(self, streams):
-        """Return the global generator of NumPy as the tool seeds it."""
-        return np.random.RandomState(self._parameters.seed)
 
     def draw(self, streams, count):
         """Return the requests: all inputs are drawn, then all outputs."""

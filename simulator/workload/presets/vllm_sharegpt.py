@@ -12,7 +12,8 @@ from simulator.domain import records
 from simulator.errors import InputErrors
 from simulator.workload.columns import Prompts
 from simulator.workload.limits import MAX_TOKENS
-from simulator.workload.presets.base import Drawn, Preset, PresetParameters
+from simulator.workload.presets.base import Drawn
+from simulator.workload.presets.vllm_bench import VllmBench, VllmBenchParameters
 from simulator.workload.reading.csv_scan import Column, Kind
 from simulator.workload.reading.faults import Faults
 from simulator.workload.reading.files import read_bytes
@@ -24,28 +25,19 @@ LEAST, MOST_PROMPT, MOST_BOTH = 4, 1024, 2048       # tokens
 Length = Annotated[int, Meta(ge=1, le=MAX_TOKENS, extra={"unit": "tokens"})]
 
 
-class VllmSharegptParameters(PresetParameters, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class VllmSharegptParameters(VllmBenchParameters, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """First turns and their answers, shuffled, those of unusual lengths left out."""
 
     path: Annotated[str, Meta(extra={"path": True}, description=(
         "CSV file with num_prefill_tokens and num_decode_tokens of turns 0 and 1 of each conversation that has both, "
         "in the order of the JSON file"))]
     output_len: Annotated[Length | None, Meta(description="of every request, instead of the answers'")] = None
-    seed: Annotated[int, Meta(ge=0, le=2**32 - 1, description=(
-        "the tool's, which does not change with that of the experiment"))] = 0
 
 
-class VllmSharegpt(Preset):
+class VllmSharegpt(VllmBench):
     """`vllm_sharegpt`: as many as asked for; where there are too few, some come again."""
 
     Parameters = VllmSharegptParameters
-
-    def __init__(self, parameters: VllmSharegptParameters):
-        self._parameters = parameters
-
-    def gaps(self, streams):
-        """Return the global generator of NumPy as the tool seeds it."""
-        return np.random.RandomState(self._parameters.seed)
 
     def draw(self, streams, count):
         """Return the requests; those that come again share their whole prompt."""

@@ -7,11 +7,12 @@ from msgspec import Meta
 
 from simulator import registry
 from simulator.core.random_streams import RandomStreams
-from simulator.domain.load import Load, Warmup
+from simulator.domain.load import Load, Measure, Warmup
 from simulator.errors import InputErrors, KeyFault
 from simulator.workload.columns import Columns, in_arrival_order
-from simulator.workload.drawing.timing import MAX_REQUESTS, Arrival, RateChoice, Timing
+from simulator.workload.drawing.timing import MAX_REQUESTS, Arrival, RateChoice, Timing, in_ns
 from simulator.workload.limits import MAX_TIME_NS
+from simulator.workload.presets.base import Bounds
 from simulator.workload.wanted import WANTED, Wanted
 
 
@@ -32,33 +33,49 @@ class SyntheticParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
     parameters: Annotated[Any, Meta(extra={"kind": "preset"})]
 
     def __post_init__(self):
-        fixed = getattr(self.parameters, "fixed_num_requests", None)
-        if fixed is None:
-            return
-        if self.num_requests not in (None, fixed):
-            raise ValueError(f'num_requests: preset = "{self.preset}" sends {fixed}, found {self.num_requests}')
-        if self.arrival is not None or self.rate is not None:
-            raise ValueError(f'arrival and rate: preset = "{self.preset}" sends requests in a closed loop')
-        msgspec.structs.force_setattr(self, "num_requests", fixed)
+        fixed, says_when = (getattr(self.parameters, key, None) for key in ("fixed_num_requests", "says_when"))
+        if says_when and (self.arrival is not None or self.rate is not None or self.time_scale != 1.0):
+            raise ValueError(f"arrival, rate and time_scale: {self.filled_by} {says_when}")
+        if fixed is not None:
+            msgspec.structs.force_setattr(self, "num_requests", fixed)
+        if check := getattr(self.parameters, "check", None):
+            check(self.bounds)
+
+    @property
+    def filled_by(self) -> str:
+        """What fills in keys, for messages."""
+        return f'preset = "{self.preset}"'
+
+    @property
+    def bounds(self) -> Bounds:
+        """What ends the workload, before `time_scale`."""
+        return Bounds(self.num_requests, self.duration_s)
 
     @property
     def ends_s(self) -> float | None:
         """The end of the workload as it is served, s."""
         return None if self.duration_s is None else self.duration_s * self.time_scale
 
+    @property
+    def rate_per_s(self) -> float | None:
+        """Requests in a second, where the preset says it."""
+        return getattr(self.parameters, "requests_per_s", None)
+
     def fill_load(self, given: Load) -> Load:
         """Return [workload.load] with what the preset's tool does."""
-        return self.parameters.fill_load(given) if hasattr(self.parameters, "fill_load") else given
+        return self._filled("fill_load", given)
+
+    def fill_measure(self, given: Measure) -> Measure:
+        """Return [workload.measure] with what the preset's tool leaves out."""
+        return self._filled("fill_measure", given)
 
     def fill_warmup(self, given: Warmup) -> Warmup:
-        """Return [workload.warmup] with what the preset's tool does."""
-        copies = getattr(self.parameters, "warmup_copies_of_first", 0)
-        if not copies or given.copies_of_first == copies:
-            return given
-        if given.copies_of_first:
-            raise ValueError(f'warmup.copies_of_first: preset = "{self.preset}" sends {copies}, found '
-                             f"{given.copies_of_first}")
-        return Warmup(copies_of_first=copies)
+        """Return [workload.warmup] with what the preset's tool sends before."""
+        return self._filled("fill_warmup", given)
+
+    def _filled(self, method: str, given):
+        fill = getattr(self.parameters, method, None)       # parameters of a user's class may know nothing of it
+        return given if fill is None else fill(given, self.bounds)
 
 
 class Synthetic:
@@ -82,16 +99,22 @@ class Synthetic:
         InputErrors
             No request, too many, too late, or with a prompt that is empty or too long.
         """
-        arrival_ns = self._arrivals(streams) if wanted.arrivals else self._at_once(wanted)
+        return self.drawn(streams, self._arrivals(streams) if wanted.arrivals else self._at_once(wanted))
+
+    def drawn(self, streams: RandomStreams, arrival_ns: np.ndarray) -> Columns:
+        """Return requests that come at these times, or at the first of them."""
         drawn = self.preset.draw(streams, len(arrival_ns))
         arrival_ns = arrival_ns[:len(drawn.prompt_tokens)]
         return in_arrival_order(Columns(
-            arrival_ns, drawn.prompt_tokens, drawn.output_tokens, prompts=drawn.prompts, notes=drawn.notes))
+            arrival_ns, drawn.prompt_tokens, drawn.output_tokens, timeout_ns=drawn.timeout_ns, prompts=drawn.prompts,
+            notes=drawn.notes))
 
     def _arrivals(self, streams: RandomStreams) -> np.ndarray:
         given = self.parameters
         if given.num_requests is None and given.duration_s is None and not self.timing.ends_by_itself:
             raise InputErrors([KeyFault("workload: give num_requests, duration_s, or both")])
+        if getattr(given.parameters, "says_when", None):
+            return in_ns(self.preset.arrivals_s(streams, given.bounds), given.duration_s)
         return self.timing.arrivals_ns(
             self.preset.gaps(streams), streams, given.num_requests, given.duration_s, given.time_scale)
 

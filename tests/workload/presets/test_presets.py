@@ -74,7 +74,7 @@ def test_inferencex_is_a_closed_loop_of_its_lengths(tmp_path):
 
     assert chosen.parameters.num_requests == 40
     assert chosen.parameters.parameters.warmup_copies_of_first == 8
-    assert chosen.load == Load(mode="concurrency", concurrency=4)
+    assert chosen.load == Load(mode="concurrency", concurrency=4, client_delay_s=1e-6)
     preset = Synthetic(chosen.parameters).preset
     assert preset.draw(None, 4).prompt_tokens.tolist() == [991, 866, 936, 1011]
     assert preset.draw(None, 4).output_tokens.tolist() == [886, 1014, 922, 828]
@@ -84,13 +84,23 @@ def test_inferencex_is_a_closed_loop_of_its_lengths(tmp_path):
     assert [len(group.slots.opens_ns) for group in built.script.groups] == [4, 4]
 
 
+LOOP = 'mode = "concurrency", concurrency = 4'
+
+
 @pytest.mark.parametrize(("text", "message"), [
-    ("num_requests = 41\n", "num_requests: preset = \"inferencex\" sends 40, found 41"),
+    ("num_requests = 41\n", 'workload.num_requests: preset = "inferencex" has 40, found 41; leave it out'),
     ("arrival = {rate_per_s = 1.0}\n", "sends requests in a closed loop"),
-    ('load = {mode = "concurrency", concurrency = 5}\n', "a closed loop with concurrency = 4"),
-    ('load = {mode = "lanes", lanes = 5}\n', "a closed loop with concurrency = 4"),
-    ("warmup = {copies_of_first = 3}\n", "preset = \"inferencex\" sends 8, found 3"),
-    ('load = {think_time_s = 1.0, mode = "concurrency", concurrency = 4}\n', "has no think_time_s"),
+    ("time_scale = 2.0\n", "sends requests in a closed loop"),
+    ('load = {mode = "concurrency", concurrency = 5}\n',
+     'workload.load.concurrency: preset = "inferencex" has 4, found 5; leave it out'),
+    ('load = {mode = "lanes", lanes = 5}\n', 'workload.load.lanes: preset = "inferencex" has none, found 5'),
+    ('load = {mode = "timestamps"}\n', 'load.mode: preset = "inferencex" has "concurrency", found "timestamps"'),
+    ("warmup = {copies_of_first = 3}\n", "workload.warmup.copies_of_first: preset = \"inferencex\" has 8, found 3"),
+    ("warmup = {copies_of_first = 0}\n", "workload.warmup.copies_of_first: preset = \"inferencex\" has 8, found 0"),
+    ("warmup = {stage = {rate_per_s = 1.0, num_requests = 3}}\n", "warmup.stage: preset = .* has none, found a table"),
+    (f"load = {{think_time_s = 1.0, {LOOP}}}\n", 'think_time_s: preset = "inferencex" has 0.0, found 1.0'),
+    (f'load = {{think_time_s = {{distribution = "exponential", mean = 1.0}}, {LOOP}}}\n',
+     'think_time_s: preset = "inferencex" has 0.0, found a table'),
     ('prompt_tokens = {distribution = "constant", tokens = 5}\n', "workload.prompt_tokens: unknown key")])
 def test_what_contradicts_a_preset_is_refused(text, message, tmp_path):
     with pytest.raises(InputErrors, match=message):
