@@ -191,7 +191,7 @@ def test_what_clients_cannot_be_is_refused(file, keys, clients, message):
     ('load = {mode = "concurrency", concurrency = 1}', 'id = "a"', "give num_requests, duration_s, or both"),
     ('rate_per_s = 1.0\nnum_requests = 1\nload = {mode = "concurrency", concurrency = 1}', 'id = "a"',
      "workload.rate_per_s: [workload.load] says when requests come; leave it out"),
-    ('duration_s = 1.0\nload = {mode = "user_rate", users = 2, rate_per_s = 1.0}', 'id = "a"',
+    ('duration_s = 1.0\nload = {mode = "lanes", lanes = 2, recycle = true}', 'id = "a"',
      "workload.num_requests: missing; expected how many come in the closed loop of [workload.load], or duration_s"),
     ("rate_per_s = 1.0\nduration_s = 1e-9", 'id = "a"', "workload.duration_s: no request arrives before 1e-09 s"),
     ("rate_per_s = 1e9\nduration_s = 9e9", 'id = "a"', "requests/s are more than 1000000000 requests"),
