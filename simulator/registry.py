@@ -110,6 +110,7 @@ KINDS = {
         "synthetic": "simulator.workload.types.synthetic:Synthetic",
         "trace": "simulator.workload.types.trace:Trace",
         "vidur": "simulator.workload.types.vidur:Vidur",
+        "vllm_multi_turn": "simulator.workload.types.vllm_multi_turn:VllmMultiTurn",
     }),
     "trace_format": Kind("trace format", "format", {
         "agentic_mooncake": "simulator.workload.formats.agentic_mooncake:AgenticMooncake",

@@ -89,12 +89,20 @@ class Warmup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         "requests with the prompt of the first, under the same concurrency"))] = 0
     stage: Annotated[Stage | None, Meta(description=(
         "drawn requests of their own, besides those of the workload, in a load of their own"))] = None
+    primers: Annotated[Literal["none", "first_turn", "last_turn", "one_token"], Meta(description=(
+        "requests of the workload itself that are sent before: the first turn of each session, under the same "
+        "concurrency; with snapshot, the last request of each conversation before the point at which its lane begins; "
+        "that, with an output of one token"))] = "none"
+    requests_per_lane: Annotated[Share, Meta(description=(
+        "after last_turn or one_token: requests of one token with the prompts of a lane's primers, in turn"))] = 0
 
     def __post_init__(self):
-        if self.copies_of_first and self.stage is not None:
-            raise ValueError("give either copies_of_first or stage")
+        if self.requests_per_lane and self.primers not in ("last_turn", "one_token"):
+            raise ValueError('requests_per_lane takes primers = "last_turn" or "one_token"')
         if self.stage is None:
             return
+        if self.copies_of_first or self.primers != "none":
+            raise ValueError("give one of copies_of_first, primers and stage")
         if self.stage.concurrency is not None and self.stage.num_requests is None:
             raise ValueError("stage.num_requests: missing; nobody knows how many requests slots take in duration_s")
         if self.stage.drain:
@@ -103,7 +111,9 @@ class Warmup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 OF_MODE = {             # keys that only some modes read
     "concurrency": ("concurrency",), "unit": ("concurrency",), "ramp_up_s": ("concurrency", "lanes"),
-    "think_time_s": ("concurrency", "lanes"), "max_in_flight": ("timestamps",), "users": ("user_rate",),
+    "think_time_s": ("concurrency", "lanes"), "think_time_from": ("concurrency", "lanes"),
+    "sessions_per_slot": ("concurrency",), "requests_per_slot": ("concurrency",), "ends_with": ("concurrency",),
+    "max_in_flight": ("timestamps",), "users": ("user_rate",),
     "rate_per_s": ("user_rate",), "lanes": ("lanes",), "assign": ("lanes",),
     "snapshot": ("lanes",), "recycle": ("lanes",), "stages": ("stages",)}
 NEEDED = {"concurrency": ("concurrency",), "user_rate": ("users", "rate_per_s"), "lanes": ("lanes",),
@@ -124,6 +134,18 @@ class Load(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         "what holds a slot: a request, or a session from its first request to the end of its last"))] = "request"
     think_time_s: Annotated[Seconds | TimeChoice, Meta(description=(
         "a slot rests so long after the end of what held it"))] = 0.0
+    think_time_from: Annotated[Literal["end", "arrival", "arrival_mean"], Meta(description=(
+        "think_time_s counts: from an end; from the arrival of what ended, so that a slot rests for what is left of "
+        "it; from an end, with a mean that is shorter by the time from arrival to end"))] = "end"
+    sessions_per_slot: Annotated[Count | None, Meta(description=(
+        "a slot has so many sessions, of which it serves one request at a time: a new one first, then who has waited "
+        "longest; it rests after each request; absent: a slot is held by one session"))] = None
+    requests_per_slot: Annotated[Count | None, Meta(description=(
+        "a slot with sessions_per_slot ends after so many"))] = None
+    ends_with: Annotated[Literal["last_session", "each_slot", "first_slot"], Meta(description=(
+        "of slots with sessions_per_slot: each goes on with the sessions that it has when there is no new one; leaves "
+        "them then; and with the first that does, has sent requests_per_slot, or gave up waiting, nobody comes any more"
+        ))] = "last_session"
     client_delay_s: Annotated[Seconds | None, Meta(description=(
         "from each end to what the client sends because of it; 0: it is in the iteration that begins in that instant, "
         "which no real client achieves; default: 0, or what the clients of [workload] preset take"))] = None
@@ -147,6 +169,9 @@ class Load(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         "is not sent"))] = "none"
     recycle: Annotated[bool, Meta(description=(
         "when all plays have run they come again, with new texts, until duration_s or max_requests"))] = False
+    private_prefix_tokens: Annotated[Share, Meta(description=(
+        "tokens in front of all prompts of a play that are its own, also when it comes again: plays share nothing"
+        ), extra={"unit": "tokens"})] = 0
     stages: Annotated[tuple[Stage, ...], Meta(description="loads that follow each other")] = ()
 
     def __post_init__(self):
@@ -158,3 +183,17 @@ class Load(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         missing = [key for key in NEEDED.get(self.mode, ()) if not getattr(self, key)]
         if missing:
             raise ValueError(f'mode = "{self.mode}" needs {" and ".join(missing)}')
+        if self.sessions_per_slot is not None and self.unit != "session":
+            raise ValueError('sessions_per_slot takes unit = "session"')
+        if self.sessions_per_slot is None and (self.requests_per_slot is not None or self.ends_with != "last_session"):
+            raise ValueError("requests_per_slot and ends_with take sessions_per_slot")
+        if self.think_time_from != "end" and self.think_time_s == 0.0:
+            raise ValueError("think_time_from takes think_time_s")
+
+    @property
+    def most_at_once(self) -> int | None:
+        """Return how many requests, users or plays there are at once.
+
+        None: nothing bounds them, or stages do.
+        """
+        return self.concurrency or self.max_in_flight or self.users or self.lanes or None

@@ -45,6 +45,9 @@ def run(options: argparse.Namespace) -> int:
         if out and workload.is_open_ended:
             raise InputErrors(["workload: a closed loop that only a duration bounds sends as many requests as are "
                                "served in time; give num_requests to write them down"])
+        if out and experiment.workload.warmup.primers != "none":
+            raise InputErrors(["workload.warmup.primers: a trace cannot say that they are over before others come; "
+                               "leave them out to write it down"])
     if out:
         _write(out, workload)
     facts = facts_of(workload, experiment.engine.block_size)
@@ -69,10 +72,11 @@ def _how_to_serve(workload: Workload, section) -> str:
     if any(group.client_delay_ns is not None for group in workload.script.groups):     # of clients alone
         return f"{unknown}; the loads of clients are not in it"
     bound = " and duration_s" if getattr(section.parameters, "duration_s", None) is not None else ""
+    but = " but private_prefix_tokens, which its prompts have" if section.load.private_prefix_tokens else ""
     if workload.num_warmups:
         bound += f" and [workload.warmup], whose {workload.num_warmups:,} requests are not in it"
     by = f"; `validate` prints what {section.filled_by} has there" if _is_filled(section) else ""
-    return f"{unknown}; serve it with the same [workload.load]{bound}{by}"
+    return f"{unknown}; serve it with the same [workload.load]{but}{bound}{by}"
 
 
 def _is_filled(section) -> bool:

@@ -5,6 +5,7 @@ from msgspec.structs import replace
 
 from simulator.domain import records
 from simulator.domain.load import Load
+from simulator.workload.limits import MISSING
 
 # What only some workloads say of a request, in `Columns.facts`: an output length that somebody foretold; of the output,
 # what is thought first and not shown; images in the prompt, and how much of it they are.
@@ -77,6 +78,9 @@ class Columns(msgspec.Struct, frozen=True):
     timeout_ns : the client gives up so long after arrival; None or limits.MISSING: never.
     labels : by column, codes (-1: none) and the names behind them.
     prompts : None: nothing is shared.
+    adds_to : int64 (n,), the turn of which the prompt and the output stand in front of what `prompts` and
+        `prompt_tokens` have here, which is what each turn adds; -1: none. None: prompts are whole. Settled by
+        `history.composed` before rows move.
     waits : None: all come at their `arrival_ns`. Else that of a request which waits for another one does not count.
     facts : by column of `FACTS`, int64 (n,), limits.MISSING: not known; absent where nobody says.
     expected_tokens : output lengths as policies know them, -1: not at all. None: of nobody.
@@ -99,6 +103,7 @@ class Columns(msgspec.Struct, frozen=True):
     timeout_ns: np.ndarray | None = None
     labels: dict = {}
     prompts: Prompts | None = None
+    adds_to: np.ndarray | None = None
     waits: Waits | None = None
     facts: dict = {}
     expected_tokens: np.ndarray | None = None
@@ -117,6 +122,18 @@ class Columns(msgspec.Struct, frozen=True):
 def stream_of(client: str, purpose: str) -> str:
     """Return the name of a client's random stream for one purpose."""
     return f"client/{client}/{purpose}"
+
+
+def by_code(codes: np.ndarray) -> list[np.ndarray]:
+    """Return the places of each code that there is, ascending; by code."""
+    order = np.argsort(codes, kind="stable")
+    return np.split(order, np.flatnonzero(np.diff(codes[order])) + 1)
+
+
+def timeouts_of(columns: Columns) -> np.ndarray | None:
+    """Return when clients give up, as `Columns.timeout_ns`; None: nobody does."""
+    is_given = columns.timeout_ns is not None and np.any(columns.timeout_ns != MISSING)
+    return columns.timeout_ns if is_given else None
 
 
 def nearest(values: np.ndarray) -> np.ndarray:

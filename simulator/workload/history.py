@@ -1,7 +1,18 @@
 """What the prompt of a later turn is made of: all before it, and what the user says now."""
+from collections.abc import Iterator
 from typing import NamedTuple
 
+import numpy as np
+from msgspec.structs import replace
+
 from simulator.domain import records
+from simulator.domain.sessions import Histories
+from simulator.errors import InputErrors, KeyFault
+from simulator.workload.columns import Columns, Prompts
+from simulator.workload.limits import MAX_TOKENS, MISSING
+
+NOTHING_TO_TELL = {"history": "every output of this workload is as long as its max_tokens",
+                   "history_keeps_reasoning": "nothing says what of an output is reasoning"}
 
 
 class Turn(NamedTuple):
@@ -9,7 +20,7 @@ class Turn(NamedTuple):
 
     row : of its request.
     prompt : its prompt, [(stream, tokens)].
-    output_tokens : generated, whether they ended by themselves or at max_tokens.
+    output_tokens : of its output, those that later turns know of.
     reasoning_tokens : of these, the first ones, which are no part of the answer.
     """
 
@@ -19,20 +30,113 @@ class Turn(NamedTuple):
     reasoning_tokens: int = 0
 
 
-def next_prompt(before: Turn, row: int, new_tokens: int, answer_stream: int,
-                keeps_reasoning: bool = True) -> list[tuple[int, int]]:
-    """Return the prompt of request `row`, which follows a turn, as [(stream, tokens)].
+def next_prompt(before: Turn, added: list[tuple[int, int]], answer_stream: int,
+                keeps_reasoning: bool) -> list[tuple[int, int]]:
+    """Return the prompt of the turn after one, as [(stream, tokens)].
 
     Without its reasoning the output is another text: its tokens have other ones in front of them, so that the KV of the
     turn before is of use up to the end of its prompt. Later turns share the answer, by its stream.
 
     Parameters
     ----------
-    new_tokens : of the request's own stream.
+    added : what the user says now, [(stream, tokens)].
     answer_stream : code of a named stream that stands for this answer alone.
     keeps_reasoning : the whole output stands in the prompt.
     """
     answer = (records.output_stream(before.row), before.output_tokens)
     if before.reasoning_tokens and not keeps_reasoning:
         answer = (answer_stream, before.output_tokens - before.reasoning_tokens)
-    return [piece for piece in (*before.prompt, answer, (records.own_stream(row), new_tokens)) if piece[1] > 0]
+    return [piece for piece in (*before.prompt, answer, *added) if piece[1] > 0]
+
+
+def limits_of(columns: Columns) -> np.ndarray:
+    """Return how many tokens each request may generate, int64 (n,).
+
+    That is max_tokens, or the output length where it is not given.
+    """
+    if columns.max_tokens is None:
+        return columns.output_tokens
+    return np.where(columns.max_tokens == MISSING, columns.output_tokens, columns.max_tokens)
+
+
+def composed(columns: Columns, given: Histories, longest_text: int | None) -> Columns:
+    """Return the requests with prompts that hold what their sessions said before.
+
+    Parameters
+    ----------
+    columns : with `adds_to`; prompts are what each turn adds.
+    longest_text : max_model_len, at which outputs end; None: it is not known.
+
+    Raises
+    ------
+    InputErrors
+        A key of `given` that changes nothing; a prompt that is too long.
+    """
+    reasoning = columns.facts.get("reasoning_tokens")
+    check_keys(given, has_limits=columns.max_tokens is not None, has_reasoning=reasoning is not None)
+    reasoning = np.zeros(len(columns), np.int64) if reasoning is None else np.maximum(reasoning, 0)
+    told = limits_of(columns)
+    if given.history != "declared":
+        told = np.minimum(told, columns.output_tokens)
+    prompts, lengths = _own_pieces(columns), columns.prompt_tokens.copy()
+    first_free = _first_free(columns.prompts)
+    for row, before in _in_turn(columns.adds_to):
+        tokens = int(told[before])
+        if longest_text is not None and given.history != "declared":
+            tokens = min(tokens, max(longest_text - int(lengths[before]), 0))
+        turn = Turn(before, prompts[before], tokens, min(int(reasoning[before]), tokens))
+        prompts[row] = next_prompt(turn, prompts[row], records.named_stream(first_free + before),
+                                   bool(given.history_keeps_reasoning))
+        lengths[row] = sum(num_tokens for _, num_tokens in prompts[row])
+        if lengths[row] > MAX_TOKENS:
+            raise InputErrors([KeyFault(f"workload.sessions.accumulate: a prompt of {lengths[row]} tokens, at most "
+                                        f"{MAX_TOKENS} are possible")])
+    flat = np.array([piece for prompt in prompts for piece in prompt], dtype=np.int64).reshape(-1, 2)
+    counts = np.array([len(prompt) for prompt in prompts], dtype=np.int64)
+    return replace(columns, prompt_tokens=lengths, adds_to=None,
+                   prompts=Prompts(counts, flat[:, 0].copy(), flat[:, 1].copy()))
+
+
+def check_keys(given: Histories, *, has_limits: bool, has_reasoning: bool) -> None:
+    """Refuse keys that change nothing.
+
+    has_limits : outputs may be shorter or longer than declared.
+    has_reasoning : of some output it is known what is reasoning.
+    """
+    tells = {"history": has_limits, "history_keeps_reasoning": has_reasoning}
+    faults = [KeyFault(f"workload.sessions.{key}: {NOTHING_TO_TELL[key]}; leave it out")
+              for key in given.given_keys() if not tells[key]]
+    if faults:
+        raise InputErrors(faults)
+
+
+def _own_pieces(columns: Columns) -> list[list[tuple[int, int]]]:
+    """Return what each request has of its own, as [(stream, tokens)]."""
+    tokens = columns.prompt_tokens.tolist()
+    if columns.prompts is None:
+        return [[(records.own_stream(row), each)] for row, each in enumerate(tokens)]
+    pieces = list(zip(columns.prompts.streams.tolist(), columns.prompts.num_tokens.tolist(), strict=True))
+    ends = np.cumsum(columns.prompts.num_segments).tolist()
+    begins = [0, *ends[:-1]]
+    return [pieces[begin:end] or [(records.own_stream(row), each)]
+            for row, (begin, end, each) in enumerate(zip(begins, ends, tokens, strict=True))]
+
+
+def _first_free(prompts: Prompts | None) -> int:
+    """Return the first name of a stream that no prompt uses."""
+    if prompts is None:
+        return 0
+    return int((prompts.streams >> 2).max(initial=-1)) + 1
+
+
+def _in_turn(adds_to: np.ndarray) -> Iterator[tuple[int, int]]:
+    """Yield each row that follows another, and that one, which comes first."""
+    followers = {}
+    for row, before in enumerate(adds_to.tolist()):
+        followers.setdefault(before, []).append(row)
+    pending = list(followers.get(-1, ()))
+    while pending:
+        before = pending.pop()
+        for row in followers.get(before, ()):
+            yield row, before
+            pending.append(row)

@@ -13,10 +13,12 @@ from simulator.errors import InputErrors, KeyFault
 from simulator.workload.adapters import with_adapters
 from simulator.workload.base import Workload
 from simulator.workload.columns import Columns, first_rows, reordered
+from simulator.workload.drawn_warmups import Warmups
 from simulator.workload.images import with_images
-from simulator.workload.lowering import Warmups, workload_of
+from simulator.workload.lowering import workload_of
 from simulator.workload.open_ended import ENOUGH, Enough
 from simulator.workload.output_knowledge import with_knowledge
+from simulator.workload.private_prefixes import with_private_prefixes
 from simulator.workload.recycling import repeated
 from simulator.workload.stages import MAX_REQUESTS, StagePlan, plan_stage, plan_stages
 from simulator.workload.wanted import FIRST_GUESS, Wanted
@@ -48,13 +50,19 @@ def load(section, seed: int, enough: Enough = ENOUGH,
     count = enough.guess * slots if is_guess else sum(plan.count for plan in stages)
     if given.mode == "user_rate" and bounded is None and duration_s is not None:
         count = _due(given, duration_s, hasattr(parameters, "num_sessions"))
+    if is_guess:
+        _check_guess(section)
+    longest = longest_text and (lambda: longest_text() - given.private_prefix_tokens)
     columns = replace(source.columns(streams, Wanted(
-        given.mode == "timestamps", count, longest_text, enough.guess, given.max_in_flight > 0)), is_guess=is_guess)
+        given.mode == "timestamps", count, longest, enough.guess, given.max_in_flight > 0)), is_guess=is_guess)
     if is_guess:
         _check_plays(columns, count)
+    if not math.isinf(given.tree_idle_cap_s):
+        _check_idle_cap(columns)
     if given.recycle:
         columns = _recycled(columns, given, duration_s, enough.guess)
-    columns = _described(with_images(columns, section.images, streams), section, seed)
+    columns = with_private_prefixes(with_images(columns, section.images, streams), given.private_prefix_tokens)
+    columns = _described(columns, section, seed)
     if stages:
         columns = _used(stages, columns)
     built = workload_of(columns, section, duration_s, streams, stages, enough.counts,
@@ -65,6 +73,21 @@ def load(section, seed: int, enough: Enough = ENOUGH,
                 "workload.sessions.on_reject: no request of this workload waits for another; leave it out")])
         built = replace(built, script=replace(built.script, goes_on_after_rejection=True))
     return built if section.cancel_at_deadline else _patient(built)
+
+
+def _check_guess(section) -> None:
+    """Refuse what needs the number of sessions where a duration alone bounds it."""
+    faults = [KeyFault(f"workload.{key}: needs num_sessions; a duration alone does not say whose")
+              for key, is_given in (("warmup.primers", section.warmup.primers == "first_turn"),
+                                    ("load.sessions_per_slot", section.load.sessions_per_slot is not None)) if is_given]
+    if faults:
+        raise InputErrors(faults)
+
+
+def _check_idle_cap(columns: Columns) -> None:
+    if columns.waits is None or len(np.unique(columns.waits.plays)) == len(columns):
+        raise InputErrors([KeyFault("workload.load.tree_idle_cap_s: no play of this workload has several requests, "
+                                    "between which it could be idle; leave it out")])
 
 
 def _check_plays(columns: Columns, count: int) -> None:
@@ -131,7 +154,9 @@ def _recycled(columns: Columns, given: Load, duration_s: float | None, guess: in
     if duration_s is None:
         raise InputErrors([KeyFault("workload.load.recycle: plays come again until duration_s or max_requests, and the "
                                     "workload has neither")])
-    return replace(repeated(columns, guess * given.lanes), is_guess=True)
+    plays = len(columns) if columns.waits is None else 1 + int(columns.waits.plays.max())
+    count = max(guess * given.lanes, -(-given.lanes // plays) * len(columns))
+    return replace(repeated(columns, count), is_guess=True)
 
 
 def _patient(workload: Workload) -> Workload:

@@ -1,35 +1,38 @@
 """From columns and [workload.load] to requests that come one after the other, or as a script says."""
 import math
-from typing import NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
 
-from simulator import registry
 from simulator.core.random_streams import RandomStreams
 from simulator.domain import records
-from simulator.domain.load import Load, Measure
+from simulator.domain.load import Load, Measure, Warmup
 from simulator.errors import InputErrors, KeyFault
 from simulator.workload.base import Workload
 from simulator.workload.build import build_workload
-from simulator.workload.columns import Clients, Columns, Waits, first_rows, in_arrival_order, nearest, reordered
-from simulator.workload.limits import MAX_TIME_NS, MISSING
+from simulator.workload.columns import (
+    Clients,
+    Columns,
+    Waits,
+    by_code,
+    first_rows,
+    in_arrival_order,
+    reordered,
+    timeouts_of,
+)
+from simulator.workload.cuts import Cut, begun, without_first_turns
+from simulator.workload.drawn_warmups import Warmups, with_drawn
+from simulator.workload.limits import MAX_TIME_NS
 from simulator.workload.open_ended import first_plays
-from simulator.workload.recycling import begun
-from simulator.workload.script import Edges, Group, Script, Slots
-from simulator.workload.stages import StagePlan, group_of, groups_of, openings
+from simulator.workload.rests import rests_of
+from simulator.workload.script import Edges, Group, Script, Slots, Turns
+from simulator.workload.stages import StagePlan, groups_of, openings
 from simulator.workload.users import paced
-from simulator.workload.warmup import behind, copies_of_first, with_warmups
+from simulator.workload.warmup import num_rows_of, with_copies, with_first_turns, with_primers
 
 TIMED = ("timestamps", "user_rate")       # modes in which plays come at times of their own
 FOR_ALL = ("user_rate", "stages")       # modes that share out all plays among users, or stages
-
-
-class Warmups(NamedTuple):
-    """Requests of their own that come before all others, and how."""
-
-    columns: Columns
-    plan: StagePlan
+OF_SNAPSHOTS = ("last_turn", "one_token")       # primers of plays that begin in their middle
 
 
 def workload_of(columns: Columns, section, duration_s: float | None, streams: RandomStreams,
@@ -45,15 +48,15 @@ def workload_of(columns: Columns, section, duration_s: float | None, streams: Ra
     counts : plays that each group of the script needs, if it is open-ended; None: that is not known yet.
     warmups : of `section.warmup.stage`.
     """
-    load, copies = section.load, section.warmup.copies_of_first
+    load, warmup = section.load, section.warmup
     durations_s = [each for each in (columns.duration_s, duration_s) if each is not None]
     duration_s = min(durations_s, default=None)
     _check_clients(columns, load)
     if stages and duration_s is not None:
         raise InputErrors([KeyFault("workload.duration_s: each of [[workload.load.stages]] has an end of its own; give "
                                     "duration_s there")])
-    is_plain = columns.waits is None and columns.clients is None and not (
-        load.max_in_flight or load.mode != "timestamps" or copies or warmups)
+    is_plain = columns.waits is None and columns.clients is None and warmup == Warmup() and not (
+        load.max_in_flight or load.mode != "timestamps")
     if is_plain:
         _check_idle(load)
     if is_plain and not _cancels(load):
@@ -61,16 +64,8 @@ def workload_of(columns: Columns, section, duration_s: float | None, streams: Ra
         return build_workload(_timed(columns, duration_s))
     if load.mode == "user_rate":
         columns = paced(columns, load)
-    columns, script = script_of(columns, load, duration_s, streams, stages)
-    num_warmups = len(warmups.columns) if warmups else copies
-    if warmups:
-        start_ns = warmups.plan.start_ns[:num_warmups]
-        columns, script = with_warmups(
-            columns, script, behind(columns, warmups.columns), group_of(warmups.plan, start_ns), start_ns)
-    elif copies:
-        count = load.concurrency or load.max_in_flight
-        slots = Slots(np.zeros(min(count, copies), np.int64)) if count else None
-        columns, script = with_warmups(columns, script, copies_of_first(columns, copies), Group(np.empty(0), slots))
+    columns, script, num_warmups = _warmed(
+        *script_of(columns, load, duration_s, streams, stages, warmup), load, warmup, warmups)
     if counts is not None:
         columns, script = first_plays(columns, script, counts)
     built = build_workload(columns)
@@ -81,6 +76,32 @@ def workload_of(columns: Columns, section, duration_s: float | None, streams: Ra
     if not built.is_open_ended:
         _check_measure(section.measure, len(built) - num_warmups)
     return built
+
+
+def _warmed(script: Script, cut: Cut, load: Load, warmup: Warmup,
+            drawn: Warmups | None) -> tuple[Columns, Script, int]:
+    """Return requests and script with what is sent before, and how many requests that are."""
+    columns, num_sent = cut.columns, num_rows_of(script)
+    if warmup.primers == "first_turn":
+        columns, script = with_first_turns(columns, script, load.most_at_once)
+    elif warmup.primers != "none":
+        columns, script = with_primers(columns, script, cut.primers, len(cut.late_ns), warmup)
+    if warmup.copies_of_first:
+        columns, script = with_copies(columns, script, warmup.copies_of_first, load.most_at_once)
+    if drawn is not None:
+        columns, script = with_drawn(columns, script, drawn)
+    return columns, script, len(columns) - num_sent
+
+
+def _check_primers(load: Load, warmup: Warmup) -> None:
+    """Refuse primers where nothing goes on after them."""
+    fault = None
+    if warmup.primers == "first_turn" and (load.mode in FOR_ALL or load.snapshot != "none" or load.recycle):
+        fault = '"first_turn" is of sessions that come as they are: not with user_rate, stages, snapshot or recycle'
+    elif warmup.primers in OF_SNAPSHOTS and load.snapshot == "none":
+        fault = f'"{warmup.primers}" is of plays that begin in their middle, [workload.load] snapshot = "uniform"'
+    if fault is not None:
+        raise InputErrors([KeyFault(f"workload.warmup.primers: {fault}")])
 
 
 def _check_measure(measure: Measure, count: int) -> None:
@@ -96,8 +117,12 @@ def _check_clients(columns: Columns, load: Load) -> None:
 
 
 def script_of(columns: Columns, load: Load, duration_s: float | None, streams: RandomStreams,
-              stages: list[StagePlan] = ()) -> tuple[Columns, Script]:
-    """Return the requests by play, in the order in which these come, and the script."""
+              stages: list[StagePlan] = (), warmup: Warmup = Warmup()) -> tuple[Script, Cut]:     # noqa: B008
+    """Return the script of what is to be measured, and its requests.
+
+    These stand by play, in the order in which plays come, behind them primers of [workload.warmup].
+    """
+    _check_primers(load, warmup)
     plays = np.arange(len(columns)) if columns.waits is None else columns.waits.plays
     is_root = np.ones(len(columns), bool)
     if columns.waits is not None:
@@ -115,20 +140,27 @@ def script_of(columns: Columns, load: Load, duration_s: float | None, streams: R
     if len(left):           # the last play may have been cut
         start_ns[-1] = columns.arrival_ns[left].min()
     plays = np.repeat(np.arange(len(start_ns)), np.diff(begins))
-    offset_ns, late_ns = _offsets(columns, is_root, begins, start_ns), None
+    offset_ns = _offsets(columns, is_root, begins, start_ns)
+    cut = Cut(columns, plays, offset_ns, np.arange(len(start_ns)), np.empty(0, np.int64))
     if load.snapshot == "uniform":
-        columns, plays, offset_ns, late_ns = begun(columns, plays, offset_ns, load.lanes, streams)
-        begins = _begins(plays)
-    has_plays = len(begins) <= len(plays)
-    groups = groups_of(stages) if stages else _groups_of_clients(columns, load, duration_s, begins[:-1], late_ns)
-    return columns, Script(
+        cut = begun(columns, plays, offset_ns, load.lanes, streams, warmup.primers != "none")
+    elif warmup.primers == "first_turn":
+        cut = without_first_turns(columns, plays, offset_ns)
+    columns = first_rows(replace(cut.columns, most=len(cut.plays)))
+    begins, start_ns, is_timed = _begins(cut.plays), start_ns[cut.left], is_timed[cut.left]
+    has_plays = len(begins) <= len(columns)
+    groups = groups_of(stages) if stages else _groups_of_clients(columns, load, duration_s, begins[:-1], cut.late_ns)
+    by_turns = load.sessions_per_slot is not None
+    rest_ns, rest_share = rests_of(columns, load, streams)
+    return Script(
         _cancelled(groups, load, stages),
         np.concatenate([plan.start_ns for plan in stages]) if stages else np.where(is_timed, start_ns, 0),
-        play_begins=begins if has_plays else None, offset_ns=offset_ns if has_plays else None,
-        edges=_edges(columns.waits), rest_ns=_rests_of_clients(columns, load, streams),
+        play_begins=begins if has_plays or by_turns else None, offset_ns=cut.offset_ns if has_plays else None,
+        edges=_edges(columns.waits), rest_ns=rest_ns, rest_share=rest_share,
         client_delay_ns=_ns(load.client_delay_s or 0.0),
         idle_cap_ns=None if math.isinf(load.tree_idle_cap_s) else _ns(load.tree_idle_cap_s),
-        timeout_ns=_timeouts(columns), from_engine=columns.from_engine)
+        timeout_ns=timeouts_of(columns), from_engine=columns.from_engine,
+        spare=np.arange(load.sessions_per_slot * load.concurrency, len(begins) - 1) if by_turns else None), cut
 
 
 def _edges(waits: Waits | None) -> Edges | None:
@@ -146,11 +178,9 @@ def _cancels(load: Load) -> bool:
 
 
 def _check_idle(load: Load) -> None:
-    idle = [key for key, usual in (("client_delay_s", (None, 0.0)), ("tree_idle_cap_s", (math.inf,)))
-            if getattr(load, key) not in usual]
-    if idle:
-        raise InputErrors([KeyFault(f"workload.load.{key}: nothing in this workload waits for the end of another "
-                                    "request; take sessions, a closed loop, or leave it out") for key in idle])
+    if load.client_delay_s:
+        raise InputErrors([KeyFault("workload.load.client_delay_s: nothing in this workload waits for the end of "
+                                    "another request; take sessions, a closed loop, or leave it out")])
 
 
 def _timed(columns: Columns, duration_s: float | None) -> Columns:
@@ -221,7 +251,7 @@ def _groups_of_clients(columns: Columns, load: Load, duration_s: float | None, f
         return tuple(replace(each, is_open_ended=columns.is_guess)
                      for each in _groups(load, duration_s, np.arange(len(firsts)), late_ns=late_ns))
     codes, groups = clients.codes[firsts], []
-    for plays in sorted(_by_code(codes), key=lambda plays: plays[0]):
+    for plays in sorted(by_code(codes), key=lambda plays: plays[0]):
         code = int(codes[plays[0]])
         own, slots, is_guess = (load, None, columns.is_guess) if code < 0 else (
             clients.loads[code], _slots(clients, code), clients.are_guesses[code])
@@ -230,17 +260,13 @@ def _groups_of_clients(columns: Columns, load: Load, duration_s: float | None, f
     return tuple(groups)
 
 
-def _by_code(codes: np.ndarray) -> list[np.ndarray]:
-    """Return the places of each code that there is, ascending; by code."""
-    order = np.argsort(codes, kind="stable")
-    return np.split(order, np.flatnonzero(np.diff(codes[order])) + 1)
-
-
 def _groups(load: Load, duration_s: float | None, plays: np.ndarray, slots: Slots | None = None,
             late_ns: np.ndarray | None = None) -> tuple[Group, ...]:
     ends_ns = None if duration_s is None else _ns(duration_s)
     if load.mode == "lanes":
         return _lanes(load, ends_ns, plays, late_ns)
+    if load.sessions_per_slot is not None:
+        return _by_turns(load, ends_ns, plays)
     if load.mode == "concurrency":
         slots = slots or Slots(openings(load.ramp_up_s, load.concurrency))
         return (Group(plays, slots, holds_play=load.unit == "session", ends_ns=ends_ns),)
@@ -255,14 +281,28 @@ def _lanes(load: Load, ends_ns: int | None, plays: np.ndarray, late_ns: np.ndarr
     late_ns : from the point at which a lane begins its first play to what comes of it first; None: it begins with it.
     """
     opens_ns = openings(load.ramp_up_s, load.lanes)
-    if late_ns is not None:
-        opens_ns[:len(late_ns)] += late_ns
+    if late_ns is not None:             # a play is no longer idle at its point than anywhere else
+        most_ns = late_ns.max() if math.isinf(load.tree_idle_cap_s) else _ns(load.tree_idle_cap_s)
+        opens_ns[:len(late_ns)] += np.minimum(late_ns, most_ns)
     if load.assign == "static":
         return tuple(Group(plays[lane::load.lanes], Slots(opens_ns[lane:lane + 1]), holds_play=True, ends_ns=ends_ns)
                      for lane in range(min(load.lanes, len(plays))))
     if late_ns is not None:             # the first play goes to the lane that opens first
         plays[:len(late_ns)] = np.argsort(opens_ns[:len(late_ns)], kind="stable")
     return (Group(plays, Slots(opens_ns), holds_play=True, ends_ns=ends_ns),)
+
+
+def _by_turns(load: Load, ends_ns: int | None, plays: np.ndarray) -> tuple[Group, ...]:
+    """Return a group for each slot, with the sessions that it takes first: the last of them goes first."""
+    most, num_slots = load.sessions_per_slot, load.concurrency
+    if load.ends_with != "last_session" and len(plays) < most * num_slots:
+        raise InputErrors([KeyFault(
+            f"workload.load.sessions_per_slot: {num_slots} slots with {most} sessions each need {most * num_slots} "
+            f"sessions, the workload has {len(plays)}; a slot without would end the load at once")])
+    turns = Turns(most, load.requests_per_slot, load.ends_with != "last_session", load.ends_with == "first_slot")
+    opens_ns = openings(load.ramp_up_s, num_slots)
+    return tuple(Group(plays[slot * most:(slot + 1) * most][::-1].copy(), Slots(opens_ns[slot:slot + 1]), turns=turns,
+                       ends_ns=ends_ns) for slot in range(num_slots))
 
 
 def _slots(clients: Clients, code: int) -> Slots | None:
@@ -278,35 +318,6 @@ def _slots(clients: Clients, code: int) -> Slots | None:
     opens_ns = np.maximum(begins_ns, begins_ns[0] + opens_ns[:, None])
     return Slots(opens_ns.ravel(), np.tile(ends_ns, count), np.tile(np.arange(len(ends_ns)) > 0, count))
 
-
-
-def _rests_of_clients(columns: Columns, load: Load, streams: RandomStreams) -> np.ndarray | None:
-    """Return how long the slot of each request rests after its end; None: not at all."""
-    clients = columns.clients
-    if clients is None:
-        return _rests(load, len(columns), streams, "think")
-    rest_ns = np.zeros(len(columns), np.int64)
-    for rows in _by_code(clients.codes):
-        code = clients.codes[rows[0]]
-        drawn = _rests(load, len(rows), streams, "think") if code < 0 else _rests(
-            clients.loads[code], len(rows), streams, clients.think_streams[code])
-        rest_ns[rows] = 0 if drawn is None else drawn
-    return rest_ns if rest_ns.any() else None
-
-
-def _rests(load: Load, count: int, streams: RandomStreams, stream: str) -> np.ndarray | None:
-    if load.think_time_s == 0.0:
-        return None
-    if isinstance(load.think_time_s, float):
-        return np.full(count, _ns(load.think_time_s))
-    chosen = load.think_time_s
-    distribution = registry.load("time_distribution", chosen.distribution)(chosen.parameters)
-    return nearest(distribution.draw(streams.generator(stream), count) * 1e9)
-
-
-def _timeouts(columns: Columns) -> np.ndarray | None:
-    is_given = columns.timeout_ns is not None and np.any(columns.timeout_ns != MISSING)
-    return columns.timeout_ns if is_given else None
 
 
 def _cancelled(groups: tuple[Group, ...], load: Load, stages: list[StagePlan]) -> tuple[Group, ...]:

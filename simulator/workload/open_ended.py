@@ -50,9 +50,10 @@ def first_plays(columns: Columns, script: Script, counts: Sequence[int]) -> tupl
         start_ns=script.start_ns[is_kept], edges=script.edges and _edges(script.edges, stays, row),
         play_begins=None if script.play_begins is None else np.append(0, np.cumsum(sizes[is_kept])),
         **{name: None if getattr(script, name) is None else getattr(script, name)[stays]
-           for name in ("offset_ns", "rest_ns", "timeout_ns")})
+           for name in ("offset_ns", "rest_ns", "rest_share", "timeout_ns")})
 
 
 def _edges(edges: Edges, stays: np.ndarray, row: np.ndarray) -> Edges:
-    kept = stays[edges.sources]         # both ends are of one play
-    return Edges(row[edges.sources[kept]], row[edges.targets[kept]], edges.delays_ns[kept], edges.from_dispatch[kept])
+    kept = stays[edges.sources] & stays[edges.targets]
+    return Edges(row[edges.sources[kept]], row[edges.targets[kept]], edges.delays_ns[kept], edges.from_dispatch[kept],
+                 None if edges.from_any_end is None else edges.from_any_end[kept])

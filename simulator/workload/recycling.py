@@ -1,29 +1,9 @@
-"""Plays that come again and again, and lanes that begin in the middle of one."""
-from typing import NamedTuple
-
+"""Plays that come again and again."""
 import numpy as np
 from msgspec.structs import replace
 
-from simulator.core.random_streams import RandomStreams
 from simulator.domain import records
-from simulator.workload.columns import Columns, Prompts, first_rows, reordered
-
-UNSENT = "requests before the points at which the first plays of lanes begin, which are not sent"
-
-
-class Snapshot(NamedTuple):
-    """What is left of the first plays of lanes.
-
-    columns : without the requests before the points at which these begin.
-    plays : int64 (n,), index of each request's play.
-    offset_ns : int64 (n,), the time from the play's start before which each request does not come.
-    late_ns : int64 (lanes,), from that point to the first request of each lane.
-    """
-
-    columns: Columns
-    plays: np.ndarray
-    offset_ns: np.ndarray
-    late_ns: np.ndarray
+from simulator.workload.columns import Columns, Prompts
 
 
 def repeated(columns: Columns, num_requests: int) -> Columns:
@@ -69,55 +49,3 @@ def _repeated(prompts: Prompts | None, times: int, count: int) -> Prompts | None
     num_named = int((prompts.streams >> 2).max(initial=0)) + 1
     return Prompts(np.tile(prompts.num_segments, times), streams + (turn * np.where(is_named, num_named, count) << 2),
                    np.tile(prompts.num_tokens, times))
-
-
-def begun(columns: Columns, plays: np.ndarray, offset_ns: np.ndarray, lanes: int, streams: RandomStreams) -> Snapshot:
-    """Return requests of which the first play of each lane begins in its middle.
-
-    The point is uniform between the recorded beginnings of the play's first and last request. What comes later keeps
-    the distance from it that was recorded; where nothing but delays was, that is as if requests took no time. Source
-    of the idea: AgentX, SemiAnalysis FAQ of ai-dynamo/aiperf.
-
-    Parameters
-    ----------
-    columns : by play.
-    plays : int64 (n,), index of each request's play, from 0.
-    """
-    lanes = min(lanes, int(plays[-1]) + 1)
-    late_ns = np.zeros(lanes, np.int64)
-    if columns.waits is None:
-        return Snapshot(columns, plays, offset_ns, late_ns)
-    sources, targets = columns.waits.sources, columns.waits.targets
-    recorded_ns = _recorded_ns(columns, offset_ns)
-    length_ns = np.zeros(int(plays[-1]) + 1)
-    np.maximum.at(length_ns, plays, recorded_ns)
-    points_ns = np.zeros(len(length_ns), np.int64)
-    points_ns[:lanes] = (streams.generator("snapshot").random(lanes) * length_ns[:lanes]).astype(np.int64)
-    is_kept = recorded_ns >= points_ns[plays]
-    offset_ns = np.maximum(offset_ns - points_ns[plays], 0)
-    gone = ~is_kept[sources]
-    np.maximum.at(offset_ns, targets[gone],
-                  (recorded_ns[sources] + columns.waits.delays_ns - points_ns[plays[sources]])[gone])
-    is_free = is_kept.copy()
-    is_free[targets[is_kept[sources]]] = False
-    first_ns = np.full(len(length_ns), np.iinfo(np.int64).max)
-    np.minimum.at(first_ns, plays[is_free], offset_ns[is_free])
-    order = np.argsort(~is_kept, kind="stable")
-    num_kept = int(is_kept.sum())
-    if num_kept < len(plays):
-        notes = (*columns.notes, f"{UNSENT}: {len(plays) - num_kept}")
-        columns = first_rows(replace(reordered(columns, order), most=num_kept, notes=notes))
-    late_ns[:] = first_ns[:lanes]
-    return Snapshot(columns, plays[order][:num_kept], np.maximum(offset_ns - first_ns[plays], 0)[order][:num_kept],
-                    late_ns)
-
-
-def _recorded_ns(columns: Columns, offset_ns: np.ndarray) -> np.ndarray:
-    """Return when each request comes at the earliest, since its play's start."""
-    waits, recorded_ns = columns.waits, offset_ns
-    while True:
-        later_ns = recorded_ns.copy()
-        np.maximum.at(later_ns, waits.targets, recorded_ns[waits.sources] + waits.delays_ns)
-        if np.array_equal(later_ns, recorded_ns):
-            return recorded_ns
-        recorded_ns = later_ns

@@ -18,7 +18,8 @@ RATIOS = (r"mfu_\w+|\w+_(efficiency|fraction|overlap|scale|utilization|share|fac
 
 
 def test_names_of_a_kind_stand_one_a_line():
-    assert describe.list_text("workloads").splitlines() == ["clients", "sessions", "synthetic", "trace", "vidur"]
+    assert describe.list_text("workloads").splitlines() == [
+        "clients", "sessions", "synthetic", "trace", "vidur", "vllm_multi_turn"]
     assert {"linear", "roofline"} <= set(describe.list_text("latency").splitlines())
     assert "llama-3.1-8b" in describe.list_text("models").splitlines()
 

@@ -120,8 +120,8 @@ def test_all_faults_come_at_once_one_a_line(load, faults):
         'a.toml: model.name: no model "lama-3.1-8b" in models/; did you mean llama-3.1-8b?',
         "a.toml: engine.max_num_seq: unknown key; did you mean max_num_seqs?",
         'a.toml: latency.base_us: expected a number from 0 to 1000000000000, found "x"',
-        'a.toml: workload.type: missing; expected "clients", "sessions", "synthetic", "trace", "vidur" or '
-        '"module:Class" (where requests come from)',
+        'a.toml: workload.type: missing; expected "clients", "sessions", "synthetic", "trace", "vidur", '
+        '"vllm_multi_turn" or "module:Class" (where requests come from)',
         "a.toml: topology.data_parallel: only 1 is supported yet, found 2",
     ]
 

@@ -10,7 +10,7 @@ from invariants.test_whole_cluster import experiment_of
 from simulator.config.load import load_experiment
 from simulator.domain import records
 from simulator.workload.limits import MISSING
-from simulator.workload.script import Edges, Group, Script, Slots
+from simulator.workload.script import Edges, Group, Script, Slots, Turns
 from support.scripts import MS, scripted
 
 SENT = (records.COMPLETED, records.REJECTED, records.DROPPED, records.TIMED_OUT, records.FAILED)
@@ -23,7 +23,8 @@ def script_of(rng):
     begins = np.concatenate([[0], np.cumsum(sizes)])
     edges = [edge for play in range(len(sizes)) for edge in edges_of(rng, begins[play], begins[play + 1])]
     columns = [np.array(column, np.int64) for column in zip(*edges, strict=True)] if edges else None
-    groups, starts = groups_of(rng, len(sizes))
+    by_turns = rng.random() < 0.3
+    groups, starts, spare = turns_of(rng, len(sizes)) if by_turns else (*groups_of(rng, len(sizes)), None)
     roots = np.ones(begins[-1], bool)
     if edges:
         roots[columns[1]] = False
@@ -34,7 +35,8 @@ def script_of(rng):
         client_delay_ns=rng.choice([0, 0, MS // 3]), goes_on_after_rejection=rng.random() < 0.5,
         idle_cap_ns=rng.choice([None, None, 20 * MS]),
         timeout_ns=rng.choice([None, np.array([rng.choice([MISSING, 40 * MS, 300 * MS]) for _ in roots])]),
-        from_engine=rng.random() < 0.3)
+        from_engine=rng.random() < 0.3, spare=spare,
+        rest_share=np.array([rng.choice([0.0, 0.4, 1.0, 2.5]) for _ in roots]) if by_turns else None)
 
 
 def edges_of(rng, first, last):
@@ -74,9 +76,21 @@ def slots_of(rng):
     return Slots(opens_ns, opens_ns + MS * rng.choice([20, 60, 95]), np.tile(np.arange(stays) > 0, count))
 
 
+def turns_of(rng, num_plays):
+    """Return slots that serve plays by turns, and the plays that they share; nothing has a time of its own."""
+    most, slots, groups = rng.randint(1, 3), rng.randint(1, 3), []
+    turns = Turns(most, rng.choice([None, None, rng.randint(1, 6)]), rng.random() < 0.5, rng.random() < 0.5)
+    own = min(most * slots, num_plays)
+    ends_ns = rng.choice([None, None, 150 * MS])
+    for slot in range(slots):
+        groups.append(Group(np.arange(slot * own // slots, (slot + 1) * own // slots), Slots(np.array([4 * MS * slot])),
+                            turns=turns, ends_ns=ends_ns, cancel_ns=rng.choice([None, None, 400 * MS])))
+    return tuple(groups), np.zeros(num_plays, np.int64), np.arange(own, num_plays)
+
+
 def client_delays(script):
     """Return how long the client of each request takes to do what it does because of the end."""
-    of_play = np.zeros(len(script.start_ns), np.int64)
+    of_play = np.full(len(script.start_ns), script.client_delay_ns)
     for group in script.groups:
         of_play[group.plays] = script.client_delay_ns if group.client_delay_ns is None else group.client_delay_ns
     return np.repeat(of_play, np.diff(script.play_begins))
@@ -90,7 +104,7 @@ def workload_of(rng, script):
     return workload
 
 
-@pytest.fixture(scope="module", params=range(60))
+@pytest.fixture(scope="module", params=range(80))
 def case(request, tmp_path_factory):
     """Return seed and experiment."""
     folder = tmp_path_factory.mktemp("scripted")

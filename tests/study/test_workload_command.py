@@ -271,3 +271,24 @@ def test_warm_ups_are_counted_apart(file, capsys):
     told = json.loads(capsys.readouterr().out)
 
     assert (told["requests"], told["warmups"]) == (57, 7)
+
+
+def test_a_trace_has_private_prefixes_but_no_primers(file, tmp_path, capsys):
+    talks = """
+[workload]
+type = "sessions"
+num_sessions = 3
+arrival = {process = "constant", rate_per_s = 5.0}
+sessions.rounds = {distribution = "constant", value = 2}
+sessions.new_tokens = {distribution = "constant", value = 9}
+sessions.output_tokens = {distribution = "constant", value = 2}
+load.private_prefix_tokens = 7
+"""
+    base = TOML[:TOML.index("[workload]")]
+    assert cli.main(["workload", file(base + talks), "--out", str(tmp_path / "t.csv")]) == 0
+    assert "the same [workload.load] but private_prefix_tokens, which its prompts have" in capsys.readouterr().out
+    assert [line.split(",")[2] for line in (tmp_path / "t.csv").read_text().split()[1:]] == ["16", "27"] * 3
+
+    warm = file(base + talks + 'warmup.primers = "first_turn"\n')
+    assert cli.main(["workload", warm, "--out", str(tmp_path / "u.csv")]) == 2
+    assert "workload.warmup.primers: a trace cannot say that they are over" in capsys.readouterr().err

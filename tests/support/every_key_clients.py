@@ -54,6 +54,11 @@ OF_LOAD = {
     "think_time_s": acts(0.0, 0.05, **closed()),
     "think_time_s.distribution": refuses("constant", "think_time_s.mean: unknown key", **closed(
         think_time_s={"distribution": "exponential", "mean": 0.01})),
+    "think_time_from": acts("end", "arrival", **closed(think_time_s=0.3)),
+    "sessions_per_slot": refuses(2, "a client's requests are no sessions", **closed(unit="session")),
+    "requests_per_slot": refuses(2, "requests_per_slot and ends_with take sessions_per_slot", **closed()),
+    "ends_with": refuses("first_slot", "requests_per_slot and ends_with take sessions_per_slot", **closed()),
+    "private_prefix_tokens": refuses(9, "load.private_prefix_tokens is of all requests", **closed()),
     "client_delay_s": acts(0.0, 0.01, **closed()),
     "ramp_up_s": acts(0.0, 0.05, **closed()),
     "max_in_flight": acts(0, 1, **client(load={}) | SLOW),

@@ -23,7 +23,10 @@ SHOWN_IN = {
         "failover_domain instance_staleness_s"),
     "routing/test_llumnix_rescheduler.py": ("rescheduler:llumnix", "tpot_migrate_out_ceil_threshold"),
     "workload/test_recycling.py": ("workload.load", "snapshot recycle"),
+    "workload/test_primers.py": ("workload.warmup", "requests_per_lane"),
     "workload/formats/test_native_waits.py": ("workload:trace", "sessions sessions.gap"),
+    "workload/test_history.py": (
+        "workload:trace", "sessions.accumulate sessions.history sessions.history_keeps_reasoning"),
     "workload/formats/test_mooncake_sessions.py": ("trace_format:mooncake_delta", "block_size"),
     "workload/formats/test_tracev2.py": (
         "trace_format:tracev2", "header session_mode think_time_s priorities upstream_compat"),

@@ -192,13 +192,18 @@ TALKS = {"workload": {
     "sessions": {"rounds": {"distribution": "uniform", "max": 4},
                  "new_tokens": {"distribution": "constant", "tokens": 40},
                  "output_tokens": {"distribution": "constant", "tokens": 20}}}}
+BY_TURNS = TALKS | at("workload__load", mode="concurrency", concurrency=2, unit="session", sessions_per_slot=3)
 PREFIXED = {"workload__sessions__prefix_groups": 2, "workload__sessions__prefix_tokens": 64}
 TALK = {
     "rate.kind": refuses("diurnal", "workload.rate.mean_per_s: missing", **TALKS),
     "num_sessions": acts(5, 12, **TALKS), "duration_s": acts(0.1, 10.0, **TALKS),
     "arrival.process": acts("constant", "poisson", **TALKS),
     **{f"sessions.{name}.distribution": acts("uniform", "zipf", **TALKS | {f"workload__sessions__{name}": {"max": 30}})
-       for name in ("rounds", "new_tokens", "first_tokens", "output_tokens")},
+       for name in ("rounds", "new_tokens", "first_tokens", "output_tokens", "max_tokens", "reasoning_tokens")},
+    "sessions.history": acts("actual", "declared", **TALKS | {
+        "workload__sessions__max_tokens": {"distribution": "constant", "tokens": 40}}),
+    "sessions.history_keeps_reasoning": acts(False, True, **TALKS | {
+        "workload__sessions__reasoning_tokens": {"distribution": "constant", "tokens": 9}}),
     "sessions.think_time_s": acts(0.0, 0.1, **TALKS),
     "sessions.think_time_s.distribution": refuses("no such", "no time distribution", **TALKS),
     "sessions.prefix_groups": acts(1, 4, **TALKS | PREFIXED),
@@ -219,13 +224,19 @@ LOADS = {
         "workload__load", mode="concurrency", concurrency=2) | {"workload__sessions__think_time_s": 0.1}),
     "workload.load.think_time_s": acts(0.0, 0.1, **LOOP),
     "workload.load.think_time_s.distribution": refuses("no such", "no time distribution", **LOOP),
+    "workload.load.think_time_from": acts("end", "arrival", **LOOP | {"workload__load__think_time_s": 0.3}),
+    "workload.load.sessions_per_slot": acts(1, 3, **BY_TURNS),
+    "workload.load.requests_per_slot": acts(2, 4, **BY_TURNS),
+    "workload.load.ends_with": acts("last_session", "first_slot", **BY_TURNS),
+    "workload.load.private_prefix_tokens": acts(0, 16, **DRAWN),
+    "workload.warmup.primers": acts("none", "first_turn", **TALKS),
     "workload.load.client_delay_s": acts(0.0, 0.001, **LOOP),
     "workload.load.ramp_up_s": acts(0.0, 1.0, **LOOP),
     "workload.load.max_in_flight": acts(0, 2, **DRAWN),
     "workload.load.grace_s": acts(0.01, 1.0, **ENDLESS),
     "workload.load.users": acts(2, 4, **USERS), "workload.load.rate_per_s": acts(50.0, 100.0, **USERS),
     "workload.load.lanes": acts(2, 4, **LANES), "workload.load.assign": acts("static", "dynamic", **LANES),
-    "workload.load.tree_idle_cap_s": refuses(1.0, "nothing in this workload waits", **DRAWN),
+    "workload.load.tree_idle_cap_s": refuses(1.0, "no play of this workload has several", **DRAWN),
     "workload.load.stages[].concurrency": stage(1, 3, key="concurrency", num_requests=5),
     "workload.load.stages[].num_requests": stage(5, 8, key="num_requests", concurrency=2),
     "workload.load.stages[].rate_per_s": stage(100.0, 200.0, key="rate_per_s", num_requests=5),

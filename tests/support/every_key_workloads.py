@@ -1,4 +1,6 @@
 """Two values of each key of drawn workloads that lead to different results, or one that is refused."""
+import json
+
 from support.every_key import acts, refuses
 
 POISSON = {"process": "poisson", "rate_per_s": 500.0}
@@ -245,7 +247,32 @@ FILE_KEYS = (
     "length_distribution:trace.max", "vidur_interval:trace.trace_file", "vidur_interval:trace.start_time",
     "vidur_interval:trace.end_time", "vidur_interval:trace.time_scale_factor", "vidur_length:trace.trace_file",
     "vidur_length:trace.prefill_scale_factor", "vidur_length:trace.decode_scale_factor",
-    "vidur_length:trace.max_tokens", "vidur_length:trace.seed")
+    "vidur_length:trace.max_tokens", "vidur_length:trace.seed",
+    *(f"workload:vllm_multi_turn.{key}" for key in (
+        "path", "seed", "least_user_tokens", "num_clients", "max_active_conversations", "max_num_requests", "max_turns",
+        "request_rate_per_s", "warmup_step", "early_stop", "conversation_sampling", "request_timeout_s")))
+# A file of vLLM's multi-turn benchmark: conversations of two to five turns.
+CONVERSATIONS = {
+    "filetype": "generate_conversations", "num_conversations": 12, "text_files": ["a.txt"],
+    "prompt_input": {"num_turns": {"distribution": "uniform", "min": 3, "max": 9},
+                     "prefix_num_tokens": {"distribution": "constant", "value": 32},
+                     "num_tokens": {"distribution": "uniform", "min": 10, "max": 30}},
+    "prompt_output": {"num_tokens": {"distribution": "uniform", "min": 2, "max": 12}}}
+
+def multi_turn(path):
+    """Return the entries of vLLM's multi-turn benchmark, whose file of conversations lies at `path`."""
+    def turns(**keys):
+        return {"workload": {"type": "vllm_multi_turn", "path": path, "num_clients": 2,
+                             "max_active_conversations": 4} | keys}
+
+    return {
+        "path": refuses("no-such.json", "no-such.json", **turns()), "seed": acts(0, 1, **turns()),
+        "least_user_tokens": acts(1, 25, **turns()), "num_clients": acts(1, 2, **turns()),
+        "max_active_conversations": acts(2, 6, **turns()), "max_num_requests": acts(6, 12, **turns()),
+        "max_turns": acts(2, 4, **turns()), "request_rate_per_s": acts(2.0, 5.0, **turns()),
+        "warmup_step": acts(False, True, **turns()), "early_stop": acts(False, True, **turns(num_clients=3)),
+        "conversation_sampling": refuses("random", "would have to be drawn while requests are served", **turns()),
+        "request_timeout_s": acts(0.05, 120.0, **turns())}
 
 
 def of_files(folder):
@@ -263,7 +290,9 @@ def of_files(folder):
     bins = {"workload": {"type": "synthetic", "rate": {"path": counts, "bin_s": 0.05}} | LENGTHS}
     stamped, rows = gaps(trace_file=stamps), totals(trace_file=table)
     del stamped["workload"]["num_requests"]
+    talks = written("talks.json", [json.dumps(CONVERSATIONS)])
     return {
+        **of("workload:vllm_multi_turn", multi_turn(talks)),
         **of("arrival:trace", {"path": refuses("no-such.csv", "no-such.csv", **drawn(arrival={})),
                                "column": acts("arrived_at", "b", **times)}),
         **of("rate:counts", {"bin_s": acts(0.05, 0.1, **bins), "scale": acts(1.0, 2.0, **bins),

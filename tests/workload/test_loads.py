@@ -170,6 +170,20 @@ def test_warm_ups_come_before_all_others_and_leave_the_cache_warm(run):
     assert result.summary["duration_s"] == 0.006
 
 
+@pytest.mark.parametrize(("load", "arrivals"), [
+    ('mode = "lanes"\nlanes = 2', [0, 0, 2, 2]), ('mode = "user_rate"\nusers = 3\nrate_per_s = 10.0', [0, 0, 0, 2])])
+def test_warm_ups_are_as_many_at_once_as_the_others(run, load, arrivals):
+    result = run(f"{load}\n[workload.warmup]\ncopies_of_first = 4", [2, 1, 1])
+
+    assert ms(result, "arrival_ns")[3:] == arrivals
+
+
+@pytest.mark.parametrize("load", [LOOP, 'mode = "lanes"\nlanes = 2\n', "max_in_flight = 2\n", ""])
+def test_a_cap_on_idle_plays_takes_plays(run, load):
+    with pytest.raises(InputErrors, match="tree_idle_cap_s: no play of this workload has several requests"):
+        run(load + "tree_idle_cap_s = 1.0", OUTPUTS)
+
+
 def test_stages_follow_each_other(run):
     # Two slots: 0-3, 0-1, 1-3; 2 ms later two requests 1 ms apart, as a constant rate has them; then one slot.
     stages = """mode = "stages"

@@ -10,13 +10,19 @@ from simulator.engine.output.recorder cimport Recorder
 from simulator.engine.sources.base cimport Source
 
 
+cdef enum When:                 # a request lets another one go
+    ON_COMPLETION
+    ON_DISPATCH
+    ON_ANY_END
+
+
 cdef struct Group:              # of plays that share slots; see workload/script.py
     int64_t begins_ns           # NEVER_NS: not known yet
     int64_t ends_ns             # nobody comes at or after this instant
     int64_t num_plays           # in `plays`, like the next
     int64_t num_fresh           # of these, those that have not begun: the last ones
     int64_t num_closed          # that never will
-    const int64_t* plays        # [num_plays]
+    int64_t* plays              # [num_plays]
     const int64_t* opens_ns     # [num_slots]
     const int64_t* closes_ns    # [num_slots]; NULL: never
     const int64_t* reopens      # [num_slots] 1: it is the slot before, which opens once more; NULL: none is
@@ -33,6 +39,12 @@ cdef struct Group:              # of plays that share slots; see workload/script
     int64_t num_held            # slots that somebody holds
     int64_t num_unsent          # requests that have not come
     int64_t num_running         # that have come and not ended
+    int32_t most_going          # plays that its slot serves by turns; 0: a slot is for whoever is ready
+    int32_t num_going           # of these, those that have begun and are not over
+    int64_t num_to_send         # requests that may still come by that slot
+    bint leaves                 # it closes when it finds no play to begin
+    bint stops_all              # with it, all such slots do
+    bint is_closed
     RowHeap slots               # those that are free: from when on
     RowHeap waiting             # requests of plays that have begun, which need a slot: since when they are ready
 
@@ -40,7 +52,7 @@ cdef struct Group:              # of plays that share slots; see workload/script
 cdef struct Out:                # an edge, from the request that lets another one go
     int64_t delay_ns
     int32_t target
-    bint from_dispatch
+    int8_t when                 # one of When
 
 
 @cython.final
@@ -59,6 +71,11 @@ cdef class Scripted(Source):
     cdef const int64_t* _start_ns       # [play]
     cdef const int64_t* _offset_ns      # [row]; NULL: all 0
     cdef const int64_t* _rest_ns        # [row]; NULL: all 0
+    cdef const double* _rest_share      # [row] of its duration, by which that is shorter; NULL: all 0
+    cdef int64_t* _spare                # [_num_spare] plays that wait for a slot that serves plays by turns
+    cdef int64_t _num_spare
+    cdef int64_t _next_spare
+    cdef int32_t _num_taking            # such slots that are not closed
     cdef const int64_t* _timeout_ns     # [row]; NULL: nobody wants the answer by some time
     cdef bint _waits_on                 # who did not get it by then does not give up
     cdef const int64_t* _last_token_ns  # [row]
@@ -99,15 +116,31 @@ cdef class Scripted(Source):
 
     # A group begins; if it is over, those begin that follow it; nobody comes by its slots any more.
     cdef int _begin_group(self, int32_t index, int64_t now_ns) except -1 nogil
+    cdef int64_t _keep_live(self, int64_t* plays, int64_t count) noexcept nogil
     cdef int _end_group(self, int32_t index, int64_t now_ns) except -1 nogil
     cdef int _close(self, int32_t index, int64_t now_ns) except -1 nogil
 
     # Is it known when the next one of a group comes, or that nobody will?
     cdef bint _can_come(self, const Group* group) noexcept nogil
 
-    # Who is next for a slot, and since when; NEVER_NS: nobody. The request with which a play begins.
+    # Who is next for a slot, and since when; NEVER_NS: nobody. The play, and the request with which it begins.
     cdef TimedRow _candidate(self, Group* group) noexcept nogil
+    cdef int64_t _next_play(self, const Group* group) noexcept nogil
     cdef int32_t _first_row(self, int64_t play) noexcept nogil
+
+    # Slots that serve plays by turns: one takes a spare play, or the last; has served a request; lets nobody come.
+    cdef int _take_spare(self, int32_t index, int32_t play) except -1 nogil
+    cdef int _tell_there_is_none(self, int32_t index, int64_t now_ns) except -1 nogil
+    cdef int _end_turn(self, int32_t index, int32_t row, int32_t play, int64_t now_ns) except -1 nogil
+    cdef int _leave(self, int32_t index, int64_t at_ns, int64_t now_ns) except -1 nogil
+    cdef int _close_turns(self, Group* group) except -1 nogil
+
+    # It may take a play. It leaves, since there is none.
+    cdef inline bint _has_room(self, const Group* group) noexcept nogil:
+        return group.num_going + group.num_fresh < group.most_going and not group.is_closed
+
+    cdef inline bint _finds_none(self, const Group* group) noexcept nogil:
+        return group.leaves and self._has_room(group) and self._next_spare == self._num_spare
 
     # A request comes, by a slot or without; its play begins with it.
     cdef int _send_by_slot(self, int32_t index, TimedRow entry, int64_t now_ns) except -1 nogil
@@ -116,7 +149,7 @@ cdef class Scripted(Source):
     cdef void _set_deadlines(self, int32_t row, const Group* group, int64_t now_ns) noexcept nogil
 
     # A request has come, or ended: for those that wait for it. One waits for nobody any more.
-    cdef int _let_go(self, int32_t row, int64_t now_ns, bint from_dispatch) except -1 nogil
+    cdef int _let_go(self, int32_t row, int64_t now_ns, int8_t when) except -1 nogil
     cdef int _make_ready(self, int32_t row, int64_t now_ns) except -1 nogil
     cdef int _push_ready(self, int32_t row) except -1 nogil
 

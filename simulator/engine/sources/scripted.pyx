@@ -7,11 +7,12 @@ from libc.stdint cimport int8_t, int32_t, int64_t
 from libc.stdlib cimport calloc, free
 cimport cython
 
+from simulator.core.arithmetic cimport round_half_up
 from simulator.core.clock cimport NEVER_NS
 from simulator.core.row_heap cimport TimedRow, first_ns, pop_row, push_row
 from simulator.core.row_list cimport add_row
 from simulator.core.wake_heap cimport WakeHeap
-from simulator.domain.request cimport COMPLETED, DROPPED, NOT_SENT, REJECTED, Demand, Request
+from simulator.domain.request cimport COMPLETED, DROPPED, NOT_SENT, REJECTED, TIMED_OUT, Demand, Request
 from simulator.engine.output.recorder cimport Recorder
 from simulator.engine.sources.base cimport Source
 
@@ -28,12 +29,29 @@ cdef void* array_of(int64_t count, size_t size) except NULL:
     return array
 
 
+cdef int64_t* copied(array, list owners) except? NULL:
+    """Return where a copy of an int64 array begins; NULL: it is empty."""
+    cdef int64_t[::1] values = np.array(array, dtype=np.int64)
+    owners.append(values)
+    return &values[0] if len(values) else NULL
+
+
 cdef const int64_t* borrowed(array, list owners) except? NULL:
     """Return where an int64 array begins; NULL: there is none."""
     cdef const int64_t[::1] values
     if array is None or len(array) == 0:
         return NULL
     values = np.ascontiguousarray(array, dtype=np.int64)
+    owners.append(values)
+    return &values[0]
+
+
+cdef const double* borrowed_floats(array, list owners) except? NULL:
+    """Return where a float64 array begins; NULL: there is none."""
+    cdef const double[::1] values
+    if array is None or len(array) == 0:
+        return NULL
+    values = np.ascontiguousarray(array, dtype=np.float64)
     owners.append(values)
     return &values[0]
 
@@ -61,6 +79,9 @@ cdef class Scripted(Source):
         self._start_ns = borrowed(script.start_ns, owners)
         self._offset_ns = borrowed(script.offset_ns, owners)
         self._rest_ns = borrowed(script.rest_ns, owners)
+        self._rest_share = borrowed_floats(script.rest_share, owners)
+        self._num_spare = 0 if script.spare is None else len(script.spare)
+        self._spare = copied(script.spare if self._num_spare else (), owners)
         self._timeout_ns = borrowed(script.timeout_ns, owners)
         self._idle_cap_ns = NEVER_NS if script.idle_cap_ns is None else script.idle_cap_ns
         self._waits_on = script.waits_on
@@ -92,6 +113,7 @@ cdef class Scripted(Source):
         cdef int32_t index
         groups, num_plays = self._script.groups, len(self._script.start_ns)
         followed = {each.after for each in groups}
+        taking = -1         # the first group that takes spare plays: they count as its own until another takes them
         self._groups = <Group*>array_of(len(groups), sizeof(Group))
         self._num_groups = <int32_t>len(groups)
         if len(groups) > 1:
@@ -102,7 +124,7 @@ cdef class Scripted(Source):
             given, group = groups[index], &self._groups[index]
             group.begins_ns, group.ends_ns = NEVER_NS, NEVER_NS
             group.num_plays = group.num_fresh = len(given.plays)
-            group.plays, group.holds_play = borrowed(given.plays, owners), given.holds_play
+            group.plays, group.holds_play = copied(given.plays, owners), given.holds_play
             group.is_followed = index in followed
             group.after, group.after_dispatch, group.interval_ns = given.after, given.after_dispatch, given.interval_ns
             group.client_delay_ns = (
@@ -113,25 +135,39 @@ cdef class Scripted(Source):
                 group.num_slots, group.opens_ns = len(given.slots.opens_ns), borrowed(given.slots.opens_ns, owners)
                 group.closes_ns = borrowed(given.slots.closes_ns, owners)
                 group.reopens = borrowed(given.slots.reopens, owners)
+            if given.turns is not None:
+                group.most_going, group.leaves = given.turns.most_plays, given.turns.leaves
+                group.stops_all = given.turns.stops_all
+                group.num_to_send = NEVER_NS if given.turns.most_requests is None else given.turns.most_requests
+                self._num_taking += 1
+                taking = index if taking < 0 else taking
             for i in range(group.num_plays):
-                group.num_unsent += 1 if self._begins == NULL else self._num_live[group.plays[i]]
-                if self._group_of != NULL:
-                    self._group_of[group.plays[i]] = index
+                self._count_play(index, group.plays[i])
+        for i in range(self._num_spare):
+            self._count_play(taking, self._spare[i])
+
+    def _count_play(self, int32_t index, int64_t play):
+        self._groups[index].num_unsent += 1 if self._begins == NULL else self._num_live[play]
+        if self._group_of != NULL:
+            self._group_of[play] = index
 
     def _lay_out_edges(self, edges, int64_t num_rows):
         cdef const int64_t[::1] sources, targets, delays_ns
-        cdef const int8_t[::1] from_dispatch
+        cdef const int8_t[::1] when
         cdef int64_t i
         order = np.argsort(edges.sources, kind="stable")
         sources, targets, delays_ns = (
             np.ascontiguousarray(each[order], np.int64) for each in (edges.sources, edges.targets, edges.delays_ns))
-        from_dispatch = edges.from_dispatch[order].astype(np.int8)
+        kinds = np.where(edges.from_dispatch, ON_DISPATCH, ON_COMPLETION)
+        if edges.from_any_end is not None:
+            kinds = np.where(edges.from_any_end, ON_ANY_END, kinds)
+        when = kinds[order].astype(np.int8)
         self._num_waits = <int32_t*>array_of(num_rows, sizeof(int32_t))
         self._outs = <Out*>array_of(len(sources), sizeof(Out))
         self._out_begins = <int64_t*>array_of(num_rows + 1, sizeof(int64_t))
         for i in range(len(sources)):
             self._outs[i].target, self._outs[i].delay_ns = <int32_t>targets[i], delays_ns[i]
-            self._outs[i].from_dispatch = from_dispatch[i]
+            self._outs[i].when = when[i]
             self._num_waits[targets[i]] += 1
             self._out_begins[sources[i] + 1] += 1
         for i in range(num_rows):
@@ -175,6 +211,10 @@ cdef class Scripted(Source):
         cdef int32_t i
         group.begins_ns = now_ns + group.interval_ns
         group.ends_ns = NEVER_NS if group.length_ns == NEVER_NS else group.begins_ns + group.length_ns
+        group.num_fresh = self._keep_live(group.plays, group.num_plays)
+        if group.most_going > 0 and self._num_spare > 0:
+            self._next_spare = self._num_spare - self._keep_live(
+                self._spare + self._next_spare, self._num_spare - self._next_spare)
         for i in range(group.num_slots):
             if group.reopens == NULL or not group.reopens[i]:
                 self._push_slot(group, i, group.begins_ns + group.opens_ns[i])
@@ -187,6 +227,20 @@ cdef class Scripted(Source):
                 return 0
             time_ns = max(time_ns, group.begins_ns + group.opens_ns[slot])
         return push_row(&group.slots, time_ns, slot)
+
+    cdef int64_t _keep_live(self, int64_t* plays, int64_t count) noexcept nogil:
+        """Move plays of which something is left to the end of a list, in their order; return their number.
+
+        Something is missing where requests of earlier groups, for which a play's wait, have failed.
+        """
+        cdef int64_t left = count, i
+        if self._num_live == NULL:
+            return count
+        for i in range(count - 1, -1, -1):
+            if self._num_live[plays[i]] > 0:
+                left -= 1
+                plays[left] = plays[i]
+        return count - left
 
     cdef int _end_group(self, int32_t index, int64_t now_ns) except -1 nogil:
         """Let those groups begin that follow one, if it is over."""
@@ -202,12 +256,17 @@ cdef class Scripted(Source):
 
     cdef int32_t _first_row(self, int64_t play) noexcept nogil:
         """Return the request with which a play begins."""
-        cdef int64_t row = play if self._begins == NULL else self._begins[play]
-        if self._begins != NULL:
-            while not self._is_free(row) or (
-                    self._offset_ns != NULL and self._offset_ns[row] > 0):
-                row += 1
-        return <int32_t>row
+        cdef int64_t row, first = play
+        cdef int64_t least_ns = NEVER_NS
+        if self._begins == NULL:
+            return <int32_t>play
+        for row in range(self._begins[play], self._begins[play + 1]):
+            if self._is_free(row) and self._is_unsent(row):
+                if self._offset_ns == NULL or self._offset_ns[row] < least_ns:
+                    first, least_ns = row, 0 if self._offset_ns == NULL else self._offset_ns[row]
+                if least_ns == 0:
+                    break
+        return <int32_t>first
 
     cdef TimedRow _candidate(self, Group* group) noexcept nogil:
         """Return who is next for a slot, and since when; NEVER_NS: nobody."""
@@ -220,13 +279,23 @@ cdef class Scripted(Source):
         waiting.time_ns, waiting.row = NEVER_NS, -1
         if group.waiting.size > 0:
             waiting = group.waiting.entries[0]
-        if group.num_fresh == 0:
+        play = self._next_play(group)
+        if play < 0:
             return waiting
-        play = group.plays[group.num_plays - group.num_fresh]
         fresh.time_ns, fresh.row = group.begins_ns + self._start_ns[play], self._first_row(play)
+        if group.most_going > 0:
+            return fresh
         if waiting.time_ns < fresh.time_ns or (waiting.time_ns == fresh.time_ns and waiting.row < fresh.row):
             return waiting
         return fresh
+
+    cdef int64_t _next_play(self, const Group* group) noexcept nogil:
+        """Return the play that a group would begin next; -1: it begins none."""
+        if self._has_room(group) and self._next_spare < self._num_spare:
+            return self._spare[self._next_spare]
+        if group.num_fresh == 0 or (group.most_going > 0 and group.num_going == group.most_going):
+            return -1
+        return group.plays[group.num_plays - group.num_fresh]
 
     cdef int _note(self, int32_t index, int64_t now_ns) except -1 nogil:
         """Note when somebody comes by a slot of a group next."""
@@ -270,6 +339,7 @@ cdef class Scripted(Source):
                              play + 1 if self._begins == NULL else self._begins[play + 1]):
                 if self._is_unsent(row):
                     self._give_up(<int32_t>row)
+        self._close_turns(group)
         return self._end_group(index, now_ns if group.ends_ns == NEVER_NS else max(now_ns, group.ends_ns))
 
     cdef int _look(self) except -1 nogil:
@@ -310,19 +380,89 @@ cdef class Scripted(Source):
         cdef Group* group = &self._groups[index]
         cdef int32_t row = <int32_t>entry.row, play = self._play(row), slot
         cdef bint begins = self._begins == NULL or self._begun_ns[play] == NEVER_NS
+        cdef bint takes_spare = begins and self._has_room(group) and self._next_spare < self._num_spare
         if group.num_slots > 0:
             slot = <int32_t>pop_row(&group.slots).row
             group.num_held += 1
             if self._slot_of != NULL:
                 self._slot_of[self._begins[play] if group.holds_play and self._begins != NULL else row] = slot
-        if begins:
-            group.num_fresh -= 1
-        else:
+        if not begins:
             pop_row(&group.waiting)
+        elif takes_spare:
+            self._take_spare(index, play)
+        else:
+            group.num_fresh -= 1
+        if group.most_going > 0:
+            group.num_going += begins
+            group.num_to_send -= 1
         self._send(row, entry.time_ns, now_ns)
         if begins and self._begins != NULL:
             self._begin_play(play, row, now_ns)
+        if takes_spare and self._next_spare == self._num_spare:
+            self._tell_there_is_none(index, now_ns)
         return self._note(index, now_ns)
+
+    # ---- slots that serve plays by turns
+
+    cdef int _take_spare(self, int32_t index, int32_t play) except -1 nogil:
+        """A group begins a play that was nobody's."""
+        cdef int32_t before = self._group_index(play)
+        self._next_spare += 1
+        self._groups[before].num_unsent -= self._num_live[play]
+        self._groups[index].num_unsent += self._num_live[play]
+        if self._group_of != NULL:
+            self._group_of[play] = index
+        return 0
+
+    cdef int _tell_there_is_none(self, int32_t index, int64_t now_ns) except -1 nogil:
+        """The last spare play has gone to a group: note what that means for the others."""
+        cdef int32_t i
+        for i in range(self._num_groups):
+            if i == index or self._groups[i].most_going == 0:
+                continue
+            if self._groups[i].slots.size > 0 and self._finds_none(&self._groups[i]):
+                self._leave(i, first_ns(&self._groups[i].slots), now_ns)
+            self._note(i, now_ns)
+        return 0
+
+    cdef int _end_turn(self, int32_t index, int32_t row, int32_t play, int64_t now_ns) except -1 nogil:
+        """A slot has served a request, and is free from some instant on."""
+        cdef Group* group = &self._groups[index]
+        group.num_going -= self._num_live[play] == 0
+        if group.leaves and self._requests[row].status == TIMED_OUT:
+            return self._leave(index, now_ns, now_ns)
+        if group.num_to_send == 0 or self._finds_none(group):
+            return self._leave(index, first_ns(&group.slots), now_ns)
+        return 0
+
+    cdef int _leave(self, int32_t index, int64_t at_ns, int64_t now_ns) except -1 nogil:
+        """Let nobody come by the slot of a group from an instant on, or by all such slots."""
+        cdef int32_t i
+        self._groups[index].ends_ns = min(self._groups[index].ends_ns, at_ns)
+        if not self._groups[index].stops_all:
+            return 0
+        for i in range(self._num_groups):
+            if self._groups[i].most_going > 0 and self._groups[i].ends_ns > at_ns:
+                self._groups[i].ends_ns = at_ns
+                self._note(i, now_ns)
+        return 0
+
+    cdef int _close_turns(self, Group* group) except -1 nogil:
+        """Nobody comes by the slot of a group any more; with the last one, spare plays are given up."""
+        cdef int64_t row
+        if group.most_going == 0 or group.is_closed:
+            return 0
+        group.is_closed = True
+        self._num_taking -= 1
+        while self._num_taking == 0 and self._next_spare < self._num_spare:
+            for row in range(self._begins[self._spare[self._next_spare]],
+                             self._begins[self._spare[self._next_spare] + 1]):
+                if self._is_unsent(row):
+                    self._give_up(<int32_t>row)
+            self._next_spare += 1
+        return 0
+
+    # ---- a request comes
 
     cdef int _begin_play(self, int32_t play, int32_t first, int64_t now_ns) except -1 nogil:
         cdef int64_t row
@@ -343,7 +483,7 @@ cdef class Scripted(Source):
         group.num_running += 1
         if self._play_of != NULL:
             self._num_running[play] += 1
-        self._let_go(row, now_ns, True)
+        self._let_go(row, now_ns, ON_DISPATCH)
         return self._end_group(self._group_index(play), now_ns)
 
     cdef void _set_deadlines(self, int32_t row, const Group* group, int64_t now_ns) noexcept nogil:
@@ -357,7 +497,7 @@ cdef class Scripted(Source):
         self._demands[row].due_ns = due_ns
         self._demands[row].deadline_ns = NO_TIME_NS if deadline_ns == NEVER_NS else deadline_ns
 
-    cdef int _let_go(self, int32_t row, int64_t now_ns, bint from_dispatch) except -1 nogil:
+    cdef int _let_go(self, int32_t row, int64_t now_ns, int8_t when) except -1 nogil:
         """Note for those that wait for a request that it has come, or ended."""
         cdef int64_t i
         cdef int32_t target
@@ -365,7 +505,7 @@ cdef class Scripted(Source):
             return 0
         for i in range(self._out_begins[row], self._out_begins[row + 1]):
             target = self._outs[i].target
-            if self._outs[i].from_dispatch == from_dispatch and self._is_unsent(target):
+            if self._outs[i].when == when and self._is_unsent(target):
                 self._ready_ns[target] = max(self._ready_ns[target], now_ns + self._outs[i].delay_ns)
                 self._num_waits[target] -= 1
                 if self._num_waits[target] == 0 and self._begun_ns[self._play(target)] < NEVER_NS:
@@ -404,11 +544,14 @@ cdef class Scripted(Source):
         if self._play_of != NULL:
             self._num_running[play] -= 1
             self._num_live[play] -= 1
+        self._let_go(row, seen_ns, ON_ANY_END)
         if request.status == COMPLETED or (is_refused and self._goes_on_after_rejection):
-            self._let_go(row, seen_ns, False)
+            self._let_go(row, seen_ns, ON_COMPLETION)
         else:
             self._give_up_followers(row)
         self._free_slot(group, row, play, seen_ns)
+        if group.most_going > 0:
+            self._end_turn(index, row, play, seen_ns)
         if self._idle_cap_ns < NEVER_NS and self._play_of != NULL and self._num_running[play] == 0:
             self._hurry(play, seen_ns)
         self._end_group(index, seen_ns)
@@ -416,8 +559,12 @@ cdef class Scripted(Source):
         return self._look()
 
     cdef int _free_slot(self, Group* group, int32_t row, int32_t play, int64_t now_ns) except -1 nogil:
-        cdef int64_t free_ns = now_ns + (0 if self._rest_ns == NULL else self._rest_ns[row])
+        cdef int64_t rest_ns = 0 if self._rest_ns == NULL else self._rest_ns[row]
         cdef int64_t holder = row
+        cdef double less_ns
+        if self._rest_share != NULL:
+            less_ns = self._rest_share[row] * <double>(now_ns - self._requests[row].arrival_ns)
+            rest_ns = 0 if less_ns >= <double>rest_ns else rest_ns - round_half_up(less_ns)
         if group.num_slots == 0:
             return 0
         if group.holds_play and self._begins != NULL:
@@ -425,7 +572,7 @@ cdef class Scripted(Source):
                 return 0
             holder = self._begins[play]
         group.num_held -= 1
-        return self._push_slot(group, self._slot_of[holder] if self._slot_of != NULL else 0, free_ns)
+        return self._push_slot(group, self._slot_of[holder] if self._slot_of != NULL else 0, now_ns + rest_ns)
 
     cdef int _give_up(self, int32_t row) except -1 nogil:
         """Send neither a request nor those that wait for it."""
@@ -453,7 +600,7 @@ cdef class Scripted(Source):
             row = self._given_up.rows[self._given_up.size]
             for i in range(self._out_begins[row], self._out_begins[row + 1]):
                 target = self._outs[i].target
-                if self._is_unsent(target):
+                if self._outs[i].when != ON_ANY_END and self._is_unsent(target):
                     self._note_given_up(target)
                     add_row(&self._given_up, target)
         return 0

@@ -74,6 +74,10 @@ class ListedClient(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
                              "others are of [workload.load]")
         if not math.isinf(self.load.grace_s) or not math.isinf(self.load.tree_idle_cap_s):
             raise ValueError("load.grace_s and load.tree_idle_cap_s are of all requests, [workload.load]")
+        if self.load.private_prefix_tokens:
+            raise ValueError("load.private_prefix_tokens is of all requests, [workload.load]")
+        if self.load.sessions_per_slot is not None:
+            raise ValueError("load.sessions_per_slot: a client's requests are no sessions")
         if self.is_closed and (self.rate_share is not None or self.arrival != ClientArrival()):
             raise ValueError('rate_share and arrival are of a client at a rate, not of one whose own load has mode = '
                              '"concurrency"')

@@ -12,7 +12,7 @@ from simulator.domain.sessions import TraceSessions
 from simulator.errors import InputErrors, KeyFault
 from simulator.workload.columns import FACTS, LABELS, Columns
 from simulator.workload.formats.native_waits import COLUMNS as WAITS
-from simulator.workload.formats.native_waits import waits_of
+from simulator.workload.formats.native_waits import turns_before, waits_of
 from simulator.workload.formats.prompts import prompts_of, rows_by_id
 from simulator.workload.limits import MAX_TIME_NS, MISSING
 from simulator.workload.reading.csv_scan import Column, Kind, Scan
@@ -59,8 +59,8 @@ class NativeCsv:
         """
         faults = Faults(path)
         scan = _scan(path, data)
-        if self._sessions.gap != "ignore" and "round" not in scan.values:
-            raise InputErrors([KeyFault("workload.sessions.gap: is between rounds, and the trace has no column round")])
+        if "round" not in scan.values:
+            self._refuse_rounds()
         ids = _request_ids(scan)
         if "request_id" in scan.values:
             _check_ids(scan, faults)
@@ -82,7 +82,16 @@ class NativeCsv:
             labels={label: _label_of(scan, label) for label in LABELS if label in scan.values},
             facts={fact: scan.values[fact] for fact in FACTS if fact in scan.values},
             prompts=prompts,
+            adds_to=turns_before(scan) if self._sessions.accumulate else None,
             waits=waits)
+
+    def _refuse_rounds(self) -> None:
+        keys = (("gap", "is between rounds", self._sessions.gap != "ignore"),
+                ("accumulate", "a round adds to the one before it", self._sessions.accumulate))
+        faults = [KeyFault(f"workload.sessions.{key}: {what}, and the trace has no column round")
+                  for key, what, is_said in keys if is_said]
+        if faults:
+            raise InputErrors(faults)
 
 
 def _scan(path, data: bytes) -> Scan:

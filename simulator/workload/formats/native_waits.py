@@ -90,6 +90,24 @@ def _begins_ns(scan: Scan, plays: np.ndarray, targets: np.ndarray) -> np.ndarray
     return begins_ns[plays]
 
 
+def turns_before(scan: Scan) -> np.ndarray:
+    """Return the row of the round before each row's, int64 (n,); -1: there is none."""
+    before = np.full(len(scan.lines), UNKNOWN)
+    rows, goes_on = _by_round(scan)
+    before[rows[goes_on]] = rows[:-1][goes_on[1:]]
+    return before
+
+
+def _by_round(scan: Scan) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rows of sessions by session and round, and of each whether another one of its session is before it."""
+    if "session" not in scan.values:
+        return np.empty(0, np.int64), np.empty(0, bool)
+    codes, rounds = scan.values["session"], scan.values["round"]
+    rows = np.flatnonzero((codes != MISSING) & (rounds != MISSING))
+    rows = rows[np.lexsort((rows, rounds[rows], codes[rows]))]
+    return rows, np.append(False, codes[rows][1:] == codes[rows][:-1])[:len(rows)]
+
+
 def _add_rounds(scan: Scan, plays: np.ndarray, sessions: TraceSessions, edges: Edges, faults: Faults) -> np.ndarray:
     """Let each round of a session wait for the one before it; return the later rounds."""
     rounds = scan.values["round"]
@@ -101,12 +119,9 @@ def _add_rounds(scan: Scan, plays: np.ndarray, sessions: TraceSessions, edges: E
         faults.add_cell(scan.lines[row], "round", "an integer on a row with session", "")
     for row in np.flatnonzero((think_ns > 0) & ~has_session & (rounds != 0)):
         faults.add(scan.lines[row], "think_time_s: is the time between two rounds of a session; the row has no session")
-    rows = np.flatnonzero(has_session & (rounds != MISSING))
+    rows, goes_on = _by_round(scan)
     if not len(rows):
         return rows
-    codes = scan.values["session"]
-    rows = rows[np.lexsort((rows, rounds[rows], codes[rows]))]
-    goes_on = np.append(False, codes[rows][1:] == codes[rows][:-1])
     sources, later = rows[:-1][goes_on[1:]], rows[goes_on]
     _check_rounds(scan, rows, goes_on, faults)
     for row in later[plays[sources] != plays[later]]:

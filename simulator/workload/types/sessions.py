@@ -1,5 +1,5 @@
 """`sessions`: conversations whose next turn waits for the last one, with histories that grow."""
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -10,10 +10,12 @@ from simulator import registry
 from simulator.core.random_streams import RandomStreams
 from simulator.domain import records
 from simulator.domain.load import Seconds, TimeChoice
+from simulator.domain.sessions import Histories
 from simulator.errors import InputErrors, KeyFault
 from simulator.workload.columns import Columns, Prompts, Waits, first_rows, nearest, reordered
 from simulator.workload.drawing.choices import LengthChoice
 from simulator.workload.drawing.timing import Arrival, RateChoice, Timing
+from simulator.workload.history import check_keys
 from simulator.workload.limits import MAX_TIME_NS, MAX_TOKENS
 from simulator.workload.wanted import WANTED, Wanted
 
@@ -21,10 +23,10 @@ MAX_SESSIONS = 10**8
 MAX_TURNS = 2**31 - 1
 
 
-class Sessions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Sessions(Histories, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a session is, [workload.sessions].
 
-    A prompt is what came before in its session, with the outputs as long as they really were, and new tokens.
+    A prompt is what came before in its session, and new tokens.
     """
 
     rounds: Annotated[LengthChoice, Meta(description="turns of a session")]
@@ -32,13 +34,18 @@ class Sessions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     first_tokens: Annotated[LengthChoice | None, Meta(description=(
         "those of the first turn; absent: as new_tokens"))] = None
     output_tokens: Annotated[LengthChoice, Meta(description="output lengths")]
+    max_tokens: Annotated[LengthChoice | None, Meta(description=(
+        "most output tokens that a turn asks for; a longer output ends there; absent: as output_tokens"))] = None
+    reasoning_tokens: Annotated[LengthChoice | None, Meta(description=(
+        "of an output, at most all of it, that come before the answer; absent: none"))] = None
     think_time_s: Annotated[Seconds | TimeChoice, Meta(description="from an answer to the next turn")] = 0.0
     prefix_groups: Annotated[int, Meta(ge=0, le=2**24, description=(
         "system prompts, of which each session begins with one; 0: with none"))] = 0
     prefix_tokens: Annotated[int, Meta(ge=0, le=MAX_TOKENS, description="length of each")] = 0
     accumulate: Annotated[bool, Meta(description="a turn's prompt holds all before it")] = True
     on_reject: Annotated[Literal["continue", "end"], Meta(description=(
-        "a turn that was refused: the next is due after the think time, or is not sent"))] = "end"
+        "a turn that was refused: the next is due after the think time, with an answer in its prompt as if there had "
+        "been one; or is not sent"))] = "end"
     on_overflow: Annotated[Literal["end", "error", "slide"], Meta(description=(
         "a turn whose prompt and a token do not fit max_model_len: the session ends before it; the experiment is "
         "refused; the oldest turns behind the system prompt are left out"))] = "end"
@@ -46,6 +53,9 @@ class Sessions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def __post_init__(self):
         if (self.prefix_groups > 0) != (self.prefix_tokens > 0):
             raise ValueError("prefix_groups and prefix_tokens go together")
+        if self.given_keys() and not self.accumulate:
+            raise ValueError(f"{' and '.join(self.given_keys())}: a turn's prompt holds nothing before it, since "
+                             "accumulate = false")
 
 
 class SessionsParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -92,12 +102,20 @@ class SessionsWorkload:
         if new.min() < 1:
             raise InputErrors([KeyFault("workload.sessions: draws a turn of 0 new tokens; raise min to 1 or more")])
         output = _lengths(given.output_tokens, streams, "output_tokens", len(session))
+        limits = None if given.max_tokens is None else np.maximum(
+            _lengths(given.max_tokens, streams, "max_tokens", len(session)), 1)
+        reasoning = None if given.reasoning_tokens is None else np.minimum(
+            _lengths(given.reasoning_tokens, streams, "reasoning_tokens", len(session)), output)
+        check_keys(given, has_limits=limits is not None or given.on_overflow == "slide",
+                   has_reasoning=reasoning is not None)
         group = streams.generator("prefix_groups").integers(0, max(given.prefix_groups, 1), len(rounds))
-        history = _Histories(given, session, turn, new, output, wanted.longest_text)
+        history = _Histories(given, session, turn, new, _Outputs(output, limits, reasoning), wanted.longest_text)
         columns = Columns(
-            start_ns[session], history.prompt_tokens, output, labels={"session": (session, _names(len(rounds)))},
-            prompts=history.prompts(group), waits=_waits(given, session, turn, streams))
-        return _without(columns, history.ends_before(turn))
+            start_ns[session], history.prompt_tokens, output, max_tokens=limits,
+            facts={} if reasoning is None else {"reasoning_tokens": reasoning},
+            labels={"session": (session, _names(len(rounds)))}, prompts=history.prompts(group),
+            waits=_waits(given, session, turn, streams))
+        return _without(columns, history.ends_before())
 
     def _starts(self, streams: RandomStreams, wanted: Wanted) -> np.ndarray:
         """Return when each session begins, in ns."""
@@ -112,54 +130,87 @@ class SessionsWorkload:
         return np.zeros(wanted.num_requests or given.num_sessions, np.int64)
 
 
+class _Outputs(NamedTuple):
+    """What is generated; arrays are int64 (n,).
+
+    tokens : if nothing stops it earlier.
+    limits : max_tokens; None: as `tokens`.
+    reasoning : of `tokens`, the first; None: none.
+    """
+
+    tokens: np.ndarray
+    limits: np.ndarray | None
+    reasoning: np.ndarray | None
+
+
 class _Histories:
     """What the prompt of each turn holds.
 
     prompt_tokens : int64 (n,).
     """
 
-    def __init__(self, given: Sessions, session, turn, new, output, longest_text):
-        self._given, self._session, self._turn, self._new, self._output = given, session, turn, new, output
-        self._first = np.arange(len(turn)) - turn                   # row of the session's first turn
-        ends = np.cumsum(new + output)                              # of each turn's tokens in all texts
-        self._before = ends - (new + output)
-        self._oldest = self._first.copy() if given.accumulate else np.arange(len(turn))
+    def __init__(self, given: Sessions, session, turn, new, outputs: _Outputs, longest_text):
+        self._given, self._session, self._turn, self._new = given, session, turn, new
         self._prefix = given.prefix_tokens if given.prefix_groups else 0
-        self.is_too_long = np.zeros(len(turn), bool)
-        self.prompt_tokens = self._lengths()
-        if longest_text is not None:
-            self._fit(longest_text() - 1)
+        limits = outputs.tokens if outputs.limits is None else outputs.limits
+        self._is_declared = given.history == "declared"
+        told = limits if self._is_declared else np.minimum(outputs.tokens, limits)  # of outputs, in later prompts
+        cut = np.zeros(len(turn), np.int64)                                         # of these, what is left out again
+        if outputs.reasoning is not None and not given.history_keeps_reasoning:
+            cut = outputs.reasoning
+        self._loses_reasoning = cut > 0
+        self._rows_of_turn = np.split(np.argsort(turn, kind="stable"), np.cumsum(np.bincount(turn))[:-1])
+        self._longest = np.iinfo(np.int64).max if longest_text is None else longest_text()
+        self._oldest, self._answers = np.arange(len(turn)), np.maximum(told - cut, 0)
+        self.prompt_tokens = self._prefix + new
+        if given.accumulate:
+            self._gather(told, cut)
+        self.is_too_long = self.prompt_tokens >= self._longest
+        self._check()
+
+    def _gather(self, told: np.ndarray, cut: np.ndarray) -> None:
+        """Add to each prompt what was said before: turn by turn, since an output may end at max_model_len."""
+        said = np.zeros(len(self._turn), np.int64)          # tokens from turn `oldest` up to this one
+        for rows in self._rows_of_turn:
+            if self._turn[rows[0]]:
+                said[rows] = said[rows - 1] + self._new[rows - 1] + self._answers[rows - 1]
+                self._oldest[rows] = self._oldest[rows - 1]
+            if self._given.on_overflow == "slide":
+                self._slide(rows, said)
+            self.prompt_tokens[rows] += said[rows]
+            if not self._is_declared:
+                room = np.maximum(self._longest - self.prompt_tokens[rows], 0)
+                self._answers[rows] = np.maximum(np.minimum(told[rows], room) - cut[rows], 0)
+
+    def _slide(self, rows: np.ndarray, said: np.ndarray) -> None:
+        """Leave out the oldest turns of prompts that leave no room for a token."""
+        while True:
+            slides = rows[(self.prompt_tokens[rows] + said[rows] >= self._longest) & (self._oldest[rows] < rows)]
+            if not len(slides):
+                return
+            oldest = self._oldest[slides]
+            said[slides] -= self._new[oldest] + self._answers[oldest]
+            self._oldest[slides] += 1
+
+    def _check(self) -> None:
         if self.prompt_tokens.max() > MAX_TOKENS:
             raise InputErrors([KeyFault(f"workload.sessions: a prompt of {self.prompt_tokens.max()} tokens, at most "
                                         f"{MAX_TOKENS} are possible")])
-
-    def _lengths(self) -> np.ndarray:
-        return self._prefix + self._before - self._before[self._oldest] + self._new
-
-    def _fit(self, longest: int) -> None:
-        """Do what `on_overflow` says with turns whose prompt is longer than this."""
-        while self._given.on_overflow == "slide":
-            slides = (self._lengths() > longest) & (self._oldest < np.arange(len(self._turn)))
-            if not slides.any():
-                break
-            self._oldest += slides
-        self.prompt_tokens = self._lengths()
-        self.is_too_long = self.prompt_tokens > longest
         if self._given.on_overflow == "error" and self.is_too_long.any():
             row = int(np.argmax(self.is_too_long))
             raise InputErrors([KeyFault(
                 f"workload.sessions.on_overflow: turn {self._turn[row]} of session {self._session[row]} has a prompt "
-                f"of {self.prompt_tokens[row]} tokens, at most {longest} leave room for an answer")])
+                f"of {self.prompt_tokens[row]} tokens, at most {self._longest - 1} leave room for an answer")])
 
-    def ends_before(self, turn: np.ndarray) -> np.ndarray:
+    def ends_before(self) -> np.ndarray:
         """Return which turns are left out: those that are too long, and all after them."""
-        too_long = np.where(self.is_too_long, turn, np.iinfo(np.int64).max)
+        too_long = np.where(self.is_too_long, self._turn, np.iinfo(np.int64).max)
         first = np.full(int(self._session[-1]) + 1, np.iinfo(np.int64).max)
         np.minimum.at(first, self._session, too_long)
-        return turn >= first[self._session]
+        return self._turn >= first[self._session]
 
     def prompts(self, group: np.ndarray) -> Prompts:
-        """Return the prompts: system prompt, then by turn its new tokens and output."""
+        """Return the prompts: the system prompt of `group`, then new tokens and answers."""
         has_prefix = int(self._prefix > 0)
         rows = np.arange(len(self._turn))
         counts = has_prefix + 2 * (rows - self._oldest) + 1
@@ -167,8 +218,10 @@ class _Histories:
         place = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts) - has_prefix
         source = self._oldest[owner] + np.maximum(place, 0) // 2
         is_output = place % 2 == 1
-        streams = np.where(is_output, records.output_stream(source), records.own_stream(source))
-        num_tokens = np.where(is_output, self._output[source], self._new[source])
+        answers = np.where(self._loses_reasoning[source], records.named_stream(self._given.prefix_groups + source),
+                           records.output_stream(source))
+        streams = np.where(is_output, answers, records.own_stream(source))
+        num_tokens = np.where(is_output, self._answers[source], self._new[source])
         if has_prefix:
             streams = np.where(place < 0, records.named_stream(group[self._session[owner]]), streams)
             num_tokens = np.where(place < 0, self._prefix, num_tokens)

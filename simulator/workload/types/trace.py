@@ -11,6 +11,7 @@ from simulator.core.random_streams import RandomStreams
 from simulator.domain.sessions import TraceSessions
 from simulator.errors import InputErrors, KeyFault
 from simulator.workload.columns import Columns, in_arrival_order
+from simulator.workload.history import composed
 from simulator.workload.limits import MAX_TIME_NS
 from simulator.workload.reading.files import files_in, read_bytes, read_pieces
 from simulator.workload.scales import scale
@@ -74,8 +75,7 @@ class Trace:
             What is wrong with the file, by line; a scale that makes a number too large.
         """
         given = self.parameters
-        if not isinstance(given.sessions, bool) and given.sessions.gap != "ignore" and not self._has_rounds:
-            raise InputErrors([KeyFault(f'workload.sessions.gap: format = "{given.format}" does not read it')])
+        self._check_sessions()
         columns = self._read(given.path)
         if wanted.arrivals and not columns.has_times:
             raise InputErrors([KeyFault(
@@ -84,7 +84,25 @@ class Trace:
         if columns.waits is None and wanted.arrivals:
             columns = in_arrival_order(columns)
         columns = scale(columns, given.time_scale, given.prefill_scale, given.decode_scale)
+        if columns.adds_to is not None:
+            columns = composed(columns, given.sessions, wanted.longest_text and wanted.longest_text())
         return replace(columns, most=given.max_requests)
+
+    def _check_sessions(self) -> None:
+        """Refuse keys of [workload.sessions] that the format has no use for."""
+        given = self.parameters.sessions
+        if isinstance(given, bool):
+            return
+        of_format = f'format = "{self.parameters.format}"'
+        faults = [KeyFault(f"workload.sessions.{key}: {of_format} does not read it") for key in ("gap", "accumulate")
+                  if getattr(given, key) != getattr(TraceSessions(), key) and not self._has_rounds]
+        if not given.accumulate:
+            reason = ("rows have whole prompts unless accumulate = true" if self._has_rounds else
+                      "a trace in it has whole prompts, or turns whose outputs are as long as declared and of which "
+                      "nothing says what is reasoning")
+            faults += [KeyFault(f"workload.sessions.{key}: {of_format}: {reason}") for key in given.given_keys()]
+        if faults:
+            raise InputErrors(faults)
 
     def _read(self, path: str) -> Columns:
         if not os.path.isdir(path) and hasattr(self.reader, "read_pieces"):

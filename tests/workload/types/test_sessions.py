@@ -1,9 +1,16 @@
 """Drawn conversations; every iteration lasts 1 ms, numbers worked out by hand."""
+from random import Random
+
 import numpy as np
 import pytest
 
 import simulator
+from simulator.core.random_streams import RandomStreams
+from simulator.domain.records import named_stream, output_stream, own_stream
 from simulator.errors import InputErrors
+from simulator.workload.types.sessions import SessionsWorkload
+from simulator.workload.wanted import Wanted
+from support.every_key import read
 from workload.test_loads import EXPERIMENT, ms
 
 TALK = """[workload]
@@ -40,6 +47,116 @@ def test_a_turn_waits_for_the_last_answer_and_holds_all_before_it(run):
 
 def test_without_accumulation_each_turn_stands_alone(run):
     assert run(workload__sessions__accumulate=False).requests["prompt_tokens"].tolist() == [100, 50, 50] * 2
+
+
+@pytest.mark.parametrize(("keys", "prompts", "cached"), [
+    ({}, [100, 134, 168], [0, 96, 128]), ({"history_keeps_reasoning": True}, [100, 140, 180], [0, 112, 144])])
+def test_n1_reasoning_is_not_said_again_unless_asked(run, keys, prompts, cached):
+    # 100 + 14 + 20; a hit ends at the prompt's end, 100 or 134 tokens, or at KV of 119 and 159 tokens.
+    lengths = {"output_tokens": 20, "reasoning_tokens": 6, "new_tokens": 20}
+    given = keys | {key: {"distribution": "constant", "value": each} for key, each in lengths.items()}
+    result = run(**{f"workload__sessions__{key}": each for key, each in given.items()}, output__token_times=True)
+
+    assert result.requests["prompt_tokens"].tolist() == prompts * 2
+    assert result.requests["cached_tokens"].tolist() == cached * 2
+    assert result.requests["reasoning_tokens"].tolist() == [6] * 6
+
+
+def pieces_of(columns):
+    """Return the prompt of each row, [(stream, tokens)]."""
+    pieces = list(zip(columns.prompts.streams.tolist(), columns.prompts.num_tokens.tolist(), strict=True))
+    ends = np.cumsum(columns.prompts.num_segments).tolist()
+    return [pieces[end - count:end] for end, count in zip(ends, columns.prompts.num_segments.tolist(), strict=True)]
+
+
+def told(rows, oldest, row, longest, given, columns, new, prompts):
+    """Return the prompt of a turn, literally: what is said from turn `oldest` on."""
+    prompt = [(named_stream(0), 16)] * given["prefix"]
+    for each in rows[oldest:rows.index(row)]:
+        output, limit = columns.output_tokens[each].item(), columns.max_tokens[each].item()
+        said = limit if given["history"] == "declared" else max(0, min(
+            output, limit, longest - sum(tokens for _, tokens in prompts[each])))
+        thought = columns.facts["reasoning_tokens"][each].item()
+        answer = (output_stream(each), said)
+        if thought and not given["keeps"]:
+            answer = (named_stream(given["prefix"] + each), said - thought)
+        prompt += [(own_stream(each), new[each]), answer]
+    return [piece for piece in (*prompt, (own_stream(row), new[row])) if piece[1] > 0]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_prompts_are_as_a_literal_twin_tells_them(seed):
+    rng = Random(seed)
+    given = {"prefix": rng.randint(0, 1), "history": rng.choice(["actual", "declared"]), "keeps": rng.random() < 0.5}
+    few = {"distribution": "uniform", "min": 1, "max": 40}
+    sessions = dict.fromkeys(("new_tokens", "output_tokens", "max_tokens", "reasoning_tokens"), few) | {
+        "rounds": {"distribution": "uniform", "min": 1, "max": 9}, "prefix_groups": given["prefix"],
+        "prefix_tokens": 16 * given["prefix"], "history": given["history"], "history_keeps_reasoning": given["keeps"],
+        "on_overflow": "slide"}
+    longest = rng.choice([60, 90, 10_000])
+    experiment = read({"engine": {"num_gpu_blocks": 9, "max_model_len": 100}, "latency": {"backend": "linear"},
+                       "workload": {"type": "sessions", "num_sessions": 6, "sessions": sessions,
+                                    "arrival": {"process": "constant", "rate_per_s": 1.0}}})
+    columns = SessionsWorkload(experiment.workload.parameters).columns(
+        RandomStreams(seed), Wanted(longest_text=lambda: longest))
+
+    prompts, sessions_of = pieces_of(columns), columns.labels["session"][0].tolist()
+    new = [prompt[-1][1] for prompt in prompts]
+    for session in set(sessions_of):
+        rows = [row for row, each in enumerate(sessions_of) if each == session]
+        oldest = 0
+        for row in rows:
+            while True:
+                expected = told(rows, oldest, row, longest, given, columns, new, prompts)
+                if sum(tokens for _, tokens in expected) < longest or rows[oldest] == row:
+                    break
+                oldest += 1
+            assert prompts[row] == expected
+            assert columns.prompt_tokens[row] == sum(tokens for _, tokens in expected)
+
+
+def test_answers_of_what_is_measured_count(run):
+    given = {"output_tokens": 20, "reasoning_tokens": 6}
+    result = run(workload__measure__warmup_requests=2, **{
+        f"workload__sessions__{key}": {"distribution": "constant", "value": each} for key, each in given.items()})
+
+    assert result.summary["ttfat_ms"]["mean"] == 7.0            # its seventh token is the first of the answer
+    assert result.summary["requests"]["completed"] == 4
+
+
+@pytest.mark.parametrize(("limit", "history", "prompts"), [
+    (8, "actual", [100, 153, 206]), (8, "declared", [100, 158, 216]), (2, "declared", [100, 152, 204]),
+    (2, "actual", [100, 152, 204])])
+def test_earlier_outputs_are_as_long_as_they_were_or_as_declared(run, limit, history, prompts):
+    result = run(workload__sessions__max_tokens={"distribution": "constant", "value": limit},
+                 workload__sessions__history=history)
+
+    assert result.requests["prompt_tokens"].tolist() == prompts * 2
+    assert result.requests["output_tokens"].tolist() == [min(limit, 3)] * 6
+
+
+@pytest.mark.parametrize(("history", "third"), [("actual", 41), ("declared", 80)])
+def test_what_max_model_len_cuts_off_is_not_said_again(run, history, third):
+    # A text has 121 tokens at most: the second turn, of 60 + 40 + 20, gets one token of its 40. The first slides out of
+    # the third, 20 + 1 + 20.
+    given = {"first_tokens": 60, "new_tokens": 20, "output_tokens": 40}
+    result = run(engine__max_model_len=121, workload__sessions__on_overflow="slide",
+                 workload__sessions__history=history,
+                 **{f"workload__sessions__{key}": {"distribution": "constant", "value": each}
+                    for key, each in given.items()})
+
+    assert result.requests["prompt_tokens"].tolist() == [60, 120, third] * 2
+    assert result.requests["output_tokens"].tolist() == [40, 1, 40] * 2
+
+
+@pytest.mark.parametrize(("key", "value", "message"), [
+    ("history", "actual", "history: every output of this workload is as long as its max_tokens; leave it out"),
+    ("history_keeps_reasoning", True, "history_keeps_reasoning: nothing says what of an output is reasoning")])
+def test_keys_of_histories_that_change_nothing_are_refused(run, key, value, message):
+    with pytest.raises(InputErrors, match=message):
+        run(**{f"workload__sessions__{key}": value})
+    with pytest.raises(InputErrors, match=f"{key}: a turn's prompt holds nothing before it, since accumulate = false"):
+        run(**{f"workload__sessions__{key}": value, "workload__sessions__accumulate": False})
 
 
 def test_sessions_share_the_prompt_of_their_group(run):

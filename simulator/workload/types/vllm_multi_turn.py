@@ -1,0 +1,188 @@
+"""`vllm_multi_turn`: conversations as vLLM's multi-turn benchmark sends them.
+
+Source: vllm-project/vllm, benchmarks/multi_turn/benchmark_serving_multi_turn.py, commit 00d39539. What differs: a
+client takes all its first conversations before the next client does; after a warm-up the conversations keep their
+order, while there they stand as their first turns ended, and clients do not sleep in between; the times that clients
+sleep are drawn alike, not equal; the tokens of a chat template do not count; a request that failed is not tried again.
+"""
+from typing import Annotated, Literal
+
+import msgspec
+import numpy as np
+from msgspec import Meta
+from msgspec.structs import replace
+
+from simulator.core.random_streams import RandomStreams
+from simulator.domain import records
+from simulator.domain.load import Count, Load, TimeChoice, Warmup
+from simulator.domain.sessions import Histories
+from simulator.errors import InputErrors, KeyFault
+from simulator.workload.columns import Columns, Prompts, Waits, first_rows, reordered
+from simulator.workload.drawing.conversations import Turns, draw_turns, read_settings
+from simulator.workload.drawing.times import ExponentialParameters
+from simulator.workload.formats.chats import Chats
+from simulator.workload.history import composed
+from simulator.workload.limits import MAX_TIME_NS, MAX_TOKENS
+from simulator.workload.reading.files import check_text, read_bytes
+from simulator.workload.wanted import WANTED, Wanted
+
+SECONDS_PER_TOKEN = 0.2         # of max_tokens: a request may take so long where that is more than the time-out
+KEPT = ("client_delay_s", "private_prefix_tokens")      # of [workload.load], which the tool has nothing to say about
+
+
+class VllmMultiTurnParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Options of the tool, by their names; closed loop and warm-up follow from them."""
+
+    path: Annotated[str, Meta(extra={"path": True}, description=(
+        "JSON: what generates conversations (filetype generate_conversations), or a list of them with num_tokens "
+        "beside each text"))]
+    seed: Annotated[int, Meta(ge=0, le=2**32 - 1, description=(
+        "of generated conversations; the tool's, which does not change with that of the experiment"))] = 0
+    least_user_tokens: Annotated[int, Meta(ge=1, le=MAX_TOKENS, description=(
+        "of generated conversations: what the tool says in each user text, \"ID is a nice number... Please rewrite the "
+        "following text and add more content: \", by the model's tokenizer; a text is as long at least"),
+        extra={"unit": "tokens"})] = 1
+    num_clients: Annotated[Count, Meta(description="each has one request in flight")] = 1
+    max_active_conversations: Annotated[Count | None, Meta(description=(
+        "of all clients together, each has the same number; default: num_clients"))] = None
+    max_num_requests: Annotated[Count | None, Meta(description=(
+        "of all clients together, each sends the same number; absent: no end"))] = None
+    max_turns: Annotated[Count | None, Meta(description=(
+        "texts of a conversation, answers included; absent: all"))] = None
+    request_rate_per_s: Annotated[Annotated[float, Meta(ge=1e-6, le=1e9)] | None, Meta(description=(
+        "of each client: after a request it sleeps, for an exponential time whose mean is one over the rate, less what "
+        "the request took; absent: not at all"))] = None
+    warmup_step: Annotated[bool, Meta(description="the first turns of all conversations are sent before")] = False
+    early_stop: Annotated[bool, Meta(description=(
+        "when a client finds no new conversation, has sent its requests, or gave up waiting, the others stop, too"
+        ))] = True
+    conversation_sampling: Annotated[Literal["round_robin", "random"], Meta(description=(
+        "which of a client's conversations is next; random is refused: it would be drawn while requests are served"
+        ))] = "round_robin"
+    request_timeout_s: Annotated[Annotated[float, Meta(gt=0, le=MAX_TIME_NS / 1e9)], Meta(description=(
+        f"a client gives up after so long, or {SECONDS_PER_TOKEN} s for each token that it asks for if that is more"
+        ))] = 120.0
+
+    def __post_init__(self):
+        if self.conversation_sampling == "random":
+            raise ValueError('conversation_sampling = "random": which conversation is next would have to be drawn '
+                             'while requests are served; only "round_robin" is done')
+        if self.active_per_client < 1:
+            raise ValueError(f"max_active_conversations = {self.max_active_conversations}: expected num_clients, "
+                             f"{self.num_clients}, at least")
+        if self.requests_per_client == 0:
+            raise ValueError(f"max_num_requests = {self.max_num_requests}: expected num_clients, {self.num_clients}, "
+                             "at least")
+
+    @property
+    def active_per_client(self) -> int:
+        """The conversations that each client has at once."""
+        return (self.max_active_conversations or self.num_clients) // self.num_clients
+
+    @property
+    def requests_per_client(self) -> int | None:
+        """The requests that each client sends; None: no end."""
+        return None if self.max_num_requests is None else self.max_num_requests // self.num_clients
+
+    def fill_load(self, given: Load) -> Load:
+        """Return the closed loop of the tool's clients; refuse what contradicts it."""
+        sleeps = {}
+        if self.request_rate_per_s is not None:
+            exponential = ExponentialParameters(mean=1 / self.request_rate_per_s)
+            sleeps = {"think_time_from": "arrival_mean",
+                      "think_time_s": TimeChoice(distribution="exponential", parameters=exponential)}
+        defaults, kept = Load(), {name: getattr(given, name) for name in KEPT}
+        filled = Load(
+            mode="concurrency", concurrency=self.num_clients, unit="session", sessions_per_slot=self.active_per_client,
+            requests_per_slot=self.requests_per_client, ends_with="first_slot" if self.early_stop else "each_slot",
+            **sleeps, **kept)
+        strange = [name for name in Load.__struct_fields__
+                   if getattr(given, name) not in (getattr(defaults, name), getattr(filled, name))]
+        if strange:
+            raise ValueError('type = "vllm_multi_turn" says itself how its clients send; leave '
+                             f"{', '.join(strange)} out of [workload.load]")
+        return filled
+
+    def fill_warmup(self, given: Warmup) -> Warmup:
+        """Return the warm-up step of the tool; refuse another one."""
+        filled = Warmup(primers="first_turn" if self.warmup_step else "none")
+        if given not in (Warmup(), filled):
+            raise ValueError('type = "vllm_multi_turn" warms up with warmup_step; leave [workload.warmup] out')
+        return filled
+
+
+class VllmMultiTurn:
+    """Conversations of the tool, from lengths alone."""
+
+    Parameters = VllmMultiTurnParameters
+
+    def __init__(self, parameters: VllmMultiTurnParameters):
+        self.parameters = parameters
+
+    def columns(self, streams: RandomStreams, wanted: Wanted = WANTED) -> Columns:
+        """Return the turns, conversation by conversation.
+
+        Raises
+        ------
+        InputErrors
+            What is wrong with the file; conversations that are too few for the clients.
+        """
+        given = self.parameters
+        data = read_bytes(given.path)
+        check_text(given.path, data)
+        if data.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"["):
+            self._refuse_of_generated()
+            columns = Chats().read(given.path, data)
+        else:
+            turns = draw_turns(read_settings(given.path, data), given.seed, given.least_user_tokens)
+            columns = composed(_columns_of(turns), Histories(), wanted.longest_text and wanted.longest_text())
+        columns = self._sent(columns)
+        longest_s = np.floor(SECONDS_PER_TOKEN * np.maximum(columns.output_tokens, 1))
+        timeout_s = np.maximum(given.request_timeout_s, longest_s)
+        return replace(columns, timeout_ns=np.rint(timeout_s * 1e9).astype(np.int64), has_times=False)
+
+    def _refuse_of_generated(self) -> None:
+        given = self.parameters
+        faults = [KeyFault(f"workload.{key}: {given.path} holds conversations, which are not generated; leave it out")
+                  for key, usual in (("seed", 0), ("least_user_tokens", 1)) if getattr(given, key) != usual]
+        if faults:
+            raise InputErrors(faults)
+
+    def _sent(self, columns: Columns) -> Columns:
+        """Return the turns that the tool may send: of long conversations the first, after a warm-up those warmed up."""
+        given = self.parameters
+        plays = np.arange(len(columns)) if columns.waits is None else columns.waits.plays
+        conversation = np.unique(plays, return_inverse=True)[1].reshape(-1)
+        turn = np.arange(len(columns)) - np.searchsorted(conversation, conversation)
+        is_sent = np.ones(len(columns), bool)
+        if given.max_turns is not None:
+            # After a warm-up a conversation goes on with its second turn, and is only then found to be long enough.
+            is_sent &= turn < max(-(-given.max_turns // 2), 1 + given.warmup_step)
+        if given.warmup_step and given.max_num_requests is not None:
+            is_sent &= conversation < given.requests_per_client * given.num_clients
+        needed = given.active_per_client * given.num_clients
+        if (found := len(np.unique(conversation[is_sent]))) < needed:
+            raise InputErrors([KeyFault(f"workload.max_active_conversations: {given.num_clients} clients need {needed} "
+                                        f"conversations, {given.path} has {found} for them")])
+        if is_sent.all():
+            return columns
+        rows = np.concatenate([np.flatnonzero(is_sent), np.flatnonzero(~is_sent)])
+        return first_rows(replace(reordered(columns, rows), most=int(is_sent.sum())))
+
+
+def _columns_of(turns: Turns) -> Columns:
+    """Return turns of which each tells what it adds."""
+    count = len(turns.conversation)
+    rows, is_first = np.arange(count), np.append(True, turns.conversation[1:] != turns.conversation[:-1])
+    has_common = is_first & (turns.common_tokens > 0)
+    streams = np.stack([np.full(count, records.named_stream(0)), records.own_stream(rows)], axis=1)
+    common = np.where(has_common, turns.common_tokens, 0)
+    num_tokens = np.stack([common, turns.new_tokens - common], axis=1)
+    targets = np.flatnonzero(~is_first)
+    return Columns(
+        np.zeros(count, np.int64), turns.new_tokens, turns.output_tokens,
+        labels={"session": (turns.conversation, [f"CONV_ID_{k}" for k in range(int(turns.conversation[-1]) + 1)])},
+        prompts=Prompts((num_tokens > 0).sum(axis=1), streams[num_tokens > 0], num_tokens[num_tokens > 0]),
+        adds_to=np.where(is_first, -1, rows - 1),
+        waits=Waits(turns.conversation, targets - 1, targets, np.zeros(len(targets), np.int64),
+                    np.zeros(len(targets), bool)))
