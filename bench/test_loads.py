@@ -10,7 +10,7 @@ from pairs import cpu_s
 
 from simulator.domain import records
 from simulator.scheduling.vllm import VllmParameters
-from simulator.workload.script import Edges, Group, Script
+from simulator.workload.script import Edges, Group, Script, Slots
 
 pytestmark = pytest.mark.benchmark(group="loads", timer=time.process_time)
 
@@ -31,7 +31,7 @@ def scripted(case, script):
 @pytest.mark.parametrize("is_async", [False, True], ids=["", "async"])
 def test_closed_loop_against_the_open_one(is_async, pairs, report):
     parameters, count = VllmParameters(async_scheduling=is_async), NUM_REQUESTS
-    group = Group(np.arange(count), np.zeros(CLIENTS, np.int64))
+    group = Group(np.arange(count), Slots(np.zeros(CLIENTS, np.int64)))
     closed = scripted(Case(count, parameters=parameters), Script((group,), np.zeros(count, np.int64)))
     closed.ready()()
     rate_per_s = count / (closed.finished.clock_ns / 1e9)

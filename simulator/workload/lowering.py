@@ -140,12 +140,7 @@ def script_of(columns: Columns, load: Load, duration_s: float | None, streams: R
     if len(left):           # the last play may have been cut
         start_ns[-1] = columns.arrival_ns[left].min()
     plays = np.repeat(np.arange(len(start_ns)), np.diff(begins))
-    offset_ns = _offsets(columns, is_root, begins, start_ns)
-    cut = Cut(columns, plays, offset_ns, np.arange(len(start_ns)), np.empty(0, np.int64))
-    if load.snapshot == "uniform":
-        cut = begun(columns, plays, offset_ns, load.lanes, streams, warmup.primers != "none")
-    elif warmup.primers == "first_turn":
-        cut = without_first_turns(columns, plays, offset_ns)
+    cut = _cut_of(columns, plays, _offsets(columns, is_root, begins, start_ns), load, warmup, streams)
     columns = first_rows(replace(cut.columns, most=len(cut.plays)))
     begins, start_ns, is_timed = _begins(cut.plays), start_ns[cut.left], is_timed[cut.left]
     has_plays = len(begins) <= len(columns)
@@ -161,6 +156,16 @@ def script_of(columns: Columns, load: Load, duration_s: float | None, streams: R
         idle_cap_ns=None if math.isinf(load.tree_idle_cap_s) else _ns(load.tree_idle_cap_s),
         timeout_ns=timeouts_of(columns), from_engine=columns.from_engine,
         spare=np.arange(load.sessions_per_slot * load.concurrency, len(begins) - 1) if by_turns else None), cut
+
+
+def _cut_of(columns: Columns, plays: np.ndarray, offset_ns: np.ndarray, load: Load, warmup: Warmup,
+            streams: RandomStreams) -> Cut:
+    """Return what is left of plays, where something of them is sent before, or not at all."""
+    if load.snapshot == "uniform":
+        return begun(columns, plays, offset_ns, load.lanes, streams, warmup.primers != "none")
+    if warmup.primers == "first_turn":
+        return without_first_turns(columns, plays, offset_ns)
+    return Cut(columns, plays, offset_ns, np.arange(int(plays[-1]) + 1), np.empty(0, np.int64))
 
 
 def _edges(waits: Waits | None) -> Edges | None:

@@ -102,7 +102,9 @@ def _with_one_token(columns: Columns, rows: np.ndarray) -> Columns:
 
 def before_all(columns: Columns, script: Script, sizes: np.ndarray, group: Group = ALL_AT_ONCE,
                start_ns: np.ndarray | None = None) -> Script:
-    """Return a script in which more plays come first, each a chain of requests; their rows are behind all others.
+    """Return a script in which more plays come first, each a chain of requests.
+
+    Their rows are behind all others.
 
     sizes : int64 (k,), how many requests each of these plays has.
     group : how these plays come; which they are is set here.

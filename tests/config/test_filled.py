@@ -31,7 +31,7 @@ def test_what_the_file_leaves_out_is_filled_in_and_written_down(write):
 
     assert told["num_requests"] == 40
     assert [told["load"][key] for key in ("mode", "concurrency", "client_delay_s")] == ["concurrency", 4, 1e-6]
-    assert told["warmup"] == {"copies_of_first": 8}
+    assert told["warmup"]["copies_of_first"] == 8
 
 
 def test_what_it_says_alike_is_no_fault(write):
