@@ -299,7 +299,7 @@ def test_requests_that_warm_up_have_adapters_and_lengths_that_are_foretold(run):
 
 
 @pytest.mark.parametrize(("warmup", "message"), [
-    ("copies_of_first = 1\nstage = {concurrency = 1, num_requests = 2}", "give one of copies_of_first, primers and stage"),
+    ("copies_of_first = 1\nstage = {concurrency = 1, num_requests = 2}", "give one of copies_of_first"),
     ("stage = {concurrency = 1, duration_s = 2.0}", "stage.num_requests: missing"),
     ("stage = {rate_per_s = 1.0, num_requests = 2, drain = true}", "stage.drain: the others come when all"),
     ("stage = {rate_per_s = 0.001, process = \"constant\", duration_s = 2.0}",
