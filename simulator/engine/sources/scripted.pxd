@@ -2,7 +2,8 @@
 from libc.stdint cimport int8_t, int32_t, int64_t
 cimport cython
 
-from simulator.core.row_heap cimport RowHeap, TimedRow
+from simulator.core.clock cimport NEVER_NS
+from simulator.core.row_heap cimport RowHeap, TimedRow, pop_row
 from simulator.core.row_list cimport RowList
 from simulator.core.wake_heap cimport WakeHeap
 from simulator.domain.request cimport PENDING, Demand, Request
@@ -90,6 +91,7 @@ cdef class Scripted(Source):
     cdef int64_t* _ready_ns             # [row] known so far; NULL where each row is a play
     cdef int64_t* _out_begins           # [row + 1] into _outs
     cdef Out* _outs
+    cdef bint _any_ends                 # some of these are let go however their source ended
     cdef int64_t _idle_cap_ns           # NEVER_NS: none
     cdef bint _goes_on_after_rejection
     cdef bint _from_engine
@@ -123,10 +125,34 @@ cdef class Scripted(Source):
     # Is it known when the next one of a group comes, or that nobody will?
     cdef bint _can_come(self, const Group* group) noexcept nogil
 
-    # Who is next for a slot, and since when; NEVER_NS: nobody. The play, and the request with which it begins.
-    cdef TimedRow _candidate(self, Group* group) noexcept nogil
-    cdef int64_t _next_play(self, const Group* group) noexcept nogil
+    # The request with which a play begins.
     cdef int32_t _first_row(self, int64_t play) noexcept nogil
+
+    cdef inline int32_t _begin_of(self, int64_t play) noexcept nogil:
+        return <int32_t>play if self._begins == NULL else self._first_row(play)
+
+    # Who is next for a slot, and since when; NEVER_NS: nobody.
+    cdef TimedRow _candidate_by_turns(self, const Group* group, TimedRow waiting) noexcept nogil
+
+    cdef inline TimedRow _candidate(self, Group* group) noexcept nogil:
+        cdef TimedRow waiting, fresh
+        cdef int64_t play
+        while group.waiting.size > 0 and not (
+                self._is_unsent(group.waiting.entries[0].row)
+                and self._ready_ns[group.waiting.entries[0].row] == group.waiting.entries[0].time_ns):
+            pop_row(&group.waiting)
+        waiting.time_ns, waiting.row = NEVER_NS, -1
+        if group.waiting.size > 0:
+            waiting = group.waiting.entries[0]
+        if group.most_going > 0:
+            return self._candidate_by_turns(group, waiting)
+        if group.num_fresh == 0:
+            return waiting
+        play = group.plays[group.num_plays - group.num_fresh]
+        fresh.time_ns, fresh.row = group.begins_ns + self._start_ns[play], self._begin_of(play)
+        if waiting.time_ns < fresh.time_ns or (waiting.time_ns == fresh.time_ns and waiting.row < fresh.row):
+            return waiting
+        return fresh
 
     # Slots that serve plays by turns: one takes a spare play, or the last; has served a request; lets nobody come.
     cdef int _take_spare(self, int32_t index, int32_t play) except -1 nogil
@@ -154,6 +180,7 @@ cdef class Scripted(Source):
     cdef int _push_ready(self, int32_t row) except -1 nogil
 
     # A request has ended: its slot; what its play waits for while nothing of it runs.
+    cdef int64_t _shorter_ns(self, int32_t row, int64_t now_ns) noexcept nogil
     cdef int _free_slot(self, Group* group, int32_t row, int32_t play, int64_t now_ns) except -1 nogil
     cdef int _hurry(self, int32_t play, int64_t now_ns) except -1 nogil
 

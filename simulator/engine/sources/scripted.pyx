@@ -159,7 +159,8 @@ cdef class Scripted(Source):
         sources, targets, delays_ns = (
             np.ascontiguousarray(each[order], np.int64) for each in (edges.sources, edges.targets, edges.delays_ns))
         kinds = np.where(edges.from_dispatch, ON_DISPATCH, ON_COMPLETION)
-        if edges.from_any_end is not None:
+        self._any_ends = edges.from_any_end is not None
+        if self._any_ends:
             kinds = np.where(edges.from_any_end, ON_ANY_END, kinds)
         when = kinds[order].astype(np.int8)
         self._num_waits = <int32_t*>array_of(num_rows, sizeof(int32_t))
@@ -255,11 +256,8 @@ cdef class Scripted(Source):
         return 0
 
     cdef int32_t _first_row(self, int64_t play) noexcept nogil:
-        """Return the request with which a play begins."""
-        cdef int64_t row, first = play
-        cdef int64_t least_ns = NEVER_NS
-        if self._begins == NULL:
-            return <int32_t>play
+        """Return the request with which a play begins: of those that are free, the one with the least offset."""
+        cdef int64_t row, first = self._begins[play], least_ns = NEVER_NS
         for row in range(self._begins[play], self._begins[play + 1]):
             if self._is_free(row) and self._is_unsent(row):
                 if self._offset_ns == NULL or self._offset_ns[row] < least_ns:
@@ -268,34 +266,18 @@ cdef class Scripted(Source):
                     break
         return <int32_t>first
 
-    cdef TimedRow _candidate(self, Group* group) noexcept nogil:
-        """Return who is next for a slot, and since when; NEVER_NS: nobody."""
-        cdef TimedRow waiting, fresh
+    cdef TimedRow _candidate_by_turns(self, const Group* group, TimedRow waiting) noexcept nogil:
+        """Return who is next for a slot that serves plays by turns: one that it begins, or who waits."""
+        cdef TimedRow fresh
         cdef int64_t play
-        while group.waiting.size > 0 and not (
-                self._is_unsent(group.waiting.entries[0].row)
-                and self._ready_ns[group.waiting.entries[0].row] == group.waiting.entries[0].time_ns):
-            pop_row(&group.waiting)
-        waiting.time_ns, waiting.row = NEVER_NS, -1
-        if group.waiting.size > 0:
-            waiting = group.waiting.entries[0]
-        play = self._next_play(group)
-        if play < 0:
-            return waiting
-        fresh.time_ns, fresh.row = group.begins_ns + self._start_ns[play], self._first_row(play)
-        if group.most_going > 0:
-            return fresh
-        if waiting.time_ns < fresh.time_ns or (waiting.time_ns == fresh.time_ns and waiting.row < fresh.row):
-            return waiting
-        return fresh
-
-    cdef int64_t _next_play(self, const Group* group) noexcept nogil:
-        """Return the play that a group would begin next; -1: it begins none."""
         if self._has_room(group) and self._next_spare < self._num_spare:
-            return self._spare[self._next_spare]
-        if group.num_fresh == 0 or (group.most_going > 0 and group.num_going == group.most_going):
-            return -1
-        return group.plays[group.num_plays - group.num_fresh]
+            play = self._spare[self._next_spare]
+        elif group.num_fresh > 0 and group.num_going < group.most_going:
+            play = group.plays[group.num_plays - group.num_fresh]
+        else:
+            return waiting
+        fresh.time_ns, fresh.row = group.begins_ns + self._start_ns[play], self._begin_of(play)
+        return fresh
 
     cdef int _note(self, int32_t index, int64_t now_ns) except -1 nogil:
         """Note when somebody comes by a slot of a group next."""
@@ -380,7 +362,8 @@ cdef class Scripted(Source):
         cdef Group* group = &self._groups[index]
         cdef int32_t row = <int32_t>entry.row, play = self._play(row), slot
         cdef bint begins = self._begins == NULL or self._begun_ns[play] == NEVER_NS
-        cdef bint takes_spare = begins and self._has_room(group) and self._next_spare < self._num_spare
+        cdef bint takes_spare = (group.most_going > 0 and begins and self._has_room(group)
+                                 and self._next_spare < self._num_spare)
         if group.num_slots > 0:
             slot = <int32_t>pop_row(&group.slots).row
             group.num_held += 1
@@ -544,7 +527,8 @@ cdef class Scripted(Source):
         if self._play_of != NULL:
             self._num_running[play] -= 1
             self._num_live[play] -= 1
-        self._let_go(row, seen_ns, ON_ANY_END)
+        if self._any_ends:
+            self._let_go(row, seen_ns, ON_ANY_END)
         if request.status == COMPLETED or (is_refused and self._goes_on_after_rejection):
             self._let_go(row, seen_ns, ON_COMPLETION)
         else:
@@ -559,12 +543,10 @@ cdef class Scripted(Source):
         return self._look()
 
     cdef int _free_slot(self, Group* group, int32_t row, int32_t play, int64_t now_ns) except -1 nogil:
-        cdef int64_t rest_ns = 0 if self._rest_ns == NULL else self._rest_ns[row]
+        cdef int64_t free_ns = now_ns + (0 if self._rest_ns == NULL else self._rest_ns[row])
         cdef int64_t holder = row
-        cdef double less_ns
         if self._rest_share != NULL:
-            less_ns = self._rest_share[row] * <double>(now_ns - self._requests[row].arrival_ns)
-            rest_ns = 0 if less_ns >= <double>rest_ns else rest_ns - round_half_up(less_ns)
+            free_ns -= self._shorter_ns(row, now_ns)
         if group.num_slots == 0:
             return 0
         if group.holds_play and self._begins != NULL:
@@ -572,7 +554,13 @@ cdef class Scripted(Source):
                 return 0
             holder = self._begins[play]
         group.num_held -= 1
-        return self._push_slot(group, self._slot_of[holder] if self._slot_of != NULL else 0, now_ns + rest_ns)
+        return self._push_slot(group, self._slot_of[holder] if self._slot_of != NULL else 0, free_ns)
+
+    cdef int64_t _shorter_ns(self, int32_t row, int64_t now_ns) noexcept nogil:
+        """Return by how much the rest of a slot is shorter for what the request took."""
+        cdef int64_t rest_ns = 0 if self._rest_ns == NULL else self._rest_ns[row]
+        cdef double less_ns = self._rest_share[row] * <double>(now_ns - self._requests[row].arrival_ns)
+        return rest_ns if less_ns >= <double>rest_ns else round_half_up(less_ns)
 
     cdef int _give_up(self, int32_t row) except -1 nogil:
         """Send neither a request nor those that wait for it."""
