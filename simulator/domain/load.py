@@ -111,7 +111,7 @@ class Warmup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 OF_MODE = {             # keys that only some modes read
     "concurrency": ("concurrency",), "unit": ("concurrency",), "ramp_up_s": ("concurrency", "lanes"),
-    "think_time_s": ("concurrency", "lanes"), "think_time_from": ("concurrency", "lanes"),
+    "think_time_s": ("concurrency", "lanes"), "think_time_from": ("concurrency",),
     "sessions_per_slot": ("concurrency",), "requests_per_slot": ("concurrency",), "ends_with": ("concurrency",),
     "max_in_flight": ("timestamps",), "users": ("user_rate",),
     "rate_per_s": ("user_rate",), "lanes": ("lanes",), "assign": ("lanes",),
@@ -189,6 +189,8 @@ class Load(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             raise ValueError("requests_per_slot and ends_with take sessions_per_slot")
         if self.think_time_from != "end" and self.think_time_s == 0.0:
             raise ValueError("think_time_from takes think_time_s")
+        if self.think_time_from != "end" and self.unit == "session" and self.sessions_per_slot is None:
+            raise ValueError('think_time_from is of requests, unit = "session" takes sessions_per_slot with it')
 
     @property
     def most_at_once(self) -> int | None:

@@ -33,10 +33,11 @@ def talk_of(rng):
     if rng.random() < 0.6:
         paced = ['think_time_s = {distribution = "exponential", mean = 0.02}',
                  f'think_time_from = "{rng.choice(["arrival", "arrival_mean"])}"']
-        rests = rng.choice([[], ["think_time_s = 0.01"], paced])
+        by_turns = rng.random() < 0.7
+        rests = rng.choice([[], ["think_time_s = 0.01"], paced if by_turns else []])
         keys += ["load.mode = \"concurrency\"", f"load.concurrency = {rng.randint(1, 3)}", 'load.unit = "session"',
                  *(f"load.{each}" for each in rests)]
-        if rng.random() < 0.7:
+        if by_turns:
             keys += ["load.sessions_per_slot = 1",
                      f'load.ends_with = "{rng.choice(["last_session", "each_slot", "first_slot"])}"']
             keys += [f"load.requests_per_slot = {rng.randint(1, 6)}"] * (rng.random() < 0.4)

@@ -57,6 +57,21 @@ def test_e3_slots_rest_while_users_think(run):
     expect(run(LOOP + "think_time_s = 0.005", OUTPUTS), [0, 0, 6, 8, 13], [3, 1, 8, 9, 14])
 
 
+@pytest.mark.parametrize("origin", ["arrival", "arrival_mean"])        # the same where each draw is the mean
+def test_e3_with_times_that_count_from_arrivals(run, origin):
+    load = LOOP + f'think_time_s = 0.005\nthink_time_from = "{origin}"'
+
+    expect(run(load, OUTPUTS), [0, 0, 5, 5, 10], [3, 1, 7, 6, 11])
+
+
+def test_without_a_mean_nothing_goes_by_it(run, tmp_path):
+    (tmp_path / "lab.py").write_text("class Fixed:\n    def __init__(self, parameters):\n        pass\n\n"
+                                     "    def draw(self, generator, count):\n        return generator.random(count)\n")
+    load = LOOP + 'think_time_s = {distribution = "lab:Fixed"}\nthink_time_from = "arrival_mean"'
+    with pytest.raises(InputErrors, match='"arrival_mean" needs mean_s of the distribution, which "lab:Fixed" does not'):
+        run(load, OUTPUTS)
+
+
 def test_e4_requests_that_warm_up_are_not_measured(run):
     result = run(LOOP + "[workload.measure]\nwarmup_requests = 2", OUTPUTS)
 

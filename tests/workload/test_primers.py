@@ -233,4 +233,6 @@ def test_keys_of_warm_ups_and_loads_go_together():
         Load(mode="concurrency", concurrency=1, unit="session", ends_with="first_slot")
     with pytest.raises(ValueError, match="think_time_from takes think_time_s"):
         Load(mode="concurrency", concurrency=1, think_time_from="arrival")
+    with pytest.raises(ValueError, match='think_time_from is of requests, unit = "session" takes sessions_per_slot'):
+        Load(mode="concurrency", concurrency=1, unit="session", think_time_s=1.0, think_time_from="arrival")
     assert Warmup(primers="one_token", requests_per_lane=10).copies_of_first == 0

@@ -23,11 +23,11 @@ from simulator.workload.drawing.times import ExponentialParameters
 from simulator.workload.formats.chats import Chats
 from simulator.workload.history import composed
 from simulator.workload.limits import MAX_TIME_NS, MAX_TOKENS
+from simulator.workload.presets.base import only
 from simulator.workload.reading.files import check_text, read_bytes
 from simulator.workload.wanted import WANTED, Wanted
 
 SECONDS_PER_TOKEN = 0.2         # of max_tokens: a request may take so long where that is more than the time-out
-KEPT = ("client_delay_s", "private_prefix_tokens")      # of [workload.load], which the tool has nothing to say about
 
 
 class VllmMultiTurnParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -84,31 +84,27 @@ class VllmMultiTurnParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_
         """The requests that each client sends; None: no end."""
         return None if self.max_num_requests is None else self.max_num_requests // self.num_clients
 
+    @property
+    def filled_by(self) -> str:
+        """What fills in keys, for messages."""
+        return 'type = "vllm_multi_turn"'
+
     def fill_load(self, given: Load) -> Load:
-        """Return the closed loop of the tool's clients; refuse what contradicts it."""
+        """Return the closed loop of the tool's clients."""
         sleeps = {}
         if self.request_rate_per_s is not None:
             exponential = ExponentialParameters(mean=1 / self.request_rate_per_s)
             sleeps = {"think_time_from": "arrival_mean",
                       "think_time_s": TimeChoice(distribution="exponential", parameters=exponential)}
-        defaults, kept = Load(), {name: getattr(given, name) for name in KEPT}
-        filled = Load(
-            mode="concurrency", concurrency=self.num_clients, unit="session", sessions_per_slot=self.active_per_client,
-            requests_per_slot=self.requests_per_client, ends_with="first_slot" if self.early_stop else "each_slot",
-            **sleeps, **kept)
-        strange = [name for name in Load.__struct_fields__
-                   if getattr(given, name) not in (getattr(defaults, name), getattr(filled, name))]
-        if strange:
-            raise ValueError('type = "vllm_multi_turn" says itself how its clients send; leave '
-                             f"{', '.join(strange)} out of [workload.load]")
-        return filled
+        return only(
+            given, mode="concurrency", concurrency=self.num_clients, unit="session",
+            sessions_per_slot=self.active_per_client, requests_per_slot=self.requests_per_client,
+            ends_with="first_slot" if self.early_stop else "each_slot",
+            private_prefix_tokens=given.private_prefix_tokens, **sleeps)
 
     def fill_warmup(self, given: Warmup) -> Warmup:
-        """Return the warm-up step of the tool; refuse another one."""
-        filled = Warmup(primers="first_turn" if self.warmup_step else "none")
-        if given not in (Warmup(), filled):
-            raise ValueError('type = "vllm_multi_turn" warms up with warmup_step; leave [workload.warmup] out')
-        return filled
+        """Return the warm-up step of the tool."""
+        return Warmup(primers="first_turn" if self.warmup_step else "none")
 
 
 class VllmMultiTurn:

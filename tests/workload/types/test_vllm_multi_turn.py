@@ -12,14 +12,15 @@ from simulator.workload.types.vllm_multi_turn import VllmMultiTurn, VllmMultiTur
 from support.traces import ONE_MS
 from workload.drawing.test_conversations import given, of
 
+NO_DELAY = {"client_delay_s": 0.0}
+
 
 @pytest.fixture
 def run(tmp_path):
     """Run the tool's clients on a file, step by step and fast-forward; return what is the same in both."""
-    def run(content, engine=None, warmup=None, load=None, **keys):
+    def run(content, engine=None, warmup=None, load=NO_DELAY, **keys):
         (tmp_path / "c.json").write_text(json.dumps(content))
-        sections = {"load": load} if load else {}
-        sections |= {"warmup": warmup} if warmup else {}
+        sections = ({"load": load} if load else {}) | ({"warmup": warmup} if warmup else {})
         results = []
         for fast_forward in (False, True):
             table = ONE_MS | {"engine": ONE_MS["engine"] | {"fast_forward": fast_forward} | (engine or {}),
@@ -56,6 +57,11 @@ def test_generated_conversations_share_what_is_common(run):
     # KV of 57 tokens is there for a second turn, in blocks of 16; of the common prefix all 32.
     assert result.requests["cached_tokens"].tolist() == [0, 48, 32, 48, 32, 48]
     assert result.labels["session"] == ["CONV_ID_0", "CONV_ID_1", "CONV_ID_2"]
+
+
+def test_clients_miss_the_iteration_in_which_their_answer_ends(run):
+    # As with presets: the next turn comes 1 us later; the server is idle then.
+    assert ms(run(GENERATED, load=None)) == pytest.approx([0, 2.001, 4.002, 6.003, 8.004, 10.005], abs=1e-9)
 
 
 def test_a_client_has_conversations_by_turns(run):
@@ -171,9 +177,10 @@ def test_what_is_resolved_can_be_run_again(run, tmp_path):
     ({"max_active_conversations": 3}, "1 clients need 3 conversations, "),
     ({"seed": 1}, "holds conversations, which are not generated; leave it out"),
     ({"least_user_tokens": 2}, "holds conversations, which are not generated; leave it out"),
-    ({"load": {"mode": "concurrency", "concurrency": 5}}, "says itself how its clients send; leave concurrency out"),
-    ({"load": {"max_in_flight": 5}}, "says itself how its clients send; leave max_in_flight out"),
-    ({"warmup": {"copies_of_first": 2}}, "warms up with warmup_step; leave [workload.warmup] out"),
+    ({"load": {"mode": "concurrency", "concurrency": 5}},
+     'workload.load.concurrency: type = "vllm_multi_turn" has 1, found 5; leave it out'),
+    ({"load": {"max_in_flight": 5}}, 'workload.load.max_in_flight: type = "vllm_multi_turn" has 0, found 5'),
+    ({"warmup": {"copies_of_first": 2}}, 'workload.warmup.copies_of_first: type = "vllm_multi_turn" has 0, found 2'),
     ({"num_requests": 3}, "workload.num_requests: unknown key; did you mean max_num_requests?"),
     ({"warmup_step": True, "max_num_requests": 1, "max_active_conversations": 2}, "1 clients need 2 conversations, "),
 ])
