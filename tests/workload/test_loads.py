@@ -68,7 +68,7 @@ def test_without_a_mean_nothing_goes_by_it(run, tmp_path):
     (tmp_path / "lab.py").write_text("class Fixed:\n    def __init__(self, parameters):\n        pass\n\n"
                                      "    def draw(self, generator, count):\n        return generator.random(count)\n")
     load = LOOP + 'think_time_s = {distribution = "lab:Fixed"}\nthink_time_from = "arrival_mean"'
-    with pytest.raises(InputErrors, match='"arrival_mean" needs mean_s of the distribution, which "lab:Fixed" does not'):
+    with pytest.raises(InputErrors, match='needs mean_s of the distribution, which "lab:Fixed" does not have'):
         run(load, OUTPUTS)
 
 
