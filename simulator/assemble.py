@@ -26,7 +26,7 @@ from simulator.latency.readings import Readings
 from simulator.results.cluster import PoolFacts
 from simulator.workload.base import Workload
 from simulator.workload.load import load as load_workload
-from simulator.workload.open_ended import ENOUGH, Enough
+from simulator.workload.open_ended import ENOUGH, Enough, last_sent_ns
 
 
 class Prepared(msgspec.Struct, frozen=True):
@@ -133,19 +133,27 @@ def with_all_requests(prepared: Prepared, monitor=None, readings: Readings | Non
     Interrupted by the monitor, the workload is still open-ended.
 
     monitor : as `build` takes it. readings : as `prepare` does.
+
+    Raises
+    ------
+    InputErrors
+        More requests do not come later: each is refused in the instant in which it comes, and lets the next one come.
     """
     from simulator.results.memory import NO_SINK  # those who need it pay for it
 
-    experiment, enough = prepared.experiment, ENOUGH
+    experiment, enough, last_ns = prepared.experiment, ENOUGH, {}
     while prepared.workload.is_open_ended:
         cluster = build(prepared, NO_SINK, monitor)
         finished = cluster.run()
         if monitor is not None and monitor(0, 0):
             break
         counts, are_dry = zip(*cluster.source.used(), strict=True)
-        groups = prepared.workload.script.groups
-        if finished.complete and any(is_dry for group, is_dry in zip(groups, are_dry, strict=True)
-                                     if group.is_open_ended):
+        before_ns, last_ns = last_ns, last_sent_ns(prepared.workload, are_dry)
+        if finished.complete and last_ns:
+            if stuck := [ns for group, ns in last_ns.items() if ns == before_ns.get(group)]:
+                raise InputErrors([KeyFault(
+                    f"workload.load: clients whose requests are refused send others at once, and never get beyond "
+                    f"{stuck[0] / 1e9:g} s; give client_delay_s, or how many requests there are")])
             enough = Enough(4 * enough.guess)
         else:
             enough = Enough(enough.guess, counts)

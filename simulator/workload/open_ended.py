@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
+from simulator.workload.base import Workload
 from simulator.workload.columns import Columns, first_rows, reordered
 from simulator.workload.script import Edges, Script
 from simulator.workload.wanted import FIRST_GUESS
@@ -51,6 +52,16 @@ def first_plays(columns: Columns, script: Script, counts: Sequence[int]) -> tupl
         play_begins=None if script.play_begins is None else np.append(0, np.cumsum(sizes[is_kept])),
         **{name: None if getattr(script, name) is None else getattr(script, name)[stays]
            for name in ("offset_ns", "rest_ns", "rest_share", "timeout_ns")})
+
+
+def last_sent_ns(workload: Workload, are_dry: Sequence[bool]) -> dict[int, int]:
+    """Return when the last request came of each open-ended group that had too few plays."""
+    script, arrival_ns = workload.script, workload.requests["arrival_ns"]
+    sizes = np.ones(len(script.start_ns), np.int64) if script.play_begins is None else np.diff(script.play_begins)
+    play_of = np.repeat(np.arange(len(sizes)), sizes)
+    return {index: int(arrival_ns[np.isin(play_of, group.plays)].max())
+            for index, (group, is_dry) in enumerate(zip(script.groups, are_dry, strict=True))
+            if is_dry and group.is_open_ended}
 
 
 def _edges(edges: Edges, stays: np.ndarray, row: np.ndarray) -> Edges:

@@ -177,3 +177,12 @@ def test_of_open_ended_groups_the_first_plays_are_kept():
     plain = replace(script, play_begins=None, offset_ns=None, edges=None, rest_ns=None, timeout_ns=np.arange(5))
     kept, left = first_plays(columns, plain, (1, 0))
     assert (left.play_begins, left.timeout_ns.tolist()) == (None, [0, 2, 4])
+
+
+def test_clients_who_are_refused_at_once_need_a_delay(file):
+    lengths = LENGTHS.replace('"uniform", max = 500', '"constant", tokens = 4096')
+    path = file(f'type = "synthetic"\nduration_s = 0.01\nload = {{mode = "concurrency", concurrency = 2}}{lengths}')
+
+    with pytest.raises(InputErrors, match=r"never get beyond 0 s; give client_delay_s, or how many requests"):
+        simulator.run(path)
+    assert len(simulator.run(path, {"workload.load.client_delay_s": 0.001}).requests) == 20
