@@ -55,7 +55,7 @@ def first_plays(columns: Columns, script: Script, counts: Sequence[int]) -> tupl
 
 
 def last_sent_ns(workload: Workload, are_dry: Sequence[bool]) -> dict[int, int]:
-    """Return when the last request came of each open-ended group that had too few plays."""
+    """Return when the last request of each open-ended group came that had too few."""
     script, arrival_ns = workload.script, workload.requests["arrival_ns"]
     sizes = np.ones(len(script.start_ns), np.int64) if script.play_begins is None else np.diff(script.play_begins)
     play_of = np.repeat(np.arange(len(sizes)), sizes)
