@@ -17,13 +17,15 @@ class Recording:
 
     requests, iterations, replicas : structured arrays, `records.REQUEST`, `ITERATION`, `REPLICA`.
     steps : a dict per scheduling decision, in order of time within each replica; empty without `details`:
-        - replica, t_ns, duration_ns;
+        - replica, t_ns, duration_ns, begin_ns, when it began to execute, if it did;
         - scheduled [(row, tokens)], hits {row: tokens} of admissions, drafts {row: n}, preempted [rows];
         - running [rows], waiting [rows], free_blocks, evicted [blocks], cached_hashes, blocks {row: [blocks]},
           free_queue [blocks], all as they stand after the decision;
         - stages [(start_ns, end_ns)] with several pipeline stages;
         - with a KV tier: held [rows], which wait for KV with their blocks, loads [(row, tokens, comes_later)], and as
           reported when the iteration has ended came [rows] and read [rows];
+        - with one that copies: launch_ns, when the copies were done that the step waits for, end_ns of its batch, and
+          `copies`, see OffloadingTier.take_log;
         - finished [rows], free_blocks_end, free_queue_end, as they stand when its iteration has ended; absent if none
           did.
     token_times : {row: [ns]}, observed.

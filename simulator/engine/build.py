@@ -156,11 +156,14 @@ def _replicas(pool: Pool, plan: ClusterPlan, shared: Shared, delivery: Delivery,
         with_tables=plan.tracks_identity is not None or pool.tier is not None)
     replicas = []
     for index in range(first, first + pool.places):
+        kv, tier = pool.scheduler.kv_cache(parameters, memory), pool.tier and pool.tier(workload)
+        if tier is not None:
+            tier.attach(kv, shared.content)
         context = ReplicaContext(
-            kv=pool.scheduler.kv_cache(parameters, memory), requests=workload.requests, demands=workload.demands,
+            kv=kv, requests=workload.requests, demands=workload.demands,
             max_model_len=pool.max_model_len, prompts_use_outputs=workload.prompts_use_outputs,
             enable_prefix_caching=pool.enable_prefix_caching, fast_forward=plan.fast_forward and pool.fast_forward,
-            num_stages=pool.latency.num_stages, tier=pool.tier and pool.tier(workload),
+            num_stages=pool.latency.num_stages, tier=tier,
             request_ids=workload.request_ids, labels=workload.labels)
         rank = Rank(index, _scheduler(pool, context), setup)
         replicas.append(Replica(index, rank, pool.latency, setup))

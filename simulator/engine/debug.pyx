@@ -2,7 +2,7 @@
 from libc.stdint cimport int32_t
 
 from simulator.core.clock cimport NEVER_NS
-from simulator.engine.replica.pipeline cimport oldest
+from simulator.engine.replica.pipeline cimport newest, oldest
 from simulator.engine.replica.replica cimport Replica
 from simulator.scheduling.base cimport Scheduler
 from simulator.domain.iteration cimport Batch, Entry
@@ -36,8 +36,7 @@ class StepLog:
     def scheduled(self, Replica replica):
         """Note the batch just formed; called by the replica."""
         cdef const Batch* batch = replica.formed
-        if (batch.shape.num_sequences == 0 and batch.num_preempted == 0
-                and replica.rank.scheduler.next_transfer_ns() == NEVER_NS):
+        if batch.shape.num_sequences == 0 and batch.num_preempted == 0 and not _is_step(replica.rank.scheduler):
             return
         if batch.shape.num_sequences > 0:
             if self._limit is not None and self._num_iterations >= self._limit:
@@ -47,6 +46,10 @@ class StepLog:
         _describe_batch(replica, step)
         _describe_state(replica, step)
         self.steps.append(step)
+        if replica.rank.scheduler.copies:
+            _describe_copies(replica, step)
+            self._open.setdefault(replica.index, []).append(step)
+            return
         self._last[replica.index] = step
         if batch.shape.num_sequences > 0:
             self._open.setdefault(replica.index, []).append(step)
@@ -54,9 +57,12 @@ class StepLog:
     def ended(self, Replica replica):
         """Note what the first batch in flight brought; called by the replica."""
         cdef const Batch* batch = oldest(&replica.pipeline)
-        step = self._open[replica.index].pop(0)
+        step = self._open[replica.index][0]
+        if not replica.rank.scheduler.copies:
+            self._open[replica.index].pop(0)
         kv = replica.rank.scheduler.kv
         step["duration_ns"] = batch.duration_ns
+        step.setdefault("begin_ns", batch.end_ns - batch.duration_ns)
         if batch.num_stages > 1:
             step["stages"] = [(batch.visits[i].start_ns, batch.visits[i].end_ns) for i in range(batch.num_stages)]
         step["finished"] = [row for row, _ in step["scheduled"]
@@ -68,14 +74,36 @@ class StepLog:
 
     def reported(self, Replica replica):
         """Note how the blocks stand once a tier has reported; called by the replica."""
-        step = self._last.pop(replica.index, None)
+        if replica.rank.scheduler.copies:
+            step = self._open[replica.index].pop(0)
+        else:
+            step = self._last.pop(replica.index, None)
         if step is not None:
             _describe_end(replica.rank.scheduler.kv, step)
-            if not step["scheduled"]:           # nothing executed: it waited for this
+            if not step["scheduled"] and not replica.rank.scheduler.copies:     # nothing executed: it waited for this
                 step["duration_ns"] = replica.wake_ns - step["t_ns"]
             reports = replica.rank.scheduler.transfers.take_log()
             step["came"] = [row for what, row, _ in reports if what == "came"]
             step["read"] = [row for what, row, _ in reports if what == "read"]
+
+
+cdef bint _is_step(Scheduler scheduler) noexcept:
+    """Say whether a step in which nothing is computed is one, since a tier did something or is about to."""
+    return scheduler.tier.has_acted() if scheduler.copies else scheduler.next_transfer_ns() < NEVER_NS
+
+
+cdef object _describe_copies(Replica replica, dict step):
+    """Add what the tier did in the step, and where the blocks are that are copied."""
+    cdef const Batch* batch = replica.formed
+    cdef Scheduler scheduler = replica.rank.scheduler
+    step["launch_ns"] = step["begin_ns"] = batch.launch_ns
+    if (batch.shape.num_sequences > 0 and replica.pipeline.num_in_flight > 0
+            and newest(&replica.pipeline).shape.num_sequences > 0):
+        step["begin_ns"] = max(batch.launch_ns, newest(&replica.pipeline).end_ns)
+    step["end_ns"] = batch.end_ns
+    step["copies"] = scheduler.tier.take_log()
+    step["blocks"] = {scheduler.sequence(slot).row: scheduler.kv.block_table(slot)
+                      for slot in (*scheduler.slots(), *scheduler.slots(scheduler.first_held()))}
 
 
 cdef object _describe_end(kv, dict step):

@@ -13,6 +13,8 @@ functions concern. Members that stride (scheduling/strides) do not join here: th
 from libc.stdint cimport int32_t, int64_t
 cimport cython
 
+from simulator.kv.fences cimport Fences
+
 
 cdef class KVCache:
     cdef readonly int32_t block_size        # tokens per block
@@ -20,6 +22,8 @@ cdef class KVCache:
     cdef readonly int32_t free_blocks       # blocks in the free queue; a free block may still hold a cached prefix
     cdef readonly int32_t num_slots         # capacity of the arrays by slot
     cdef readonly bint tracks_identity      # this is a BlockPool
+    cdef readonly bint caches               # it has a prefix cache
+    cdef readonly Fences fences             # blocks that a tier still reads; None: nobody put up any
     cdef readonly bint finds_outputs        # blocks that decoding fills enter the prefix cache where others find them
     cdef int32_t unknown_tokens             # of a member: computed before an iteration, but still in flight then
     cdef int32_t ahead_tokens               # of a member: drafts and slots reserved behind its next token
@@ -88,6 +92,11 @@ cdef class KVCache:
 
     # Free everything `slot` owns. `returns`: its request will be back and may find some of it.
     cdef int release(self, int32_t slot, bint returns) except -1 nogil
+
+    # A reader (see kv/fences.pxd) still reads blocks begin .. end - 1 of what `slot` owns when that is freed: whoever
+    # gets one of them is noted, as a new block or found in the prefix cache. Is the block held by anybody?
+    cdef int fence(self, int32_t slot, int32_t begin, int32_t end, int64_t reader) except -1 nogil
+    cdef bint is_held(self, int32_t block) noexcept nogil
 
     # A sequence that has exactly the blocks its tokens in KV need becomes a member. `order` sorts members as their
     # scheduler does.

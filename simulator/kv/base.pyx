@@ -28,6 +28,10 @@ cdef class KVCache:
         """
         return None
 
+    def put_fences(self):
+        """Let a tier read blocks of those who have left, see `fence`; NotImplementedError: it cannot."""
+        raise NotImplementedError(f"{type(self).__name__} has no blocks that a tier could read")
+
     def share_content(self, content):
         """Ask this Content from now on, which knows the same texts: a thread has its own."""
 
@@ -84,6 +88,12 @@ cdef class KVCache:
 
     cdef int release(self, int32_t slot, bint returns) except -1 nogil:
         return 0
+
+    cdef int fence(self, int32_t slot, int32_t begin, int32_t end, int64_t reader) except -1 nogil:
+        return 0
+
+    cdef bint is_held(self, int32_t block) noexcept nogil:
+        return False
 
     cdef int join(self, int32_t slot, int32_t phase, int64_t order) except -1 nogil:
         self._due[phase] += 1

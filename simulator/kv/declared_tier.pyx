@@ -42,13 +42,13 @@ cdef class DeclaredTier(KVTier):
         self._declared = &rows[0] if len(declared) else NULL
         self._loaded = np.zeros(len(declared), np.int64)
 
-    cdef External match(self, int32_t row, int64_t local_tokens) noexcept nogil:
+    cdef int match(self, int32_t row, int64_t local_tokens, External* found) except -1 nogil:
         cdef const Declared* it = &self._declared[row]
-        if self._loaded[row] > 0 or it.tokens <= local_tokens:
-            return External(0, False)
-        return External(it.tokens - local_tokens, it.comes_later != 0)
+        found.tokens = 0 if self._loaded[row] > 0 else max(it.tokens - local_tokens, 0)
+        found.comes_later = it.comes_later != 0
+        return 0
 
-    cdef int64_t load(self, int32_t row, External found, int64_t now_ns) except -1 nogil:
+    cdef int64_t load(self, int32_t row, int32_t slot, External found, int64_t now_ns) except -1 nogil:
         self._loaded[row] = found.tokens
         return now_ns + <int64_t>(self._base_ns + self._per_token_ns * <double>found.tokens + 0.5)
 

@@ -16,6 +16,7 @@ from simulator.kv.base cimport blocks_for
 from simulator.kv.block_pool cimport BlockPool, Table
 from simulator.kv.cache_log cimport CacheLog
 from simulator.kv.content cimport Content, Cursor
+from simulator.kv.fences cimport Fences
 from simulator.kv.members cimport Member, Members
 from simulator.kv.prefix_cache cimport PRIVATE, Block, PrefixCache
 from simulator.kv.returning cimport ReturningBlocks, private_hash
@@ -34,6 +35,7 @@ cdef class PagedKV(BlockPool):
     def __cinit__(self, int32_t num_blocks, int32_t block_size, Content content, bint enable_prefix_caching=True,
                   bint append_unhashed=False):
         self._append_unhashed = append_unhashed
+        self.caches = enable_prefix_caching
         self.finds_outputs = enable_prefix_caching and content.has_public_outputs
         self._returning = ReturningBlocks()
         self._prefixes = PrefixCache()
@@ -124,6 +126,8 @@ cdef class PagedKV(BlockPool):
             if self._blocks[block].references == 0:
                 self._unlink(block)
             self._blocks[block].references += 1
+            if self.fences is not None:
+                self.fences.touch(block)
         self.free_blocks -= revived
         self._take(table, have, need)
         self._owned[slot] = have + need
@@ -140,6 +144,8 @@ cdef class PagedKV(BlockPool):
                 self._prefixes.remove(block)
             blocks[block].references = 1
             table.blocks[i] = block
+            if self.fences is not None:
+                self.fences.touch(block)
             block = blocks[block].next
         self._set_front(block)
         self.free_blocks -= count
@@ -164,6 +170,21 @@ cdef class PagedKV(BlockPool):
         self._owned[slot] = 0
         table.num_hashed = 0
         return 0
+
+    # ---- a tier that reads blocks
+
+    def put_fences(self):
+        """See KVCache."""
+        self.fences = Fences()
+
+    cdef int fence(self, int32_t slot, int32_t begin, int32_t end, int64_t reader) except -1 nogil:
+        cdef int32_t i
+        for i in range(begin, end):
+            self.fences.put_up(self._tables[slot].blocks[i], reader, i)
+        return 0
+
+    cdef bint is_held(self, int32_t block) noexcept nogil:
+        return self._blocks[block].references > 0
 
     # ---- the group of decoding sequences
 

@@ -5,27 +5,80 @@ scheduler that admits a request asks it for those behind the tokens that it foun
 them blocks and loads them (`load`); a request that has ended may have to leave its blocks where they are, for the tier
 to read (`keep_until`). What is on the way is in the scheduler's books (scheduling/transfers.pxd); the replica takes
 notice of what has come when an iteration ends, as vLLM's worker reports it then, or while it has nothing to do.
+
+A tier that `copies` stores blocks of its own accord. It is told of each step what it computes and who leaves, plans its
+copies, says when the step's batch can be launched, and reports what is done itself (`take_loaded`).
 """
 from libc.stdint cimport int32_t, int64_t
 
 
+cdef enum:
+    UNDECIDED = -1              # tokens: it cannot say yet; the request is passed over in this iteration
+
+
 cdef struct External:           # what a tier has of a text, behind the tokens found in the KV cache
-    int64_t tokens              # 0: nothing
+    int64_t tokens              # 0: nothing; or UNDECIDED
     bint comes_later            # the request waits, with its blocks, until they are there; else they are loaded within
                                 # the iteration that admits it
 
 
 cdef class KVTier:
+    cdef readonly bint copies   # it is told of each step
+
     # What it has of the text of a request, whose first `local_tokens` (whole blocks) were found in the KV cache. Where
     # it comes within the iteration, at least one token of the text must be left to compute.
-    cdef External match(self, int32_t row, int64_t local_tokens) noexcept nogil
+    cdef int match(self, int32_t row, int64_t local_tokens, External* found) except -1 nogil
 
-    # These tokens have blocks now: they are on the way from `now_ns` on. When they are there; of no meaning unless
-    # they come later.
-    cdef int64_t load(self, int32_t row, External found, int64_t now_ns) except -1 nogil
+    # These tokens have blocks now, in `slot`: they are on the way from `now_ns` on. When they are there; of no meaning
+    # unless they come later. NEVER_NS: `take_loaded` will tell.
+    cdef int64_t load(self, int32_t row, int32_t slot, External found, int64_t now_ns) except -1 nogil
 
     # A request completes: until when its blocks stay as they are; -1: they are free at once.
     cdef int64_t keep_until(self, int32_t row, int64_t now_ns) noexcept nogil
 
-    # Tokens that it has loaded for a request since it came to its replica.
+    # Tokens that it has loaded for a request since it was last asked what it has.
     cdef int64_t loaded_tokens(self, int32_t row) noexcept nogil
+
+    # ---- what a tier that copies is told of a step, in this order
+
+    # The batch brings a sequence that is no member up to `computed` tokens in KV, of `text` that are known.
+    cdef int computes(self, int32_t slot, int32_t row, int64_t computed, int64_t text) except -1 nogil
+
+    # A sequence was preempted while the batch was formed.
+    cdef int preempted(self, int32_t row) except -1 nogil
+
+    # The step is formed: plan copies, of those too who have left since the last one.
+    cdef int plan(self) except -1 nogil
+
+    # When its batch can be launched, formed at `now_ns`, when what executes will end at `free_ns`. `has_acted`: it is a
+    # step even without a batch, since something was planned, waited for or done, or somebody has left.
+    cdef int64_t launch(self, int64_t now_ns, int64_t free_ns) except -1 nogil
+    cdef bint has_acted(self) noexcept nogil
+
+    # The batch ends then: loads of the step begin.
+    cdef int begin_loads(self, int64_t end_ns) except -1 nogil
+
+    # What was done, so far, when the step was launched. The step has ended: take notice of it, as far as that; the slot
+    # of the next load that has come, -1: there are no more.
+    cdef int64_t num_done(self) noexcept nogil
+    cdef int32_t take_loaded(self, int64_t num_done) except -2 nogil
+
+    # ---- and between steps
+
+    # A sequence leaves for good, `computed` tokens of whose `text` are in KV; its blocks are about to be freed. The
+    # same for a request without blocks.
+    cdef int leaves(self, int32_t slot, int32_t row, int64_t computed, int64_t text) except -1 nogil
+    cdef int gives_up(self, int32_t row) except -1 nogil
+
+    # It has nothing to do with a sequence as long as that one decodes.
+    cdef bint is_through_with(self, int32_t slot, int32_t row) noexcept nogil
+
+    # When a copy ends; NEVER_NS: none is under way. Steps before that can do without it: nothing else is to be done.
+    cdef int64_t next_end_ns(self) noexcept nogil
+    cdef bint is_quiet(self) noexcept nogil
+
+    # What it answers may change though nobody comes, leaves or is admitted.
+    cdef bint may_change(self) noexcept nogil
+
+    # The replica has failed: copies come to nothing, what the host held is lost.
+    cdef int fail(self) except -1 nogil

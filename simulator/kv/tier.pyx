@@ -1,14 +1,17 @@
 """KV beyond the blocks of a replica: the base of all tiers, which holds nothing."""
 from libc.stdint cimport int32_t, int64_t
 
+from simulator.core.clock cimport NEVER_NS
+
 
 cdef class KVTier:
     """Base of all tiers; see tier.pxd for the contract."""
 
-    cdef External match(self, int32_t row, int64_t local_tokens) noexcept nogil:
-        return External(0, False)
+    cdef int match(self, int32_t row, int64_t local_tokens, External* found) except -1 nogil:
+        found.tokens, found.comes_later = 0, False
+        return 0
 
-    cdef int64_t load(self, int32_t row, External found, int64_t now_ns) except -1 nogil:
+    cdef int64_t load(self, int32_t row, int32_t slot, External found, int64_t now_ns) except -1 nogil:
         return now_ns
 
     cdef int64_t keep_until(self, int32_t row, int64_t now_ns) noexcept nogil:
@@ -16,3 +19,53 @@ cdef class KVTier:
 
     cdef int64_t loaded_tokens(self, int32_t row) noexcept nogil:
         return 0
+
+    # ---- tiers that copy
+
+    cdef int computes(self, int32_t slot, int32_t row, int64_t computed, int64_t text) except -1 nogil:
+        return 0
+
+    cdef int preempted(self, int32_t row) except -1 nogil:
+        return 0
+
+    cdef int plan(self) except -1 nogil:
+        return 0
+
+    cdef int64_t launch(self, int64_t now_ns, int64_t free_ns) except -1 nogil:
+        return now_ns
+
+    cdef bint has_acted(self) noexcept nogil:
+        return False
+
+    cdef int begin_loads(self, int64_t end_ns) except -1 nogil:
+        return 0
+
+    cdef int64_t num_done(self) noexcept nogil:
+        return 0
+
+    cdef int32_t take_loaded(self, int64_t num_done) except -2 nogil:
+        return -1
+
+    cdef int leaves(self, int32_t slot, int32_t row, int64_t computed, int64_t text) except -1 nogil:
+        return 0
+
+    cdef int gives_up(self, int32_t row) except -1 nogil:
+        return 0
+
+    cdef bint is_through_with(self, int32_t slot, int32_t row) noexcept nogil:
+        return True
+
+    cdef int64_t next_end_ns(self) noexcept nogil:
+        return NEVER_NS
+
+    cdef bint is_quiet(self) noexcept nogil:
+        return True
+
+    cdef bint may_change(self) noexcept nogil:
+        return False
+
+    cdef int fail(self) except -1 nogil:
+        return 0
+
+    def attach(self, kv, content):
+        """Be the tier of a replica with this KVCache and the texts of the requests, before anything comes."""

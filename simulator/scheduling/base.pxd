@@ -103,6 +103,9 @@ cdef class Scheduler:
     cdef IndexList _arrived             # of sequences whose KV has come: they run before anything else is admitted
     cdef readonly KVTier tier           # KV beyond the blocks; None: there is none
     cdef readonly Transfers transfers   # between it and the blocks; None: likewise
+    cdef readonly bint copies           # the tier copies blocks, and is told of each step
+    cdef bint _puts_off_frees           # likewise, and a batch may be in flight: blocks that it writes are freed later
+    cdef RowList _put_off               # slots of sequences that have left, free when the batch in flight has ended
     cdef IndexList _held                # slots of sequences that own blocks for KV from the tier: LOADING or LOADED
     cdef readonly int32_t loading       # sequences, parked or held, whose KV is on the way to here
     cdef readonly int64_t loading_tokens        # of their texts
@@ -185,7 +188,8 @@ cdef class Scheduler:
             self.run_arrived()
         if batch.room < self.num_slots:
             grow_batch(batch, self.num_slots)
-        return self.schedule(batch, now_ns)
+        self.schedule(batch, now_ns)
+        return self._tell_tier(batch) if self.copies else 0
 
     # A request arrives in the waiting queue.
     cdef int enqueue(self, int32_t row) except -1 nogil
@@ -303,6 +307,9 @@ cdef class Scheduler:
     # A sequence is done: free its blocks and its slot.
     cdef int finish(self, int32_t slot) except -1 nogil
 
+    # The same for one that is taken off while the batch that ends may be followed by another with it.
+    cdef int abort(self, int32_t slot) except -1 nogil
+
     # ---- shared by all: sequences that own KV without running, on the way from a replica or to it. A parked sequence
     # is in no batch that is formed.
 
@@ -401,7 +408,34 @@ cdef class Scheduler:
     # When something will be; NEVER_NS: nothing is under way.
     @cython.final
     cdef inline int64_t next_transfer_ns(self) noexcept nogil:
-        return self.transfers.next_ns() if self.transfers is not None else NEVER_NS
+        if self.transfers is None:
+            return NEVER_NS
+        return self.tier.next_end_ns() if self.copies else self.transfers.next_ns()
+
+    # With a tier that copies: tell it of the step just formed. The step has ended: take notice of the first `num_done`
+    # copies that were done; before that, of its end, if it was a batch.
+    cdef int _tell_tier(self, Batch* batch) except -1 nogil
+    cdef int end_step(self, int64_t num_done) except -1 nogil
+
+    @cython.final
+    cdef inline int free_put_off(self) except -1 nogil:
+        return self._free_put_off() if self._put_off.size > 0 else 0
+
+    # A request leaves that holds no blocks.
+    @cython.final
+    cdef inline int gives_up(self, int32_t row) except -1 nogil:
+        return self.tier.gives_up(row) if self.copies else 0
+
+    # May a sequence that samples be a member, as far as the tier goes?
+    @cython.final
+    cdef inline bint may_join(self, int32_t slot) noexcept nogil:
+        return not self.copies or self.tier.is_through_with(slot, self._sequences[slot].row)
+
+    # Is a sequence in a batch in flight?
+    @cython.final
+    cdef inline bint is_in_flight(self, int32_t slot) noexcept nogil:
+        cdef const Sequence* sequence = &self._sequences[slot]
+        return sequence.in_flight > 0 or (sequence.is_member and self.turns_in_flight(slot) > 0)
 
     # A running sequence is taken off for good, to be computed anew elsewhere.
     cdef int drop(self, int32_t slot) except -1 nogil
@@ -524,6 +558,10 @@ cdef class Scheduler:
 
     cdef void _part_in_flight(self, int32_t slot) noexcept nogil
     cdef void _unhold(self, int32_t slot) noexcept nogil
+    cdef int _arrive(self, int32_t slot, bint is_load) except -1 nogil
+    cdef int _leave_tier(self, int32_t slot) except -1 nogil
+    cdef int _put_off_free(self, int32_t slot) except -1 nogil
+    cdef int _free_put_off(self) except -1 nogil
     cdef int _vacate(self, int32_t slot, bint returns) except -1 nogil
     cdef void _add_prefilling(self, int32_t slot) noexcept nogil
     cdef void _drop_prefilling(self, int32_t slot) noexcept nogil

@@ -9,6 +9,7 @@ class Scheduler:
     num_slots: int
     tier: Any                           # KVTier, None: there is none
     transfers: Any                      # Transfers, likewise
+    copies: bool                        # the tier copies blocks
     strides: Any                        # Strides, likewise
     ends_at_start: bool
     max_running: int

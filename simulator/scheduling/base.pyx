@@ -51,6 +51,7 @@ cdef class Scheduler:
         self._running = self._parked = self._arrived = self._held = new_list()
         if context.tier is not None:
             self.tier, self.transfers = context.tier, Transfers()
+            self.copies = self.tier.copies
         if context.num_stages > 1:
             self.grouping = False
             self.overlap(0, 1)
@@ -63,6 +64,7 @@ cdef class Scheduler:
         free(self._groups)
         free(self._eligible)
         free(self.dissolved.rows)
+        free(self._put_off.rows)
 
     cdef int overlap(self, int32_t lead, int32_t num_groups) except -1:
         if self.grouping:
@@ -79,6 +81,7 @@ cdef class Scheduler:
             self._eligible = <int64_t*>calloc(len(self._owners[0]) + 1, sizeof(int64_t))
             if self._eligible == NULL:
                 raise MemoryError()
+        self._puts_off_frees = self.copies
         if self._stale == NULL:
             self._stale = <int32_t*>calloc(len(self._owners[0]) + 1, sizeof(int32_t))
             if self._stale == NULL:
@@ -247,6 +250,17 @@ cdef class Scheduler:
         return slot
 
     cdef int finish(self, int32_t slot) except -1 nogil:
+        if self.copies:
+            self._leave_tier(slot)
+            if self._puts_off_frees and self.is_in_flight(slot):
+                return self._put_off_free(slot)
+        return self._vacate(slot, False)
+
+    cdef int abort(self, int32_t slot) except -1 nogil:
+        if self.copies:
+            self._leave_tier(slot)
+            if self._puts_off_frees and self.num_in_flight > 1:
+                return self._put_off_free(slot)
         return self._vacate(slot, False)
 
     cdef int _vacate(self, int32_t slot, bint returns) except -1 nogil:
@@ -574,9 +588,10 @@ cdef class Scheduler:
     # ---- a tier beyond the blocks
 
     cdef int hold(self, int32_t row, int32_t hits, External found, int64_t now_ns) except -1 nogil:
-        cdef int64_t done_ns = self.tier.load(row, found, now_ns)
         cdef int32_t slot = self.top_slot()
-        self.transfers.begin(LOAD, slot, done_ns)
+        cdef int64_t done_ns = self.tier.load(row, slot, found, now_ns)
+        if done_ns != NEVER_NS:
+            self.transfers.begin(LOAD, slot, done_ns)
         self.transfers.tell(b"later", row, found.tokens)
         self._occupy(row)
         self._sequences[slot].num_computed = hits * self.kv.block_size + <int32_t>found.tokens
@@ -593,7 +608,7 @@ cdef class Scheduler:
         if request.scheduled_ns == now_ns:                  # for the first time
             request.cached_tokens = min(sequence.num_computed, request.prompt_tokens)
         self.transfers.tell(b"now", sequence.row, found.tokens)
-        self.tier.load(sequence.row, found, now_ns)
+        self.tier.load(sequence.row, slot, found, now_ns)
         return 0
 
     cdef int settle_held(self, int32_t slot) except -1 nogil:
@@ -623,6 +638,7 @@ cdef class Scheduler:
             self.release_parked(slot)
         else:
             self._sequences[slot].hold = GIVEN_UP
+        self.gives_up(row)
         return True
 
     cdef int drop_all_held(self, RowList* rows) except -1 nogil:
@@ -630,6 +646,8 @@ cdef class Scheduler:
         if self.transfers is None:
             return 0
         self.transfers.clear()
+        self.tier.fail()
+        self._put_off.size = 0
         while self._held.size > 0:
             slot = self._held.head
             add_row(rows, self._sequences[slot].row)
@@ -652,12 +670,50 @@ cdef class Scheduler:
     cdef int note_transfers(self, int64_t now_ns) except -1 nogil:
         cdef int32_t kind = 0, slot = self.transfers.take(now_ns, &kind)
         while slot >= 0:
-            self.transfers.tell(b"came" if kind == LOAD else b"read", self._sequences[slot].row, 0)
-            if self._sequences[slot].hold == GIVEN_UP:
-                self.release_parked(slot)
-            else:
-                self._sequences[slot].hold = LOADED
+            self._arrive(slot, kind == LOAD)
             slot = self.transfers.take(now_ns, &kind)
+        return 0
+
+    cdef int _arrive(self, int32_t slot, bint is_load) except -1 nogil:
+        self.transfers.tell(b"came" if is_load else b"read", self._sequences[slot].row, 0)
+        if self._sequences[slot].hold == GIVEN_UP:
+            return self.release_parked(slot)
+        self._sequences[slot].hold = LOADED
+        return 0
+
+    cdef int _tell_tier(self, Batch* batch) except -1 nogil:
+        cdef const Sequence* sequence
+        cdef int32_t i
+        for i in range(batch.num_preempted):
+            self.tier.preempted(batch.preempted[i].row)
+        for i in range(batch.num_entries):
+            sequence = &self._sequences[batch.entries[i].slot]
+            self.tier.computes(batch.entries[i].slot, sequence.row, sequence.num_computed, sequence.num_tokens)
+        return self.tier.plan()
+
+    cdef int end_step(self, int64_t num_done) except -1 nogil:
+        cdef int32_t slot = self.tier.take_loaded(num_done)
+        while slot >= 0:
+            self._arrive(slot, True)
+            slot = self.tier.take_loaded(num_done)
+        return 0
+
+    cdef int _leave_tier(self, int32_t slot) except -1 nogil:
+        cdef int32_t row = self._sequences[slot].row
+        return self.tier.leaves(slot, row, self.computed(slot),
+                                self._sequences[slot].prompt_tokens + <int64_t>self._requests[row].output_tokens)
+
+    cdef int _put_off_free(self, int32_t slot) except -1 nogil:
+        self._stop(slot)
+        self._links.push_back(&self._parked, slot)
+        self._sequences[slot].hold = GIVEN_UP
+        return add_row(&self._put_off, slot)
+
+    cdef int _free_put_off(self) except -1 nogil:
+        cdef int32_t i
+        for i in range(self._put_off.size):
+            self.release_parked(self._put_off.rows[i])
+        self._put_off.size = 0
         return 0
 
     cdef int drop(self, int32_t slot) except -1 nogil:

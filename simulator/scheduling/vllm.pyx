@@ -13,7 +13,7 @@ cimport cython
 from simulator.domain.batch cimport BatchShape
 from simulator.domain.request cimport Request
 from simulator.kv.base cimport blocks_for
-from simulator.kv.tier cimport External
+from simulator.kv.tier cimport UNDECIDED, External
 from simulator.scheduling.base cimport LOADED, Sequence
 from simulator.scheduling.striding cimport StridingScheduler
 from simulator.domain.iteration cimport Batch, Entry
@@ -86,9 +86,10 @@ cdef class Vllm(StridingScheduler):
         self._take_drafts(parameters.speculative, modern)
         self._queue_may_turn = context.prompts_use_outputs or (
             self._skips_long_prompts and not self._chunked_prefill)
-        if self.tier is not None and (self._is_async or self._num_drafts > 0 or context.num_stages > 1 or not modern):
-            raise ValueError("a KV tier needs vllm_version 0.32 without async_scheduling, speculation and pipeline "
-                             "stages: its rules are not settled with these")
+        if self.tier is not None and (self._num_drafts > 0 or context.num_stages > 1 or not modern
+                                      or (self._is_async and not self.copies)):
+            raise ValueError("a KV tier needs vllm_version 0.32 without speculation and pipeline stages, and one that "
+                             "does not copy without async_scheduling: its rules are not settled with these")
         self.grouping = context.fast_forward and (self._num_drafts == 0 or not (
             self._is_async or context.num_stages > 1 or self.kv.tracks_identity))
         if self._is_async and context.num_stages > 1 and not modern:
@@ -96,7 +97,7 @@ cdef class Vllm(StridingScheduler):
         if self._is_async or context.num_stages > 1:
             self.overlap(self._is_async, context.num_stages)
         self.waiting = WaitingQueue(context.requests, context.demands, self._by_priority)
-        if self._stale != NULL or self._skips_long_prompts:
+        if self._stale != NULL or self._skips_long_prompts or self.tier is not None:
             self._skipped = <int32_t*>malloc((len(context.requests) + 1) * sizeof(int32_t))
             if self._skipped == NULL:
                 raise MemoryError()
@@ -159,8 +160,10 @@ cdef class Vllm(StridingScheduler):
         # may fit into the next batch of several groups, of which each leaves another budget.
         if self.num_groups > 1 and self._running.size < self.max_running:
             return self.num_waiting() == 0
-        return self.num_waiting() == 0 or not (
-            self._queue_may_turn or (self._pads_admissions and self._budget <= self._num_drafts))
+        if self.num_waiting() == 0:
+            return True
+        return not (self._queue_may_turn or (self._pads_admissions and self._budget <= self._num_drafts)
+                    or (self.copies and self.tier.may_change()))
 
     cdef int64_t longest_surely_taken(self) noexcept nogil:
         if self.tier is not None or self._num_drafts > 0:
@@ -268,6 +271,8 @@ cdef class Vllm(StridingScheduler):
         cdef int32_t victim
         while not self.kv.allocate(slot, sequence.row, 0, slots, 0, 0, min(computed + tokens, text)):
             victim = self._victim()
+            if self._puts_off_frees and self.is_in_flight(victim):
+                return 0                # its blocks would not be free; those that come after get nothing either
             if victim != slot and self._by_priority:
                 if self._mends_victims:
                     self._budget += self._sequences[victim].scheduled
@@ -348,7 +353,7 @@ cdef class Vllm(StridingScheduler):
         cdef int32_t hits, slot
         cdef Turn turn
         cdef External external
-        if (self._reserves_full_text and not self._skips_long_prompts
+        if (self._reserves_full_text and not self._skips_long_prompts and not self.copies
                 and blocks_for(min(text, self._max_model_len), self.kv.block_size)
                 - self.kv.most_hits(row, <int32_t>text) + self._watermark() > self.kv.free_blocks):
             return STOP                 # whatever the lookup finds; under pressure the head often fails so
@@ -356,8 +361,10 @@ cdef class Vllm(StridingScheduler):
         computed = <int64_t>hits * self.kv.block_size
         external.tokens = 0
         if self.tier is not None:
-            external = self.tier.match(row, computed)
-            if external.comes_later:
+            self.tier.match(row, computed, &external)
+            if external.tokens == UNDECIDED:
+                return SKIP
+            if external.tokens > 0 and external.comes_later:
                 return self._try_hold(row, hits, external, batch.start_ns)
             computed += external.tokens
         turn = self._turn(text, computed, threshold, any_running)

@@ -5,7 +5,9 @@ numbers of microseconds. So a rounded time is the exact time: comparing round(t 
 """
 STEP_FIELDS = ("t", "scheduled", "dur", "preempted", "hits", "drafts", "running", "waiting", "free_blocks", "evicted",
                "cached_hashes", "blocks", "free_queue", "waiting_remote", "kv_loads", "finished", "free_blocks_end",
-               "free_queue_end", "finished_recving", "finished_sending")
+               "free_queue_end", "finished_recving", "finished_sending", "launch", "start", "stores", "loads", "flush",
+               "completed", "cpu", "cpu_order", "cpu_evicted")
+TIMES = ("t", "dur", "launch", "start")
 # Our name of what only a KV connector has
 OF_TIERS = {"waiting_remote": "held", "finished_recving": "came", "finished_sending": "read"}
 REQUEST_FIELDS = ("prompt_len", "first_scheduled", "first_token", "finish", "n_out", "cached_tokens", "preemptions",
@@ -47,10 +49,31 @@ def _step_entry(step, ids, number):
             entry[theirs] = sorted(entry[theirs]) if theirs.startswith("finished") else entry[theirs]
     if "loads" in step:
         entry["kv_loads"] = [[ids[row], tokens, later] for row, tokens, later in step["loads"]]
+    if "begin_ns" in step:
+        entry["start"] = step["begin_ns"]
     for name in ("free_blocks", "evicted", "cached_hashes", "free_queue", "free_blocks_end", "free_queue_end"):
         if step.get(name) is not None:
             entry[name] = step[name]
-    return entry
+    return entry | (_copy_fields(step, ids) if "copies" in step else {})
+
+
+def _copy_fields(step, ids):
+    """Return what only a tier that copies has; `dur` is filled in where the log is known."""
+    copies = step["copies"]
+
+    def listed(kind):
+        for number, row, chunks, slots, num_blocks, left_blocks in copies[kind]:
+            table = left_blocks or step["blocks"][row]
+            if kind == "loads":                 # it may begin within a chunk, and fills the table to its end
+                yield [number, ids[row], slots, table[-num_blocks:]]
+            else:
+                size = num_blocks // len(chunks)
+                yield [number, ids[row], [table[chunk * size + i] for chunk in chunks for i in range(size)], slots]
+
+    return {"launch": step["launch_ns"], "end": step["end_ns"],
+            "stores": list(listed("stores")), "loads": list(listed("loads")), "flush": copies["flushed"],
+            "completed": copies["done"], "cpu": copies["counts"], "cpu_order": copies["order"],
+            "cpu_evicted": copies["evicted"], "finished_recving": [ids[row] for row in step.get("came", ())]}
 
 
 def first_difference(recorded, ours, is_cut=False):
@@ -61,8 +84,11 @@ def first_difference(recorded, ours, is_cut=False):
     """
     theirs = recorded["steps"]
     steps = ours["steps"]
-    if recorded["options"]["async_scheduling"]:
+    is_async = recorded["options"]["async_scheduling"]
+    if is_async and not any("launch" in step for step in theirs):
         steps = [step for step in steps if step["scheduled"]]
+    for step in steps if any("launch" in step for step in theirs) else ():
+        step["dur"] = step["end"] - step["start" if is_async else "t"]
     for number, step in enumerate(theirs):
         if number >= len(steps):
             return f"step {number} of {len(theirs)} is missing; it is {_brief(step)}"
@@ -82,7 +108,7 @@ def _field_difference(name, step, our_step, is_last):
     if not step["scheduled"] and name == "finished":        # nothing ran, so nothing ended
         return None
     expected, found = step[name], our_step.get(name)
-    if name in ("t", "dur"):
+    if name in TIMES:
         expected = nanoseconds(expected)
     elif isinstance(expected, int) and isinstance(found, list):
         found = len(found)

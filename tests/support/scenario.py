@@ -13,6 +13,11 @@ import numpy as np
 from simulator.domain import records
 from simulator.domain.host import HostParameters
 from simulator.kv.declared_tier import DECLARED, DeclaredTier
+from simulator.kv.tiers.arc import Arc
+from simulator.kv.tiers.fifo_lane import FifoLane
+from simulator.kv.tiers.lru import Lru
+from simulator.kv.tiers.offloading import OffloadingTier
+from simulator.kv.tiers.settings import Offloading
 from simulator.latency.linear import LinearParameters
 from simulator.scheduling.speculative import SpeculativeParameters
 from simulator.scheduling.vllm import VllmParameters
@@ -23,7 +28,7 @@ DEFAULTS = {"max_num_batched_tokens": 2048, "max_num_seqs": 128, "block_size": 1
             "enable_prefix_caching": True, "max_model_len": 8192, "scheduler_reserve_full_isl": True}
 CACHE_OPTIONS = {"num_blocks": "num_gpu_blocks", "block_size": "block_size", "max_model_len": "max_model_len",
                  "enable_prefix_caching": "enable_prefix_caching"}
-NOT_SCHEDULING = {"num_speculative_tokens", "spec_lookahead", "kv_connector", *CACHE_OPTIONS}
+NOT_SCHEDULING = {"num_speculative_tokens", "spec_lookahead", "kv_connector", "kv_offload", *CACHE_OPTIONS}
 
 
 @dataclass(frozen=True)
@@ -62,11 +67,31 @@ def load(description, late=()):
         cache={ours: options[theirs] for theirs, ours in CACHE_OPTIONS.items()},
         prices=_prices(description),
         host=HostParameters(**description.get("host", {})),
-        tier=_tier(requests, description.get("kv_load_time", {})) if options.get("kv_connector") else None,
+        tier=_tier(requests, description, options),
     )
 
 
-def _tier(requests, load_time):
+def _tier(requests, description, options):
+    """Return what makes the tier of a scenario, or None."""
+    if options.get("kv_offload"):
+        return _offloading(options["kv_offload"], description.get("offload_time", {}))
+    if options.get("kv_connector"):
+        return _declared(requests, description.get("kv_load_time", {}))
+    return None
+
+
+def _offloading(options, times):
+    """Return what makes a host tier that keeps a log."""
+    settings = Offloading(
+        policy={"lru": Lru, "arc": Arc}[options.get("policy", "lru")], chunks=options["chunks"],
+        blocks_per_chunk=options.get("blocks_per_chunk", 1), store_threshold=options.get("store_threshold", 0),
+        offload_prompt_only=options.get("offload_prompt_only", True))
+    price_ns = [[nanoseconds(times.get(direction, {}).get(key, 0)) for key in ("base", "per_block")]
+                for direction in ("store", "load")]
+    return lambda workload: OffloadingTier(settings, *(FifoLane(*each) for each in price_ns), logs=True)
+
+
+def _declared(requests, load_time):
     """Return what makes the tier that answers as the scenario says."""
     declared = np.zeros(len(requests), DECLARED)
     declared["keep_ns"] = [nanoseconds(request["hold"]) if request.get("hold") is not None else -1

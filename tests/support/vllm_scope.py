@@ -9,12 +9,12 @@ Two features change nothing but what the scheduler is told:
 KNOWN = {"max_num_batched_tokens", "max_num_scheduled_tokens", "max_num_seqs", "max_num_active_seqs", "block_size",
          "num_blocks", "enable_prefix_caching", "max_model_len", "enable_chunked_prefill", "policy",
          "long_prefill_token_threshold", "long_prefill_token_threshold_adaptive", "scheduler_reserve_full_isl",
-         "watermark", "async_scheduling", "num_speculative_tokens", "spec_lookahead", "kv_connector"}
+         "watermark", "async_scheduling", "num_speculative_tokens", "spec_lookahead", "kv_connector",
+         "kv_offload"}
 # Options that only act on what requests bring along, or on caches with several groups
 OF_REQUESTS = {"max_loras", "max_num_encoder_input_tokens", "encoder_cache_size", "disable_chunked_mm_input",
                "prefix_cache_retention_interval"}
-NEEDS = {"kv_role": "a KV connector of two sides", "kv_offload": "KV offload",
-         "prefill": "a prefill/decode pair", "decode": "a prefill/decode pair",
+NEEDS = {"kv_role": "a KV connector of two sides", "prefill": "a prefill/decode pair", "decode": "a prefill/decode pair",
          "prefix_match_unit": "hits of parts of blocks"}
 REQUEST_KEYS = {"id", "arrival", "output_len", "priority", "max_tokens", "stop_at", "prompt", "external", "hold"}
 REQUEST_NEEDS = {"grammar": "structured outputs", "mm": "encoder inputs", "local": "a prefill/decode pair",

@@ -100,6 +100,7 @@ cdef class Rank:
         if self._requests[row].status != RUNNING:
             if not self.scheduler.drop_held(row):
                 self.scheduler.waiting.remove(row)
+                self.scheduler.gives_up(row)
             self.delivery.leave(row, status, -1)
             return False
         add_row(&self._aborted, row)
@@ -122,7 +123,7 @@ cdef class Rank:
                 self._num_late -= sequence.late_ns > 0
                 self._requests[sequence.row].output_tokens = self.scheduler.outputs(slot)
             self.delivery.leave(sequence.row, <int8_t>self._ends_as.rows[i], -1)
-            self.scheduler.finish(slot)
+            self.scheduler.abort(slot)
         self._aborted.size = self._ends_as.size = 0
         return 0
 
@@ -214,8 +215,9 @@ cdef class Rank:
         self.scheduler.begin_ahead(batch)
         for i in range(batch.num_entries if self.scheduler.lead > 0 else 0):
             slot, row = batch.entries[i].slot, batch.entries[i].row
-            if not batch.entries[i].is_partial and (self.delivery.target(row) - self._requests[row].output_tokens
-                                                    > self.scheduler.sequence(slot).num_placeholders):
+            if not batch.entries[i].is_partial and self.scheduler.may_join(slot) and (
+                    self.delivery.target(row) - self._requests[row].output_tokens
+                    > self.scheduler.sequence(slot).num_placeholders):
                 self.scheduler.join(slot)
                 self._await_end(slot)
         return 0
@@ -246,6 +248,7 @@ cdef class Rank:
         cdef int64_t num_ended
         cdef int32_t i, slot, row
         self._finished.size = 0
+        self.scheduler.free_put_off()
         if self.scheduler.num_groups > 1:
             self._turn_to(batch.group)
             self.scheduler.note_end(batch)
@@ -499,7 +502,7 @@ cdef class Rank:
             add_row(&self._finished, entry.slot)
         elif self._strides:
             self._join_striding(entry, sampled, left - sampled)
-        elif self.scheduler.grouping and self.scheduler.lead == 0:
+        elif self.scheduler.grouping and self.scheduler.lead == 0 and self.scheduler.may_join(entry.slot):
             self.scheduler.join(entry.slot)
             self._await_end(entry.slot)
         return 0

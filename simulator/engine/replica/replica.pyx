@@ -27,7 +27,9 @@ cdef inline int end_of(Replica self) except -1 nogil:
         return 0
     if self.run.length > 1:
         self._end_ahead(self.run.length - 1)
-    if not self.scheduler.ends_at_start:
+    if self.scheduler.copies:
+        self._end_step(batch)
+    elif not self.scheduler.ends_at_start:
         self._end_iteration(batch)
     retire(&self.pipeline)
     return 0
@@ -74,7 +76,7 @@ cdef class Replica:
             now_ns = self.wake_ns
             if not self.has_ended:
                 end_of(self)
-                if self.scheduler.transfers is not None:
+                if self.scheduler.transfers is not None and not self.scheduler.copies:
                     self._note_transfers(now_ns)
             self.has_ended = False
             self.begin(now_ns, horizon_ns)
@@ -82,7 +84,7 @@ cdef class Replica:
 
     cdef int end_due(self) except -1 nogil:
         self.end_oldest()
-        if self.scheduler.transfers is not None:
+        if self.scheduler.transfers is not None and not self.scheduler.copies:
             self._note_transfers(self.wake_ns)
         self.has_ended = True
         return 0
@@ -141,6 +143,9 @@ cdef class Replica:
         if self.pipeline.stride > 0:
             self._fill_numbered(now_ns)
             return self._await_end(horizon_ns)
+        if self.scheduler.copies:
+            self._fill_launching(now_ns)
+            return self._await_end(horizon_ns)
         while self.pipeline.num_in_flight < self.pipeline.depth:
             batch = vacant_place(&self.pipeline)
             self.rank.form(batch, now_ns)
@@ -174,6 +179,52 @@ cdef class Replica:
                 break
         return 0
 
+    cdef int _fill_launching(self, int64_t now_ns) except -1 nogil:
+        """Form batches where a tier copies: a step in which it does anything is one without tokens, too."""
+        cdef Batch* batch
+        while self.pipeline.num_in_flight < self.pipeline.depth:
+            batch = vacant_place(&self.pipeline)
+            self.rank.form(batch, now_ns)
+            self._launch(batch)
+            if self._observer is not None:
+                self.formed = batch
+                self._observe(False)
+            if self.is_out_of_time or (batch.shape.num_sequences + batch.num_preempted == 0
+                                       and not self.scheduler.tier.has_acted()):
+                break
+            if batch.shape.num_sequences > 0:
+                self.rank.start(batch)
+            self.pipeline.num_in_flight += 1
+            if self.rank.is_livelocked:
+                break
+        return 0
+
+    cdef int _launch(self, Batch* batch) except -1 nogil:
+        """Work out when the batch just formed executes: once the copies are done that it waits for."""
+        cdef int64_t free_ns = batch.start_ns, launch_ns
+        if self.pipeline.num_in_flight > 0 and newest(&self.pipeline).shape.num_sequences > 0:
+            free_ns = newest(&self.pipeline).end_ns
+        launch_ns = batch.launch_ns = self.scheduler.tier.launch(batch.start_ns, free_ns)
+        batch.num_done = self.scheduler.tier.num_done()
+        batch.end_ns, batch.duration_ns = launch_ns, 0
+        if batch.shape.num_sequences > 0:
+            batch.end_ns = max(launch_ns, free_ns) + self.latency.iteration_ns(&batch.shape)
+            batch.duration_ns = batch.end_ns - free_ns
+        if self.latency.has_failed():
+            self._raise_latency_fault()
+        if batch.end_ns > END_OF_CLOCK_NS:
+            self.is_out_of_time = True
+        return self.scheduler.tier.begin_loads(max(batch.end_ns, free_ns))
+
+    cdef int _end_step(self, Batch* batch) except -1 nogil:
+        if batch.shape.num_sequences > 0:
+            self._end_iteration(batch)
+        self.scheduler.end_step(batch.num_done)
+        if self._observer is not None:
+            with gil:
+                self._observer.reported(self)
+        return 0
+
     cdef inline bint _execute(self, Batch* batch) except -1 nogil:
         """Let the batch just formed follow those in flight; False: it would end behind the end of the clock."""
         time_batch(&self.pipeline, batch, self.latency, self.scheduler.pause_ns)
@@ -188,14 +239,18 @@ cdef class Replica:
 
     cdef inline int _await_end(self, int64_t horizon_ns) except -1 nogil:
         """Act next when the oldest batch ends, or a run of them."""
-        cdef const Batch* batch
+        cdef Batch* batch
         if self.pipeline.num_in_flight == 0 or self.rank.is_livelocked or self.is_out_of_time:
             self.wake_ns = self.scheduler.next_transfer_ns()
             if self.rank.is_livelocked or self.is_out_of_time:
                 self.wake_ns = NEVER_NS
             return 0
         batch = oldest(&self.pipeline)
+        if self.scheduler.copies:               # a step without tokens may have ended while another executed
+            batch.end_ns = max(self.wake_ns, batch.end_ns)
         self.wake_ns = batch.end_ns
+        if self.scheduler.copies and (batch.shape.num_sequences == 0 or not self.scheduler.tier.is_quiet()):
+            return 0
         if self.scheduler.ends_at_start:
             return self._end_at_start()
         if (batch.num_entries == 0 and batch.num_preempted == 0 and batch.num_starved == 0 and self.wake_ns < horizon_ns
@@ -252,7 +307,7 @@ cdef class Replica:
     cdef bint _is_followed(self) noexcept nogil:
         """Say whether the batch that executes is followed by one with the same members alone."""
         cdef const Batch* batch = newest(&self.pipeline)
-        return (self.scheduler.lead > 0 and self.pipeline.num_in_flight == 2
+        return (self.scheduler.lead > 0 and self.pipeline.num_in_flight == 2 and batch.shape.num_sequences > 0
                 and batch.num_entries + batch.num_preempted + batch.num_starved == 0)
 
     # ---- an iteration ends

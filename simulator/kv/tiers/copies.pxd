@@ -1,0 +1,91 @@
+"""Copies between the blocks of a replica and a tier: what is planned, under way, and done but not yet reported.
+
+A copy goes through a step of vLLM's worker like this. Stores are planned when a batch is formed and begin when the next
+one is, so that what they copy is computed; loads begin behind the batch that made room for them. A step that gives away
+blocks which a store still reads *flushes* it: the store begins at once, and the batch waits for its end. What has ended
+when a batch is launched is reported when that batch ends. Source: the behaviour of vLLM 0.32.0,
+vllm/distributed/kv_transfer/kv_connector/v1/offloading/worker.py.
+"""
+from libc.stdint cimport int8_t, int32_t, int64_t
+cimport cython
+
+from simulator.core.row_list cimport RowList
+from simulator.kv.tiers.lane cimport Lane
+
+
+cdef enum Direction:
+    STORE = 0
+    LOAD = 1
+
+
+cdef struct Copy:
+    int64_t number              # they are numbered as they are planned, from 0
+    int64_t num_blocks
+    int32_t* chunks             # [num_chunks] elements of the tier's table that are written or read
+    int32_t num_chunks
+    int32_t room                # chunks that fit before it must grow
+    int32_t user                # of the tier: for which request
+    int32_t slot                # of a load: the sequence that waits for it; else -1
+    int32_t following           # next in its queue; of one not in use: the next one; -1: none
+    int32_t sibling             # next of the same user, -1: none
+    int8_t direction
+    int8_t is_planned           # it is not under way yet
+    int8_t is_flushed           # by the step being formed
+
+
+cdef struct Queue:
+    int32_t first, last         # copies; -1: none
+
+
+@cython.final
+cdef class Copies:
+    cdef Copy* copies           # [_room]
+    cdef Lane _store_lane, _load_lane
+    cdef readonly int64_t num_planned           # so far
+    cdef readonly int64_t num_done              # that may be reported, so far
+    cdef readonly int64_t num_reported          # of these
+    cdef readonly int64_t num_cancelled
+    cdef bint has_acted         # the step launched last planned, flushed or reported something
+    cdef RowList flushed        # copies, by the step being formed
+    cdef Queue _new_stores      # planned by the step being formed
+    cdef Queue _new_loads
+    cdef Queue _waiting         # stores planned by the step before
+    cdef Queue _done            # to be reported
+    cdef int32_t _room
+    cdef int32_t _free          # first not in use; -1: none
+
+    # Plan a copy of so many blocks for a user; add_chunk adds what is written or read. -1 without memory.
+    cdef int32_t plan(self, Direction direction, int32_t user, int32_t slot, int64_t num_blocks) except -1 nogil
+    cdef int add_chunk(self, int32_t copy, int32_t chunk) except -1 nogil
+
+    # The step being formed waits for a store.
+    cdef int flush(self, int32_t copy) except -1 nogil
+
+    # A step was formed at `now_ns`, when what executes will end at `free_ns`: when it can be launched. Then its batch
+    # was timed: its loads begin when it ends.
+    cdef int64_t launch(self, int64_t now_ns, int64_t free_ns) except -1 nogil
+    cdef int begin_loads(self, int64_t end_ns) except -1 nogil
+
+    # The next copy to be reported, of the first `num_done` that were done; -1: there is none. Whoever takes it gives it
+    # back.
+    cdef int32_t take_done(self, int64_t num_done) noexcept nogil
+    cdef void give_back(self, int32_t copy) noexcept nogil
+
+    # When the next copy ends; NEVER_NS: none is under way.
+    cdef int64_t next_end_ns(self) noexcept nogil
+
+    # Nothing is planned, under way or to be reported. The same, but for what is under way.
+    cdef bint is_idle(self) noexcept nogil
+    cdef bint is_quiet(self) noexcept nogil
+
+    # All come to nothing.
+    cdef int cancel(self) except -1 nogil
+
+    cdef object _log            # numbers of copies for the debug face: (flushed, done); None: not kept
+
+    cdef int _grow(self) except -1 nogil
+    cdef int _note(self, bint is_done, int32_t copy) except -1 nogil
+    cdef void _push(self, Queue* queue, int32_t copy) noexcept nogil
+    cdef int32_t _pop(self, Queue* queue) noexcept nogil
+    cdef int _take_ended(self, Lane lane, int64_t until_ns) except -1 nogil
+    cdef int _begin(self, int32_t copy, int64_t now_ns) except -1 nogil

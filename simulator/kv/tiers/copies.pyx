@@ -1,0 +1,192 @@
+"""Copies between the blocks of a replica and a tier."""
+from libc.stdint cimport int32_t, int64_t
+from libc.stdlib cimport free
+from libc.string cimport memset
+cimport cython
+
+from simulator.core.memory cimport resize
+from simulator.core.row_list cimport add_row
+from simulator.kv.tiers.lane cimport Lane
+
+
+@cython.final
+cdef class Copies:
+    """All copies of one replica.
+
+    store, load : what they go over.
+    """
+
+    def __cinit__(self, Lane store, Lane load):
+        self._store_lane, self._load_lane = store, load
+        self._free = -1
+        self._new_stores = self._new_loads = self._waiting = self._done = Queue(-1, -1)
+
+    def __dealloc__(self):
+        cdef int32_t i
+        for i in range(self._room):
+            free(self.copies[i].chunks)
+        free(self.copies)
+        free(self.flushed.rows)
+
+    # ---- queues
+
+    cdef int _grow(self) except -1 nogil:
+        cdef int32_t before = self._room, after = 2 * self._room + 8, i
+        resize(&self.copies, after * sizeof(Copy))
+        memset(self.copies + before, 0, (after - before) * sizeof(Copy))
+        self._room = after
+        for i in range(after - 1, before - 1, -1):
+            self.give_back(i)
+        return 0
+
+    cdef void give_back(self, int32_t copy) noexcept nogil:
+        self.copies[copy].num_chunks = 0
+        self.copies[copy].following = self._free
+        self._free = copy
+
+    cdef void _push(self, Queue* queue, int32_t copy) noexcept nogil:
+        self.copies[copy].following = -1
+        if queue.last >= 0:
+            self.copies[queue.last].following = copy
+        else:
+            queue.first = copy
+        queue.last = copy
+
+    cdef int32_t _pop(self, Queue* queue) noexcept nogil:
+        cdef int32_t copy = queue.first
+        if copy >= 0:
+            queue.first = self.copies[copy].following
+            if queue.first < 0:
+                queue.last = -1
+        return copy
+
+    # ---- a step
+
+    cdef int32_t plan(self, Direction direction, int32_t user, int32_t slot, int64_t num_blocks) except -1 nogil:
+        cdef int32_t copy
+        cdef Copy* it
+        if self._free < 0:
+            self._grow()
+        copy = self._free
+        it = &self.copies[copy]
+        self._free = it.following
+        it.number, it.num_blocks, it.user, it.slot = self.num_planned, num_blocks, user, slot
+        it.direction, it.is_planned, it.is_flushed, it.sibling = direction, True, False, -1
+        self.num_planned += 1
+        self._push(&self._new_stores if direction == STORE else &self._new_loads, copy)
+        return copy
+
+    cdef int add_chunk(self, int32_t copy, int32_t chunk) except -1 nogil:
+        cdef Copy* it = &self.copies[copy]
+        if it.num_chunks == it.room:
+            resize(&it.chunks, (2 * it.room + 4) * sizeof(int32_t))
+            it.room = 2 * it.room + 4
+        it.chunks[it.num_chunks] = chunk
+        it.num_chunks += 1
+        return 0
+
+    cdef int flush(self, int32_t copy) except -1 nogil:
+        if not self.copies[copy].is_flushed:
+            self.copies[copy].is_flushed = True
+            add_row(&self.flushed, copy)
+        return 0
+
+    cdef int _begin(self, int32_t copy, int64_t now_ns) except -1 nogil:
+        cdef Copy* it = &self.copies[copy]
+        it.is_planned = False
+        if it.direction == STORE:
+            return self._store_lane.begin(copy, it.num_blocks, now_ns)
+        return self._load_lane.begin(copy, it.num_blocks, now_ns)
+
+    cdef int64_t launch(self, int64_t now_ns, int64_t free_ns) except -1 nogil:
+        cdef int64_t launch_ns = now_ns, done_before = self.num_done
+        cdef int32_t copy, i
+        cdef Queue planned = self._new_stores
+        self.has_acted = planned.first >= 0 or self._new_loads.first >= 0 or self.flushed.size > 0
+        self._new_stores = Queue(-1, -1)
+        copy = self._pop(&self._waiting)
+        while copy >= 0:
+            self._begin(copy, max(now_ns, free_ns))
+            copy = self._pop(&self._waiting)
+        copy = self._pop(&planned)
+        while copy >= 0:
+            if self.copies[copy].is_flushed:
+                self._begin(copy, max(now_ns, free_ns))
+            else:
+                self._push(&self._waiting, copy)
+            copy = self._pop(&planned)
+        for i in range(self.flushed.size):
+            copy = self.flushed.rows[i]
+            launch_ns = max(launch_ns, self._store_lane.end_ns(copy))
+            self.copies[copy].is_flushed = False
+            if self._log is not None:
+                self._note(False, copy)
+        self.flushed.size = 0
+        self._take_ended(self._store_lane, launch_ns)
+        self._take_ended(self._load_lane, launch_ns)
+        self.has_acted = self.has_acted or self.num_done > done_before
+        return launch_ns
+
+    cdef int _take_ended(self, Lane lane, int64_t until_ns) except -1 nogil:
+        cdef int32_t copy = lane.take(until_ns)
+        while copy >= 0:
+            self._push(&self._done, copy)
+            self.num_done += 1
+            if self._log is not None:
+                self._note(True, copy)
+            copy = lane.take(until_ns)
+        return 0
+
+    cdef int begin_loads(self, int64_t end_ns) except -1 nogil:
+        cdef int32_t copy = self._pop(&self._new_loads)
+        while copy >= 0:
+            self._begin(copy, end_ns)
+            copy = self._pop(&self._new_loads)
+        return 0
+
+    cdef int32_t take_done(self, int64_t num_done) noexcept nogil:
+        if self.num_reported >= num_done:
+            return -1
+        self.num_reported += 1
+        return self._pop(&self._done)
+
+    # ---- questions
+
+    cdef int64_t next_end_ns(self) noexcept nogil:
+        return min(self._store_lane.next_end_ns(), self._load_lane.next_end_ns())
+
+    cdef bint is_quiet(self) noexcept nogil:
+        return self._waiting.first < 0 and self.num_reported == self.num_done
+
+    cdef bint is_idle(self) noexcept nogil:
+        return self.num_planned == self.num_reported + self.num_cancelled
+
+    cdef int cancel(self) except -1 nogil:
+        cdef int32_t i
+        self.num_cancelled = self.num_planned - self.num_reported
+        self.num_done = self.num_reported
+        self._store_lane.clear()
+        self._load_lane.clear()
+        self._new_stores = self._new_loads = self._waiting = self._done = Queue(-1, -1)
+        self.flushed.size = 0
+        self._free = -1
+        for i in range(self._room - 1, -1, -1):
+            self.give_back(i)
+        return 0
+
+    # ---- the debug face
+
+    def keep_log(self):
+        """Note what is flushed and done from now on."""
+        self._log = ([], [])
+
+    def take_log(self):
+        """Return the numbers of the copies `flushed`, sorted, and `done` since the last call."""
+        flushed, done = self._log
+        self._log = ([], [])
+        return {"flushed": sorted(flushed), "done": done}
+
+    cdef int _note(self, bint is_done, int32_t copy) except -1 nogil:
+        with gil:
+            self._log[<int>is_done].append(self.copies[copy].number)
+        return 0

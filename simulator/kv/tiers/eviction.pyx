@@ -1,0 +1,55 @@
+"""Which chunks of a level of a tier go when others come: the base of all policies."""
+from libc.stdint cimport int32_t, int64_t
+
+from simulator.kv.tiers.chunk_table cimport ChunkTable
+
+
+cdef class EvictionPolicy:
+    """Base of all eviction policies; see eviction.pxd for the contract.
+
+    table : the chunks of the level.
+    """
+
+    def __cinit__(self, ChunkTable table, *_, **__):
+        self.table = table
+
+    cdef int32_t newcomers(self) noexcept nogil:
+        return 0
+
+    cdef void missed(self, int32_t remembered) noexcept nogil:
+        pass
+
+    cdef int evict(self, int64_t count, int64_t guard) except -1 nogil:
+        return 0
+
+    cdef void closed(self, int32_t element, int use) noexcept nogil:
+        pass
+
+    # ---- the debug face
+
+    def keep_log(self):
+        """Note the slots that go from now on."""
+        self._log = []
+
+    def take_log(self):
+        """Return those since the last call, a list for each time that some went."""
+        log, self._log = self._log, []
+        return log
+
+    def refused(self):
+        """Note that too few could go."""
+        self._log.append(None)
+
+    def order(self):
+        """Return the slots, the first to go first."""
+        return self.table.slots(0)
+
+    cdef int begin_note(self) except -1 nogil:
+        with gil:
+            self._log.append([])
+        return 0
+
+    cdef int note(self, int32_t element) except -1 nogil:
+        with gil:
+            self._log[len(self._log) - 1].append(self.table.chunks[element].slot)
+        return 0

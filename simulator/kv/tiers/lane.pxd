@@ -1,0 +1,20 @@
+"""One direction of a link over which blocks are copied: how long copies take side by side."""
+from libc.stdint cimport int32_t, int64_t
+
+
+cdef class Lane:
+    cdef double _base_ns        # of each copy, before its first byte
+    cdef double _per_block_ns   # of a block that has the link to itself
+
+    # Begin a copy of so many blocks at `now_ns`, not before any that began earlier.
+    cdef int begin(self, int32_t copy, int64_t num_blocks, int64_t now_ns) except -1 nogil
+
+    # When the next copy ends, as things stand; NEVER_NS: none is under way. When this one does; -1: it is not.
+    cdef int64_t next_end_ns(self) noexcept nogil
+    cdef int64_t end_ns(self, int32_t copy) noexcept nogil
+
+    # The first copy that has ended by `until_ns`, which is under way no more; -1: there is none.
+    cdef int32_t take(self, int64_t until_ns) noexcept nogil
+
+    # What is under way comes to nothing.
+    cdef void clear(self) noexcept nogil

@@ -1,0 +1,39 @@
+"""`lru`: the chunk goes whose request left longest ago.
+
+A new chunk is the last to go, and those of a request that leaves are moved there, its text from the end to the
+beginning: what others may still share goes after what they cannot. Reading gives no better place. Source: the behaviour
+of vLLM 0.32.0, vllm/v1/kv_offload/cpu/policies/lru.py.
+"""
+from libc.stdint cimport int32_t, int64_t
+cimport cython
+
+from simulator.kv.tiers.chunk_table cimport Chunk, ChunkTable
+from simulator.kv.tiers.eviction cimport EvictionPolicy
+
+
+@cython.final
+cdef class Lru(EvictionPolicy):
+    """One list, by rank."""
+
+    def __init__(self, ChunkTable table):
+        self.takes_runs = True
+
+    cdef int evict(self, int64_t count, int64_t guard) except -1 nogil:
+        cdef int32_t element = self.table.chunks[0].next, following, taken
+        cdef const Chunk* it
+        if self._log is not None:
+            self.begin_note()
+        while count > 0 and element != 0:
+            it = &self.table.chunks[element]
+            following = it.next
+            if it.references == 0 and it.guard != guard:
+                taken = <int32_t>min(count, <int64_t>self.table.length(element))
+                if self._log is not None:
+                    self.note(element)
+                self.table.drop(element, taken)
+                count -= taken
+            element = following
+        return 0
+
+    cdef void closed(self, int32_t element, int use) noexcept nogil:
+        self.table.move_back(element, 0)

@@ -1,0 +1,514 @@
+"""Chunks of a replica's KV kept in host memory: vLLM's OffloadingConnector.
+
+What a batch fills of a text is offered when the batch is formed, chunk by chunk, and written one step later; a request
+that is admitted loads what the host has behind the tokens found in the KV cache, and waits for it with its blocks. The
+blocks of a request that has ended are free at once, though they may still be read: a step that gives one away waits.
+Source: the behaviour of vLLM 0.32.0, vllm/distributed/kv_transfer/kv_connector/v1/offloading/scheduler.py and
+vllm/v1/kv_offload/cpu/manager.py, for one group of full-attention layers.
+"""
+from libc.stdint cimport int32_t, int64_t
+from libc.stdlib cimport free
+cimport cython
+
+from simulator.core.clock cimport NEVER_NS
+from simulator.core.memory cimport resize
+from simulator.core.row_list cimport add_row
+from simulator.kv.base cimport KVCache
+from simulator.kv.content cimport Content
+from simulator.kv.fences cimport Touched
+from simulator.kv.tier cimport UNDECIDED, External, KVTier
+from simulator.kv.tiers.chunk_table cimport WRITING, Chunk, ChunkTable
+from simulator.kv.tiers.copies cimport LOAD, STORE, Copies, Copy
+from simulator.kv.tiers.eviction cimport INSERTED, MISSED, REUSED, SEEN
+from simulator.kv.tiers.lane cimport Lane
+from simulator.kv.tiers.reuse_counts cimport ReuseCounts
+from simulator.kv.tiers.users cimport User, Users
+
+from simulator.kv.tiers.settings import Offloading
+
+
+@cython.final
+cdef class OffloadingTier(KVTier):
+    """Host memory of one replica.
+
+    settings : Offloading.
+    store, load : Lane of each direction.
+    logs : keep a log of all that happens, by chunks with slots; see `take_log`.
+    """
+
+    def __init__(self, settings: Offloading, Lane store, Lane load, bint logs=False):
+        cdef bint counts = settings.store_threshold > 1
+        self.copies = True
+        self._prompt_only = settings.offload_prompt_only
+        self._chunk_blocks = settings.blocks_per_chunk
+        self.table = ChunkTable(settings.chunks, logs)
+        self.policy = settings.policy(self.table)
+        self.copying = Copies(store, load)
+        self._threshold = settings.store_threshold
+        self._counts = ReuseCounts() if counts else None
+        self._lists_all = logs or counts or not self.policy.takes_runs
+        if logs:
+            self.policy.keep_log()
+            self.copying.keep_log()
+            self._log, self._left_blocks = {"stores": [], "loads": []}, {}
+
+    def attach(self, KVCache kv, Content content):
+        """See KVTier."""
+        self.kv, self._content = kv, content
+        self._caches = kv.caches
+        self._chunk_tokens = <int64_t>self._chunk_blocks * kv.block_size
+        self._users = Users(self._content, <int32_t>self._chunk_tokens, self._lists_all)
+        kv.put_fences()
+
+    def share_content(self, content):
+        """See KVCache."""
+        self._content = content
+        self._users.share_content(content)
+
+    def __dealloc__(self):
+        free(self._user_in)
+        free(self._leaving.rows)
+        free(self._new.rows)
+        free(self._new_runs.rows)
+
+    # ---- what it has
+
+    cdef int match(self, int32_t row, int64_t local_tokens, External* found) except -1 nogil:
+        cdef int64_t text = self._content.text_tokens(row), tokens
+        cdef int32_t user = self._users.find(row), begin = <int32_t>(local_tokens // self._chunk_tokens), hits
+        cdef int32_t end = <int32_t>(text // self._chunk_tokens)
+        cdef bint is_late = False, is_read = False
+        found.tokens, found.comes_later = 0, True
+        self._matched_tokens = local_tokens
+        if user >= 0:
+            self._users.users[user].loaded_tokens = 0
+            if self._users.users[user].first_copy >= 0:
+                found.tokens = UNDECIDED
+                return 0
+        if end * self._chunk_tokens - local_tokens < self._chunk_tokens:
+            return 0
+        if user < 0:
+            if begin >= self._users.listed_chunks(row):
+                return 0                # private text that it was never offered
+            user = self._users.get(row)
+        hits = self._count_hits(user, begin, end, &is_late, &is_read)
+        tokens = (begin + hits) * self._chunk_tokens - local_tokens
+        if hits > 0 and is_late:
+            found.tokens = UNDECIDED
+        elif hits > 0 and tokens >= self._chunk_tokens:
+            found.tokens = UNDECIDED if is_read and self._caches else tokens
+        return 0
+
+    cdef int32_t _count_hits(self, int32_t user, int32_t begin, int32_t end, bint* is_late,
+                             bint* is_read) except -1 nogil:
+        """Return how many chunks from `begin` on are there: any of them still being written, or being read?"""
+        cdef int32_t listed_end = min(end, self._users.users[user].num_listed), i = begin, element
+        cdef const Chunk* it
+        self._users.hash(user, listed_end)
+        while i < end:
+            if i < listed_end:
+                element = self.table.find(self._users.users[user].hashes[i])
+            else:
+                element = self.table.run_at(self._users.users[user].row, i)
+            if not self.table.holds(element):
+                break
+            it = &self.table.chunks[element]
+            is_late[0] = is_late[0] or it.references == WRITING
+            is_read[0] = is_read[0] or it.references > 0
+            i = min(it.end, end) if i >= listed_end else i + 1
+        return i - begin
+
+    cdef int64_t load(self, int32_t row, int32_t slot, External found, int64_t now_ns) except -1 nogil:
+        cdef int64_t tokens = self._matched_tokens + found.tokens
+        cdef int32_t block_size = self.kv.block_size, user = self._users.get(row), element, i
+        cdef int32_t begin = <int32_t>(self._matched_tokens // self._chunk_tokens)
+        cdef int32_t end = <int32_t>((tokens + self._chunk_tokens - 1) // self._chunk_tokens)
+        cdef int32_t copy = self.copying.plan(
+            LOAD, user, slot, (tokens + block_size - 1) // block_size - self._matched_tokens // block_size)
+        cdef User* it = &self._users.users[user]
+        i = begin
+        while i < end:
+            if i < it.num_listed:
+                element = self.table.find(it.hashes[i])
+                it.uses[i] |= SEEN if it.uses[i] & INSERTED else SEEN | REUSED
+            else:
+                element = self._cut_out(it.row, i, end)
+            self.table.pin(element)
+            self.copying.add_chunk(copy, element)
+            i = self.table.chunks[element].end if i >= it.num_listed else i + 1
+        it.offered, it.loaded_tokens = end, <int32_t>found.tokens
+        self._link_copy(user, copy)
+        if self._log is not None:
+            self._note("loads", copy)
+        return NEVER_NS
+
+    cdef int32_t _cut_out(self, int32_t row, int32_t begin, int32_t end) except 0 nogil:
+        """Return an element of the run at `begin` that begins there and goes no farther than `end`."""
+        cdef int32_t element = self.table.run_at(row, begin)
+        self.table.prepare(2)
+        if self.table.chunks[element].begin < begin:
+            element = self.table.cut(element, begin)
+        if self.table.chunks[element].end > end:
+            self.table.cut(element, end)
+        return element
+
+    cdef int64_t loaded_tokens(self, int32_t row) noexcept nogil:
+        cdef int32_t user = self._users.find(row)
+        return self._users.users[user].loaded_tokens if user >= 0 else 0
+
+    # ---- what it is offered
+
+    cdef int32_t _user_of(self, int32_t slot, int32_t row) except -2 nogil:
+        """Return the user of a sequence; -1: it has none yet."""
+        cdef int32_t user = -1, before = self._room_slots, i
+        if slot >= before:
+            resize(&self._user_in, (2 * slot + 16) * sizeof(int32_t))
+            self._room_slots = 2 * slot + 16
+            for i in range(before, self._room_slots):
+                self._user_in[i] = -1
+        user = self._user_in[slot]
+        if user < 0 or self._users.users[user].has_left or self._users.users[user].row != row:
+            user = self._user_in[slot] = self._users.find(row)
+        return user
+
+    cdef int computes(self, int32_t slot, int32_t row, int64_t computed, int64_t text) except -1 nogil:
+        cdef int64_t tokens = min(computed, text)
+        cdef int32_t user, end
+        if self._prompt_only:
+            tokens = min(tokens, <int64_t>self._content.prompt_tokens(row))
+        end = <int32_t>(tokens // self._chunk_tokens)
+        if end == 0:
+            return 0
+        user = self._user_of(slot, row)
+        if user < 0:
+            user = self._users.get(row)
+        return self._offer(user, end) if end > self._users.users[user].offered else 0
+
+    cdef bint is_through_with(self, int32_t slot, int32_t row) noexcept nogil:
+        cdef int32_t end = <int32_t>(self._content.prompt_tokens(row) // self._chunk_tokens)
+        cdef int32_t user = self._user_in[slot] if slot < self._room_slots else -1
+        if not self._prompt_only:
+            return False
+        if end == 0:
+            return True
+        return user >= 0 and self._users.users[user].row == row and self._users.users[user].offered >= end
+
+    cdef int _offer(self, int32_t user, int32_t end) except -1 nogil:
+        """Plan to write what is new of the chunks that were not offered yet; if there is no room, offer them again."""
+        cdef User* it = &self._users.users[user]
+        cdef int32_t begin = it.offered, listed_end = min(end, it.num_listed)
+        cdef int64_t lacking
+        self._guard += 1
+        self._num_new = self._num_guarded = 0
+        self._new.size = self._new_runs.size = 0
+        if begin < listed_end:
+            self._users.hash(user, listed_end)
+            self._sort_out(user, begin, listed_end)
+            self._tell_missed(user)
+        if listed_end < end:
+            self._sort_out_runs(it.row, max(begin, listed_end), end)
+        lacking = self._num_new - (self.table.capacity - self.table.size())
+        if lacking > 0 and self._num_new > 0:
+            if lacking > self.table.num_idle - self._num_guarded:
+                self.refusals += 1
+                if self._log is not None and lacking <= self.table.num_idle:
+                    self._note_refusal()
+                return 0
+            self.evictions += lacking
+            self.policy.evict(lacking, self._guard)
+        if self._num_new > 0:
+            self._write(user)
+        it.offered = end
+        return 0
+
+    cdef int _sort_out(self, int32_t user, int32_t begin, int32_t end) except -1 nogil:
+        """Tell listed chunks that are new from those that are there."""
+        cdef User* it = &self._users.users[user]
+        cdef int32_t i, element
+        cdef bint is_often
+        for i in range(begin, end):
+            is_often = self._counts is None or self._counts.count(it.hashes[i]) >= self._threshold
+            element = self.table.find(it.hashes[i])
+            if not self.table.holds(element):
+                if is_often:
+                    add_row(&self._new, i)
+                    it.uses[i] |= SEEN
+            elif self.table.chunks[element].references != WRITING:
+                self.table.chunks[element].guard = self._guard
+                self._num_guarded += self.table.is_idle(element)
+                it.uses[i] |= SEEN if it.uses[i] & INSERTED else SEEN | REUSED
+        self._num_new += self._new.size
+        return 0
+
+    cdef int _sort_out_runs(self, int32_t row, int32_t begin, int32_t end) except -1 nogil:
+        """Do the same with private text."""
+        cdef int32_t element, following
+        while begin < end:
+            following, element = end, self.table.first_run(row)
+            while element != 0 and following > begin:       # the next run from `begin` on
+                if self.table.chunks[element].end > begin:
+                    following = min(following, max(self.table.chunks[element].begin, begin))
+                element = self.table.chunks[element].sibling
+            if following > begin:
+                add_row(&self._new_runs, begin)
+                add_row(&self._new_runs, following)
+                self._num_new += following - begin
+            elif self.table.chunks[self.table.run_at(row, begin)].references == WRITING:
+                following = self.table.chunks[self.table.run_at(row, begin)].end
+            else:
+                element = self._cut_out(row, begin, end)
+                following = self.table.chunks[element].end
+                self.table.chunks[element].guard = self._guard
+                self._num_guarded += self.table.length(element) if self.table.is_idle(element) else 0
+            begin = following
+        return 0
+
+    cdef void _tell_missed(self, int32_t user) noexcept nogil:
+        cdef User* it = &self._users.users[user]
+        cdef int32_t i, place
+        for i in range(self._new.size - 1, -1, -1):
+            place = self._new.rows[i]
+            if not it.uses[place] & MISSED:
+                it.uses[place] |= MISSED
+                self.policy.missed(self.table.find(it.hashes[place]))
+
+    cdef int _write(self, int32_t user) except -1 nogil:
+        """Plan one copy of all that is new."""
+        cdef User* it = &self._users.users[user]
+        cdef int32_t copy = self.copying.plan(STORE, user, -1, self._num_new * self._chunk_blocks), i, place
+        cdef int32_t newcomers = self.policy.newcomers()
+        self.table.prepare(self._new.size + self._new_runs.size // 2)
+        for i in range(self._new.size):
+            place = self._new.rows[i]
+            it.uses[place] |= INSERTED
+            self.copying.add_chunk(copy, self.table.add(it.hashes[place], place, newcomers))
+        for i in range(0, self._new_runs.size, 2):
+            self.copying.add_chunk(copy, self.table.add_run(
+                it.row, self._new_runs.rows[i], self._new_runs.rows[i + 1], newcomers))
+        self._link_copy(user, copy)
+        if self._log is not None:
+            self._note("stores", copy)
+        return 0
+
+    # ---- who leaves
+
+    cdef int leaves(self, int32_t slot, int32_t row, int64_t computed, int64_t text) except -1 nogil:
+        cdef int64_t prompt = self._content.prompt_tokens(row), tokens = min(max(prompt, text - 1), computed)
+        cdef int32_t user = self._user_of(slot, row), end
+        cdef User* it
+        self._num_left += 1
+        end = <int32_t>((min(tokens, prompt) if self._prompt_only else tokens) // self._chunk_tokens)
+        if user < 0:
+            if end == 0:
+                return 0
+            user = self._users.get(row)
+        it = &self._users.users[user]
+        it.last_chunk = max(end, it.offered)
+        if it.first_copy >= 0 or it.last_chunk > it.offered:
+            self._fence(user, slot)
+        self._users.leave(user)
+        return add_row(&self._leaving, user)
+
+    cdef int _fence(self, int32_t user, int32_t slot) except -1 nogil:
+        """Mark the blocks of a request that are read, or will be, though it leaves."""
+        cdef const User* it = &self._users.users[user]
+        cdef int32_t copy = it.first_copy, begin = it.offered, end = it.last_chunk, i
+        cdef const Copy* read
+        while copy >= 0:
+            read = &self.copying.copies[copy]
+            for i in range(read.num_chunks):
+                begin = min(begin, self.table.chunks[read.chunks[i]].begin)
+                end = max(end, self.table.chunks[read.chunks[i]].end)
+            copy = read.sibling
+        if self._log is not None:
+            self._note_blocks(user, slot)
+        return self.kv.fence(slot, begin * self._chunk_blocks, end * self._chunk_blocks, self._users.name(user))
+
+    cdef int gives_up(self, int32_t row) except -1 nogil:
+        cdef int32_t user = self._users.find(row)
+        self._num_left += 1
+        if user < 0:
+            return 0
+        self._users.users[user].last_chunk = self._users.users[user].offered
+        self._users.leave(user)
+        return add_row(&self._leaving, user)
+
+    cdef int preempted(self, int32_t row) except -1 nogil:
+        cdef int32_t user = self._users.find(row)
+        cdef int32_t copy = self._users.users[user].first_copy if user >= 0 else -1
+        while copy >= 0:
+            self.copying.flush(copy)
+            copy = self.copying.copies[copy].sibling
+        return 0
+
+    cdef int plan(self) except -1 nogil:
+        cdef int32_t i, user
+        self._told_of_leaving = self._num_left > 0
+        self._num_left = 0
+        for i in range(self._leaving.size):
+            user = self._leaving.rows[i]
+            if self._users.users[user].last_chunk > self._users.users[user].offered:
+                self._offer(user, self._users.users[user].last_chunk)
+        if self.kv.fences.num_touched > 0:
+            self._flush_touched()
+        for i in range(self._leaving.size):
+            self._close(self._leaving.rows[i])
+        self._leaving.size = 0
+        return 0
+
+    cdef int _flush_touched(self) except -1 nogil:
+        """Flush stores of blocks that the step gave away."""
+        cdef const Touched* it
+        cdef const Copy* read
+        cdef int32_t i, k, user, copy, chunk
+        for i in range(self.kv.fences.num_touched):
+            it = &self.kv.fences.touched[i]
+            user = self._users.named(it.reader)
+            chunk = it.place // self._chunk_blocks
+            copy = self._users.users[user].first_copy if user >= 0 and self.kv.is_held(it.block) else -1
+            while copy >= 0:
+                read = &self.copying.copies[copy]
+                for k in range(read.num_chunks):
+                    if self.table.chunks[read.chunks[k]].begin <= chunk < self.table.chunks[read.chunks[k]].end:
+                        self.copying.flush(copy)
+                copy = read.sibling
+        self.kv.fences.num_touched = 0
+        return 0
+
+    cdef int _close(self, int32_t user) except -1 nogil:
+        """Tell the policy which chunks a request used that has left, from the last to the first."""
+        cdef User* it = &self._users.users[user]
+        cdef int32_t i, element
+        if not self._lists_all:
+            self._close_runs(it.row)
+        for i in range(it.num_hashed - 1, -1, -1):
+            if it.uses[i]:
+                element = self.table.find(it.hashes[i])
+                if self.table.holds(element):
+                    self.policy.closed(element, it.uses[i])
+        it.is_closed = True
+        if it.first_copy < 0:
+            self._forget(user)
+        return 0
+
+    cdef void _close_runs(self, int32_t row) noexcept nogil:
+        cdef int32_t element, last = -1, before
+        while True:
+            before, element = 0, self.table.first_run(row)
+            while element != 0:                         # the last run before `last`
+                if (last < 0 or self.table.chunks[element].begin < last) and (
+                        before == 0 or self.table.chunks[element].begin > self.table.chunks[before].begin):
+                    before = element
+                element = self.table.chunks[element].sibling
+            if before == 0:
+                break
+            last = self.table.chunks[before].begin
+            self.policy.closed(before, SEEN | INSERTED)
+        if self._content.has_left(row):
+            self.table.forget_row(row)
+
+    cdef void _forget(self, int32_t user) noexcept nogil:
+        self.kv.fences.take_down(self._users.name(user))
+        self._users.drop(user)
+
+    # ---- copies
+
+    cdef void _link_copy(self, int32_t user, int32_t copy) noexcept nogil:
+        self.copying.copies[copy].sibling = self._users.users[user].first_copy
+        self._users.users[user].first_copy = copy
+
+    cdef void _unlink_copy(self, int32_t user, int32_t copy) noexcept nogil:
+        cdef int32_t* link = &self._users.users[user].first_copy
+        while link[0] != copy:
+            link = &self.copying.copies[link[0]].sibling
+        link[0] = self.copying.copies[copy].sibling
+
+    cdef int64_t launch(self, int64_t now_ns, int64_t free_ns) except -1 nogil:
+        return self.copying.launch(now_ns, free_ns)
+
+    cdef bint has_acted(self) noexcept nogil:
+        return self.copying.has_acted or self._told_of_leaving
+
+    cdef int begin_loads(self, int64_t end_ns) except -1 nogil:
+        return self.copying.begin_loads(end_ns)
+
+    cdef int64_t num_done(self) noexcept nogil:
+        return self.copying.num_done
+
+    cdef int32_t take_loaded(self, int64_t num_done) except -2 nogil:
+        cdef int32_t copy = self.copying.take_done(num_done), slot, user, i
+        cdef const Copy* it
+        while copy >= 0:
+            it = &self.copying.copies[copy]
+            slot, user = it.slot, it.user
+            for i in range(it.num_chunks):
+                if it.direction == STORE:
+                    self.table.written(it.chunks[i])
+                else:
+                    self.table.unpin(it.chunks[i])
+            self._unlink_copy(user, copy)
+            self.copying.give_back(copy)
+            if self._users.users[user].is_closed and self._users.users[user].first_copy < 0:
+                self._forget(user)
+            if slot >= 0:
+                return slot
+            copy = self.copying.take_done(num_done)
+        return -1
+
+    cdef int64_t next_end_ns(self) noexcept nogil:
+        return self.copying.next_end_ns()
+
+    cdef bint is_quiet(self) noexcept nogil:
+        return self.copying.is_quiet() and self.kv.fences.size == 0
+
+    cdef bint may_change(self) noexcept nogil:
+        return not self.copying.is_idle()
+
+    cdef int fail(self) except -1 nogil:
+        self.copying.cancel()
+        self._leaving.size = self._num_left = 0
+        self._users.clear()
+        with gil:
+            self.table.clear()
+            self.kv.fences.clear()
+        return 0
+
+    # ---- the debug face
+
+    cdef int _note(self, str what, int32_t copy) except -1 nogil:
+        """Note a copy that was planned: number, request, chunks of its text, slots; and blocks of one that has left."""
+        cdef const Copy* it = &self.copying.copies[copy]
+        cdef int32_t i
+        with gil:
+            chunks = [it.chunks[i] for i in range(it.num_chunks)]
+            self._log[what].append((
+                it.number, self._users.users[it.user].row, [self.table.chunks[i].begin for i in chunks],
+                [self.table.chunks[i].slot for i in chunks], it.num_blocks,
+                self._left_blocks.pop(self._users.name(it.user), None) if what == "stores" else None))
+        return 0
+
+    cdef int _note_blocks(self, int32_t user, int32_t slot) except -1 nogil:
+        with gil:
+            self._left_blocks[self._users.name(user)] = self.kv.block_table(slot)
+        return 0
+
+    cdef int _note_refusal(self) except -1 nogil:
+        with gil:
+            self.policy.refused()
+        return 0
+
+    def take_log(self):
+        """Return what the step formed last did, and how the table stands.
+
+        A dict: `stores` and `loads` (number, row, chunks, slots, blocks copied, and of a request that had left its
+        block table); `flushed`, `done`: numbers of copies; `evicted`: slots, see EvictionPolicy.take_log; `counts`:
+        chunks that are there, idle, being written; `order`: see EvictionPolicy.order.
+        """
+        log, self._log = self._log, {"stores": [], "loads": []}
+        return log | self.copying.take_log() | {
+            "evicted": self.policy.take_log(), "order": self.policy.order(),
+            "counts": [self.table.size(), self.table.num_idle, self.table.num_writing]}
+
+    def check(self):
+        """Raise RuntimeError unless the table agrees with itself and with the copies."""
+        self.table.check()

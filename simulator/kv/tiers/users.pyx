@@ -1,0 +1,108 @@
+"""What a tier remembers of each request while it is here."""
+from libc.stdint cimport INT32_MAX, int32_t, uint64_t
+from libc.stdlib cimport free
+from libc.string cimport memcpy, memset
+cimport cython
+
+from simulator.core.hash_map cimport HashMap
+from simulator.core.memory cimport resize
+from simulator.kv.content cimport Content
+from simulator.kv.returning cimport key_of
+
+
+@cython.final
+cdef class Users:
+    """By request, while a tier has something of it.
+
+    content : the texts of the requests.
+    chunk_tokens : of a chunk.
+    lists_all : private text, too, is listed chunk by chunk.
+    """
+
+    def __cinit__(self, Content content, int32_t chunk_tokens, bint lists_all):
+        self._content, self._chunk_tokens, self._lists_all = content, chunk_tokens, lists_all
+        self._user_of = HashMap()
+        self._free = -1
+
+    def __dealloc__(self):
+        cdef int32_t i
+        for i in range(self._room):
+            free(self.users[i].hashes)
+            free(self.users[i].uses)
+        free(self.users)
+
+    def share_content(self, Content content):
+        """See KVCache."""
+        self._content = content
+
+    cdef int _grow(self) except -1 nogil:
+        cdef int32_t before = self._room, after = 2 * self._room + 16, i
+        resize(&self.users, after * sizeof(User))
+        memset(self.users + before, 0, (after - before) * sizeof(User))
+        self._room = after
+        for i in range(after - 1, before - 1, -1):
+            self.users[i].row = self._free
+            self.users[i].has_left = self.users[i].is_closed = True
+            self._free = i
+        return 0
+
+    cdef int32_t _find(self, int32_t row) noexcept nogil:
+        return self._user_of.get(key_of(row))
+
+    cdef int32_t get(self, int32_t row) except -1 nogil:
+        cdef int32_t user = self.find(row)
+        cdef User* it
+        if user >= 0:
+            return user
+        if self._free < 0:
+            self._grow()
+        user = self._free
+        self._user_of.put(key_of(row), user)
+        it = &self.users[user]
+        self._free = it.row
+        it.row, it.num_listed = row, self.listed_chunks(row)
+        it.offered = it.num_hashed = it.loaded_tokens = it.last_chunk = 0
+        it.first_copy = -1
+        it.has_left = it.is_closed = False
+        memset(&it.cursor, 0, sizeof(it.cursor))
+        return user
+
+    cdef int32_t listed_chunks(self, int32_t row) noexcept nogil:
+        return INT32_MAX if self._lists_all else self._content.public_tokens(row) // self._chunk_tokens
+
+    cdef int _hash(self, int32_t user, int32_t count) except -1 nogil:
+        cdef User* it = &self.users[user]
+        cdef int32_t known = 0, i
+        cdef const uint64_t* first
+        if count > it.room:
+            resize(&it.hashes, 2 * <size_t>count * sizeof(uint64_t))
+            resize(&it.uses, 2 * <size_t>count)
+            it.room = 2 * count
+        memset(it.uses + it.num_hashed, 0, count - it.num_hashed)
+        if it.num_hashed == 0:
+            first = self._content.first_hashes(it.row, self._chunk_tokens, &known)
+            known = min(known, count)
+            if known > 0:
+                memcpy(it.hashes, first, known * sizeof(uint64_t))
+                it.cursor = self._content.behind(it.row, self._chunk_tokens, it.hashes, known)
+        for i in range(max(it.num_hashed, known), count):
+            it.hashes[i] = self._content.advance(it.row, self._chunk_tokens, &it.cursor)
+        it.num_hashed = count
+        return 0
+
+    cdef void leave(self, int32_t user) noexcept nogil:
+        self.users[user].has_left = True
+        self._user_of.remove(key_of(self.users[user].row))
+
+    cdef void drop(self, int32_t user) noexcept nogil:
+        self.users[user].generation += 1
+        self.users[user].has_left = self.users[user].is_closed = True
+        self.users[user].row = self._free
+        self._free = user
+
+    cdef void clear(self) noexcept nogil:
+        cdef int32_t i
+        self._user_of.clear()
+        self._free = -1
+        for i in range(self._room - 1, -1, -1):
+            self.drop(i)
