@@ -59,6 +59,7 @@ def record(workload, plan: ClusterPlan, *, details=True, max_iterations=None) ->
             replica.scheduler.kv.log_evictions()
             if replica.scheduler.transfers is not None:
                 replica.scheduler.transfers.keep_log()
+                replica.scheduler.tier.keep_log()
     try:
         run = cluster.run()
     except IterationLimit:

@@ -158,7 +158,7 @@ def _replicas(pool: Pool, plan: ClusterPlan, shared: Shared, delivery: Delivery,
     for index in range(first, first + pool.places):
         kv, tier = pool.scheduler.kv_cache(parameters, memory), pool.tier and pool.tier(workload)
         if tier is not None:
-            tier.attach(kv, shared.content)
+            tier.attach(kv, shared.content, plan.tracks_identity is True)
         context = ReplicaContext(
             kv=kv, requests=workload.requests, demands=workload.demands,
             max_model_len=pool.max_model_len, prompts_use_outputs=workload.prompts_use_outputs,

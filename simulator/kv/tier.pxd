@@ -50,13 +50,13 @@ cdef class KVTier:
     # The step is formed: plan copies, of those too who have left since the last one.
     cdef int plan(self) except -1 nogil
 
-    # When its batch can be launched, formed at `now_ns`, when what executes will end at `free_ns`. `has_acted`: it is a
-    # step even without a batch, since something was planned, waited for or done, or somebody has left.
+    # When its batch can be launched, formed at `now_ns`, when what executes will end at `free_ns`. Then it was timed:
+    # loads of the step begin when it ends.
     cdef int64_t launch(self, int64_t now_ns, int64_t free_ns) except -1 nogil
-    cdef bint has_acted(self) noexcept nogil
+    cdef int begin_loads(self, int64_t launch_ns, int64_t end_ns) except -1 nogil
 
-    # The batch ends then: loads of the step begin.
-    cdef int begin_loads(self, int64_t end_ns) except -1 nogil
+    # It is a step even without a batch: something was planned, waited for or done, or somebody has left.
+    cdef bint has_acted(self) noexcept nogil
 
     # What was done, so far, when the step was launched. The step has ended: take notice of it, as far as that; the slot
     # of the next load that has come, -1: there are no more.

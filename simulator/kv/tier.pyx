@@ -37,7 +37,7 @@ cdef class KVTier:
     cdef bint has_acted(self) noexcept nogil:
         return False
 
-    cdef int begin_loads(self, int64_t end_ns) except -1 nogil:
+    cdef int begin_loads(self, int64_t launch_ns, int64_t end_ns) except -1 nogil:
         return 0
 
     cdef int64_t num_done(self) noexcept nogil:
@@ -67,5 +67,13 @@ cdef class KVTier:
     cdef int fail(self) except -1 nogil:
         return 0
 
-    def attach(self, kv, content):
-        """Be the tier of a replica with this KVCache and the texts of the requests, before anything comes."""
+    def attach(self, kv, content, with_tables=False):
+        """Be the tier of a replica, before anything comes.
+
+        kv : its KVCache.
+        content : the texts of the requests.
+        with_tables : somebody looks at which chunk lies where; else what can be observed are the decisions alone.
+        """
+
+    def keep_log(self):
+        """Note what happens from now on, for the debug face."""

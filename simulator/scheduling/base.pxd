@@ -358,7 +358,7 @@ cdef class Scheduler:
     # `waiting`; the policy admits it like everything else.
 
     # Put a request, whose first `hits` blocks were found and which has blocks in top_slot() for what the tier has of
-    # it besides, behind those that are held.
+    # it besides, behind those that are held, or where the order of the waiting queue says.
     cdef int hold(self, int32_t row, int32_t hits, External found, int64_t now_ns) except -1 nogil
 
     # A sequence just admitted begins behind what the tier loads within the iteration.
@@ -557,6 +557,7 @@ cdef class Scheduler:
         self._links.remove(&self._running, slot)
 
     cdef void _part_in_flight(self, int32_t slot) noexcept nogil
+    cdef void _queue_held(self, int32_t slot) noexcept nogil
     cdef void _unhold(self, int32_t slot) noexcept nogil
     cdef int _arrive(self, int32_t slot, bint is_load) except -1 nogil
     cdef int _leave_tier(self, int32_t slot) except -1 nogil

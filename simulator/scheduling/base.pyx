@@ -596,10 +596,19 @@ cdef class Scheduler:
         self._occupy(row)
         self._sequences[slot].num_computed = hits * self.kv.block_size + <int32_t>found.tokens
         self._sequences[slot].hold = LOADING
-        self._links.push_back(&self._held, slot)
+        self._queue_held(slot)
         self.loading += 1
         self.loading_tokens += self._sequences[slot].num_tokens
         return 0
+
+    cdef void _queue_held(self, int32_t slot) noexcept nogil:
+        cdef int32_t before = self._held.tail, row = self._sequences[slot].row
+        while before >= 0 and self.waiting.precedes(row, self._sequences[before].row):
+            before = self._links.prev(before)
+        if before >= 0:
+            self._links.insert_after(&self._held, before, slot)
+        else:
+            self._links.push_front(&self._held, slot)
 
     cdef int load_now(self, int32_t slot, External found, int64_t now_ns) except -1 nogil:
         cdef Sequence* sequence = &self._sequences[slot]

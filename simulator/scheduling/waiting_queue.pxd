@@ -41,8 +41,12 @@ cdef class WaitingQueue:
     # Take a row out of the middle; -1 if it is not there. O(size).
     cdef int remove(self, int32_t row) noexcept nogil
 
+    # Sorted, does a row go before another? First come first served, nobody does.
+    cdef bint precedes(self, int32_t row, int32_t other) noexcept nogil
+
     cdef inline int64_t _text(self, int32_t row) noexcept nogil:
         return <int64_t>self._requests[row].prompt_tokens + self._requests[row].output_tokens
 
-    cdef int _push_sorted(self, int32_t row) except -1 nogil
+    cdef int32_t _key(self, int32_t row) noexcept nogil
+    cdef int64_t _arrival(self, int32_t row) noexcept nogil
     cdef int _grow(self) except -1 nogil

@@ -1,5 +1,5 @@
 """The waiting queue of a replica: first come first served, or sorted."""
-from libc.stdint cimport INT32_MAX, int32_t
+from libc.stdint cimport INT32_MAX, int32_t, int64_t
 from libc.stdlib cimport free, malloc
 cimport cython
 
@@ -28,7 +28,7 @@ cdef class WaitingQueue:
 
     cdef int push(self, int32_t row) except -1 nogil:
         if self._order != FIRST_COME:
-            self._push_sorted(row)
+            self._heap.push(row, self._key(row), self._arrival(row), self._demands[row].tie_rank)
         else:
             if self.size > self._mask:
                 self._grow()
@@ -37,21 +37,29 @@ cdef class WaitingQueue:
         self.tokens += self._text(row)
         return 0
 
-    cdef int _push_sorted(self, int32_t row) except -1 nogil:
-        cdef int32_t key = 0
-        cdef int64_t arrival_ns = self._requests[row].arrival_ns
+    cdef int32_t _key(self, int32_t row) noexcept nogil:
         if self._order == BY_PRIORITY:
-            key = self._demands[row].priority
-        elif self._order == REVERSE_PRIORITY:
-            key = ~self._demands[row].priority
-        elif self._order == SHORTEST_FIRST:
-            key = self._requests[row].prompt_tokens
-        elif self._order == SHORTEST_OUTPUT:
-            key = self._demands[row].expected_tokens
-            key = key if key >= 0 else INT32_MAX
-        elif self._order == LATEST_FIRST:
-            arrival_ns = -arrival_ns
-        return self._heap.push(row, key, arrival_ns, self._demands[row].tie_rank)
+            return self._demands[row].priority
+        if self._order == REVERSE_PRIORITY:
+            return ~self._demands[row].priority
+        if self._order == SHORTEST_FIRST:
+            return self._requests[row].prompt_tokens
+        if self._order == SHORTEST_OUTPUT and self._demands[row].expected_tokens < 0:
+            return INT32_MAX
+        return self._demands[row].expected_tokens if self._order == SHORTEST_OUTPUT else 0
+
+    cdef int64_t _arrival(self, int32_t row) noexcept nogil:
+        cdef int64_t arrival_ns = self._requests[row].arrival_ns
+        return -arrival_ns if self._order == LATEST_FIRST else arrival_ns
+
+    cdef bint precedes(self, int32_t row, int32_t other) noexcept nogil:
+        if self._order == FIRST_COME:
+            return False
+        if self._key(row) != self._key(other):
+            return self._key(row) < self._key(other)
+        if self._arrival(row) != self._arrival(other):
+            return self._arrival(row) < self._arrival(other)
+        return self._demands[row].tie_rank < self._demands[other].tie_rank
 
     cdef int push_front(self, int32_t row) except -1 nogil:
         if self._order != FIRST_COME:

@@ -215,6 +215,7 @@ class Replica:
             ready_ns = self.free_at_ns[stage] = start_ns + duration_ns
             visits.append((start_ns, ready_ns))
         entry["stages"], entry["duration_ns"] = visits, ready_ns - visits[0][0]
+        entry["begin_ns"] = visits[0][0]
         return ready_ns
 
     def _stage_durations_ns(self, load):

@@ -73,7 +73,8 @@ def _copy_fields(step, ids):
     return {"launch": step["launch_ns"], "end": step["end_ns"],
             "stores": list(listed("stores")), "loads": list(listed("loads")), "flush": copies["flushed"],
             "completed": copies["done"], "cpu": copies["counts"], "cpu_order": copies["order"],
-            "cpu_evicted": copies["evicted"], "finished_recving": [ids[row] for row in step.get("came", ())]}
+            "finished": [ids[row] for row in step.get("finished", ())], "cpu_evicted": copies["evicted"],
+            "finished_recving": [ids[row] for row in step.get("came", ())]}
 
 
 def first_difference(recorded, ours, is_cut=False):

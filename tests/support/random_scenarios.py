@@ -95,11 +95,12 @@ def with_connector(seed):
     """Return the JSON description of a random scenario with a KV connector: loads that come later, or within the
     iteration, and blocks that stay after the end.
 
-    Each has a remainder of its own, for the reason given above.
+    Each has a remainder of its own, for the reason given above. First come first served: by priority, the first
+    executable model lets those go on in the order in which they asked whose KV has come, the second by priority.
     """
     description, rng = random_description(seed), Random(seed)
     description["options"] |= {"kv_connector": True, "async_scheduling": False, "num_speculative_tokens": 0,
-                               "spec_lookahead": 0}
+                               "spec_lookahead": 0, "policy": "fcfs"}
     description["kv_load_time"] = {"base": rng.choice([0.000003, 0.020003, 0.050003]),
                                    "per_token": rng.choice([0.0, 0.0003])}
     by_role = rng.choice([(0.6, 0.1), (0.1, 0.6), (0.4, 0.4)])          # who mostly loads, who is mostly read
@@ -111,6 +112,22 @@ def with_connector(seed):
             request["external"] = {"tokens": rng.choice([most, rng.randint(0, most)]), "async": comes_later}
         if rng.random() < by_role[1]:
             request["hold"] = rng.choice([0.001007, 0.03007, 0.16007])
+    return description
+
+
+def with_offload(seed):
+    """Return the JSON description of a random scenario with KV offload to host memory, which is mostly crowded, too."""
+    description, rng = random_description(seed), Random(seed)
+    description["options"] |= {"num_speculative_tokens": 0, "spec_lookahead": 0}
+    description["options"]["kv_offload"] = {
+        "chunks": rng.choice([2, 3, 5, 8, 13, 30, 100]), "policy": rng.choice(["lru", "lru", "arc"]),
+        "blocks_per_chunk": rng.choice([1, 1, 1, 2, 3]), "store_threshold": rng.choice([0, 0, 0, 2]),
+        "offload_prompt_only": rng.random() < 0.5}
+    slow = rng.choice([0.1, 1, 4])
+    description["offload_time"] = {
+        direction: {"base": round(slow * rng.choice([0.0, 0.003, 0.02]), 6),
+                    "per_block": round(slow * rng.choice([0.0, 0.0004, 0.003]), 6)}
+        for direction in ("store", "load")}
     return description
 
 

@@ -1,9 +1,10 @@
-"""The executable model ../shared/reference/vllm_model.py as a judge of recordings, where it is present."""
+"""The executable models ../shared/reference/vllm_model*.py as judges of recordings, where they are present."""
 import importlib.util
 
 from support.goldens import GOLDENS
 
 MODEL = GOLDENS.parent / "reference" / "vllm_model.py"
+SECOND_MODEL = MODEL.with_name("vllm_model_more.py")        # with KV offload, among other things
 
 
 def judge(description, log, is_cut=False):
@@ -19,6 +20,21 @@ def judge(description, log, is_cut=False):
     return None
 
 
+def judge_copies(description, log):
+    """Return what the second model holds against a log of ours with a tier that copies, or None."""
+    model = _model(SECOND_MODEL)
+    try:
+        model.run(description, {"steps": [_in_seconds(step, _is_async(description)) for step in log["steps"]]})
+    except model.Diff as disagreement:
+        return str(disagreement)
+    return None
+
+
+def _in_seconds(step, is_async):
+    duration_ns = step["end"] - step["start" if is_async else "t"]
+    return step | {"dur": duration_ns / 1e9} | {name: step[name] / 1e9 for name in ("t", "launch", "start")}
+
+
 def _as_recorded(step):
     return step | {"t": step["t"] / 1e9}
 
@@ -27,8 +43,8 @@ def _is_async(description):
     return description["options"].get("async_scheduling", False)
 
 
-def _model():
-    spec = importlib.util.spec_from_file_location("vllm_model", MODEL)
+def _model(path=MODEL):
+    spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

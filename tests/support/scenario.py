@@ -81,14 +81,14 @@ def _tier(requests, description, options):
 
 
 def _offloading(options, times):
-    """Return what makes a host tier that keeps a log."""
+    """Return what makes a host tier."""
     settings = Offloading(
         policy={"lru": Lru, "arc": Arc}[options.get("policy", "lru")], chunks=options["chunks"],
         blocks_per_chunk=options.get("blocks_per_chunk", 1), store_threshold=options.get("store_threshold", 0),
         offload_prompt_only=options.get("offload_prompt_only", True))
     price_ns = [[nanoseconds(times.get(direction, {}).get(key, 0)) for key in ("base", "per_block")]
                 for direction in ("store", "load")]
-    return lambda workload: OffloadingTier(settings, *(FifoLane(*each) for each in price_ns), logs=True)
+    return lambda workload: OffloadingTier(settings, *(FifoLane(*each) for each in price_ns))
 
 
 def _declared(requests, load_time):

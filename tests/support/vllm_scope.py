@@ -14,7 +14,8 @@ KNOWN = {"max_num_batched_tokens", "max_num_scheduled_tokens", "max_num_seqs", "
 # Options that only act on what requests bring along, or on caches with several groups
 OF_REQUESTS = {"max_loras", "max_num_encoder_input_tokens", "encoder_cache_size", "disable_chunked_mm_input",
                "prefix_cache_retention_interval"}
-NEEDS = {"kv_role": "a KV connector of two sides", "prefill": "a prefill/decode pair", "decode": "a prefill/decode pair",
+NEEDS = {"kv_role": "a KV connector of two sides",
+         "prefill": "a prefill/decode pair", "decode": "a prefill/decode pair",
          "prefix_match_unit": "hits of parts of blocks"}
 REQUEST_KEYS = {"id", "arrival", "output_len", "priority", "max_tokens", "stop_at", "prompt", "external", "hold"}
 REQUEST_NEEDS = {"grammar": "structured outputs", "mm": "encoder inputs", "local": "a prefill/decode pair",
@@ -50,8 +51,11 @@ def missing(description):
 
 def missing_elsewhere(description):
     """Return what a scenario needs that neither an experiment file nor the twin has, or None."""
-    if description.get("options", {}).get("kv_connector") and not missing(description):
-        return "a KV connector, which the engine alone has"
+    if not missing(description):
+        if description["options"].get("kv_connector"):
+            return "a KV connector, which the engine alone has"
+        if description["options"].get("kv_offload"):
+            return "KV offload, which the engine alone has"
     return missing(description)
 
 

@@ -205,7 +205,6 @@ cdef class Replica:
         if self.pipeline.num_in_flight > 0 and newest(&self.pipeline).shape.num_sequences > 0:
             free_ns = newest(&self.pipeline).end_ns
         launch_ns = batch.launch_ns = self.scheduler.tier.launch(batch.start_ns, free_ns)
-        batch.num_done = self.scheduler.tier.num_done()
         batch.end_ns, batch.duration_ns = launch_ns, 0
         if batch.shape.num_sequences > 0:
             batch.end_ns = max(launch_ns, free_ns) + self.latency.iteration_ns(&batch.shape)
@@ -214,7 +213,9 @@ cdef class Replica:
             self._raise_latency_fault()
         if batch.end_ns > END_OF_CLOCK_NS:
             self.is_out_of_time = True
-        return self.scheduler.tier.begin_loads(max(batch.end_ns, free_ns))
+        self.scheduler.tier.begin_loads(launch_ns, max(batch.end_ns, free_ns))
+        batch.num_done = self.scheduler.tier.num_done()
+        return 0
 
     cdef int _end_step(self, Batch* batch) except -1 nogil:
         if batch.shape.num_sequences > 0:

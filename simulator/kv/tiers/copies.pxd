@@ -62,9 +62,9 @@ cdef class Copies:
     cdef int flush(self, int32_t copy) except -1 nogil
 
     # A step was formed at `now_ns`, when what executes will end at `free_ns`: when it can be launched. Then its batch
-    # was timed: its loads begin when it ends.
+    # was timed: its loads begin when it ends, and what has ended at its launch is done.
     cdef int64_t launch(self, int64_t now_ns, int64_t free_ns) except -1 nogil
-    cdef int begin_loads(self, int64_t end_ns) except -1 nogil
+    cdef int begin_loads(self, int64_t launch_ns, int64_t end_ns) except -1 nogil
 
     # The next copy to be reported, of the first `num_done` that were done; -1: there is none. Whoever takes it gives it
     # back.

@@ -99,7 +99,7 @@ cdef class Copies:
         return self._load_lane.begin(copy, it.num_blocks, now_ns)
 
     cdef int64_t launch(self, int64_t now_ns, int64_t free_ns) except -1 nogil:
-        cdef int64_t launch_ns = now_ns, done_before = self.num_done
+        cdef int64_t launch_ns = now_ns
         cdef int32_t copy, i
         cdef Queue planned = self._new_stores
         self.has_acted = planned.first >= 0 or self._new_loads.first >= 0 or self.flushed.size > 0
@@ -122,10 +122,18 @@ cdef class Copies:
             if self._log is not None:
                 self._note(False, copy)
         self.flushed.size = 0
+        return launch_ns
+
+    cdef int begin_loads(self, int64_t launch_ns, int64_t end_ns) except -1 nogil:
+        cdef int32_t copy = self._pop(&self._new_loads)
+        cdef int64_t done_before = self.num_done
+        while copy >= 0:
+            self._begin(copy, end_ns)
+            copy = self._pop(&self._new_loads)
         self._take_ended(self._store_lane, launch_ns)
         self._take_ended(self._load_lane, launch_ns)
         self.has_acted = self.has_acted or self.num_done > done_before
-        return launch_ns
+        return 0
 
     cdef int _take_ended(self, Lane lane, int64_t until_ns) except -1 nogil:
         cdef int32_t copy = lane.take(until_ns)
@@ -135,13 +143,6 @@ cdef class Copies:
             if self._log is not None:
                 self._note(True, copy)
             copy = lane.take(until_ns)
-        return 0
-
-    cdef int begin_loads(self, int64_t end_ns) except -1 nogil:
-        cdef int32_t copy = self._pop(&self._new_loads)
-        while copy >= 0:
-            self._begin(copy, end_ns)
-            copy = self._pop(&self._new_loads)
         return 0
 
     cdef int32_t take_done(self, int64_t num_done) noexcept nogil:

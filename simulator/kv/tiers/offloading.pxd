@@ -19,6 +19,7 @@ cdef class OffloadingTier(KVTier):
     cdef readonly ChunkTable table
     cdef readonly EvictionPolicy policy
     cdef readonly Copies copying
+    cdef object _settings               # Offloading
     cdef Users _users
     cdef Content _content
     cdef int32_t _chunk_blocks          # blocks of a chunk

@@ -33,32 +33,31 @@ cdef class OffloadingTier(KVTier):
 
     settings : Offloading.
     store, load : Lane of each direction.
-    logs : keep a log of all that happens, by chunks with slots; see `take_log`.
     """
 
-    def __init__(self, settings: Offloading, Lane store, Lane load, bint logs=False):
-        cdef bint counts = settings.store_threshold > 1
+    def __init__(self, settings: Offloading, Lane store, Lane load):
         self.copies = True
-        self._prompt_only = settings.offload_prompt_only
-        self._chunk_blocks = settings.blocks_per_chunk
-        self.table = ChunkTable(settings.chunks, logs)
-        self.policy = settings.policy(self.table)
+        self._settings, self._prompt_only = settings, settings.offload_prompt_only
+        self._chunk_blocks, self._threshold = settings.blocks_per_chunk, settings.store_threshold
+        self._counts = ReuseCounts() if settings.store_threshold > 1 else None
         self.copying = Copies(store, load)
-        self._threshold = settings.store_threshold
-        self._counts = ReuseCounts() if counts else None
-        self._lists_all = logs or counts or not self.policy.takes_runs
-        if logs:
-            self.policy.keep_log()
-            self.copying.keep_log()
-            self._log, self._left_blocks = {"stores": [], "loads": []}, {}
 
-    def attach(self, KVCache kv, Content content):
+    def attach(self, KVCache kv, Content content, with_tables=False):
         """See KVTier."""
         self.kv, self._content = kv, content
         self._caches = kv.caches
         self._chunk_tokens = <int64_t>self._chunk_blocks * kv.block_size
-        self._users = Users(self._content, <int32_t>self._chunk_tokens, self._lists_all)
+        self.table = ChunkTable(self._settings.chunks, with_tables)
+        self.policy = self._settings.policy(self.table)
+        self._lists_all = with_tables or self._counts is not None or not self.policy.takes_runs
+        self._users = Users(content, <int32_t>self._chunk_tokens, self._lists_all)
         kv.put_fences()
+
+    def keep_log(self):
+        """See KVTier; `attach` was told that somebody looks at chunks."""
+        self.policy.keep_log()
+        self.copying.keep_log()
+        self._log, self._left_blocks = {"stores": [], "loads": []}, {}
 
     def share_content(self, content):
         """See KVCache."""
@@ -429,8 +428,8 @@ cdef class OffloadingTier(KVTier):
     cdef bint has_acted(self) noexcept nogil:
         return self.copying.has_acted or self._told_of_leaving
 
-    cdef int begin_loads(self, int64_t end_ns) except -1 nogil:
-        return self.copying.begin_loads(end_ns)
+    cdef int begin_loads(self, int64_t launch_ns, int64_t end_ns) except -1 nogil:
+        return self.copying.begin_loads(launch_ns, end_ns)
 
     cdef int64_t num_done(self) noexcept nogil:
         return self.copying.num_done

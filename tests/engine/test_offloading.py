@@ -1,0 +1,150 @@
+"""KV offloaded to host memory, by timelines worked out by hand: iterations of 10 ms, blocks of 16 tokens."""
+import pytest
+
+from simulator.domain import records
+from simulator.domain.failures import Failure
+from support import engine, upkeep
+from support.random_scenarios import with_offload
+from support.scenario import load
+
+MS = 1_000_000
+TEN_MS = {"base": 0.01, "per_token": 0.0, "per_req": 0.0}
+
+
+def scenario(requests, offload=None, store_ms=1, load_ms=1, **options):
+    """Return a scenario; each request is (arrival in ms, prompt pieces, outputs, what else it says)."""
+    requests = [{"id": f"r{i}", "arrival": arrival / 1e3, "prompt": prompt, "output_len": outputs} | dict(*more)
+                for i, (arrival, prompt, outputs, *more) in enumerate(requests)]
+    times = {name: {"base": ms / 1e3, "per_block": 0} for name, ms in (("store", store_ms), ("load", load_ms))}
+    return load({"options": {"num_blocks": 11, "kv_offload": {"chunks": 100} | (offload or {})} | options,
+                 "step_time": TEN_MS, "offload_time": times, "requests": requests})
+
+
+def ms(recording, name):
+    return [time / MS for time in recording.requests[name]]
+
+
+def copies(recording, kind):
+    """Return (request, slots) of the copies of a kind, step by step."""
+    return [(row, slots) for step in recording.steps for _, row, _, slots, *_ in step["copies"][kind]]
+
+
+def own(tokens):
+    return [["uniq", tokens]]
+
+
+def shared(name, tokens):
+    return [["group", name, tokens]]
+
+
+def test_what_left_the_kv_cache_comes_from_the_host():
+    # Ten blocks: r1 takes nine, and of r0's three the last and the middle one are reused. Those two are loaded, behind
+    # the first, found in the KV cache: from 60 to 61, when r2 computes the last token of its prompt.
+    recording = engine.run(scenario([(0, shared("a", 48), 1), (30, own(144), 1), (60, shared("a", 48), 1)]))
+
+    assert copies(recording, "stores") == [(0, [0, 1, 2]), (1, list(range(3, 12)))]
+    assert copies(recording, "loads") == [(2, [1, 2])]
+    assert (ms(recording, "scheduled_ns"), ms(recording, "completed_ns")) == ([0, 30, 61], [10, 40, 71])
+    assert recording.requests["cached_tokens"].tolist() == [0, 0, 47]
+    assert recording.iterations["prefill_tokens"].tolist() == [48, 144, 1]
+
+
+def test_who_asks_for_what_is_being_written_waits_and_is_overtaken():
+    # The store of r0 begins with the next step, at 10, and ends at 60, which the step from 60 to 70 reports. Until then
+    # r1 is passed over, not the queue behind it: r2 runs in the iteration from 20. At 70 r1 may load its second block,
+    # which does so behind the last iteration of r0, from 80 to 81.
+    requests = [(0, shared("a", 32), 8), (15, shared("a", 32), 1), (15, own(16), 1)]
+    recording = engine.run(scenario(requests, store_ms=50))
+
+    assert ms(recording, "scheduled_ns") == [0, 81, 20]
+    assert copies(recording, "loads") == [(1, [1])]
+    assert recording.steps[2]["waiting"] == [1]
+
+
+def test_lru_lets_the_tail_of_a_prompt_go_first():
+    # Three chunks fit: a, b, c of r0 are all there when r1 brings another one, which takes the place of c.
+    recording = engine.run(scenario([(0, own(48), 1), (30, own(16), 1)], {"chunks": 3}))
+
+    assert [step["copies"]["evicted"] for step in recording.steps if step["copies"]["evicted"]] == [[[2]]]
+    assert recording.steps[-1]["copies"]["order"] == [1, 0, 2]
+
+
+def test_arc_remembers_what_went_and_raises_its_target():
+    # Likewise; c is remembered. r2 brings it again, though not a and b, which it finds in the KV cache and in the host.
+    requests = [(0, shared("a", 48), 1), (30, own(16), 1), (60, own(144), 1), (90, shared("a", 48), 1)]
+    recording = engine.run(scenario(requests, {"chunks": 3, "policy": "arc"}))
+    targets = {step["t_ns"] // MS: step["copies"]["order"]["target"] for step in recording.steps}
+
+    assert next(step["copies"]["evicted"] for step in recording.steps if step["copies"]["evicted"]) == [[2]]
+    assert (targets[60], targets[max(targets)]) == (0.0, 1.0)
+
+
+def test_a_step_waits_for_the_store_of_blocks_that_it_gives_away():
+    # r0 ends at 10, and its store runs from 10 to 60. r1 begins at 30 and needs its blocks: it is computed from 60 on.
+    recording = engine.run(scenario([(0, own(96), 1), (30, own(96), 1)], store_ms=50))
+
+    assert ms(recording, "completed_ns") == [10, 70]
+    assert recording.steps[-1]["t_ns"] > 70 * MS            # the store of r1 ends after all
+
+
+def test_a_preempted_request_waits_for_its_store():
+    # Ten blocks, r0 and r1 have five each, full to the last token. At 10 r1 has no room for its first output. Its store
+    # begins at once, behind that of r0, and the iteration of r0 when both are done, 2 x 42 us later.
+    recording = engine.run(scenario([(0, own(80), 20), (0, own(80), 5)], store_ms=0.042))
+
+    assert recording.steps[1]["preempted"] == [1]
+    assert recording.steps[1]["launch_ns"] == 10 * MS + 84_000
+
+
+def test_offers_that_find_no_room_are_made_again():
+    # Two chunks fit, r0 brings two whose store takes 50 ms; r1's are offered in each iteration until then.
+    recording = engine.run(scenario([(0, own(32), 1), (0, own(32), 12)], {"chunks": 2}, store_ms=50))
+
+    assert copies(recording, "stores") == [(0, [0, 1]), (1, [0, 1])]
+    assert [step["t_ns"] // MS for step in recording.steps if step["copies"]["stores"]] == [0, 70]
+
+
+def test_outputs_are_stored_if_asked_for():
+    requests = [(0, own(20), 30)]
+    stored = [copies(engine.run(scenario(requests, {"offload_prompt_only": only})), "stores")
+              for only in (True, False)]
+
+    assert stored == [[(0, [0])], [(0, [0]), (0, [1]), (0, [2])]]       # 49 tokens are computed of a text of 50
+
+
+def test_a_client_that_gives_up_leaves_what_it_had_computed():
+    # r0 gives up at 15 with its first chunk of 16 tokens stored, and the second one computed: at 20 that is stored, too.
+    requests = [(0, own(64), 5, {"deadline": 0.015}), (100, own(5), 1)]
+    recording = engine.run(scenario(requests, max_num_batched_tokens=16))
+
+    assert recording.requests["status"].tolist() == [records.TIMED_OUT, records.COMPLETED]
+    assert copies(recording, "stores") == [(0, [0]), (0, [1])]
+    assert recording.steps[-1]["free_blocks"] == 10
+
+
+def test_what_the_host_held_is_lost_with_the_replica():
+    requests = [(0, shared("a", 48), 1), (30, own(144), 1), (100, shared("a", 48), 1)]
+    stop = Failure(kind="stop", at_s=0.05, duration_s=0.01, which=0)
+    outcomes = [upkeep.run(scenario(requests), replicas=1, failures=failures) for failures in ([], [stop])]
+
+    assert [outcome.legs["external_tokens"].tolist()[2] for outcome in outcomes] == [31, 0]
+    assert all(outcome.cluster.replicas[0].scheduler.kv.free_blocks == 10 for outcome in outcomes)
+
+
+@pytest.mark.parametrize("option", [{"num_speculative_tokens": 2}, {"vllm_version": "0.10"}])
+def test_what_is_not_settled_with_offloading_is_refused(option):
+    with pytest.raises(ValueError, match=r"a KV tier needs vllm_version 0\.32 without"):
+        engine.run(scenario([(0, own(64), 1)], **option))
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_ways_that_keep_less_books_decide_the_same(seed):
+    """Runs for chunks of private text, members, iterations at once: against all chunks and sequences one by one."""
+    case = load(with_offload(seed))
+    full = engine.run(case, fast_forward=False, max_iterations=20_000)
+    for fast_forward in (True, False):
+        found = engine.run(case, fast_forward=fast_forward, details=False)
+
+        assert (found.requests == full.requests).all()
+        assert (found.iterations == full.iterations).all()
+        assert found.token_times == full.token_times
