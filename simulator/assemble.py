@@ -209,10 +209,30 @@ def _pool(pool, readings: Readings) -> tuple[Site, Pool]:
         scheduler=registry.load("scheduler", engine.scheduler), parameters=engine.parameters, latency=model,
         num_gpu_blocks=site.num_gpu_blocks, block_size=engine.block_size, max_model_len=site.max_model_len,
         enable_prefix_caching=engine.enable_prefix_caching, fast_forward=engine.fast_forward,
-        host=host_times(pool, model), name=pool.name, replicas=_num_replicas(pool), max_replicas=pool.max_replicas,
+        host=host_times(pool, model), tier=_tier(pool, site.deployment),
+        name=pool.name, replicas=_num_replicas(pool), max_replicas=pool.max_replicas,
         model=pool.serves, infer_type=pool.infer_type, nodes_per_unit=pool.nodes_per_unit,
         cost_per_hour=pool.cost_per_hour,
         replicas_per_node=max(load_node(topology.node).num_accelerators // gpus, 1) if topology.node else 1)
+
+
+def _tier(pool, deployment: Deployment | None):
+    """Return what makes the KV tier of a replica of a pool; None: there is none."""
+    if pool.kv_tiers is None:
+        return None
+    from simulator.domain.host_kv import host_kv, host_kv_of
+
+    protocol, parameters = registry.load("kv_tier", pool.kv_tiers.protocol), pool.kv_tiers.parameters
+    kv = None
+    if deployment is not None:
+        kv = host_kv(deployment, pool.engine.block_size)
+    if parameters.kv_bytes_per_token is not None:
+        given = host_kv_of(parameters.kv_bytes_per_token, pool.topology.tensor_parallel, pool.engine.block_size)
+        kv = replace(given, link_bytes_per_s=kv.link_bytes_per_s, num_layers=kv.num_layers) if kv else given
+    faults = list(protocol.faults(parameters, kv))
+    if faults:
+        raise InputErrors([KeyFault(f"kv_tiers.{key}: {message}") for key, message in faults])
+    return protocol.maker(parameters, kv, registry.load("kv_eviction", parameters.eviction_policy))
 
 
 def _front(experiment: Experiment) -> GatewayPlan:

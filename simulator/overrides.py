@@ -38,6 +38,8 @@ QUESTIONS = {
                           ("max_num_seqs", "max_num_batched_tokens")),
     "latency": Question("batch_ns", 0, None, "simulator.latency.python_model:PythonLatencyModel", "batch_us"),
     "collective": Question("time_ns", 0),
+    "kv_tier": Question("maker", None, None, "simulator.kv.tiers.protocols.base:Protocol", "maker"),
+    "kv_eviction": Question("evict", 2),
     "admission": Question("admit", 0, None, "simulator.admission.python_admission:PythonAdmission", "lets_pass"),
     "saturation": Question("saturation", 0),
     "autoscaler": Question("decide", None, None, "simulator.scaling.base:Autoscaler", "decide"),

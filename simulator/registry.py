@@ -47,6 +47,13 @@ KINDS = {
         "flow": "simulator.collective.flow.model:Flow",
         "table": "simulator.collective.table.model:Table",
     }, "simulator.collective.base:CollectiveModel"),
+    "kv_tier": Kind("protocol of KV tiers", "protocol", {
+        "vllm_offload": "simulator.kv.tiers.protocols.vllm_offload:VllmOffload",
+    }, "simulator.kv.tiers.protocols.base:Protocol"),
+    "kv_eviction": Kind("eviction policy of KV tiers", "eviction_policy", {
+        "arc": "simulator.kv.tiers.arc:Arc",
+        "lru": "simulator.kv.tiers.lru:Lru",
+    }, "simulator.kv.tiers.eviction:EvictionPolicy"),
     "admission": Kind("admission policy", "policy", {
         "always": "simulator.admission.always:Always",
         "reject_all": "simulator.admission.reject_all:RejectAll",

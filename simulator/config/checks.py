@@ -44,6 +44,10 @@ def check_all(sections: Mapping[str, Any], missing: object, fault: Callable[[Pat
             fault(path, message)
         for path, message in _copied_blocks(sections["cluster"].rescheduling, pools):
             fault(path, message)
+        tiers = [sections["kv_tiers"], *(pool.kv_tiers for pool in pools)]
+        if sections["cluster"].rescheduling is not None and any(each not in (None, missing) for each in tiers):
+            fault(("cluster", "rescheduling"), "expected none with [kv_tiers]: what the tier of a replica has does not "
+                  "follow a request that moves")
     if sections["failures"] is not missing:
         for path, message in _failed_pools(sections["failures"], pools):
             fault(path, message)
@@ -195,6 +199,23 @@ def _pipeline(topology, engine) -> Iterator[Fault]:
             f"{facts.why_no_async_stages}")
 
 
+def _tiers(kv_tiers, engine, topology) -> Iterator[Fault]:
+    """Refuse KV tiers where their rules are not settled."""
+    if kv_tiers is None:
+        return
+    parameters, asked = engine.parameters, f'kv_tiers.protocol = "{kv_tiers.protocol}"'
+    if engine.scheduler != "vllm":
+        yield ("kv_tiers", "protocol"), f'"{kv_tiers.protocol}" goes with scheduler "vllm", found "{engine.scheduler}"'
+        return
+    if parameters.vllm_version != "0.32":
+        yield ("engine", "vllm_version"), f'expected "0.32" with {asked}, found "{parameters.vllm_version}"'
+    if parameters.speculative is not None:
+        yield ("engine", "speculative"), f"expected none with {asked}: its rules are not settled with drafts"
+    if topology.pipeline_parallel > 1:
+        yield ("topology", "pipeline_parallel"), (
+            f"expected 1 with {asked}, found {topology.pipeline_parallel}: its rules are not settled with stages")
+
+
 def _scheduler_rules(engine) -> Iterator[Fault]:
     """Refuse what the scheduler refuses at start-up."""
     for key, message in registry.load("scheduler", engine.scheduler).faults(engine.parameters, engine):
@@ -207,4 +228,5 @@ CHECKS = (
     (_topology, ("topology",)),
     (_pipeline, ("topology", "engine")),
     (_scheduler_rules, ("engine",)),
+    (_tiers, ("kv_tiers", "engine", "topology")),
 )

@@ -17,7 +17,7 @@ from simulator.errors import InputErrors, did_you_mean
 UNITS = {
     "_flops_per_s": "FLOP/s", "_bytes_per_s": "B/s", "_gb_per_s": "GB/s", "_gbps": "Gbit/s",
     "_tokens_per_s": "tokens/s", "_per_s": "1/s", "_per_hour": "1/h",
-    "_s": "s", "_ms": "ms", "_us": "us", "_ns": "ns", "_bytes": "B", "_watts": "W",
+    "_gib": "GiB", "_s": "s", "_ms": "ms", "_us": "us", "_ns": "ns", "_bytes": "B", "_watts": "W",
     "tokens": "tokens", "block_size": "tokens", "max_model_len": "tokens", "_token_threshold": "tokens",
 }
 FACTS = {"model": facts.load_model, "hardware": facts.load_accelerator, "node": facts.load_node}

@@ -99,6 +99,13 @@ class Latency(Section, kw_only=True):
     parameters: Annotated[Any, Meta(extra={"kind": "latency"})]
 
 
+class KvTiers(Section, kw_only=True):
+    """KV beyond the blocks of a replica, [kv_tiers], with the keys of its protocol."""
+
+    protocol: Annotated[str, Meta(description="which system keeps it, and how")] = "vllm_offload"
+    parameters: Annotated[Any, Meta(extra={"kind": "kv_tier"})]
+
+
 class Pool(Section, kw_only=True):
     """Equal replicas, [[pools]]; its tables are laid over those of the experiment."""
 
@@ -118,6 +125,7 @@ class Pool(Section, kw_only=True):
     topology: Annotated[Topology, Meta(description="over [topology]")]
     engine: Annotated[Engine, Meta(description="over [engine]")]
     latency: Annotated[Latency, Meta(description="over [latency]")]
+    kv_tiers: Annotated[KvTiers | None, Meta(description="over [kv_tiers]")] = None
 
 
 class Admission(Section, kw_only=True):
@@ -289,6 +297,8 @@ class Experiment(Section, kw_only=True):
     topology: Annotated[Topology, Meta(description="how many accelerators, and who holds what")]
     engine: Annotated[Engine, Meta(description="the serving engine, with the keys of its scheduler")]
     latency: Annotated[Latency, Meta(description="how long an iteration takes, with the keys of its backend")]
+    kv_tiers: Annotated[KvTiers | None, Meta(description=(
+        "KV beyond the blocks of a replica, with the keys of its protocol; absent: there is none"))] = None
     pools: Annotated[tuple[Pool, ...], Meta(description="replicas of several kinds; absent: all are alike")] = ()
     cluster: Annotated[Cluster, Meta(description="what stands before the replicas")]
     failures: Annotated[tuple[Failure, ...], Meta(description="what goes wrong with replicas")] = ()
@@ -307,6 +317,6 @@ class Experiment(Section, kw_only=True):
         """Return the pools, or the one that the experiment is without any."""
         pools = self.pools or (Pool(
             name="default", replicas=self.topology.replicas, model=self.model, hardware=self.hardware,
-            topology=self.topology, engine=self.engine, latency=self.latency),)
+            topology=self.topology, engine=self.engine, latency=self.latency, kv_tiers=self.kv_tiers),)
         most = self.autoscaling and self.autoscaling.max_replicas
         return tuple(replace(pool, max_replicas=pool.max_replicas or most) for pool in pools)

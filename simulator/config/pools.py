@@ -5,7 +5,7 @@ from typing import Any
 from simulator.config.choices import forget
 from simulator.config.experiment import Pool
 
-TABLES = ("model", "hardware", "topology", "engine", "latency")
+TABLES = ("model", "hardware", "topology", "engine", "latency", "kv_tiers")
 
 
 def overlay(data: dict[str, Any], folders: tuple[str, ...]) -> None:

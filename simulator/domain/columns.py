@@ -55,6 +55,8 @@ REQUESTS = _columns(
     first_answer_ns=("ns", "its client saw the first token of the answer"),
     num_images=("", "in its prompt"),
     image_tokens=("tokens", "of its prompt that are images"),
+    loaded_tokens=("tokens", "of its text, given by KV tiers, again after a preemption; with [kv_tiers], as the next"),
+    stored_tokens=("tokens", "of its text, written to KV tiers for it"),
 )
 ITERATIONS = _columns(
     replica=("", "row in /replicas"),
@@ -85,6 +87,23 @@ REPLICAS = _columns(
     prefix_hit_tokens=("tokens", "of these, found"),
     prefill_tokens=("tokens", "computed of prompts"),
     decode_tokens=("tokens", "computed for decoding requests"),
+)
+KV_TIERS = _columns(
+    replica=("", "row in /replicas; -1: all of them"),
+    level=("", "0: host memory; then as the experiment lists them"),
+    capacity_chunks=("chunks", "that fit"),
+    used_chunks=("chunks", "that were there at the end"),
+    stores=("", "copies to it that were done"),
+    stored_chunks=("chunks", "that they brought"),
+    loads=("", "copies from it that were done"),
+    loaded_chunks=("chunks", "that they took"),
+    evicted_chunks=("chunks", "that went for others"),
+    refusals=("", "offers for which there was no room"),
+    flushed=("", "stores that an iteration waited for"),
+    waited_ns=("ns", "duration: iterations waited for copies"),
+    cancelled=("", "copies that came to nothing, since the replica failed"),
+    stored_bytes=("bytes", "copied to it, of all accelerators together"),
+    loaded_bytes=("bytes", "copied from it"),
 )
 REPLICA_SAMPLES = _columns(
     time_ns=("ns", "just before whatever else happened at that instant"),
@@ -135,7 +154,8 @@ LEGS = _columns(
 )
 
 TABLES = {"requests": REQUESTS, "iterations": ITERATIONS, "replicas": REPLICAS, "replica_samples": REPLICA_SAMPLES,
-          "decisions": DECISIONS, "candidates": CANDIDATES, "lifecycle": LIFECYCLE, "legs": LEGS}
+          "decisions": DECISIONS, "candidates": CANDIDATES, "lifecycle": LIFECYCLE, "legs": LEGS,
+          "kv_tiers": KV_TIERS}
 # Columns that hold codes: the label of code i is the i-th.
 CODES = {"requests": {"status": records.STATUS_NAMES, "finish_reason": records.FINISH_NAMES,
                       "cause": records.CAUSE_NAMES},

@@ -24,6 +24,8 @@ class Run(msgspec.Struct):
         began; None: a request stays at one replica, and the request table says it all.
     lifecycle : structured array (changes,), `records.LIFECYCLE`, how replicas came, went, failed and recovered, in
         order of time; None: all were up all the time.
+    kv_tiers : structured array (levels,), `records.KV_TIER`, each level of each replica; None: there are no KV tiers.
+    tier_use : structured array (requests,), `records.TIER_USE`; None: likewise.
     first_answer_ns : int64 (requests,), when the first token behind each request's reasoning was seen, -1: there is
         none; None: nobody says what of the outputs is reasoning. The results fill it in.
     decisions : what the decisions of the routers amount to; None: they were not written down.
@@ -41,6 +43,8 @@ class Run(msgspec.Struct):
     incidents: list[tuple[int, int, str, str]] = []
     legs: np.ndarray | None = None
     lifecycle: np.ndarray | None = None
+    kv_tiers: np.ndarray | None = None
+    tier_use: np.ndarray | None = None
     first_answer_ns: np.ndarray | None = None
     decisions: dict | None = None
     diagnosis: list[str] = []

@@ -36,6 +36,29 @@ cdef struct ReplicaRow:         # /replicas in results.h5
     int64_t decode_tokens
 
 
+cdef struct TierRow:            # /kv_tiers in results.h5: a level of the KV tiers of a replica
+    int32_t replica             # -1: of all of them
+    int32_t level               # 0: host memory; then in the order of the experiment
+    int64_t capacity_chunks
+    int64_t used_chunks         # at the end
+    int64_t stores              # copies to it that were done, and what they brought
+    int64_t stored_chunks
+    int64_t loads               # copies from it that were done, and what they took
+    int64_t loaded_chunks
+    int64_t evicted_chunks      # that went for others
+    int64_t refusals            # offers for which there was no room
+    int64_t flushed             # stores that an iteration waited for
+    int64_t waited_ns           # duration: iterations waited for copies
+    int64_t cancelled           # copies that came to nothing, as their replica failed
+    double stored_bytes
+    double loaded_bytes
+
+
+cdef struct TierUse:            # of a request, columns of /requests
+    int32_t loaded_tokens       # of its text, that KV tiers gave; again after a preemption
+    int32_t stored_tokens       # of its text, written to KV tiers for it
+
+
 cdef struct TokenRow:           # one observed message of a request: `tokens` tokens at `time_ns`
     int64_t time_ns
     int32_t request

@@ -43,6 +43,7 @@ class Shared(msgspec.Struct, frozen=True):
     plan : ClusterPlan.
     horizon_ns : see `ClusterPlan`.
     legs : of requests that may stay at several replicas; None: each stays at one.
+    tier_use : structured array (requests,), `records.TIER_USE`; None: there are no KV tiers.
     """
 
     workload: Any
@@ -56,6 +57,7 @@ class Shared(msgspec.Struct, frozen=True):
     plan: ClusterPlan
     horizon_ns: int | None
     legs: LegBook | None
+    tier_use: np.ndarray | None
 
 
 class ReplicaSetup(msgspec.Struct, frozen=True):
@@ -103,7 +105,8 @@ def build(workload, plan: ClusterPlan, hooks: Hooks) -> Cluster:
         monitor=hooks.monitor, departures=departures, gate=gates[0], plan=plan,
         horizon_ns=plan.horizon_ns,
         journeys=_journeys(len(workload)) if plan.keeps_journeys else None,
-        legs=LegBook(len(workload)) if plan.keeps_legs else None)
+        legs=LegBook(len(workload)) if plan.keeps_legs else None,
+        tier_use=np.zeros(len(workload), records.TIER_USE) if any(pool.tier for pool in plan.pools) else None)
     replicas, hosts = [], []
     for pool, delivery in zip(plan.pools, gates, strict=True):
         replicas += _replicas(pool, plan, shared, delivery, len(replicas))
@@ -158,7 +161,7 @@ def _replicas(pool: Pool, plan: ClusterPlan, shared: Shared, delivery: Delivery,
     for index in range(first, first + pool.places):
         kv, tier = pool.scheduler.kv_cache(parameters, memory), pool.tier and pool.tier(workload)
         if tier is not None:
-            tier.attach(kv, shared.content, plan.tracks_identity is True)
+            tier.attach(kv, shared.content, shared.tier_use, plan.tracks_identity is True)
         context = ReplicaContext(
             kv=kv, requests=workload.requests, demands=workload.demands,
             max_model_len=pool.max_model_len, prompts_use_outputs=workload.prompts_use_outputs,

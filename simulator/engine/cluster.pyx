@@ -82,7 +82,7 @@ cdef class Cluster:
         if self._num_requests:
             self._requests, self._demands = &requests[0], &demands[0]
         self._horizon_ns = NEVER_NS - 1 if shared.horizon_ns is None else shared.horizon_ns
-        self._plan, self._observer = shared.plan, shared.observer
+        self._plan, self._observer, self._tier_use = shared.plan, shared.observer, shared.tier_use
         self._give_up_ns, self._give_up_failing_ns = self._plan.give_up_ns, self._plan.give_up_failing_ns
         self._next_poll = self._poll_iterations = POLL_ITERATIONS
 
@@ -148,7 +148,8 @@ cdef class Cluster:
         run = Run(workload=self.workload, complete=not (self._stopped or cannot_go_on), clock_ns=self._end_of_time(),
                   replicas=self._replica_table(), itl_ns=self._recorder.gaps, journeys=self._journeys,
                   latency=provenance_of(self._plan.pools), diagnosis=diagnosis,
-                  legs=None if self.fleet.legs is None else self.fleet.legs.table())
+                  legs=None if self.fleet.legs is None else self.fleet.legs.table(), kv_tiers=self._tier_table(),
+                  tier_use=self._tier_use)
         for operation in self.operations:
             operation.report(run)
         return run
@@ -424,6 +425,19 @@ cdef class Cluster:
             return self._horizon_ns
         return max(self._last_event_ns, int(requests["completed_ns"].max(initial=0)),
                    *((<Replica>replica).pipeline.last_end_ns for replica in self.replicas))
+
+    def _tier_table(self):
+        """Return what the levels of all tiers did; None: there are none."""
+        cdef Replica replica
+        found = [(replica.index, row) for replica in self.replicas if replica.scheduler.tier is not None
+                 for row in replica.scheduler.tier.rows()]
+        if not found:
+            return None
+        table = np.zeros(len(found), records.KV_TIER)
+        for i, (index, row) in enumerate(found):
+            for name, value in ({"replica": index} | row).items():
+                table[i][name] = value
+        return table
 
     def _replica_table(self):
         cdef ReplicaRow[::1] rows

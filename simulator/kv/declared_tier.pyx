@@ -7,6 +7,7 @@ end of its request. Source: specification of the recorded scenarios, `external`,
 from libc.stdint cimport int32_t, int64_t
 cimport cython
 
+from simulator.domain.tables cimport TierUse
 from simulator.kv.tier cimport External, KVTier
 
 import numpy as np
@@ -35,12 +36,17 @@ cdef class DeclaredTier(KVTier):
     cdef int64_t[::1] _loaded           # [row] tokens given; 0: none yet
     cdef object _owner                  # the array that _declared borrows from
     cdef double _base_ns, _per_token_ns
+    cdef TierUse[::1] _use
 
     def __init__(self, declared, double base_ns, double per_token_ns):
         cdef const Declared[::1] rows = declared
         self._owner, self._base_ns, self._per_token_ns = declared, base_ns, per_token_ns
         self._declared = &rows[0] if len(declared) else NULL
         self._loaded = np.zeros(len(declared), np.int64)
+
+    def attach(self, kv, content, use=None, with_tables=False):
+        """See KVTier."""
+        self._use = use
 
     cdef int match(self, int32_t row, int64_t local_tokens, External* found) except -1 nogil:
         cdef const Declared* it = &self._declared[row]
@@ -50,6 +56,7 @@ cdef class DeclaredTier(KVTier):
 
     cdef int64_t load(self, int32_t row, int32_t slot, External found, int64_t now_ns) except -1 nogil:
         self._loaded[row] = found.tokens
+        self._use[row].loaded_tokens += <int32_t>found.tokens
         return now_ns + <int64_t>(self._base_ns + self._per_token_ns * <double>found.tokens + 0.5)
 
     cdef int64_t keep_until(self, int32_t row, int64_t now_ns) noexcept nogil:

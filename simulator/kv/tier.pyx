@@ -67,13 +67,18 @@ cdef class KVTier:
     cdef int fail(self) except -1 nogil:
         return 0
 
-    def attach(self, kv, content, with_tables=False):
+    def attach(self, kv, content, use=None, with_tables=False):
         """Be the tier of a replica, before anything comes.
 
         kv : its KVCache.
         content : the texts of the requests.
+        use : structured array (requests,), `records.TIER_USE`, in which each request's part is counted.
         with_tables : somebody looks at which chunk lies where; else what can be observed are the decisions alone.
         """
+
+    def rows(self):
+        """Return what each of its levels did, dicts of the fields of `records.KV_TIER`."""
+        return []
 
     def keep_log(self):
         """Note what happens from now on, for the debug face."""

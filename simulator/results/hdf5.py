@@ -71,6 +71,8 @@ class Writer:
             self._write("lifecycle", tables.lifecycle_rows(run.lifecycle))
         if run.legs is not None:
             self._write("legs", tables.leg_rows(run.legs))
+        if run.kv_tiers is not None:
+            self._write("kv_tiers", run.kv_tiers)
         self._write_labels(run.workload.labels)
         if token_times:
             self._write_token_times(token_times)

@@ -155,6 +155,10 @@ class MemoryTables:
         """Return the stays of requests at replicas."""
         return tables.leg_rows(_asked_for(self._run.legs, "legs"))
 
+    def kv_tiers(self) -> np.ndarray:
+        """Return the levels of the KV tiers."""
+        return _asked_for(self._run.kv_tiers, "kv_tiers")
+
     def labels(self) -> dict[str, list[str]]:
         """Return the names behind the codes of the request table, by column."""
         return {column: list(names) for column, names in self._run.workload.labels.items() if len(names)}

@@ -60,6 +60,7 @@ def summarise(run: Run, bounds, pools: tuple[cluster.PoolFacts, ...] = ()) -> di
         "preemptions": int(run.replicas["preemptions"].sum()),
         "kv_cache": kv_cache(run.replicas),
         "prefix_cache": prefix_cache(run.replicas),
+        **kv_tiers(run),
         "by_slo_class": breakdown(run, "slo_class", verdicts, is_cut),
         "by_tenant": breakdown(run, "tenant", verdicts, is_cut),
         "by_model": breakdown(run, "model", verdicts, is_cut),
@@ -269,6 +270,20 @@ def prefix_cache(replicas: np.ndarray) -> dict[str, float | int]:
     hit_tokens = int(replicas["prefix_hit_tokens"].sum())
     return {"query_tokens": query_tokens, "hit_tokens": hit_tokens,
             "hit_rate": hit_tokens / query_tokens if query_tokens else 0.0}
+
+
+def kv_tiers(run: Run) -> dict[str, list[dict]]:
+    """Return what each level of the KV tiers did, summed over replicas.
+
+    Empty where there are none.
+    """
+    if run.kv_tiers is None:
+        return {}
+    levels = [run.kv_tiers[run.kv_tiers["level"] == level] for level in np.unique(run.kv_tiers["level"])]
+    names = [name for name in run.kv_tiers.dtype.names if name not in ("replica", "level", "waited_ns")]
+    return {"kv_tiers": [
+        {"level": int(rows["level"][0]), **{name: rows[name].sum().item() for name in names},
+         "waited_s": int(rows["waited_ns"].sum()) / 1e9} for rows in levels]}
 
 
 def breakdown(run: Run, column: str, verdicts: Verdicts, is_cut: np.ndarray) -> dict[str, dict]:

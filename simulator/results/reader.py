@@ -77,6 +77,10 @@ class Reader:
         """Return /legs."""
         return self._table("legs")
 
+    def kv_tiers(self) -> np.ndarray:
+        """Return /kv_tiers."""
+        return self._table("kv_tiers")
+
     def token_times(self) -> tuple[np.ndarray, np.ndarray]:
         """Return offsets and times_ns of /token_times."""
         return self._table("token_times/offsets"), self._table("token_times/times_ns")

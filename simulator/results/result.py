@@ -109,6 +109,14 @@ class Result:
         return self._tables.legs()
 
     @cached_property
+    def kv_tiers(self) -> np.ndarray:
+        """Structured array, one row for each level of the KV tiers of each replica.
+
+        Fields are those of /kv_tiers. LookupError where there is no [kv_tiers].
+        """
+        return self._tables.kv_tiers()
+
+    @cached_property
     def labels(self) -> dict[str, list[str]]:
         """Names behind the codes in the label columns of `requests`.
 

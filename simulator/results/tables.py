@@ -26,6 +26,8 @@ def why_absent(name: str) -> str:
     """Say why there is no table of that name."""
     if name == "lifecycle":
         return "all replicas were up all the time"
+    if name == "kv_tiers":
+        return "there is no [kv_tiers]"
     if name == "legs":
         return "each request stayed at one replica, see /requests"
     key = {"replica_samples": "replica_samples_s", "candidates": "decisions"}.get(name, name)
@@ -50,6 +52,7 @@ ITERATION = _shown(records.ITERATION, ITERATION_FIELDS)
 REPLICA = _without_spare(records.REPLICA)
 SAMPLE, DECISION, CANDIDATE = map(_without_spare, (records.SAMPLE, records.DECISION, records.CANDIDATE))
 LIFECYCLE, LEG = _without_spare(records.LIFECYCLE), _without_spare(records.LEG)
+KV_TIER = records.KV_TIER
 STREAMS = {"replica_samples": SAMPLE, "decisions": DECISION, "candidates": CANDIDATE}      # tables that grow row by row
 
 

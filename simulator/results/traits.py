@@ -11,7 +11,7 @@ from simulator.workload.limits import MISSING
 UNKNOWN = -1
 # Columns of /requests that are there where the workload says something of the kind, and their types.
 COLUMNS = {"due_ns": "i8", "expected_tokens": "i4", "reasoning_tokens": "i4", "first_answer_ns": "i8",
-           "num_images": "i4", "image_tokens": "i4"}
+           "num_images": "i4", "image_tokens": "i4", "loaded_tokens": "i4", "stored_tokens": "i4"}
 
 
 def traits_of(run: Run) -> dict[str, np.ndarray]:
@@ -25,6 +25,8 @@ def traits_of(run: Run) -> dict[str, np.ndarray]:
     found |= {name: np.where(values == MISSING, UNKNOWN, values) for name, values in workload.facts.items()}
     if run.first_answer_ns is not None:
         found["first_answer_ns"] = run.first_answer_ns
+    if run.tier_use is not None:
+        found |= {name: run.tier_use[name] for name in run.tier_use.dtype.names}
     return {name: found[name] for name in COLUMNS if name in found}
 
 

@@ -101,6 +101,16 @@ def tables(draw, struct):
     return table
 
 
+def settle_tiers(table):
+    """Leave out what KV tiers are not settled with."""
+    if table["engine"]["scheduler"] != "vllm":
+        table.pop("kv_tiers", None)
+    for place, key in ((table["engine"], "speculative"), (table["engine"], "vllm_version"),
+                       (table.get("cluster", {}), "rescheduling")):
+        if table.get("kv_tiers"):
+            place.pop(key, None)
+
+
 @st.composite
 def experiments(draw):
     table = draw(tables(Experiment))
@@ -138,6 +148,7 @@ def experiments(draw):
         table["workload"]["output_knowledge"] = draw(st.sampled_from(KNOWN))
     if "output" in table:
         table["output"] |= {"chrome_trace": True, "chrome_trace_window_s": [1.5, 9e9]}      # in this order
+    settle_tiers(table)
     table["hardware"] = {"name": "a10"}
     table["model"] = {"name": "llama-3.1-8b"}
     return table

@@ -113,7 +113,8 @@ def test_outputs_are_stored_if_asked_for():
 
 
 def test_a_client_that_gives_up_leaves_what_it_had_computed():
-    # r0 gives up at 15 with its first chunk of 16 tokens stored, and the second one computed: at 20 that is stored, too.
+    # r0 gives up at 15 with its first chunk of 16 tokens stored, and the second one computed: at 20 that is stored,
+    # too.
     requests = [(0, own(64), 5, {"deadline": 0.015}), (100, own(5), 1)]
     recording = engine.run(scenario(requests, max_num_batched_tokens=16))
 

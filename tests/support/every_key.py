@@ -22,8 +22,8 @@ TABLES = {"scheduler": "engine", "latency": "latency", "collective": "latency.co
           "client_format": "workload", "arrival": "workload.arrival", "length_distribution": "workload.output_tokens",
           "rate": "workload.rate", "preset": "workload", "vidur_interval": "workload.interval_generator",
           "vidur_length": "workload.length_generator",
-          "time_distribution": "workload.load.think_time_s"}
-OF_POOLS = ("model", "hardware", "topology", "engine", "latency")
+          "time_distribution": "workload.load.think_time_s", "kv_tier": "kv_tiers"}
+OF_POOLS = ("model", "hardware", "topology", "engine", "latency", "kv_tiers")
 BATCHES = (([(96, 0)], []), ([(16, 200), (40, 0)], [50, 300]), ([], [20, 90, 700]))
 # Three replicas with little room, whose trace (`write_trace`) carries all that a trace can say.
 BASE = {

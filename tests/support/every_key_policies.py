@@ -1,6 +1,6 @@
 """As every_key_sections.py, for the keys of schedulers, front end, autoscaling and workloads."""
 from support.every_key import ABSENT, acts, refuses
-from support.every_key_sections import MOVES, SCALES, SLOW
+from support.every_key_sections import MOVES, SCALES, SLOW, TIERS
 from support.every_key_workloads import DRAWN_WORKLOADS, of_files
 
 TIGHT = {"engine__num_gpu_blocks": 22}
@@ -49,6 +49,12 @@ SCHEDULERS = {
 
 GROWS = {key: value for key, value in SCALES.items()
          if key not in ("autoscaling__policy", "autoscaling__target_waiting")}
+KV_TIERS = of("kv_tier:vllm_offload", {
+    "cpu_gib": acts(0.0005, 0.01, **TIERS), "blocks_per_chunk": acts(1, 2, **TIERS),
+    "eviction_policy": acts("lru", "arc", **TIERS), "store_threshold": acts(0, 2, **TIERS),
+    "offload_prompt_only": acts(True, False, **TIERS), "d2h_gb_per_s": acts(0.01, 1.0, **TIERS),
+    "h2d_gb_per_s": acts(0.01, 1.0, **TIERS), "first_byte_us": acts(0.0, 2000.0, **TIERS),
+    "contention": acts("fifo", "fair", **TIERS), "kv_bytes_per_token": acts(1000.0, 2000.0, **TIERS)})
 FRONT = {
     **of("admission:saturation_shed", {
         "queue_depth_threshold": acts(0.5, 50.0, **SLOW), "kv_usage_threshold": acts(0.1, 1.0, **SLOW)}),
@@ -325,7 +331,7 @@ WORKLOADS = {
         "path": refuses("no-such.csv", "no-such.csv", **length(column="a")),
         "column": refuses("a", "column: belongs to path", **length(values=[5]))}),
 }
-POLICIES = SCHEDULERS | FRONT | ROUTERS | WORKLOADS | DRAWN_WORKLOADS
+POLICIES = SCHEDULERS | KV_TIERS | FRONT | ROUTERS | WORKLOADS | DRAWN_WORKLOADS
 
 
 def recorded(folder):

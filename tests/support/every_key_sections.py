@@ -178,4 +178,7 @@ POOLS = {
         {"kind": "stop", "target": "unit", "which": 0, "at_s": 0.05, "duration_s": 0.05}]),
     "pools[].cost_per_hour": acts(0.0, 3.0, **TWO_POOLS),
 }
-SECTIONS = GENERAL | FRONT | POOLS
+TIERS = {"kv_tiers__cpu_gib": 0.0005, "kv_tiers__kv_bytes_per_token": 1000.0, "kv_tiers__d2h_gb_per_s": 0.01,
+         "kv_tiers__h2d_gb_per_s": 0.01, "engine__num_gpu_blocks": 26}
+OF_TIERS = {"kv_tiers.protocol": refuses("none", 'no protocol of KV tiers "none"', **TIERS)}
+SECTIONS = GENERAL | FRONT | POOLS | OF_TIERS

@@ -97,8 +97,12 @@ cdef inline int64_t busy_ns(const Pipeline* pipeline, const Batch* batch) noexce
     return batch.duration_ns
 
 
-# The oldest batch has ended.
+# The oldest batch has ended. Or the step of no tokens that took its place.
 cdef inline void retire(Pipeline* pipeline) noexcept nogil:
     pipeline.last_end_ns = pipeline.batches[pipeline.first].end_ns
+    take_out(pipeline)
+
+
+cdef inline void take_out(Pipeline* pipeline) noexcept nogil:
     pipeline.first = pipeline.first + 1 if pipeline.first + 1 < pipeline.depth else 0
     pipeline.num_in_flight -= 1

@@ -10,7 +10,8 @@ from simulator.domain.iteration cimport Batch
 from simulator.domain.request cimport COMPLETED
 from simulator.engine.replica.beat cimport Beat
 from simulator.engine.replica.pipeline cimport (
-    free_pipeline, is_full, newest, oldest, put_off, reserve_pipeline, retire, time_batch, vacant_place)
+    free_pipeline, is_full, newest, oldest, put_off, reserve_pipeline, retire, take_out, time_batch,
+    vacant_place)
 from simulator.engine.replica.rank cimport Rank
 from simulator.engine.replica.rounds cimport (
     begin_rounds, free_rounds, grow_rounds, plan_rounds, reserve_rounds)
@@ -28,8 +29,8 @@ cdef inline int end_of(Replica self) except -1 nogil:
     if self.run.length > 1:
         self._end_ahead(self.run.length - 1)
     if self.scheduler.copies:
-        self._end_step(batch)
-    elif not self.scheduler.ends_at_start:
+        return self._end_step(batch)
+    if not self.scheduler.ends_at_start:
         self._end_iteration(batch)
     retire(&self.pipeline)
     return 0
@@ -224,6 +225,10 @@ cdef class Replica:
         if self._observer is not None:
             with gil:
                 self._observer.reported(self)
+        if batch.shape.num_sequences > 0:
+            retire(&self.pipeline)
+        else:
+            take_out(&self.pipeline)
         return 0
 
     cdef inline bint _execute(self, Batch* batch) except -1 nogil:

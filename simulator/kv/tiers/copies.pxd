@@ -45,6 +45,8 @@ cdef class Copies:
     cdef readonly int64_t num_done              # that may be reported, so far
     cdef readonly int64_t num_reported          # of these
     cdef readonly int64_t num_cancelled
+    cdef readonly int64_t num_flushed
+    cdef readonly int64_t waited_ns             # batches waited for stores
     cdef bint has_acted         # the step launched last planned, flushed or reported something
     cdef RowList flushed        # copies, by the step being formed
     cdef Queue _new_stores      # planned by the step being formed

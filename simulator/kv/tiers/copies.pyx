@@ -121,6 +121,8 @@ cdef class Copies:
             self.copies[copy].is_flushed = False
             if self._log is not None:
                 self._note(False, copy)
+        self.num_flushed += self.flushed.size
+        self.waited_ns += max(launch_ns - max(now_ns, free_ns), <int64_t>0)
         self.flushed.size = 0
         return launch_ns
 

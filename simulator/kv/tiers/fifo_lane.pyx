@@ -52,14 +52,14 @@ cdef class FifoLane(Lane):
     cdef int64_t next_end_ns(self) noexcept nogil:
         return self._queue[self._first].end_ns if self._size > 0 else NEVER_NS
 
-    cdef int64_t end_ns(self, int32_t copy) noexcept nogil:
+    cdef int64_t end_ns(self, int32_t copy) except -2 nogil:
         cdef int32_t i
         for i in range(self._size):
             if self._queue[(self._first + i) % self._room].copy == copy:
                 return self._queue[(self._first + i) % self._room].end_ns
         return -1
 
-    cdef int32_t take(self, int64_t until_ns) noexcept nogil:
+    cdef int32_t take(self, int64_t until_ns) except -2 nogil:
         cdef int32_t copy
         if self._size == 0 or self._queue[self._first].end_ns > until_ns:
             return -1

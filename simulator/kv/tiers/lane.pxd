@@ -9,12 +9,13 @@ cdef class Lane:
     # Begin a copy of so many blocks at `now_ns`, not before any that began earlier.
     cdef int begin(self, int32_t copy, int64_t num_blocks, int64_t now_ns) except -1 nogil
 
-    # When the next copy ends, as things stand; NEVER_NS: none is under way. When this one does; -1: it is not.
+    # When something may change next; NEVER_NS: no copy is under way. When this one ends if no more begin; -1: it is not
+    # under way.
     cdef int64_t next_end_ns(self) noexcept nogil
-    cdef int64_t end_ns(self, int32_t copy) noexcept nogil
+    cdef int64_t end_ns(self, int32_t copy) except -2 nogil
 
     # The first copy that has ended by `until_ns`, which is under way no more; -1: there is none.
-    cdef int32_t take(self, int64_t until_ns) noexcept nogil
+    cdef int32_t take(self, int64_t until_ns) except -2 nogil
 
     # What is under way comes to nothing.
     cdef void clear(self) noexcept nogil

@@ -19,10 +19,10 @@ cdef class Lane:
     cdef int64_t next_end_ns(self) noexcept nogil:
         return NEVER_NS
 
-    cdef int64_t end_ns(self, int32_t copy) noexcept nogil:
+    cdef int64_t end_ns(self, int32_t copy) except -2 nogil:
         return -1
 
-    cdef int32_t take(self, int64_t until_ns) noexcept nogil:
+    cdef int32_t take(self, int64_t until_ns) except -2 nogil:
         return -1
 
     cdef void clear(self) noexcept nogil:

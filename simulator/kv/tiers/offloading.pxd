@@ -3,6 +3,7 @@ from libc.stdint cimport int32_t, int64_t
 cimport cython
 
 from simulator.core.row_list cimport RowList
+from simulator.domain.tables cimport TierUse
 from simulator.kv.base cimport KVCache
 from simulator.kv.content cimport Content
 from simulator.kv.tier cimport External, KVTier
@@ -36,6 +37,10 @@ cdef class OffloadingTier(KVTier):
     cdef bint _told_of_leaving          # by the step formed last
     cdef RowList _new                   # places of chunks to be written, of those listed; then pairs begin, end of runs
     cdef RowList _new_runs
+    cdef TierUse* _use                  # [row]; borrowed from _use_owner; NULL: nobody asks
+    cdef object _use_owner
+    cdef int64_t _stores, _stored_chunks, _stored_blocks        # that were done
+    cdef int64_t _loads, _loaded_chunks, _loaded_blocks
     cdef readonly int64_t refusals      # offers for which there was no room
     cdef readonly int64_t evictions     # chunks that went for others
     cdef int64_t _guard                 # of the offer in progress
@@ -59,6 +64,7 @@ cdef class OffloadingTier(KVTier):
     cdef int _close(self, int32_t user) except -1 nogil
     cdef void _close_runs(self, int32_t row) noexcept nogil
     cdef void _forget(self, int32_t user) noexcept nogil
+    cdef void _count(self, int32_t copy) noexcept nogil
     cdef void _link_copy(self, int32_t user, int32_t copy) noexcept nogil
     cdef void _unlink_copy(self, int32_t user, int32_t copy) noexcept nogil
     cdef int _note(self, str what, int32_t copy) except -1 nogil

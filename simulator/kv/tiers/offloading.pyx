@@ -42,9 +42,13 @@ cdef class OffloadingTier(KVTier):
         self._counts = ReuseCounts() if settings.store_threshold > 1 else None
         self.copying = Copies(store, load)
 
-    def attach(self, KVCache kv, Content content, with_tables=False):
+    def attach(self, KVCache kv, Content content, use=None, with_tables=False):
         """See KVTier."""
-        self.kv, self._content = kv, content
+        cdef TierUse[::1] of_requests
+        self.kv, self._content, self._use_owner = kv, content, use
+        if use is not None and len(use):
+            of_requests = use
+            self._use = &of_requests[0]
         self._caches = kv.caches
         self._chunk_tokens = <int64_t>self._chunk_blocks * kv.block_size
         self.table = ChunkTable(self._settings.chunks, with_tables)
@@ -440,6 +444,7 @@ cdef class OffloadingTier(KVTier):
         while copy >= 0:
             it = &self.copying.copies[copy]
             slot, user = it.slot, it.user
+            self._count(copy)
             for i in range(it.num_chunks):
                 if it.direction == STORE:
                     self.table.written(it.chunks[i])
@@ -453,6 +458,35 @@ cdef class OffloadingTier(KVTier):
                 return slot
             copy = self.copying.take_done(num_done)
         return -1
+
+    cdef void _count(self, int32_t copy) noexcept nogil:
+        """Count a copy that is done."""
+        cdef const Copy* it = &self.copying.copies[copy]
+        cdef int32_t row = self._users.users[it.user].row, chunks = 0, i
+        for i in range(it.num_chunks):
+            chunks += self.table.length(it.chunks[i])
+        if it.direction == STORE:
+            self._stores += 1
+            self._stored_chunks += chunks
+            self._stored_blocks += it.num_blocks
+        else:
+            self._loads += 1
+            self._loaded_chunks += chunks
+            self._loaded_blocks += it.num_blocks
+        if self._use != NULL and it.direction == STORE:
+            self._use[row].stored_tokens += <int32_t>(it.num_blocks * self.kv.block_size)
+        elif self._use != NULL:
+            self._use[row].loaded_tokens += <int32_t>(it.num_blocks * self.kv.block_size)
+
+    def rows(self):
+        """See KVTier."""
+        return [{"capacity_chunks": self.table.capacity, "used_chunks": self.table.size(),
+                 "stores": self._stores, "stored_chunks": self._stored_chunks,
+                 "stored_bytes": self._stored_blocks * self._settings.block_bytes, "loads": self._loads,
+                 "loaded_chunks": self._loaded_chunks,
+                 "loaded_bytes": self._loaded_blocks * self._settings.block_bytes, "evicted_chunks": self.evictions,
+                 "refusals": self.refusals, "flushed": self.copying.num_flushed, "waited_ns": self.copying.waited_ns,
+                 "cancelled": self.copying.num_cancelled}]
 
     cdef int64_t next_end_ns(self) noexcept nogil:
         return self.copying.next_end_ns()

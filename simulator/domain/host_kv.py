@@ -1,0 +1,34 @@
+"""What a KV block is in host memory, and over what it gets there."""
+import msgspec
+
+from simulator.domain.deployment import Deployment
+from simulator.domain.kv_layout import kv_layout
+from simulator.domain.layer_spec import LatentAttention
+
+
+class HostKv(msgspec.Struct, frozen=True, kw_only=True):
+    """Of one replica; rates are per direction."""
+
+    block_bytes: float          # as the host keeps a block of all accelerators
+    rank_block_bytes: float     # of it, what each accelerator copies, all at once
+    link_bytes_per_s: float     # of an accelerator to its host; 0: not known
+    num_layers: int
+
+
+def host_kv(deployment: Deployment, block_size: int) -> HostKv:
+    """Return what the KV blocks of a deployment are to its hosts.
+
+    The latent of multi-head latent attention is the same on all tensor-parallel ranks, and kept once. Source: vLLM
+    0.32.0, vllm/v1/kv_offload/cpu/spec.py, which does so on one node.
+    """
+    ways, model = deployment.parallelism, deployment.model
+    rank_bytes = kv_layout(deployment).bytes_per_token * block_size
+    copies = 1 if isinstance(model.attention, LatentAttention) else ways.tensor_parallel
+    return HostKv(block_bytes=rank_bytes * copies, rank_block_bytes=rank_bytes,
+                  link_bytes_per_s=deployment.accelerator.pcie_bytes_per_s, num_layers=model.num_layers)
+
+
+def host_kv_of(token_bytes: float, tensor_parallel: int, block_size: int) -> HostKv:
+    """Return the same where only the bytes of a token are known, on all ranks."""
+    return HostKv(block_bytes=token_bytes * block_size, rank_block_bytes=token_bytes * block_size / tensor_parallel,
+                  link_bytes_per_s=0.0, num_layers=1)

@@ -1,0 +1,18 @@
+"""`vllm_offload`: vLLM's OffloadingConnector."""
+from functools import partial
+
+from simulator.kv.tiers.offloading import OffloadingTier
+from simulator.kv.tiers.protocols.base import Protocol, lanes_of, offloading_of
+
+
+class VllmOffload(Protocol):
+    """What vLLM 0.32 does with `--kv-offloading-size` and its own backend."""
+
+    @classmethod
+    def maker(cls, parameters, kv, policy):
+        """See Protocol."""
+        return partial(_tier, parameters, kv, offloading_of(parameters, kv, policy))
+
+
+def _tier(parameters, kv, settings, workload):
+    return OffloadingTier(settings, *lanes_of(parameters, kv))

@@ -1,0 +1,178 @@
+"""Experiments with KV tiers, from file to results; the worked examples stand on the page of KV tiers, section 2.5."""
+import numpy as np
+import pytest
+
+import simulator
+from simulator.errors import InputErrors
+
+EXPERIMENT = """
+model = {name = "llama-3.1-8b"}
+hardware = {name = "h100-sxm-80gb"}
+engine = {num_gpu_blocks = 520, max_model_len = 8192, async_scheduling = false}
+latency = {backend = "linear", base_us = 5000, per_sequence_us = 10, per_prefill_token_us = 20}
+workload = {type = "trace", path = "trace.csv"}
+kv_tiers = {cpu_gib = 64.0, d2h_gb_per_s = 50.0, h2d_gb_per_s = 50.0}
+"""
+# Two prompts of 256 blocks each are stored; two others of which nothing is shared then take all 519 blocks, so that the
+# KV cache holds nothing of the first two.
+STORED = [(0, 4096, 1, "a:4096"), (1, 4096, 1, "b:4096"), (2, 4144, 1, ""), (3, 4144, 1, "")]
+SYNTHETIC = """
+engine = {num_gpu_blocks = 700, max_model_len = 4096, max_num_seqs = 32}
+latency = {backend = "linear"}
+kv_tiers = {cpu_gib = 0.02, kv_bytes_per_token = 1000.0, d2h_gb_per_s = 0.1, h2d_gb_per_s = 0.1}
+topology = {replicas = 3}
+[workload]
+type = "sessions"
+num_sessions = 40
+arrival = {process = "poisson", rate_per_s = 8.0}
+[workload.sessions]
+rounds = {distribution = "uniform", min = 2, max = 5}
+first_tokens = {distribution = "uniform", min = 100, max = 900}
+new_tokens = {distribution = "uniform", min = 20, max = 200}
+output_tokens = {distribution = "uniform", min = 5, max = 90}
+think_time_s = {distribution = "exponential", mean = 1.0}
+"""
+
+
+def run(folder, requests, overrides=None, text=EXPERIMENT):
+    """Run an experiment; each request is (arrival in s, prompt tokens, outputs, prompt)."""
+    (folder / "trace.csv").write_text("\n".join([
+        "arrived_at,num_prefill_tokens,num_decode_tokens,prompt",
+        *(",".join(map(str, request)) for request in requests)]) + "\n")
+    (folder / "tiers.toml").write_text(text)
+    return simulator.run(folder / "tiers.toml", overrides or {})
+
+
+def ttft_ms(result):
+    requests = result.requests
+    return ((requests["first_token_ns"] - requests["arrival_ns"]) / 1e6).tolist()
+
+
+def test_s1_a_block_of_llama_8b_is_2_mib(tmp_path):
+    tiers = run(tmp_path, [(0, 4096, 1, "")]).kv_tiers
+
+    assert tiers["capacity_chunks"].tolist() == [32_768]
+    assert tiers["stored_bytes"].tolist() == [256 * 2_097_152]
+
+
+def test_s2_a_prompt_that_the_host_has_is_loaded_and_its_last_token_computed(tmp_path):
+    # 536,870,912 bytes at 50 GB/s are 10.737418 ms, then an iteration of one token, 5.03; to compute takes 86.93.
+    result = run(tmp_path, [*STORED, (10, 4096, 1, "a:4096")])
+
+    assert ttft_ms(result)[0] == 86.93
+    assert ttft_ms(result)[-1] == pytest.approx(10.737418 + 5.03, abs=2e-6)
+    assert result.requests["loaded_tokens"].tolist() == [0, 0, 0, 0, 4096]
+
+
+def test_s3_loads_go_one_after_the_other(tmp_path):
+    # at 10 s, ends of loads: 10.737 and 21.475 ms, and not both 21.475
+    result = run(tmp_path, [*STORED, (10, 4096, 1, "a:4096"), (10, 4096, 1, "b:4096")])
+
+    assert ttft_ms(result)[-2:] == pytest.approx([10.737418 + 5.03, 21.474836 + 5.03], abs=2e-6)
+
+
+def test_loads_that_share_the_link_end_together(tmp_path):
+    result = run(tmp_path, [*STORED, (10, 4096, 1, "a:4096"), (10, 4096, 1, "b:4096")],
+                 {"kv_tiers.contention": "fair"})
+
+    assert ttft_ms(result)[-2:] == pytest.approx([21.474836 + 5.06] * 2, abs=2e-6)     # in one iteration of two
+
+
+def test_s7_a_block_of_2_mb_holds_up_an_iteration_by_42_us(tmp_path):
+    # Three blocks, r0 and r1 have one each, full. At 5.66 ms r0 takes the third, and r1 is preempted for want of one:
+    # its store begins at once, behind that of r0, and the iteration waits for it.
+    result = run(tmp_path, [(0, 16, 3, ""), (0, 16, 3, "")], {"engine.num_gpu_blocks": 4})
+
+    assert result.requests["preemptions"].tolist() == [0, 1]
+    assert result.kv_tiers["waited_ns"].tolist() == [2 * 41_943]
+    assert result.iterations["start_ns"][1] == 5_660_000
+    assert result.iterations["duration_ns"][1] == 2 * 41_943 + 5_010_850        # 17 tokens in KV: 0.85 us
+
+
+def test_tensor_parallel_ranks_copy_side_by_side(tmp_path):
+    results = [run(tmp_path, [*STORED, (10, 4096, 1, "a:4096")], {"topology.tensor_parallel": ranks})
+               for ranks in (1, 2)]
+
+    assert ttft_ms(results[1])[-1] == pytest.approx(10.737418 / 2 + 5.03, abs=2e-6)
+    assert results[0].kv_tiers["capacity_chunks"] == results[1].kv_tiers["capacity_chunks"]
+
+
+def test_the_latent_of_mla_is_kept_once(tmp_path):
+    changes = {"model.name": "deepseek-v3", "engine.max_model_len": 8192, "topology.node": "dgx-h100"}
+    chunks = [run(tmp_path, [(0, 64, 1, "")], changes | {"topology.tensor_parallel": ranks}).kv_tiers["capacity_chunks"]
+              for ranks in (1, 8)]
+
+    assert chunks[0] == chunks[1]
+
+
+def test_what_the_tier_did_is_in_the_summary(tmp_path):
+    result = run(tmp_path, [*STORED, (10, 4096, 1, "a:4096")], {"topology.replicas": 1})
+    level, = result.summary["kv_tiers"]
+
+    assert (level["stores"], level["stored_chunks"], level["loads"], level["loaded_chunks"]) == (4, 1030, 1, 256)
+    assert (level["used_chunks"], level["evicted_chunks"], level["cancelled"]) == (1030, 0, 0)
+    assert level["loaded_bytes"] == 536_870_912
+
+
+def test_without_tiers_there_is_no_word_of_them(tmp_path):
+    result = run(tmp_path, [(0, 64, 1, "")], text=EXPERIMENT.replace("kv_tiers", "#"))
+
+    assert "kv_tiers" not in result.summary
+    assert "loaded_tokens" not in result.requests.dtype.names
+    with pytest.raises(LookupError, match=r"there is no \[kv_tiers\]"):
+        _ = result.kv_tiers
+
+
+@pytest.mark.parametrize(("changes", "message"), [
+    ({"kv_tiers.cpu_gib": 0.001}, r"kv_tiers\.cpu_gib: 0\.001 GiB hold 0 chunks of 2,097,152 bytes"),
+    ({"engine.scheduler": "blis"}, r'kv_tiers\.protocol: "vllm_offload" goes with scheduler "vllm", found "blis"'),
+    ({"engine.vllm_version": "0.10"}, r'engine\.vllm_version: expected "0\.32" with kv_tiers'),
+    ({"topology.pipeline_parallel": 2}, r"topology\.pipeline_parallel: expected 1 with kv_tiers"),
+    ({"engine.speculative.num_tokens": 2, "engine.speculative.acceptance": [1]}, r"engine\.speculative: expected none"),
+    ({"cluster.rescheduling.policy": "rebalance"}, r"cluster\.rescheduling: expected none with \[kv_tiers\]"),
+    ({"kv_tiers.eviction_policy": "lfu"}, r'no eviction policy of KV tiers "lfu"; did you mean lru'),
+])
+def test_what_cannot_be_had_is_refused_with_the_reason(tmp_path, changes, message):
+    with pytest.raises(InputErrors, match=message):
+        run(tmp_path, [(0, 64, 1, "")], changes)
+
+
+def test_a_link_of_which_nothing_is_known_must_be_given(tmp_path):
+    text = EXPERIMENT.replace(", d2h_gb_per_s = 50.0, h2d_gb_per_s = 50.0", "").replace("h100-sxm-80gb", "tpu-v5p")
+    with pytest.raises(InputErrors, match=r"kv_tiers\.d2h_gb_per_s: missing; expected a number, or hardware whose"):
+        run(tmp_path, [(0, 64, 1, "")], text=text)
+
+
+def test_without_a_model_the_bytes_of_a_token_must_be_given(tmp_path):
+    text = "\n".join(line for line in EXPERIMENT.splitlines() if not line.startswith(("model", "hardware")))
+    with pytest.raises(InputErrors, match=r"kv_tiers\.kv_bytes_per_token: missing; expected a number, or \[model\]"):
+        run(tmp_path, [(0, 64, 1, "")], text=text)
+    given = {"kv_tiers.kv_bytes_per_token": 131_072.0}
+
+    assert run(tmp_path, [(0, 64, 1, "")], given, text).kv_tiers["capacity_chunks"].tolist() == [32_768]
+
+
+@pytest.mark.parametrize("changes", [
+    {}, {"engine.async_scheduling": False}, {"kv_tiers.eviction_policy": "arc"}, {"kv_tiers.blocks_per_chunk": 4},
+    {"kv_tiers.offload_prompt_only": False}, {"kv_tiers.contention": "fair"}, {"kv_tiers.store_threshold": 2},
+    {"kv_tiers.cpu_gib": 0.002}, {"engine.enable_prefix_caching": False}], ids=str)
+def test_runs_of_iterations_at_once_and_one_by_one_are_equal(tmp_path, changes):
+    fast, slow = (run(tmp_path, [], changes | {"engine.fast_forward": bulk}, SYNTHETIC) for bulk in (True, False))
+
+    assert (fast.requests == slow.requests).all()
+    assert (fast.iterations == slow.iterations).all()
+    assert (fast.kv_tiers == slow.kv_tiers).all()
+    assert fast.summary == slow.summary
+    assert int(fast.kv_tiers["stored_chunks"].sum()) > 0
+
+
+def test_copies_that_began_were_done_or_came_to_nothing(tmp_path):
+    failures = [{"kind": "stop", "which": 0, "at_s": 1.0, "duration_s": 0.5},
+                {"kind": "stop", "which": 1, "at_s": 2.0, "duration_s": 0.5}]
+    result = run(tmp_path, [], {"failures": failures, "kv_tiers.d2h_gb_per_s": 0.002}, SYNTHETIC)
+
+    assert np.isin(result.requests["status"], [3]).all()        # all completed
+    assert result.kv_tiers["cancelled"][:2].sum() > 0
+    assert result.kv_tiers["cancelled"][2] == 0
+    bytes_per_block = 16_000.0
+    assert (result.kv_tiers["stored_bytes"] == result.kv_tiers["stored_chunks"] * bytes_per_block).all()
