@@ -209,30 +209,30 @@ def _pool(pool, readings: Readings) -> tuple[Site, Pool]:
         scheduler=registry.load("scheduler", engine.scheduler), parameters=engine.parameters, latency=model,
         num_gpu_blocks=site.num_gpu_blocks, block_size=engine.block_size, max_model_len=site.max_model_len,
         enable_prefix_caching=engine.enable_prefix_caching, fast_forward=engine.fast_forward,
-        host=host_times(pool, model), tier=_tier(pool, site.deployment),
-        name=pool.name, replicas=_num_replicas(pool), max_replicas=pool.max_replicas,
+        host=host_times(pool, model), tier=_tier(pool, site), name=pool.name,
+        replicas=_num_replicas(pool), max_replicas=pool.max_replicas,
         model=pool.serves, infer_type=pool.infer_type, nodes_per_unit=pool.nodes_per_unit,
         cost_per_hour=pool.cost_per_hour,
         replicas_per_node=max(load_node(topology.node).num_accelerators // gpus, 1) if topology.node else 1)
 
 
-def _tier(pool, deployment: Deployment | None):
+def _tier(pool, site: Site):
     """Return what makes the KV tier of a replica of a pool; None: there is none."""
     if pool.kv_tiers is None:
         return None
-    from simulator.domain.host_kv import host_kv, host_kv_of
+    from simulator.domain.host_kv import host_kv  # likewise below: only those who want it load it
+    from simulator.kv.tiers.protocols.base import TierSite
 
-    protocol, parameters = registry.load("kv_tier", pool.kv_tiers.protocol), pool.kv_tiers.parameters
-    kv = None
-    if deployment is not None:
-        kv = host_kv(deployment, pool.engine.block_size)
-    if parameters.kv_bytes_per_token is not None:
-        given = host_kv_of(parameters.kv_bytes_per_token, pool.topology.tensor_parallel, pool.engine.block_size)
-        kv = replace(given, link_bytes_per_s=kv.link_bytes_per_s, num_layers=kv.num_layers) if kv else given
-    faults = list(protocol.faults(parameters, kv))
+    engine, parameters = pool.engine, pool.kv_tiers.parameters
+    protocol = registry.load("kv_tier", pool.kv_tiers.protocol)
+    eviction = getattr(parameters, "eviction_policy", None)
+    tier_site = TierSite(engine.parameters, engine.block_size, site.num_gpu_blocks, pool.topology.tensor_parallel,
+                         site.deployment and host_kv(site.deployment, engine.block_size),
+                         eviction and registry.load("kv_eviction", eviction))
+    faults = list(protocol.faults(parameters, tier_site))
     if faults:
         raise InputErrors([KeyFault(f"kv_tiers.{key}: {message}") for key, message in faults])
-    return protocol.maker(parameters, kv, registry.load("kv_eviction", parameters.eviction_policy))
+    return protocol.maker(parameters, tier_site)
 
 
 def _front(experiment: Experiment) -> GatewayPlan:
@@ -252,7 +252,7 @@ def _front(experiment: Experiment) -> GatewayPlan:
 
 
 def _gateway_queue():
-    from simulator.admission.gateway_queue import GatewayQueue  # likewise below: only those who want it load it
+    from simulator.admission.gateway_queue import GatewayQueue
 
     return GatewayQueue
 

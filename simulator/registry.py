@@ -48,6 +48,7 @@ KINDS = {
         "table": "simulator.collective.table.model:Table",
     }, "simulator.collective.base:CollectiveModel"),
     "kv_tier": Kind("protocol of KV tiers", "protocol", {
+        "blis_mirror": "simulator.kv.tiers.protocols.blis_mirror:BlisMirror",
         "vllm_offload": "simulator.kv.tiers.protocols.vllm_offload:VllmOffload",
     }, "simulator.kv.tiers.protocols.base:Protocol"),
     "kv_eviction": Kind("eviction policy of KV tiers", "eviction_policy", {

@@ -203,17 +203,13 @@ def _tiers(kv_tiers, engine, topology) -> Iterator[Fault]:
     """Refuse KV tiers where their rules are not settled."""
     if kv_tiers is None:
         return
-    parameters, asked = engine.parameters, f'kv_tiers.protocol = "{kv_tiers.protocol}"'
-    if engine.scheduler != "vllm":
-        yield ("kv_tiers", "protocol"), f'"{kv_tiers.protocol}" goes with scheduler "vllm", found "{engine.scheduler}"'
+    protocol, name = registry.load("kv_tier", kv_tiers.protocol), kv_tiers.protocol
+    if engine.scheduler != protocol.scheduler:
+        yield ("kv_tiers", "protocol"), (
+            f'"{name}" goes with scheduler "{protocol.scheduler}", found "{engine.scheduler}"')
         return
-    if parameters.vllm_version != "0.32":
-        yield ("engine", "vllm_version"), f'expected "0.32" with {asked}, found "{parameters.vllm_version}"'
-    if parameters.speculative is not None:
-        yield ("engine", "speculative"), f"expected none with {asked}: its rules are not settled with drafts"
-    if topology.pipeline_parallel > 1:
-        yield ("topology", "pipeline_parallel"), (
-            f"expected 1 with {asked}, found {topology.pipeline_parallel}: its rules are not settled with stages")
+    for key, message in protocol.conflicts(engine, topology):
+        yield tuple(key.split(".")), f'with kv_tiers.protocol = "{name}": {message}'
 
 
 def _scheduler_rules(engine) -> Iterator[Fault]:

@@ -28,7 +28,7 @@ def host_kv(deployment: Deployment, block_size: int) -> HostKv:
                   link_bytes_per_s=deployment.accelerator.pcie_bytes_per_s, num_layers=model.num_layers)
 
 
-def host_kv_of(token_bytes: float, tensor_parallel: int, block_size: int) -> HostKv:
-    """Return the same where only the bytes of a token are known, on all ranks."""
+def host_kv_of(token_bytes: float, tensor_parallel: int, block_size: int, link_bytes_per_s: float) -> HostKv:
+    """Return the same where the bytes of a token on all ranks are given."""
     return HostKv(block_bytes=token_bytes * block_size, rank_block_bytes=token_bytes * block_size / tensor_parallel,
-                  link_bytes_per_s=0.0, num_layers=1)
+                  link_bytes_per_s=link_bytes_per_s, num_layers=1)

@@ -34,6 +34,7 @@ cdef struct Batch:              # one iteration; owned by the engine, filled in 
     BatchShape shape
     int64_t start_ns            # when it was scheduled
     int64_t step                # its number among all that were formed, where a scheduler counts them; else 0
+    int64_t stall_ns            # it takes so much longer, since it waits for KV; else 0
     int64_t end_ns              # when its results are there; set by the engine, like all down to used_blocks
     int64_t duration_ns         # of its execution, which may begin after start_ns (others were in flight already)
     StageVisit* visits          # [num_stages] in order; NULL where the replica has one stage

@@ -93,6 +93,9 @@ cdef class KVCache:
     # Free everything `slot` owns. `returns`: its request will be back and may find some of it.
     cdef int release(self, int32_t slot, bint returns) except -1 nogil
 
+    # A request leaves that waits: it may hold blocks all the same.
+    cdef int gives_up(self, int32_t row) except -1 nogil
+
     # A reader (see kv/fences.pxd) still reads blocks begin .. end - 1 of what `slot` owns when that is freed: whoever
     # gets one of them is noted, as a new block or found in the prefix cache. Is the block held by anybody?
     cdef int fence(self, int32_t slot, int32_t begin, int32_t end, int64_t reader) except -1 nogil

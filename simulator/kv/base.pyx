@@ -89,6 +89,9 @@ cdef class KVCache:
     cdef int release(self, int32_t slot, bint returns) except -1 nogil:
         return 0
 
+    cdef int gives_up(self, int32_t row) except -1 nogil:
+        return 0
+
     cdef int fence(self, int32_t slot, int32_t begin, int32_t end, int64_t reader) except -1 nogil:
         return 0
 

@@ -15,6 +15,7 @@ from simulator.kv.base cimport blocks_for
 from simulator.kv.block_pool cimport BlockPool, Table
 from simulator.kv.cache_log cimport CacheLog
 from simulator.kv.content cimport Content, Cursor
+from simulator.kv.returning cimport key_of
 
 
 @cython.final
@@ -27,10 +28,20 @@ cdef class BlisKV(BlockPool):
     """
 
     def __cinit__(self, int32_t num_blocks, int32_t block_size, Content content, bint enable_prefix_caching=True):
-        self._cached = HashMap()
+        self._cached, self._kept_by = HashMap(), HashMap()
 
     def __dealloc__(self):
+        cdef int32_t i
+        for i in range(self._num_kept):
+            free(self._kept[i].blocks)
+        free(self._kept)
         free(self._skipped)
+        free(self._reached)
+        free(self._own_hits)
+
+    def mirror_to(self, Mirror mirror):
+        """Have a copy of all that is filled in host memory, before anything comes."""
+        self._mirror = mirror
 
     cdef int reserve_slots(self, int32_t num_slots) except -1 nogil:
         cdef int32_t before = self.num_slots
@@ -38,6 +49,8 @@ cdef class BlisKV(BlockPool):
             return 0
         resize(&self._skipped, num_slots * sizeof(int64_t))
         memset(self._skipped + before, 0, (num_slots - before) * sizeof(int64_t))
+        resize(&self._reached, num_slots * sizeof(int64_t))
+        memset(self._reached + before, 0, (num_slots - before) * sizeof(int64_t))
         return BlockPool.reserve_slots(self, num_slots)
 
     cdef int _relocate(self, int32_t num_records) except -1 nogil:
@@ -68,12 +81,14 @@ cdef class BlisKV(BlockPool):
 
     cdef int cache(self, int32_t slot, int64_t known_tokens) except -1 nogil:
         cdef Table* table = &self._tables[slot]
-        cdef int32_t full = <int32_t>(known_tokens // self.block_size), i
+        cdef int64_t skipped = self._skipped[slot]
+        cdef int32_t full, i
         cdef uint64_t hash
-        if self.block_size == 1:
-            full = min(full, self._content.prompt_tokens(table.row))        # forgotten: what one output fills
-        if not self._caching or self._skipped[slot] > 0:          # the text of its blocks is no prefix of anything
+        if not self._caching or skipped != 0 and self._mirror is None:      # the text is no prefix of anything
             return 0
+        if self.block_size == 1:
+            known_tokens = min(known_tokens, self._content.prompt_tokens(table.row))    # outputs fill one: forgotten
+        full = <int32_t>((known_tokens - skipped) // self.block_size)
         for i in range(table.num_hashed, full):
             hash = self._content.advance(table.row, self.block_size, &table.cursor)
             if self._log is not None and self._cached.get(hash) < 0:
@@ -87,17 +102,22 @@ cdef class BlisKV(BlockPool):
 
     cdef void skip(self, int32_t slot, int32_t row, int64_t num_tokens) noexcept nogil:
         self._tables[slot].row = row
-        self._skipped[slot] = num_tokens
+        self._skipped[slot] = self._reached[slot] = num_tokens
 
     cdef int allocate(self, int32_t slot, int32_t row, int32_t hits, int64_t slots, int64_t full_tokens,
                       int32_t watermark, int64_t known_tokens) except -1 nogil:
+        if self._mirror is not None:
+            return self._allocate_mirrored(slot, row, hits, slots, known_tokens)
+        return self._allocate(slot, row, hits, slots, known_tokens)
+
+    cdef int _allocate(self, int32_t slot, int32_t row, int32_t hits, int64_t slots,
+                       int64_t known_tokens) except -1 nogil:
         cdef Table* table = &self._tables[slot]
         cdef int32_t have = self._owned[slot] + hits
         cdef int32_t revived = self._free_hits if hits > 0 else 0
         cdef int32_t need = max(blocks_for(slots - self._skipped[slot], self.block_size) - have, 0)
-        cdef int32_t whole = max(blocks_for(full_tokens, self.block_size) - have, need)
         cdef int32_t i
-        if whole + revived + watermark > self.free_blocks:
+        if need + revived > self.free_blocks:
             return 0
         self._prepare(table, have + need, need)
         if self._owned[slot] == 0:
@@ -107,6 +127,9 @@ cdef class BlisKV(BlockPool):
         if hits > 0:
             table.cursor = self._hits_cursor
             memcpy(table.blocks, self._hits, hits * sizeof(int32_t))
+            table.cursor.hash = self._blocks[self._hits[hits - 1]].hash     # reused since it was found: of another text
+        elif self._owned[slot] == 0 and self._skipped[slot] != 0 and self._mirror is not None:
+            self._chain(slot, row)
         for i in range(hits):
             if self._blocks[self._hits[i]].references == 0:
                 self._unlink(self._hits[i])
@@ -114,7 +137,174 @@ cdef class BlisKV(BlockPool):
         self.free_blocks -= revived
         self._take(table, have, need)
         self._owned[slot] = have + need
+        self._reached[slot] = slots
         return 1 if self.cache(slot, known_tokens) == 0 else -1
+
+    # ---- a mirror in host memory
+
+    cdef int mirror(self, int32_t slot, int32_t most) except -1 nogil:
+        cdef int32_t i
+        for i in range(min(self._owned[slot], most)):
+            if self._blocks[self._tables[slot].blocks[i]].hash != 0:
+                self._mirror.keep(self._blocks[self._tables[slot].blocks[i]].hash)
+        return 0
+
+    cdef int _allocate_mirrored(self, int32_t slot, int32_t row, int32_t hits, int64_t slots,
+                                int64_t known_tokens) except -1 nogil:
+        """Bring back what the mirror has of the prompt, and use that if it reaches farther than what was found.
+
+        A request that waits and finds no room for the rest keeps what it has claimed so far.
+        """
+        cdef bint waits = self._owned[slot] == 0 and self._skipped[slot] == 0
+        cdef int done
+        if waits:
+            self._reached[slot] = <int64_t>hits * self.block_size
+            if self._kept_by.size > 0 and self._take_kept(slot, row):
+                self._skipped[slot] = <int64_t>(hits - self._owned[slot]) * self.block_size
+                self._chain(slot, row)
+                hits = 0
+        done = self._allocate_anyway(slot, row, hits, waits, slots, known_tokens)
+        if waits and done == 0:
+            self._skipped[slot] = 0
+            if self._owned[slot] > 0:
+                self._keep(slot, row)
+        return done
+
+    cdef int _allocate_anyway(self, int32_t slot, int32_t row, int32_t hits, bint waits, int64_t slots,
+                              int64_t known_tokens) except -1 nogil:
+        cdef int64_t begin = self._reached[slot]
+        cdef int32_t free_hits = self._free_hits, done
+        cdef Cursor cursor = self._hits_cursor
+        if self._mirror.when_full:
+            done = self._allocate(slot, row, hits, slots, known_tokens)
+            if done != 0:
+                return done
+        if hits > self._room_own_hits:
+            resize(&self._own_hits, 2 * <size_t>hits * sizeof(int32_t))
+            self._room_own_hits = 2 * hits
+        memcpy(self._own_hits, self._hits, hits * sizeof(int32_t))
+        if self._reload(slot, row, <int32_t>(begin // self.block_size) if waits else 0) > 0:
+            done = self._use_reloaded(slot, row, begin, slots, known_tokens)
+            if done >= 0:
+                return done
+        memcpy(self._hits, self._own_hits, hits * sizeof(int32_t))
+        self._free_hits, self._hits_cursor = free_hits, cursor
+        return self._allocate(slot, row, hits, slots, known_tokens)
+
+    cdef int32_t _reload(self, int32_t slot, int32_t row, int32_t hits) except -1 nogil:
+        """Bring back what the mirror has of a prompt behind `hits` and what the slot owns; return how many blocks."""
+        cdef int32_t most = self._content.prompt_tokens(row) // self.block_size, room = self.free_blocks, count = 0
+        cdef int32_t place = 0 if self._mirror.when_full else max(self._owned[slot], hits)
+        cdef Cursor cursor
+        cdef uint64_t hash
+        memset(&cursor, 0, sizeof(Cursor))
+        if place > 0:
+            self._content.advance(row, <int32_t>(place * self.block_size), &cursor)
+            cursor.hash = self._blocks[(self._hits if hits == place else self._tables[slot].blocks)[place - 1]].hash
+        while place < most:
+            hash = self._content.advance(row, self.block_size, &cursor)
+            place += 1
+            if self._cached.get(hash) >= 0:
+                continue
+            if count == room or not self._mirror.holds(hash):
+                break
+            self._mirror.reload(hash)
+            self._install(hash)
+            count += 1
+        return count
+
+    cdef int32_t _install(self, uint64_t hash) except -1 nogil:
+        """Let the first free block hold this text; it stays free, the last to be reused."""
+        cdef int32_t block
+        self._prepare(&self._tables[0], 0, 1)
+        block = self._blocks[0].next
+        self._set_front(self._blocks[block].next)
+        if self._blocks[block].hash != 0:
+            self._drop(self._blocks[block].hash)
+        self._blocks[block].hash = hash
+        self._cached.put(hash, block)
+        if self._log is not None:
+            self._log.note(hash, True)
+        self._link_before(block, 0)
+        return block
+
+    cdef int _use_reloaded(self, int32_t slot, int32_t row, int64_t begin, int64_t slots,
+                           int64_t known_tokens) except -2 nogil:
+        """Allocate with all that is found now; -1: that is no more than before."""
+        cdef int32_t found = self.lookup(row, self._content.prompt_tokens(row) + 1), last = min(
+            found, blocks_for(slots, self.block_size))
+        cdef int32_t first = blocks_for(begin, self.block_size) if self._owned[slot] > 0 else 0
+        cdef int64_t reached = min(<int64_t>found * self.block_size, slots), held = begin - self._skipped[slot]
+        if <int64_t>found * self.block_size <= begin:
+            return -1
+        if first < last:
+            self._claim(slot, row, first, last)
+            held = <int64_t>self._owned[slot] * self.block_size
+        self._skipped[slot] = reached - held
+        self._reached[slot] = reached
+        self._chain(slot, row)
+        return 1 if reached == slots else self._allocate(slot, row, 0, slots, known_tokens)
+
+    cdef int _chain(self, int32_t slot, int32_t row) except -1 nogil:
+        """Let the text that comes next follow on the last block, whatever text that holds."""
+        cdef Table* table = &self._tables[slot]
+        cdef int32_t hashed = table.num_hashed
+        memset(&table.cursor, 0, sizeof(Cursor))
+        self._content.advance(row, <int32_t>(<int64_t>hashed * self.block_size + self._skipped[slot]), &table.cursor)
+        table.cursor.hash = self._blocks[table.blocks[hashed - 1]].hash if hashed > 0 else 0
+        return 0
+
+    cdef bint _take_kept(self, int32_t slot, int32_t row) except -1 nogil:
+        """Give a sequence what it kept while it waited; False: it kept nothing."""
+        cdef int32_t entry = self._kept_by.remove(key_of(row))
+        cdef Kept* kept = &self._kept[entry]
+        if entry < 0:
+            return False
+        self._prepare(&self._tables[slot], kept.count, 0)
+        memcpy(self._tables[slot].blocks, kept.blocks, kept.count * sizeof(int32_t))
+        self._tables[slot].row = row
+        self._tables[slot].num_hashed = self._owned[slot] = kept.count
+        kept.row = -1
+        return True
+
+    cdef int _keep(self, int32_t slot, int32_t row) except -1 nogil:
+        cdef int32_t entry = 0, before = self._num_kept
+        cdef Kept* kept
+        while entry < before and self._kept[entry].row >= 0:        # those at the head of the queue alone: few
+            entry += 1
+        if entry == before:
+            resize(&self._kept, (before + 1) * sizeof(Kept))
+            memset(&self._kept[before], 0, sizeof(Kept))
+            self._num_kept += 1
+        kept = &self._kept[entry]
+        resize(&kept.blocks, self._owned[slot] * sizeof(int32_t))
+        memcpy(kept.blocks, self._tables[slot].blocks, self._owned[slot] * sizeof(int32_t))
+        kept.row, kept.count = row, self._owned[slot]
+        self._owned[slot] = 0
+        return self._kept_by.put(key_of(row), entry)
+
+    cdef int gives_up(self, int32_t row) except -1 nogil:
+        cdef int32_t entry = self._kept_by.remove(key_of(row)) if self._kept_by.size > 0 else -1
+        if entry >= 0:
+            self._free_all(self._kept[entry].blocks, self._kept[entry].count)
+            self._kept[entry].row = -1
+        return 0
+
+    cdef int _claim(self, int32_t slot, int32_t row, int32_t begin, int32_t end) except -1 nogil:
+        """Append some of the blocks that the last lookup found to those of a sequence."""
+        cdef Table* table = &self._tables[slot]
+        cdef int32_t owned = self._owned[slot], i, block
+        self._prepare(table, owned + end - begin, end - begin)
+        for i in range(begin, end):
+            block = self._hits[i]
+            if self._blocks[block].references == 0:
+                self._unlink(block)
+                self.free_blocks -= 1
+            self._blocks[block].references += 1
+            table.blocks[owned + i - begin] = block
+        table.row = row
+        table.num_hashed = self._owned[slot] = owned + end - begin
+        return 0
 
     cdef int _take(self, Table* table, int32_t owned, int32_t count) except -1 nogil:
         cdef int32_t block = self._blocks[0].next, i
@@ -136,18 +326,20 @@ cdef class BlisKV(BlockPool):
             self._log.note(hash, False)
 
     cdef int release(self, int32_t slot, bint returns) except -1 nogil:
-        cdef Table* table = &self._tables[slot]
-        cdef int32_t i, block
-        for i in range(self._owned[slot] - 1, -1, -1):
-            block = table.blocks[i]
-            self._blocks[block].references -= 1
-            if self._blocks[block].references == 0:
-                self._link_before(block, 0)
-                self.free_blocks += 1
+        self._free_all(self._tables[slot].blocks, self._owned[slot])
         self._owned[slot] = 0
-        table.num_hashed = 0
+        self._tables[slot].num_hashed = 0
         self._skipped[slot] = 0
         return 0
+
+    cdef void _free_all(self, const int32_t* blocks, int32_t count) noexcept nogil:
+        """Give up blocks, the last first."""
+        cdef int32_t i
+        for i in range(count - 1, -1, -1):
+            self._blocks[blocks[i]].references -= 1
+            if self._blocks[blocks[i]].references == 0:
+                self._link_before(blocks[i], 0)
+                self.free_blocks += 1
 
     def forget(self):
         """See KVCache."""
@@ -165,6 +357,11 @@ cdef class BlisKV(BlockPool):
         return self._log
 
     # ---- the debug face
+
+    def kept_blocks(self):
+        """Return the blocks that requests keep while they wait."""
+        return [self._kept[i].blocks[k] for i in range(self._num_kept) if self._kept[i].row >= 0
+                for k in range(self._kept[i].count)]
 
     @property
     def num_cached_hashes(self):

@@ -130,6 +130,10 @@ cdef class BlockPool(KVCache):
         cdef int32_t i
         return [self._tables[slot].blocks[i] for i in range(self._owned[slot])]
 
+    def kept_blocks(self):
+        """Return the blocks that are held though no slot owns them."""
+        return []
+
     @property
     def num_records(self):
         """Blocks that have a record, the null block among them: others were never needed."""
@@ -142,6 +146,8 @@ cdef class BlockPool(KVCache):
         for slot in range(self.num_slots):
             for i in range(self._owned[slot]):
                 references[self._tables[slot].blocks[i]] += 1
+        for block in self.kept_blocks():
+            references[block] += 1
         queue = self.free_queue()
         if len(queue) != self.free_blocks or len(set(queue)) != len(queue):
             raise RuntimeError(f"free queue of {len(queue)} blocks, {self.free_blocks} counted")

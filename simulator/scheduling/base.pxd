@@ -424,7 +424,10 @@ cdef class Scheduler:
     # A request leaves that holds no blocks.
     @cython.final
     cdef inline int gives_up(self, int32_t row) except -1 nogil:
-        return self.tier.gives_up(row) if self.copies else 0
+        if self.tier is not None:
+            self.kv.gives_up(row)
+            self.tier.gives_up(row)
+        return 0
 
     # May a sequence that samples be a member, as far as the tier goes?
     @cython.final

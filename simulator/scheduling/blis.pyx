@@ -23,6 +23,7 @@ from simulator.domain.batch cimport BatchShape, Chunk
 from simulator.domain.iteration cimport Batch
 from simulator.domain.request cimport COMPLETED, DROPPED, Request
 from simulator.kv.blis_cache cimport BlisKV
+from simulator.kv.mirror cimport Mirror
 from simulator.scheduling.base cimport Sequence
 from simulator.scheduling.in_order cimport InOrder
 from simulator.scheduling.waiting_queue cimport (
@@ -87,6 +88,7 @@ cdef class Blis(InOrder):
     Parameters = BlisParameters
 
     cdef BlisKV _blocks                 # kv; None without upstream_compat
+    cdef Mirror _mirror             # the tier; None: there is none
     cdef int64_t _threshold             # longest chunk of a prompt, in tokens
     cdef bint _by_urgency               # the victim is the least urgent, not the last admitted
     cdef bint _has_classes              # by its priority a request is urgent, not by its age
@@ -97,6 +99,7 @@ cdef class Blis(InOrder):
 
     def __init__(self, parameters, context):
         self._blocks = context.kv if parameters.upstream_compat else None
+        self._mirror = context.tier
         self.max_running = parameters.max_num_seqs
         self.longest_prompt = context.max_model_len - 1
         self._max_model_len = context.max_model_len
@@ -161,6 +164,17 @@ cdef class Blis(InOrder):
         self.close(batch, -1)
         if self._is_upstream:
             self._price_admissions(batch)
+        if self._mirror is not None:
+            self._keep_mirror(batch)
+        return 0
+
+    cdef int _keep_mirror(self, Batch* batch) except -1 nogil:
+        """Copy what those who run have filled to host memory; wait for what came from there."""
+        cdef int32_t slot = self._running.head
+        batch.stall_ns = self._mirror.take_waiting_ns() if self.pauses(batch) else 0
+        while slot >= 0:
+            self._blocks.mirror(slot, self.kv.num_blocks)
+            slot = self._links.next(slot)
         return 0
 
     # ---- phase 1: running requests

@@ -56,6 +56,11 @@ KEYS_OF_QUEUE = {
     "request-ttl": ("ttl_s", seconds),
     "usage-limit-threshold": ("lowest_ceiling", float),
 }
+KEYS_OF_MIRROR = {
+    "kv-cpu-blocks": ("cpu_blocks", int),
+    "kv-transfer-bandwidth": ("tokens_per_us", float),
+    "kv-transfer-base-latency": ("base_us", float),
+}
 # Version: when its gateway queue passes a request on, and what its order "fifo" is.
 GATES = {"head": {"dispatch": "ticks", "fifo": "priority"}, "bb": {"dispatch": "departures", "fifo": "fifo"},
          "v071": {"dispatch": "departures", "fifo": "fifo"}}
@@ -76,6 +81,8 @@ def experiment_of(case, folder):
     }
     for flag, (path, read) in KEYS.items():
         put(experiment, path, read(settings[flag]))
+    if case.number("kv-cpu-blocks"):
+        experiment["kv_tiers"] = {"protocol": "blis_mirror", "when_full": not is_head} | _some(settings, KEYS_OF_MIRROR)
     if settings["trace-level"] == "decisions":
         experiment["output"]["decisions"] = max(1, case.number("counterfactual-k"))
     _router(case, experiment["cluster"]["routing"])

@@ -13,7 +13,6 @@ NOT_COMPARED = {    # the beginning of a key, and why
     ("Anomaly Counters", "Priority Inversions"): "not the same from run to run of BLIS itself (specs/blis.md, F.3)",
     ("Fitness Evaluation",): "a formula over figures that are compared",
     ("KV Cache Metrics", "Cache Hit Rate"): "BLIS counts blocks as they are taken, ours tokens as they are looked up",
-    ("KV Cache Metrics", "KV Thrashing Rate"): "KV blocks in tiers",
     ("Per-Model Metrics",): "one model serves all",
 }
 VERDICTS = ("Goodput", "SLO", "Saturation")     # sections that begin so weigh latencies that are compared
@@ -95,7 +94,15 @@ class Lines:
 
     def _preemptions(self):
         done = self._total["completed_requests"]
-        return {("KV Cache Metrics", "Preemption Rate"): self._total["preemption_count"] / done if done else 0.0}
+        return {("KV Cache Metrics", "Preemption Rate"): self._total["preemption_count"] / done if done else 0.0,
+                ("KV Cache Metrics", "KV Thrashing Rate"): self._thrashing()}
+
+    def _thrashing(self):
+        """Return how many of the blocks that came to a mirror had to go again."""
+        if not self._case.number("kv-cpu-blocks"):
+            return 0.0
+        tiers = self._results.result.kv_tiers
+        return tiers["evicted_chunks"].sum() / max(tiers["stored_chunks"].sum(), 1)
 
     def _classes(self):
         results, found = self._results, {}

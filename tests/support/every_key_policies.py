@@ -49,7 +49,12 @@ SCHEDULERS = {
 
 GROWS = {key: value for key, value in SCALES.items()
          if key not in ("autoscaling__policy", "autoscaling__target_waiting")}
-KV_TIERS = of("kv_tier:vllm_offload", {
+MIRROR = at("engine", scheduler="blis", upstream_compat=True, num_gpu_blocks=16) | at(
+    "kv_tiers", protocol="blis_mirror", cpu_blocks=60) | at("latency", base_us=5000.0)
+KV_TIERS = of("kv_tier:blis_mirror", {
+    "cpu_blocks": acts(4, 60, **MIRROR), "tokens_per_us": acts(0.01, 100.0, **MIRROR),
+    "base_us": acts(0.0, 500.0, **MIRROR), "when_full": acts(False, True, **MIRROR),
+}) | of("kv_tier:vllm_offload", {
     "cpu_gib": acts(0.0005, 0.01, **TIERS), "blocks_per_chunk": acts(1, 2, **TIERS),
     "eviction_policy": acts("lru", "arc", **TIERS), "store_threshold": acts(0, 2, **TIERS),
     "offload_prompt_only": acts(True, False, **TIERS), "d2h_gb_per_s": acts(0.01, 1.0, **TIERS),

@@ -86,6 +86,8 @@ cdef inline void time_batch(Pipeline* pipeline, Batch* batch, LatencyModel laten
     batch.duration_ns = pause_ns
     if pause_ns <= 0 or batch.shape.num_sequences > 0:
         batch.duration_ns = latency.iteration_ns(&batch.shape)
+    if batch.stall_ns > 0:
+        batch.duration_ns = batch.stall_ns + (batch.duration_ns if batch.shape.num_sequences > 0 else 0)
     batch.end_ns = free_ns + batch.duration_ns
 
 

@@ -567,6 +567,7 @@ cdef class Rank:
             row = self.scheduler.waiting.pop()
             if self.scheduler.stale_tokens(row) > 0:
                 self.scheduler.settle_stale(row, self.scheduler.stale_tokens(row))
+            self.scheduler.gives_up(row)
             add_row(rows, row)
         self.finish.clear()
         self.scheduler.forget_flight()

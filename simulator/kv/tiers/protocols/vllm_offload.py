@@ -2,16 +2,17 @@
 from functools import partial
 
 from simulator.kv.tiers.offloading import OffloadingTier
-from simulator.kv.tiers.protocols.base import Protocol, lanes_of, offloading_of
+from simulator.kv.tiers.protocols.base import HostProtocol, kv_of, lanes_of, offloading_of
 
 
-class VllmOffload(Protocol):
+class VllmOffload(HostProtocol):
     """What vLLM 0.32 does with `--kv-offloading-size` and its own backend."""
 
     @classmethod
-    def maker(cls, parameters, kv, policy):
+    def maker(cls, parameters, site):
         """See Protocol."""
-        return partial(_tier, parameters, kv, offloading_of(parameters, kv, policy))
+        kv = kv_of(parameters, site)
+        return partial(_tier, parameters, kv, offloading_of(parameters, kv, site.eviction))
 
 
 def _tier(parameters, kv, settings, workload):

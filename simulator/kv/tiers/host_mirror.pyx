@@ -1,0 +1,74 @@
+"""A copy in host memory of the blocks that a replica fills, as BLIS models it.
+
+After every iteration all full blocks of those that run are there, the last to go; the least recently run for goes. An
+allocation first brings back what it finds there of a prompt, into free blocks, at no cost but time: the next iteration
+takes that much longer, and computes the tokens all the same. Source: inference-sim (BLIS) at f90a1e3a,
+sim/kv/tiered.go.
+"""
+from libc.stdint cimport int32_t, int64_t, uint64_t
+cimport cython
+
+from simulator.kv.tiers.chunk_table cimport ChunkTable
+
+
+@cython.final
+cdef class HostMirror(Mirror):
+    """Host memory of one replica.
+
+    blocks : that fit.
+    reload_ns : of a block.
+    when_full : it is asked only where the KV cache has no room, as BLIS did up to 0.7.10.
+    block_bytes : of a block on all accelerators, for what is told of it.
+    """
+
+    def __init__(self, int64_t blocks, int64_t reload_ns, bint when_full=False, double block_bytes=0.0):
+        self._table = ChunkTable(blocks)
+        self._reload_ns, self.when_full, self._block_bytes = reload_ns, when_full, block_bytes
+
+    def attach(self, kv, content, use=None, with_tables=False):
+        """See KVTier; `kv` is a BlisKV."""
+        kv.mirror_to(self)
+
+    cdef bint holds(self, uint64_t hash) noexcept nogil:
+        return self._table.find(hash) != 0
+
+    cdef void reload(self, uint64_t hash) noexcept nogil:
+        self._table.move_back(self._table.find(hash), 0)
+        self._waiting_ns += self._reload_ns
+        self.reloaded += 1
+
+    cdef int keep(self, uint64_t hash) except -1 nogil:
+        cdef int32_t element = self._table.find(hash)
+        if element != 0:
+            self._table.move_back(element, 0)
+            return 0
+        if self._table.size() == self._table.capacity:
+            self._table.drop(self._table.chunks[0].next, 1)
+            self.evicted += 1
+        self._table.prepare(1)
+        self._table.written(self._table.add(hash, 0, 0))
+        self.mirrored += 1
+        return 0
+
+    cdef int64_t take_waiting_ns(self) noexcept nogil:
+        cdef int64_t waiting_ns = self._waiting_ns
+        self._waiting_ns = 0
+        return waiting_ns
+
+    cdef int fail(self) except -1 nogil:
+        self._waiting_ns = 0
+        with gil:
+            self._table.clear()
+        return 0
+
+    def rows(self):
+        """See KVTier."""
+        return [{"capacity_chunks": self._table.capacity, "used_chunks": self._table.size(), "stores": self.mirrored,
+                 "stored_chunks": self.mirrored, "stored_bytes": self.mirrored * self._block_bytes,
+                 "loads": self.reloaded, "loaded_chunks": self.reloaded,
+                 "loaded_bytes": self.reloaded * self._block_bytes, "evicted_chunks": self.evicted,
+                 "waited_ns": self.reloaded * self._reload_ns}]
+
+    def check(self):
+        """Raise RuntimeError unless the table agrees with itself."""
+        self._table.check()

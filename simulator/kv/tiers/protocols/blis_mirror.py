@@ -1,0 +1,48 @@
+"""`blis_mirror`: BLIS's tier in host memory, a mirror of what those hold who run."""
+import math
+from functools import partial
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from simulator.kv.tiers.host_mirror import HostMirror
+from simulator.kv.tiers.protocols.base import Protocol
+
+
+class BlisMirrorParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """BLIS's options. Source: inference-sim (BLIS) at f90a1e3a, cmd/root.go."""
+
+    cpu_blocks: Annotated[int, Meta(ge=1, le=2**30, description="KV blocks that fit; BLIS's --kv-cpu-blocks")]
+    tokens_per_us: Annotated[float, Meta(gt=0, le=1e9, extra={"unit": "tokens/us"}, description=(
+        "back to the accelerator; a block takes whole microseconds; BLIS's --kv-transfer-bandwidth"))] = 100.0
+    base_us: Annotated[float, Meta(ge=0, le=1e9, description=(
+        "of each block, besides; BLIS's --kv-transfer-base-latency"))] = 0.0
+    when_full: Annotated[bool, Meta(description=(
+        "the host is asked only where the accelerator has no room, as in BLIS up to 0.7.10"))] = False
+
+
+class BlisMirror(Protocol):
+    """What BLIS does with `--kv-cpu-blocks`."""
+
+    Parameters = BlisMirrorParameters
+    scheduler = "blis"
+
+    @classmethod
+    def conflicts(cls, engine, topology):
+        """See Protocol."""
+        if not engine.parameters.upstream_compat:
+            yield "engine.upstream_compat", "expected true, found false: no engine reloads blocks as it does"
+        if not engine.enable_prefix_caching:
+            yield "engine.enable_prefix_caching", "expected true, found false: without there is nothing to mirror"
+
+    @classmethod
+    def maker(cls, parameters, site):
+        """See Protocol."""
+        reload_us = parameters.base_us + math.ceil(site.block_size / parameters.tokens_per_us)
+        block_bytes = site.kv.block_bytes if site.kv else 0.0
+        return partial(_tier, parameters, round(reload_us * 1e3), block_bytes)
+
+
+def _tier(parameters, reload_ns, block_bytes, workload):
+    return HostMirror(parameters.cpu_blocks, reload_ns, parameters.when_full, block_bytes)
