@@ -2,6 +2,7 @@
 import math
 from collections.abc import Iterable
 from functools import partial
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -36,6 +37,7 @@ class Prepared(msgspec.Struct, frozen=True):
     sites : what each pool runs on.
     pools : as the engine takes them; what their latency models keep is of one run.
     mover : what moves requests between replicas, as an operation of the plan; empty where they stay.
+    hand_over : engine.hand_over.plan.HandOverPlan; None where no prompts are computed apart.
     """
 
     experiment: Experiment
@@ -43,6 +45,7 @@ class Prepared(msgspec.Struct, frozen=True):
     sites: tuple["Site", ...]
     pools: tuple[Pool, ...]
     mover: tuple
+    hand_over: Any = None
 
 
 class Site(msgspec.Struct, frozen=True):
@@ -117,12 +120,13 @@ def prepare(experiment: Experiment, workload: Workload | None = None, readings: 
     """
     check_memory(experiment)
     readings = readings or Readings()
-    workload, *built, mover = collect_faults(
+    workload, *built, mover, hand_over = collect_faults(
         lambda: requests_of(experiment) if workload is None else workload,
         *[partial(_of_pool, experiment, pool, partial(_pool, pool, readings)) for pool in experiment.all_pools()],
-        lambda: _mover(experiment))
+        lambda: _mover(experiment), lambda: _hand_over(experiment))
     check_time(experiment, workload)
-    return Prepared(experiment, workload, tuple(site for site, _ in built), tuple(pool for _, pool in built), mover)
+    return Prepared(experiment, workload, tuple(site for site, _ in built), tuple(pool for _, pool in built), mover,
+                    hand_over)
 
 
 def with_all_requests(prepared: Prepared, monitor=None, readings: Readings | None = None) -> Prepared:
@@ -187,7 +191,7 @@ def build(prepared: Prepared, sink, monitor=None, threads: int = 1):
     """
     experiment, upkeep = prepared.experiment, _upkeep(prepared.experiment)
     plan = ClusterPlan(
-        prepared.pools, _front(experiment), threads=threads,
+        prepared.pools, _front(experiment), threads=threads, hand_over=prepared.hand_over,
         seed=experiment.seed, give_up_ns=round(experiment.cluster.give_up_after_s * 1e9),
         give_up_failing_ns=round(experiment.cluster.give_up_failing_after_s * 1e9),
         horizon_ns=None if math.isinf(experiment.horizon_s) else round(experiment.horizon_s * 1e9),
@@ -211,7 +215,7 @@ def _pool(pool, readings: Readings) -> tuple[Site, Pool]:
         enable_prefix_caching=engine.enable_prefix_caching, fast_forward=engine.fast_forward,
         host=host_times(pool, model), tier=_tier(pool, site), name=pool.name,
         replicas=_num_replicas(pool), max_replicas=pool.max_replicas,
-        model=pool.serves, infer_type=pool.infer_type, nodes_per_unit=pool.nodes_per_unit,
+        model=pool.serves, role=pool.role, nodes_per_unit=pool.nodes_per_unit,
         cost_per_hour=pool.cost_per_hour,
         replicas_per_node=max(load_node(topology.node).num_accelerators // gpus, 1) if topology.node else 1)
 
@@ -235,9 +239,10 @@ def _tier(pool, site: Site):
     return protocol.maker(parameters, tier_site)
 
 
-def _front(experiment: Experiment) -> GatewayPlan:
+def _front(experiment: Experiment, routing=None) -> GatewayPlan:
+    """Return what stands before the replicas; `routing` : of one leg, instead of [cluster.routing]."""
     cluster = experiment.cluster
-    routing, admission = cluster.routing, cluster.admission
+    routing, admission = routing or cluster.routing, cluster.admission
     return GatewayPlan(
         router=registry.load("router", routing.policy), router_parameters=routing.parameters,
         scorers=tuple((registry.load("scorer", each.name), each.weight, each.parameters) for each in routing.scorers),
@@ -248,7 +253,8 @@ def _front(experiment: Experiment) -> GatewayPlan:
         snapshot_interval_ns=round(routing.snapshot_refresh_interval_s * 1e9),
         cache_delay_ns=round(routing.cache_signal_delay_s * 1e9),
         admission_latency_ns=round(admission.latency_s * 1e9), routing_latency_ns=round(routing.latency_s * 1e9),
-        retry_ns=round(routing.retry_interval_s * 1e9), patience_ns=round(routing.retry_timeout_s * 1e9))
+        retry_ns=round(cluster.routing.retry_interval_s * 1e9),
+        patience_ns=round(cluster.routing.retry_timeout_s * 1e9))
 
 
 def _gateway_queue():
@@ -295,6 +301,21 @@ def _mover(experiment: Experiment) -> tuple:
         last_stage_blocks=moving.last_stage_blocks, rescheduler=registry.load("rescheduler", moving.policy),
         parameters=moving.parameters, interval_ns=moving.interval_s and round(moving.interval_s * 1e9))
     return (lambda fleet, gateways, cluster: Migration(fleet, gateways, plan, cluster.seed),)
+
+
+def _hand_over(experiment: Experiment):
+    """Return how prompts that are computed apart are handed over; None where there are none."""
+    if experiment.kv_transfer is None:
+        return None
+    from simulator.engine.hand_over.settings import hand_over_plan
+
+    pools, chosen = experiment.all_pools(), experiment.cluster.disaggregation
+    deployments = [_of_pool(experiment, pool, partial(deployment_of, pool)) for pool in pools]
+    fronts = [_front(experiment, chosen and getattr(chosen, leg)) for leg in ("prefill", "decode")]
+    return hand_over_plan(
+        experiment.kv_transfer, [(pool.role, pool.serves) for pool in pools], deployments, fronts,
+        chosen and (registry.load("decider", chosen.decider), chosen.parameters),
+        chosen is None or chosen.stage_order == "decode_first")
 
 
 def _port(moving, pool):

@@ -22,8 +22,8 @@ class Recording:
         - running [rows], waiting [rows], free_blocks, evicted [blocks], cached_hashes, blocks {row: [blocks]},
           free_queue [blocks], all as they stand after the decision;
         - stages [(start_ns, end_ns)] with several pipeline stages;
-        - with a KV tier: held [rows], which wait for KV with their blocks, loads [(row, tokens, comes_later)], and as
-          reported when the iteration has ended came [rows] and read [rows];
+        - with a KV tier: held [rows], which wait for KV with their blocks, held_blocks {row: [blocks]}, loads [(row,
+          tokens, comes_later)], and as reported when the iteration has ended came [rows] and read [rows];
         - with one that copies: launch_ns, when the copies were done that the step waits for, end_ns of its batch, and
           `copies`, see OffloadingTier.take_log;
         - finished [rows], free_blocks_end, free_queue_end, as they stand when its iteration has ended; absent if none
@@ -32,6 +32,7 @@ class Recording:
     itl_gap_ns, itl_count : int64 arrays, inter-token gaps and how many tokens had each.
     diagnosis : what could not go on, one sentence each.
     complete : nothing was left to do, or the horizon was reached.
+    transfers, legs : structured arrays, as `Run` has them; None: there are none.
     """
 
     requests: np.ndarray
@@ -43,6 +44,8 @@ class Recording:
     itl_count: np.ndarray
     diagnosis: list
     complete: bool
+    transfers: np.ndarray | None = None
+    legs: np.ndarray | None = None
 
 
 def record(workload, plan: ClusterPlan, *, details=True, max_iterations=None) -> Recording:
@@ -69,7 +72,8 @@ def record(workload, plan: ClusterPlan, *, details=True, max_iterations=None) ->
         requests=workload.requests, replicas=run.replicas,
         iterations=_joined(tables.iteration_chunks, records.ITERATION),
         steps=log.steps if details else [], token_times=_token_times(_joined(tables.token_chunks, records.TOKEN)),
-        itl_gap_ns=gap_ns, itl_count=count, diagnosis=run.diagnosis, complete=run.complete)
+        itl_gap_ns=gap_ns, itl_count=count, diagnosis=run.diagnosis, complete=run.complete,
+        transfers=run.transfers, legs=run.legs)
 
 
 class _Tables:

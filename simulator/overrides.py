@@ -44,6 +44,8 @@ QUESTIONS = {
     "saturation": Question("saturation", 0),
     "autoscaler": Question("decide", None, None, "simulator.scaling.base:Autoscaler", "decide"),
     "router": Question("route", 0, None, "simulator.routing.python_router:PythonRouter", "choose"),
+    "decider": Question("splits", 0, None, "simulator.routing.disaggregation.python_decider:PythonDecider",
+                        "splits_request"),
     "rescheduler": Question("plan", 0),
     "scorer": Question("rate", 1, 0, "simulator.routing.scoring.python:PythonScorer", "rate_all"),     # or `note`
     "workload": Question("columns"),

@@ -92,6 +92,14 @@ KINDS = {
         "vtc": "simulator.routing.policies.vtc:Vtc",
         "weighted": "simulator.routing.policies.weighted:Weighted",
     }, "simulator.routing.base:Router"),
+    "decider": Kind("decider", "decider", {
+        "always": "simulator.routing.disaggregation.always:Always",
+        "isl_bounding": "simulator.routing.disaggregation.isl_bounding:IslBounding",
+        "isl_or_load": "simulator.routing.disaggregation.isl_or_load:IslOrLoad",
+        "never": "simulator.routing.disaggregation.never:Never",
+        "prefill_load": "simulator.routing.disaggregation.prefill_load:PrefillLoad",
+        "prefix_threshold": "simulator.routing.disaggregation.prefix_threshold:PrefixThreshold",
+    }, "simulator.routing.disaggregation.base:Decider"),
     "rescheduler": Kind("rescheduler", "policy", {
         "llumnix": "simulator.routing.llumnix.rescheduler:LlumnixRescheduler",
         "rebalance": "simulator.routing.rescheduling.rebalance:Rebalance",
@@ -206,6 +214,7 @@ KINDS = {
 _user_classes: dict[str, str] = {}
 # Modules of ours that do nothing but ask a user's class, by the base of that class.
 _ASKING = ("simulator.latency.python_model", "simulator.routing.python_router", "simulator.routing.scoring.python",
+           "simulator.routing.disaggregation.python_decider",
            "simulator.engine.operations.scaling", "simulator.admission.python_admission",
            "simulator.scheduling.python_scheduler")
 

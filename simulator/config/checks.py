@@ -3,8 +3,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from simulator import registry
+from simulator.config.hand_over import SECTIONS as HAND_OVER_SECTIONS
+from simulator.config.hand_over import hand_over_faults, kv_of
 from simulator.config.layers import Path
-from simulator.config.words import show
 from simulator.errors import did_you_mean
 
 Fault = tuple[Path, str]
@@ -33,15 +34,14 @@ def check_all(sections: Mapping[str, Any], missing: object, fault: Callable[[Pat
     if most is not None and sections["topology"] is not missing:
         for path, message in _bounds(scaling, pools, sections["topology"]):
             fault(path, message)
-    for path, message in _infer_types(pools):
-        fault(path, message)
     if not any(sections[name] is missing for name in ("workload", "cluster", "engine")):
         engines = [pool.engine for pool in pools] or [sections["engine"]]
         for path, message in _expected_lengths(sections["workload"], sections["cluster"], engines):
             fault(path, message)
-    if sections["cluster"] is not missing:
-        for path, message in _phases(sections["cluster"]):
+    if not any(sections[name] is missing for name in HAND_OVER_SECTIONS):
+        for path, message in hand_over_faults(pools, *(sections[name] for name in HAND_OVER_SECTIONS)):
             fault(path, message)
+    if sections["cluster"] is not missing:
         for path, message in _copied_blocks(sections["cluster"].rescheduling, pools):
             fault(path, message)
         tiers = [sections["kv_tiers"], *(pool.kv_tiers for pool in pools)]
@@ -90,34 +90,6 @@ def _at_start(pool) -> int:
     return pool.topology.replicas if pool.replicas is None else pool.replicas
 
 
-NO_HAND_OVER = "requests are not handed over between prefill and decode pools yet"
-
-
-def _infer_types(pools) -> Iterator[Fault]:
-    """Refuse pools for one phase: no request is handed over from one pool to another when its prefill is done."""
-    for i, pool in enumerate(pools):
-        if pool.infer_type != "neutral":
-            yield ("pools", i, "infer_type"), (
-                f'expected "neutral", found "{pool.infer_type}": {NO_HAND_OVER}, so that this pool would serve whole '
-                "requests, or none; leave infer_type out")
-
-
-def _phases(cluster) -> Iterator[Fault]:
-    """Refuse what policies are told about pools for one phase, which there are not."""
-    for i, composed in enumerate(getattr(cluster.routing.parameters, "infer_types", ())):
-        if composed.infer_type != "neutral":
-            yield ("cluster", "routing", "infer_types", i, "infer_type"), (
-                f'expected "neutral", found "{composed.infer_type}": {NO_HAND_OVER}, hence no such pools')
-    for table in ("routing", "rescheduling"):
-        parameters = getattr(getattr(cluster, table), "parameters", None)
-        for name in getattr(parameters, "FOR_ONE_PHASE", ()):
-            usual, given = getattr(type(parameters)(), name), getattr(parameters, name)
-            if given != usual:
-                yield ("cluster", table, name), (
-                    f"expected its default, {show(usual)}, found {show(given)}: {NO_HAND_OVER}, and nothing else "
-                    "asks for it")
-
-
 def _expected_lengths(workload, cluster, engines) -> Iterator[Fault]:
     """Refuse predictions that nobody reads, and readers of predictions that there are not.
 
@@ -146,17 +118,12 @@ def _copied_blocks(rescheduling, pools) -> Iterator[Fault]:
     pairs = ((one, two) for i, one in enumerate(pools) for two in pools[i + 1:] if one.serves == two.serves)
     for one, two in pairs:
         for key, (first, second) in (("engine.block_size", (one.engine.block_size, two.engine.block_size)),
-                                     ("model", (_kv_of(one.model), _kv_of(two.model)))):
+                                     ("model", (kv_of(one.model), kv_of(two.model)))):
             if first != second:
                 yield ("cluster", "rescheduling", "mode"), (
                     f'"{rescheduling.mode}" copies KV blocks, but {key} is {first} in pool "{one.name}" and {second} '
                     f'in pool "{two.name}": expected "recompute", or the same in all pools that serve the same')
                 return
-
-
-def _kv_of(model) -> str:
-    """Return what a model's KV blocks look like goes by, in words."""
-    return "none" if model is None else f"{model.name or model.config} with kv_cache_dtype {model.kv_cache_dtype}"
 
 
 def _failed_pools(failures, pools) -> Iterator[Fault]:

@@ -15,6 +15,7 @@ from simulator.domain.dtypes import KvCacheDtype, WeightDtype
 from simulator.domain.failures import Failure, Health
 from simulator.domain.gateway import GatewayQueueParameters
 from simulator.domain.host import HostParameters
+from simulator.domain.kv_transfer import KvTransfer
 from simulator.domain.load import Load, Measure, Warmup
 from simulator.domain.slo_classes import SloClass, by_name
 from simulator.domain.traits import Adapters, Images, OutputKnowledge
@@ -115,9 +116,11 @@ class Pool(Section, kw_only=True):
     max_replicas: Annotated[Count | None, Meta(description="that autoscaling may reach; default: replicas")] = None
     serves: Annotated[str | None, Meta(description=(
         "requests whose column model says so; default: all that no other pool serves"))] = None
-    infer_type: Annotated[Literal["neutral", "prefill", "decode"], Meta(description=(
-        "what it computes; neutral: whole requests; prefill and decode are refused as long as there is no hand-over "
-        "between such pools"))] = "neutral"
+    role: Annotated[Literal["both", "prefill", "decode"] | None, Meta(description=(
+        "what it computes: prompts alone, for decode pools to go on with; what follows them, and requests that are not "
+        "split; or any of it. Pools for one of the two need [kv_transfer]; default: both"))] = None
+    infer_type: Annotated[Literal["neutral", "prefill", "decode"] | None, Meta(description=(
+        "Llumnix's word for role, neutral for both"))] = None
     nodes_per_unit: Annotated[Count, Meta(description="nodes that fail together, a rack for instance")] = 1
     cost_per_hour: Annotated[float, Meta(ge=0, le=1e9, description="of a replica, in any currency")] = 0.0
     model: Annotated[Model | None, Meta(description="over [model]")] = None
@@ -126,6 +129,14 @@ class Pool(Section, kw_only=True):
     engine: Annotated[Engine, Meta(description="over [engine]")]
     latency: Annotated[Latency, Meta(description="over [latency]")]
     kv_tiers: Annotated[KvTiers | None, Meta(description="over [kv_tiers]")] = None
+
+    def __post_init__(self):
+        meant = {None: self.role, "neutral": "both"}.get(self.infer_type, self.infer_type)
+        if self.role not in (None, meant):
+            raise ValueError(f'role = "{self.role}" and infer_type = "{self.infer_type}" say different things of pool '
+                             f'"{self.name}": give one of them')
+        msgspec.structs.force_setattr(self, "role", meant or "both")
+        msgspec.structs.force_setattr(self, "infer_type", None)
 
 
 class Admission(Section, kw_only=True):
@@ -144,21 +155,26 @@ class Scorer(Section, kw_only=True):
     parameters: Annotated[Any, Meta(extra={"kind": "scorer"})]
 
 
-class Routing(Section, kw_only=True):
-    """Which replica gets a request, [cluster.routing], with the router's own keys."""
+class LegRouting(Section, kw_only=True):
+    """Which replica gets a part of a request, with the router's own keys."""
 
     policy: Annotated[str, Meta(description="which replica gets a request")] = "round_robin"
     snapshot_refresh_interval_s: Annotated[float, Meta(ge=0, le=1e6, description=(
         "age up to which the router's view of the replicas is reused; 0: always live"))] = 0.0
-    retry_timeout_s: Annotated[float, Meta(ge=0, le=1e6, description=(
-        "keep retrying a request that no replica accepts for this long; 0: refuse it immediately"))] = 0.0
-    retry_interval_s: Annotated[float, Meta(gt=1e-6, le=1e6, description="and so often")] = 1.0
     cache_signal_delay_s: Annotated[float, Meta(ge=0, le=1e6, description=(
         "age up to which what the router saw of prefix caches is reused; 0: always live"))] = 0.0
     latency_s: Annotated[float, Meta(ge=0, le=1e6, description="the decision takes that long")] = 0.0
     scorers: Annotated[tuple[Scorer, ...], Meta(description=(
         "what a policy that scores replicas adds up; other policies ignore it"))] = ()
     parameters: Annotated[Any, Meta(extra={"kind": "router"})]
+
+
+class Routing(LegRouting, kw_only=True):
+    """Which replica gets a request, [cluster.routing], with the router's own keys."""
+
+    retry_timeout_s: Annotated[float, Meta(ge=0, le=1e6, description=(
+        "keep retrying a request that no replica accepts for this long; 0: refuse it immediately"))] = 0.0
+    retry_interval_s: Annotated[float, Meta(gt=1e-6, le=1e6, description="and so often")] = 1.0
 
 
 class Rescheduling(Section, kw_only=True):
@@ -185,6 +201,22 @@ class Rescheduling(Section, kw_only=True):
     parameters: Annotated[Any, Meta(extra={"kind": "rescheduler"})]
 
 
+class Disaggregation(Section, kw_only=True):
+    """Which requests are split, [cluster.disaggregation], with the decider's keys."""
+
+    decider: Annotated[str, Meta(description=(
+        "whether the prompt of a request is computed apart; else a decode replica does all of it"))] = "always"
+    stage_order: Annotated[Literal["decode_first", "prefill_first"], Meta(description=(
+        "decode_first: the replica for what follows the prompt is chosen when a request comes, before the decider is "
+        "asked; prefill_first: when the prompt has been computed"))] = "decode_first"
+    prefill: Annotated[LegRouting | None, Meta(description=(
+        "which replica gets a prompt, with the keys of its router; absent: as [cluster.routing] says, which also says "
+        "when it is tried again"))] = None
+    decode: Annotated[LegRouting | None, Meta(description=(
+        "which replica gets what follows it, or all; absent: likewise"))] = None
+    parameters: Annotated[Any, Meta(extra={"kind": "decider"})]
+
+
 class Cluster(Section, kw_only=True):
     """What stands before the replicas, [cluster]."""
 
@@ -199,6 +231,8 @@ class Cluster(Section, kw_only=True):
     routing: Annotated[Routing, Meta(description="which replica gets a request, with the keys of its router")]
     rescheduling: Annotated[Rescheduling | None, Meta(description=(
         "requests that move between replicas; absent: they stay"))] = None
+    disaggregation: Annotated[Disaggregation | None, Meta(description=(
+        "which requests are split between prefill and decode pools; absent: all"))] = None
     health: Annotated[Health, Meta(description="how the gateway learns that a replica does not answer")]
 
 
@@ -301,6 +335,8 @@ class Experiment(Section, kw_only=True):
         "KV beyond the blocks of a replica, with the keys of its protocol; absent: there is none"))] = None
     pools: Annotated[tuple[Pool, ...], Meta(description="replicas of several kinds; absent: all are alike")] = ()
     cluster: Annotated[Cluster, Meta(description="what stands before the replicas")]
+    kv_transfer: Annotated[KvTransfer | None, Meta(description=(
+        "how KV comes from prefill to decode pools; needed where there are any"))] = None
     failures: Annotated[tuple[Failure, ...], Meta(description="what goes wrong with replicas")] = ()
     autoscaling: Annotated[Autoscaling | None, Meta(description=(
         "when replicas come and go, with the keys of the policy; absent: they stay as they are"))] = None

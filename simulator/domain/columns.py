@@ -57,6 +57,10 @@ REQUESTS = _columns(
     image_tokens=("tokens", "of its prompt that are images"),
     loaded_tokens=("tokens", "of its text, given by KV tiers, again after a preemption; with [kv_tiers], as the next"),
     stored_tokens=("tokens", "of its text, written to KV tiers for it"),
+    prefill_done_ns=("ns", "its prefill replica had computed the prompt; with pools for prefill, likewise below"),
+    transfer_start_ns=("ns", "its KV began to move to its decode replica, behind the handshake"),
+    transfer_end_ns=("ns", "all of it had come"),
+    transfer_bytes=("bytes", "on the wire; 0: none moved"),
 )
 ITERATIONS = _columns(
     replica=("", "row in /replicas"),

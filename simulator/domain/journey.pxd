@@ -32,6 +32,12 @@ cdef enum LegEnd:               # how a leg ended; the codes of results.h5
     LEG_ENDED = 5               # the request left for good without being complete; its status says why
 
 
+cdef enum LegRole:              # what a replica does of a request; the codes of Leg.role
+    ROLE_WHOLE = 0              # all of it
+    ROLE_PREFILL = 1            # its prompt; another replica goes on from there
+    ROLE_DECODE = 2             # what follows the prompt, which another replica has computed
+
+
 cdef struct Leg:                # /legs in results.h5: one stay of a request at a replica
     int64_t sent_ns             # when it was sent there, or its move there began; -1: never (so for all times below)
     int64_t enqueued_ns         # when it, or its KV, got there
@@ -41,6 +47,6 @@ cdef struct Leg:                # /legs in results.h5: one stay of a request at 
     int32_t replica
     int32_t cached_tokens       # of its text, found in the KV cache when it was first scheduled there
     int32_t external_tokens     # of its text, loaded from elsewhere
-    int8_t role                 # 0: all of the work; 1: prefill; 2: decode
+    int8_t role                 # LegRole
     int8_t how                  # LegEnd
     int8_t spare[6]

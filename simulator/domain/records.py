@@ -67,6 +67,10 @@ LIFECYCLE = _record(time_ns="i8", replica="i4", state="i1", cause="i1", spare="i
 LEG = _record(
     sent_ns="i8", enqueued_ns="i8", scheduled_ns="i8", ended_ns="i8", request="i4", replica="i4", cached_tokens="i4",
     external_tokens="i4", role="i1", how="i1", spare="6i1")
+TRANSFER = _record(
+    prefill_done_ns="i8", start_ns="i8", end_ns="i8", num_bytes="i8", prefill_replica="i4", decode_replica="i4",
+    decode_place="i4", prefill_slot="i4", decode_slot="i4", loaded_tokens="i4", carrier="i4", stage="i1",
+    spare=("i1", 3))
 LEG_ENDS = ("underway", "completed", "handed_over", "moved", "retried", "ended")
 LEG_ROLES = ("whole", "prefill", "decode")
 

@@ -22,6 +22,9 @@ class Run(msgspec.Struct):
         ...; replica -1: to none in particular. For the Chrome trace.
     legs : structured array (legs,), `records.LEG`, each stay of a request at a replica, in the order in which they
         began; None: a request stays at one replica, and the request table says it all.
+    transfers : structured array (requests,), `records.TRANSFER`, how the KV of each came from its prefill replica to
+        its decode replica; None: each request was done by one replica.
+    transfer_counts : how many there were, and what became of them.
     lifecycle : structured array (changes,), `records.LIFECYCLE`, how replicas came, went, failed and recovered, in
         order of time; None: all were up all the time.
     kv_tiers : structured array (levels,), `records.KV_TIER`, each level of each replica; None: there are no KV tiers.
@@ -42,6 +45,8 @@ class Run(msgspec.Struct):
     latency: dict = {}
     incidents: list[tuple[int, int, str, str]] = []
     legs: np.ndarray | None = None
+    transfers: np.ndarray | None = None
+    transfer_counts: dict = {}
     lifecycle: np.ndarray | None = None
     kv_tiers: np.ndarray | None = None
     tier_use: np.ndarray | None = None

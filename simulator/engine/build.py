@@ -1,5 +1,6 @@
 """Build a cluster from its plan."""
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -13,6 +14,8 @@ from simulator.engine.cluster import Cluster
 from simulator.engine.fleet.fleet import Fleet
 from simulator.engine.fleet.live_view import LiveView
 from simulator.engine.gateway.gateway import Gateway
+from simulator.engine.hand_over.build import hand_over_between, new_transfers, with_prefill_legs
+from simulator.engine.hand_over.tier import RemoteTier
 from simulator.engine.output.legs import LegBook
 from simulator.engine.output.recorder import Recorder
 from simulator.engine.plan import ClusterPlan, GatewayPlan, Hooks, Pool
@@ -28,7 +31,7 @@ from simulator.routing.base import RoutingContext
 from simulator.scheduling.questions import KVPlan, ReplicaContext, SchedulerFacts
 
 REQUESTS_BETWEEN_LOOKS = 1.5        # at each replica, from which on it pays to let replicas lag
-INFER_TYPES = {"neutral": 0, "prefill": 1, "decode": 2}     # domain/replica_state.pxd
+INFER_TYPES = {"both": 0, "prefill": 1, "decode": 2}        # domain/replica_state.pxd
 
 
 class Shared(msgspec.Struct, frozen=True):
@@ -44,6 +47,7 @@ class Shared(msgspec.Struct, frozen=True):
     horizon_ns : see `ClusterPlan`.
     legs : of requests that may stay at several replicas; None: each stays at one.
     tier_use : structured array (requests,), `records.TIER_USE`; None: there are no KV tiers.
+    transfers : structured array (requests,), `records.TRANSFER`; None: nothing is handed over.
     """
 
     workload: Any
@@ -58,6 +62,7 @@ class Shared(msgspec.Struct, frozen=True):
     horizon_ns: int | None
     legs: LegBook | None
     tier_use: np.ndarray | None
+    transfers: np.ndarray | None
 
 
 class ReplicaSetup(msgspec.Struct, frozen=True):
@@ -95,25 +100,31 @@ def build(workload, plan: ClusterPlan, hooks: Hooks) -> Cluster:
 
     workload : simulator.workload.base.Workload; its `requests` are written to.
     """
-    departures = Departures(len(workload))
+    legs = with_prefill_legs(workload) if plan.hand_over else workload
+    departures = Departures(len(legs))
     gates = []
     for pool in plan.pools:
-        gates.append(Delivery(workload, hooks.recorder, pool.max_model_len, pool.host, departures,
+        gates.append(Delivery(legs, hooks.recorder, pool.max_model_len, pool.host, departures,
                               gates[0] if gates else None))
     shared = Shared(
-        workload=workload, content=Content(workload), recorder=hooks.recorder, observer=hooks.observer,
+        workload=workload, content=Content(legs), recorder=hooks.recorder, observer=hooks.observer,
         monitor=hooks.monitor, departures=departures, gate=gates[0], plan=plan,
         horizon_ns=plan.horizon_ns,
-        journeys=_journeys(len(workload)) if plan.keeps_journeys else None,
-        legs=LegBook(len(workload)) if plan.keeps_legs else None,
-        tier_use=np.zeros(len(workload), records.TIER_USE) if any(pool.tier for pool in plan.pools) else None)
+        journeys=_journeys(len(legs)) if plan.keeps_journeys else None,
+        legs=LegBook(len(legs)) if plan.keeps_legs or plan.hand_over else None,
+        tier_use=np.zeros(len(workload), records.TIER_USE) if any(pool.tier for pool in plan.pools) else None,
+        transfers=new_transfers(len(workload)) if plan.hand_over else None)
     replicas, hosts = [], []
     for pool, delivery in zip(plan.pools, gates, strict=True):
-        replicas += _replicas(pool, plan, shared, delivery, len(replicas))
+        replicas += _replicas(pool, plan, shared, legs, delivery, len(replicas))
         hosts += [pool.host] * pool.places
-    fleet = Fleet(replicas, hosts, workload, shared)
+    fleet = Fleet(replicas, hosts, legs, shared)
     gateways, gateway_of = _gateways(fleet, plan, shared)
     operations = [make(fleet, gateways, plan) for make in plan.operations]
+    if plan.hand_over:
+        gateways, hand_over = hand_over_between(
+            fleet, gateways, plan, [*_seats(plan.pools)], partial(_gateway, fleet=fleet, plan=plan, shared=shared))
+        operations.append(hand_over)
     source = Trace(workload) if workload.script is None else Scripted(
         workload, hooks.recorder, gates[0].last_tokens)
     coupled = plan.coupled or not source.is_fixed or any(pool.ranks > 1 for pool in plan.pools)
@@ -121,7 +132,7 @@ def build(workload, plan: ClusterPlan, hooks: Hooks) -> Cluster:
         is_watched = coupled or operations or plan.tracer or hooks.observer
         fleet.couple(may_lag=not is_watched and all(
             _looks_rarely(gateway.view, plan.front, workload, len(replicas)) for gateway in gateways))
-    if not source.is_fixed:
+    if plan.hand_over or not source.is_fixed:
         fleet.act_in_halves()
     return Cluster(fleet, gateways, gateway_of, operations, source, shared)
 
@@ -141,25 +152,26 @@ def _looks_rarely(view: LiveView, front: GatewayPlan, workload, num_replicas: in
     return min(ages_ns) > 0 and min(ages_ns) * len(workload) >= REQUESTS_BETWEEN_LOOKS * num_replicas * span_ns
 
 
-def _replicas(pool: Pool, plan: ClusterPlan, shared: Shared, delivery: Delivery, first: int) -> list[Replica]:
-    """Return the replicas of a pool, numbered from `first`."""
-    workload, parameters = shared.workload, pool.parameters
+def _replicas(pool: Pool, plan: ClusterPlan, shared: Shared, workload, delivery: Delivery,
+              first: int) -> list[Replica]:
+    """Return the replicas of a pool, numbered from `first`; `workload` : with prefill legs, if there are any."""
+    make_tier, parameters = _tier_of(pool, plan, shared), pool.parameters
     facts = pool.scheduler.facts(parameters)
     setup = ReplicaSetup(
         workload=workload, recorder=shared.recorder, observer=shared.observer, delivery=delivery,
         acceptance=_acceptance(facts.speculative, workload, plan.seed), is_async=facts.is_async,
         legs=shared.legs)
-    if pool.tier is not None and plan.moves_requests:
+    if make_tier is not None and plan.moves_requests:
         raise ValueError("requests of replicas with a KV tier cannot be moved: what their tier has does not follow")
-    with_identity = True if pool.tier is not None else plan.tracks_identity
+    with_identity = True if make_tier is not None else plan.tracks_identity
     if with_identity is None:
         with_identity = _needs_identity(workload, pool, facts, plan.moves_requests)
     memory = KVPlan(
         _usable_blocks(pool, facts), pool.block_size, shared.content, pool.enable_prefix_caching, with_identity,
-        with_tables=plan.tracks_identity is not None or pool.tier is not None)
+        with_tables=plan.tracks_identity is not None or make_tier is not None)
     replicas = []
     for index in range(first, first + pool.places):
-        kv, tier = pool.scheduler.kv_cache(parameters, memory), pool.tier and pool.tier(workload)
+        kv, tier = pool.scheduler.kv_cache(parameters, memory), make_tier and make_tier(workload)
         if tier is not None:
             tier.attach(kv, shared.content, shared.tier_use, plan.tracks_identity is True)
         context = ReplicaContext(
@@ -173,6 +185,16 @@ def _replicas(pool: Pool, plan: ClusterPlan, shared: Shared, delivery: Delivery,
     if pool.ranks > 1:
         _march(replicas, pool, facts, plan)
     return replicas
+
+
+def _tier_of(pool: Pool, plan: ClusterPlan, shared: Shared):
+    """Return what makes the KVTier of a replica of a pool; None: it has none."""
+    if not plan.hand_over:
+        return pool.tier
+    if pool.tier is not None or pool.ranks > 1:
+        raise ValueError("requests are handed over between replicas without a KV tier of their own, and not in lock "
+                         "step: what these would do together is not settled")
+    return lambda workload: RemoteTier(shared.transfers, workload.requests, shared.departures)
 
 
 def _march(replicas: list[Replica], pool: Pool, facts: SchedulerFacts, plan: ClusterPlan) -> None:
@@ -206,8 +228,10 @@ def _usable_blocks(pool: Pool, facts: SchedulerFacts) -> int:
 def _gateways(fleet: Fleet, plan: ClusterPlan, shared: Shared) -> tuple[list[Gateway], dict[int, int]]:
     """Return a gateway for each served model, and which of them a request of each model label takes."""
     labels = [str(label) for label in shared.workload.labels.get("model", ())]
-    models = list(dict.fromkeys(pool.model for pool in plan.pools))
-    gateways = [_gateway(index, model, fleet, plan, shared) for index, model in enumerate(models)]
+    models = plan.models
+    fronts = plan.front, plan.hand_over and plan.hand_over.prefill_front
+    gateways = [_gateway(index, model, fleet, plan, shared, fronts[model in plan.split_models])
+                for index, model in enumerate(models)]
     gateway_of = {labels.index(model): index for index, model in enumerate(models) if model in labels}
     if None in models:      # a pool that serves all that no other serves
         anyone = models.index(None)
@@ -217,18 +241,24 @@ def _gateways(fleet: Fleet, plan: ClusterPlan, shared: Shared) -> tuple[list[Gat
     return gateways, gateway_of
 
 
-def _gateway(index: int, model: str | None, fleet: Fleet, plan: ClusterPlan, shared: Shared) -> Gateway:
-    front = plan.front
-    seats = [seat for seat in _seats(plan.pools) if plan.pools[seat.pool].model == model]
+def _gateway(index: int, model: str | None, fleet: Fleet, plan: ClusterPlan, shared: Shared,
+             front: GatewayPlan) -> Gateway:
+    """Return a gateway for the requests of a model.
+
+    index : of it; those for what follows prompts come after one for each model.
+    """
+    idle = () if model not in plan.split_models else ("prefill",) if index >= plan.num_models else ("decode",)
+    seats = [seat for seat in _seats(plan.pools)
+             if plan.pools[seat.pool].model == model and plan.pools[seat.pool].role not in idle]
     view = LiveView(len(seats), [fleet.replicas[seat.replica] for seat in seats], shared,
                     (front.snapshot_interval_ns, front.cache_delay_ns))
     for i, seat in enumerate(seats):
         account, pool = view.account_array[i], plan.pools[seat.pool]
         account["pool"], account["node"], account["unit"] = seat.pool, seat.node, seat.unit
-        account["infer_type"], account["is_routable"] = INFER_TYPES[pool.infer_type], seat.place < pool.replicas
+        account["infer_type"], account["is_routable"] = INFER_TYPES[pool.role], seat.place < pool.replicas
         view.state_array["max_batched_tokens"][i] = pool.scheduler.facts(pool.parameters).max_batched_tokens
     context = RoutingContext(view, shared.workload, shared.content, view.block_size, plan.seed,
-                             "routing" if plan.num_models == 1 else f"routing {model}", front.scorers)
+                             _stream(index, model, plan), front.scorers)
     router = front.router(front.router_parameters, context)
     if view.wants_caches:
         view.watch_caches()
@@ -239,6 +269,12 @@ def _gateway(index: int, model: str | None, fleet: Fleet, plan: ClusterPlan, sha
     tracer = plan.tracer and plan.tracer(view, index)
     return Gateway(index, fleet, view, (admission, queue, router, tracer),
                     (front.admission_latency_ns, front.routing_latency_ns, front.retry_ns, front.patience_ns))
+
+
+def _stream(index: int, model: str | None, plan: ClusterPlan) -> str:
+    """Return the name of the random stream of a router."""
+    name = "routing" if index < plan.num_models else "decode routing"
+    return name if plan.num_models == 1 else f"{name} {model}"
 
 
 def _seats(pools: tuple[Pool, ...]) -> Iterator[PoolSeat]:

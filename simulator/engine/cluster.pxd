@@ -23,6 +23,7 @@ cdef class Cluster:
     cdef void** _operations
     cdef int32_t _num_operations
     cdef int32_t* _gateway_of          # [model code + 1] of a request's model; -1: nobody serves it
+    cdef void* _hander_over             # Operation that hands requests over, borrowed; NULL: none does
     cdef void* _handlers[NUM_KINDS]     # Operation of an event kind, borrowed; NULL: the cluster's own
     cdef Recorder _recorder
     cdef bint _names_models             # some request says which model it wants

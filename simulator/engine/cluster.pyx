@@ -75,6 +75,8 @@ cdef class Cluster:
         memset(self._handlers, 0, sizeof(self._handlers))
         for i, operation in enumerate(self.operations):
             self._operations[<int32_t>i] = <void*>operation
+            if operation.hands_over:
+                self._hander_over = <void*>operation
             for kind in operation.kinds:
                 self._handlers[<int32_t>kind] = <void*>operation
         self._recorder, self._journeys, self._monitor = shared.recorder, shared.journeys, shared.monitor
@@ -200,10 +202,14 @@ cdef class Cluster:
         while self.fleet.departures.any():      # again: who is let pass now may be refused by its replica at once
             while self.fleet.departures.any():
                 row = self.fleet.departures.take()
+                if self._hander_over != NULL and (
+                        row >= self._num_requests or self._requests[row].status < COMPLETED):
+                    (<Operation>self._hander_over).noticed(row, now_ns)
+                    continue
                 how = LEG_COMPLETED if self._requests[row].status == COMPLETED else LEG_ENDED
                 i = self._requests[row].replica
                 if i >= 0:
-                    (<Gateway>self._gateways[self.fleet.seats[i].gateway]).ended(row, how, now_ns)
+                    (<Gateway>self._gateways[self.fleet.gateway_of(row)]).ended(row, how, now_ns)
                 for i in range(self._num_operations):
                     (<Operation>self._operations[i]).ended(row, how, now_ns)
                 if not self.source.is_fixed:

@@ -1,7 +1,8 @@
 """The debug face: every decision of a run, for tests and for the curious."""
-from libc.stdint cimport int32_t
+from libc.stdint cimport int32_t, int64_t
 
 from simulator.core.clock cimport NEVER_NS
+from simulator.domain.request cimport Request
 from simulator.engine.replica.pipeline cimport newest, oldest
 from simulator.engine.replica.replica cimport Replica
 from simulator.scheduling.base cimport Scheduler
@@ -65,11 +66,7 @@ class StepLog:
         step.setdefault("begin_ns", batch.end_ns - batch.duration_ns)
         if batch.num_stages > 1:
             step["stages"] = [(batch.visits[i].start_ns, batch.visits[i].end_ns) for i in range(batch.num_stages)]
-        step["finished"] = [row for row, _ in step["scheduled"]
-                            if replica.rank.request(<int32_t>row).status == records.COMPLETED
-                            and (
-                                replica.rank.request(<int32_t>row).completed_ns
-                                == replica.rank.delivery.completed_ns(row, batch.end_ns))]
+        step["finished"] = [row for row, _ in step["scheduled"] if _has_finished(replica, row, batch.end_ns)]
         _describe_end(kv, step)
 
     def reported(self, Replica replica):
@@ -89,7 +86,17 @@ class StepLog:
 
 cdef bint _is_step(Scheduler scheduler) noexcept:
     """Say whether a step in which nothing is computed is one, since a tier did something or is about to."""
-    return scheduler.tier.has_acted() if scheduler.copies else scheduler.next_transfer_ns() < NEVER_NS
+    if scheduler.copies:
+        return scheduler.tier.has_acted()
+    return scheduler.transfers is not None and (
+        scheduler.transfers.at_start or scheduler.next_transfer_ns() < NEVER_NS)
+
+
+cdef bint _has_finished(Replica replica, int32_t row, int64_t end_ns) except -1:
+    """Say whether what the replica has to do of a request is done since this iteration."""
+    cdef const Request* request = replica.rank.request(row)
+    return (request.status == records.COMPLETED
+            and request.completed_ns == replica.rank.delivery.completed_ns(row, end_ns))
 
 
 cdef object _describe_copies(Replica replica, dict step):
@@ -157,5 +164,7 @@ cdef object _describe_state(Replica replica, dict step):
     step["free_queue"] = kv.free_queue() if paged else None
     running = zip(step["running"], scheduler.slots())
     step["blocks"] = {row: kv.block_table(slot) for row, slot in running} if paged else None
+    if paged and "held" in step:
+        step["held_blocks"] = {row: kv.block_table(slot) for row, slot in zip(step["held"], scheduler.held_slots())}
     if paged and (kv.num_blocks <= OFTEN_CHECKED or replica.rank.row.iterations % 64 == 0):
         kv.check()

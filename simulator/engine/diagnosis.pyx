@@ -58,7 +58,7 @@ def _why_it_ended(gave_up_ns, is_quiet):
 cdef object _describe_livelock(Replica replica, workload):
     cdef Scheduler scheduler = replica.rank.scheduler
     if scheduler.waiting.size > 0 and replica.rank.is_outgrown:
-        return (f"replica {replica.index}: livelock: request {workload.request_ids[scheduler.waiting.top()]} "
+        return (f"replica {replica.index}: livelock: request {_name(workload, scheduler.waiting.top())} "
                 f"outgrows all {scheduler.kv.num_blocks} KV blocks and begins anew for ever, "
                 f"{scheduler.waiting.size - 1} behind it wait: {scheduler.advice('too large')}")
     return (f"replica {replica.index}: livelock: {scheduler.waiting.size} waiting and {scheduler.num_running()} "
@@ -77,7 +77,7 @@ cdef object _describe_stuck(Replica replica, workload):
                   f"{scheduler.advice('too large')}")
     else:
         reason = scheduler.advice("passed over")
-    return (f"replica {replica.index}: stuck: request {workload.request_ids[row]} and "
+    return (f"replica {replica.index}: stuck: request {_name(workload, row)} and "
             f"{scheduler.num_waiting() - 1} behind it wait for ever: {reason}")
 
 
@@ -85,3 +85,8 @@ cdef object _describe_left_alone(Replica replica, workload):
     rows = replica.rank.scheduler.running_rows()
     return (f"replica {replica.index}: stuck: request {workload.request_ids[rows[0]]} and {len(rows) - 1} more run and "
             f"get no tokens for ever: {replica.rank.scheduler.advice('left alone')}")
+
+
+def _name(workload, row):
+    """Return the id of a request, also of one whose prefill leg this is."""
+    return workload.request_ids[row % len(workload)]

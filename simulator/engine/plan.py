@@ -24,7 +24,7 @@ class Pool(msgspec.Struct, frozen=True):
     host : time outside the accelerator.
     name : of the pool.
     model : label of the requests it serves; None: of all.
-    infer_type : "neutral", "prefill" or "decode".
+    role : "both", or "prefill" or "decode" alone, see `ClusterPlan.hand_over`.
     replicas_per_node : how many share a node, and fail with it. nodes_per_unit : likewise.
     cost_per_hour : of a replica, in any currency.
     ranks : how many consecutive replicas are the ranks of one engine, in lock step (data parallelism with experts).
@@ -45,7 +45,7 @@ class Pool(msgspec.Struct, frozen=True):
     host: HostParameters = HostParameters()
     name: str = "default"
     model: str | None = None
-    infer_type: str = "neutral"
+    role: str = "both"
     replicas_per_node: int = 1
     nodes_per_unit: int = 1
     cost_per_hour: float = 0.0
@@ -110,6 +110,8 @@ class ClusterPlan(msgspec.Struct, frozen=True):
     keeps_journeys : note each request's way to its replica.
     keeps_legs : note each stay of a request at a replica; needed by what takes requests off a replica.
     moves_requests : an operation moves requests between replicas.
+    hand_over : simulator.engine.hand_over.plan.HandOverPlan, how prompts that prefill replicas have computed come to
+        decode replicas; None: each replica does whole requests.
     """
 
     pools: tuple[Pool, ...]
@@ -127,11 +129,22 @@ class ClusterPlan(msgspec.Struct, frozen=True):
     keeps_journeys: bool = False
     keeps_legs: bool = False
     moves_requests: bool = False
+    hand_over: Any = None
+
+    @property
+    def models(self) -> list[str | None]:
+        """Models that are served, in order; each has a gateway."""
+        return list(dict.fromkeys(pool.model for pool in self.pools))
 
     @property
     def num_models(self) -> int:
-        """Models that are served; each has a gateway."""
-        return len({pool.model for pool in self.pools})
+        """How many these are."""
+        return len(self.models)
+
+    @property
+    def split_models(self) -> set[str | None]:
+        """Models whose requests may be split into a prefill and a decode leg."""
+        return {pool.model for pool in self.pools if self.hand_over and pool.role != "both"}
 
 
 class Hooks(msgspec.Struct, frozen=True):

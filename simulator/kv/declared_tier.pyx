@@ -59,7 +59,7 @@ cdef class DeclaredTier(KVTier):
         self._use[row].loaded_tokens += <int32_t>found.tokens
         return now_ns + <int64_t>(self._base_ns + self._per_token_ns * <double>found.tokens + 0.5)
 
-    cdef int64_t keep_until(self, int32_t row, int64_t now_ns) noexcept nogil:
+    cdef int64_t keep_until(self, int32_t row, int32_t slot, int64_t now_ns) noexcept nogil:
         return now_ns + self._declared[row].keep_ns if self._declared[row].keep_ns >= 0 else -1
 
     cdef int64_t loaded_tokens(self, int32_t row) noexcept nogil:

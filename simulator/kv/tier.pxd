@@ -30,11 +30,12 @@ cdef class KVTier:
     cdef int match(self, int32_t row, int64_t local_tokens, External* found) except -1 nogil
 
     # These tokens have blocks now, in `slot`: they are on the way from `now_ns` on. When they are there; of no meaning
-    # unless they come later. NEVER_NS: `take_loaded` will tell.
+    # unless they come later. NEVER_NS: that is not known yet, `take_loaded` or `Scheduler.comes_at` will tell.
     cdef int64_t load(self, int32_t row, int32_t slot, External found, int64_t now_ns) except -1 nogil
 
-    # A request completes: until when its blocks stay as they are; -1: they are free at once.
-    cdef int64_t keep_until(self, int32_t row, int64_t now_ns) noexcept nogil
+    # A request completes: until when its blocks, those of `slot`, stay as they are; -1: they are free at once. Who does
+    # not know yet answers NEVER_NS, and tells the scheduler later, as with `load`.
+    cdef int64_t keep_until(self, int32_t row, int32_t slot, int64_t now_ns) noexcept nogil
 
     # Tokens that it has loaded for a request since it was last asked what it has.
     cdef int64_t loaded_tokens(self, int32_t row) noexcept nogil

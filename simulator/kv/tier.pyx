@@ -14,7 +14,7 @@ cdef class KVTier:
     cdef int64_t load(self, int32_t row, int32_t slot, External found, int64_t now_ns) except -1 nogil:
         return now_ns
 
-    cdef int64_t keep_until(self, int32_t row, int64_t now_ns) noexcept nogil:
+    cdef int64_t keep_until(self, int32_t row, int32_t slot, int64_t now_ns) noexcept nogil:
         return -1
 
     cdef int64_t loaded_tokens(self, int32_t row) noexcept nogil:

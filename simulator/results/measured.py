@@ -45,9 +45,9 @@ def measured_part(run: Run) -> Run:
             "of requests leave them out; itl_ms, iterations, preemptions, caches and replicas count all")
     empty = ["no request is measured: [workload.measure] leaves none"] if not counts.any() else []
     came = part.requests["arrival_ns"][part.requests["arrival_ns"] >= 0]
-    journeys, first_answer_ns = (
-        None if each is None else each[counts] for each in (run.journeys, run.first_answer_ns))
-    return replace(run, workload=part, journeys=journeys, first_answer_ns=first_answer_ns,
+    journeys, transfers, first_answer_ns = (
+        None if each is None else each[counts] for each in (run.journeys, run.transfers, run.first_answer_ns))
+    return replace(run, workload=part, journeys=journeys, transfers=transfers, first_answer_ns=first_answer_ns,
                    since_ns=int(came.min()) if len(came) else 0,
                    diagnosis=[*run.diagnosis, note, *empty])
 

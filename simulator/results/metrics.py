@@ -13,7 +13,7 @@ import numpy as np
 
 from simulator.domain import records, slo_classes
 from simulator.domain.run import Run
-from simulator.results import cluster
+from simulator.results import cluster, hand_over
 from simulator.results.distributions import distribution, weighted_distribution_ms
 from simulator.results.finish import cut_short
 from simulator.results.journeys import journeys_of
@@ -53,6 +53,7 @@ def summarise(run: Run, bounds, pools: tuple[cluster.PoolFacts, ...] = ()) -> di
         **load_of(run, journeys),
         **latencies(completed_of(requests)),
         **metrics_of(run),
+        **hand_over.metrics_of(run),
         "itl_ms": weighted_distribution_ms(run.itl_ns),
         "not_completed": not_completed(requests),
         **cluster.gateway(journeys),

@@ -46,7 +46,16 @@ def _facts(summary: dict) -> list[tuple[str, str]]:
                               f"{peak:.1%} at the peak"))
     if prefix["query_tokens"]:
         facts.append(("prefix cache", f"{prefix['hit_rate']:.1%} of {prefix['query_tokens']:,} prompt tokens found"))
+    if moved := summary.get("kv_transfer"):
+        facts.append(("KV transfers", _transfers(moved)))
     return facts
+
+
+def _transfers(moved: dict) -> str:
+    """Return how much KV moved from prefill to decode replicas, and how long it took."""
+    mean = moved["duration_ms"]["mean"]
+    took = "" if mean is None else f", {mean:,.2f} ms each on average"
+    return f"{moved['count']:,} of {moved['bytes'] / 1e9:,.3f} GB in all{took}"
 
 
 def _load(summary: dict) -> str:

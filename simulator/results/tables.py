@@ -82,7 +82,7 @@ def request_dtype(workload, journeys: np.ndarray | None = None, traits: Iterable
         fields += [(name, "i8") for name in SCRIPT_FIELDS]
     if workload.measured is not None:
         fields += [(MEASURED, "i1")]
-    fields += [(name, COLUMNS[name]) for name in traits]
+    fields += [(name, COLUMNS[name]) for name in traits if name != "prefill_replica"]      # which is always there
     return np.dtype(fields)
 
 

@@ -3,6 +3,7 @@ import numpy as np
 
 from simulator.domain import records
 from simulator.domain.run import Run
+from simulator.results import hand_over
 from simulator.results.distributions import distribution
 from simulator.results.token_times import TokenTimes
 from simulator.workload.base import Workload
@@ -11,7 +12,8 @@ from simulator.workload.limits import MISSING
 UNKNOWN = -1
 # Columns of /requests that are there where the workload says something of the kind, and their types.
 COLUMNS = {"due_ns": "i8", "expected_tokens": "i4", "reasoning_tokens": "i4", "first_answer_ns": "i8",
-           "num_images": "i4", "image_tokens": "i4", "loaded_tokens": "i4", "stored_tokens": "i4"}
+           "num_images": "i4", "image_tokens": "i4", "loaded_tokens": "i4", "stored_tokens": "i4", "prefill_replica": "i4",
+           **dict.fromkeys(hand_over.COLUMNS, "i8")}
 
 
 def traits_of(run: Run) -> dict[str, np.ndarray]:
@@ -27,6 +29,7 @@ def traits_of(run: Run) -> dict[str, np.ndarray]:
         found["first_answer_ns"] = run.first_answer_ns
     if run.tier_use is not None:
         found |= {name: run.tier_use[name] for name in run.tier_use.dtype.names}
+    found |= hand_over.columns_of(run)
     return {name: found[name] for name in COLUMNS if name in found}
 
 

@@ -30,7 +30,7 @@ from simulator.kv.base cimport KVCache, blocks_for
 from simulator.kv.tier cimport External, KVTier
 from simulator.domain.iteration cimport Batch, Entry, grow_batch, has_entry
 from simulator.scheduling.strides cimport Strides, Turn
-from simulator.scheduling.transfers cimport Transfers
+from simulator.scheduling.transfers cimport KEEP, LOAD, Transfers
 from simulator.scheduling.waiting_queue cimport WaitingQueue
 
 
@@ -370,7 +370,7 @@ cdef class Scheduler:
     cdef inline int32_t found_tokens(self, int32_t row, int32_t num_computed) noexcept nogil:
         if self.tier is None:
             return num_computed
-        num_computed -= <int32_t>self.tier.loaded_tokens(row)
+        num_computed = max(num_computed - <int32_t>self.tier.loaded_tokens(row), 0)
         return blocks_for(num_computed, self.kv.block_size) * self.kv.block_size
 
     # Those held, in order: `first_held`, then `next_running` until it is negative.
@@ -404,6 +404,16 @@ cdef class Scheduler:
 
     # Take notice of what was done by `now_ns`, between iterations.
     cdef int note_transfers(self, int64_t now_ns) except -1 nogil
+
+    # Whoever did not know it before tells that what is on its way to the blocks of a slot, or is read from them, is
+    # done at `done_ns`.
+    @cython.final
+    cdef inline int comes_at(self, int32_t slot, int64_t done_ns) except -1 nogil:
+        return self.transfers.begin(LOAD, slot, done_ns)
+
+    @cython.final
+    cdef inline int is_read_at(self, int32_t slot, int64_t done_ns) except -1 nogil:
+        return self.transfers.begin(KEEP, slot, done_ns)
 
     # When something will be; NEVER_NS: nothing is under way.
     @cython.final

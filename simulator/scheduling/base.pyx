@@ -667,7 +667,7 @@ cdef class Scheduler:
         return 0
 
     cdef bint _keep(self, int32_t slot, int64_t now_ns) except -1 nogil:
-        cdef int64_t until_ns = self.tier.keep_until(self._sequences[slot].row, now_ns)
+        cdef int64_t until_ns = self.tier.keep_until(self._sequences[slot].row, slot, now_ns)
         if until_ns < 0:
             return False
         self.transfers.begin(KEEP, slot, max(until_ns, now_ns + 1))     # not by the report of this very iteration
@@ -775,7 +775,11 @@ cdef class Scheduler:
 
     def held_rows(self):
         """Return the rows of those that wait holding blocks for KV from the tier, in order."""
-        return [self._sequences[slot].row for slot in self.slots(self._held.head)]
+        return [self._sequences[slot].row for slot in self.held_slots()]
+
+    def held_slots(self):
+        """Return their slots."""
+        return [*self.slots(self._held.head)] if self._held.size > 0 else []
 
     def slots(self, int32_t first=-2):
         """Yield the slots of the running list, or those linked from `first` on."""

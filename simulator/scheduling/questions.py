@@ -17,6 +17,7 @@ class SchedulerFacts(msgspec.Struct, frozen=True):
     why_no_async_stages : why it does not with `is_async`; empty: it does.
     takes_threads : several replicas may be served at once, for none writes what another reads and no Python decides.
     blocks_held_back : of num_gpu_blocks, KV blocks that no request gets.
+    why_no_tier : why it cannot work with KV beyond its blocks, as that of a prefill replica; empty: it can.
     """
 
     max_running: int | None = None
@@ -27,6 +28,7 @@ class SchedulerFacts(msgspec.Struct, frozen=True):
     why_no_async_stages: str = "the stages already execute several batches at once"
     takes_threads: bool = False
     blocks_held_back: int = 0
+    why_no_tier: str = "it asks nobody for KV beyond its blocks"
 
 
 class MemoryNeeds(msgspec.Struct, frozen=True):

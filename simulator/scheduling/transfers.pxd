@@ -1,11 +1,13 @@
 """KV on the way between a replica's blocks and its tier, and when the replica takes notice of it.
 
 Two kinds: loads of requests that wait for them with their blocks, and blocks of completed requests that the tier still
-reads. What has come is noticed when an iteration ends, or at once while nothing executes.
+reads. What has come is noticed when an iteration ends, or at once while nothing executes. With `at_start` an iteration
+looks for it when it begins, as vLLM's workers do behind the launch of a forward pass, and tells when it ends.
 """
 from libc.stdint cimport int32_t, int64_t
 cimport cython
 
+from simulator.core.clock cimport NEVER_NS
 from simulator.core.event_queue cimport EventQueue
 
 
@@ -16,6 +18,7 @@ cdef enum TransferKind:
 
 @cython.final
 cdef class Transfers:
+    cdef public bint at_start           # see above
     cdef EventQueue _queue
     cdef object _log                    # (what, row, tokens) of what happened, for the debug face; None: not kept
 
@@ -23,9 +26,9 @@ cdef class Transfers:
     cdef inline int tell(self, const char* what, int32_t row, int64_t tokens) except -1 nogil:
         return self._write_down(what, row, tokens) if self._log is not None else 0
 
-    # What is on the way to or from the blocks of `slot` is done at `done_ns`.
+    # What is on the way to or from the blocks of `slot` is done at `done_ns`; NEVER_NS: told again when that is known.
     cdef inline int begin(self, TransferKind kind, int32_t slot, int64_t done_ns) except -1 nogil:
-        return self._queue.push(done_ns, 0, kind, slot, 0)
+        return self._queue.push(done_ns, 0, kind, slot, 0) if done_ns < NEVER_NS else 0
 
     # When the first is done; NEVER_NS: there are none.
     cdef inline int64_t next_ns(self) noexcept nogil:

@@ -24,7 +24,7 @@ from simulator.kv.paged import PagedKV
 from simulator.kv.sparse import SparseKV
 from simulator.scheduling.base import MemoryNeeds, SchedulerFacts
 from simulator.scheduling.vllm_arguments import (
-    ADVICE, WHY_NO_ASYNC_STAGES, VllmParameters, completed, start_up_faults)
+    ADVICE, WHY_NO_ASYNC_STAGES, VllmParameters, completed, start_up_faults, why_no_tier)
 
 cdef enum:                      # what becomes of the head of the queue
     STOP                        # nothing more is admitted in this iteration
@@ -86,10 +86,8 @@ cdef class Vllm(StridingScheduler):
         self._take_drafts(parameters.speculative, modern)
         self._queue_may_turn = context.prompts_use_outputs or (
             self._skips_long_prompts and not self._chunked_prefill)
-        if self.tier is not None and (self._num_drafts > 0 or context.num_stages > 1 or not modern
-                                      or (self._is_async and not self.copies)):
-            raise ValueError("a KV tier needs vllm_version 0.32 without speculation and pipeline stages, and one that "
-                             "does not copy without async_scheduling: its rules are not settled with these")
+        if self.tier is not None and (why_no_tier(parameters) or context.num_stages > 1):
+            raise ValueError(f"a KV tier: {why_no_tier(parameters) or 'its rules are unsettled with pipeline stages'}")
         self.grouping = context.fast_forward and (self._num_drafts == 0 or not (
             self._is_async or context.num_stages > 1 or self.kv.tracks_identity))
         if self._is_async and context.num_stages > 1 and not modern:
@@ -122,7 +120,8 @@ cdef class Vllm(StridingScheduler):
             parameters.max_num_active_seqs or parameters.max_num_seqs, parameters.max_num_batched_tokens,
             bool(parameters.async_scheduling), parameters.speculative, takes_threads=True,
             why_no_async_stages=WHY_NO_ASYNC_STAGES if parameters.vllm_version == "0.10" else "",
-            blocks_held_back=1)         # the null block
+            blocks_held_back=1,         # the null block
+            why_no_tier=why_no_tier(parameters))
 
     @classmethod
     def memory(cls, parameters, deployment, max_model_len):

@@ -71,3 +71,12 @@ def start_up_faults(parameters: VllmParameters, max_model_len: int | None) -> It
     if max_model_len is not None and not parameters.enable_chunked_prefill and tokens < max_model_len:
         yield "max_num_batched_tokens", (
             f"expected at least max_model_len = {max_model_len}, since enable_chunked_prefill is false, found {tokens}")
+
+
+def why_no_tier(parameters: VllmParameters) -> str:
+    """Say why the scheduler cannot work with KV beyond its blocks; empty: it can."""
+    unsettled = {'vllm_version = "0.10"': parameters.vllm_version != "0.32",
+                 "async_scheduling = true": parameters.async_scheduling,
+                 "speculative decoding": parameters.speculative is not None}
+    found = [name for name, is_given in unsettled.items() if is_given]
+    return f"its rules for KV from elsewhere are not settled with {' and '.join(found)}" if found else ""

@@ -23,6 +23,8 @@ class Workload(msgspec.Struct):
     script : what lets requests come, whose `arrival_ns` are then -1 until they do; None: the table says when.
     notes : what was left out or replaced, a sentence each.
     num_warmups : requests at the end of the table that were sent to warm up, and are not measured.
+    num_prefill_legs : rows at the end of the table for which no client waits: where prompts are computed apart, the
+        engine has one for the prompt of each other row, in their order.
     measured : bool (n,), once a run has ended: which requests count in the summary; None: all do.
     scheduled_ns : int64 (n,), with a script: when each was ready to come, before it had to wait for a slot; -1: never.
     """
@@ -38,6 +40,7 @@ class Workload(msgspec.Struct):
     script: Script | None = None
     scheduled_ns: np.ndarray | None = None
     num_warmups: int = 0
+    num_prefill_legs: int = 0
     measured: np.ndarray | None = None
     notes: tuple[str, ...] = ()
 

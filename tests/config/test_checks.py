@@ -58,22 +58,12 @@ def test_pools_have_names_of_their_own_and_replicas_for_what_they_serve(load, fa
     assert faults(load, f"pools={pools}") == expected
 
 
-@pytest.mark.parametrize("infer_type", ["prefill", "decode"])
-def test_pools_for_one_phase_are_refused_while_nothing_is_handed_over(load, faults, infer_type):
-    pools = f"[{{name = 'a'}}, {{name = 'b', infer_type = '{infer_type}'}}]"
-    assert faults(load, f"pools={pools}", "cluster.routing={policy = 'llumnix'}") == [
-        f'--set: pools[1].infer_type: expected "neutral", found "{infer_type}": requests are not handed over between '
-        "prefill and decode pools yet, so that this pool would serve whole requests, or none; leave infer_type out"]
-    assert load("pools=[{name = 'a', infer_type = 'neutral'}]").pools[0].infer_type == "neutral"
-
-
 def test_a_router_is_not_told_of_pools_for_one_phase(load, faults):
     routing = ("cluster.routing={policy = 'llumnix', enable_adaptive_pd = true, infer_types = [{infer_type = 'decode', "
                "selector = {metrics = ['freeness']}}]}")
-    reason = "requests are not handed over between prefill and decode pools yet"
+    reason = 'there is no pool with role = "prefill" or "decode"'
     assert faults(load, routing) == [
-        f'--set: cluster.routing.infer_types[0].infer_type: expected "neutral", found "decode": {reason}, hence '
-        "no such pools",
+        f'--set: cluster.routing.infer_types[0].infer_type: expected "neutral", found "decode": {reason}',
         "--set: cluster.routing.enable_adaptive_pd: expected its default, false, found true: "
         f"{reason}, and nothing else asks for it"]
 

@@ -111,6 +111,17 @@ def settle_tiers(table):
             place.pop(key, None)
 
 
+def _for_whole_requests(cluster):
+    cluster.pop("disaggregation", None)             # there are no pools for one phase
+    routing = cluster.get("routing", {})
+    for policy in (routing, cluster.get("rescheduling") or {}):
+        for key in (*LlumnixParameters.FOR_ONE_PHASE, *LlumnixReschedulerParameters.FOR_ONE_PHASE):
+            policy.pop(key, None)
+    for composed in routing.get("infer_types", ()):
+        composed["infer_type"] = "neutral"
+    return routing
+
+
 @st.composite
 def experiments(draw):
     table = draw(tables(Experiment))
@@ -118,18 +129,14 @@ def experiments(draw):
     table["engine"] |= {"max_num_batched_tokens": 2**20, "long_prefill_token_threshold": 0, "max_model_len": 4096,
                         "num_gpu_blocks": 100}
     table["latency"] = {"backend": "linear"} if "model" not in table else table["latency"]
-    table.pop("pools", None)            # each is an experiment in small: see test_pools
+    for key in ("pools", "kv_transfer"):            # each is an experiment in small: see test_pools
+        table.pop(key, None)
     (table.get("autoscaling") or {}).pop("max_replicas", None)      # has to fit topology.replicas
     for failure in table.get("failures", ()):
         for key in ("mtbf_s", "mttr_s"):
             failure.pop(key, None)
         failure["at_s"] = 1.5
-    routing = table.get("cluster", {}).get("routing", {})
-    for policy in (routing, table.get("cluster", {}).get("rescheduling") or {}):
-        for key in (*LlumnixParameters.FOR_ONE_PHASE, *LlumnixReschedulerParameters.FOR_ONE_PHASE):
-            policy.pop(key, None)       # there are no pools for one phase
-    for composed in routing.get("infer_types", ()):
-        composed["infer_type"] = "neutral"
+    routing = _for_whole_requests(table.get("cluster", {}))
     if "load" in table.get("workload", {}):
         table["workload"]["load"] = draw(st.sampled_from(LOADS))        # most keys go with one mode
     if table["workload"]["type"] != "trace":

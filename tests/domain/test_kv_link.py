@@ -1,7 +1,10 @@
 """Over what a KV cache is copied: Llama-3.1-8B has 32 layers of 8 KV heads of 128 elements, keys and values."""
+import pytest
+
 from simulator.domain.deployment import Deployment
 from simulator.domain.facts import load_accelerator, load_model, load_node
-from simulator.domain.kv_link import kv_link
+from simulator.domain.kv_layout import kv_layout
+from simulator.domain.kv_link import kv_link, kv_wire
 from simulator.domain.parallelism import Parallelism
 
 TOKEN_BYTES = 2 * 32 * 8 * 128 * 2
@@ -37,3 +40,36 @@ def test_without_a_node_only_the_network_card_is_known():
     link = link_of()
     assert (link.scaleup_bytes_per_s, link.replicas_per_domain) == (0.0, 1)
     assert link.scaleout_bytes_per_s == load_accelerator("h100-sxm-80gb").scaleout_bytes_per_s > 0
+
+
+def deployment(model, tensor_parallel, hardware="h100-sxm-80gb"):
+    return Deployment(model=load_model(model), accelerator=load_accelerator(hardware),
+                      parallelism=Parallelism(tensor_parallel=tensor_parallel))
+
+
+@pytest.mark.parametrize(("model", "source", "destination", "token_bytes", "sending"), [
+    # 94 layers, 4 KV heads of 128 elements, keys and values of 2 bytes: 192,512; at TP 8 each head is there twice
+    ("qwen3-235b-a22b", 8, 8, 385_024, 8), ("qwen3-235b-a22b", 4, 8, 385_024, 4),
+    ("qwen3-235b-a22b", 8, 4, 192_512, 4),          # two ranks hold each head: one of them sends
+    ("qwen3-235b-a22b", 4, 4, 192_512, 4), ("qwen3-235b-a22b", 4, 2, 192_512, 4), ("qwen3-235b-a22b", 8, 2, 192_512, 4),
+    ("llama-3.1-8b", 4, 2, TOKEN_BYTES, 4), ("llama-3.1-8b", 1, 2, TOKEN_BYTES, 1),
+    # The latent of 512 + 64 elements of 61 layers goes to each rank whole, from one.
+    ("deepseek-v3", 8, 8, 8 * 61 * 576 * 2, 8), ("deepseek-v3", 8, 2, 2 * 61 * 576 * 2, 2)])
+def test_what_is_on_the_wire(model, source, destination, token_bytes, sending):
+    wire = kv_wire(deployment(model, source), deployment(model, destination))
+
+    assert (wire.bytes_per_token, wire.source_frac * source) == (token_bytes, sending)
+
+
+def test_recurrent_layers_have_a_state_to_send():
+    model = load_model("qwen3-next-80b-a3b")
+    wire = kv_wire(deployment(model.name, 2), deployment(model.name, 2))
+
+    assert wire.bytes_per_request == 2 * kv_layout(deployment(model.name, 2)).state_bytes_per_sequence > 0
+
+
+def test_the_wire_of_a_long_prompt():
+    # Mooncake measured 12.62 GB for 32,768 tokens.
+    wire = kv_wire(deployment("qwen3-235b-a22b", 8), deployment("qwen3-235b-a22b", 8))
+
+    assert 32_768 * wire.bytes_per_token / 1e9 == pytest.approx(12.617, abs=1e-3)

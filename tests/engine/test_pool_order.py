@@ -41,7 +41,8 @@ VALUES = {
 }
 ELSEWHERE = {
     "name": "results are told apart by it", "serves": "so are requests",
-    "infer_type": "only neutral is accepted", "model.config": "instead of model.name",
+    "role": "as infer_type, its alias", "infer_type": "takes [kv_transfer]: tests/config/test_hand_over.py",
+    "model.config": "instead of model.name",
     "topology.data_parallel": "only 1",
     "engine.allow_long_max_model_len": "of a model's own maximum",
 }

@@ -20,7 +20,7 @@ def composed(**keys):
     return SHOWS | {"cluster__routing__infer_types": [{"infer_type": "neutral", **keys}]}
 
 
-NOT_YET = "requests are not handed over"
+NOT_YET = 'there is no pool with role = "prefill" or "decode"'
 NUMBER = {"name": "metric", "metrics": ["num_requests"]}
 BELOW = {"name": "metric", "metric": "num_requests", "threshold": 2.0}
 SLO = routing(scheduling_policy="slo", **TABLES)

@@ -173,7 +173,6 @@ POOLS = {
     "pools[].replicas": acts(1, 2, pools=[{"name": "a"}, {"name": "b"}]),
     "pools[].max_replicas": acts(3, 5, **SCALES | {"pools": [{"name": "a"}]}),
     "pools[].serves": acts("m0", "m1", pools=[{"name": "a"}, {"name": "b"}]),
-    "pools[].infer_type": refuses("prefill", "requests are not handed over", pools=[{"name": "a"}, {"name": "b"}]),
     "pools[].nodes_per_unit": acts(1, 2, topology__replicas=4, **SLOW, pools=[{"name": "a"}], failures=[
         {"kind": "stop", "target": "unit", "which": 0, "at_s": 0.05, "duration_s": 0.05}]),
     "pools[].cost_per_hour": acts(0.0, 3.0, **TWO_POOLS),

@@ -5,8 +5,8 @@ numbers of microseconds. So a rounded time is the exact time: comparing round(t 
 """
 STEP_FIELDS = ("t", "scheduled", "dur", "preempted", "hits", "drafts", "running", "waiting", "free_blocks", "evicted",
                "cached_hashes", "blocks", "free_queue", "waiting_remote", "kv_loads", "finished", "free_blocks_end",
-               "free_queue_end", "finished_recving", "finished_sending", "launch", "start", "stores", "loads", "flush",
-               "completed", "cpu", "cpu_order", "cpu_evicted")
+               "free_queue_end", "finished_recving", "finished_sending", "reads", "sends", "launch", "start", "stores",
+               "loads", "flush", "completed", "cpu", "cpu_order", "cpu_evicted")
 TIMES = ("t", "dur", "launch", "start")
 # Our name of what only a KV connector has
 OF_TIERS = {"waiting_remote": "held", "finished_recving": "came", "finished_sending": "read"}
@@ -16,7 +16,7 @@ REQUEST_FIELDS = ("prompt_len", "first_scheduled", "first_token", "finish", "n_o
 
 def to_log(recording, ids):
     """Return `{"requests": [...], "steps": [...]}` with text ids; times are integers in ns."""
-    return {"requests": [_request_entry(recording, row, ids[row]) for row in range(len(ids))],
+    return {"requests": [_request_entry(recording, row, ids[row]) for row in range(len(recording.requests))],
             "steps": [_step_entry(step, ids, number) for number, step in enumerate(recording.steps)]}
 
 

@@ -14,11 +14,11 @@ KNOWN = {"max_num_batched_tokens", "max_num_scheduled_tokens", "max_num_seqs", "
 # Options that only act on what requests bring along, or on caches with several groups
 OF_REQUESTS = {"max_loras", "max_num_encoder_input_tokens", "encoder_cache_size", "disable_chunked_mm_input",
                "prefix_cache_retention_interval"}
-NEEDS = {"kv_role": "a KV connector of two sides",
-         "prefill": "a prefill/decode pair", "decode": "a prefill/decode pair",
+PAIR = "a prefill/decode pair, see `test_vllm_pd.py`"
+NEEDS = {"kv_role": "a KV connector of two sides", "prefill": PAIR, "decode": PAIR,
          "prefix_match_unit": "hits of parts of blocks"}
 REQUEST_KEYS = {"id", "arrival", "output_len", "priority", "max_tokens", "stop_at", "prompt", "external", "hold"}
-REQUEST_NEEDS = {"grammar": "structured outputs", "mm": "encoder inputs", "local": "a prefill/decode pair",
+REQUEST_NEEDS = {"grammar": "structured outputs", "mm": "encoder inputs", "local": PAIR,
                  "rank": "data-parallel ranks"}
 
 
@@ -47,6 +47,19 @@ def missing(description):
     unknown = options.keys() - KNOWN - OF_REQUESTS - {"groups", "dcp"}
     unknown |= {key for request in requests for key in request} - REQUEST_KEYS - REQUEST_NEEDS.keys() - {"lora"}
     return f"{', '.join(sorted(unknown))}, which nobody has translated" if unknown else None
+
+
+def missing_of_pair(description):
+    """Return what a recorded pair of engines needs that the engine does not have, or None."""
+    options = {key: value for key, value in description["options"].items() if key not in ("prefill", "decode")}
+    requests = [{key: value for key, value in request.items() if key != "local"}
+                for request in description["requests"]]
+    for side in ("prefill", "decode"):
+        own = options | description["options"].get(side, {})
+        needed = missing(description | {"options": own, "requests": requests})
+        if needed:
+            return needed
+    return "async scheduling with a KV connector" if options.get("async_scheduling") else None
 
 
 def missing_elsewhere(description):

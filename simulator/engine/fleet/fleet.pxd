@@ -34,11 +34,18 @@ cdef struct Seat:               # where the cluster finds a replica; 64 bytes
     const Finish* finish        # the heap it is on top of
 
 
+cdef struct SecondSeat:         # of a replica that two gateways show: for prefill legs, and for all else
+    void* view                  # LiveView, borrowed; NULL: the replica has one seat
+    int32_t index
+    int32_t gateway
+
+
 @cython.final
 cdef class Fleet:
     cdef readonly list replicas
     cdef readonly int32_t num_replicas
     cdef Seat* seats                    # [replica]
+    cdef SecondSeat* second_seats       # [replica]; NULL: all have one seat
     cdef readonly Recorder recorder
     cdef readonly Departures departures
     cdef readonly EventQueue events
@@ -47,6 +54,7 @@ cdef class Fleet:
     cdef Lookahead* lookaheads          # [replica] coupled, and they act only when a request may leave, or somebody
                                         # looks; NULL: they are kept up to date with every event
     cdef Laggards _laggards             # has them; None: NULL
+    cdef readonly int64_t num_clients   # rows that come; those behind are prefill legs of requests, row by row
     cdef Request* requests              # borrowed from the workload, like demands
     cdef const Demand* demands
     cdef Journey* journeys              # [row]; NULL: the way to the replicas is too short to tell
@@ -64,7 +72,15 @@ cdef class Fleet:
     cdef public object mover            # Migration, for whoever wants to empty a replica; None: nobody moves requests
     cdef readonly object workload       # from which requests and demands are borrowed
     cdef readonly object shared         # build.Shared, from which the rest is
+    cdef int64_t _num_rows              # all of the workload
     cdef list _views                    # LiveView, to which the seats point
+
+    # The gateway that has a request in its account, which is at a replica.
+    cdef inline int32_t gateway_of(self, int32_t row) noexcept nogil:
+        cdef int32_t index = self.requests[row].replica
+        if self.second_seats == NULL or self.second_seats[index].view == NULL or row >= self.num_clients:
+            return self.seats[index].gateway
+        return self.second_seats[index].gateway
 
     # Nothing else happens at this instant, so that a step without delay may follow at once.
     cdef inline bint is_alone(self, int64_t now_ns) noexcept nogil:
@@ -107,6 +123,7 @@ cdef class Fleet:
     # The same in halves: it returns between the two where one lets requests go.
     cdef int64_t _catch_up_in_halves(self, int64_t until_ns, int64_t most_steps) except -1 nogil
     cdef int _end_halves(self) except -1 nogil
+    cdef int _add_between(self, int32_t index) except -1 nogil
     cdef int _begin_halves(self) except -1 nogil
 
     # Let each replica act as far as `until_ns`, whatever it lets go.

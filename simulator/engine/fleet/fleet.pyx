@@ -15,7 +15,7 @@ from simulator.domain.request cimport COMPLETED, TIMED_OUT, WAITING, Demand, Req
 from simulator.engine.fleet.laggards cimport Laggards
 from simulator.engine.fleet.lookahead cimport (
     AHEAD, BEHIND, STARTED, Lookahead, bring, can_lag, next_departure_ns, post, take_in)
-from simulator.engine.fleet.events cimport ENQUEUE, TIME_OUT
+from simulator.engine.fleet.events cimport ENQUEUE, RECALL, TIME_OUT
 from simulator.engine.fleet.live_view cimport LiveView
 from simulator.engine.replica.replica cimport Replica
 
@@ -47,6 +47,8 @@ cdef inline void note_state(Fleet fleet, int32_t index, Replica replica) noexcep
     else:
         fleet.wakes.set(index, replica.wake_ns)
         (<LiveView>seat.view).note(seat.index)
+        if fleet.second_seats != NULL and fleet.second_seats[index].view != NULL:
+            (<LiveView>fleet.second_seats[index].view).note(fleet.second_seats[index].index)
 
 
 cdef void note_siblings(Fleet fleet, Replica replica) noexcept nogil:
@@ -82,6 +84,7 @@ cdef class Fleet:
         self.replicas = list(replicas)
         self.num_replicas = len(self.replicas)
         self.workload, self.shared, self._views = workload, shared, []
+        self._num_rows, self.num_clients = len(requests), len(requests) - workload.num_prefill_legs
         self.seats = <Seat*>calloc(self.num_replicas, sizeof(Seat))
         self.shifts_ns = <int64_t*>calloc(self.num_replicas, sizeof(int64_t))
         if self.seats == NULL or self.shifts_ns == NULL:
@@ -110,6 +113,7 @@ cdef class Fleet:
 
     def __dealloc__(self):
         free(self.seats)
+        free(self.second_seats)
         free(self.shifts_ns)
         free(self._between.rows)
 
@@ -148,9 +152,20 @@ cdef class Fleet:
         self._views.append(view)
         for i in range(view.num_replicas):
             index = view.accounts[i].replica
+            if self.seats[index].view != NULL:
+                self._seat_again(index, view, i, gateway)
+                continue
             self.seats[index].view = <void*>view
             self.seats[index].index = i
             self.seats[index].gateway = gateway
+
+    def _seat_again(self, int32_t index, LiveView view, int32_t i, int32_t gateway):
+        if self.second_seats == NULL:
+            self.second_seats = <SecondSeat*>calloc(self.num_replicas, sizeof(SecondSeat))
+            if self.second_seats == NULL:
+                raise MemoryError()
+        self.second_seats[index].view, self.second_seats[index].index = <void*>view, i
+        self.second_seats[index].gateway = gateway
 
     cdef bint is_quiet(self) noexcept nogil:
         return (self.next_arrival_ns == NEVER_NS and self.events.size == self.num_ticks
@@ -223,7 +238,11 @@ cdef class Fleet:
 
     cdef int withdraw(self, int32_t row, int8_t status, int64_t now_ns) except -1 nogil:
         cdef int32_t index = self.requests[row].replica
+        cdef int kind = TIME_OUT if status == TIMED_OUT else RECALL
         bring_up(self, index, now_ns + 1, now_ns + 1)
+        self.touched(index)
+        if self.num_clients < self._num_rows and self.departures.any():     # it may be among those who ask for more
+            return self.events.push(now_ns, kind, kind, self.seats[index].gateway, row)
         (<Replica>self.seats[index].replica).withdraw(row, status, now_ns)
         self.touched(index)
         return 0
@@ -269,11 +288,11 @@ cdef class Fleet:
             now_ns = self._between_ns if self._between.size > 0 else self.wakes.top_time()
             if now_ns >= until_ns:
                 return until_ns
-            if self._between.size > 0:
-                most_steps -= self._begin_halves()
-            else:
+            if self.wakes.top_time() == now_ns:     # at first all, then those whom one that came has woken
                 self._between_ns = now_ns
                 self._end_halves()
+            else:
+                most_steps -= self._begin_halves()
             if self.departures.any():
                 return now_ns
         return min(self._between_ns if self._between.size > 0 else self.wakes.top_time(), until_ns)
@@ -285,9 +304,20 @@ cdef class Fleet:
             index = self.wakes.top_index()
             if not (<Replica>self.seats[index].replica).has_ended:
                 (<Replica>self.seats[index].replica).end_due()
-                add_row(&self._between, index)
+                self._add_between(index)
                 note(self, index, <Replica>self.seats[index].replica)
             self.wakes.set(index, NEVER_NS)
+        return 0
+
+    cdef int _add_between(self, int32_t index) except -1 nogil:
+        """Note that a replica is between two iterations, in order of replicas."""
+        cdef int32_t i
+        add_row(&self._between, index)
+        i = self._between.size - 1
+        while i > 0 and self._between.rows[i - 1] > index:
+            self._between.rows[i] = self._between.rows[i - 1]
+            i -= 1
+        self._between.rows[i] = index
         return 0
 
     cdef int _begin_halves(self) except -1 nogil:

@@ -187,6 +187,8 @@ cdef class LiveView(View):
 
     def watch_caches(self):
         """Follow the prefix caches from now on, before anything is in them."""
+        if self._caches is not None:
+            return
         self._caches = LiveCaches(self._replica_list, self._owners, self._cache_delay_ns)
 
     cdef const int32_t* cached_everywhere(self, int32_t row, int64_t now_ns) except NULL nogil:

@@ -6,6 +6,7 @@ from simulator.admission.base cimport Admission
 from simulator.admission.gateway_queue cimport GatewayQueue
 from simulator.engine.fleet.fleet cimport Fleet
 from simulator.engine.fleet.live_view cimport LiveView
+from simulator.engine.gateway.pairing_base cimport PairingBase
 from simulator.engine.gateway.tracer_base cimport Tracer
 from simulator.routing.base cimport Router
 
@@ -13,6 +14,10 @@ from simulator.routing.base cimport Router
 @cython.final
 cdef class Gateway:
     cdef readonly int32_t index
+    cdef void* _first                   # Gateway where its requests came, which let them in, borrowed: itself, unless
+                                        # prefill and decode are apart and it is the one for what follows the prompt
+    cdef PairingBase _pairing           # decides whether they are, and sends requests; None: they are not
+    cdef int32_t* _places               # [replica of the cluster] its number in the view; -1: it is not there
     cdef readonly Admission admission   # None: all are let in
     cdef readonly GatewayQueue queue    # None: requests are routed as soon as they are let in
     cdef readonly Router router
@@ -24,7 +29,7 @@ cdef class Gateway:
     cdef Fleet _fleet
     cdef Tracer _tracer                 # None: nobody wants to know why
     cdef int64_t _admission_ns          # the admission policy takes that long to decide
-    cdef int64_t _routing_ns            # so does the router
+    cdef readonly int64_t routing_ns    # so does the router
     cdef int64_t _retry_ns              # after which a request that no replica could take is routed again
     cdef int64_t _patience_ns           # how long after its admission it may be; 0: it is refused at once
     cdef int64_t _owed                  # attempts to pass on a request, for those that left
@@ -47,8 +52,17 @@ cdef class Gateway:
     # A request that was let in earlier is to be sent somewhere again.
     cdef int return_to_gateway(self, int32_t row, int64_t now_ns) except -1 nogil
 
-    # A request has left a replica for good, or is taken off it to go elsewhere: the account no longer has it.
+    # The replica for a request, as numbered in the view; -1: none can take it now. What follows: it is sent there to do
+    # what its LegRole says; or it is tried again later, or refused.
+    cdef int32_t choose(self, int32_t row, int64_t now_ns) except -2 nogil
+    cdef int dispatch(self, int32_t row, int32_t replica, int8_t role, int64_t now_ns) except -1 nogil
+    cdef int turn_away(self, int32_t row, int64_t now_ns) except -1 nogil
+
+    # A request has left a replica for good, or is taken off it to go elsewhere: the account no longer has it. A prefill
+    # leg has left its replica, in the way of a LegEnd. A request is gone that is at no replica, but was sent to some.
     cdef int left(self, int32_t row, int64_t now_ns) except -1 nogil
+    cdef int leg_left(self, int32_t row, int8_t how, int64_t now_ns) except -1 nogil
+    cdef int gone(self, int32_t row, int64_t now_ns) except -1 nogil
 
     # It goes from its replica to another, numbered as in the cluster, with what it has generated; the move began at
     # `since_ns`.
@@ -62,6 +76,7 @@ cdef class Gateway:
     cdef int open(self, int32_t replica, int64_t now_ns) except -1 nogil
     cdef int close(self, int32_t replica, int64_t now_ns) except -1 nogil
 
+    cdef int _settle_account(self, int32_t row, int32_t client, int64_t now_ns) except -1 nogil
     cdef int _pass_on(self, int32_t row, int64_t now_ns) except -1 nogil
     cdef int _offer(self, int32_t row, int64_t now_ns) except -1 nogil
     cdef int _attempt(self, int64_t now_ns) except -1 nogil

@@ -4,18 +4,20 @@ Where a step takes no time and nothing else happens at its instant, it follows a
 that at one instant all arrivals come before all admissions, and these before all routings.
 """
 from libc.stdint cimport int8_t, int32_t, int64_t
+from libc.stdlib cimport free, malloc
 cimport cython
 
 from simulator.admission.gateway_queue cimport REFUSED
 from simulator.core.clock cimport NEVER_NS
 from simulator.domain.journey cimport (
-    LEG_MOVED, NO_CAUSE, ADMISSION as CAUSE_ADMISSION, EXPIRED as CAUSE_EXPIRED,
+    LEG_MOVED, NO_CAUSE, ROLE_DECODE, ROLE_PREFILL, ROLE_WHOLE, ADMISSION as CAUSE_ADMISSION, EXPIRED as CAUSE_EXPIRED,
     NO_REPLICA as CAUSE_NO_REPLICA, QUEUE_FULL as CAUSE_QUEUE_FULL, RECALLED as CAUSE_RECALLED, SHED as CAUSE_SHED)
 from simulator.domain.replica_state cimport ReplicaAccount
 from simulator.domain.request cimport COMPLETED, REJECTED, TIMED_OUT, WAITING
 from simulator.engine.fleet.events cimport ADMIT, DISPATCH, EXPIRE, RECALL, ROUTE
 from simulator.engine.fleet.fleet cimport Fleet
 from simulator.engine.fleet.live_view cimport LiveView
+from simulator.engine.gateway.pairing_base cimport PairingBase
 
 
 cdef inline void add(Gateway gateway, ReplicaAccount* account, int32_t row) noexcept nogil:
@@ -34,22 +36,47 @@ cdef inline void take(Gateway gateway, ReplicaAccount* account, int32_t row) noe
         account.expected_tokens -= max(gateway._fleet.demands[row].expected_tokens, 0)
 
 
-cdef inline int send(Gateway gateway, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil:
-    """Dispatch a request, and note it."""
+cdef inline int send(Gateway gateway, int32_t row, int32_t replica, int8_t role, int64_t now_ns) except -1 nogil:
+    """Dispatch a request to do what its role says, and note it; a prefill leg has a row of its own."""
     cdef ReplicaAccount* account = &gateway.view.accounts[replica]
+    cdef int32_t client = row
+    if role == ROLE_PREFILL:
+        row += <int32_t>gateway._fleet.num_clients
     add(gateway, account, row)
     account.dispatched += 1
     gateway.view.mark_in_flight(replica)
     if gateway._fleet.journeys != NULL:
         gateway._fleet.journeys[row].dispatched_ns = now_ns
-    gateway.router.sent(row, replica, now_ns)
-    if gateway.admission is not None:
-        gateway.admission.sent(row, now_ns)
-    if gateway.queue is not None:
-        gateway.queue.sent(row, now_ns)
+    gateway.router.sent(client, replica, now_ns)
+    if role != ROLE_DECODE:
+        note_sent(<Gateway>gateway._first, client, now_ns)
     if gateway._fleet.legs is not None:
-        gateway._fleet.legs.sent(row, account.replica, now_ns)
+        gateway._fleet.legs.sent(row, account.replica, role, now_ns)
     return gateway._fleet.send(row, account.replica, now_ns)
+
+
+cdef inline int note_sent(Gateway first, int32_t row, int64_t now_ns) except -1 nogil:
+    """Tell those that let a request in that a replica has it."""
+    if first.admission is not None:
+        first.admission.sent(row, now_ns)
+    if first.queue is not None:
+        first.queue.sent(row, now_ns)
+    return 0
+
+
+cdef inline int note_left(Gateway first, int32_t row, int64_t now_ns) except -1 nogil:
+    """Tell them that no replica has it any more."""
+    if first.admission is not None:
+        first.admission.left(row, now_ns)
+    if first.queue is not None:
+        first.queue.left(row, now_ns)
+    return 0
+
+
+cdef inline void note_end(Gateway first) noexcept nogil:
+    """Let others of the queue pass for a request that is gone."""
+    if first.queue is not None:
+        first._owed += first.queue.tries_on_departure
 
 
 @cython.final
@@ -64,23 +91,43 @@ cdef class Gateway:
     """
 
     def __init__(self, int32_t index, Fleet fleet, LiveView view, parts, times_ns):
-        self.index = index
+        self.index, self._first = index, <void*>self
         self._fleet = fleet
         self.view = view
+        self._places = <int32_t*>malloc(fleet.num_replicas * sizeof(int32_t))
+        if self._places == NULL:
+            raise MemoryError()
+        for i in range(fleet.num_replicas):
+            self._places[<int32_t>i] = -1
         self.admission, self.queue, self.router, self._tracer = parts
-        self._admission_ns, self._routing_ns, self._retry_ns, self._patience_ns = times_ns
+        self._admission_ns, self.routing_ns, self._retry_ns, self._patience_ns = times_ns
         if self._patience_ns > 0 and fleet.journeys == NULL:
             raise ValueError("to route again later, the cluster must keep journeys")
         self.is_blind = not (self.router.reads_state or self.queue is not None or self._tracer is not None
                              or (self.admission is not None and self.admission.reads_state)
-                             or self._admission_ns > 0 or self._routing_ns > 0)
+                             or self._admission_ns > 0 or self.routing_ns > 0)
         self._foretells = bool((fleet.workload.demands["expected_tokens"] >= 0).any())
         self._is_direct = (self.admission is None and self.queue is None and self._admission_ns == 0
-                           and self._routing_ns == 0 and fleet.journeys == NULL)
+                           and self.routing_ns == 0 and fleet.journeys == NULL)
         fleet.seat(view, index)
         self.shift_ns = NEVER_NS
         for i in range(view.num_replicas):
+            self._places[view.accounts[<int32_t>i].replica] = <int32_t>i
             self.shift_ns = min(self.shift_ns, fleet.shifts_ns[view.accounts[i].replica])
+
+    def __dealloc__(self):
+        free(self._places)
+
+    def pair(self, Gateway second, PairingBase pairing, decode_first):
+        """Have another gateway for what follows the prompts of requests that come here.
+
+        decode_first : a replica of that one is chosen at once, too, so that both decisions take their time.
+        """
+        if decode_first:
+            self.routing_ns, second.routing_ns = self.routing_ns + second.routing_ns, 0
+        self._pairing = second._pairing = pairing
+        second._first = <void*>self
+        self.shift_ns = min(self.shift_ns, second.shift_ns)
 
     cdef int arrive(self, int32_t row, int64_t now_ns) except -1 nogil:
         self._fleet.requests[row].status = WAITING
@@ -136,9 +183,9 @@ cdef class Gateway:
 
     cdef int _pass_on(self, int32_t row, int64_t now_ns) except -1 nogil:
         """Hand a request to the router."""
-        if self._routing_ns == 0 and self._fleet.is_alone(now_ns):
+        if self.routing_ns == 0 and self._fleet.is_alone(now_ns):
             return self.route(row, now_ns)
-        return self._fleet.events.push(now_ns + self._routing_ns, ROUTE, ROUTE, self.index, row)
+        return self._fleet.events.push(now_ns + self.routing_ns, ROUTE, ROUTE, self.index, row)
 
     cdef int _attempt(self, int64_t now_ns) except -1 nogil:
         """Pass on the next of the gateway queue, if it may go."""
@@ -166,31 +213,47 @@ cdef class Gateway:
         cdef int32_t replica
         if self._fleet.requests[row].status >= COMPLETED:
             return 0
-        replica = self.router.route(row, now_ns)
+        if self._pairing is not None:
+            return self._pairing.route(row, now_ns)
+        replica = self.choose(row, now_ns)
+        return send(self, row, replica, ROLE_WHOLE, now_ns) if replica >= 0 else self.turn_away(row, now_ns)
+
+    cdef int32_t choose(self, int32_t row, int64_t now_ns) except -2 nogil:
+        cdef int32_t replica = self.router.route(row, now_ns)
         if self._tracer is not None:
             self._tracer.decided(self.router, row, replica, now_ns)
-        if replica >= 0:
-            return send(self, row, replica, now_ns)
+        return replica
+
+    cdef int dispatch(self, int32_t row, int32_t replica, int8_t role, int64_t now_ns) except -1 nogil:
+        return send(self, row, replica, role, now_ns)
+
+    cdef int turn_away(self, int32_t row, int64_t now_ns) except -1 nogil:
         if (self._patience_ns > 0
                 and now_ns + self._retry_ns <= self._fleet.journeys[row].admitted_ns + self._patience_ns):
             return self._fleet.events.push(now_ns + self._retry_ns, ROUTE, ROUTE, self.index, row)
         return self._fleet.refuse(row, REJECTED, CAUSE_NO_REPLICA, now_ns)
 
     cdef int left(self, int32_t row, int64_t now_ns) except -1 nogil:
-        cdef int32_t replica = self._fleet.seats[self._fleet.requests[row].replica].index
-        cdef ReplicaAccount* account = &self.view.accounts[replica]
-        take(self, account, row)
+        self._settle_account(row, row, now_ns)
+        return note_left(<Gateway>self._first, row, now_ns)
+
+    cdef int leg_left(self, int32_t row, int8_t how, int64_t now_ns) except -1 nogil:
+        if self._fleet.legs is not None:
+            self._fleet.legs.ended(row, how, now_ns)
+        return self._settle_account(row, row - <int32_t>self._fleet.num_clients, now_ns)
+
+    cdef int gone(self, int32_t row, int64_t now_ns) except -1 nogil:
+        note_end(<Gateway>self._first)
+        return note_left(<Gateway>self._first, row, now_ns)
+
+    cdef int _settle_account(self, int32_t row, int32_t client, int64_t now_ns) except -1 nogil:
+        cdef int32_t replica = self._places[self._fleet.requests[row].replica]
+        take(self, &self.view.accounts[replica], row)
         self.view.mark_in_flight(replica)
-        self.router.left(row, replica, now_ns)
-        if self.admission is not None:
-            self.admission.left(row, now_ns)
-        if self.queue is not None:
-            self.queue.left(row, now_ns)
-        return 0
+        return self.router.left(client, replica, now_ns)
 
     cdef int moved(self, int32_t row, int32_t replica, int64_t since_ns, int64_t now_ns) except -1 nogil:
-        cdef int32_t before = self._fleet.seats[self._fleet.requests[row].replica].index
-        cdef int32_t after = self._fleet.seats[replica].index
+        cdef int32_t before = self._places[self._fleet.requests[row].replica], after = self._places[replica]
         take(self, &self.view.accounts[before], row)
         add(self, &self.view.accounts[after], row)
         self.view.mark_in_flight(before)
@@ -199,12 +262,11 @@ cdef class Gateway:
         self._fleet.watch_deadline(row, replica, now_ns)
         if self._fleet.legs is not None:
             self._fleet.legs.ended(row, LEG_MOVED, now_ns)
-            self._fleet.legs.sent(row, replica, since_ns)
+            self._fleet.legs.sent(row, replica, ROLE_WHOLE, since_ns)
         return self.router.moved(row, before, after, now_ns)
 
     cdef int ended(self, int32_t row, int8_t how, int64_t now_ns) except -1 nogil:
-        if self.queue is not None:
-            self._owed += self.queue.tries_on_departure
+        note_end(<Gateway>self._first)
         if self._fleet.legs is not None:
             self._fleet.legs.ended(row, how, now_ns)
         return self.left(row, now_ns)

@@ -13,6 +13,11 @@ cdef class Operation:
     # One of its events is due; replicas are up to date. Requests that leave meanwhile are told by `ended` afterwards.
     cdef int handle(self, const Event* event) except -1 nogil
 
+    # A prefill leg has left its replica; or one has made room for KV of a request, which is to be read. Told to the one
+    # operation that hands requests over.
+    cdef readonly bint hands_over
+    cdef int noticed(self, int32_t row, int64_t now_ns) except -1 nogil
+
     # The last leg of a request has ended and it has left the cluster, whoever was responsible: LEG_COMPLETED, or
     # LEG_ENDED and its status says why. One that was refused at a gateway never had a leg.
     cdef int ended(self, int32_t row, int8_t how, int64_t now_ns) except -1 nogil

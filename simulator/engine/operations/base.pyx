@@ -16,6 +16,9 @@ cdef class Operation:
     cdef int handle(self, const Event* event) except -1 nogil:
         return 0
 
+    cdef int noticed(self, int32_t row, int64_t now_ns) except -1 nogil:
+        return 0
+
     cdef int ended(self, int32_t row, int8_t how, int64_t now_ns) except -1 nogil:
         return 0
 

@@ -13,8 +13,8 @@ cdef class LegBook:
     cdef int64_t* _last         # [request] its last leg; -1: it has none
     cdef int64_t _num_requests
 
-    # A request is sent to a replica: a leg begins.
-    cdef int sent(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil
+    # A request is sent to a replica, to do what its LegRole says: a leg begins.
+    cdef int sent(self, int32_t row, int32_t replica, int8_t role, int64_t now_ns) except -1 nogil
 
     # It reaches the waiting queue there; is first scheduled, with so many tokens of its text found in the KV cache, and
     # so many loaded from a tier.

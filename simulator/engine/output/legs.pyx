@@ -35,14 +35,14 @@ cdef class LegBook:
         free(self._legs)
         free(self._last)
 
-    cdef int sent(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil:
+    cdef int sent(self, int32_t row, int32_t replica, int8_t role, int64_t now_ns) except -1 nogil:
         cdef Leg* leg
         if self.size == self._room:
             resize(&self._legs, max(2 * self._room, <int64_t>FIRST_ROOM) * sizeof(Leg))
             self._room = max(2 * self._room, <int64_t>FIRST_ROOM)
         leg = &self._legs[self.size]
         memset(leg, 0, sizeof(Leg))
-        leg.request, leg.replica, leg.sent_ns = row, replica, now_ns
+        leg.request, leg.replica, leg.role, leg.sent_ns = row, replica, role, now_ns
         leg.enqueued_ns = leg.scheduled_ns = leg.ended_ns = -1
         self._last[row] = self.size
         self.size += 1

@@ -22,6 +22,7 @@ cdef class Delivery:
     cdef int64_t* last_token_ns         # [row] engine time of the last token, or as above; of a member: of its first
     cdef Request* _requests
     cdef const Outcome* _outcomes
+    cdef int64_t _num_clients           # rows that somebody waits for; those behind are prefill legs of requests
     cdef const int32_t* _targets        # [row] tokens after which generation stops: by itself, at max_tokens, or at
                                         # max_model_len; >= 1, for one is always sampled
     cdef Recorder _recorder
@@ -46,6 +47,7 @@ cdef class Delivery:
         return self.observed_ns(now_ns, tokens) + self.completion_ns if tokens > 0 else now_ns + self.output_ns
 
     # `tokens` more tokens (>= 1) leave the engine in one message; not used for group members, whose tokens are counted.
+    # What a prefill leg samples reaches no client.
     cdef int deliver(self, int32_t row, int32_t tokens, int64_t now_ns) except -1 nogil
 
     # A request leaves for good with this RequestStatus; `now_ns`, engine time, counts only if it is completed. One

@@ -33,6 +33,7 @@ cdef class Delivery:
         cdef const int32_t[::1] targets = target_array
         cdef int64_t[::1] last_token_ns = self.last_tokens
         self._owners = (workload.requests, workload.outcomes, target_array)
+        self._num_clients = len(requests) - workload.num_prefill_legs
         if len(requests):
             self._requests = &requests[0]
             self._outcomes = &outcomes[0]
@@ -49,12 +50,15 @@ cdef class Delivery:
         cdef Delivery other = Delivery.__new__(Delivery)
         other.last_tokens, other._owners, other._departures = self.last_tokens, self._owners, self._departures
         other._requests, other._outcomes, other._targets = self._requests, self._outcomes, self._targets
+        other._num_clients = self._num_clients
         other.last_token_ns, other._recorder = self.last_token_ns, recorder
         other.output_ns, other.gap_ns, other.completion_ns = self.output_ns, self.gap_ns, self.completion_ns
         return other
 
     cdef int deliver(self, int32_t row, int32_t tokens, int64_t now_ns) except -1 nogil:
         cdef Request* request = &self._requests[row]
+        if row >= self._num_clients:
+            return 0
         if request.first_token_ns < 0:
             request.first_token_ns = now_ns + self.output_ns
         else:

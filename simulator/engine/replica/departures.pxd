@@ -1,4 +1,4 @@
-"""Requests that have left their replicas, until the cluster hears of it."""
+"""Requests that have left their replicas, or want to be handed over, until the cluster hears of it."""
 from libc.stdint cimport int32_t, int64_t
 cimport cython
 
@@ -10,7 +10,7 @@ cdef class Departures:
     cdef int32_t* _rows         # [_size] in the order in which they left; NULL: nobody wants to know
     cdef int64_t _size
     cdef int64_t _taken         # of these, those that were taken out
-    cdef int64_t _room          # one for each request: each leaves once
+    cdef int64_t _room          # for each request to leave once, and to ask for something before that
 
     cdef int64_t turn_ns        # the last instant at which a replica acted
     cdef int32_t turn           # replicas below it have already acted at turn_ns; the others have not

@@ -12,7 +12,7 @@ cdef class Departures:
     """
 
     def __init__(self, int64_t num_requests):
-        self._room = num_requests
+        self._room = 2 * num_requests
         self.turn_ns = -1
 
     def keep(self):

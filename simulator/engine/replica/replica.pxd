@@ -84,6 +84,9 @@ cdef class Replica:
     # What was changed may let it go on if it has nothing in flight.
     cdef void rouse(self, int64_t now_ns) noexcept nogil
 
+    # Something on its way to its blocks, or read from them, is done at `done_ns`: it takes notice when it would.
+    cdef void expect(self, int64_t done_ns) noexcept nogil
+
     # It stands still: an iteration that has not ended before `now_ns` does not end, and requests that come only wait.
     cdef int halt(self, int64_t now_ns) except -1 nogil
 
@@ -139,6 +142,8 @@ cdef class Replica:
     cdef inline int _await_end(self, int64_t horizon_ns) except -1 nogil
     cdef int _raise_latency_fault(self) except -1 nogil
     cdef int _observe(self, bint has_ended) except -1 nogil
+    cdef int _end_with_transfers(self, int64_t now_ns) except -1 nogil
+    cdef bint _looks_idly(self, int64_t now_ns) except -1 nogil
     cdef int _note_transfers(self, int64_t now_ns) except -1 nogil
     cdef inline int _end_iteration(self, Batch* batch) except -1 nogil:
         self.rank.end(batch, busy_ns(&self.pipeline, batch))

@@ -76,17 +76,19 @@ cdef class Replica:
         while self.wake_ns < until_ns:
             now_ns = self.wake_ns
             if not self.has_ended:
-                end_of(self)
-                if self.scheduler.transfers is not None and not self.scheduler.copies:
-                    self._note_transfers(now_ns)
+                if self.scheduler.transfers is None or self.scheduler.copies:
+                    end_of(self)
+                else:
+                    self._end_with_transfers(now_ns)
             self.has_ended = False
             self.begin(now_ns, horizon_ns)
         return 0
 
     cdef int end_due(self) except -1 nogil:
-        self.end_oldest()
-        if self.scheduler.transfers is not None and not self.scheduler.copies:
-            self._note_transfers(self.wake_ns)
+        if self.scheduler.transfers is None or self.scheduler.copies:
+            end_of(self)
+        else:
+            self._end_with_transfers(self.wake_ns)
         self.has_ended = True
         return 0
 
@@ -130,6 +132,23 @@ cdef class Replica:
             (self._observer.ended if has_ended else self._observer.scheduled)(self)
         return 0
 
+    cdef int _end_with_transfers(self, int64_t now_ns) except -1 nogil:
+        """End the oldest iteration, and take notice of what has come from the tier by then, or by its start."""
+        cdef const Batch* batch = oldest(&self.pipeline)
+        cdef bint ends = self.pipeline.num_in_flight > 0
+        end_of(self)
+        if not self.scheduler.transfers.at_start:
+            return self._note_transfers(now_ns)
+        return self._note_transfers(batch.start_ns) if ends else 0
+
+    cdef bint _looks_idly(self, int64_t now_ns) except -1 nogil:
+        """Take notice of what has come when there is nothing to execute; False: there is nothing new."""
+        if (self.scheduler.transfers is None or not self.scheduler.transfers.at_start
+                or self.scheduler.next_transfer_ns() > now_ns):
+            return False
+        self._note_transfers(now_ns)
+        return True
+
     cdef int _note_transfers(self, int64_t now_ns) except -1 nogil:
         self.rank.note_transfers(now_ns)
         if self._observer is not None:
@@ -154,7 +173,8 @@ cdef class Replica:
                 self.formed = batch
                 self._observe(False)
             if batch.shape.num_sequences == 0 and not self.scheduler.pauses(batch):
-                if batch.num_preempted == 0 or self.pipeline.num_in_flight > 0 or self.rank.is_livelocked:
+                if self.pipeline.num_in_flight > 0 or self.rank.is_livelocked or not (
+                        self._looks_idly(now_ns) or batch.num_preempted > 0):
                     break
             elif not self._execute(batch):
                 break
@@ -411,6 +431,12 @@ cdef class Replica:
     cdef void rouse(self, int64_t now_ns) noexcept nogil:
         if self.pipeline.num_in_flight == 0 and self.wake_ns > now_ns and not self.is_halted:
             self.wake_ns = now_ns
+
+    cdef void expect(self, int64_t done_ns) noexcept nogil:
+        if self.pipeline.num_in_flight > 0:
+            self.cut(done_ns)
+        elif self.wake_ns > done_ns and not self.is_halted:
+            self.wake_ns = done_ns
 
     cdef int halt(self, int64_t now_ns) except -1 nogil:
         self.cut(now_ns)

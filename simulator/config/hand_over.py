@@ -1,0 +1,143 @@
+"""What pools for prefill and decode, and how KV comes from one to the other, say together."""
+from collections.abc import Iterator, Sequence
+
+from simulator import registry
+from simulator.config.layers import Path
+from simulator.config.words import show
+from simulator.domain.kv_transfer import HABITS
+
+Fault = tuple[Path, str]
+SECTIONS = ("kv_transfer", "cluster", "failures", "autoscaling")
+
+
+def hand_over_faults(pools: Sequence, kv_transfer, cluster, failures, autoscaling) -> Iterator[Fault]:
+    """Yield the faults of an experiment whose prompts may be computed apart.
+
+    pools : of the experiment; the others are its sections, None where it has no such table.
+    """
+    roles = [pool.role for pool in pools]
+    if all(role == "both" for role in roles):
+        yield from _without_pools(kv_transfer, cluster)
+        return
+    if kv_transfer is None:
+        apart = " and ".join(f'"{pool.name}"' for pool in pools if pool.role != "both")
+        yield ("kv_transfer",), (f"missing table; it is needed by the role of pool {apart}: it says how KV comes from "
+                                 'prefill to decode replicas, [kv_transfer] protocol = "nixl" for instance')
+        return
+    yield from _partners(pools)
+    yield from _layouts(pools)
+    yield from _protocol(kv_transfer)
+    yield from _schedulers(pools)
+    yield from _decisions(cluster, roles)
+    yield from _not_yet(cluster, failures, autoscaling)
+
+
+def kv_of(model) -> str:
+    """Return what a model's KV blocks look like goes by, in words."""
+    return "none" if model is None else f"{model.name or model.config} with kv_cache_dtype {model.kv_cache_dtype}"
+
+
+def _without_pools(kv_transfer, cluster) -> Iterator[Fault]:
+    why = 'there is no pool with role = "prefill" or "decode"'
+    if kv_transfer is not None:
+        yield ("kv_transfer",), f"nothing would be moved: {why}"
+    if cluster.disaggregation is not None:
+        yield ("cluster", "disaggregation"), f"there would be nothing to decide: {why}"
+    for i, composed in enumerate(getattr(cluster.routing.parameters, "infer_types", ())):
+        if composed.infer_type != "neutral":
+            yield ("cluster", "routing", "infer_types", i, "infer_type"), (
+                f'expected "neutral", found "{composed.infer_type}": {why}')
+    yield from _for_one_phase(cluster, why)
+
+
+def _for_one_phase(cluster, why: str) -> Iterator[Fault]:
+    for table in ("routing", "rescheduling"):
+        parameters = getattr(getattr(cluster, table), "parameters", None)
+        for name in getattr(parameters, "FOR_ONE_PHASE", ()):
+            usual, given = getattr(type(parameters)(), name), getattr(parameters, name)
+            if given != usual:
+                yield ("cluster", table, name), (
+                    f"expected its default, {show(usual)}, found {show(given)}: {why}, and nothing else asks for it")
+
+
+def _partners(pools: Sequence) -> Iterator[Fault]:
+    """Refuse pools for one part of requests whose other part nobody does."""
+    for i, pool in enumerate(pools):
+        others = {each.role for each in pools if each.serves == pool.serves}
+        if pool.role == "prefill" and others == {"prefill"}:
+            yield ("pools", i, "role"), ('"prefill" takes a pool with role = "decode" or "both" that serves the same '
+                                         "requests: nobody would go on with its prompts")
+        if pool.role == "decode" and others == {"decode"}:
+            yield ("pools", i, "role"), ('"decode" takes a pool with role = "prefill" or "both" that serves the same '
+                                         "requests: nobody would compute its prompts")
+
+
+def _layouts(pools: Sequence) -> Iterator[Fault]:
+    """Refuse to move KV to where it does not fit."""
+    for i, one in enumerate(pools):
+        for k, two in enumerate(pools[:i]):
+            if one.serves != two.serves or one.role == two.role != "both":
+                continue
+            for key, *found in (
+                    (("engine", "block_size"), one.engine.block_size, two.engine.block_size),
+                    (("model",), kv_of(one.model), kv_of(two.model))):
+                if found[0] != found[1]:
+                    yield ("pools", i, *key), (
+                        f'expected {found[1]}, as in pool "{pools[k].name}", found {found[0]}: KV blocks are moved as '
+                        "they are between pools that serve the same")
+
+
+def _protocol(kv_transfer) -> Iterator[Fault]:
+    """Refuse what a protocol cannot do, and what is not there yet."""
+    if kv_transfer.protocol not in HABITS:
+        yield ("kv_transfer", "protocol"), (
+            f'"{kv_transfer.protocol}" is planned and not built; what there is: {", ".join(HABITS)}')
+        return
+    if kv_transfer.granularity != "prompt":
+        yield ("kv_transfer", "granularity"), (
+            f'expected "prompt", found "{kv_transfer.granularity}": with "{kv_transfer.protocol}" a decode replica '
+            "hears of a request when its whole prompt has been computed")
+    if kv_transfer.first_token == "prefill":
+        yield ("kv_transfer", "first_token"), (
+            f'expected "recompute", found "prefill": "{kv_transfer.protocol}" sends no token along')
+
+
+def _schedulers(pools: Sequence) -> Iterator[Fault]:
+    for i, pool in enumerate(pools):
+        scheduler = registry.load("scheduler", pool.engine.scheduler)
+        facts = scheduler.facts(scheduler.completed(pool.engine.parameters, pool.topology))
+        if facts.why_no_tier:
+            yield ("pools", i, "engine", "scheduler"), (
+                f'"{pool.engine.scheduler}" cannot take over what another replica has computed: {facts.why_no_tier}')
+        if pool.topology.pipeline_parallel > 1:
+            yield ("pools", i, "topology", "pipeline_parallel"), (
+                f"expected 1, found {pool.topology.pipeline_parallel}: hand-overs are not settled with pipeline stages")
+
+
+def _decisions(cluster, roles: Sequence[str]) -> Iterator[Fault]:
+    chosen = cluster.disaggregation
+    if chosen is None or chosen.stage_order == "decode_first":
+        return
+    path = ("cluster", "disaggregation", "stage_order")
+    decider = registry.load("decider", chosen.decider)
+    if getattr(decider, "needs_decode", False):
+        yield path, (f'expected "decode_first", found "prefill_first": decider = "{chosen.decider}" goes by the decode '
+                     "replica that a request would get")
+    if "both" in roles:
+        yield path, ('expected "decode_first", found "prefill_first": with a pool of role "both" a replica might hand '
+                     "over to itself")
+
+
+def _not_yet(cluster, failures, autoscaling) -> Iterator[Fault]:
+    why = "is not built together with pools for prefill and decode"
+    if cluster.rescheduling is not None:
+        yield ("cluster", "rescheduling"), f"migration {why}"
+    if failures:
+        yield ("failures",), f"what becomes of hand-overs when replicas fail {why}"
+    if autoscaling is not None:
+        yield ("autoscaling",), f"autoscaling {why}"
+    for name in ("routing", *(("disaggregation",) if cluster.disaggregation else ())):
+        for table in ((name,),) if name == "routing" else ((name, "prefill"), (name, "decode")):
+            section = getattr(cluster, table[0]) if len(table) == 1 else getattr(cluster.disaggregation, table[1])
+            if section is not None and section.policy == "llumnix":
+                yield ("cluster", *table, "policy"), f"the router llumnix {why}"

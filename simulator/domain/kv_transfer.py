@@ -1,0 +1,73 @@
+"""How KV comes from prefill to decode replicas: what an experiment says of it."""
+from typing import Annotated, Literal, NamedTuple
+
+import msgspec
+from msgspec import Meta
+
+MAX_US = 1e12
+Microseconds = Annotated[float, Meta(ge=0, le=MAX_US)]
+Rate = Annotated[float, Meta(gt=0, le=1e9)]
+
+Protocol = Literal["nixl", "nixl_push", "mooncake", "sglang", "blis", "simai"]
+FirstToken = Literal["recompute", "prefill"]
+Granularity = Literal["prompt", "chunk", "layer"]
+Contention = Literal["fair", "none", "at_start", "fifo"]
+
+
+class Habits(NamedTuple):
+    """What a protocol does where the experiment says nothing.
+
+    Source: vLLM 0.32.0, vllm/distributed/kv_transfer/kv_connector/v1/nixl/.
+    """
+
+    first_token: str
+    contention: str
+
+
+HABITS = {"nixl": Habits("recompute", "fair"), "nixl_push": Habits("recompute", "fair")}
+
+
+class KvTransfer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How KV comes from prefill to decode replicas, [kv_transfer].
+
+    A transfer takes base_us and, after that, its bytes over the rate of the links that it shares with others. They are
+    those of the tokens that the decode replica has not, with the KV heads that tensor parallelism repeats there.
+    """
+
+    protocol: Annotated[Protocol, Meta(description=(
+        "who is asked first, who moves bytes, and whose first token it is; nixl: the prefill replica first, and the "
+        "decode replica reads; nixl_push: the same, and the prefill replica writes when it knows where to"))] = "nixl"
+    first_token: Annotated[FirstToken | None, Meta(description=(
+        "recompute: the decode replica samples it, computing the last token of the prompt again; prefill: the prefill "
+        "replica's is sent along; default: as the protocol has it"))] = None
+    granularity: Annotated[Granularity, Meta(description=(
+        "what moves as one, as soon as it is computed: the prompt, a chunk of it, a layer"))] = "prompt"
+    volume: Annotated[Literal["missing", "full_prompt"], Meta(description=(
+        "tokens that move: what the decode replica has not in its prefix cache, or all"))] = "missing"
+    base_us: Annotated[Microseconds, Meta(description=(
+        "of each transfer before its bytes flow; Mooncake's transfer engine took 380 us on 8 RoCE ports, a fit to its "
+        "published table of transfer times"))] = 400.0
+    bandwidth_gb_per_s: Annotated[Rate | None, Meta(description=(
+        "of a replica's links together, in each direction, as transfers see it; default: of its accelerators' network "
+        "cards, times efficiency"))] = None
+    efficiency: Annotated[float, Meta(gt=0, le=1, description=(
+        "share of the network cards' rate that transfers get; Mooncake's tables: 0.73 and 0.86"))] = 0.75
+    nics_per_transfer: Annotated[Literal["rank", "all"], Meta(description=(
+        "cards that a transfer may use: those of the ranks that hold the KV, or all of the node, which its replicas "
+        "then share"))] = "rank"
+    contention: Annotated[Contention | None, Meta(description=(
+        "what transfers do to each other. fair: they share links max-min fairly; none: nothing; at_start: each keeps "
+        "the rate divided by the number under way when it began; fifo: one after the other into a replica; default: "
+        "fair"))] = None
+    handshake_ms: Annotated[float, Meta(ge=0, le=1e9, description=(
+        "before the first transfer between two replicas"))] = 0.0
+    answer_hop_us: Annotated[Microseconds, Meta(description=(
+        "from the end of a prefill to the routing of what follows it"))] = 0.0
+    notice_us: Annotated[Microseconds, Meta(description=(
+        "from the end of a transfer until the replica that did not move the bytes may know of it; nixl_push: also from "
+        "the place for them to its being known"))] = 0.0
+    noticed_at: Annotated[Literal["end", "start"], Meta(description=(
+        "when a replica looks for what has come: at the end of an iteration; or at its start, and it counts at its "
+        "end, as where the forward pass is launched and not waited for. Idle, it notices at once"))] = "end"
+    kv_bytes_per_token: Annotated[Annotated[float, Meta(gt=0, le=1e12)] | None, Meta(description=(
+        "on the wire; default: the model's"))] = None

@@ -1,0 +1,29 @@
+"""How the KV of a request came from its prefill replica to its decode replica."""
+from libc.stdint cimport int8_t, int32_t, int64_t
+
+
+cdef enum Stage:                # of a hand-over
+    NOT_SPLIT = 0               # one replica does the whole request
+    PROMPT_ONLY = 1             # the same: no token is kept, so that its prompt is all there is to do
+    PREFILLING = 2              # a replica has the prompt to compute
+    READY = 3                   # it is done, and its blocks wait to be read
+    ASKED = 4                   # the decode replica has blocks for it, and is about to read
+    SHAKING_HANDS = 5           # the two replicas get to know each other first
+    MOVING = 6                  # the KV is on its way
+    MOVED = 7                   # it has come; or none will any more
+
+
+cdef struct Transfer:           # of a request; of several attempts the last one
+    int64_t prefill_done_ns     # its prompt was computed; -1: never (so for all times below)
+    int64_t start_ns            # its KV began to move, after the handshake
+    int64_t end_ns              # it had come
+    int64_t num_bytes           # on the wire
+    int32_t prefill_replica     # -1: none
+    int32_t decode_replica      # that read it, or is about to; -1: none
+    int32_t decode_place        # the decode replica chosen beforehand, as numbered in the view; -1: none is
+    int32_t prefill_slot        # whose blocks are read; -1: none are kept
+    int32_t decode_slot         # whose blocks they are read into; -1: there are none yet
+    int32_t loaded_tokens       # of its text, that the decode replica had not
+    int32_t carrier             # slot of the transport while it moves
+    int8_t stage                # Stage
+    int8_t spare[3]

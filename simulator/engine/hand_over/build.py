@@ -1,0 +1,66 @@
+"""Build what hands requests over."""
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from msgspec.structs import replace
+
+from simulator.domain import records
+from simulator.engine.gateway.gateway import Gateway
+from simulator.engine.hand_over.operation import HandOver
+from simulator.engine.hand_over.pairing import Pairing
+from simulator.engine.hand_over.plan import Network
+from simulator.routing.disaggregation.base import DecisionContext
+
+
+def with_prefill_legs(workload):
+    """Return the workload with a row for the prefill leg of each request.
+
+    They are behind those of all clients, in the same order.
+    Its requests are from now on the first rows of that table, so that both are the same to whoever writes to them.
+    """
+    num_clients = len(workload)
+    requests = np.concatenate([workload.requests, workload.requests])
+    demands = np.concatenate([workload.demands, workload.demands])
+    outcomes = np.concatenate([workload.outcomes, workload.outcomes])
+    demands["max_tokens"][num_clients:] = outcomes["output_tokens"][num_clients:] = 1
+    demands["deadline_ns"][num_clients:] = demands["due_ns"][num_clients:] = -1
+    demands["expected_tokens"][num_clients:] = -1
+    demands["tie_rank"][num_clients:] += num_clients
+    workload.requests = requests[:num_clients]
+    return replace(workload, requests=requests, demands=demands, outcomes=outcomes, num_prefill_legs=num_clients)
+
+
+def new_transfers(num_requests: int) -> np.ndarray:
+    """Return the records of requests of which none has been split."""
+    table = np.zeros(num_requests, records.TRANSFER)
+    for name in ("prefill_done_ns", "start_ns", "end_ns"):
+        table[name] = records.NEVER_NS
+    table["prefill_replica"] = table["decode_replica"] = table["decode_place"] = -1
+    return table
+
+
+def hand_over_between(fleet, gateways: Sequence[Gateway], plan, seats: Sequence,
+                      gateway: Callable) -> tuple[list[Gateway], HandOver]:
+    """Return all gateways, and the operation that hands requests over.
+
+    gateways : one for each model, of the replicas that compute prompts. plan : ClusterPlan. seats : of build.PoolSeat.
+    gateway : makes another one, called with index, model and the GatewayPlan as `front`.
+    """
+    settings, models = plan.hand_over, plan.models
+    seconds = {}
+    for model in models:
+        if model in plan.split_models:
+            seconds[model] = gateway(len(gateways) + len(seconds), model, front=settings.decode_front)
+    every = [*gateways, *seconds.values()]
+    operation = HandOver(fleet, every, plan, Network(seats, settings))
+    for first, model in zip(gateways, models, strict=True):
+        if model in seconds:
+            second = seconds[model]
+            context = DecisionContext(first.view, second.view, fleet.shared.workload, second.view.block_size)
+            decider = settings.decider and settings.decider(settings.decider_parameters, context)
+            for view in (first.view, second.view):
+                if view.wants_caches:           # the decider does
+                    view.watch_caches()
+            operation.pair(first, second, Pairing(first, second, operation, decider, settings.decode_first,
+                                                  fleet.shared.workload), settings.decode_first)
+    return every, operation

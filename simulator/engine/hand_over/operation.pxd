@@ -1,0 +1,66 @@
+"""Requests whose prompt one replica computes, and the rest another.
+
+Such a request is two rows to the engine: its own, for what follows the prompt, and behind those of all clients that of
+its prefill leg, whose text is the prompt and whose answer a token that nobody sees. Each has its state and its place at
+a replica; policies and results know the first alone.
+"""
+from libc.stdint cimport int8_t, int32_t, int64_t
+cimport cython
+
+from simulator.domain.request cimport Request
+from simulator.domain.transfer cimport Transfer
+from simulator.engine.fleet.fleet cimport Fleet
+from simulator.engine.hand_over.transport cimport Transport
+from simulator.engine.operations.base cimport Operation
+
+
+cdef struct End:                # a replica, as a hand-over sees it
+    void* replica               # Replica, borrowed
+    void* scheduler             # its Scheduler, borrowed
+    void* first                 # Gateway that sends it prefill legs, borrowed; NULL: none does
+    void* second                # Gateway for what follows the prompts that it computes, borrowed
+    int32_t pool
+    int32_t block_size
+
+
+@cython.final
+cdef class HandOver(Operation):
+    cdef readonly Transport transport
+    cdef readonly object table          # structured array (requests,), records.TRANSFER
+    cdef Transfer* _transfers           # [row of a client] of it
+    cdef End* _ends                     # [replica]
+    cdef const double[:, ::1] _token_bytes      # [prefill pool][decode pool] on the wire
+    cdef const double[:, ::1] _request_bytes
+    cdef Fleet _fleet
+    cdef list _gateways                 # Gateway
+    cdef list _pairings                 # Pairing, which the gateways know
+    cdef Request* _requests             # [row] borrowed from the workload
+    cdef int32_t _num_clients           # rows from here on are prefill legs
+    cdef set _acquainted                # (prefill replica, decode replica) that have shaken hands; None: nobody has to
+    cdef int64_t _handshake_ns, _hop_ns, _notice_ns
+    cdef bint _takes_whole_prompt
+    cdef int64_t _awaited_ns            # when the transport's next event is due; NEVER_NS: there is none
+    cdef readonly int64_t started       # transfers; completed, and such that did not come to their end
+    cdef readonly int64_t completed
+    cdef readonly int64_t failed
+    cdef readonly int64_t num_bytes     # that were moved
+    cdef readonly int64_t local         # requests that were not split
+
+    # A request is split: its prompt goes to a replica, and what follows perhaps to another, as numbered in the view of
+    # the second gateway; -1: that is not known yet. `is_all`: its prompt is all there is to do.
+    cdef int begin(self, int32_t row, int32_t decode_place, int32_t prefill_replica, bint is_all) except -1 nogil
+
+    # A replica does a whole request.
+    cdef void keep_whole(self, int32_t row) noexcept nogil
+
+    # A request goes to a decode replica, if its prompt has been computed; False: that is still to do.
+    cdef bint go_on(self, int32_t row, int64_t now_ns) except -1 nogil
+
+    cdef int _leg_left(self, int32_t leg, int64_t now_ns) except -1 nogil
+    cdef int _complete(self, int32_t row, int64_t now_ns) except -1 nogil
+    cdef int _greet(self, int32_t row, int64_t now_ns) except -1 nogil
+    cdef int _start(self, int32_t row, int64_t now_ns) except -1 nogil
+    cdef int _come(self, int32_t row, int64_t now_ns) except -1 nogil
+    cdef int _let_go(self, int32_t row, int64_t done_ns) except -1 nogil
+    cdef int _await_transport(self) except -1 nogil
+    cdef bint _is_acquainted(self, int32_t one, int32_t other) except -1

@@ -1,0 +1,118 @@
+"""How requests are handed over from prefill to decode replicas: what `HandOver` is told."""
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+WAYS = ("out", "into")
+
+
+class Port(msgspec.Struct, frozen=True):
+    """How the replicas of a pool are linked; rates are per direction.
+
+    outer_bytes_per_s : of all its network cards that transfers may use.
+    inner_bytes_per_s : between replicas of one scale-up domain; 0: as beyond.
+    replicas_per_domain : that share a scale-up domain.
+    shares_node : the network cards belong to the node, and its replicas share them.
+    """
+
+    outer_bytes_per_s: float
+    inner_bytes_per_s: float = 0.0
+    replicas_per_domain: int = 1
+    shares_node: bool = False
+
+
+class Pair(msgspec.Struct, frozen=True):
+    """What a transfer from one pool to another is made of.
+
+    token_bytes : on the wire for each token, replicated heads included.
+    request_bytes : besides, for each request.
+    source_frac, destination_frac : share of the network cards of either side that take part.
+    """
+
+    token_bytes: float
+    request_bytes: float = 0.0
+    source_frac: float = 1.0
+    destination_frac: float = 1.0
+
+
+class HandOverPlan(msgspec.Struct, frozen=True):
+    """How requests are handed over.
+
+    ports : of each pool.
+    pairs : {(prefill pool, decode pool): Pair} of those that hand over to each other.
+    prefill_front, decode_front : engine.plan.GatewayPlan, how replicas for either leg are chosen.
+    decider, decider_parameters : a routing.disaggregation Decider subclass and its `Parameters`; None: all requests are
+        split.
+    decode_first : the decode replica is chosen when a request comes, else when its prompt has been computed; a replica
+        of both roles might then hand over to itself, and compute the prompt again.
+    contention : one of transport.CONTENTIONS.
+    base_ns : of each transfer, before its bytes flow.
+    handshake_ns : before the first transfer between two replicas.
+    hop_ns : from the end of a prefill to the routing of the decode leg.
+    notice_ns : from the end of a transfer until its prefill replica may know.
+    takes_whole_prompt : blocks that the decode replica has already are sent, too.
+    notices_at_start : an iteration notices what has come by its start, and tells at its end; else what has come by its
+        end.
+    """
+
+    ports: tuple[Port, ...]
+    pairs: dict[tuple[int, int], Pair]
+    prefill_front: Any
+    decode_front: Any
+    decider: type | None = None
+    decider_parameters: Any = None
+    decode_first: bool = False
+    contention: str = "fair"
+    base_ns: int = 0
+    handshake_ns: int = 0
+    hop_ns: int = 0
+    notice_ns: int = 0
+    takes_whole_prompt: bool = False
+    notices_at_start: bool = False
+
+
+class Network:
+    """The links of the replicas of a cluster, as `Transport` takes them.
+
+    capacities : float64 (links,), bytes per ns.
+    ends : int32 (replicas, 6): the links by which KV leaves a replica and enters it, the same within its scale-up
+        domain, -1: as beyond, that domain, and the pool.
+    narrow : int32 (replicas, pools): a link of those network cards alone that take part in transfers with a pool; -1:
+        all do.
+
+    Parameters
+    ----------
+    seats : of build.PoolSeat, all places for replicas in order.
+    plan : HandOverPlan
+    """
+
+    def __init__(self, seats: Sequence, plan: HandOverPlan):
+        self._capacities, self._known = [], {}
+        num_pools = len(plan.ports)
+        self.ends = np.full((len(seats), 6), -1, np.int32)
+        self.narrow = np.full((len(seats), num_pools), -1, np.int32)
+        for seat in seats:
+            port = plan.ports[seat.pool]
+            owner = ("node", seat.node) if port.shares_node else ("replica", seat.replica)
+            self.ends[seat.replica, :2] = [self._link(owner, way, port.outer_bytes_per_s) for way in WAYS]
+            if port.inner_bytes_per_s > 0:
+                self.ends[seat.replica, 2:4] = [self._link(("inner", seat.replica), way, port.inner_bytes_per_s)
+                                                for way in WAYS]
+            domain = seat.pool, seat.place // port.replicas_per_domain
+            self.ends[seat.replica, 4:] = self._known.setdefault(("domain", domain), len(self._known)), seat.pool
+            for (source, destination), pair in plan.pairs.items():
+                for own, other, frac, way in ((source, destination, pair.source_frac, "out"),
+                                              (destination, source, pair.destination_frac, "into")):
+                    if own == seat.pool and frac < 1.0:
+                        rate = port.outer_bytes_per_s * frac
+                        self.narrow[seat.replica, other] = self._link((*owner, frac), way, rate)
+        self.capacities = np.array(self._capacities)
+
+    def _link(self, owner: tuple, way: str, bytes_per_s: float) -> int:
+        key = (*owner, way)
+        if key not in self._known:
+            self._known[key] = len(self._capacities)
+            self._capacities.append(bytes_per_s / 1e9)
+        return self._known[key]

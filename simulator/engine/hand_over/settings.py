@@ -1,0 +1,69 @@
+"""From what an experiment says of hand-overs to what the engine is told."""
+from collections.abc import Sequence
+
+from simulator.domain.kv_link import kv_link, kv_wire
+from simulator.domain.kv_transfer import HABITS, KvTransfer
+from simulator.engine.hand_over.plan import HandOverPlan, Pair, Port
+from simulator.errors import InputErrors, KeyFault
+
+US = 1e3        # ns
+
+
+def hand_over_plan(settings: KvTransfer, roles: Sequence, deployments: Sequence, fronts: Sequence, decider,
+                   decode_first: bool) -> HandOverPlan:
+    """Return how requests are handed over.
+
+    roles : of each pool, with what it serves. deployments : likewise, None where the experiment names none.
+    fronts : GatewayPlan for prompts, and for what follows them.
+    decider : a Decider subclass and its parameters; None: all requests are split.
+
+    Raises
+    ------
+    InputErrors
+        Bytes or rates that are not known.
+    """
+    pairs = {(i, k): (deployments[i], deployments[k]) for i, (one, serves) in enumerate(roles)
+             for k, (other, also) in enumerate(roles) if serves == also and one != "decode" and other != "prefill"}
+    _check(settings, deployments)
+    return HandOverPlan(
+        ports=tuple(_port(settings, deployment) for deployment in deployments),
+        pairs={pools: _pair(settings, *ends) for pools, ends in pairs.items()},
+        prefill_front=fronts[0], decode_front=fronts[1],
+        decider=decider and decider[0], decider_parameters=decider and decider[1], decode_first=decode_first,
+        contention=settings.contention or HABITS[settings.protocol].contention, base_ns=round(settings.base_us * US),
+        handshake_ns=round(settings.handshake_ms * 1e6), hop_ns=round(settings.answer_hop_us * US),
+        notice_ns=round(settings.notice_us * US), takes_whole_prompt=settings.volume == "full_prompt",
+        notices_at_start=settings.noticed_at == "start")
+
+
+def _check(settings: KvTransfer, deployments: Sequence) -> None:
+    faults = []
+    if settings.kv_bytes_per_token is None and None in deployments:
+        faults.append("kv_transfer.kv_bytes_per_token: missing; expected a number, or [model] and [hardware]")
+    if settings.bandwidth_gb_per_s is None and any(
+            deployment is None or not kv_link(deployment).scaleout_bytes_per_s for deployment in deployments):
+        faults.append("kv_transfer.bandwidth_gb_per_s: missing; expected a number, or hardware whose network is known")
+    if settings.nics_per_transfer == "all" and any(
+            deployment is None or deployment.node is None for deployment in deployments):
+        faults.append('kv_transfer.nics_per_transfer: "all" takes [topology] node, which says how many cards there are')
+    if faults:
+        raise InputErrors(map(KeyFault, faults))
+
+
+def _port(settings: KvTransfer, deployment) -> Port:
+    shares_node = settings.nics_per_transfer == "all"
+    link = deployment and kv_link(deployment)
+    if settings.bandwidth_gb_per_s is not None:
+        return Port(settings.bandwidth_gb_per_s * 1e9, shares_node=shares_node)
+    outer, share = link.scaleout_bytes_per_s, settings.efficiency
+    if shares_node:
+        outer = deployment.node.scaleout_bytes_per_s * deployment.node.num_accelerators
+    return Port(outer * share, link.scaleup_bytes_per_s * share, link.replicas_per_domain, shares_node)
+
+
+def _pair(settings: KvTransfer, source, destination) -> Pair:
+    if settings.kv_bytes_per_token is not None:
+        return Pair(settings.kv_bytes_per_token)
+    wire = kv_wire(source, destination)
+    is_whole = settings.bandwidth_gb_per_s is not None or settings.nics_per_transfer == "all"
+    return Pair(wire.bytes_per_token, wire.bytes_per_request, 1.0 if is_whole else wire.source_frac)

@@ -1,0 +1,17 @@
+"""The KV of prefill replicas, as the scheduler of a replica sees it."""
+from libc.stdint cimport int32_t, int64_t
+cimport cython
+
+from simulator.domain.request cimport Request
+from simulator.domain.transfer cimport Transfer
+from simulator.engine.replica.departures cimport Departures
+from simulator.kv.tier cimport External, KVTier
+
+
+@cython.final
+cdef class RemoteTier(KVTier):
+    cdef Transfer* _transfers           # [row] of the hand-over, borrowed
+    cdef const Request* _requests
+    cdef Departures _departures
+    cdef int32_t _num_clients           # rows from here on are prefill legs
+    cdef object _owners                 # the arrays these pointers borrow from

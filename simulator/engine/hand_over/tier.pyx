@@ -1,0 +1,55 @@
+"""The KV of prefill replicas, as the scheduler of a replica sees it.
+
+vLLM's NixlConnector in pull mode: a decode replica finds all of a prompt beyond its own prefix hits at the prefill
+replica, once; a request that is preempted later computes its text anew. The blocks of a prefill leg stay until they
+have been read. Source: vLLM 0.32.0, vllm/distributed/kv_transfer/kv_connector/v1/nixl/pull_scheduler.py.
+"""
+from libc.stdint cimport int32_t, int64_t
+cimport cython
+
+from simulator.core.clock cimport NEVER_NS
+from simulator.domain.request cimport Request
+from simulator.domain.transfer cimport ASKED, PREFILLING, READY, Transfer
+from simulator.engine.replica.departures cimport Departures
+from simulator.kv.tier cimport External, KVTier
+
+
+@cython.final
+cdef class RemoteTier(KVTier):
+    """What one replica may read of others, or keeps for them.
+
+    `HandOver` does what it asks for.
+
+    transfers : structured array (requests,), `records.TRANSFER`. requests : of the workload, with prefill legs.
+    departures : of the cluster, which hear of requests that want to be read.
+    """
+
+    def __init__(self, transfers, requests, Departures departures):
+        cdef Transfer[::1] rows = transfers
+        cdef const Request[::1] records = requests
+        self._owners, self._departures, self._num_clients = (transfers, requests), departures, len(transfers)
+        if len(transfers):
+            self._transfers, self._requests = &rows[0], &records[0]
+
+    cdef int match(self, int32_t row, int64_t local_tokens, External* found) except -1 nogil:
+        found.tokens, found.comes_later = 0, True
+        if row < self._num_clients and self._transfers[row].stage == READY:
+            found.tokens = max(<int64_t>self._requests[row].prompt_tokens + self._requests[row].output_tokens
+                               - local_tokens, 0)
+        return 0
+
+    cdef int64_t load(self, int32_t row, int32_t slot, External found, int64_t now_ns) except -1 nogil:
+        cdef Transfer* it = &self._transfers[row]
+        it.loaded_tokens, it.decode_slot, it.stage = <int32_t>found.tokens, slot, ASKED
+        self._departures.add(row)
+        return NEVER_NS
+
+    cdef int64_t keep_until(self, int32_t row, int32_t slot, int64_t now_ns) noexcept nogil:
+        cdef int32_t client = row - self._num_clients
+        if client < 0 or self._transfers[client].stage != PREFILLING:
+            return -1
+        self._transfers[client].prefill_slot = slot
+        return NEVER_NS
+
+    cdef int64_t loaded_tokens(self, int32_t row) noexcept nogil:
+        return self._transfers[row].loaded_tokens if row < self._num_clients else 0

@@ -1,0 +1,64 @@
+"""Requests whose prompt was computed apart: columns of /requests, what the summary says, arrows of the Chrome trace."""
+import json
+from collections.abc import Iterable
+
+import numpy as np
+
+from simulator.domain.run import Run
+from simulator.results.distributions import distribution
+from simulator.results.trace_window import TraceWindow
+
+# Columns of /requests where prompts are computed apart, and their names in `records.TRANSFER`.
+COLUMNS = {"prefill_done_ns": "prefill_done_ns", "transfer_start_ns": "start_ns", "transfer_end_ns": "end_ns",
+           "transfer_bytes": "num_bytes"}
+
+_ARROW = ('{"ph":"X","cat":"kv_transfer","name":%s,"pid":%d,"tid":0,"ts":%d.%03d,"dur":0.000,"args":{"to":%d,'
+          '"bytes":%d}},\n'
+          '{"ph":"s","cat":"kv_transfer","name":"kv_transfer","id":%d,"pid":%d,"tid":0,"ts":%d.%03d},\n'
+          '{"ph":"X","cat":"kv_transfer","name":%s,"pid":%d,"tid":0,"ts":%d.%03d,"dur":0.000,"args":{"from":%d}},\n'
+          '{"ph":"f","bp":"e","cat":"kv_transfer","name":"kv_transfer","id":%d,"pid":%d,"tid":0,"ts":%d.%03d}')
+
+
+def columns_of(run: Run) -> dict[str, np.ndarray]:
+    """Return the columns of `COLUMNS`, and prefill_replica.
+
+    There are none where replicas do whole requests.
+    """
+    if run.transfers is None:
+        return {}
+    return {"prefill_replica": run.transfers["prefill_replica"]} | {
+        name: run.transfers[field] for name, field in COLUMNS.items()}
+
+
+def metrics_of(run: Run) -> dict:
+    """Return what the summary says of transfers; nothing where there can be none.
+
+    count and bytes are those of transfers that came to their end, whatever became of the request. `wait_ms` is from the
+    end of a prefill to the first byte, `duration_ms` from there to the last; `local` counts requests that a decode
+    replica did whole.
+    """
+    if run.transfers is None:
+        return {}
+    moved = run.transfers[run.transfers["end_ns"] >= 0]
+    return {"kv_transfer": {
+        **run.transfer_counts,
+        "wait_ms": distribution((moved["start_ns"] - moved["prefill_done_ns"]) / 1e6),
+        "duration_ms": distribution((moved["end_ns"] - moved["start_ns"]) / 1e6)}}
+
+
+def transfer_events(run: Run, window: TraceWindow) -> Iterable[str]:
+    """Yield the slices and arrow of each transfer that ended.
+
+    The slices are of no length, on its two replicas.
+    """
+    if run.transfers is None:
+        return
+    for row in np.flatnonzero(run.transfers["end_ns"] >= 0).tolist():
+        one = run.transfers[row]
+        began_ns, ended_ns, source = int(one["start_ns"]), int(one["end_ns"]), int(one["prefill_replica"])
+        if window.has(began_ns):
+            name = json.dumps(f"request {run.workload.request_ids[row]}")
+            began, ended = divmod(began_ns, 1000), divmod(ended_ns, 1000)
+            target = int(one["decode_replica"])
+            yield _ARROW % (name, source, *began, target, one["num_bytes"], row, source, *began,
+                            name, target, *ended, source, row, target, *ended)

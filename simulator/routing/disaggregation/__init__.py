@@ -1,0 +1,1 @@
+"""Whether the prompt of a request is computed apart from what follows it."""

@@ -1,0 +1,18 @@
+"""Whether the prompt of a request is computed apart from what follows it: the one question a decider answers."""
+from libc.stdint cimport int32_t, int64_t
+
+from simulator.domain.request cimport Demand, Request
+from simulator.signals.view cimport View
+
+
+cdef class Decider:
+    cdef readonly bint looks_at_prefill     # it must know which prefill replica would get the request; set in __init__
+    cdef readonly View prefill          # the replicas that compute prompts
+    cdef readonly View decode           # those that do what follows, or all
+    cdef const Request* requests        # [row] of the workload, borrowed, like demands
+    cdef const Demand* demands
+    cdef object _owners                 # the arrays these pointers borrow from
+
+    # Is the prompt of `row` computed apart? `prefill` and `decode`: the replicas that would get the legs, as numbered
+    # in the views; -1: not chosen yet, or there is none.
+    cdef bint splits(self, int32_t row, int32_t prefill, int32_t decode, int64_t now_ns) except -1 nogil

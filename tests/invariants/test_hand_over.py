@@ -1,0 +1,59 @@
+"""What holds in every run in which prompts are computed apart."""
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simulator.domain import records
+from support.hand_over import random_case, serve
+
+
+def assert_sound(outcome):
+    """Check what holds when all is over."""
+    assert outcome.run.complete
+    requests, transfers = outcome.requests, outcome.transfers
+    assert (requests["status"] >= records.COMPLETED).all()          # nobody is lost
+    outcome.hand_over.check()
+    assert outcome.hand_over.transport.num_under_way == 0
+    assert outcome.hand_over.started == outcome.hand_over.completed + outcome.hand_over.failed
+    for replica in outcome.cluster.replicas:        # free + owned + held + loading = usable, and all are free
+        replica.check()
+        assert replica.scheduler.kv.free_blocks == replica.scheduler.kv.num_blocks
+        assert replica.scheduler.loading == replica.scheduler.loading_tokens == 0
+    for gateway in outcome.cluster.gateways:
+        assert not gateway.view.account_array["in_flight"].any()
+    moved = transfers["end_ns"] >= 0
+    assert (transfers["start_ns"][moved] >= transfers["prefill_done_ns"][moved]).all()
+    assert (transfers["end_ns"][moved] >= transfers["start_ns"][moved]).all()
+    decoded = moved & (requests["first_token_ns"] >= 0)
+    assert (requests["first_token_ns"][decoded] > transfers["end_ns"][decoded]).all()      # its KV is there first
+    assert transfers["num_bytes"][moved].sum() == outcome.hand_over.num_bytes
+    legs = outcome.legs
+    handed_over = legs["how"] == records.LEG_ENDS.index("handed_over")
+    assert (legs["role"][handed_over] == records.LEG_ROLES.index("prefill")).all()
+    assert handed_over.sum() >= (transfers["prefill_done_ns"] >= 0).sum()
+
+
+@pytest.mark.slow
+@settings(max_examples=150, deadline=None)
+@given(st.integers(0, 10**6))
+def test_prompts_that_are_computed_apart(seed):
+    workload, case = random_case(seed)
+    fast = serve(workload, **case)
+    slow = serve(workload, fast_forward=False, **case)
+
+    assert_sound(fast)
+    assert (fast.requests == slow.requests).all()
+    assert sorted(fast.iterations) == sorted(slow.iterations)
+    assert (fast.transfers == slow.transfers).all()
+    assert (fast.legs == slow.legs).all()
+    assert fast.token_ms == slow.token_ms
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_same_run_is_the_same(seed):
+    workload, case = random_case(seed)
+    one, other = serve(workload, **case), serve(workload, **case)
+
+    assert np.array_equal(one.requests, other.requests)
+    assert np.array_equal(one.transfers, other.transfers)

@@ -1,0 +1,83 @@
+"""As every_key_sections.py, for pools whose prompts are computed apart and what comes with them."""
+from support.every_key import ABSENT, acts, refuses
+
+POOLS = [{"name": "p", "role": "prefill"}, {"name": "d", "role": "decode", "replicas": 2}]
+NODES = {"hardware__name": "h100-sxm-80gb", "topology__node": "dgx-h100", "model__name": "llama-3.1-8b",
+         "engine__max_model_len": 512}
+APART = {"pools": POOLS, "engine__async_scheduling": False, "kv_transfer": {
+    "bandwidth_gb_per_s": 0.01, "kv_bytes_per_token": 1e3}}
+FIRST = APART | {"pools": [POOLS[0] | {"replicas": 2}, POOLS[1]]}       # there is a choice of prefill replicas
+OF_MODEL = NODES | {"pools": [POOLS[0] | {"topology": {"tensor_parallel": 2}}, POOLS[1]],
+                    "engine__async_scheduling": False}
+SLOW_MODEL = OF_MODEL | {"kv_transfer": {"kv_bytes_per_token": 1e7}}
+
+
+def transfer(**keys):
+    """Return the settings of pools that are apart, with keys of [kv_transfer]."""
+    return APART | {"kv_transfer": APART["kv_transfer"] | keys}
+
+
+KV_TRANSFER = {
+    "protocol": refuses("simai", "planned and not built", **APART),
+    "first_token": refuses("prefill", "sends no token along", **APART),
+    "granularity": refuses("chunk", "when its whole prompt has been computed", **APART),
+    "volume": acts("missing", "full_prompt", **APART),
+    "base_us": acts(0.0, 9000.0, **APART),
+    "bandwidth_gb_per_s": acts(0.01, 0.02, **APART),
+    "efficiency": acts(0.5, 0.9, **SLOW_MODEL),
+    "nics_per_transfer": acts("rank", "all", **SLOW_MODEL),
+    "contention": acts("fair", "none", **APART),
+    "handshake_ms": acts(0.0, 30.0, **APART),
+    "answer_hop_us": acts(0.0, 7000.0, **APART),
+    "notice_us": acts(0.0, 90_000.0, **APART | {"engine__num_gpu_blocks": 40}),
+    "noticed_at": acts("end", "start", **APART),
+    "kv_bytes_per_token": acts(1e3, 3e3, **APART),
+}
+ROLES = {
+    "pools[].role": acts("prefill", "both", **APART),
+    "pools[].infer_type": acts("prefill", "neutral", **APART | {"pools": [{"name": "p"}, POOLS[1]]}),
+}
+WEIGHTED = {"policy": "weighted", "scorers": [{"name": "queue-depth", "weight": 2.0},
+                                              {"name": "precise-prefix-cache", "weight": 3.0}]}
+
+
+def _routing(leg):
+    """Return the cases of the router of one leg."""
+    table, base = f"cluster.disaggregation.{leg}", FIRST
+    settings = f"cluster__disaggregation__{leg}"
+    weighted = base | {settings: WEIGHTED}
+    return {f"{table}.{key}": case for key, case in {
+        "policy": acts("round_robin", "least_loaded", **base),
+        "scorers[].name": acts("queue-depth", "kv-utilization", **weighted),
+        "scorers[].weight": acts(0.1, 90.0, **weighted),
+        "snapshot_refresh_interval_s": acts(0.0, 9.0, **weighted),
+        "cache_signal_delay_s": acts(0.0, 9.0, **weighted, output__decisions=3),
+        "latency_s": acts(0.0, 0.02, **base | {"cluster__disaggregation__stage_order": "prefill_first"}),
+    }.items()}
+
+
+DISAGGREGATION = {
+    "cluster.disaggregation.decider": acts("always", "never", **APART),
+    "cluster.disaggregation.stage_order": acts("decode_first", "prefill_first", **APART | {
+        "cluster__routing__policy": "least_loaded"}),
+    **_routing("prefill"), **_routing("decode"),
+    "decider:prefix_threshold.non_cached_tokens": acts(0, 64, **APART),
+    "decider:prefix_threshold.prompt_tokens": acts(0, 120, **APART),
+    "decider:isl_bounding.eff_isl_threshold": acts(50, 2048, **APART | {
+        "cluster__disaggregation__eff_isl_ratio_threshold": 2.0}),
+    "decider:isl_bounding.eff_isl_ratio_threshold": acts(0.7, 2.0, **APART),
+    "decider:isl_bounding.decode_busy_threshold": acts(ABSENT, 0.1, **APART | {
+        "cluster__disaggregation__eff_isl_ratio_threshold": 2.0}),
+    "decider:prefill_load.prefill_busy_threshold": acts(0.25, 9.0, **APART),
+    "decider:prefill_load.decode_busy_threshold": acts(ABSENT, 0.1, **APART),
+    "decider:isl_or_load.eff_isl_threshold": acts(50, 2048, **APART | {
+        "cluster__disaggregation__eff_isl_ratio_threshold": 2.0,
+        "cluster__disaggregation__prefill_busy_threshold": 90.0}),
+    "decider:isl_or_load.eff_isl_ratio_threshold": acts(0.7, 2.0, **APART | {
+        "cluster__disaggregation__prefill_busy_threshold": 90.0}),
+    "decider:isl_or_load.prefill_busy_threshold": acts(0.01, 90.0, **APART | {
+        "cluster__disaggregation__eff_isl_threshold": 10}),
+    "decider:isl_or_load.decode_busy_threshold": acts(ABSENT, 0.1, **APART | {
+        "cluster__disaggregation__eff_isl_ratio_threshold": 2.0}),
+}
+HAND_OVER = ROLES | DISAGGREGATION | {f"kv_transfer.{key}": case for key, case in KV_TRANSFER.items()}

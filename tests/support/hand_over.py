@@ -1,0 +1,100 @@
+"""Clusters whose prompts are computed apart."""
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from msgspec.structs import replace
+
+from simulator.engine.build import build
+from simulator.engine.hand_over.plan import HandOverPlan, Pair, Port
+from simulator.engine.output.recorder import Recorder
+from simulator.engine.plan import ClusterPlan, GatewayPlan, Hooks, Pool
+from simulator.latency.linear import Linear
+from simulator.routing.policies.round_robin import RoundRobin, RoundRobinParameters
+from simulator.scheduling.vllm import Vllm, VllmParameters
+from support.migration import constant_latency
+from support.random_scenarios import random_description
+from support.scenario import load
+
+MS = 1_000_000
+FRONT = GatewayPlan(RoundRobin, RoundRobinParameters())
+TOKEN_BYTES = 1000.0
+LINK = Port(outer_bytes_per_s=1e6)          # a token takes 1 ms
+
+
+@dataclass
+class Outcome:
+    """What a run came to.
+
+    requests, transfers, legs, iterations, replicas, journeys : structured arrays. run : Run. token_ms : {row: [ms]}.
+    cluster, hand_over : the machine itself.
+    """
+
+    requests: Any
+    transfers: Any
+    legs: Any
+    iterations: Any
+    replicas: Any
+    run: Any
+    token_ms: dict
+    cluster: Any
+    hand_over: Any
+
+    def ms(self, name, table="requests"):
+        return [time / MS for time in getattr(self, table)[name]]
+
+
+class _Sink:
+    def __init__(self):
+        self.iteration_rows, self.token_times = [], {}
+
+    def iterations(self, rows):
+        self.iteration_rows += rows.tolist()
+
+    def tokens(self, rows):
+        for row in rows:
+            self.token_times.setdefault(int(row["request"]), []).extend([int(row["time_ns"])] * int(row["tokens"]))
+
+
+def serve(workload, roles=("prefill", "decode"), *, parameters=None, latency=None, plan=None, cache=(), **given):
+    """Run a workload on a pool for each role; return its Outcome.
+
+    roles : of each pool; or (role, replicas). plan : fields of HandOverPlan. cache : fields of Pool, of all.
+    given : of ClusterPlan.
+    """
+    roles = [(role, 1) if isinstance(role, str) else role for role in roles]
+    cache = {"num_gpu_blocks": 1000, "block_size": 16, "max_model_len": 4096} | dict(cache)
+    pools = tuple(Pool(Vllm, parameters or VllmParameters(), latency or constant_latency(), name=f"{role}{i}",
+                       role=role, replicas=count, **cache) for i, (role, count) in enumerate(roles))
+    pairs = {(i, k): Pair(TOKEN_BYTES) for i, (one, _) in enumerate(roles) for k, (other, _) in enumerate(roles)
+             if one != "decode" and other != "prefill"}
+    settings = HandOverPlan(**{"ports": (LINK,) * len(pools), "pairs": pairs, "prefill_front": FRONT,
+                               "decode_front": FRONT} | (plan or {}))
+    sink, made = _Sink(), replace(workload, requests=workload.requests.copy())
+    cluster = build(made, ClusterPlan(pools, FRONT, **{"hand_over": settings} | given),
+                    Hooks(recorder=Recorder(sink, iterations=True, tokens=True)))
+    run = cluster.run()
+    return Outcome(made.requests, run.transfers, run.legs, sink.iteration_rows, run.replicas, run,
+                   {row: [each / MS for each in times] for row, times in sink.token_times.items()}, cluster,
+                   next((each for each in cluster.operations if each.hands_over), None))
+
+
+def random_case(seed):
+    """Return what `serve` takes for a random scenario in which prompts are computed apart."""
+    rng = Random(seed)
+    description = random_description(seed, beyond_vllm=True)
+    description["options"] |= {"async_scheduling": False, "num_speculative_tokens": 0, "spec_lookahead": 0,
+                               "vllm_version": "0.32", "enable_chunked_prefill": True}
+    scenario = load(description)
+    latency = Linear(scenario.prices)
+    latency.set_host(scenario.host.iteration_us, 0.0)
+    roles = rng.choice([("prefill", "decode"), (("prefill", 2), ("decode", 2)), ("decode", ("prefill", 3)),
+                        ("prefill", "both", "decode"), (("both", 2), "prefill"), ("prefill", ("decode", 3))])
+    plan = {"contention": rng.choice(["fair", "none", "at_start", "fifo"]), "base_ns": rng.choice([0, 0, 3 * MS]),
+            "handshake_ns": rng.choice([0, 0, 7 * MS]), "hop_ns": rng.choice([0, 0, 2 * MS]),
+            "notice_ns": rng.choice([0, 0, MS]), "takes_whole_prompt": rng.random() < 0.3,
+            "notices_at_start": rng.random() < 0.5, "ports": (Port(rng.choice([2e5, 1e6, 1e8])),) * len(roles),
+            "decode_first": rng.random() < 0.5 or any("both" in role for role in roles)}
+    blocks = scenario.cache["num_gpu_blocks"] * (8 if any("both" in role for role in roles) else 1)
+    return scenario.workload, {"roles": roles, "parameters": scenario.parameters, "latency": latency, "plan": plan,
+                               "cache": scenario.cache | {"host": scenario.host, "num_gpu_blocks": blocks}}
