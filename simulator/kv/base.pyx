@@ -1,5 +1,5 @@
 """The KV cache of a replica: the base of both implementations."""
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
@@ -40,6 +40,7 @@ cdef class KVCache:
 
     def __dealloc__(self):
         free(self._due_of_all)
+        free(self._given)
         free(self._owned)
 
     cdef int reserve_groups(self, int32_t count) except -1:
@@ -80,6 +81,21 @@ cdef class KVCache:
                       int32_t watermark, int64_t known_tokens) except -1 nogil:
         return 0
 
+    cdef int32_t whole_blocks(self, int64_t num_tokens) noexcept nogil:
+        return blocks_for(num_tokens, self.block_size)
+
+    cdef int slide(self, int32_t slot, int64_t settled_tokens) except -1 nogil:
+        return 0
+
+    cdef void begin_batch(self) noexcept nogil:
+        pass
+
+    cdef int64_t junction(self, int32_t slot) noexcept nogil:
+        return 0
+
+    cdef int64_t _missing(self, int32_t slot, int64_t slots) noexcept nogil:
+        return 0
+
     cdef int32_t blank_blocks(self) noexcept nogil:
         return self.free_blocks
 
@@ -97,6 +113,12 @@ cdef class KVCache:
 
     cdef bint is_held(self, int32_t block) noexcept nogil:
         return False
+
+    cdef bint may_join(self, int32_t slot, int64_t computed) noexcept nogil:
+        return True
+
+    cdef int64_t regular_until(self, int32_t slot) noexcept nogil:
+        return INT64_MAX
 
     cdef int join(self, int32_t slot, int32_t phase, int64_t order) except -1 nogil:
         self._due[phase] += 1

@@ -285,7 +285,15 @@ cdef class Scheduler:
     cdef void repeat_of(self, int32_t group, int32_t num_ended, int32_t num_formed, int64_t ended_ns) noexcept nogil
     cdef void fly(self, Batch* batch) noexcept nogil
 
-    # A sequence that has just sampled, or with `lead` will, becomes a member; a member is one no more, or it parts.
+    # A sequence that has just sampled, or with `lead` will, becomes a member; a member is one no more, or it parts. It
+    # may if its turns are alike from now on: with `lead`, more than a token in flight are not.
+    @cython.final
+    cdef inline bint may_join(self, const Entry* entry) noexcept nogil:
+        if self.copies and not self.tier.is_through_with(entry.slot, self._sequences[entry.slot].row):
+            return False
+        return not self.kv.is_hybrid or ((self.lead == 0 or entry.tokens == 1) and self.kv.may_join(
+            entry.slot, self._sequences[entry.slot].num_computed))
+
     cdef int join(self, int32_t slot) except -1 nogil
     cdef void leave(self, int32_t slot) noexcept nogil
     cdef void part(self, int32_t slot) noexcept nogil
@@ -439,11 +447,6 @@ cdef class Scheduler:
             self.tier.gives_up(row)
         return 0
 
-    # May a sequence that samples be a member, as far as the tier goes?
-    @cython.final
-    cdef inline bint may_join(self, int32_t slot) noexcept nogil:
-        return not self.copies or self.tier.is_through_with(slot, self._sequences[slot].row)
-
     # Is a sequence in a batch in flight?
     @cython.final
     cdef inline bint is_in_flight(self, int32_t slot) noexcept nogil:
@@ -484,6 +487,15 @@ cdef class Scheduler:
 
     # Tokens in KV, of a member or not.
     cdef int64_t computed(self, int32_t slot) noexcept nogil
+
+    # Of these, those that no iteration in flight is at work on; asked while a batch is formed.
+    @cython.final
+    cdef inline int64_t settled(self, int32_t slot) noexcept nogil:
+        cdef const Sequence* sequence = &self._sequences[slot]
+        cdef int64_t tokens = self.computed(slot) - sequence.in_flight
+        if sequence.is_member and self.overlaps:
+            tokens -= self.turns_in_flight(slot) * self.turn_tokens
+        return tokens
 
     # Tokens that a member has generated so far: those in flight are not.
     @cython.final

@@ -12,7 +12,6 @@ from simulator.domain.request cimport DROPPED, PENDING, REJECTED, RUNNING, WAITI
 from simulator.domain.iteration cimport Batch, Entry, Preempted, insert_entry
 from simulator.kv.tier cimport External
 from simulator.scheduling.transfers cimport KEEP, LOAD, Transfers
-from simulator.kv.base cimport blocks_for
 
 from simulator.kv.counting import CountingKV
 from simulator.kv.paged import PagedKV
@@ -155,8 +154,13 @@ cdef class Scheduler:
         return ()
 
     @staticmethod
+    def layer_faults(parameters, layers, enable_prefix_caching):
+        """Return (key of [engine], what is wrong with it) for what does not go with these LayerGroups; None: none."""
+        return ()
+
+    @staticmethod
     def kv_cache(parameters, plan):
-        """Return the KVCache of one replica."""
+        """Return the KVCache of one replica; plan.layer_groups is for those whose facts have a `grouping`."""
         if not plan.with_identity:
             return CountingKV(plan.num_blocks, plan.block_size)
         if plan.enable_prefix_caching and not plan.with_tables:
@@ -170,7 +174,7 @@ cdef class Scheduler:
         cdef int64_t text = <int64_t>self._requests[row].prompt_tokens + self._requests[row].output_tokens
         if text > self.longest_prompt:
             return REJECTED
-        return DROPPED if blocks_for(text, self.kv.block_size) > self.kv.num_blocks else PENDING
+        return DROPPED if self.kv.whole_blocks(text) > self.kv.num_blocks else PENDING
 
     cdef int64_t longest_surely_taken(self) noexcept nogil:
         return -1

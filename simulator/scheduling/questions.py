@@ -5,6 +5,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from simulator.domain.layer_groups import GroupRules, LayerGroups
+
 
 class SchedulerFacts(msgspec.Struct, frozen=True):
     """What the engine knows of a scheduler before there is one.
@@ -18,6 +20,7 @@ class SchedulerFacts(msgspec.Struct, frozen=True):
     takes_threads : several replicas may be served at once, for none writes what another reads and no Python decides.
     blocks_held_back : of num_gpu_blocks, KV blocks that no request gets.
     why_no_tier : why it cannot work with KV beyond its blocks, as that of a prefill replica; empty: it can.
+    grouping : how layers of unlike kinds have block tables of their own; None: all layers share one.
     """
 
     max_running: int | None = None
@@ -29,6 +32,7 @@ class SchedulerFacts(msgspec.Struct, frozen=True):
     takes_threads: bool = False
     blocks_held_back: int = 0
     why_no_tier: str = "it asks nobody for KV beyond its blocks"
+    grouping: GroupRules | None = None
 
 
 class MemoryNeeds(msgspec.Struct, frozen=True):
@@ -50,6 +54,8 @@ class KVPlan(msgspec.Struct, frozen=True):
     enable_prefix_caching : prompts may find blocks that others left behind.
     with_identity : which block is which can be observed.
     with_tables : somebody looks at block tables; else what can be observed are the decisions alone.
+    layer_groups : LayerGroups whose tokens are kept in blocks of their own; None: all layers share one block table.
+    max_model_len : longest text, prompt and output, in tokens.
     """
 
     num_blocks: int
@@ -58,6 +64,8 @@ class KVPlan(msgspec.Struct, frozen=True):
     enable_prefix_caching: bool
     with_identity: bool
     with_tables: bool = True
+    layer_groups: LayerGroups | None = None
+    max_model_len: int = 0
 
 
 class ReplicaContext(msgspec.Struct, frozen=True):

@@ -14,17 +14,20 @@ from simulator.domain.batch cimport BatchShape
 from simulator.domain.request cimport Request
 from simulator.kv.base cimport blocks_for
 from simulator.kv.tier cimport UNDECIDED, External
+from simulator.scheduling.aligned_chunks cimport AlignedText, aligned_chunk
 from simulator.scheduling.base cimport LOADED, Sequence
 from simulator.scheduling.striding cimport StridingScheduler
 from simulator.domain.iteration cimport Batch, Entry
 from simulator.scheduling.waiting_queue cimport WaitingQueue
 
 from simulator.kv.counting import CountingKV
+from simulator.kv.hybrid.cache import HybridKV
+from simulator.kv.hybrid.tables import unit_of
 from simulator.kv.paged import PagedKV
 from simulator.kv.sparse import SparseKV
 from simulator.scheduling.base import MemoryNeeds, SchedulerFacts
 from simulator.scheduling.vllm_arguments import (
-    ADVICE, WHY_NO_ASYNC_STAGES, VllmParameters, completed, start_up_faults, why_no_tier)
+    ADVICE, WHY_NO_ASYNC_STAGES, VllmParameters, completed, group_faults, start_up_faults, why_no_tier)
 
 cdef enum:                      # what becomes of the head of the queue
     STOP                        # nothing more is admitted in this iteration
@@ -86,10 +89,11 @@ cdef class Vllm(StridingScheduler):
         self._take_drafts(parameters.speculative, modern)
         self._queue_may_turn = context.prompts_use_outputs or (
             self._skips_long_prompts and not self._chunked_prefill)
-        if self.tier is not None and (why_no_tier(parameters) or context.num_stages > 1):
+        if self.tier is not None and (why_no_tier(parameters) or context.num_stages > 1 or self.kv.is_hybrid):
             raise ValueError(f"a KV tier: {why_no_tier(parameters) or 'its rules are unsettled with pipeline stages'}")
         self.grouping = context.fast_forward and (self._num_drafts == 0 or not (
-            self._is_async or context.num_stages > 1 or self.kv.tracks_identity))
+            self._is_async or context.num_stages > 1 or self.kv.tracks_identity or self.kv.is_hybrid)) and not (
+            self.kv.is_hybrid and context.num_stages > 1)
         if self._is_async and context.num_stages > 1 and not modern:
             raise ValueError(f"async_scheduling with pipeline stages: {WHY_NO_ASYNC_STAGES}")
         if self._is_async or context.num_stages > 1:
@@ -121,7 +125,7 @@ cdef class Vllm(StridingScheduler):
             bool(parameters.async_scheduling), parameters.speculative, takes_threads=True,
             why_no_async_stages=WHY_NO_ASYNC_STAGES if parameters.vllm_version == "0.10" else "",
             blocks_held_back=1,         # the null block
-            why_no_tier=why_no_tier(parameters))
+            grouping=parameters.grouping, why_no_tier=why_no_tier(parameters))
 
     @classmethod
     def memory(cls, parameters, deployment, max_model_len):
@@ -136,7 +140,12 @@ cdef class Vllm(StridingScheduler):
     @staticmethod
     def faults(parameters, engine):
         """See Scheduler."""
-        return start_up_faults(parameters, engine.max_model_len)
+        return start_up_faults(parameters, engine.max_model_len, engine.num_gpu_blocks)
+
+    @staticmethod
+    def layer_faults(parameters, layers, enable_prefix_caching):
+        """See Scheduler."""
+        return group_faults(parameters, layers, enable_prefix_caching)
 
     def advice(self, plight):
         """See Scheduler."""
@@ -145,6 +154,10 @@ cdef class Vllm(StridingScheduler):
     @staticmethod
     def kv_cache(parameters, plan):
         """See Scheduler."""
+        if plan.layer_groups is not None:
+            in_flight = parameters.max_num_batched_tokens * (2 if parameters.async_scheduling else 1)
+            return HybridKV(plan.num_blocks, unit_of(plan.layer_groups, plan.enable_prefix_caching), plan, in_flight,
+                            parameters.scheduler_reserve_full_isl is not False)
         if not plan.with_identity:
             return CountingKV(plan.num_blocks, plan.block_size)
         appends = parameters.vllm_version == "0.10"
@@ -156,8 +169,11 @@ cdef class Vllm(StridingScheduler):
     cdef bint repeats(self) noexcept nogil:
         # Members alone cannot make room for the head of the queue, unless what they generate is its prompt. They may
         # take cached blocks of it: it then needs more tokens, and is passed over, or has some without padding. And it
-        # may fit into the next batch of several groups, of which each leaves another budget.
-        if self.num_groups > 1 and self._running.size < self.max_running:
+        # may fit into the next batch of several groups, of which each leaves another budget, or into blocks that
+        # members of a hybrid cache give back.
+        if self.kv.num_shared > 0:
+            return False
+        if (self.num_groups > 1 or self.kv.is_hybrid) and self._running.size < self.max_running:
             return self.num_waiting() == 0
         if self.num_waiting() == 0:
             return True
@@ -165,7 +181,7 @@ cdef class Vllm(StridingScheduler):
                     or (self.copies and self.tier.may_change()))
 
     cdef int64_t longest_surely_taken(self) noexcept nogil:
-        if self.tier is not None or self._num_drafts > 0:
+        if self.tier is not None or self._num_drafts > 0 or self.kv.is_hybrid:
             return -1
         return min(self.longest_prompt, <int64_t>self.kv.num_blocks * self.kv.block_size)
 
@@ -176,6 +192,8 @@ cdef class Vllm(StridingScheduler):
         memset(&batch.shape, 0, sizeof(BatchShape))
         self._budget = self._token_budget
         self._chunk_continues = False
+        if self.kv.is_hybrid:
+            self.kv.begin_batch()
         if not (self.grouping and self._continue_at_once(batch, threshold)):
             self._continue_one_by_one(batch, threshold)
         if batch.num_preempted == 0 and self.num_waiting() > 0 and self._budget > 0:
@@ -222,6 +240,8 @@ cdef class Vllm(StridingScheduler):
             sequence = &self._sequences[slot]
             tokens = 0 if passed_over > 0 else min(self._wanted(sequence, threshold), self._budget)
             passed_over -= passed_over > 0
+            if self.kv.chunk_alignment > 0 and tokens > 0:
+                tokens = self._cut(slot, tokens)
             if tokens > 0:
                 if sequence.is_member:
                     self.kv.settle(slot, self.iteration + sequence.offset)
@@ -268,6 +288,8 @@ cdef class Vllm(StridingScheduler):
         cdef int64_t text = computed + 1 - self.lead if sequence.is_member else sequence.num_tokens
         cdef int64_t slots = self._slots(computed + tokens)
         cdef int32_t victim
+        if self.kv.is_hybrid:
+            self.kv.slide(slot, self.settled(slot))
         while not self.kv.allocate(slot, sequence.row, 0, slots, 0, 0, min(computed + tokens, text)):
             victim = self._victim()
             if self._puts_off_frees and self.is_in_flight(victim):
@@ -337,7 +359,7 @@ cdef class Vllm(StridingScheduler):
             following = self._links.next(slot)
             if sequence.hold == LOADED:
                 self.settle_held(slot)
-                turn = self._turn(sequence.num_tokens, sequence.num_computed, threshold, any_running)
+                turn = self._turn(sequence.row, slot, sequence.num_computed, threshold, any_running)
                 if turn.tokens == 0 or not self._allocate(
                         slot, sequence.row, 0, sequence.num_tokens, sequence.num_computed, turn.tokens):
                     return STOP
@@ -366,7 +388,7 @@ cdef class Vllm(StridingScheduler):
             if external.tokens > 0 and external.comes_later:
                 return self._try_hold(row, hits, external, batch.start_ns)
             computed += external.tokens
-        turn = self._turn(text, computed, threshold, any_running)
+        turn = self._turn(row, -1, computed, threshold, any_running)
         if turn.tokens == 0:
             return SKIP if self._skips_long_prompts else STOP
         slot = self.top_slot()
@@ -378,8 +400,13 @@ cdef class Vllm(StridingScheduler):
         self._begin(batch, slot, turn)
         return ADMITTED
 
-    cdef Turn _turn(self, int64_t text, int64_t computed, int64_t threshold, bint any_running) noexcept nogil:
-        """Return what one that is admitted computes of its text; no tokens: it does not fit the budget."""
+    cdef Turn _turn(self, int32_t row, int32_t slot, int64_t computed, int64_t threshold,
+                    bint any_running) noexcept nogil:
+        """Return what one that is admitted computes of its text; no tokens: it does not fit the budget.
+
+        slot : where it holds blocks already; -1: nowhere, it was just looked up.
+        """
+        cdef int64_t text = self._requests[row].prompt_tokens + self._requests[row].output_tokens
         cdef Turn turn
         turn.drafts = 0
         turn.tokens = text - computed
@@ -391,7 +418,24 @@ cdef class Vllm(StridingScheduler):
         if not self._chunked_prefill and turn.tokens > self._budget:
             turn.tokens = 0
         turn.tokens = min(turn.tokens, self._budget)
+        if self.kv.chunk_alignment > 0:
+            turn.tokens = self._aligned(row, slot, text, computed, turn.tokens)
         return turn
+
+    cdef int64_t _cut(self, int32_t slot, int64_t tokens) noexcept nogil:
+        cdef const Sequence* sequence = &self._sequences[slot]
+        if sequence.is_member:
+            return tokens
+        return self._aligned(sequence.row, slot, sequence.num_tokens, sequence.num_computed, tokens)
+
+    cdef int64_t _aligned(self, int32_t row, int32_t slot, int64_t text, int64_t computed,
+                          int64_t tokens) noexcept nogil:
+        """Return how many of `tokens` are computed where states of layers are kept at the ends of blocks."""
+        cdef AlignedText it
+        it.prompt, it.text = self._requests[row].prompt_tokens, text
+        it.junction, it.alignment = self.kv.junction(slot), self.kv.chunk_alignment
+        it.largest = min(self._token_budget, self._threshold) if self._threshold > 0 else self._token_budget
+        return aligned_chunk(&it, computed, tokens)
 
     cdef int _allocate(self, int32_t slot, int32_t row, int32_t hits, int64_t text, int64_t computed,
                        int64_t tokens) except -1 nogil:

@@ -1,10 +1,10 @@
-"""The executable models ../shared/reference/vllm_model*.py as judges of recordings, where they are present."""
+"""The executable models of ../shared/reference as judges of recordings, where they are present."""
 import importlib.util
 
 from support.goldens import GOLDENS
 
 MODEL = GOLDENS.parent / "reference" / "vllm_model.py"
-SECOND_MODEL = MODEL.with_name("vllm_model_more.py")        # with KV offload, among other things
+SECOND_MODEL = MODEL.with_name("vllm_model_more.py")        # with KV offload and groups of layers, among other things
 
 
 def judge(description, log, is_cut=False):
@@ -30,13 +30,29 @@ def judge_copies(description, log):
     return None
 
 
+def judge_groups(description, log, is_cut=False):
+    """Return what the second model holds against a log of ours with groups of layers, or None."""
+    steps = [_as_recorded(step) for step in log["steps"] if step["scheduled"] or not _is_async(description)]
+    steps = steps[:-2] if is_cut else steps
+    for number, step in enumerate(steps):
+        step["step"] = number
+        if not step["scheduled"]:                   # nothing ran, so nothing ended
+            step |= {"dur": 0.0, "finished": [], "free_blocks_end": step["free_blocks"]}
+    model = _model(SECOND_MODEL)
+    try:
+        model.run(description | ({"max_steps": len(steps)} if is_cut else {}), {"steps": steps})
+    except model.Diff as disagreement:
+        return str(disagreement)
+    return None
+
+
 def _in_seconds(step, is_async):
     duration_ns = step["end"] - step["start" if is_async else "t"]
     return step | {"dur": duration_ns / 1e9} | {name: step[name] / 1e9 for name in ("t", "launch", "start")}
 
 
 def _as_recorded(step):
-    return step | {"t": step["t"] / 1e9}
+    return step | {"t": step["t"] / 1e9, "dur": step["dur"] / 1e9}
 
 
 def _is_async(description):

@@ -1,7 +1,8 @@
 """Scenarios: JSON descriptions of a run, as the recorded cases use them, turned into what the engine takes.
 
 The format is that of ../shared/specs/vllm.md (top of the page) with a few keys of our own: per request `deadline` (s),
-an `output_len` of 0, and the own stream of another request in `["own", id, n]`; per scenario `options.vllm_version`,
+an `output_len` of 0, and the own stream of another request in `["own", id, n]`; `options.groups` are fields of
+`LayerGroup` (`vllm_scope.plain` translates those that were recorded); per scenario `options.vllm_version`,
 `prices` (keys of `LinearParameters`, in place of `step_time`) and `host` (keys of `HostParameters`).
 """
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import numpy as np
 
 from simulator.domain import records
 from simulator.domain.host import HostParameters
+from simulator.domain.layer_groups import LayerGroup, LayerGroups
 from simulator.kv.declared_tier import DECLARED, DeclaredTier
 from simulator.kv.tiers.arc import Arc
 from simulator.kv.tiers.fifo_lane import FifoLane
@@ -28,7 +30,8 @@ DEFAULTS = {"max_num_batched_tokens": 2048, "max_num_seqs": 128, "block_size": 1
             "enable_prefix_caching": True, "max_model_len": 8192, "scheduler_reserve_full_isl": True}
 CACHE_OPTIONS = {"num_blocks": "num_gpu_blocks", "block_size": "block_size", "max_model_len": "max_model_len",
                  "enable_prefix_caching": "enable_prefix_caching"}
-NOT_SCHEDULING = {"num_speculative_tokens", "spec_lookahead", "kv_connector", "kv_offload", *CACHE_OPTIONS}
+NOT_SCHEDULING = {"num_speculative_tokens", "spec_lookahead", "kv_connector", "kv_offload", "groups",
+                  "prefix_cache_retention_interval", *CACHE_OPTIONS}
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,7 @@ class Scenario:
 
     ids : request ids (text) by row.
     tier : makes the KV tier; None: there is none.
-    cache : num_gpu_blocks, block_size, enable_prefix_caching and max_model_len, as `record` takes them.
+    cache : num_gpu_blocks, block_size, enable_prefix_caching, max_model_len and layer_groups, as `record` takes them.
     """
 
     name: str
@@ -64,11 +67,22 @@ def load(description, late=()):
         ids=[request["id"] for request in requests],
         workload=_workload(requests, late),
         parameters=_parameters(options, description.get("spec_accept") or [0]),
-        cache={ours: options[theirs] for theirs, ours in CACHE_OPTIONS.items()},
+        cache={**{ours: options[theirs] for theirs, ours in CACHE_OPTIONS.items()},
+               "layer_groups": _layer_groups(options)},
         prices=_prices(description),
         host=HostParameters(**description.get("host", {})),
         tier=_tier(requests, description, options),
     )
+
+
+def _layer_groups(options):
+    """Return the groups of layers with block tables of their own, or None."""
+    if not options.get("groups"):
+        return None
+    groups = tuple(LayerGroup(**group) for group in options["groups"])
+    return LayerGroups(groups=groups,
+                       chunk_alignment=options["block_size"] if any(group.aligned for group in groups) else 0,
+                       retention_interval=options.get("prefix_cache_retention_interval", 0))
 
 
 def _tier(requests, description, options):

@@ -1,0 +1,57 @@
+"""Layers of linear attention: a state of fixed size in place of the KV of each token.
+
+With prefix caching (`mamba_cache_mode` "align") prompts are computed in chunks that end where blocks end; the state at
+each end has a block of its own, and only the newest one is kept. Without, a sequence has one block for life: a kind of
+one block as long as the longest text will do, `EndlessState`.
+"""
+from libc.stdint cimport INT64_MAX, int32_t, int64_t
+cimport cython
+
+from simulator.kv.hybrid.block_store cimport NO_BLOCK
+from simulator.kv.hybrid.layer_kind cimport Ends, LayerKind, Run, Search, Table, Tails, next_tail, tails_of
+
+
+@cython.final
+cdef class AlignedState(LayerKind):
+    """A hit is a state; what is before is null.
+
+    retention : see `tails_of`.
+    """
+
+    cdef Tails _tails
+
+    def __cinit__(self, int32_t block_size, int32_t unit, groups, int64_t retention):
+        self.keeps_newest = True
+        self._tails = tails_of(1, block_size, block_size, retention)
+        self.beat = 1 % block_size
+        self.is_local = True
+
+    cdef int64_t outdated(self, int64_t tokens) noexcept nogil:
+        return max(tokens - 1, <int64_t>0)
+
+    cdef int64_t steady_until(self, const Table* table, int64_t computed, int64_t settled) noexcept nogil:
+        cdef int32_t begin = <int32_t>(self.outdated(settled) // self.block_size)
+        if table.begin != begin or (begin < table.size - 1 and table.blocks[begin] == NO_BLOCK):
+            return 0
+        return INT64_MAX
+
+    cdef Run kept(self, int32_t begin, const Ends* ends) noexcept nogil:
+        return next_tail(&self._tails, self.block_size, begin, ends)
+
+    cdef int64_t find(self, Search search, int64_t most) noexcept nogil:
+        cdef int32_t i = <int32_t>(min(most, search.reach) // self.block_size) - 1
+        while i >= 0:
+            if (<int64_t>i + 1) * self.block_size % self.unit == 0 and search.has(self, i):
+                search.close(self, i, i + 1)
+                return (<int64_t>i + 1) * self.block_size
+            i -= 1
+        search.close(self, 0, 0)
+        return 0
+
+
+@cython.final
+cdef class EndlessState(LayerKind):
+    """One block a sequence, never found by others; its block_size is the longest text."""
+
+    def __cinit__(self, *_, **__):
+        self.takes_blocks = False
