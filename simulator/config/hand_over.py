@@ -27,7 +27,7 @@ def hand_over_faults(pools: Sequence, kv_transfer, cluster, failures, autoscalin
     yield from _partners(pools)
     yield from _layouts(pools)
     yield from _protocol(kv_transfer)
-    yield from _schedulers(pools)
+    yield from _schedulers(pools, kv_transfer)
     yield from _decisions(cluster, roles)
     yield from _not_yet(cluster, failures, autoscaling)
 
@@ -102,13 +102,21 @@ def _protocol(kv_transfer) -> Iterator[Fault]:
             f'expected "recompute", found "prefill": "{kv_transfer.protocol}" sends no token along')
 
 
-def _schedulers(pools: Sequence) -> Iterator[Fault]:
+def _schedulers(pools: Sequence, kv_transfer) -> Iterator[Fault]:
     for i, pool in enumerate(pools):
         scheduler = registry.load("scheduler", pool.engine.scheduler)
         facts = scheduler.facts(scheduler.completed(pool.engine.parameters, pool.topology))
         if facts.why_no_tier:
             yield ("pools", i, "engine", "scheduler"), (
                 f'"{pool.engine.scheduler}" cannot take over what another replica has computed: {facts.why_no_tier}')
+        if facts.is_async and kv_transfer.noticed_at == "end":
+            yield ("kv_transfer", "noticed_at"), (
+                f'expected "start", found "end": with async_scheduling, as in pool "{pool.name}", an iteration is '
+                "launched before the one before it has ended, and looks then")
+        if pool.kv_tiers is not None:
+            yield ("pools", i, "kv_tiers"), (
+                "a KV tier is not built together with pools for prefill and decode: which of the two a request would "
+                "load from is not settled")
         if pool.topology.pipeline_parallel > 1:
             yield ("pools", i, "topology", "pipeline_parallel"), (
                 f"expected 1, found {pool.topology.pipeline_parallel}: hand-overs are not settled with pipeline stages")

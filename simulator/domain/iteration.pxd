@@ -53,7 +53,8 @@ cdef struct Batch:              # one iteration; owned by the engine, filled in 
     int32_t num_stages          # pipeline stages of the replica
     int64_t launch_ns           # with a tier that copies: when it could be launched, once the copies were done that it
                                 # waited for
-    int64_t num_done            # likewise: copies that were done by then, so far
+    int64_t num_done            # likewise: copies that were done by then, so far; transfers that were
+    int64_t num_polled
     int8_t feeds                # where steps are counted: a sequence goes on with a token that it brings
 
 

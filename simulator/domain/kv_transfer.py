@@ -66,8 +66,9 @@ class KvTransfer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     notice_us: Annotated[Microseconds, Meta(description=(
         "from the end of a transfer until the replica that did not move the bytes may know of it; nixl_push: also from "
         "the place for them to its being known"))] = 0.0
-    noticed_at: Annotated[Literal["end", "start"], Meta(description=(
+    noticed_at: Annotated[Literal["end", "start"] | None, Meta(description=(
         "when a replica looks for what has come: at the end of an iteration; or at its start, and it counts at its "
-        "end, as where the forward pass is launched and not waited for. Idle, it notices at once"))] = "end"
+        "end, as where the forward pass is launched and not waited for. Idle, it notices at once. Default: start with "
+        "async_scheduling, which knows no other way, else end"))] = None
     kv_bytes_per_token: Annotated[Annotated[float, Meta(gt=0, le=1e12)] | None, Meta(description=(
         "on the wire; default: the model's"))] = None

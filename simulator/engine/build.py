@@ -195,7 +195,9 @@ def _tier_of(pool: Pool, plan: ClusterPlan, shared: Shared):
     if pool.tier is not None or pool.ranks > 1:
         raise ValueError("requests are handed over between replicas without a KV tier of their own, and not in lock "
                          "step: what these would do together is not settled")
-    return lambda workload: RemoteTier(shared.transfers, workload.requests, shared.departures)
+    polls = plan.hand_over.notices_at_start or pool.scheduler.facts(pool.parameters).is_async
+    return lambda workload: RemoteTier(
+        shared.transfers, workload.requests, shared.departures, polls, pool.role != "prefill")
 
 
 def _march(replicas: list[Replica], pool: Pool, facts: SchedulerFacts, plan: ClusterPlan) -> None:

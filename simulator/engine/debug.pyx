@@ -39,7 +39,7 @@ class StepLog:
     def scheduled(self, Replica replica):
         """Note the batch just formed; called by the replica."""
         cdef const Batch* batch = replica.formed
-        if batch.shape.num_sequences == 0 and batch.num_preempted == 0 and not _is_step(replica.rank.scheduler):
+        if batch.shape.num_sequences == 0 and batch.num_preempted == 0 and not _is_step(replica):
             return
         if batch.shape.num_sequences > 0:
             if self._limit is not None and self._num_iterations >= self._limit:
@@ -86,12 +86,11 @@ class StepLog:
             step["read"] = [row for what, row, _ in reports if what == "read"]
 
 
-cdef bint _is_step(Scheduler scheduler) noexcept:
+cdef bint _is_step(Replica replica) noexcept:
     """Say whether a step in which nothing is computed is one, since a tier did something or is about to."""
-    if scheduler.copies:
-        return scheduler.tier.has_acted()
-    return scheduler.transfers is not None and (
-        scheduler.transfers.at_start or scheduler.next_transfer_ns() < NEVER_NS)
+    if replica.rank.scheduler.copies:
+        return replica.has_acted
+    return replica.rank.scheduler.next_transfer_ns() < NEVER_NS
 
 
 cdef bint _has_finished(Replica replica, int32_t row, int64_t end_ns) except -1:
@@ -110,7 +109,8 @@ cdef object _describe_copies(Replica replica, dict step):
             and newest(&replica.pipeline).shape.num_sequences > 0):
         step["begin_ns"] = max(batch.launch_ns, newest(&replica.pipeline).end_ns)
     step["end_ns"] = batch.end_ns
-    step["copies"] = scheduler.tier.take_log()
+    if (copies := scheduler.tier.take_log()) is not None:
+        step["copies"] = copies
     step["blocks"] = {scheduler.sequence(slot).row: scheduler.kv.block_table(slot)
                       for slot in (*scheduler.slots(), *scheduler.slots(scheduler.first_held()))}
 

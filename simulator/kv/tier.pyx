@@ -82,3 +82,6 @@ cdef class KVTier:
 
     def keep_log(self):
         """Note what happens from now on, for the debug face."""
+
+    def take_log(self):
+        """Return what it did in the step formed last, see OffloadingTier.take_log; None: it tells nothing."""

@@ -12,8 +12,8 @@ from simulator.workload.limits import MISSING
 UNKNOWN = -1
 # Columns of /requests that are there where the workload says something of the kind, and their types.
 COLUMNS = {"due_ns": "i8", "expected_tokens": "i4", "reasoning_tokens": "i4", "first_answer_ns": "i8",
-           "num_images": "i4", "image_tokens": "i4", "loaded_tokens": "i4", "stored_tokens": "i4", "prefill_replica": "i4",
-           **dict.fromkeys(hand_over.COLUMNS, "i8")}
+           "num_images": "i4", "image_tokens": "i4", "loaded_tokens": "i4", "stored_tokens": "i4",
+           "prefill_replica": "i4", **dict.fromkeys(hand_over.COLUMNS, "i8")}
 
 
 def traits_of(run: Run) -> dict[str, np.ndarray]:

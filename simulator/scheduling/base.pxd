@@ -428,12 +428,17 @@ cdef class Scheduler:
     cdef inline int64_t next_transfer_ns(self) noexcept nogil:
         if self.transfers is None:
             return NEVER_NS
-        return self.tier.next_end_ns() if self.copies else self.transfers.next_ns()
+        return min(self.transfers.next_ns(), self.tier.next_end_ns())
 
-    # With a tier that copies: tell it of the step just formed. The step has ended: take notice of the first `num_done`
-    # copies that were done; before that, of its end, if it was a batch.
+    # With a tier that copies: a step brings nothing but its tokens, until something else is done.
+    @cython.final
+    cdef inline bint is_quiet(self) noexcept nogil:
+        return self.transfers.is_quiet() and self.tier.is_quiet()
+
+    # With a tier that copies: tell it of the step just formed. The step has ended: take notice of what had been done
+    # when it was launched; before that, of its end, if it was a batch.
     cdef int _tell_tier(self, Batch* batch) except -1 nogil
-    cdef int end_step(self, int64_t num_done) except -1 nogil
+    cdef int end_step(self, const Batch* batch) except -1 nogil
 
     @cython.final
     cdef inline int free_put_off(self) except -1 nogil:

@@ -80,7 +80,7 @@ cdef class Scheduler:
             self._eligible = <int64_t*>calloc(len(self._owners[0]) + 1, sizeof(int64_t))
             if self._eligible == NULL:
                 raise MemoryError()
-        self._puts_off_frees = self.copies
+        self._puts_off_frees = self.copies and self.tier.puts_off_frees
         if self._stale == NULL:
             self._stale = <int32_t*>calloc(len(self._owners[0]) + 1, sizeof(int32_t))
             if self._stale == NULL:
@@ -311,7 +311,7 @@ cdef class Scheduler:
                 if sequence.num_placeholders > 0:
                     record.late_ns = -1
                 self.part(slot)
-        if self._stale != NULL:
+        if self._stale != NULL and not (self.tier is not None and self.tier.drops_stale_tokens):
             self._stale[row] = sequence.in_flight
         self._vacate(slot, True)
         record.freed_blocks = self.kv.free_blocks - free_before
@@ -704,11 +704,15 @@ cdef class Scheduler:
             self.tier.computes(batch.entries[i].slot, sequence.row, sequence.num_computed, sequence.num_tokens)
         return self.tier.plan()
 
-    cdef int end_step(self, int64_t num_done) except -1 nogil:
-        cdef int32_t slot = self.tier.take_loaded(num_done)
+    cdef int end_step(self, const Batch* batch) except -1 nogil:
+        cdef int32_t kind = 0, slot = self.transfers.take_polled(batch.num_polled, &kind)
+        while slot >= 0:
+            self._arrive(slot, kind == LOAD)
+            slot = self.transfers.take_polled(batch.num_polled, &kind)
+        slot = self.tier.take_loaded(batch.num_done)
         while slot >= 0:
             self._arrive(slot, True)
-            slot = self.tier.take_loaded(num_done)
+            slot = self.tier.take_loaded(batch.num_done)
         return 0
 
     cdef int _leave_tier(self, int32_t slot) except -1 nogil:

@@ -66,7 +66,7 @@ cdef class InOrder(Scheduler):
 
     cdef int _gather(self, Batch* batch) except -1 nogil:
         cdef int32_t slot = self._running.head
-        cdef bint anything = False
+        cdef bint anything = self._puts_off_frees and batch.num_preempted == 0      # others may be admitted
         cdef Sequence* sequence
         while slot >= 0 and not anything:
             anything = self._sequences[slot].scheduled > 0

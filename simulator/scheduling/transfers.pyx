@@ -1,7 +1,9 @@
 """KV on the way between a replica's blocks and its tier."""
 from libc.stdint cimport int32_t, int64_t
+from libc.stdlib cimport free, malloc
 cimport cython
 
+from simulator.core.errors cimport out_of_memory
 from simulator.core.event_queue cimport Event, EventQueue
 
 
@@ -11,6 +13,9 @@ cdef class Transfers:
 
     def __cinit__(self):
         self._queue = EventQueue()
+
+    def __dealloc__(self):
+        free(self._polled)
 
     def keep_log(self):
         """Note what happens from now on."""
@@ -33,3 +38,31 @@ cdef class Transfers:
         done = self._queue.pop()
         kind[0] = done.kind
         return done.replica
+
+    cdef int64_t poll(self, int64_t now_ns) except -1 nogil:
+        while self._queue.next_time() <= now_ns:
+            if self.num_polled - self._num_taken == self._room:
+                self._grow()
+            self._polled[self.num_polled & (self._room - 1)] = self._queue.pop()
+            self.num_polled += 1
+        return self.num_polled
+
+    cdef int _grow(self) except -1 nogil:
+        cdef int64_t room = max(2 * self._room, 8), i
+        cdef Event* after = <Event*>malloc(room * sizeof(Event))
+        if after == NULL:
+            return out_of_memory()
+        for i in range(self._num_taken, self.num_polled):
+            after[i & (room - 1)] = self._polled[i & (self._room - 1)]
+        free(self._polled)
+        self._polled, self._room = after, room
+        return 0
+
+    cdef int32_t take_polled(self, int64_t num_polled, int32_t* kind) noexcept nogil:
+        cdef const Event* seen
+        if self._num_taken >= num_polled:
+            return -1
+        seen = &self._polled[self._num_taken & (self._room - 1)]
+        self._num_taken += 1
+        kind[0] = seen.kind
+        return seen.replica

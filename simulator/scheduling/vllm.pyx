@@ -89,8 +89,11 @@ cdef class Vllm(StridingScheduler):
         self._take_drafts(parameters.speculative, modern)
         self._queue_may_turn = context.prompts_use_outputs or (
             self._skips_long_prompts and not self._chunked_prefill)
-        if self.tier is not None and (why_no_tier(parameters) or context.num_stages > 1 or self.kv.is_hybrid):
-            raise ValueError(f"a KV tier: {why_no_tier(parameters) or 'its rules are unsettled with pipeline stages'}")
+        if self.tier is not None and (why_no_tier(parameters) or context.num_stages > 1 or self.kv.is_hybrid or (
+                self._is_async and not self.copies)):
+            raise ValueError("a KV tier: " + (
+                why_no_tier(parameters) or "its rules are not settled with pipeline stages, groups of layers, nor with "
+                "async_scheduling where it is not told of each step"))
         self.grouping = context.fast_forward and (self._num_drafts == 0 or not (
             self._is_async or context.num_stages > 1 or self.kv.tracks_identity or self.kv.is_hybrid)) and not (
             self.kv.is_hybrid and context.num_stages > 1)

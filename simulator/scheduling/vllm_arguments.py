@@ -118,7 +118,6 @@ def group_faults(parameters: VllmParameters, layers: LayerGroups | None,
 def why_no_tier(parameters: VllmParameters) -> str:
     """Say why the scheduler cannot work with KV beyond its blocks; empty: it can."""
     unsettled = {'vllm_version = "0.10"': parameters.vllm_version != "0.32",
-                 "async_scheduling = true": parameters.async_scheduling,
                  "speculative decoding": parameters.speculative is not None}
     found = [name for name, is_given in unsettled.items() if is_given]
     return f"its rules for KV from elsewhere are not settled with {' and '.join(found)}" if found else ""

@@ -83,7 +83,7 @@ def random_case(seed):
     """Return what `serve` takes for a random scenario in which prompts are computed apart."""
     rng = Random(seed)
     description = random_description(seed, beyond_vllm=True)
-    description["options"] |= {"async_scheduling": False, "num_speculative_tokens": 0, "spec_lookahead": 0,
+    description["options"] |= {"async_scheduling": rng.random() < 0.5, "num_speculative_tokens": 0, "spec_lookahead": 0,
                                "vllm_version": "0.32", "enable_chunked_prefill": True}
     scenario = load(description)
     latency = Linear(scenario.prices)

@@ -51,6 +51,9 @@ def _step_entry(step, ids, number):
         entry["kv_loads"] = [[ids[row], tokens, later] for row, tokens, later in step["loads"]]
     if "begin_ns" in step:
         entry["start"] = step["begin_ns"]
+    for theirs, name in (("launch", "launch_ns"), ("end", "end_ns")):
+        if name in step:
+            entry[theirs] = step[name]
     for name in ("free_blocks", "evicted", "cached_hashes", "free_queue", "free_blocks_end", "free_queue_end"):
         if step.get(name) is not None:
             entry[name] = step[name]
@@ -70,8 +73,7 @@ def _copy_fields(step, ids):
                 size = num_blocks // len(chunks)
                 yield [number, ids[row], [table[chunk * size + i] for chunk in chunks for i in range(size)], slots]
 
-    return {"launch": step["launch_ns"], "end": step["end_ns"],
-            "stores": list(listed("stores")), "loads": list(listed("loads")), "flush": copies["flushed"],
+    return {"stores": list(listed("stores")), "loads": list(listed("loads")), "flush": copies["flushed"],
             "completed": copies["done"], "cpu": copies["counts"], "cpu_order": copies["order"],
             "finished": [ids[row] for row in step.get("finished", ())], "cpu_evicted": copies["evicted"],
             "finished_recving": [ids[row] for row in step.get("came", ())]}

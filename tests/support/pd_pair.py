@@ -22,6 +22,7 @@ from support.scenario import DEFAULTS, load, nanoseconds
 
 SIDES = ("prefill", "decode")
 PREFILL = records.LEG_ROLES.index("prefill")
+REPORTS = {"finished_recving": "came", "finished_sending": "read"}
 SIDE_OPTIONS = {"kv_role", "prefill", "decode"}
 
 
@@ -116,25 +117,20 @@ def _hand_over(description, block_size, local):
 
 def _kept(steps, ids, block_size, side):
     """Return the steps that did something, in the recorder's words, numbered anew."""
-    kept, sends = [], []
+    kept = []
     for entry, step in steps:
         held = {ids[row]: table for row, table in (step.get("held_blocks") or {}).items()}
         reads = [[ids[row], held[ids[row]][-blocks_of(tokens, block_size):] if held else None]
                  for row, tokens, _ in step["loads"]]
-        entry = entry | {"launch": entry["t"], "reads": reads, "sends": sorted(sends)}
-        entry |= {"blocks": entry["blocks"] | held} if "blocks" in entry else {}
+        sends = [name for before in kept if before["end"] <= entry["t"] for name in before.pop("unsent", ())]
+        entry = entry | {"reads": reads, "sends": sorted(sends)}
+        entry |= {name: [ids[row] for row in sorted(step.get(ours, ()))] for name, ours in REPORTS.items()}
         for name in ("finished_recving", "finished_sending", "finished"):
             entry.setdefault(name, [])
         for name in ("free_blocks", "free_queue"):
             if name in entry:
                 entry.setdefault(f"{name}_end", entry[name])
-        if sends or any(entry[name] for name in (
-                "scheduled", "preempted", "reads", "finished_recving", "finished_sending")) or (
-                    kept and kept[-1]["finished"] and not kept[-1].get("is_followed")):
-            if kept:
-                kept[-1]["is_followed"] = True
-            kept.append(entry | {"step": len(kept)})
-        sends = entry["finished"] if side == "prefill" else []
+        kept.append(entry | {"step": len(kept)} | ({"unsent": entry["finished"]} if side == "prefill" else {}))
     return kept
 
 

@@ -68,7 +68,7 @@ def missing_of_pair(description):
             return needed
         if own.get("groups"):
             return SEVERAL_KINDS
-    return "async scheduling with a KV connector" if options.get("async_scheduling") else None
+    return None
 
 
 def _missing_of_groups(groups, options):

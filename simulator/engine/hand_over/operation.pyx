@@ -63,7 +63,6 @@ cdef class HandOver(Operation):
             self._ends[replica.index].scheduler = <void*>replica.scheduler
             self._ends[replica.index].pool = pool
             self._ends[replica.index].block_size = replica.rank.kv.block_size
-            replica.scheduler.transfers.at_start = settings.notices_at_start
 
     def __dealloc__(self):
         free(self._ends)

@@ -14,4 +14,6 @@ cdef class RemoteTier(KVTier):
     cdef const Request* _requests
     cdef Departures _departures
     cdef int32_t _num_clients           # rows from here on are prefill legs
+    cdef bint _has_acted                # since a step was formed; in that step
+    cdef bint _acts
     cdef object _owners                 # the arrays these pointers borrow from

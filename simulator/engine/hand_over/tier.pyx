@@ -22,12 +22,15 @@ cdef class RemoteTier(KVTier):
 
     transfers : structured array (requests,), `records.TRANSFER`. requests : of the workload, with prefill legs.
     departures : of the cluster, which hear of requests that want to be read.
+    polls : a step looks for what has come when it is launched, and reports it when it ends.
+    reads : the replica may read of others.
     """
 
-    def __init__(self, transfers, requests, Departures departures):
+    def __init__(self, transfers, requests, Departures departures, polls, reads):
         cdef Transfer[::1] rows = transfers
         cdef const Request[::1] records = requests
         self._owners, self._departures, self._num_clients = (transfers, requests), departures, len(transfers)
+        self.copies, self.puts_off_frees, self.drops_stale_tokens = polls, polls and reads, not reads
         if len(transfers):
             self._transfers, self._requests = &rows[0], &records[0]
 
@@ -42,6 +45,7 @@ cdef class RemoteTier(KVTier):
         cdef Transfer* it = &self._transfers[row]
         it.loaded_tokens, it.decode_slot, it.stage = <int32_t>found.tokens, slot, ASKED
         self._departures.add(row)
+        self._has_acted = True
         return NEVER_NS
 
     cdef int64_t keep_until(self, int32_t row, int32_t slot, int64_t now_ns) noexcept nogil:
@@ -49,7 +53,21 @@ cdef class RemoteTier(KVTier):
         if client < 0 or self._transfers[client].stage != PREFILLING:
             return -1
         self._transfers[client].prefill_slot = slot
+        self._has_acted = True
         return NEVER_NS
 
     cdef int64_t loaded_tokens(self, int32_t row) noexcept nogil:
         return self._transfers[row].loaded_tokens if row < self._num_clients else 0
+
+    # ---- where steps are told
+
+    cdef int leaves(self, int32_t slot, int32_t row, int64_t computed, int64_t text) except -1 nogil:
+        self._has_acted = True
+        return 0
+
+    cdef int plan(self) except -1 nogil:
+        self._acts, self._has_acted = self._has_acted, False
+        return 0
+
+    cdef bint has_acted(self) noexcept nogil:
+        return self._acts

@@ -479,7 +479,8 @@ cdef class Rank:
         cdef bint is_stale = self.scheduler.stale_tokens(row) > 0
         if is_stale:
             self.scheduler.settle_stale(row, entry.tokens)
-        if self._requests[row].status >= COMPLETED or (sequence.row != row and not is_stale):
+        if self._requests[row].status >= COMPLETED or not (
+                is_stale or (sequence.row == row and sequence.order == entry.order)):
             return 0
         if not entry.is_partial:
             if entry.drafts > 0:

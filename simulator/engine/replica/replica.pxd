@@ -29,6 +29,7 @@ cdef class Replica:
     cdef readonly int32_t num_siblings
     cdef readonly bint is_halted            # it stands still, see halt(); requests that come only wait
     cdef readonly bint has_ended            # see end_due(): at wake_ns, and the next iteration has not begun
+    cdef readonly bint has_acted            # with a tier that copies: it did something in the step formed last
     cdef readonly bint is_out_of_time       # an iteration would end after the last instant of the clock
 
     # Shared for reading with what foresees and observes a replica (fleet/lookahead, observation, debug).
@@ -142,8 +143,6 @@ cdef class Replica:
     cdef inline int _await_end(self, int64_t horizon_ns) except -1 nogil
     cdef int _raise_latency_fault(self) except -1 nogil
     cdef int _observe(self, bint has_ended) except -1 nogil
-    cdef int _end_with_transfers(self, int64_t now_ns) except -1 nogil
-    cdef bint _looks_idly(self, int64_t now_ns) except -1 nogil
     cdef int _note_transfers(self, int64_t now_ns) except -1 nogil
     cdef inline int _end_iteration(self, Batch* batch) except -1 nogil:
         self.rank.end(batch, busy_ns(&self.pipeline, batch))

@@ -76,19 +76,17 @@ cdef class Replica:
         while self.wake_ns < until_ns:
             now_ns = self.wake_ns
             if not self.has_ended:
-                if self.scheduler.transfers is None or self.scheduler.copies:
-                    end_of(self)
-                else:
-                    self._end_with_transfers(now_ns)
+                end_of(self)
+                if self.scheduler.transfers is not None and not self.scheduler.copies:
+                    self._note_transfers(now_ns)
             self.has_ended = False
             self.begin(now_ns, horizon_ns)
         return 0
 
     cdef int end_due(self) except -1 nogil:
-        if self.scheduler.transfers is None or self.scheduler.copies:
-            end_of(self)
-        else:
-            self._end_with_transfers(self.wake_ns)
+        end_of(self)
+        if self.scheduler.transfers is not None and not self.scheduler.copies:
+            self._note_transfers(self.wake_ns)
         self.has_ended = True
         return 0
 
@@ -132,23 +130,6 @@ cdef class Replica:
             (self._observer.ended if has_ended else self._observer.scheduled)(self)
         return 0
 
-    cdef int _end_with_transfers(self, int64_t now_ns) except -1 nogil:
-        """End the oldest iteration, and take notice of what has come from the tier by then, or by its start."""
-        cdef const Batch* batch = oldest(&self.pipeline)
-        cdef bint ends = self.pipeline.num_in_flight > 0
-        end_of(self)
-        if not self.scheduler.transfers.at_start:
-            return self._note_transfers(now_ns)
-        return self._note_transfers(batch.start_ns) if ends else 0
-
-    cdef bint _looks_idly(self, int64_t now_ns) except -1 nogil:
-        """Take notice of what has come when there is nothing to execute; False: there is nothing new."""
-        if (self.scheduler.transfers is None or not self.scheduler.transfers.at_start
-                or self.scheduler.next_transfer_ns() > now_ns):
-            return False
-        self._note_transfers(now_ns)
-        return True
-
     cdef int _note_transfers(self, int64_t now_ns) except -1 nogil:
         self.rank.note_transfers(now_ns)
         if self._observer is not None:
@@ -173,8 +154,7 @@ cdef class Replica:
                 self.formed = batch
                 self._observe(False)
             if batch.shape.num_sequences == 0 and not self.scheduler.pauses(batch):
-                if self.pipeline.num_in_flight > 0 or self.rank.is_livelocked or not (
-                        self._looks_idly(now_ns) or batch.num_preempted > 0):
+                if batch.num_preempted == 0 or self.pipeline.num_in_flight > 0 or self.rank.is_livelocked:
                     break
             elif not self._execute(batch):
                 break
@@ -211,7 +191,7 @@ cdef class Replica:
                 self.formed = batch
                 self._observe(False)
             if self.is_out_of_time or (batch.shape.num_sequences + batch.num_preempted == 0
-                                       and not self.scheduler.tier.has_acted()):
+                                       and not self.has_acted):
                 break
             if batch.shape.num_sequences > 0:
                 self.rank.start(batch)
@@ -236,12 +216,15 @@ cdef class Replica:
             self.is_out_of_time = True
         self.scheduler.tier.begin_loads(launch_ns, max(batch.end_ns, free_ns))
         batch.num_done = self.scheduler.tier.num_done()
+        self.has_acted = self.scheduler.next_transfer_ns() <= launch_ns
+        batch.num_polled = self.scheduler.transfers.poll(launch_ns)
+        self.has_acted = self.has_acted or self.scheduler.tier.has_acted()
         return 0
 
     cdef int _end_step(self, Batch* batch) except -1 nogil:
         if batch.shape.num_sequences > 0:
             self._end_iteration(batch)
-        self.scheduler.end_step(batch.num_done)
+        self.scheduler.end_step(batch)
         if self._observer is not None:
             with gil:
                 self._observer.reported(self)
@@ -275,7 +258,7 @@ cdef class Replica:
         if self.scheduler.copies:               # a step without tokens may have ended while another executed
             batch.end_ns = max(self.wake_ns, batch.end_ns)
         self.wake_ns = batch.end_ns
-        if self.scheduler.copies and (batch.shape.num_sequences == 0 or not self.scheduler.tier.is_quiet()):
+        if self.scheduler.copies and (batch.shape.num_sequences == 0 or not self.scheduler.is_quiet()):
             return 0
         if self.scheduler.ends_at_start:
             return self._end_at_start()

@@ -36,7 +36,7 @@ cdef class OffloadingTier(KVTier):
     """
 
     def __init__(self, settings: Offloading, Lane store, Lane load):
-        self.copies = True
+        self.copies = self.puts_off_frees = True
         self._settings, self._prompt_only = settings, settings.offload_prompt_only
         self._chunk_blocks, self._threshold = settings.blocks_per_chunk, settings.store_threshold
         self._counts = ReuseCounts() if settings.store_threshold > 1 else None
