@@ -44,6 +44,7 @@ class Case:
     backend : "linear" or "roofline" (Llama-3.1-8B on one H100; the linear prices are close to it).
     scheduler, parameters : of each replica. stages : pipeline stages, of equal length; "linear" only.
     layer_groups : LayerGroups with block tables of their own; None: all layers share one.
+    tier : makes the KV tier of a replica; None: there is none.
     """
 
     num_requests: int = 100_000
@@ -58,6 +59,7 @@ class Case:
     parameters: object = VllmParameters()
     stages: int = 1
     layer_groups: LayerGroups | None = None
+    tier: object = None
 
     def traffic(self):
         """Draw the requests."""
@@ -96,7 +98,7 @@ class Prepared:
         self.workload.requests[:] = self._untouched
         pool = Pool(case.scheduler, case.parameters, _latency(case.backend, case.stages),
                     num_gpu_blocks=case.num_gpu_blocks, block_size=16, max_model_len=16384, replicas=case.replicas,
-                    layer_groups=case.layer_groups)
+                    layer_groups=case.layer_groups, tier=case.tier)
         plan = ClusterPlan((pool,), case.front or GatewayPlan(RoundRobin, RoundRobinParameters()), **case.engine)
         sink = sink or NoSink()
         recorder = Recorder(sink, sink.wants_iterations, sink.wants_tokens)

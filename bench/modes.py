@@ -4,6 +4,10 @@ from typing import NamedTuple
 from cases import Case
 
 from simulator.domain.layer_groups import LayerGroup, LayerGroups
+from simulator.kv.tiers.fifo_lane import FifoLane
+from simulator.kv.tiers.lru import Lru
+from simulator.kv.tiers.offloading import OffloadingTier
+from simulator.kv.tiers.settings import Offloading
 from simulator.scheduling.blis import Blis, BlisParameters
 from simulator.scheduling.speculative import AcceptanceTable, SpeculativeParameters
 from simulator.scheduling.vllm import VllmParameters
@@ -12,6 +16,12 @@ ASYNC = VllmParameters(async_scheduling=True)
 BLIS = {"scheduler": Blis, "parameters": BlisParameters()}
 LIGHT = {"num_requests": 5_000, "rate_per_s": 2.0}
 SHARED = {"rate_per_s": 16.0, "system_prompts": (8, 512)}
+HOST = Offloading(policy=Lru, chunks=32_768, block_bytes=2.0 * 2**20)        # of Llama-3.1-8B: 64 GiB
+
+
+def host_tier(_workload):
+    """Return host memory of a replica, at 50 GB/s either way."""
+    return OffloadingTier(HOST, *(FifoLane(0.0, HOST.block_bytes / 50.0) for _ in range(2)))
 
 FULL = LayerGroup(kind="full_attention", block_size=16)
 WINDOW = LayerGroup(kind="sliding_attention", block_size=16, window=1024)
@@ -61,6 +71,11 @@ MODES = {
     "groups: 5 windows of 1024, KV pressure": Mode(Case(20_000, layer_groups=GEMMA, num_gpu_blocks=30_000), "<= 5 x"),
     "groups: 3 of states, system prompts": Mode(
         Case(20_000, layer_groups=QWEN, num_gpu_blocks=2000, **SHARED), "<= 5 x"),
+    "host tier": Mode(Case(20_000, num_gpu_blocks=12_000, tier=host_tier), "<= 1.5 x"),
+    "host tier, KV pressure": Mode(Case(20_000, num_gpu_blocks=6500, tier=host_tier), "<= 1.5 x"),
+    "host tier, system prompts": Mode(Case(20_000, num_gpu_blocks=8000, tier=host_tier, **SHARED), "<= 1.5 x"),
+    "host tier, system prompts, KV pressure": Mode(
+        Case(20_000, num_gpu_blocks=3500, tier=host_tier, **SHARED), "<= 1.5 x"),
     "speculation, KV pressure": Mode(Case(20_000, parameters=_speculating(1), num_gpu_blocks=6500), "<= 5 x"),
 }
 

@@ -168,11 +168,11 @@ def _replicas(pool: Pool, plan: ClusterPlan, shared: Shared, workload, delivery:
         with_identity = _needs_identity(workload, pool, facts, plan.moves_requests)
     memory = KVPlan(
         _usable_blocks(pool, facts), pool.block_size, shared.content, pool.enable_prefix_caching, with_identity,
-        with_tables=plan.tracks_identity is not None or make_tier is not None,
-        layer_groups=pool.layer_groups, max_model_len=pool.max_model_len)
+        with_tables=plan.tracks_identity is not None, layer_groups=pool.layer_groups, max_model_len=pool.max_model_len)
     replicas = []
     for index in range(first, first + pool.places):
-        kv, tier = pool.scheduler.kv_cache(parameters, memory), make_tier and make_tier(workload)
+        tier = make_tier and make_tier(workload)
+        kv = pool.scheduler.kv_cache(parameters, msgspec.structs.replace(memory, tier=tier))
         if tier is not None:
             tier.attach(kv, shared.content, shared.tier_use, plan.tracks_identity is True)
         context = ReplicaContext(

@@ -13,6 +13,11 @@ cdef inline uint64_t mixed(int64_t name) noexcept nogil:
     return product ^ product >> 32
 
 
+cdef inline int32_t _index_of(int64_t reader) noexcept nogil:
+    """Return what stands in for the index of blocks of a reader that have none: below GIVEN_AWAY."""
+    return -2 - <int32_t>(reader & 0x3FFFFFFF)
+
+
 @cython.final
 cdef class Fences:
     """Who reads which blocks."""
@@ -26,6 +31,12 @@ cdef class Fences:
         free(self.touched)
 
     cdef int put_up(self, int32_t block, int64_t reader, int32_t place) except -1 nogil:
+        return self._put_up(block, reader, place, 1)
+
+    cdef int put_up_many(self, int64_t reader, int32_t count) except -1 nogil:
+        return self._put_up(_index_of(reader), reader, count, count)
+
+    cdef int _put_up(self, int32_t block, int64_t reader, int32_t place, int32_t count) except -1 nogil:
         cdef int32_t before = self._room, fence, i
         if self._free < 0:
             resize(&self._fences, (2 * before + 16) * sizeof(Fence))
@@ -35,6 +46,8 @@ cdef class Fences:
                 self._free = i
         self._of_block.reserve(self._of_block.size + 1)
         self._of_reader.reserve(self._of_reader.size + 1)
+        self.size += count
+        self._make_room()
         fence = self._free
         self._free = self._fences[fence].following
         self._fences[fence].block, self._fences[fence].reader, self._fences[fence].place = block, reader, place
@@ -42,26 +55,51 @@ cdef class Fences:
         self._fences[fence].sibling = self._of_reader.get(mixed(reader))
         self._of_block.put(mixed(block), fence)
         self._of_reader.put(mixed(reader), fence)
-        self.size += 1
         return 0
 
-    cdef int note(self, int64_t reader, int32_t place, int32_t block) except -1 nogil:
-        if self.num_touched == self._room_touched:
-            resize(&self.touched, (2 * self._room_touched + 8) * sizeof(Touched))
-            self._room_touched = 2 * self._room_touched + 8
+    cdef int _make_room(self) except -1 nogil:
+        """Have room to note one block, and each that has a fence once more."""
+        cdef int32_t room = self.num_touched + self.size + 1
+        if room > self._room_touched:
+            resize(&self.touched, 2 * <size_t>room * sizeof(Touched))
+            self._room_touched = 2 * room
+        return 0
+
+    cdef void _note(self, int64_t reader, int32_t place, int32_t block) noexcept nogil:
         self.touched[self.num_touched] = Touched(reader, place, block)
         self.num_touched += 1
-        return 0
 
     cdef int _touch(self, int32_t block) except -1 nogil:
         cdef int32_t fence = self._of_block.get(mixed(block))
         while fence >= 0:
-            self.note(self._fences[fence].reader, self._fences[fence].place, block)
+            self._note(self._fences[fence].reader, self._fences[fence].place, block)
+            self._make_room()
             fence = self._fences[fence].following
         return 0
 
+    cdef void _touch_last(self, int32_t block) noexcept nogil:
+        cdef int32_t fence = self._of_block.get(mixed(block))
+        if fence >= 0:
+            self._of_block.remove(mixed(block))
+        while fence >= 0:
+            self._note(self._fences[fence].reader, self._fences[fence].place, block)
+            self._fences[fence].block = GIVEN_AWAY
+            self.size -= 1
+            fence = self._fences[fence].following
+
+    cdef void touch_many(self, int64_t reader, int32_t begin, int32_t end) noexcept nogil:
+        cdef int32_t fence = self._of_block.get(mixed(_index_of(reader))) if self.size > 0 else -1, place
+        while fence >= 0 and self._fences[fence].reader != reader:
+            fence = self._fences[fence].following
+        if fence < 0:
+            return
+        for place in range(end - 1, begin - 1, -1):
+            self._note(reader, place, -1)
+        self._fences[fence].place -= end - begin
+        self.size -= end - begin
+
     cdef void take_down(self, int64_t reader) noexcept nogil:
-        cdef int32_t fence = self._of_reader.remove(mixed(reader)) if self.size > 0 else -1, following
+        cdef int32_t fence = self._of_reader.remove(mixed(reader)) if self._of_reader.size > 0 else -1, following
         while fence >= 0:
             following = self._fences[fence].sibling
             self._remove(fence)
@@ -69,7 +107,14 @@ cdef class Fences:
 
     cdef void _remove(self, int32_t fence) noexcept nogil:
         """Take a fence from those of its block."""
-        cdef uint64_t key = mixed(self._fences[fence].block)
+        cdef int32_t block = self._fences[fence].block
+        if block != GIVEN_AWAY:
+            self._leave_block(fence, mixed(block))
+            self.size -= 1 if block > GIVEN_AWAY else self._fences[fence].place
+        self._fences[fence].following = self._free
+        self._free = fence
+
+    cdef void _leave_block(self, int32_t fence, uint64_t key) noexcept nogil:
         cdef int32_t other = self._of_block.get(key)
         if other == fence and self._fences[fence].following < 0:
             self._of_block.remove(key)
@@ -79,9 +124,6 @@ cdef class Fences:
             while self._fences[other].following != fence:
                 other = self._fences[other].following
             self._fences[other].following = self._fences[fence].following
-        self._fences[fence].following = self._free
-        self._free = fence
-        self.size -= 1
 
     def clear(self):
         """Take all down."""

@@ -28,6 +28,8 @@ cdef struct Holding:            # of a slot
     int32_t pieces              # private blocks that were found, the last first, linked by `sibling`; 0: none
     int32_t num_found           # leading blocks that were found
     Cursor cursor               # behind the last hashed block of shared text
+    int64_t reader              # of blocks read_begin .. read_end - 1 when it leaves; 0 .. 0: nobody
+    int32_t read_begin, read_end
 
 
 cdef class SparseKV(KVCache):
@@ -54,3 +56,4 @@ cdef class SparseKV(KVCache):
     cdef int _begin(self, Holding* holding, int32_t row, int32_t hits) except -1 nogil
     cdef int _publish(self, Holding* holding, int32_t full) except -1 nogil
     cdef int _free_private(self, Holding* holding, bint returns) except -1 nogil
+    cdef int _append_nobodys(self, Holding* holding) except -1 nogil

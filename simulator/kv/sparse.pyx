@@ -7,6 +7,7 @@ from simulator.core.memory cimport resize
 from simulator.kv.base cimport KVCache, blocks_beyond, blocks_for
 from simulator.kv.cache_log cimport CacheLog
 from simulator.kv.content cimport Content, Cursor
+from simulator.kv.fences cimport Fences
 from simulator.kv.members cimport Member, Members
 from simulator.kv.prefix_cache cimport Block
 from simulator.kv.stretches cimport Stretches
@@ -21,7 +22,7 @@ cdef class SparseKV(KVCache):
     """
 
     def __cinit__(self, int32_t num_blocks, int32_t block_size, Content content, bint append_unhashed=False):
-        self._content = content
+        self._content, self.caches = content, True
         self.finds_outputs = content.has_public_outputs
         self._append_unhashed = append_unhashed
         self._cached = Stretches()
@@ -165,6 +166,8 @@ cdef class SparseKV(KVCache):
             if blocks[self._hits[i]].references == 0:
                 self._cached.take_block(self._hits[i])
             blocks[self._hits[i]].references += 1
+            if self.fences is not None:
+                self.fences.touch(self._hits[i])
         if hits > self._public_hits:
             holding.pieces = self._cached.take()
         return 0
@@ -188,13 +191,14 @@ cdef class SparseKV(KVCache):
                 self._cached.append_block(holding.shared[i])
                 self.free_blocks += 1
         self._owned[slot] = holding.num_hashed = 0
+        holding.read_begin = holding.read_end = 0
         return 0
 
     cdef int _free_private(self, Holding* holding, bint returns) except -1 nogil:
         """Free its private blocks that are cached: the tail first, what was found last of all."""
         cdef int32_t element = holding.pieces, begin = max(holding.num_public, holding.num_found), following
         if not returns:
-            self._cached.append_nobodys(holding.num_hashed - holding.num_public)
+            self._append_nobodys(holding)
         elif holding.num_hashed > begin:
             self._cached.append_private(holding.row, begin, holding.num_hashed)
         while element != 0:
@@ -206,6 +210,36 @@ cdef class SparseKV(KVCache):
             element = following
         holding.pieces = 0
         return 0
+
+    # ---- a tier that reads blocks
+
+    def put_fences(self):
+        """See KVCache; of what has no hash nobody can tell who gets it."""
+        self.fences = self._cached.fences = Fences()
+
+    cdef int fence(self, int32_t slot, int32_t begin, int32_t end, int64_t reader) except -1 nogil:
+        cdef Holding* holding = &self._holdings[slot]
+        cdef int32_t shared = min(holding.num_hashed, holding.num_public), i
+        for i in range(begin, min(end, shared)):
+            self.fences.put_up(holding.shared[i], reader, i)
+        holding.reader = reader
+        holding.read_begin, holding.read_end = max(begin, shared), min(end, holding.num_hashed)
+        if holding.read_begin < holding.read_end:
+            self.fences.put_up_many(reader, holding.read_end - holding.read_begin)
+        return 0
+
+    cdef bint is_held(self, int32_t block) noexcept nogil:
+        return True                 # who gets a block keeps it, until the iteration is formed
+
+    cdef int _append_nobodys(self, Holding* holding) except -1 nogil:
+        """Append the private blocks of one that has left, the tail first."""
+        cdef int32_t begin = holding.num_public, end = holding.num_hashed
+        if holding.read_begin < holding.read_end:
+            if holding.read_end < end:
+                self._cached.append_nobodys(end - holding.read_end)
+            self._cached.append_read(holding.reader, holding.read_begin, holding.read_end)
+            end = holding.read_begin
+        return self._cached.append_nobodys(end - begin) if begin < end else 0
 
     # ---- the group of decoding sequences
 

@@ -12,16 +12,18 @@ from libc.stdint cimport int32_t, int64_t, uint64_t
 cimport cython
 
 from simulator.core.hash_map cimport HashMap
+from simulator.kv.fences cimport Fences
 from simulator.kv.prefix_cache cimport Block, PrefixCache
 
 
 cdef enum:
     NOBODY = -1                 # no row: what these blocks hold cannot be found
+    READ = -2                   # likewise, and a tier still reads them
 
 
 cdef struct Stretch:            # of an element without a hash
-    int64_t stamp               # of one row's: the larger, the later cached
-    int32_t row                 # the request whose text it is, or NOBODY
+    int64_t stamp               # of one row's: the larger, the later cached; of READ: who reads, see kv/fences.pxd
+    int32_t row                 # the request whose text it is, NOBODY or READ
     int32_t begin, end          # blocks of the text; `end` - 1 is reused first. Of NOBODY's only their number counts
     int32_t sibling             # the next of this row; 0: none
 
@@ -38,6 +40,7 @@ cdef class Stretches:
     cdef Stretch* stretches     # [_num_records] of those without
     cdef readonly PrefixCache prefixes
     cdef readonly int32_t size  # blocks in the queue
+    cdef Fences fences          # who reads which of them; None: nobody may
     cdef Piece* pieces          # [num_pieces] found by `find`, in the order of the text
     cdef int32_t num_pieces
     cdef int32_t _room_pieces
@@ -61,6 +64,9 @@ cdef class Stretches:
 
     # So many blocks that nobody will find are the last to be reused. -1 without memory.
     cdef int append_nobodys(self, int32_t count) except -1 nogil
+
+    # The same for blocks begin .. end - 1 of the text of one who reads them, see kv/fences.pxd.
+    cdef int append_read(self, int64_t reader, int32_t begin, int32_t end) except -1 nogil
 
     # Private blocks begin .. end - 1 of a preempted request, all cached since it was admitted; or a piece that `take`
     # gave. -1 without memory.

@@ -105,6 +105,17 @@ cdef class Stretches:
         self.size += count
         return 0
 
+    cdef int append_read(self, int64_t reader, int32_t begin, int32_t end) except -1 nogil:
+        cdef int32_t element
+        self.prepare(1)
+        element = self._new()
+        self.blocks[element].chain = PRIVATE
+        self.stretches[element].row, self.stretches[element].stamp = READ, reader
+        self.stretches[element].begin, self.stretches[element].end = begin, end
+        self._append(element)
+        self.size += end - begin
+        return 0
+
     cdef int append_private(self, int32_t row, int32_t begin, int32_t end) except -1 nogil:
         cdef int32_t element
         self.prepare(1)
@@ -227,6 +238,8 @@ cdef class Stretches:
         while count > 0:
             element = self.blocks[0].next
             if self.blocks[element].hash != 0:
+                if self.fences is not None:
+                    self.fences.touch_last(element)
                 self.prefixes.remove(element)
                 self._unlink(element)
                 self._give_up(element)
@@ -236,8 +249,10 @@ cdef class Stretches:
             taken = min(count, it.end - it.begin)
             it.end -= taken
             count -= taken
+            if it.row == READ:
+                self.fences.touch_many(it.stamp, it.end, it.end + taken)
             if it.begin == it.end:
-                if it.row != NOBODY:
+                if it.row >= 0:
                     self._leave_siblings(element)
                 self._unlink(element)
                 self._give_up(element)
@@ -266,7 +281,7 @@ cdef class Stretches:
                 raise RuntimeError(f"free block {element} is held {block.references} times, or cannot be found")
             if block.hash == 0 and it.begin >= it.end:
                 raise RuntimeError(f"stretch {element} is empty")
-            if block.hash == 0 and it.row != NOBODY:
+            if block.hash == 0 and it.row >= 0:
                 rows.add(it.row)
                 other = self._first_of.get(key_of(it.row))
                 while other > 0 and other != element:

@@ -7,6 +7,9 @@ from simulator.core.clock cimport NEVER_NS
 cdef class KVTier:
     """Base of all tiers; see tier.pxd for the contract."""
 
+    def __cinit__(self, *_, **__):
+        self.names_blocks = True
+
     cdef int match(self, int32_t row, int64_t local_tokens, External* found) except -1 nogil:
         found.tokens, found.comes_later = 0, False
         return 0

@@ -56,6 +56,7 @@ class KVPlan(msgspec.Struct, frozen=True):
     with_tables : somebody looks at block tables; else what can be observed are the decisions alone.
     layer_groups : LayerGroups whose tokens are kept in blocks of their own; None: all layers share one block table.
     max_model_len : longest text, prompt and output, in tokens.
+    tier : KVTier beyond the blocks; None: there is none.
     """
 
     num_blocks: int
@@ -66,6 +67,7 @@ class KVPlan(msgspec.Struct, frozen=True):
     with_tables: bool = True
     layer_groups: LayerGroups | None = None
     max_model_len: int = 0
+    tier: Any = None
 
 
 class ReplicaContext(msgspec.Struct, frozen=True):

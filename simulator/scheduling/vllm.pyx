@@ -163,8 +163,10 @@ cdef class Vllm(StridingScheduler):
                             parameters.scheduler_reserve_full_isl is not False)
         if not plan.with_identity:
             return CountingKV(plan.num_blocks, plan.block_size)
-        appends = parameters.vllm_version == "0.10"
-        if plan.enable_prefix_caching and not plan.with_tables:
+        appends, with_tables = parameters.vllm_version == "0.10", plan.with_tables
+        if plan.tier is not None:       # under "priority" one who got a block may lose it in the same iteration
+            with_tables = with_tables or plan.tier.names_blocks or parameters.policy != "fcfs"
+        if plan.enable_prefix_caching and not with_tables:
             return SparseKV(plan.num_blocks, plan.block_size, plan.content, append_unhashed=appends)
         return PagedKV(plan.num_blocks, plan.block_size, plan.content, plan.enable_prefix_caching,
                        append_unhashed=appends)
@@ -173,7 +175,8 @@ cdef class Vllm(StridingScheduler):
         # Members alone cannot make room for the head of the queue, unless what they generate is its prompt. They may
         # take cached blocks of it: it then needs more tokens, and is passed over, or has some without padding. And it
         # may fit into the next batch of several groups, of which each leaves another budget, or into blocks that
-        # members of a hybrid cache give back.
+        # members of a hybrid cache give back. What a tier has of it needs less room than what is computed behind blocks
+        # that it loses.
         if self.kv.num_shared > 0:
             return False
         if (self.num_groups > 1 or self.kv.is_hybrid) and self._running.size < self.max_running:
@@ -181,7 +184,7 @@ cdef class Vllm(StridingScheduler):
         if self.num_waiting() == 0:
             return True
         return not (self._queue_may_turn or (self._pads_admissions and self._budget <= self._num_drafts)
-                    or (self.copies and self.tier.may_change()))
+                    or (self.copies and (self.tier.may_change() or self._running.size < self.max_running)))
 
     cdef int64_t longest_surely_taken(self) noexcept nogil:
         if self.tier is not None or self._num_drafts > 0 or self.kv.is_hybrid:

@@ -27,7 +27,7 @@ cdef struct Chunk:              # an element: one chunk that others may share, o
     int32_t row                 # of a run: whose text
     int32_t begin, end          # chunks of the text: end - begin of them; one, unless it is a run
     int32_t references          # requests that it is read for; 0: idle; WRITING
-    int32_t sibling             # of a run: the next of this row, 0: none
+    int32_t sibling             # of a run: the next of this row, 0: none; of a chunk: one that came after it in a text
     int32_t slot                # where it lies, if slots are numbered; else -1
     int8_t listed               # which list it is in
     int8_t is_reversed          # of a run: its end goes first
@@ -62,6 +62,16 @@ cdef class ChunkTable:
     cdef inline int32_t find(self, uint64_t hash) noexcept nogil:
         return max(self._by_hash.get(hash), 0)
 
+    # The same, where the chunk before in that text is `before`; 0: there is none, or it is not there.
+    cdef inline int32_t find_behind(self, int32_t before, uint64_t hash) noexcept nogil:
+        cdef int32_t element = self.chunks[before].sibling if before > 0 else 0
+        if element > 0 and self.chunks[element].hash == hash:
+            return element
+        element = self.find(hash)
+        if before > 0:
+            self.chunks[before].sibling = element
+        return element
+
     # Is it there?
     cdef inline bint holds(self, int32_t element) noexcept nogil:
         return element > 0 and self.chunks[element].listed < REMEMBERED
@@ -92,6 +102,9 @@ cdef class ChunkTable:
 
     # The last in a list to go, of those idle; a run is then reversed: its end goes first.
     cdef void move_back(self, int32_t element, int32_t listed) noexcept nogil
+
+    # The same for chunks that follow one another in that list, from `first` to `last`.
+    cdef void move_all_back(self, int32_t first, int32_t last, int32_t listed) noexcept nogil
 
     # An idle element, or the first `count` chunks of it to go, is gone; or only its name is left, at the end of a list.
     # -> the elements that a name was left of keep their place in the list.

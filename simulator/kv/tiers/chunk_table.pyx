@@ -65,6 +65,7 @@ cdef class ChunkTable:
 
     cdef void _give_up(self, int32_t element) noexcept nogil:
         self.chunks[element].next = self._free
+        self.chunks[element].hash = 0
         self._free = element
         self._num_free += 1
 
@@ -153,6 +154,14 @@ cdef class ChunkTable:
         self.sizes[it.listed] -= self.length(element)
         self.sizes[listed] += self.length(element)
         it.listed, it.is_reversed = listed, it.hash == 0
+
+    cdef void move_all_back(self, int32_t first, int32_t last, int32_t listed) noexcept nogil:
+        cdef Chunk* chunks = self.chunks
+        chunks[chunks[first].prev].next = chunks[last].next
+        chunks[chunks[last].next].prev = chunks[first].prev
+        chunks[first].prev, chunks[last].next = chunks[listed].prev, listed
+        chunks[chunks[listed].prev].next = first
+        chunks[listed].prev = last
 
     # ---- what goes
 

@@ -1,5 +1,5 @@
 """Which chunks of a level of a tier go when others come: what a policy is asked, and when."""
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 cimport cython
 
 from simulator.kv.tiers.chunk_table cimport ChunkTable
@@ -26,8 +26,10 @@ cdef class EvictionPolicy:
     # Let `count` idle chunks go that are not under this guard; there are as many.
     cdef int evict(self, int64_t count, int64_t guard) except -1 nogil
 
-    # A request has left, which made this use (Use) of a chunk that is there; asked from the last to the first.
+    # A request has left, which made this use (Use) of a chunk that is there; asked from the last to the first. The same
+    # for the first `count` chunks of its text: those not there are 0, and not all of the others were used.
     cdef void closed(self, int32_t element, int use) noexcept nogil
+    cdef void closed_all(self, const int32_t* elements, const uint8_t* uses, int32_t count) noexcept nogil
 
     cdef object _log            # list of the slots that went, a list for each time; None: not kept
     cdef int note(self, int32_t element) except -1 nogil

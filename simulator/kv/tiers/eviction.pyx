@@ -1,5 +1,5 @@
 """Which chunks of a level of a tier go when others come: the base of all policies."""
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from simulator.kv.tiers.chunk_table cimport ChunkTable
 
@@ -24,6 +24,12 @@ cdef class EvictionPolicy:
 
     cdef void closed(self, int32_t element, int use) noexcept nogil:
         pass
+
+    cdef void closed_all(self, const int32_t* elements, const uint8_t* uses, int32_t count) noexcept nogil:
+        cdef int32_t i
+        for i in range(count - 1, -1, -1):
+            if elements[i] != 0 and uses[i]:
+                self.closed(elements[i], uses[i])
 
     # ---- the debug face
 

@@ -4,7 +4,7 @@ A new chunk is the last to go, and those of a request that leaves are moved ther
 beginning: what others may still share goes after what they cannot. Reading gives no better place. Source: the behaviour
 of vLLM 0.32.0, vllm/v1/kv_offload/cpu/policies/lru.py.
 """
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 cimport cython
 
 from simulator.kv.tiers.chunk_table cimport Chunk, ChunkTable
@@ -37,3 +37,15 @@ cdef class Lru(EvictionPolicy):
 
     cdef void closed(self, int32_t element, int use) noexcept nogil:
         self.table.move_back(element, 0)
+
+    cdef void closed_all(self, const int32_t* elements, const uint8_t* uses, int32_t count) noexcept nogil:
+        cdef const Chunk* chunks = self.table.chunks
+        cdef int32_t i = count - 1, first, last
+        while i >= 0:
+            first = last = elements[i] if uses[i] else 0
+            i -= 1
+            while first != 0 and i >= 0 and uses[i] and elements[i] != 0 and chunks[last].next == elements[i]:
+                last = elements[i]              # as the one before left them: they go together
+                i -= 1
+            if first != 0:
+                self.table.move_all_back(first, last, 0)

@@ -6,7 +6,7 @@ blocks of a request that has ended are free at once, though they may still be re
 Source: the behaviour of vLLM 0.32.0, vllm/distributed/kv_transfer/kv_connector/v1/offloading/scheduler.py and
 vllm/v1/kv_offload/cpu/manager.py, for one group of full-attention layers.
 """
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free
 cimport cython
 
@@ -17,7 +17,7 @@ from simulator.kv.base cimport KVCache
 from simulator.kv.content cimport Content
 from simulator.kv.fences cimport Touched
 from simulator.kv.tier cimport UNDECIDED, External, KVTier
-from simulator.kv.tiers.chunk_table cimport WRITING, Chunk, ChunkTable
+from simulator.kv.tiers.chunk_table cimport REMEMBERED, WRITING, Chunk, ChunkTable
 from simulator.kv.tiers.copies cimport LOAD, STORE, Copies, Copy
 from simulator.kv.tiers.eviction cimport INSERTED, MISSED, REUSED, SEEN
 from simulator.kv.tiers.lane cimport Lane
@@ -38,6 +38,7 @@ cdef class OffloadingTier(KVTier):
     def __init__(self, settings: Offloading, Lane store, Lane load):
         self.copies = self.puts_off_frees = True
         self._settings, self._prompt_only = settings, settings.offload_prompt_only
+        self.names_blocks = not settings.offload_prompt_only    # the end of an output leaves without a hash
         self._chunk_blocks, self._threshold = settings.blocks_per_chunk, settings.store_threshold
         self._counts = ReuseCounts() if settings.store_threshold > 1 else None
         self.copying = Copies(store, load)
@@ -105,12 +106,12 @@ cdef class OffloadingTier(KVTier):
     cdef int32_t _count_hits(self, int32_t user, int32_t begin, int32_t end, bint* is_late,
                              bint* is_read) except -1 nogil:
         """Return how many chunks from `begin` on are there: any of them still being written, or being read?"""
-        cdef int32_t listed_end = min(end, self._users.users[user].num_listed), i = begin, element
+        cdef int32_t listed_end = min(end, self._users.users[user].num_listed), i = begin, element = 0
         cdef const Chunk* it
         self._users.hash(user, listed_end)
         while i < end:
             if i < listed_end:
-                element = self.table.find(self._users.users[user].hashes[i])
+                element = self.table.find_behind(element, self._users.users[user].hashes[i])
             else:
                 element = self.table.run_at(self._users.users[user].row, i)
             if not self.table.holds(element):
@@ -132,7 +133,7 @@ cdef class OffloadingTier(KVTier):
         i = begin
         while i < end:
             if i < it.num_listed:
-                element = self.table.find(it.hashes[i])
+                element = it.elements[i] = self.table.find(it.hashes[i])
                 it.uses[i] |= SEEN if it.uses[i] & INSERTED else SEEN | REUSED
             else:
                 element = self._cut_out(it.row, i, end)
@@ -227,19 +228,29 @@ cdef class OffloadingTier(KVTier):
     cdef int _sort_out(self, int32_t user, int32_t begin, int32_t end) except -1 nogil:
         """Tell listed chunks that are new from those that are there."""
         cdef User* it = &self._users.users[user]
-        cdef int32_t i, element
-        cdef bint is_often
+        cdef const uint64_t* hashes = it.hashes
+        cdef uint8_t* uses = it.uses
+        cdef Chunk* chunks = self.table.chunks
+        cdef Chunk* chunk
+        cdef int32_t* elements = it.elements
+        cdef int32_t i, element = 0
+        cdef int64_t idle = 0, guard = self._guard
+        cdef bint counts = self._counts is not None, is_often = True
         for i in range(begin, end):
-            is_often = self._counts is None or self._counts.count(it.hashes[i]) >= self._threshold
-            element = self.table.find(it.hashes[i])
-            if not self.table.holds(element):
+            if counts:
+                is_often = self._counts.count(hashes[i]) >= self._threshold
+            element = self.table.find_behind(element, hashes[i])
+            elements[i] = element
+            chunk = &chunks[element]
+            if element == 0 or chunk.listed >= REMEMBERED:
                 if is_often:
                     add_row(&self._new, i)
-                    it.uses[i] |= SEEN
-            elif self.table.chunks[element].references != WRITING:
-                self.table.chunks[element].guard = self._guard
-                self._num_guarded += self.table.is_idle(element)
-                it.uses[i] |= SEEN if it.uses[i] & INSERTED else SEEN | REUSED
+                    uses[i] |= SEEN
+            elif chunk.references != WRITING:
+                chunk.guard = guard
+                idle += chunk.references == 0
+                uses[i] |= SEEN if uses[i] & INSERTED else SEEN | REUSED
+        self._num_guarded += idle
         self._num_new += self._new.size
         return 0
 
@@ -284,7 +295,8 @@ cdef class OffloadingTier(KVTier):
         for i in range(self._new.size):
             place = self._new.rows[i]
             it.uses[place] |= INSERTED
-            self.copying.add_chunk(copy, self.table.add(it.hashes[place], place, newcomers))
+            it.elements[place] = self.table.add(it.hashes[place], place, newcomers)
+            self.copying.add_chunk(copy, it.elements[place])
         for i in range(0, self._new_runs.size, 2):
             self.copying.add_chunk(copy, self.table.add_run(
                 it.row, self._new_runs.rows[i], self._new_runs.rows[i + 1], newcomers))
@@ -381,14 +393,18 @@ cdef class OffloadingTier(KVTier):
     cdef int _close(self, int32_t user) except -1 nogil:
         """Tell the policy which chunks a request used that has left, from the last to the first."""
         cdef User* it = &self._users.users[user]
-        cdef int32_t i, element
+        cdef const Chunk* chunks = self.table.chunks
+        cdef const uint64_t* hashes = it.hashes
+        cdef int32_t i
         if not self._lists_all:
             self._close_runs(it.row)
-        for i in range(it.num_hashed - 1, -1, -1):
+        for i in range(it.num_hashed):
             if it.uses[i]:
-                element = self.table.find(it.hashes[i])
-                if self.table.holds(element):
-                    self.policy.closed(element, it.uses[i])
+                if chunks[it.elements[i]].hash != hashes[i]:
+                    it.elements[i] = self.table.find(hashes[i])
+                if chunks[it.elements[i]].listed >= REMEMBERED:
+                    it.elements[i] = 0
+        self.policy.closed_all(it.elements, it.uses, it.num_hashed)
         it.is_closed = True
         if it.first_copy < 0:
             self._forget(user)

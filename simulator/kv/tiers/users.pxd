@@ -14,6 +14,7 @@ cdef struct User:
     int32_t room                # chunks that fit before both below must grow
     uint64_t* hashes            # [num_hashed] of the text up to the end of each chunk
     uint8_t* uses               # [num_hashed] see Use
+    int32_t* elements           # [num_hashed] of the tier's table, of those used: where they were
     Cursor cursor               # behind the last of these
     int32_t first_copy          # under way or planned, linked by `sibling`; -1: none
     int32_t loaded_tokens       # since it was asked for last

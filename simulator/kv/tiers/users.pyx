@@ -29,6 +29,7 @@ cdef class Users:
         for i in range(self._room):
             free(self.users[i].hashes)
             free(self.users[i].uses)
+            free(self.users[i].elements)
         free(self.users)
 
     def share_content(self, Content content):
@@ -77,6 +78,7 @@ cdef class Users:
         if count > it.room:
             resize(&it.hashes, 2 * <size_t>count * sizeof(uint64_t))
             resize(&it.uses, 2 * <size_t>count)
+            resize(&it.elements, 2 * <size_t>count * sizeof(int32_t))
             it.room = 2 * count
         memset(it.uses + it.num_hashed, 0, count - it.num_hashed)
         if it.num_hashed == 0:
