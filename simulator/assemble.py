@@ -271,11 +271,16 @@ def _pool(pool, readings: Readings) -> tuple[Site, Pool]:
 
 def _tier(pool, site: Site):
     """Return what makes the KV tier of a replica of a pool; None: there is none."""
+    if pool.role != "both" and site.layer_groups is not None:
+        raise InputErrors([KeyFault(f"pools: the role of \"{pool.name}\": hand-over is not built for models whose layers "
+                                    "have several block tables")])
     if pool.kv_tiers is None:
         return None
     from simulator.domain.host_kv import host_kv  # likewise below: only those who want it load it
     from simulator.kv.tiers.protocols.base import TierSite
 
+    if site.layer_groups is not None:
+        raise InputErrors([KeyFault("kv_tiers: a KV tier is not built for models whose layers have several block tables")])
     engine, parameters = pool.engine, pool.kv_tiers.parameters
     protocol = registry.load("kv_tier", pool.kv_tiers.protocol)
     eviction = getattr(parameters, "eviction_policy", None)
