@@ -32,6 +32,8 @@ from simulator.workload.base import Workload
 from simulator.workload.load import load as load_workload
 from simulator.workload.open_ended import ENOUGH, Enough, last_sent_ns
 
+NO_GROUPS = "that is not built for models whose layers have several block tables"
+
 
 class Prepared(msgspec.Struct, frozen=True):
     """An experiment whose files are read and whose models are built.
@@ -272,15 +274,14 @@ def _pool(pool, readings: Readings) -> tuple[Site, Pool]:
 def _tier(pool, site: Site):
     """Return what makes the KV tier of a replica of a pool; None: there is none."""
     if pool.role != "both" and site.layer_groups is not None:
-        raise InputErrors([KeyFault(f"pools: the role of \"{pool.name}\": hand-over is not built for models whose layers "
-                                    "have several block tables")])
+        raise InputErrors([KeyFault(f'pools: the role of "{pool.name}": {NO_GROUPS}')])
     if pool.kv_tiers is None:
         return None
     from simulator.domain.host_kv import host_kv  # likewise below: only those who want it load it
     from simulator.kv.tiers.protocols.base import TierSite
 
     if site.layer_groups is not None:
-        raise InputErrors([KeyFault("kv_tiers: a KV tier is not built for models whose layers have several block tables")])
+        raise InputErrors([KeyFault(f"kv_tiers: {NO_GROUPS}")])
     engine, parameters = pool.engine, pool.kv_tiers.parameters
     protocol = registry.load("kv_tier", pool.kv_tiers.protocol)
     eviction = getattr(parameters, "eviction_policy", None)

@@ -5,6 +5,7 @@ functions, in the order in which the base's header declares them. That table han
 """
 import ctypes
 from importlib import import_module
+from inspect import getattr_static
 from typing import NamedTuple
 
 from simulator.errors import nearest
@@ -74,8 +75,8 @@ def fault_of(kind: str, chosen: type, base: type | None) -> str | None:
     python = python_base(kind)
     if python is not None and issubclass(chosen, python):
         method = question.python_method
-        return _lacks(chosen, method) if getattr(chosen, method) is getattr(python, method) else (
-            _lacks_keys(chosen, python, question.keys))
+        is_as_before = getattr_static(chosen, method) is getattr_static(python, method)
+        return _lacks(chosen, method) if is_as_before else _lacks_keys(chosen, python, question.keys)
     places = [place for place in (question.place, question.or_place) if place is not None]
     if not places or any(address(chosen, place) != address(base, place) for place in places):
         return None

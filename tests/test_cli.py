@@ -105,7 +105,7 @@ def test_no_arguments_show_the_usage(capsys):
 
 def test_validate_tells_of_each_pool_and_of_what_only_building_finds(capsys, tmp_path):
     assert cli.main(["validate", str(CONFIGS / "pools.toml")]) == 0
-    derived = [line.split(" = ")[0] for line in capsys.readouterr().out.splitlines() if line.startswith("# ")]
+    derived = [line.split(" = ")[0] for line in capsys.readouterr().out.splitlines() if line.startswith("# derived")]
     assert derived == [f"# derived: pools.{pool}.engine.{key}" for pool in ("large", "small-h100", "small-l40s")
                        for key in ("max_model_len", "num_gpu_blocks")]
 

@@ -89,11 +89,8 @@ cdef class Vllm(StridingScheduler):
         self._take_drafts(parameters.speculative, modern)
         self._queue_may_turn = context.prompts_use_outputs or (
             self._skips_long_prompts and not self._chunked_prefill)
-        if self.tier is not None and (why_no_tier(parameters) or context.num_stages > 1 or self.kv.is_hybrid or (
-                self._is_async and not self.copies)):
-            raise ValueError("a KV tier: " + (
-                why_no_tier(parameters) or "its rules are not settled with pipeline stages, groups of layers, nor with "
-                "async_scheduling where it is not told of each step"))
+        if self.tier is not None:
+            self._refuse_tier(why_no_tier(parameters), context.num_stages)
         self.grouping = context.fast_forward and (self._num_drafts == 0 or not (
             self._is_async or context.num_stages > 1 or self.kv.tracks_identity or self.kv.is_hybrid)) and not (
             self.kv.is_hybrid and context.num_stages > 1)
@@ -109,6 +106,12 @@ cdef class Vllm(StridingScheduler):
 
     def __dealloc__(self):
         free(self._skipped)
+
+    def _refuse_tier(self, why, num_stages):
+        if why or num_stages > 1 or self.kv.is_hybrid or (self._is_async and not self.copies):
+            raise ValueError("a KV tier: " + (
+                why or "its rules are not settled with pipeline stages, groups of layers, nor with async_scheduling "
+                "where it is not told of each step"))
 
     def _take_drafts(self, speculative, bint modern):
         cdef bint is_cut

@@ -29,6 +29,8 @@ ADAPTERS = ({"names": ["a"]}, {"names": ["a", "b c"], "assign": "weighted", "wei
             {"names": ["a"], "assign": "zipf", "exponent": 2.0})
 IMAGES = ({"count": {"distribution": "uniform", "max": 3}, "sizes": [[256.0, 256.0, 0.5], [720.0, 1280.0, 0.5]]},
           {"count": {"distribution": "constant", "tokens": 2}, "rule": "tokens_per_image", "tokens_per_image": 99})
+GROUPS = ([{"kind": "full_attention"}], [{"kind": "full_attention", "block_size": 32}, {"kind": "linear_attention"}],
+          [{"kind": "sliding_attention", "window": 128}, {"kind": "full_attention"}])
 LENGTHS = {"distribution": "uniform", "min": 3, "max": 90}
 # Of drawn workloads: most that the declarations allow one by one do not go together.
 DRAWN = (
@@ -128,6 +130,9 @@ def experiments(draw):
     table["topology"] = table["topology"] | {"pipeline_parallel": 1, "data_parallel": 1}
     table["engine"] |= {"max_num_batched_tokens": 2**20, "long_prefill_token_threshold": 0, "max_model_len": 4096,
                         "num_gpu_blocks": 100}
+    if table["engine"].get("kv_cache_groups"):
+        table["engine"]["kv_cache_groups"] = draw(st.sampled_from(GROUPS))
+        table["engine"].pop("disable_hybrid_kv_cache_manager", None)
     table["latency"] = {"backend": "linear"} if "model" not in table else table["latency"]
     for key in ("pools", "kv_transfer"):            # each is an experiment in small: see test_pools
         table.pop(key, None)

@@ -29,7 +29,7 @@ def test_engine_and_twin_agree_event_by_event(seed, fast_forward):
     assert difference is None, difference
 
 
-@pytest.mark.skipif(not reference.MODEL_OF_GROUPS.exists(), reason=f"no model at {reference.MODEL_OF_GROUPS}")
+@pytest.mark.skipif(not reference.SECOND_MODEL.exists(), reason=f"no model at {reference.SECOND_MODEL}")
 @pytest.mark.parametrize("fast_forward", [True, False], ids=["fast_forward", "stepwise"])
 @pytest.mark.parametrize("seed", range(150))
 def test_model_finds_no_fault_in_the_engine(seed, fast_forward):
