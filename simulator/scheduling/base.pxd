@@ -104,6 +104,7 @@ cdef class Scheduler:
     cdef readonly KVTier tier           # KV beyond the blocks; None: there is none
     cdef readonly Transfers transfers   # between it and the blocks; None: likewise
     cdef readonly bint copies           # the tier copies blocks, and is told of each step
+    cdef bint _asks_who_joins           # not everybody may become a member at once
     cdef bint _puts_off_frees           # likewise, and a batch may be in flight: blocks that it writes are freed later
     cdef RowList _put_off               # slots of sequences that have left, free when the batch in flight has ended
     cdef IndexList _held                # slots of sequences that own blocks for KV from the tier: LOADING or LOADED
@@ -289,10 +290,7 @@ cdef class Scheduler:
     # may if its turns are alike from now on: with `lead`, more than a token in flight are not.
     @cython.final
     cdef inline bint may_join(self, const Entry* entry) noexcept nogil:
-        if self.copies and not self.tier.is_through_with(entry.slot, self._sequences[entry.slot].row):
-            return False
-        return not self.kv.is_hybrid or ((self.lead == 0 or entry.tokens == 1) and self.kv.may_join(
-            entry.slot, self._sequences[entry.slot].num_computed))
+        return not self._asks_who_joins or self._may_join(entry)
 
     cdef int join(self, int32_t slot) except -1 nogil
     cdef void leave(self, int32_t slot) noexcept nogil
@@ -591,6 +589,8 @@ cdef class Scheduler:
     cdef void _unhold(self, int32_t slot) noexcept nogil
     cdef int _arrive(self, int32_t slot, bint is_load) except -1 nogil
     cdef int _leave_tier(self, int32_t slot) except -1 nogil
+    cdef bint _may_join(self, const Entry* entry) noexcept nogil
+    cdef bint _stays_a_while(self, int32_t slot, bint is_in_flight) except -1 nogil
     cdef int _put_off_free(self, int32_t slot) except -1 nogil
     cdef int _free_put_off(self) except -1 nogil
     cdef int _vacate(self, int32_t slot, bint returns) except -1 nogil

@@ -51,6 +51,7 @@ cdef class Scheduler:
         if context.tier is not None:
             self.tier, self.transfers = context.tier, Transfers()
             self.copies = self.tier.copies
+        self._asks_who_joins = self.copies or self.kv.is_hybrid
         if context.num_stages > 1:
             self.grouping = False
             self.overlap(0, 1)
@@ -254,18 +255,28 @@ cdef class Scheduler:
         return slot
 
     cdef int finish(self, int32_t slot) except -1 nogil:
-        if self.copies:
-            self._leave_tier(slot)
-            if self._puts_off_frees and self.is_in_flight(slot):
-                return self._put_off_free(slot)
+        if self.copies and self._stays_a_while(slot, self.is_in_flight(slot)):
+            return 0
         return self._vacate(slot, False)
 
     cdef int abort(self, int32_t slot) except -1 nogil:
-        if self.copies:
-            self._leave_tier(slot)
-            if self._puts_off_frees and self.num_in_flight > 1:
-                return self._put_off_free(slot)
+        if self.copies and self._stays_a_while(slot, self.num_in_flight > 1):
+            return 0
         return self._vacate(slot, False)
+
+    cdef bint _stays_a_while(self, int32_t slot, bint is_in_flight) except -1 nogil:
+        """A sequence leaves a scheduler whose tier copies: are its blocks freed later?"""
+        self._leave_tier(slot)
+        if not (self._puts_off_frees and is_in_flight):
+            return False
+        self._put_off_free(slot)
+        return True
+
+    cdef bint _may_join(self, const Entry* entry) noexcept nogil:
+        if self.copies and not self.tier.is_through_with(entry.slot, self._sequences[entry.slot].row):
+            return False
+        return not self.kv.is_hybrid or ((self.lead == 0 or entry.tokens == 1) and self.kv.may_join(
+            entry.slot, self._sequences[entry.slot].num_computed))
 
     cdef int _vacate(self, int32_t slot, bint returns) except -1 nogil:
         self._stop(slot)

@@ -180,9 +180,10 @@ cdef class Vllm(StridingScheduler):
         # may fit into the next batch of several groups, of which each leaves another budget, or into blocks that
         # members of a hybrid cache give back. What a tier has of it needs less room than what is computed behind blocks
         # that it loses.
-        if self.kv.num_shared > 0:
+        if self.kv.is_hybrid and (self.kv.num_shared > 0 or (
+                self._running.size < self.max_running and self.num_waiting() > 0)):
             return False
-        if (self.num_groups > 1 or self.kv.is_hybrid) and self._running.size < self.max_running:
+        if self.num_groups > 1 and self._running.size < self.max_running:
             return self.num_waiting() == 0
         if self.num_waiting() == 0:
             return True
@@ -380,7 +381,7 @@ cdef class Vllm(StridingScheduler):
     cdef int _try_admission(self, Batch* batch, int32_t row, int64_t threshold, bint any_running) except -1 nogil:
         cdef Request* request = &self._requests[row]
         cdef int64_t text = request.prompt_tokens + request.output_tokens, computed
-        cdef int32_t hits, slot
+        cdef int32_t hits, slot, outcome
         cdef Turn turn
         cdef External external
         if (self._reserves_full_text and not self._skips_long_prompts and not self.copies
@@ -391,11 +392,9 @@ cdef class Vllm(StridingScheduler):
         computed = <int64_t>hits * self.kv.block_size
         external.tokens = 0
         if self.tier is not None:
-            self.tier.match(row, computed, &external)
-            if external.tokens == UNDECIDED:
-                return SKIP
-            if external.tokens > 0 and external.comes_later:
-                return self._try_hold(row, hits, external, batch.start_ns)
+            outcome = self._ask_tier(row, hits, &external, batch.start_ns)
+            if outcome != ADMITTED:
+                return outcome
             computed += external.tokens
         turn = self._turn(row, -1, computed, threshold, any_running)
         if turn.tokens == 0:
@@ -407,6 +406,15 @@ cdef class Vllm(StridingScheduler):
         if external.tokens > 0:
             self.load_now(slot, external, batch.start_ns)
         self._begin(batch, slot, turn)
+        return ADMITTED
+
+    cdef int _ask_tier(self, int32_t row, int32_t hits, External* external, int64_t now_ns) except -1 nogil:
+        """Return what becomes of the head as far as its tier goes, which has so many tokens for it; or it may go on."""
+        self.tier.match(row, <int64_t>hits * self.kv.block_size, external)
+        if external.tokens == UNDECIDED:
+            return SKIP
+        if external.tokens > 0 and external.comes_later:
+            return self._try_hold(row, hits, external[0], now_ns)
         return ADMITTED
 
     cdef Turn _turn(self, int32_t row, int32_t slot, int64_t computed, int64_t threshold,

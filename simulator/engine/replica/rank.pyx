@@ -250,7 +250,6 @@ cdef class Rank:
         cdef int64_t num_ended
         cdef int32_t i, slot, row
         self._finished.size = 0
-        self.scheduler.free_put_off()
         if self.scheduler.num_groups > 1:
             self._turn_to(batch.group)
             self.scheduler.note_end(batch)
@@ -300,7 +299,10 @@ cdef class Rank:
             if self.recorder.wants_tokens and count > 1:
                 self._write_tokens(run.ends_ns + 1, count - 1, 1)
         add_used_blocks(run, count, &self.row.used_block_ns)
-        self.row.peak_used_blocks = max(self.row.peak_used_blocks, most_used_blocks(run, count, self.kv.is_hybrid))
+        self.row.peak_used_blocks = max(        # blocks only grow in number, but may have been freed before the second
+            self.row.peak_used_blocks, max(run.used_blocks[0], run.used_blocks[count - 1]))
+        if self.kv.is_hybrid:                   # unless members give some back
+            self.row.peak_used_blocks = max(self.row.peak_used_blocks, most_used_blocks(run, count))
         self.row.busy_ns += run.ends_ns[count - 1] - run.start_ns
         self.row.decode_tokens += count * batch.shape.decode_tokens
         self.row.iterations += count

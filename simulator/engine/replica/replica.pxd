@@ -138,6 +138,7 @@ cdef class Replica:
     cdef int _fill_numbered(self, int64_t now_ns) except -1 nogil
     cdef int _fill_launching(self, int64_t now_ns) except -1 nogil
     cdef int _launch(self, Batch* batch) except -1 nogil
+    cdef bint _await_step(self) noexcept nogil
     cdef int _end_step(self, Batch* batch) except -1 nogil
     cdef inline bint _execute(self, Batch* batch) except -1 nogil
     cdef inline int _await_end(self, int64_t horizon_ns) except -1 nogil

@@ -143,21 +143,20 @@ cdef class Replica:
         cdef Batch* batch
         if self.pipeline.stride > 0:
             self._fill_numbered(now_ns)
-            return self._await_end(horizon_ns)
-        if self.scheduler.copies:
+        elif self.scheduler.copies:
             self._fill_launching(now_ns)
-            return self._await_end(horizon_ns)
-        while self.pipeline.num_in_flight < self.pipeline.depth:
-            batch = vacant_place(&self.pipeline)
-            self.rank.form(batch, now_ns)
-            if self._observer is not None:
-                self.formed = batch
-                self._observe(False)
-            if batch.shape.num_sequences == 0 and not self.scheduler.pauses(batch):
-                if batch.num_preempted == 0 or self.pipeline.num_in_flight > 0 or self.rank.is_livelocked:
+        else:
+            while self.pipeline.num_in_flight < self.pipeline.depth:
+                batch = vacant_place(&self.pipeline)
+                self.rank.form(batch, now_ns)
+                if self._observer is not None:
+                    self.formed = batch
+                    self._observe(False)
+                if batch.shape.num_sequences == 0 and not self.scheduler.pauses(batch):
+                    if batch.num_preempted == 0 or self.pipeline.num_in_flight > 0 or self.rank.is_livelocked:
+                        break
+                elif not self._execute(batch):
                     break
-            elif not self._execute(batch):
-                break
         return self._await_end(horizon_ns)
 
     cdef int _fill_numbered(self, int64_t now_ns) except -1 nogil:
@@ -221,7 +220,15 @@ cdef class Replica:
         self.has_acted = self.has_acted or self.scheduler.tier.has_acted()
         return 0
 
+    cdef bint _await_step(self) noexcept nogil:
+        """Act next when the oldest step ends; say whether it brings nothing but tokens."""
+        cdef Batch* batch = oldest(&self.pipeline)
+        batch.end_ns = max(self.wake_ns, batch.end_ns)      # without tokens, it may have ended while another executed
+        self.wake_ns = batch.end_ns
+        return batch.shape.num_sequences > 0 and self.scheduler.is_quiet()
+
     cdef int _end_step(self, Batch* batch) except -1 nogil:
+        self.scheduler.free_put_off()
         if batch.shape.num_sequences > 0:
             self._end_iteration(batch)
         self.scheduler.end_step(batch)
@@ -248,18 +255,16 @@ cdef class Replica:
 
     cdef inline int _await_end(self, int64_t horizon_ns) except -1 nogil:
         """Act next when the oldest batch ends, or a run of them."""
-        cdef Batch* batch
+        cdef const Batch* batch
         if self.pipeline.num_in_flight == 0 or self.rank.is_livelocked or self.is_out_of_time:
             self.wake_ns = self.scheduler.next_transfer_ns()
             if self.rank.is_livelocked or self.is_out_of_time:
                 self.wake_ns = NEVER_NS
             return 0
-        batch = oldest(&self.pipeline)
-        if self.scheduler.copies:               # a step without tokens may have ended while another executed
-            batch.end_ns = max(self.wake_ns, batch.end_ns)
-        self.wake_ns = batch.end_ns
-        if self.scheduler.copies and (batch.shape.num_sequences == 0 or not self.scheduler.is_quiet()):
+        if self.scheduler.copies and not self._await_step():
             return 0
+        batch = oldest(&self.pipeline)
+        self.wake_ns = batch.end_ns
         if self.scheduler.ends_at_start:
             return self._end_at_start()
         if (batch.num_entries == 0 and batch.num_preempted == 0 and batch.num_starved == 0 and self.wake_ns < horizon_ns

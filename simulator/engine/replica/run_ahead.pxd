@@ -67,8 +67,8 @@ cdef void move_to(const RunAhead* run, Batch* batch, int32_t i) noexcept nogil
 # Take the first `count` iterations, fewer than all, off a run; the batches in flight become the next ones.
 cdef void drop_from_run(RunAhead* run, Pipeline* pipeline, int32_t count) noexcept nogil
 
-# The largest number of KV blocks in use with one of the first `count` iterations; `may_shrink`: members give some back.
-cdef int32_t most_used_blocks(const RunAhead* run, int32_t count, bint may_shrink) noexcept nogil
+# The largest number of KV blocks in use with one of the first `count` iterations.
+cdef int32_t most_used_blocks(const RunAhead* run, int32_t count) noexcept nogil
 
 # Add used blocks x duration (ns) of the first `count` iterations.
 cdef void add_used_blocks(const RunAhead* run, int32_t count, double* block_ns) noexcept nogil

@@ -177,9 +177,9 @@ cdef void drop_from_run(RunAhead* run, Pipeline* pipeline, int32_t count) noexce
         memmove(run.used_blocks, run.used_blocks + count, (run.length + run.behind) * sizeof(int32_t))
 
 
-cdef int32_t most_used_blocks(const RunAhead* run, int32_t count, bint may_shrink) noexcept nogil:
-    cdef int32_t most = max(run.used_blocks[0], run.used_blocks[count - 1]), i
-    for i in range(count if may_shrink else 0):         # some may have been freed after the first
+cdef int32_t most_used_blocks(const RunAhead* run, int32_t count) noexcept nogil:
+    cdef int32_t most = 0, i
+    for i in range(count):
         most = max(most, run.used_blocks[i])
     return most
 
