@@ -33,6 +33,7 @@ cdef enum:                      # what becomes of the head of the queue
     STOP                        # nothing more is admitted in this iteration
     SKIP                        # it is passed over for this iteration
     ADMITTED
+    ELIGIBLE                    # nothing speaks against it so far
 
 
 cdef struct Turn:               # what a request gets of an iteration
@@ -393,7 +394,7 @@ cdef class Vllm(StridingScheduler):
         external.tokens = 0
         if self.tier is not None:
             outcome = self._ask_tier(row, hits, &external, batch.start_ns)
-            if outcome != ADMITTED:
+            if outcome != ELIGIBLE:
                 return outcome
             computed += external.tokens
         turn = self._turn(row, -1, computed, threshold, any_running)
@@ -409,13 +410,13 @@ cdef class Vllm(StridingScheduler):
         return ADMITTED
 
     cdef int _ask_tier(self, int32_t row, int32_t hits, External* external, int64_t now_ns) except -1 nogil:
-        """Return what becomes of the head as far as its tier goes, which has so many tokens for it; or it may go on."""
+        """Return what becomes of the head as far as the tier goes, and what that has of its text."""
         self.tier.match(row, <int64_t>hits * self.kv.block_size, external)
         if external.tokens == UNDECIDED:
             return SKIP
         if external.tokens > 0 and external.comes_later:
             return self._try_hold(row, hits, external[0], now_ns)
-        return ADMITTED
+        return ELIGIBLE
 
     cdef Turn _turn(self, int32_t row, int32_t slot, int64_t computed, int64_t threshold,
                     bint any_running) noexcept nogil:

@@ -228,8 +228,8 @@ cdef class Replica:
         return batch.shape.num_sequences > 0 and self.scheduler.is_quiet()
 
     cdef int _end_step(self, Batch* batch) except -1 nogil:
-        self.scheduler.free_put_off()
         if batch.shape.num_sequences > 0:
+            self.scheduler.free_put_off()
             self._end_iteration(batch)
         self.scheduler.end_step(batch)
         if self._observer is not None:
