@@ -8,9 +8,11 @@ from simulator.scheduling.base cimport Scheduler
 from simulator.domain.iteration cimport Batch, Entry
 
 from simulator.domain import records
+from simulator.kv.hybrid import HybridKV
 from simulator.kv.paged import PagedKV
 
 
+WITH_TABLES = (PagedKV, HybridKV)   # they are asked for them here
 OFTEN_CHECKED = 512            # blocks; larger pools are checked every 64 iterations, for check() visits each block
 
 
@@ -80,7 +82,7 @@ class StepLog:
 
 cdef object _describe_end(kv, dict step):
     step["free_blocks_end"] = kv.free_blocks
-    step["free_queue_end"] = kv.free_queue() if isinstance(kv, PagedKV) else None
+    step["free_queue_end"] = kv.free_queue() if isinstance(kv, WITH_TABLES) else None
 
 
 cdef object _describe_batch(Replica replica, dict step):
@@ -123,7 +125,7 @@ cdef object _describe_state(Replica replica, dict step):
         step["held"] = scheduler.held_rows()
         step["loads"] = [(row, tokens, what == "later") for what, row, tokens in scheduler.transfers.take_log()]
     step["free_blocks"] = kv.free_blocks
-    paged = isinstance(kv, PagedKV)
+    paged = isinstance(kv, WITH_TABLES)
     step["evicted"] = kv.take_evictions() if paged else None
     step["cached_hashes"] = kv.num_cached_hashes if paged else None
     step["free_queue"] = kv.free_queue() if paged else None

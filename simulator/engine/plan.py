@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from simulator.domain.host import HostParameters
+from simulator.domain.layer_groups import LayerGroups
 from simulator.engine.output.recorder import Recorder
 from simulator.latency.base import LatencyModel
 
@@ -30,6 +31,7 @@ class Pool(msgspec.Struct, frozen=True):
     ranks : how many consecutive replicas are the ranks of one engine, in lock step (data parallelism with experts).
     sync_interval : iterations after which they agree on whether to go on, vLLM's dp_sync_interval.
     tier : called with the workload, returns the KVTier of a replica; None: there is nothing beyond its blocks.
+    layers : LayerGroups, which have block tables of their own; None: all layers share one.
     """
 
     scheduler: type
@@ -52,6 +54,7 @@ class Pool(msgspec.Struct, frozen=True):
     ranks: int = 1
     sync_interval: int = 16
     tier: Callable | None = None
+    layers: LayerGroups | None = None
 
     @property
     def places(self) -> int:

@@ -2,7 +2,8 @@
 
 Three kinds: `CountingKV` knows how many blocks each sequence owns, a `BlockPool` (`PagedKV`, `BlisKV`) which ones, what
 they hold and who else holds them, `SparseKV` that of the blocks that others may find. They answer alike wherever what
-they do not know cannot be observed (see counting.pyx, sparse.pxd).
+they do not know cannot be observed (see counting.pyx, sparse.pxd). In these a sequence has one block table, in a
+`HybridKV` one for each group of layers, and gives blocks back while it runs.
 
 A sequence is known by its slot, a small index its scheduler gives out. Sequences that decode one token an iteration may
 join the *group*: their blocks are then taken by `step_*` in bulk, paid for only when a block is due. A member's *phase*
@@ -14,6 +15,11 @@ from libc.stdint cimport int32_t, int64_t
 cimport cython
 
 
+# Blocks that hold so many tokens.
+cdef inline int32_t blocks_for(int64_t num_tokens, int32_t block_size) noexcept nogil:
+    return <int32_t>((num_tokens + block_size - 1) // block_size)
+
+
 cdef class KVCache:
     cdef readonly int32_t block_size        # tokens per block
     cdef readonly int32_t num_blocks        # usable blocks: the null block is not counted
@@ -21,6 +27,9 @@ cdef class KVCache:
     cdef readonly int32_t num_slots         # capacity of the arrays by slot
     cdef readonly bint tracks_identity      # this is a BlockPool
     cdef readonly bint finds_outputs        # blocks that decoding fills enter the prefix cache where others find them
+    cdef readonly bint is_hybrid            # this is a HybridKV: what is said of such below is asked for
+    cdef readonly int32_t chunk_alignment   # of such: prompts are computed in chunks that end at multiples of so many
+                                            # tokens; 0: anywhere
     cdef int32_t unknown_tokens             # of a member: computed before an iteration, but still in flight then
     cdef int32_t ahead_tokens               # of a member: drafts and slots reserved behind its next token
     cdef int32_t num_phases                 # iteration i is of phase i % num_phases; block_size unless members stride
@@ -80,6 +89,30 @@ cdef class KVCache:
     cdef int allocate(self, int32_t slot, int32_t row, int32_t hits, int64_t slots, int64_t full_tokens,
                       int32_t watermark, int64_t known_tokens) except -1 nogil
 
+    # Blocks that a text of so many tokens takes, at least; more than there are: it can never be computed.
+    cdef int32_t whole_blocks(self, int64_t num_tokens) noexcept nogil
+
+    # Hybrid: of a sequence that is about to be given blocks, so many tokens are computed and no iteration in flight is
+    # at work on them: what no later token needs is given up. Of one that owns nothing yet: so many tokens arrive from
+    # elsewhere, and blocks for these, with those that are found, come with the next `allocate`.
+    cdef int slide(self, int32_t slot, int64_t settled_tokens) except -1 nogil
+
+    # Hybrid: a batch is about to be formed; what it puts into the prefix cache of states is not there before it ends.
+    cdef void begin_batch(self) noexcept nogil
+
+    # Hybrid: tokens of the prompt of a sequence, -1: of the one looked up last, that others have too, where not all is
+    # there that a hit would need; 0: there is no such place.
+    cdef int64_t junction(self, int32_t slot) noexcept nogil
+
+    # Blocks that `allocate` would have to take for a sequence that has some, so that it has room for `slots` tokens.
+    @cython.final
+    cdef inline int64_t lacking(self, int32_t slot, int64_t slots) noexcept nogil:
+        if self.is_hybrid:
+            return self._missing(slot, slots)
+        return max(blocks_for(slots, self.block_size) - self._owned[slot], 0)
+
+    cdef int64_t _missing(self, int32_t slot, int64_t slots) noexcept nogil
+
     # At least so many of the blocks taken next hold nothing that is found in the prefix cache.
     cdef int32_t blank_blocks(self) noexcept nogil
 
@@ -113,11 +146,6 @@ cdef class KVCache:
 
     # The same for one iteration of a group; which one is at hand means nothing until the next turn_to.
     cdef int step_of(self, int32_t group, int32_t phase) except -1 nogil
-
-
-# Blocks that hold so many tokens.
-cdef inline int32_t blocks_for(int64_t num_tokens, int32_t block_size) noexcept nogil:
-    return <int32_t>((num_tokens + block_size - 1) // block_size)
 
 
 # Blocks that must be added to `have` so that they hold so many tokens; most visits need none, and divide nothing.

@@ -76,6 +76,21 @@ cdef class KVCache:
                       int32_t watermark, int64_t known_tokens) except -1 nogil:
         return 0
 
+    cdef int32_t whole_blocks(self, int64_t num_tokens) noexcept nogil:
+        return blocks_for(num_tokens, self.block_size)
+
+    cdef int slide(self, int32_t slot, int64_t settled_tokens) except -1 nogil:
+        return 0
+
+    cdef void begin_batch(self) noexcept nogil:
+        pass
+
+    cdef int64_t junction(self, int32_t slot) noexcept nogil:
+        return 0
+
+    cdef int64_t _missing(self, int32_t slot, int64_t slots) noexcept nogil:
+        return 0
+
     cdef int32_t blank_blocks(self) noexcept nogil:
         return self.free_blocks
 

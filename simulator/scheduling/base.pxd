@@ -438,6 +438,15 @@ cdef class Scheduler:
     # Tokens in KV, of a member or not.
     cdef int64_t computed(self, int32_t slot) noexcept nogil
 
+    # Of these, those that no iteration in flight is at work on; asked while a batch is formed.
+    @cython.final
+    cdef inline int64_t settled(self, int32_t slot) noexcept nogil:
+        cdef const Sequence* sequence = &self._sequences[slot]
+        cdef int64_t tokens = self.computed(slot) - sequence.in_flight
+        if sequence.is_member and self.overlaps:
+            tokens -= self.turns_in_flight(slot) * self.turn_tokens
+        return tokens
+
     # Tokens that a member has generated so far: those in flight are not.
     @cython.final
     cdef inline int32_t outputs(self, int32_t slot) noexcept nogil:

@@ -12,7 +12,6 @@ from simulator.domain.request cimport DROPPED, PENDING, REJECTED, RUNNING, WAITI
 from simulator.domain.iteration cimport Batch, Entry, Preempted, insert_entry
 from simulator.kv.tier cimport External
 from simulator.scheduling.transfers cimport KEEP, LOAD, Transfers
-from simulator.kv.base cimport blocks_for
 
 from simulator.kv.counting import CountingKV
 from simulator.kv.paged import PagedKV
@@ -167,7 +166,7 @@ cdef class Scheduler:
         cdef int64_t text = <int64_t>self._requests[row].prompt_tokens + self._requests[row].output_tokens
         if text > self.longest_prompt:
             return REJECTED
-        return DROPPED if blocks_for(text, self.kv.block_size) > self.kv.num_blocks else PENDING
+        return DROPPED if self.kv.whole_blocks(text) > self.kv.num_blocks else PENDING
 
     cdef int64_t longest_surely_taken(self) noexcept nogil:
         return -1

@@ -21,6 +21,9 @@ cdef class InOrder(Scheduler):
     # answer; a member of the group at hand gets one.
     cdef int64_t _wanted(self, const Sequence* sequence, int64_t threshold) noexcept nogil
 
+    # Of these, so many at once. Asked where the KV cache aligns chunks of prompts.
+    cdef int64_t _cut(self, int32_t slot, int64_t tokens) noexcept nogil
+
     # How many tokens a running sequence needs room for that then has so many in KV.
     @cython.final
     cdef inline int64_t _slots(self, int64_t tokens) noexcept nogil:

@@ -2,7 +2,6 @@
 from libc.stdint cimport int32_t, int64_t
 
 from simulator.domain.iteration cimport Batch
-from simulator.kv.base cimport blocks_for
 from simulator.scheduling.base cimport Scheduler, Sequence
 
 
@@ -17,6 +16,9 @@ cdef class InOrder(Scheduler):
 
     cdef int64_t _wanted(self, const Sequence* sequence, int64_t threshold) noexcept nogil:
         return 0
+
+    cdef int64_t _cut(self, int32_t slot, int64_t tokens) noexcept nogil:
+        return tokens
 
     cdef void _note_turn(self, Sequence* sequence) noexcept nogil:
         pass
@@ -35,11 +37,12 @@ cdef class InOrder(Scheduler):
             tokens = min(wanted, budget)
             if tokens < wanted and self.num_members > 0 and sequence.order < self._last_member_order:
                 return 0
+            if self.kv.chunk_alignment > 0 and tokens > 0:
+                tokens = self._cut(slot, tokens)
             sequence.scheduled = <int32_t>tokens
             budget -= tokens
             if tokens > 0:
-                need += max(blocks_for(self._slots(sequence.num_computed + tokens), self.kv.block_size)
-                            - self.kv.owned(slot), 0)
+                need += self.kv.lacking(slot, self._slots(sequence.num_computed + tokens))
         if need > self.kv.free_blocks:
             return 0
         self.kv.step_begin(self.phase)
@@ -49,6 +52,8 @@ cdef class InOrder(Scheduler):
             if sequence.scheduled > 0:
                 self.kv.step_before(sequence.order)
                 tokens = sequence.num_computed + sequence.scheduled
+                if self.kv.is_hybrid:
+                    self.kv.slide(slot, self.settled(slot))
                 self.kv.allocate(slot, sequence.row, 0, self._slots(tokens), 0, 0, min(tokens, sequence.num_tokens))
                 if self._notes_turns:
                     self._note_turn(sequence)

@@ -5,6 +5,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from simulator.domain.layer_groups import LayerGroups
+
 
 class SchedulerFacts(msgspec.Struct, frozen=True):
     """What the engine knows of a scheduler before there is one.
@@ -48,6 +50,8 @@ class KVPlan(msgspec.Struct, frozen=True):
     enable_prefix_caching : prompts may find blocks that others left behind.
     with_identity : which block is which can be observed.
     with_tables : somebody looks at block tables; else what can be observed are the decisions alone.
+    layers : LayerGroups whose tokens are kept in blocks of their own; None: all layers share one block table.
+    max_model_len : longest text, prompt and output, in tokens.
     """
 
     num_blocks: int
@@ -56,6 +60,8 @@ class KVPlan(msgspec.Struct, frozen=True):
     enable_prefix_caching: bool
     with_identity: bool
     with_tables: bool = True
+    layers: LayerGroups | None = None
+    max_model_len: int = 0
 
 
 class ReplicaContext(msgspec.Struct, frozen=True):

@@ -14,12 +14,14 @@ from simulator.domain.batch cimport BatchShape
 from simulator.domain.request cimport Request
 from simulator.kv.base cimport blocks_for
 from simulator.kv.tier cimport External
+from simulator.scheduling.aligned_chunks cimport AlignedText, aligned_chunk
 from simulator.scheduling.base cimport LOADED, Sequence
 from simulator.scheduling.striding cimport StridingScheduler
 from simulator.domain.iteration cimport Batch, Entry
 from simulator.scheduling.waiting_queue cimport WaitingQueue
 
 from simulator.kv.counting import CountingKV
+from simulator.kv.hybrid import HybridKV, unit_of
 from simulator.kv.paged import PagedKV
 from simulator.kv.sparse import SparseKV
 from simulator.scheduling.base import MemoryNeeds, SchedulerFacts
@@ -89,7 +91,7 @@ cdef class Vllm(StridingScheduler):
         if self.tier is not None and (self._is_async or self._num_drafts > 0 or context.num_stages > 1 or not modern):
             raise ValueError("a KV tier needs vllm_version 0.32 without async_scheduling, speculation and pipeline "
                              "stages: its rules are not settled with these")
-        self.grouping = context.fast_forward and (self._num_drafts == 0 or not (
+        self.grouping = context.fast_forward and not self.kv.is_hybrid and (self._num_drafts == 0 or not (
             self._is_async or context.num_stages > 1 or self.kv.tracks_identity))
         if self._is_async and context.num_stages > 1 and not modern:
             raise ValueError(f"async_scheduling with pipeline stages: {WHY_NO_ASYNC_STAGES}")
@@ -145,6 +147,10 @@ cdef class Vllm(StridingScheduler):
     @staticmethod
     def kv_cache(parameters, plan):
         """See Scheduler."""
+        if plan.layers is not None:
+            in_flight = parameters.max_num_batched_tokens * (2 if parameters.async_scheduling else 1)
+            return HybridKV(plan.num_blocks, unit_of(plan.layers, plan.enable_prefix_caching), plan, in_flight,
+                            parameters.scheduler_reserve_full_isl is not False)
         if not plan.with_identity:
             return CountingKV(plan.num_blocks, plan.block_size)
         appends = parameters.vllm_version == "0.10"
@@ -156,14 +162,15 @@ cdef class Vllm(StridingScheduler):
     cdef bint repeats(self) noexcept nogil:
         # Members alone cannot make room for the head of the queue, unless what they generate is its prompt. They may
         # take cached blocks of it: it then needs more tokens, and is passed over, or has some without padding. And it
-        # may fit into the next batch of several groups, of which each leaves another budget.
-        if self.num_groups > 1 and self._running.size < self.max_running:
+        # may fit into the next batch of several groups, of which each leaves another budget, or into blocks that members
+        # of a hybrid cache give back.
+        if (self.num_groups > 1 or self.kv.is_hybrid) and self._running.size < self.max_running:
             return self.num_waiting() == 0
         return self.num_waiting() == 0 or not (
             self._queue_may_turn or (self._pads_admissions and self._budget <= self._num_drafts))
 
     cdef int64_t longest_surely_taken(self) noexcept nogil:
-        if self.tier is not None or self._num_drafts > 0:
+        if self.tier is not None or self._num_drafts > 0 or self.kv.is_hybrid:
             return -1
         return min(self.longest_prompt, <int64_t>self.kv.num_blocks * self.kv.block_size)
 
@@ -174,6 +181,8 @@ cdef class Vllm(StridingScheduler):
         memset(&batch.shape, 0, sizeof(BatchShape))
         self._budget = self._token_budget
         self._chunk_continues = False
+        if self.kv.is_hybrid:
+            self.kv.begin_batch()
         if not (self.grouping and self._continue_at_once(batch, threshold)):
             self._continue_one_by_one(batch, threshold)
         if batch.num_preempted == 0 and self.num_waiting() > 0 and self._budget > 0:
@@ -220,6 +229,8 @@ cdef class Vllm(StridingScheduler):
             sequence = &self._sequences[slot]
             tokens = 0 if passed_over > 0 else min(self._wanted(sequence, threshold), self._budget)
             passed_over -= passed_over > 0
+            if self.kv.chunk_alignment > 0 and tokens > 0:
+                tokens = self._cut(slot, tokens)
             if tokens > 0:
                 if sequence.is_member:
                     self.kv.settle(slot, self.iteration + sequence.offset)
@@ -266,6 +277,8 @@ cdef class Vllm(StridingScheduler):
         cdef int64_t text = computed + 1 - self.lead if sequence.is_member else sequence.num_tokens
         cdef int64_t slots = self._slots(computed + tokens)
         cdef int32_t victim
+        if self.kv.is_hybrid:
+            self.kv.slide(slot, self.settled(slot))
         while not self.kv.allocate(slot, sequence.row, 0, slots, 0, 0, min(computed + tokens, text)):
             victim = self._victim()
             if victim != slot and self._by_priority:
@@ -333,7 +346,7 @@ cdef class Vllm(StridingScheduler):
             following = self._links.next(slot)
             if sequence.hold == LOADED:
                 self.settle_held(slot)
-                turn = self._turn(sequence.num_tokens, sequence.num_computed, threshold, any_running)
+                turn = self._turn(sequence.row, slot, sequence.num_computed, threshold, any_running)
                 if turn.tokens == 0 or not self._allocate(
                         slot, sequence.row, 0, sequence.num_tokens, sequence.num_computed, turn.tokens):
                     return STOP
@@ -360,7 +373,7 @@ cdef class Vllm(StridingScheduler):
             if external.comes_later:
                 return self._try_hold(row, hits, external, batch.start_ns)
             computed += external.tokens
-        turn = self._turn(text, computed, threshold, any_running)
+        turn = self._turn(row, -1, computed, threshold, any_running)
         if turn.tokens == 0:
             return SKIP if self._skips_long_prompts else STOP
         slot = self.top_slot()
@@ -372,8 +385,13 @@ cdef class Vllm(StridingScheduler):
         self._begin(batch, slot, turn)
         return ADMITTED
 
-    cdef Turn _turn(self, int64_t text, int64_t computed, int64_t threshold, bint any_running) noexcept nogil:
-        """Return what one that is admitted computes of its text; no tokens: it does not fit the budget."""
+    cdef Turn _turn(self, int32_t row, int32_t slot, int64_t computed, int64_t threshold,
+                    bint any_running) noexcept nogil:
+        """Return what one that is admitted computes of its text; no tokens: it does not fit the budget.
+
+        slot : where it holds blocks already; -1: nowhere, it was just looked up.
+        """
+        cdef int64_t text = self._requests[row].prompt_tokens + self._requests[row].output_tokens
         cdef Turn turn
         turn.drafts = 0
         turn.tokens = text - computed
@@ -385,7 +403,24 @@ cdef class Vllm(StridingScheduler):
         if not self._chunked_prefill and turn.tokens > self._budget:
             turn.tokens = 0
         turn.tokens = min(turn.tokens, self._budget)
+        if self.kv.chunk_alignment > 0:
+            turn.tokens = self._aligned(row, slot, text, computed, turn.tokens)
         return turn
+
+    cdef int64_t _cut(self, int32_t slot, int64_t tokens) noexcept nogil:
+        cdef const Sequence* sequence = &self._sequences[slot]
+        if sequence.is_member:
+            return tokens
+        return self._aligned(sequence.row, slot, sequence.num_tokens, sequence.num_computed, tokens)
+
+    cdef int64_t _aligned(self, int32_t row, int32_t slot, int64_t text, int64_t computed,
+                          int64_t tokens) noexcept nogil:
+        """Return how many of `tokens` are computed where states of layers are kept at the ends of blocks."""
+        cdef AlignedText it
+        it.prompt, it.text = self._requests[row].prompt_tokens, text
+        it.junction, it.alignment = self.kv.junction(slot), self.kv.chunk_alignment
+        it.largest = min(self._token_budget, self._threshold) if self._threshold > 0 else self._token_budget
+        return aligned_chunk(&it, computed, tokens)
 
     cdef int _allocate(self, int32_t slot, int32_t row, int32_t hits, int64_t text, int64_t computed,
                        int64_t tokens) except -1 nogil:

@@ -12,6 +12,7 @@ import numpy as np
 
 from simulator.domain import records
 from simulator.domain.host import HostParameters
+from simulator.domain.layer_groups import LayerGroup, LayerGroups
 from simulator.kv.declared_tier import DECLARED, DeclaredTier
 from simulator.latency.linear import LinearParameters
 from simulator.scheduling.speculative import SpeculativeParameters
@@ -23,7 +24,10 @@ DEFAULTS = {"max_num_batched_tokens": 2048, "max_num_seqs": 128, "block_size": 1
             "enable_prefix_caching": True, "max_model_len": 8192, "scheduler_reserve_full_isl": True}
 CACHE_OPTIONS = {"num_blocks": "num_gpu_blocks", "block_size": "block_size", "max_model_len": "max_model_len",
                  "enable_prefix_caching": "enable_prefix_caching"}
-NOT_SCHEDULING = {"num_speculative_tokens", "spec_lookahead", "kv_connector", *CACHE_OPTIONS}
+NOT_SCHEDULING = {"num_speculative_tokens", "spec_lookahead", "kv_connector", "groups",
+                  "prefix_cache_retention_interval", *CACHE_OPTIONS}
+GROUP_KINDS = {"full": "full_attention", "sliding": "sliding_attention", "chunked": "chunked_attention",
+               "mamba": "linear_attention"}
 
 
 @dataclass(frozen=True)
@@ -32,7 +36,7 @@ class Scenario:
 
     ids : request ids (text) by row.
     tier : makes the KV tier; None: there is none.
-    cache : num_gpu_blocks, block_size, enable_prefix_caching and max_model_len, as `record` takes them.
+    cache : num_gpu_blocks, block_size, enable_prefix_caching, max_model_len and layers, as `record` takes them.
     """
 
     name: str
@@ -59,11 +63,24 @@ def load(description, late=()):
         ids=[request["id"] for request in requests],
         workload=_workload(requests, late),
         parameters=_parameters(options, description.get("spec_accept") or [0]),
-        cache={ours: options[theirs] for theirs, ours in CACHE_OPTIONS.items()},
+        cache={ours: options[theirs] for theirs, ours in CACHE_OPTIONS.items()} | {"layers": _layers(options)},
         prices=_prices(description),
         host=HostParameters(**description.get("host", {})),
         tier=_tier(requests, description.get("kv_load_time", {})) if options.get("kv_connector") else None,
     )
+
+
+def _layers(options):
+    """Return the groups of layers with block tables of their own, or None."""
+    if not options.get("groups"):
+        return None
+    groups = [LayerGroup(kind=GROUP_KINDS[group["kind"]], block_size=group.get("block_size", options["block_size"]),
+                         window=group.get("window") or group.get("chunk") or 0,
+                         aligned=group["kind"] == "mamba" and group.get("mode", "align") == "align")
+              for group in options["groups"]]
+    return LayerGroups(groups=tuple(groups),
+                       chunk_alignment=options["block_size"] if any(group.aligned for group in groups) else 0,
+                       retention_interval=options.get("prefix_cache_retention_interval", 0))
 
 
 def _tier(requests, load_time):

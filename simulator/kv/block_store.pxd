@@ -1,0 +1,55 @@
+"""The pool that several groups of layers share: its blocks, the queue of free ones, and what they hold.
+
+Block tables are arrays of int32_t: an entry is the name of a block, or one of the values below. A `NamedStore` gives
+every block a name, for whoever looks at block tables; a `CountedStore` only those whose text others may find, and
+counts all others. How many blocks are free the owner knows.
+"""
+from libc.stdint cimport int32_t, int64_t, uint64_t
+cimport cython
+
+from simulator.kv.prefix_cache cimport Block, PrefixCache
+from simulator.kv.stretches cimport Stretches
+
+
+cdef enum:
+    NO_BLOCK = 0                # null: the text there is not needed any more, or never was
+    NAMELESS = -1               # a block of which no more is known
+    NOBODYS = -2                # one that is listed in the prefix cache, where nobody will look for it
+
+
+cdef class BlockStore:
+    cdef readonly PrefixCache prefixes
+    cdef readonly bint names_all        # there are no nameless blocks
+
+    # Take the first `count` blocks of the queue, in order; `num_left` stay in it. -1 without memory.
+    cdef int take(self, int32_t* table, int32_t count, int32_t num_left) except -1 nogil
+
+    # Does nobody hold a block that was found? One more does; it may have been free.
+    cdef bint is_free(self, int32_t block) noexcept nogil
+    cdef void hold(self, int32_t block) noexcept nogil
+
+    # A block holds the text with this hash: its name from now on.
+    cdef int32_t list_as(self, int32_t block, uint64_t hash) except -1 nogil
+
+    # Entries end - 1 .. begin of a table are given up, in this order, and null: return how many are free now. Those that
+    # hold nothing are the first to be reused, in this order, the others the last.
+    cdef int32_t release(self, int32_t* table, int32_t begin, int32_t end) except -1 nogil
+
+    # Of the free blocks, so many, those that are taken before any that can be found.
+    cdef int32_t blank(self, int32_t num_free) noexcept nogil
+
+
+@cython.final
+cdef class NamedStore(BlockStore):
+    cdef Block* _blocks         # [num_blocks + 1]; 0 is head and tail of the queue
+    cdef int32_t _num_blocks
+    cdef object _evicted        # list of the cached blocks that were reused, for the debug face; None: not kept
+    cdef readonly int64_t evictions
+
+    cdef void _link_before(self, int32_t block, int32_t following) noexcept nogil
+    cdef int _note_eviction(self, int32_t block) except -1 nogil
+
+
+@cython.final
+cdef class CountedStore(BlockStore):
+    cdef Stretches _cached      # free blocks that can be found, or are listed for nobody

@@ -1,0 +1,62 @@
+"""KV blocks of models whose layers need different parts of a text: a block table for each group of layers, one pool.
+
+Source: the behaviour of vLLM 0.32.0, vllm/v1/core/{kv_cache_coordinator,single_type_kv_cache_manager}.py. What is not
+needed any more, since a window has passed over it, is given back before a turn gets its blocks (`slide`). A hit must
+be one in every group.
+"""
+from libc.stdint cimport int32_t, int64_t, uint64_t
+cimport cython
+
+from simulator.kv.base cimport KVCache
+from simulator.kv.block_store cimport BlockStore
+from simulator.kv.content cimport Content, Cursor
+from simulator.kv.kinds.base cimport Ends, LayerKind, Search, Table
+
+
+cdef struct Holder:             # of a slot
+    int32_t row                 # the request; -1: it holds nothing
+    int64_t public_tokens       # leading tokens of text that others may share
+    int64_t hashed_tokens       # leading tokens that have been considered for the prefix cache
+    int64_t junction            # as the lookup found it that it began with
+    Ends ends
+    Cursor cursor               # behind the hashed tokens of shared text
+
+
+@cython.final
+cdef class HybridKV(KVCache):
+    cdef readonly BlockStore store
+    cdef Content _content
+    cdef bint _caching          # enable_prefix_caching
+    cdef bint _has_states       # of linear attention, in a group that keeps the newest
+    cdef int32_t _num_groups
+    cdef void** _kinds          # [_num_groups] LayerKind of each group, borrowed
+    cdef void** _searched       # [_num_kinds] in the order in which they are searched
+    cdef int32_t _num_kinds
+    cdef object _owners         # what these pointers borrow from
+    cdef Table* _tables         # [slot][_num_groups]
+    cdef Holder* _holders       # [slot]
+    cdef Search _search         # what the last lookup found
+    cdef int64_t _found_tokens
+    cdef int64_t _junction
+    cdef int32_t _free_hits     # blocks found that are in the free queue
+    cdef int64_t _arriving_tokens       # see `slide`
+    cdef uint64_t* _new_hashes  # [_room_new] of the chain, for blocks being listed
+    cdef int32_t _room_new
+    cdef uint64_t* _new_states  # [_num_states] states listed since the batch began to be formed
+    cdef int32_t _num_states
+    cdef int32_t _room_states
+    cdef int32_t* _least        # [_num_groups] blocks with which any text must fit, or is refused
+
+    cdef int64_t _find(self, int64_t most) noexcept nogil
+    cdef int64_t _need(self, int32_t slot, int32_t hits, int64_t slots, bint is_whole) noexcept nogil
+    cdef int32_t _first_needed(self, int32_t group) noexcept nogil
+    cdef bint _is_new_state(self, int32_t group) noexcept nogil
+    cdef int _note_state(self, uint64_t key) except -1 nogil
+    cdef int _note_last_states(self, int32_t slot, int64_t known_tokens) except -1 nogil
+    cdef int _begin(self, int32_t slot, int32_t row, int32_t hits) except -1 nogil
+    cdef int _begin_table(self, int32_t slot, int32_t group) except -1 nogil
+    cdef int _extend(self, int32_t slot, int32_t group, int64_t slots) except -1 nogil
+    cdef int _chain(self, Holder* holder, int64_t begin, int64_t end) except -1 nogil
+    cdef int _list_blocks(self, int32_t slot, int32_t group, int64_t known_tokens, int64_t chained) except -1 nogil
+    cdef int _list_own(self, int32_t slot, int32_t group, int32_t begin, int32_t end, bint returns) except -1 nogil
+    cdef int _give_up(self, int32_t slot, int32_t group, int32_t begin, int32_t end, bint returns) except -1 nogil

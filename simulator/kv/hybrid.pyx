@@ -1,0 +1,477 @@
+"""KV blocks of models whose layers need different parts of a text: a block table for each group of layers, one pool."""
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint64_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy, memset
+cimport cython
+
+from simulator.core.memory cimport resize
+from simulator.kv.base cimport KVCache, blocks_for
+from simulator.kv.block_store cimport NAMELESS, NO_BLOCK, NOBODYS, BlockStore, CountedStore, NamedStore
+from simulator.kv.cache_log cimport CacheLog
+from simulator.kv.content cimport Content
+from simulator.kv.kinds.base cimport Ends, LayerKind, Search, Table, own_hash, salted
+
+from math import gcd, lcm
+
+from simulator.kv.kinds.chunked import ChunkedAttention
+from simulator.kv.kinds.full import FullAttention
+from simulator.kv.kinds.mamba import AlignedState, EndlessState
+from simulator.kv.kinds.sliding import SlidingWindow
+
+
+def unit_of(layers, enable_prefix_caching):
+    """Return the tokens in which such a cache counts hits: vLLM's scheduler block size.
+
+    layers : LayerGroups. Without prefix caching a state that a sequence has for life has no say.
+    """
+    sizes = [group.block_size for group in layers.groups
+             if enable_prefix_caching or group.kind != "linear_attention" or group.aligned]
+    return lcm(*sizes or [group.block_size for group in layers.groups])
+
+
+def kinds_of(layers, unit, in_flight_tokens, max_model_len):
+    """Return the LayerKinds of `layers`; groups that are equal are one kind.
+
+    in_flight_tokens : computed in iterations that are not over, at most.
+    """
+    members = {}
+    for number, group in enumerate(layers.groups):
+        members.setdefault(group, []).append(number)
+    retention = -1 if layers.retention_interval is None else layers.retention_interval
+    kinds = []
+    for group, numbers in members.items():
+        reach = min(max(group.window - (group.kind == "sliding_attention"), 0) + in_flight_tokens, max_model_len)
+        if group.kind == "full_attention":
+            kind = FullAttention(group.block_size, unit, numbers)
+        elif group.kind == "sliding_attention":
+            kind = SlidingWindow(group.block_size, unit, numbers, group.window, reach, retention)
+        elif group.kind == "chunked_attention":
+            kind = ChunkedAttention(group.block_size, unit, numbers, group.window, reach)
+        elif group.aligned:
+            kind = AlignedState(group.block_size, unit, numbers, retention)
+        else:
+            kind = EndlessState(group.block_size, unit, numbers)
+        kinds.append(kind)
+    return kinds
+
+
+@cython.final
+cdef class HybridKV(KVCache):
+    """Blocks of one replica, in a table for each group of layers and sequence.
+
+    num_blocks : as for KVCache. block_size : what `unit_of` says.
+    plan : KVPlan; its `layers` say what the groups are.
+    in_flight_tokens : computed in iterations that are not over, at most: what a window may hold besides itself when it
+        is checked whether a text fits whole.
+    reserves_whole : a text is admitted only if it fits whole.
+    """
+
+    def __cinit__(self, int32_t num_blocks, int32_t block_size, plan, int64_t in_flight_tokens, bint reserves_whole):
+        cdef int32_t i, number
+        layers = plan.layers
+        kinds = kinds_of(layers, block_size, in_flight_tokens, plan.max_model_len)
+        self.is_hybrid = True
+        self.tracks_identity = plan.with_tables
+        self._content = plan.content
+        self._caching = plan.enable_prefix_caching
+        self.finds_outputs = plan.enable_prefix_caching and plan.content.has_public_outputs
+        self.chunk_alignment = layers.chunk_alignment
+        self._has_states = any(isinstance(kind, AlignedState) for kind in kinds)
+        self.store = NamedStore(num_blocks) if plan.with_tables else CountedStore()
+        full = [number for number, group in enumerate(layers.groups) if group.kind == "full_attention"]
+        self._num_groups = len(layers.groups)
+        self._search = Search(self.store.prefixes, plan.content, self._num_groups,
+                              gcd(*[group.block_size for group in layers.groups]), full[0] if full else 0)
+        searched = sorted(kinds, key=lambda kind: not kind.is_full)
+        self._owners = (kinds, searched)
+        self._num_kinds = len(kinds)
+        self._kinds = <void**>calloc(self._num_groups, sizeof(void*))
+        self._searched = <void**>calloc(self._num_kinds, sizeof(void*))
+        self._least = <int32_t*>calloc(self._num_groups, sizeof(int32_t))
+        if self._kinds == NULL or self._searched == NULL or self._least == NULL:
+            raise MemoryError()
+        for i in range(self._num_kinds):
+            self._searched[i] = <void*>searched[i]
+            for number in (<LayerKind>searched[i]).numbers():
+                self._kinds[number] = <void*>searched[i]
+        for kind in kinds if reserves_whole else kinds_of(layers, block_size, 1, plan.max_model_len):
+            for number in kind.numbers():
+                self._least[number] = (<LayerKind>kind).most_blocks
+
+    def __dealloc__(self):
+        cdef int64_t i
+        for i in range(<int64_t>self.num_slots * self._num_groups if self._tables != NULL else 0):
+            free(self._tables[i].blocks)
+        free(self._tables)
+        free(self._holders)
+        free(self._kinds)
+        free(self._searched)
+        free(self._least)
+        free(self._new_hashes)
+        free(self._new_states)
+
+    def share_content(self, Content content):
+        """See KVCache."""
+        self._content = self._search.content = content
+
+    cdef int reserve_slots(self, int32_t num_slots) except -1 nogil:
+        cdef int32_t before = self.num_slots, slot
+        cdef size_t width = self._num_groups * sizeof(Table)
+        if num_slots <= before:
+            return 0
+        resize(&self._tables, num_slots * width)
+        memset(<char*>self._tables + before * width, 0, (num_slots - before) * width)
+        resize(&self._holders, num_slots * sizeof(Holder))
+        for slot in range(before, num_slots):
+            self._holders[slot].row = -1
+        return KVCache.reserve_slots(self, num_slots)
+
+    # ---- prefix cache
+
+    cdef int32_t lookup(self, int32_t row, int32_t num_tokens) except -1 nogil:
+        cdef int32_t group, i, block
+        self._found_tokens = self._junction = self._free_hits = 0
+        memset(self._search.sizes, 0, self._num_groups * sizeof(int32_t))
+        if not self._caching or num_tokens <= 1:
+            return 0
+        self._search.begin(row, num_tokens - 1)
+        self._found_tokens = self._find(num_tokens - 1)
+        for group in range(self._num_groups):
+            for i in range(self._search.sizes[group]):
+                block = self._search.blocks[group][i]
+                self._free_hits += block != NO_BLOCK and self.store.is_free(block)
+        return <int32_t>(self._found_tokens // self.block_size)
+
+    cdef int64_t _find(self, int64_t most) noexcept nogil:
+        """Return the tokens of the longest hit that is one in all groups."""
+        cdef int64_t found = most, shorter, longest = 0
+        cdef int32_t i, group
+        cdef bint is_first = True
+        if self._num_groups == 1:
+            return (<LayerKind>self._searched[0]).find(self._search, most)
+        while True:
+            shorter = found
+            for i in range(self._num_kinds):
+                if is_first or not (<LayerKind>self._searched[i]).is_full:
+                    shorter = (<LayerKind>self._searched[i]).find(self._search, shorter)
+                    longest = max(longest, shorter)
+            if shorter >= found:
+                break
+            found = shorter
+            if self._num_kinds == 2 and (<LayerKind>self._searched[0]).is_full and (
+                    not (<LayerKind>self._searched[1]).is_full):
+                break                   # as vLLM has it
+            is_first = False
+        for group in range(self._num_groups):
+            if (<LayerKind>self._kinds[group]).is_full:
+                self._search.sizes[group] = blocks_for(found, (<LayerKind>self._kinds[group]).block_size)
+        self._junction = longest if longest > found else 0
+        return found
+
+    cdef int32_t free_hits(self) noexcept nogil:
+        return self._free_hits
+
+    cdef int32_t most_hits(self, int32_t row, int32_t num_tokens) noexcept nogil:
+        return blocks_for(num_tokens, self.block_size)
+
+    cdef int32_t blank_blocks(self) noexcept nogil:
+        return self.store.blank(self.free_blocks)
+
+    cdef int64_t junction(self, int32_t slot) noexcept nogil:
+        return self._junction if slot < 0 else self._holders[slot].junction
+
+    cdef void begin_batch(self) noexcept nogil:
+        self._num_states = 0
+
+    cdef int cache(self, int32_t slot, int64_t known_tokens) except -1 nogil:
+        cdef Holder* holder = &self._holders[slot]
+        cdef int64_t tokens = known_tokens // self.block_size * self.block_size, before = holder.hashed_tokens
+        cdef int32_t group
+        if not self._caching:
+            return 0
+        if tokens > before:
+            self._chain(holder, before, min(tokens, holder.public_tokens))
+            for group in range(self._num_groups):
+                self._list_blocks(slot, group, tokens, before)
+            holder.hashed_tokens = tokens
+        if self._has_states:
+            self._note_last_states(slot, known_tokens if self._num_groups == 1 else tokens)
+        return 0
+
+    cdef int _chain(self, Holder* holder, int64_t begin, int64_t end) except -1 nogil:
+        """Fill `_new_hashes` for the shared text between two places."""
+        cdef int32_t grain = self._search.grain, count = <int32_t>(end // grain - begin // grain), i
+        if count > self._room_new:
+            resize(&self._new_hashes, 2 * <size_t>count * sizeof(uint64_t))
+            self._room_new = 2 * count
+        for i in range(count):
+            self._new_hashes[i] = self._content.advance(holder.row, grain, &holder.cursor)
+        return 0
+
+    cdef int _list_blocks(self, int32_t slot, int32_t group, int64_t known_tokens, int64_t chained) except -1 nogil:
+        """Put the blocks of a group into the prefix cache; `_new_hashes` begin behind `chained` tokens."""
+        cdef Holder* holder = &self._holders[slot]
+        cdef Table* table = &self._tables[<size_t>slot * self._num_groups + group]
+        cdef int32_t size = (<LayerKind>self._kinds[group]).block_size, grain = self._search.grain
+        cdef int32_t end = <int32_t>(known_tokens // size), public = <int32_t>(holder.public_tokens // size), i
+        cdef uint64_t key
+        for i in range(table.num_hashed, min(end, public)):
+            if table.blocks[i] == NO_BLOCK or not (<LayerKind>self._kinds[group]).keeps(i, &holder.ends):
+                continue
+            key = salted(self._new_hashes[((<int64_t>i + 1) * size - chained) // grain - 1],
+                         self._search.salts[group])
+            table.blocks[i] = self.store.list_as(table.blocks[i], key)
+            if (<LayerKind>self._kinds[group]).keeps_newest:
+                self._note_state(key)
+        if self.store.names_all:
+            self._list_own(slot, group, max(table.num_hashed, public), end, True)
+        table.num_hashed = max(table.num_hashed, end)
+        return 0
+
+    cdef int _list_own(self, int32_t slot, int32_t group, int32_t begin, int32_t end, bint returns) except -1 nogil:
+        """Put blocks of private text into the prefix cache; unless it returns, nobody will look for them."""
+        cdef Holder* holder = &self._holders[slot]
+        cdef int32_t* blocks = self._tables[<size_t>slot * self._num_groups + group].blocks
+        cdef int32_t step = (<LayerKind>self._kinds[group]).block_size // self._search.grain, i
+        for i in range(begin, end):
+            if blocks[i] == NO_BLOCK or not (<LayerKind>self._kinds[group]).keeps(i, &holder.ends):
+                continue
+            if returns:
+                blocks[i] = self.store.list_as(blocks[i], salted(
+                    own_hash(holder.row, (i + 1) * step - 1), self._search.salts[group]))
+            else:
+                blocks[i] = NOBODYS
+        return 0
+
+    cdef bint _is_new_state(self, int32_t group) noexcept nogil:
+        """Say whether the state that was found is one that the batch being formed will compute."""
+        cdef int32_t size = self._search.sizes[group], i
+        cdef uint64_t key
+        if size == 0 or not (<LayerKind>self._kinds[group]).keeps_newest:
+            return False
+        key = self.store.prefixes.blocks[self._search.blocks[group][size - 1]].hash
+        for i in range(self._num_states):
+            if self._new_states[i] == key:
+                return True
+        return False
+
+    cdef int _note_state(self, uint64_t key) except -1 nogil:
+        if self._num_states == self._room_states:
+            resize(&self._new_states, (2 * <size_t>self._room_states + 16) * sizeof(uint64_t))
+            self._room_states = 2 * self._room_states + 16
+        self._new_states[self._num_states] = key
+        self._num_states += 1
+        return 0
+
+    cdef int _note_last_states(self, int32_t slot, int64_t known_tokens) except -1 nogil:
+        """Note the last state of a prompt again, as long as its owner holds it: vLLM does."""
+        cdef const Table* table
+        cdef int32_t group, size, index
+        for group in range(self._num_groups if known_tokens > 0 else 0):
+            if not (<LayerKind>self._kinds[group]).keeps_newest:
+                continue
+            table = &self._tables[<size_t>slot * self._num_groups + group]
+            size = (<LayerKind>self._kinds[group]).block_size
+            index = (self._content.prompt_tokens(self._holders[slot].row) - 1) // size - 1
+            if known_tokens == (<int64_t>index + 1) * size and index < table.size and table.blocks[index] > NO_BLOCK:
+                self._note_state(self.store.prefixes.blocks[table.blocks[index]].hash)
+        return 0
+
+    # ---- allocation
+
+    cdef int32_t whole_blocks(self, int64_t num_tokens) noexcept nogil:
+        cdef int64_t total = 0
+        cdef int32_t group
+        for group in range(self._num_groups):
+            total += min(blocks_for(num_tokens, (<LayerKind>self._kinds[group]).block_size), self._least[group])
+        return <int32_t>min(total, <int64_t>INT32_MAX)
+
+    cdef int64_t _missing(self, int32_t slot, int64_t slots) noexcept nogil:
+        return self._need(slot, 0, slots, False)
+
+    cdef int32_t _first_needed(self, int32_t group) noexcept nogil:
+        """Return the first block that one which begins with the last hit, and what arrives, has a place for."""
+        cdef int64_t tokens = max(self._found_tokens, self._arriving_tokens)
+        return <int32_t>((<LayerKind>self._kinds[group]).outdated(tokens)
+                         // (<LayerKind>self._kinds[group]).block_size)
+
+    cdef int64_t _need(self, int32_t slot, int32_t hits, int64_t slots, bint is_whole) noexcept nogil:
+        cdef const Table* table
+        cdef int64_t need = 0
+        cdef int32_t group, have, first, end, i
+        for group in range(self._num_groups):
+            table = &self._tables[<size_t>slot * self._num_groups + group]
+            have, first = table.size, 0
+            if table.size == 0 and (hits > 0 or self._arriving_tokens > 0):
+                first = self._first_needed(group)
+                have = max(first, self._search.sizes[group] if hits > 0 else 0)
+            end = blocks_for(slots, (<LayerKind>self._kinds[group]).block_size)
+            if is_whole:
+                end = min(end, (<LayerKind>self._kinds[group]).most_blocks)
+            need += (<LayerKind>self._kinds[group]).missing(have, end)
+            for i in range(first, self._search.sizes[group] if hits > 0 else 0):
+                need += self._search.blocks[group][i] != NO_BLOCK and self.store.is_free(self._search.blocks[group][i])
+            if hits > 0 and self._is_new_state(group):
+                return INT32_MAX
+        return need
+
+    cdef int allocate(self, int32_t slot, int32_t row, int32_t hits, int64_t slots, int64_t full_tokens,
+                      int32_t watermark, int64_t known_tokens) except -1 nogil:
+        cdef int32_t group
+        cdef bint fits = (full_tokens == 0
+                          or self._need(slot, hits, full_tokens, True) + watermark <= self.free_blocks)
+        if not fits or self._need(slot, hits, slots, False) + watermark > self.free_blocks:
+            self._arriving_tokens = 0
+            return 0
+        if self._holders[slot].row < 0:
+            self._begin(slot, row, hits)
+        for group in range(self._num_groups):
+            self._extend(slot, group, slots)
+        return 1 if self.cache(slot, known_tokens) == 0 else -1
+
+    cdef int _begin(self, int32_t slot, int32_t row, int32_t hits) except -1 nogil:
+        """A request begins with all that the last lookup found, or with nothing."""
+        cdef Holder* holder = &self._holders[slot]
+        cdef int32_t group
+        cdef int64_t prompt = self._content.prompt_tokens(row)
+        holder.row = row
+        holder.public_tokens = self._content.public_tokens(row)
+        holder.hashed_tokens = self._found_tokens
+        holder.junction = self._junction
+        holder.ends.prompt = (prompt - 1) // self.block_size * self.block_size
+        holder.ends.junction = self._junction // self.block_size * self.block_size
+        memset(&holder.cursor, 0, sizeof(holder.cursor))
+        self._search.cursor_at(min(self._found_tokens, holder.public_tokens), &holder.cursor)
+        for group in range(self._num_groups):
+            self._begin_table(slot, group)
+        for group in range(self._num_groups if self._arriving_tokens > 0 else 0):
+            self._extend(slot, group, self._arriving_tokens)
+        self._arriving_tokens = 0
+        return 0
+
+    cdef int _begin_table(self, int32_t slot, int32_t group) except -1 nogil:
+        cdef Table* table = &self._tables[<size_t>slot * self._num_groups + group]
+        cdef int32_t first, found = self._search.sizes[group], i, block
+        first = self._first_needed(group) if self._found_tokens + self._arriving_tokens > 0 else 0
+        table.size = table.num_hashed = max(first, found)
+        table.begin, table.last = first, -1
+        if table.size > table.room:
+            resize(&table.blocks, 2 * <size_t>table.size * sizeof(int32_t))
+            table.room = 2 * table.size
+        if table.size == 0:
+            return 0
+        memset(table.blocks, 0, table.size * sizeof(int32_t))
+        for i in range(first, found):
+            block = self._search.blocks[group][i]
+            table.blocks[i] = block
+            if block != NO_BLOCK:
+                self.free_blocks -= self.store.is_free(block)
+                self.store.hold(block)
+        return 0
+
+    cdef int _extend(self, int32_t slot, int32_t group, int64_t slots) except -1 nogil:
+        """Take the blocks of a group that are missing for so many tokens."""
+        cdef Table* table = &self._tables[<size_t>slot * self._num_groups + group]
+        cdef int32_t end = blocks_for(slots, (<LayerKind>self._kinds[group]).block_size), first = table.size
+        if end <= table.size:
+            return 0
+        if end > table.room:
+            resize(&table.blocks, 2 * <size_t>end * sizeof(int32_t))
+            table.room = 2 * end
+        if (<LayerKind>self._kinds[group]).keeps_newest:
+            first = end - 1
+            table.last = table.size - 1
+            memset(table.blocks + table.size, 0, (first - table.size) * sizeof(int32_t))
+        self.free_blocks -= end - first
+        self.store.take(table.blocks + first, end - first, self.free_blocks)
+        table.size = end
+        return 0
+
+    cdef int slide(self, int32_t slot, int64_t settled_tokens) except -1 nogil:
+        cdef Table* table
+        cdef int32_t group, end
+        if self._holders[slot].row < 0:
+            self._arriving_tokens = settled_tokens
+            return 0
+        for group in range(self._num_groups):
+            table = &self._tables[<size_t>slot * self._num_groups + group]
+            end = min(<int32_t>((<LayerKind>self._kinds[group]).outdated(settled_tokens)
+                                // (<LayerKind>self._kinds[group]).block_size), table.size)
+            if end > table.begin:
+                self._give_up(slot, group, table.begin, end, True)
+                table.begin = end
+            if table.last >= 0 and table.last < blocks_for(
+                    settled_tokens, (<LayerKind>self._kinds[group]).block_size) - 1:
+                self._give_up(slot, group, table.last, table.last + 1, True)
+                table.last = -1
+        return 0
+
+    cdef int _give_up(self, int32_t slot, int32_t group, int32_t begin, int32_t end, bint returns) except -1 nogil:
+        """Blocks begin .. end - 1 of a group are needed no more; nor will be, unless the request returns."""
+        cdef Table* table = &self._tables[<size_t>slot * self._num_groups + group]
+        cdef int64_t public = self._holders[slot].public_tokens // (<LayerKind>self._kinds[group]).block_size
+        if self._caching and not self.store.names_all:
+            self._list_own(slot, group, max(begin, <int32_t>public), min(end, table.num_hashed), returns)
+        self.free_blocks += self.store.release(table.blocks, begin, end)
+        return 0
+
+    cdef int release(self, int32_t slot, bint returns) except -1 nogil:
+        cdef Table* table
+        cdef int32_t group
+        for group in range(self._num_groups):
+            table = &self._tables[<size_t>slot * self._num_groups + group]
+            self._give_up(slot, group, table.begin, table.size, returns)
+            table.size = table.begin = table.num_hashed = 0
+        self._holders[slot].row = -1
+        return 0
+
+    def forget(self):
+        """See KVCache."""
+        self.store.clear()
+
+    # ---- the debug face
+
+    def follow(self):
+        """Return a CacheLog of what enters and leaves the prefix cache from now on; it must still be empty.
+
+        Who follows it finds the blocks of the first group of full attention, and those of other groups under other
+        hashes. None: blocks are of different sizes.
+        """
+        if self._search.grain != self.block_size:
+            return None
+        self.store.prefixes.log = CacheLog()
+        return self.store.prefixes.log
+
+    def log_evictions(self):
+        """Keep the indices of cached blocks that are reused from now on."""
+        self.store.log_evictions()
+
+    def take_evictions(self):
+        """Return those since the last call, in order."""
+        return self.store.take_evictions()
+
+    def free_queue(self):
+        """Return the free blocks in the order in which they will be reused."""
+        return self.store.free_queue()
+
+    @property
+    def num_cached_hashes(self):
+        """Distinct texts that cached blocks hold, each counted once in each group."""
+        return self.store.num_cached_hashes
+
+    def block_table(self, int32_t slot):
+        """Return the blocks of a slot: a list for each group, or one list if there is but one."""
+        cdef int32_t group, i
+        tables = []
+        for group in range(self._num_groups):
+            table = &self._tables[<size_t>slot * self._num_groups + group]
+            tables.append([table.blocks[i] for i in range(table.size)])
+        return tables if self._num_groups > 1 else tables[0]
+
+    def check(self, _owned_total=None):
+        """Raise RuntimeError unless the block tables and the pool agree."""
+        cdef int64_t i
+        cdef int32_t j
+        held = [self._tables[i].blocks[j] for i in range(<int64_t>self.num_slots * self._num_groups)
+                for j in range(self._tables[i].size) if self._tables[i].blocks[j] != NO_BLOCK]
+        self.store.check(held, self.free_blocks)

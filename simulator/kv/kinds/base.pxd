@@ -1,0 +1,107 @@
+"""A kind of layers: which tokens they still need, which of their blocks enter the prefix cache, and what a hit is.
+
+Layers of one kind may be split into several groups, each with its own block table: the tables of one sequence then have
+the same shape, and a block of its text is found if it is there in all of them.
+"""
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint64_t
+
+from simulator.kv.content cimport Content, Cursor
+from simulator.kv.prefix_cache cimport PrefixCache
+
+
+cdef struct Table:              # the block table of one sequence in one group
+    int32_t* blocks             # [room] the first `size` count; 0: null, no block of the pool
+    int32_t room                # entries that fit before it must grow
+    int32_t size
+    int32_t begin               # leading entries that are null and stay so
+    int32_t num_hashed          # leading entries that have been considered for the prefix cache
+    int32_t last                # where only the newest state is kept: the one before it; -1: there is none
+
+
+cdef struct Ends:               # places of a text, in tokens, at which a hit is likely to end; 0: none
+    int64_t prompt              # the last multiple of the unit of hits before the last token of the prompt
+    int64_t junction            # where a shared prefix ends of which not every group had all that a hit needs
+
+
+# What the prefix cache knows of one text: block by block, in all groups of a kind.
+cdef class Search:
+    cdef PrefixCache prefixes
+    cdef Content content
+    cdef int32_t num_groups
+    cdef int32_t grain          # tokens of the blocks over which hashes are chained: divides all block sizes
+    cdef uint64_t* salts        # [num_groups]
+    cdef int32_t** blocks       # [num_groups][_room] those found
+    cdef int32_t* sizes         # [num_groups] leading ones that count; 0 among them: null
+    cdef int64_t reach          # leading tokens of the text of which anything can be there
+    cdef int32_t row
+    cdef uint64_t* _hashes      # [_num_hashes] of the chain, as far as asked for
+    cdef int32_t _num_hashes
+    cdef int32_t _room_hashes
+    cdef int32_t _room
+    cdef int32_t _num_public    # of the chain: text that others may share
+    cdef Cursor _cursor         # behind the last public one
+
+    # Begin with the text of a request, of which at most `num_tokens` can be found.
+    cdef int begin(self, int32_t row, int64_t num_tokens) except -1 nogil
+
+    # Is block `index` there in all groups of a kind? They are then noted.
+    cdef bint has(self, LayerKind kind, int32_t index) noexcept nogil
+
+    # The first `size` blocks count; those before `begin` are null.
+    cdef void close(self, LayerKind kind, int32_t begin, int32_t size) noexcept nogil
+
+    # A cursor behind the first `num_tokens` of the text, which others may share.
+    cdef void cursor_at(self, int64_t num_tokens, Cursor* cursor) noexcept nogil
+
+    cdef uint64_t _hash_at(self, int64_t end) noexcept nogil
+
+
+cdef class LayerKind:
+    cdef readonly int32_t block_size
+    cdef int32_t unit           # tokens of which hits are multiples
+    cdef int32_t num_groups
+    cdef int32_t* groups        # [num_groups] numbers of its groups, of all
+    cdef readonly bint is_full  # nothing is ever outdated
+    cdef readonly bint keeps_newest     # only the newest block of a text has a place
+    cdef int32_t most_blocks    # of a text, at most, as a check counts that it fits whole
+
+    # Leading tokens that no query from token `tokens` on needs any more.
+    cdef int64_t outdated(self, int64_t tokens) noexcept nogil
+
+    # Does block `index` of a text enter the prefix cache?
+    cdef bint keeps(self, int32_t index, const Ends* ends) noexcept nogil
+
+    # Tokens of the longest hit of at most `most` tokens; its blocks are then in `search`.
+    cdef int64_t find(self, Search search, int64_t most) noexcept nogil
+
+    # Blocks that must be taken for a table of `have` entries to have `end`.
+    cdef inline int32_t missing(self, int32_t have, int32_t end) noexcept nogil:
+        return 0 if end <= have else 1 if self.keeps_newest else end - have
+
+
+# Which blocks of a text a hit can end with: tails of so many blocks.
+cdef struct Tails:
+    int32_t length              # blocks of a tail
+    int32_t segment             # blocks from the end of one to the end of the next; 0: there are no such tails
+    bint at_ends                # before given ends, too
+
+
+# Those of a kind with hits of so many blocks. `retention`: tokens from one to the next, and at given ends; 0: only there;
+# -1: wherever a hit may end, `unit` tokens apart.
+cdef Tails tails_of(int32_t length, int32_t block_size, int32_t unit, int64_t retention) noexcept nogil
+
+cdef bint in_tail(const Tails* tails, int32_t block_size, int32_t index, const Ends* ends) noexcept nogil
+
+
+# The hash of a block of the grain of a text that only its own request can find, well mixed.
+cdef uint64_t own_hash(int32_t row, int32_t index) noexcept nogil
+
+
+# The key in the prefix cache of a block with this hash in a group with this salt; never 0.
+cdef inline uint64_t salted(uint64_t hash, uint64_t salt) noexcept nogil:
+    cdef uint64_t key = hash
+    if salt == 0:
+        return key
+    key = (key ^ salt) * <uint64_t>0xBF58476D1CE4E5B9
+    key ^= key >> 29
+    return key if key != 0 else 1

@@ -1,0 +1,160 @@
+"""A kind of layers: which tokens they still need, what of it is cached, and what a hit is."""
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint64_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memset
+
+from simulator.core.memory cimport resize
+from simulator.kv.content cimport Content, Cursor
+from simulator.kv.prefix_cache cimport PrefixCache
+from simulator.kv.returning cimport private_hash
+
+# Odd, without a pattern in its bits: 2**64 / x for the positive root of x**2 = x + 1.
+cdef uint64_t SALT = 0x9E3779B97F4A7C15
+
+
+cdef uint64_t own_hash(int32_t row, int32_t index) noexcept nogil:
+    cdef uint64_t hash = private_hash(row, index) * SALT
+    hash ^= hash >> 32
+    return hash if hash != 0 else 1
+
+
+cdef Tails tails_of(int32_t length, int32_t block_size, int32_t unit, int64_t retention) noexcept nogil:
+    cdef Tails tails
+    tails.length = length
+    tails.segment = <int32_t>((unit if retention < 0 else retention) // block_size)
+    tails.at_ends = retention >= 0
+    if retention != 0 and length >= tails.segment:
+        tails.length = tails.segment = 1
+    return tails
+
+
+cdef bint in_tail(const Tails* tails, int32_t block_size, int32_t index, const Ends* ends) noexcept nogil:
+    cdef int32_t end
+    if tails.segment > 0 and index % tails.segment >= tails.segment - tails.length:
+        return True
+    if not tails.at_ends:
+        return False
+    end = <int32_t>(ends.prompt // block_size)
+    if end - tails.length <= index < end:
+        return True
+    end = <int32_t>(ends.junction // block_size)
+    return end - tails.length <= index < end
+
+
+cdef class Search:
+    """Looks for the text of a request in a prefix cache that several groups share.
+
+    prefixes, content : the cache, and the texts.
+    num_groups : block tables of a sequence.
+    grain : tokens of the blocks over which hashes are chained.
+    plain : the group whose blocks are listed under the very hashes of `content`.
+    """
+
+    def __cinit__(self, PrefixCache prefixes, Content content, int32_t num_groups, int32_t grain, int32_t plain):
+        cdef int32_t group
+        self.prefixes, self.content = prefixes, content
+        self.num_groups, self.grain = num_groups, grain
+        self.salts = <uint64_t*>calloc(num_groups, sizeof(uint64_t))
+        self.blocks = <int32_t**>calloc(num_groups, sizeof(int32_t*))
+        self.sizes = <int32_t*>calloc(num_groups, sizeof(int32_t))
+        if self.salts == NULL or self.blocks == NULL or self.sizes == NULL:
+            raise MemoryError()
+        for group in range(num_groups):
+            self.salts[group] = 0 if group == plain else <uint64_t>(group + 1) * SALT
+
+    def __dealloc__(self):
+        cdef int32_t group
+        for group in range(self.num_groups if self.blocks != NULL else 0):
+            free(self.blocks[group])
+        free(self.blocks)
+        free(self.salts)
+        free(self.sizes)
+        free(self._hashes)
+
+    cdef int begin(self, int32_t row, int64_t num_tokens) except -1 nogil:
+        cdef int64_t public_tokens = self.content.public_tokens(row)
+        cdef int32_t room, group
+        self.row = row
+        self.reach = num_tokens
+        if not self.content.has_run(row):
+            self.reach = min(num_tokens, public_tokens)
+        self._num_public = <int32_t>(min(public_tokens, num_tokens) // self.grain)
+        self._num_hashes = 0
+        memset(&self._cursor, 0, sizeof(self._cursor))
+        room = <int32_t>(num_tokens // self.grain) + 1
+        if room > self._room:
+            for group in range(self.num_groups):
+                resize(&self.blocks[group], 2 * <size_t>room * sizeof(int32_t))
+            resize(&self._hashes, 2 * <size_t>room * sizeof(uint64_t))
+            self._room = 2 * room
+        return 0
+
+    cdef uint64_t _hash_at(self, int64_t end) noexcept nogil:
+        cdef int32_t index = <int32_t>(end // self.grain) - 1
+        if index >= self._num_public:
+            return own_hash(self.row, index)
+        while self._num_hashes <= index:
+            self._hashes[self._num_hashes] = self.content.advance(self.row, self.grain, &self._cursor)
+            self._num_hashes += 1
+        return self._hashes[index]
+
+    cdef void cursor_at(self, int64_t num_tokens, Cursor* cursor) noexcept nogil:
+        cdef int32_t i
+        if num_tokens >= self.grain and num_tokens // self.grain == self._num_hashes:
+            cursor[0] = self._cursor
+            return
+        for i in range(<int32_t>(num_tokens // self.grain)):
+            self.content.advance(self.row, self.grain, cursor)
+
+    cdef bint has(self, LayerKind kind, int32_t index) noexcept nogil:
+        cdef uint64_t hash = self._hash_at((<int64_t>index + 1) * kind.block_size)
+        cdef int32_t i, group, block
+        for i in range(kind.num_groups):
+            group = kind.groups[i]
+            block = self.prefixes.find(salted(hash, self.salts[group]))
+            if block == 0:
+                return False
+            self.blocks[group][index] = block
+        return True
+
+    cdef void close(self, LayerKind kind, int32_t begin, int32_t size) noexcept nogil:
+        cdef int32_t i
+        for i in range(kind.num_groups):
+            memset(self.blocks[kind.groups[i]], 0, begin * sizeof(int32_t))
+            self.sizes[kind.groups[i]] = size
+
+
+cdef class LayerKind:
+    """Base of all kinds; see base.pxd for the contract.
+
+    block_size : tokens of a block.
+    unit : tokens of which hits are multiples: the least common multiple of the block sizes of all groups.
+    groups : numbers of the groups of this kind.
+    """
+
+    def __cinit__(self, int32_t block_size, int32_t unit, groups, *_, **__):
+        cdef int32_t i
+        self.block_size, self.unit = block_size, unit
+        self.num_groups = len(groups)
+        self.groups = <int32_t*>calloc(self.num_groups, sizeof(int32_t))
+        if self.groups == NULL:
+            raise MemoryError()
+        for i in range(self.num_groups):
+            self.groups[i] = groups[i]
+        self.most_blocks = INT32_MAX
+
+    def __dealloc__(self):
+        free(self.groups)
+
+    def numbers(self):
+        """Return the numbers of the groups of this kind."""
+        return [self.groups[i] for i in range(self.num_groups)]
+
+    cdef int64_t outdated(self, int64_t tokens) noexcept nogil:
+        return 0
+
+    cdef bint keeps(self, int32_t index, const Ends* ends) noexcept nogil:
+        return True
+
+    cdef int64_t find(self, Search search, int64_t most) noexcept nogil:
+        return 0

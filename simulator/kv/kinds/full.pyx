@@ -1,0 +1,22 @@
+"""Layers whose tokens attend to the whole context: nothing is ever outdated."""
+from libc.stdint cimport int32_t, int64_t
+cimport cython
+
+from simulator.kv.kinds.base cimport LayerKind, Search
+
+
+@cython.final
+cdef class FullAttention(LayerKind):
+    """A hit is what is there from the beginning; parameters as those of LayerKind."""
+
+    def __cinit__(self, *_, **__):
+        self.is_full = True
+
+    cdef int64_t find(self, Search search, int64_t most) noexcept nogil:
+        cdef int32_t count = <int32_t>(min(most, search.reach) // self.block_size), i = 0
+        cdef int64_t found
+        while i < count and search.has(self, i):
+            i += 1
+        found = <int64_t>i * self.block_size // self.unit * self.unit
+        search.close(self, 0, <int32_t>((found + self.block_size - 1) // self.block_size))
+        return found

@@ -1,0 +1,45 @@
+"""Layers of linear attention: a state of fixed size in place of the KV of each token.
+
+With prefix caching (`mamba_cache_mode` "align") prompts are computed in chunks that end where blocks end; the state at
+each end has a block of its own, and only the newest one is kept. Without, a sequence has one block for life: a kind of
+one block as long as the longest text will do, `EndlessState`.
+"""
+from libc.stdint cimport int32_t, int64_t
+cimport cython
+
+from simulator.kv.kinds.base cimport Ends, LayerKind, Search, Tails, in_tail, tails_of
+
+
+@cython.final
+cdef class AlignedState(LayerKind):
+    """A hit is a state; what is before is null.
+
+    retention : see `tails_of`.
+    """
+
+    cdef Tails _tails
+
+    def __cinit__(self, int32_t block_size, int32_t unit, groups, int64_t retention):
+        self.keeps_newest = True
+        self._tails = tails_of(1, block_size, block_size, retention)
+
+    cdef int64_t outdated(self, int64_t tokens) noexcept nogil:
+        return max(tokens - 1, <int64_t>0)
+
+    cdef bint keeps(self, int32_t index, const Ends* ends) noexcept nogil:
+        return in_tail(&self._tails, self.block_size, index, ends)
+
+    cdef int64_t find(self, Search search, int64_t most) noexcept nogil:
+        cdef int32_t i = <int32_t>(min(most, search.reach) // self.block_size) - 1
+        while i >= 0:
+            if (<int64_t>i + 1) * self.block_size % self.unit == 0 and search.has(self, i):
+                search.close(self, i, i + 1)
+                return (<int64_t>i + 1) * self.block_size
+            i -= 1
+        search.close(self, 0, 0)
+        return 0
+
+
+@cython.final
+cdef class EndlessState(LayerKind):
+    """One block a sequence, never found by others; its block_size is the longest text."""

@@ -1,0 +1,52 @@
+"""Layers whose tokens attend to a window: the last `window` tokens, themselves included."""
+from libc.stdint cimport int32_t, int64_t
+cimport cython
+
+from simulator.kv.kinds.base cimport Ends, LayerKind, Search, Tails, in_tail, tails_of
+
+
+@cython.final
+cdef class SlidingWindow(LayerKind):
+    """A hit is a window of blocks that ends where it ends; what is before is null.
+
+    window : tokens.
+    most_tokens : of the window and of the iterations in flight, at most, for a check that a text fits whole.
+    retention : see `tails_of`.
+    """
+
+    cdef int64_t _window
+    cdef int32_t _length        # blocks of a hit
+    cdef Tails _tails
+
+    def __cinit__(self, int32_t block_size, int32_t unit, groups, int64_t window, int64_t most_tokens,
+                  int64_t retention):
+        self._window = window
+        self.most_blocks = <int32_t>((most_tokens + block_size - 1) // block_size) + 1
+        self._length = <int32_t>((window - 1 + block_size - 1) // block_size)
+        self._tails = tails_of(self._length, block_size, unit, retention)
+
+    cdef int64_t outdated(self, int64_t tokens) noexcept nogil:
+        return max(tokens - self._window + 1, <int64_t>0)
+
+    cdef bint keeps(self, int32_t index, const Ends* ends) noexcept nogil:
+        return in_tail(&self._tails, self.block_size, index, ends)
+
+    cdef int64_t find(self, Search search, int64_t most) noexcept nogil:
+        # from the right, the first run that is long enough; one that reaches the beginning need not be
+        cdef int32_t i = <int32_t>(min(most, search.reach) // self.block_size) - 1, run = 0
+        while i >= 0:
+            if run == 0 and (<int64_t>i + 1) * self.block_size % self.unit != 0:
+                i -= 1
+                continue
+            if not search.has(self, i):
+                run = 0
+            else:
+                run += 1
+                if run >= self._length:
+                    search.close(self, i, i + run)
+                    return (<int64_t>i + run) * self.block_size
+            i -= 1
+        while run > 0 and <int64_t>run * self.block_size % self.unit != 0:
+            run -= 1
+        search.close(self, 0, run)
+        return <int64_t>run * self.block_size
