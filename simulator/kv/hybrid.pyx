@@ -234,7 +234,8 @@ cdef class HybridKV(KVCache):
         cdef int32_t* blocks = self._tables[<size_t>slot * self._num_groups + group].blocks
         cdef int32_t step = (<LayerKind>self._kinds[group]).block_size // self._search.grain, i
         for i in range(begin, end):
-            if blocks[i] == NO_BLOCK or not (<LayerKind>self._kinds[group]).keeps(i, &holder.ends):
+            if blocks[i] == NO_BLOCK or (blocks[i] != NAMELESS and not self.store.names_all) or (
+                    not (<LayerKind>self._kinds[group]).keeps(i, &holder.ends)):
                 continue
             if returns:
                 blocks[i] = self.store.list_as(blocks[i], salted(

@@ -14,7 +14,7 @@ def random_description(seed, beyond_vllm=False):
     rng = Random(seed)
     options = _options(rng)
     requests = _requests(rng, options, ties=beyond_vllm)
-    largest = max(min(_prompt_tokens(request, requests) + request["output_len"], options["max_model_len"])
+    largest = max(min(prompt_tokens(request, requests) + request["output_len"], options["max_model_len"])
                   for request in requests)
     needed = -(-(largest + 2 * options["spec_lookahead"] + options["num_speculative_tokens"]) // options["block_size"])
     options["num_blocks"] = 2 + int((needed + 1) * rng.choice([1.0, 1.0, 1.3, 1.8, 4.0]) / (1 - options["watermark"]))
@@ -65,7 +65,7 @@ def _requests(rng, options, ties):
                    "prompt": _prompt(rng, requests), "priority": rng.randint(0, 2)}
         if rng.random() < 0.2:
             request["stop_at"] = rng.randint(1, request["output_len"])
-        excess = _prompt_tokens(request, [*requests, request]) - (room - 1)
+        excess = prompt_tokens(request, [*requests, request]) - (room - 1)
         if excess > 0:
             request["prompt"] = [["uniq", rng.randint(1, max(room - 2, 1))]]
         requests.append(request)
@@ -85,9 +85,9 @@ def _prompt(rng, earlier):
     return [own]
 
 
-def _prompt_tokens(request, requests):
+def prompt_tokens(request, requests):
     by_id = {other["id"]: other for other in requests}
-    return sum(_prompt_tokens(by_id[piece[1]], requests) if piece[0] == "prompt" else piece[-1]
+    return sum(prompt_tokens(by_id[piece[1]], requests) if piece[0] == "prompt" else piece[-1]
                for piece in request["prompt"])
 
 
@@ -104,7 +104,7 @@ def with_connector(seed):
                                    "per_token": rng.choice([0.0, 0.0003])}
     by_role = rng.choice([(0.6, 0.1), (0.1, 0.6), (0.4, 0.4)])          # who mostly loads, who is mostly read
     for request in description["requests"]:
-        tokens = _prompt_tokens(request, description["requests"])
+        tokens = prompt_tokens(request, description["requests"])
         if rng.random() < by_role[0]:
             comes_later = rng.random() < 0.7
             most = tokens if comes_later else tokens - 1            # one token is left to compute
