@@ -35,10 +35,13 @@ cdef class KVCache:
     cdef int32_t num_phases                 # iteration i is of phase i % num_phases; block_size unless members stride
 
     cdef int32_t* _owned                    # [slot] blocks owned; of a member: now (BlockPool), else at joining
-    cdef int32_t* _due                      # [phase] members that need a block in iterations of this phase
+    cdef int32_t* _due                      # [phase] members that need a block in iterations of this phase; of a hybrid
+                                            # cache blocks that members take, less those that they give back
     cdef int32_t* _due_of_all               # [group][phase] where `_due` points into
+    cdef int32_t* _given                    # [phase] hybrid: blocks that members give back; else NULL
+    cdef readonly int32_t slack             # hybrid: blocks that members may give back in an iteration, at most; else 0
 
-    # Blocks that a sequence owns, as `_owned` says; members of a group that need a block in iterations of a phase.
+    # Blocks that a sequence owns, as `_owned` says; what members of a group need in iterations of a phase.
     @cython.final
     cdef inline int32_t owned(self, int32_t slot) noexcept nogil:
         return self._owned[slot]
@@ -46,6 +49,11 @@ cdef class KVCache:
     @cython.final
     cdef inline int32_t due(self, int32_t phase) noexcept nogil:
         return self._due[phase]
+
+    # The same, whoever is served first: what members give back may come too late for others.
+    @cython.final
+    cdef inline int32_t due_at_most(self, int32_t phase) noexcept nogil:
+        return self._due[phase] + self._given[phase] if self._given != NULL else self._due[phase]
 
     @cython.final
     cdef inline int32_t due_of(self, int32_t group, int32_t phase) noexcept nogil:
@@ -121,6 +129,11 @@ cdef class KVCache:
 
     # Free everything `slot` owns. `returns`: its request will be back and may find some of it.
     cdef int release(self, int32_t slot, bint returns) except -1 nogil
+
+    # Hybrid: a sequence has `computed` tokens in KV. May it become a member: does it take and give back blocks at regular
+    # times from now on? And with how many tokens in KV no more?
+    cdef bint may_join(self, int32_t slot, int64_t computed) noexcept nogil
+    cdef int64_t regular_until(self, int32_t slot) noexcept nogil
 
     # A sequence that has exactly the blocks its tokens in KV need becomes a member. `order` sorts members as their
     # scheduler does.

@@ -1,5 +1,5 @@
 """The KV cache of a replica: the base of both implementations."""
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
@@ -36,6 +36,7 @@ cdef class KVCache:
 
     def __dealloc__(self):
         free(self._due_of_all)
+        free(self._given)
         free(self._owned)
 
     cdef int reserve_groups(self, int32_t count) except -1:
@@ -99,6 +100,12 @@ cdef class KVCache:
 
     cdef int release(self, int32_t slot, bint returns) except -1 nogil:
         return 0
+
+    cdef bint may_join(self, int32_t slot, int64_t computed) noexcept nogil:
+        return True
+
+    cdef int64_t regular_until(self, int32_t slot) noexcept nogil:
+        return INT64_MAX
 
     cdef int join(self, int32_t slot, int32_t phase, int64_t order) except -1 nogil:
         self._due[phase] += 1

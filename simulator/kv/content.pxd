@@ -67,6 +67,10 @@ cdef class Content:
     cdef inline int32_t prompt_tokens(self, int32_t row) noexcept nogil:
         return self._requests[row].prompt_tokens
 
+    # How long may its text become?
+    cdef inline int64_t most_tokens(self, int32_t row) noexcept nogil:
+        return <int64_t>self._requests[row].prompt_tokens + self._demands[row].max_tokens
+
     # Move the cursor over the next `num_tokens` tokens of a request's text and return its hash, never 0.
     cdef uint64_t advance(self, int32_t row, int32_t num_tokens, Cursor* cursor) noexcept nogil
 

@@ -8,15 +8,20 @@ from libc.stdint cimport int32_t, int64_t, uint64_t
 cimport cython
 
 from simulator.kv.base cimport KVCache
+from simulator.kv.beats cimport Beats
 from simulator.kv.block_store cimport BlockStore
 from simulator.kv.content cimport Content, Cursor
 from simulator.kv.kinds.base cimport Ends, LayerKind, Search, Table
+from simulator.kv.members cimport Members
 
 
 cdef struct Holder:             # of a slot
     int32_t row                 # the request; -1: it holds nothing
     int64_t public_tokens       # leading tokens of text that others may share
     int64_t hashed_tokens       # leading tokens that have been considered for the prefix cache
+    int64_t computed            # tokens that there was room for after its last turn, or visit
+    int64_t regular_until       # see KVCache; of a member
+    uint64_t active             # bits of the kinds of which a member gives blocks back, see Beats
     int64_t junction            # as the lookup found it that it began with
     Ends ends
     Cursor cursor               # behind the hashed tokens of shared text
@@ -26,7 +31,8 @@ cdef struct Holder:             # of a slot
 cdef class HybridKV(KVCache):
     cdef readonly BlockStore store
     cdef Content _content
-    cdef bint _caching          # enable_prefix_caching
+    cdef int64_t _max_model_len
+    cdef bint _caching          # enable_prefix_caching, where anything can be found
     cdef bint _has_states       # of linear attention, in a group that keeps the newest
     cdef int32_t _num_groups
     cdef void** _kinds          # [_num_groups] LayerKind of each group, borrowed
@@ -45,6 +51,10 @@ cdef class HybridKV(KVCache):
     cdef uint64_t* _new_states  # [_num_states] states listed since the batch began to be formed
     cdef int32_t _num_states
     cdef int32_t _room_states
+    cdef Beats _beats           # None: nobody has joined yet
+    cdef bint _visits           # members take and give back blocks one by one, when it is time; else they are counted
+    cdef Members _members       # of the group, by phase, where they are visited
+    cdef int32_t* _cursors      # [_beats.num_visits] slots: of those visited in this iteration, the next; -1: none
     cdef int32_t* _least        # [_num_groups] blocks with which any text must fit, or is refused
 
     cdef int64_t _find(self, int64_t most) noexcept nogil
@@ -59,4 +69,8 @@ cdef class HybridKV(KVCache):
     cdef int _chain(self, Holder* holder, int64_t begin, int64_t end) except -1 nogil
     cdef int _list_blocks(self, int32_t slot, int32_t group, int64_t known_tokens, int64_t chained) except -1 nogil
     cdef int _list_own(self, int32_t slot, int32_t group, int32_t begin, int32_t end, bint returns) except -1 nogil
+    cdef int _lay_out(self) except -1
+    cdef int _reserve_for_life(self, int32_t slot) except -1 nogil
+    cdef int _visit(self, int32_t slot, int32_t rest) except -1 nogil
+    cdef int _advance(self, int32_t slot, int64_t computed) except -1 nogil
     cdef int _give_up(self, int32_t slot, int32_t group, int32_t begin, int32_t end, bint returns) except -1 nogil

@@ -1,15 +1,17 @@
 """KV blocks of models whose layers need different parts of a text: a block table for each group of layers, one pool."""
-from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint64_t
+from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 cimport cython
 
 from simulator.core.memory cimport resize
 from simulator.kv.base cimport KVCache, blocks_for
+from simulator.kv.beats cimport Beats
 from simulator.kv.block_store cimport NAMELESS, NO_BLOCK, NOBODYS, BlockStore, CountedStore, NamedStore
 from simulator.kv.cache_log cimport CacheLog
 from simulator.kv.content cimport Content
 from simulator.kv.kinds.base cimport Ends, LayerKind, Search, Table, own_hash, salted
+from simulator.kv.members cimport Member, Members
 
 from math import gcd, lcm
 
@@ -72,9 +74,10 @@ cdef class HybridKV(KVCache):
         kinds = kinds_of(layers, block_size, in_flight_tokens, plan.max_model_len)
         self.is_hybrid = True
         self.tracks_identity = plan.with_tables
-        self._content = plan.content
-        self._caching = plan.enable_prefix_caching
-        self.finds_outputs = plan.enable_prefix_caching and plan.content.has_public_outputs
+        self._content, self._max_model_len = plan.content, plan.max_model_len
+        self._caching = plan.enable_prefix_caching and plan.with_identity
+        self._visits = self._caching or plan.with_tables
+        self.finds_outputs = self._caching and plan.content.has_public_outputs
         self.chunk_alignment = layers.chunk_alignment
         self._has_states = any(isinstance(kind, AlignedState) for kind in kinds)
         self.store = NamedStore(num_blocks) if plan.with_tables else CountedStore()
@@ -87,8 +90,10 @@ cdef class HybridKV(KVCache):
         self._num_kinds = len(kinds)
         self._kinds = <void**>calloc(self._num_groups, sizeof(void*))
         self._searched = <void**>calloc(self._num_kinds, sizeof(void*))
+        self._members = Members(block_size)
+        self._given = <int32_t*>calloc(block_size, sizeof(int32_t))
         self._least = <int32_t*>calloc(self._num_groups, sizeof(int32_t))
-        if self._kinds == NULL or self._searched == NULL or self._least == NULL:
+        if self._kinds == NULL or self._searched == NULL or self._least == NULL or self._given == NULL:
             raise MemoryError()
         for i in range(self._num_kinds):
             self._searched[i] = <void*>searched[i]
@@ -109,6 +114,7 @@ cdef class HybridKV(KVCache):
         free(self._least)
         free(self._new_hashes)
         free(self._new_states)
+        free(self._cursors)
 
     def share_content(self, Content content):
         """See KVCache."""
@@ -119,6 +125,7 @@ cdef class HybridKV(KVCache):
         cdef size_t width = self._num_groups * sizeof(Table)
         if num_slots <= before:
             return 0
+        self._members.reserve(num_slots)
         resize(&self._tables, num_slots * width)
         memset(<char*>self._tables + before * width, 0, (num_slots - before) * width)
         resize(&self._holders, num_slots * sizeof(Holder))
@@ -328,6 +335,7 @@ cdef class HybridKV(KVCache):
             self._begin(slot, row, hits)
         for group in range(self._num_groups):
             self._extend(slot, group, slots)
+        self._holders[slot].computed = slots
         return 1 if self.cache(slot, known_tokens) == 0 else -1
 
     cdef int _begin(self, int32_t slot, int32_t row, int32_t hits) except -1 nogil:
@@ -426,6 +434,150 @@ cdef class HybridKV(KVCache):
         self._holders[slot].row = -1
         return 0
 
+    # ---- the group of decoding sequences
+
+    cdef bint may_join(self, int32_t slot, int64_t computed) noexcept nogil:
+        cdef Holder* holder = &self._holders[slot]
+        cdef int64_t settled = computed - 1 - self.unknown_tokens, until
+        cdef const Table* table
+        cdef int32_t number
+        if settled < 0 or self._num_kinds > 64:
+            return False
+        holder.active = 0
+        holder.regular_until = INT64_MAX
+        for number in range(self._num_kinds):
+            table = &self._tables[<size_t>slot * self._num_groups + (<LayerKind>self._searched[number]).groups[0]]
+            if table.size != blocks_for(computed, (<LayerKind>self._searched[number]).block_size):
+                return False
+            until = (<LayerKind>self._searched[number]).steady_until(table, computed, settled)
+            if until <= settled + 1:
+                return False
+            if until == INT64_MAX:
+                holder.active |= <uint64_t>1 << number
+            else:
+                holder.regular_until = min(holder.regular_until, until + self.unknown_tokens)
+        return True
+
+    cdef int64_t regular_until(self, int32_t slot) noexcept nogil:
+        return self._holders[slot].regular_until
+
+    cdef int join(self, int32_t slot, int32_t phase, int64_t order) except -1 nogil:
+        if self._beats is None:
+            with gil:
+                self._lay_out()
+        if self._visits:
+            self._members.join(slot, phase, order)
+        else:
+            self._reserve_for_life(slot)
+        self._beats.count(phase, self._holders[slot].active, 1, self._due, self._given)
+        self.slack += self._beats.most_given
+        return 0
+
+    cdef void leave(self, int32_t slot, int32_t phase) noexcept nogil:
+        if self._visits:
+            self._members.leave(slot, phase)
+        self._beats.count(phase, self._holders[slot].active, -1, self._due, self._given)
+        self.slack -= self._beats.most_given
+
+    cdef int _lay_out(self) except -1:
+        self._beats = Beats(self._owners[1], self.block_size, self.unknown_tokens, self._caching)
+        self._cursors = <int32_t*>calloc(self._beats.num_visits, sizeof(int32_t))
+        if self._cursors == NULL:
+            raise MemoryError()
+        return 0
+
+    cdef int _reserve_for_life(self, int32_t slot) except -1 nogil:
+        """Let the tables of a member have room for all that it may become: `settle` cannot fail."""
+        cdef int64_t tokens = min(self._content.most_tokens(self._holders[slot].row), self._max_model_len)
+        cdef Table* table
+        cdef int32_t group, room
+        for group in range(self._num_groups):
+            table = &self._tables[<size_t>slot * self._num_groups + group]
+            room = blocks_for(tokens, (<LayerKind>self._kinds[group]).block_size) + 1
+            if room > table.room:
+                resize(&table.blocks, room * sizeof(int32_t))
+                table.room = room
+        return 0
+
+    cdef void settle(self, int32_t slot, int64_t num_computed) noexcept nogil:
+        cdef int32_t before = self.free_blocks
+        if not self._visits:
+            self._advance(slot, num_computed)
+            self.free_blocks = before                       # members were counted
+        self._holders[slot].computed = num_computed
+
+    cdef int _advance(self, int32_t slot, int64_t computed) except -1 nogil:
+        """Let the tables be as the turns left them that brought so many tokens."""
+        cdef int32_t group, size
+        if computed <= self._holders[slot].computed:
+            return 0
+        for group in range(self._num_groups):
+            size = (<LayerKind>self._kinds[group]).block_size
+            if (<LayerKind>self._kinds[group]).keeps_newest:        # the one before the newest may still be there
+                self._extend(slot, group, computed - size)
+            self._extend(slot, group, computed)
+        return self.slide(slot, computed - 1 - self.unknown_tokens)
+
+    cdef void step_begin(self, int32_t phase) noexcept nogil:
+        cdef int32_t i, bucket
+        if not self._visits:
+            self.free_blocks -= self._due[phase]
+            return
+        for i in range(self._beats.num_visits if self._members.size > 0 else 0):
+            bucket = phase - self._beats.visits[i]
+            self._cursors[i] = self._members.first[bucket + self.block_size if bucket < 0 else bucket]
+
+    cdef int step_before(self, int64_t order) except -1 nogil:
+        """Visit the members with an event in this iteration, by order."""
+        cdef const Member* members = self._members.members
+        cdef int32_t i, next, slot
+        while self._visits and self._members.size > 0:
+            next = -1
+            for i in range(self._beats.num_visits):
+                slot = self._cursors[i]
+                if slot >= 0 and members[slot].order < order and (
+                        next < 0 or members[slot].order < members[self._cursors[next]].order):
+                    next = i
+            if next < 0:
+                break
+            slot = self._cursors[next]
+            self._cursors[next] = members[slot].after
+            self._visit(slot, self._beats.visits[next])
+        return 0
+
+    cdef int _visit(self, int32_t slot, int32_t rest) except -1 nogil:
+        """A member has the turn that begins with `rest` tokens computed, modulo block_size."""
+        cdef Holder* holder = &self._holders[slot]
+        cdef int64_t ahead = (rest - holder.computed) % self.block_size
+        cdef int64_t computed = holder.computed + (ahead + self.block_size if ahead < 0 else ahead)
+        cdef int32_t group
+        self.slide(slot, computed - self.unknown_tokens)
+        for group in range(self._num_groups):
+            self._extend(slot, group, computed + 1)
+        holder.computed = computed + 1
+        return self.cache(slot, computed + 1 - self.unknown_tokens)
+
+    cdef int step_run(self, int32_t phase, int32_t count) except -1 nogil:
+        cdef int32_t _
+        for _ in range(count):
+            self.step_begin(phase)
+            self.step_before(INT64_MAX)
+            phase = phase + 1 if phase + 1 < self.num_phases else 0
+        return 0
+
+    cdef int32_t owned_blocks(self, int32_t slot, bint is_member, int64_t num_computed) noexcept nogil:
+        cdef const Table* table
+        cdef int32_t group, i, count = 0, free_blocks = self.free_blocks
+        if is_member and not self._visits:
+            self._advance(slot, num_computed)
+            self.free_blocks = free_blocks
+            self._holders[slot].computed = num_computed
+        for group in range(self._num_groups):
+            table = &self._tables[<size_t>slot * self._num_groups + group]
+            for i in range(table.begin, table.size):
+                count += table.blocks[i] != NO_BLOCK
+        return count
+
     def forget(self):
         """See KVCache."""
         self.store.clear()
@@ -469,10 +621,17 @@ cdef class HybridKV(KVCache):
             tables.append([table.blocks[i] for i in range(table.size)])
         return tables if self._num_groups > 1 else tables[0]
 
-    def check(self, _owned_total=None):
-        """Raise RuntimeError unless the block tables and the pool agree."""
+    def check(self, owned_total=None):
+        """Raise RuntimeError unless the block tables and the pool agree.
+
+        owned_total : blocks that all sequences own, as their owner knows it; shared ones as often as they are held.
+        """
         cdef int64_t i
         cdef int32_t j
         held = [self._tables[i].blocks[j] for i in range(<int64_t>self.num_slots * self._num_groups)
                 for j in range(self._tables[i].size) if self._tables[i].blocks[j] != NO_BLOCK]
         self.store.check(held, self.free_blocks)
+        named = [name for name in held if name > NO_BLOCK]
+        if owned_total is not None and self.free_blocks + owned_total - len(named) + len(set(named)) != self.num_blocks:
+            raise RuntimeError(f"{self.free_blocks} free + {owned_total} owned, {len(set(named))} blocks {len(named)} "
+                               f"times, != {self.num_blocks} blocks")

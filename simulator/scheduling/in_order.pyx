@@ -25,7 +25,7 @@ cdef class InOrder(Scheduler):
 
     cdef int _continue_at_once(self, Batch* batch, int64_t threshold) except -1 nogil:
         cdef int64_t budget = self._budget - <int64_t>self.num_members * self.turn_tokens, wanted, tokens
-        cdef int64_t need = self.kv.due(self.phase)
+        cdef int64_t need = self.kv.due_at_most(self.phase)
         cdef int32_t i, slot
         cdef Sequence* sequence
         if budget < 0:

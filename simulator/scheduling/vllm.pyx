@@ -91,8 +91,9 @@ cdef class Vllm(StridingScheduler):
         if self.tier is not None and (self._is_async or self._num_drafts > 0 or context.num_stages > 1 or not modern):
             raise ValueError("a KV tier needs vllm_version 0.32 without async_scheduling, speculation and pipeline "
                              "stages: its rules are not settled with these")
-        self.grouping = context.fast_forward and not self.kv.is_hybrid and (self._num_drafts == 0 or not (
-            self._is_async or context.num_stages > 1 or self.kv.tracks_identity))
+        self.grouping = context.fast_forward and (self._num_drafts == 0 or not (
+            self._is_async or context.num_stages > 1 or self.kv.tracks_identity or self.kv.is_hybrid)) and not (
+            self.kv.is_hybrid and context.num_stages > 1)
         if self._is_async and context.num_stages > 1 and not modern:
             raise ValueError(f"async_scheduling with pipeline stages: {WHY_NO_ASYNC_STAGES}")
         if self._is_async or context.num_stages > 1:

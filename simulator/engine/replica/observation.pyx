@@ -7,7 +7,7 @@ from simulator.domain.replica_state cimport ReplicaState
 from simulator.engine.replica.pipeline cimport Pipeline, newest, oldest
 from simulator.engine.replica.replica cimport Replica
 from simulator.engine.replica.rounds cimport tokens_of_rounds
-from simulator.engine.replica.run_ahead cimport RunAhead, first_using, iteration_at
+from simulator.engine.replica.run_ahead cimport RunAhead, first_using, first_using_others, iteration_at
 from simulator.kv.base cimport KVCache
 from simulator.scheduling.base cimport Group, Scheduler, Sequence
 
@@ -121,6 +121,8 @@ cdef int64_t next_blocks_ns(Replica replica, int64_t until_ns) noexcept nogil:
     if run.length == 1:
         return NEVER_NS
     i = iteration_at(run, until_ns) + run.behind        # scheduled last
+    if replica.rank.kv.is_hybrid:
+        return scheduled_ns(run, first_using_others(run, i))
     return scheduled_ns(run, first_using(run, i, run.used_blocks[i] + 1))
 
 
@@ -133,6 +135,8 @@ cdef int64_t cache_change_ns(const RunAhead* run, KVCache kv, int32_t num_turns)
     cdef int32_t last = run.behind, i                   # the iteration scheduled last
     if run.length == 1:
         return NEVER_NS
+    if kv.is_hybrid:                                    # blocks may enter and leave it at any time
+        return scheduled_ns(run, last + 1)
     # A block is full in the turn before its owner takes the next one, and known then, or with it if in flight.
     if kv.finds_outputs:
         i = first_using(run, last, run.used_blocks[last] + 1)

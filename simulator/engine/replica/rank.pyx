@@ -12,7 +12,7 @@ from simulator.engine.output.recorder cimport Recorder
 from simulator.engine.replica.delivery cimport Delivery
 from simulator.engine.replica.pipeline cimport Pipeline, batch_at, spare_batch
 from simulator.engine.replica.rounds cimport Rounds, drop_rounds, move_to_round, next_of_turn, next_phase
-from simulator.engine.replica.run_ahead cimport RunAhead, add_used_blocks, move_to
+from simulator.engine.replica.run_ahead cimport RunAhead, add_used_blocks, most_used_blocks, move_to
 from simulator.scheduling.base cimport Group, Scheduler, Sequence, Turn, sort_by_order
 
 cdef enum:
@@ -156,9 +156,11 @@ cdef class Rank:
         return 0
 
     cdef int _await_end(self, int32_t slot) except -1 nogil:
-        """Note when a member is complete: with all but its last token in KV."""
+        """Note when a member is complete, with all but its last token in KV, or is one no more."""
         cdef Sequence* sequence = self.scheduler.sequence(slot)
         cdef int64_t computed = sequence.prompt_tokens + self.delivery.target(sequence.row) - 1
+        if self.kv.is_hybrid:
+            computed = min(computed, self.kv.regular_until(slot))
         return self.finish.push(computed - sequence.offset, sequence.order, slot)
 
     cdef void _turn_to(self, int32_t group) noexcept nogil:
@@ -214,8 +216,9 @@ cdef class Rank:
         self.scheduler.begin_ahead(batch)
         for i in range(batch.num_entries if self.scheduler.lead > 0 else 0):
             slot, row = batch.entries[i].slot, batch.entries[i].row
-            if not batch.entries[i].is_partial and (self.delivery.target(row) - self._requests[row].output_tokens
-                                                    > self.scheduler.sequence(slot).num_placeholders):
+            if not batch.entries[i].is_partial and (
+                    self.delivery.target(row) - self._requests[row].output_tokens
+                    > self.scheduler.sequence(slot).num_placeholders) and self.scheduler.may_join(&batch.entries[i]):
                 self.scheduler.join(slot)
                 self._await_end(slot)
         return 0
@@ -264,8 +267,11 @@ cdef class Rank:
             if self._strides:
                 self._fall_out(slot, batch.end_ns)
                 continue
-            add_row(&self._finished, slot)
             row = self.scheduler.sequence(slot).row
+            if self.kv.is_hybrid and self.scheduler.outputs(slot) < self.delivery.target(row):
+                self._part(slot, batch.end_ns)
+                continue
+            add_row(&self._finished, slot)
             self._requests[row].output_tokens = self.delivery.target(row)
             self._complete_request(row, batch.end_ns)
         for i in range(batch.num_entries):
@@ -292,8 +298,7 @@ cdef class Rank:
             if self.recorder.wants_tokens and count > 1:
                 self._write_tokens(run.ends_ns + 1, count - 1, 1)
         add_used_blocks(run, count, &self.row.used_block_ns)
-        self.row.peak_used_blocks = max(        # blocks only grow in number, but may have been freed before the second
-            self.row.peak_used_blocks, max(run.used_blocks[0], run.used_blocks[count - 1]))
+        self.row.peak_used_blocks = max(self.row.peak_used_blocks, most_used_blocks(run, count, self.kv.is_hybrid))
         self.row.busy_ns += run.ends_ns[count - 1] - run.start_ns
         self.row.decode_tokens += count * batch.shape.decode_tokens
         self.row.iterations += count
@@ -499,7 +504,7 @@ cdef class Rank:
             add_row(&self._finished, entry.slot)
         elif self._strides:
             self._join_striding(entry, sampled, left - sampled)
-        elif self.scheduler.grouping and self.scheduler.lead == 0:
+        elif self.scheduler.grouping and self.scheduler.lead == 0 and self.scheduler.may_join(entry):
             self.scheduler.join(entry.slot)
             self._await_end(entry.slot)
         return 0

@@ -314,7 +314,7 @@ cdef class Replica:
     cdef bint foresee(self, int32_t number) noexcept nogil:
         cdef int32_t phase = <int32_t>((self.scheduler.iteration + number - 1) % self.rank.kv.block_size)
         self.run.used_blocks[number] = self.run.used_blocks[number - 1] + self.rank.kv.due(phase)
-        return self.run.used_blocks[number] <= self.rank.kv.num_blocks
+        return self.run.used_blocks[number] <= self.rank.kv.num_blocks - self.rank.kv.slack
 
     cdef void end_run(self, const RunAhead* common) noexcept nogil:
         if self.pipeline.num_in_flight > 0:

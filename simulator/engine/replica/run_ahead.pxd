@@ -56,14 +56,19 @@ cdef int64_t cut_run(RunAhead* run, int64_t now_ns) noexcept nogil
 # The iteration in progress just before `now_ns`: the first that does not end before it.
 cdef int32_t iteration_at(const RunAhead* run, int64_t now_ns) noexcept nogil
 
-# The first planned iteration behind `i` with which so many KV blocks are in use; length + behind if there is none.
+# The first planned iteration behind `i` with which so many KV blocks are in use, where they only become more; or other
+# than with `i`; length + behind if there is none.
 cdef int32_t first_using(const RunAhead* run, int32_t i, int32_t used_blocks) noexcept nogil
+cdef int32_t first_using_others(const RunAhead* run, int32_t i) noexcept nogil
 
 # Make the batch iteration i of the run or behind it, all but what the whole run has in common.
 cdef void move_to(const RunAhead* run, Batch* batch, int32_t i) noexcept nogil
 
 # Take the first `count` iterations, fewer than all, off a run; the batches in flight become the next ones.
 cdef void drop_from_run(RunAhead* run, Pipeline* pipeline, int32_t count) noexcept nogil
+
+# The largest number of KV blocks in use with one of the first `count` iterations; `may_shrink`: members give some back.
+cdef int32_t most_used_blocks(const RunAhead* run, int32_t count, bint may_shrink) noexcept nogil
 
 # Add used blocks x duration (ns) of the first `count` iterations.
 cdef void add_used_blocks(const RunAhead* run, int32_t count, double* block_ns) noexcept nogil

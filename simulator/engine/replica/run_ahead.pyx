@@ -36,7 +36,8 @@ cdef void plan_run(RunAhead* run, Pipeline* pipeline, int64_t most, int64_t hori
                    KVCache kv, int32_t phase) noexcept nogil:
     cdef Batch* batch = oldest(pipeline) if pipeline.num_in_flight == 1 else newest(pipeline)
     cdef int64_t end_ns = batch.end_ns, context_tokens = batch.shape.context_tokens
-    cdef int32_t free_blocks = kv.free_blocks, behind = pipeline.num_in_flight - 1, i = behind + 1
+    cdef int32_t free_blocks = kv.free_blocks - kv.slack, num_blocks = kv.num_blocks - kv.slack
+    cdef int32_t behind = pipeline.num_in_flight - 1, i = behind + 1
     begin_run(run, pipeline)
     most += behind
     while i < most and end_ns < horizon_ns:
@@ -50,7 +51,7 @@ cdef void plan_run(RunAhead* run, Pipeline* pipeline, int64_t most, int64_t hori
             forget_fault(latency)
             break
         run.ends_ns[i] = end_ns
-        run.used_blocks[i] = kv.num_blocks - free_blocks
+        run.used_blocks[i] = num_blocks - free_blocks
         i += 1
     batch.shape.context_tokens = context_tokens         # restored: planning in a copy of the shape costs more
     run.length = i - behind
@@ -131,6 +132,13 @@ cdef int32_t first_using(const RunAhead* run, int32_t i, int32_t used_blocks) no
     return low
 
 
+cdef int32_t first_using_others(const RunAhead* run, int32_t i) noexcept nogil:
+    cdef int32_t length = run.length + run.behind, other = i + 1
+    while other < length and run.used_blocks[other] == run.used_blocks[i]:
+        other += 1
+    return other
+
+
 cdef int64_t cut_run(RunAhead* run, int64_t now_ns) noexcept nogil:
     cdef int32_t last = iteration_at(run, now_ns)
     run.length = last + 1
@@ -167,6 +175,13 @@ cdef void drop_from_run(RunAhead* run, Pipeline* pipeline, int32_t count) noexce
         run.context_tokens = batch.shape.context_tokens
         memmove(run.ends_ns, run.ends_ns + count, (run.length + run.behind) * sizeof(int64_t))
         memmove(run.used_blocks, run.used_blocks + count, (run.length + run.behind) * sizeof(int32_t))
+
+
+cdef int32_t most_used_blocks(const RunAhead* run, int32_t count, bint may_shrink) noexcept nogil:
+    cdef int32_t most = max(run.used_blocks[0], run.used_blocks[count - 1]), i  # some may have been freed after the first
+    for i in range(count if may_shrink else 0):
+        most = max(most, run.used_blocks[i])
+    return most
 
 
 cdef void add_used_blocks(const RunAhead* run, int32_t count, double* block_ns) noexcept nogil:

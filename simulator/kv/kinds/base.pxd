@@ -15,7 +15,7 @@ cdef struct Table:              # the block table of one sequence in one group
     int32_t size
     int32_t begin               # leading entries that are null and stay so
     int32_t num_hashed          # leading entries that have been considered for the prefix cache
-    int32_t last                # where only the newest state is kept: the one before it; -1: there is none
+    int32_t last                # where only the newest state is kept: the one before it; -1: there was none, or it is gone
 
 
 cdef struct Ends:               # places of a text, in tokens, at which a hit is likely to end; 0: none
@@ -64,9 +64,17 @@ cdef class LayerKind:
     cdef readonly bint is_full  # nothing is ever outdated
     cdef readonly bint keeps_newest     # only the newest block of a text has a place
     cdef int32_t most_blocks    # of a text, at most, as a check counts that it fits whole
+    cdef readonly bint takes_blocks     # one every block_size tokens; else one for life
+    cdef int64_t beat           # see `steady_until`; -1: nothing is ever given back
 
     # Leading tokens that no query from token `tokens` on needs any more.
     cdef int64_t outdated(self, int64_t tokens) noexcept nogil
+
+    # A sequence gains a token a turn; its last turn began with `settled` tokens (see KVCache.slide) and ended with
+    # `computed`. From now on it gives a block back in each turn that begins with `beat` settled tokens, modulo
+    # block_size: INT64_MAX. Or it gives nothing back before the turn that begins with the number returned; 0: something
+    # is left from before.
+    cdef int64_t steady_until(self, const Table* table, int64_t computed, int64_t settled) noexcept nogil
 
     # Does block `index` of a text enter the prefix cache?
     cdef bint keeps(self, int32_t index, const Ends* ends) noexcept nogil

@@ -1,5 +1,5 @@
 """A kind of layers: which tokens they still need, what of it is cached, and what a hit is."""
-from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint64_t
+from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
@@ -142,6 +142,7 @@ cdef class LayerKind:
         for i in range(self.num_groups):
             self.groups[i] = groups[i]
         self.most_blocks = INT32_MAX
+        self.takes_blocks, self.beat = True, -1
 
     def __dealloc__(self):
         free(self.groups)
@@ -152,6 +153,9 @@ cdef class LayerKind:
 
     cdef int64_t outdated(self, int64_t tokens) noexcept nogil:
         return 0
+
+    cdef int64_t steady_until(self, const Table* table, int64_t computed, int64_t settled) noexcept nogil:
+        return INT64_MAX
 
     cdef bint keeps(self, int32_t index, const Ends* ends) noexcept nogil:
         return True

@@ -2,7 +2,7 @@
 from libc.stdint cimport int32_t, int64_t
 cimport cython
 
-from simulator.kv.kinds.base cimport LayerKind, Search
+from simulator.kv.kinds.base cimport LayerKind, Search, Table
 
 
 @cython.final
@@ -21,6 +21,11 @@ cdef class ChunkedAttention(LayerKind):
 
     cdef int64_t outdated(self, int64_t tokens) noexcept nogil:
         return tokens // self._chunk * self._chunk
+
+    cdef int64_t steady_until(self, const Table* table, int64_t computed, int64_t settled) noexcept nogil:
+        if table.begin != self.outdated(settled) // self.block_size:
+            return 0
+        return self.outdated(settled) + self._chunk
 
     cdef int64_t find(self, Search search, int64_t most) noexcept nogil:
         cdef int32_t first = <int32_t>(self.outdated(most) // self.block_size), i = first

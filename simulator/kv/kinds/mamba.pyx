@@ -4,10 +4,11 @@ With prefix caching (`mamba_cache_mode` "align") prompts are computed in chunks 
 each end has a block of its own, and only the newest one is kept. Without, a sequence has one block for life: a kind of
 one block as long as the longest text will do, `EndlessState`.
 """
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t
 cimport cython
 
-from simulator.kv.kinds.base cimport Ends, LayerKind, Search, Tails, in_tail, tails_of
+from simulator.kv.block_store cimport NO_BLOCK
+from simulator.kv.kinds.base cimport Ends, LayerKind, Search, Table, Tails, in_tail, tails_of
 
 
 @cython.final
@@ -22,9 +23,16 @@ cdef class AlignedState(LayerKind):
     def __cinit__(self, int32_t block_size, int32_t unit, groups, int64_t retention):
         self.keeps_newest = True
         self._tails = tails_of(1, block_size, block_size, retention)
+        self.beat = 1 % block_size
 
     cdef int64_t outdated(self, int64_t tokens) noexcept nogil:
         return max(tokens - 1, <int64_t>0)
+
+    cdef int64_t steady_until(self, const Table* table, int64_t computed, int64_t settled) noexcept nogil:
+        cdef int32_t begin = <int32_t>(self.outdated(settled) // self.block_size)
+        if table.begin != begin or (begin < table.size - 1 and table.blocks[begin] == NO_BLOCK):
+            return 0
+        return INT64_MAX
 
     cdef bint keeps(self, int32_t index, const Ends* ends) noexcept nogil:
         return in_tail(&self._tails, self.block_size, index, ends)
@@ -43,3 +51,6 @@ cdef class AlignedState(LayerKind):
 @cython.final
 cdef class EndlessState(LayerKind):
     """One block a sequence, never found by others; its block_size is the longest text."""
+
+    def __cinit__(self, *_, **__):
+        self.takes_blocks = False

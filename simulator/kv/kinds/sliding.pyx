@@ -1,8 +1,8 @@
 """Layers whose tokens attend to a window: the last `window` tokens, themselves included."""
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t
 cimport cython
 
-from simulator.kv.kinds.base cimport Ends, LayerKind, Search, Tails, in_tail, tails_of
+from simulator.kv.kinds.base cimport Ends, LayerKind, Search, Table, Tails, in_tail, tails_of
 
 
 @cython.final
@@ -24,9 +24,15 @@ cdef class SlidingWindow(LayerKind):
         self.most_blocks = <int32_t>((most_tokens + block_size - 1) // block_size) + 1
         self._length = <int32_t>((window - 1 + block_size - 1) // block_size)
         self._tails = tails_of(self._length, block_size, unit, retention)
+        self.beat = (window - 1) % block_size
 
     cdef int64_t outdated(self, int64_t tokens) noexcept nogil:
         return max(tokens - self._window + 1, <int64_t>0)
+
+    cdef int64_t steady_until(self, const Table* table, int64_t computed, int64_t settled) noexcept nogil:
+        if table.begin != self.outdated(settled) // self.block_size:
+            return 0
+        return INT64_MAX if settled >= self._window - 1 else self._window - 1 + self.block_size
 
     cdef bint keeps(self, int32_t index, const Ends* ends) noexcept nogil:
         return in_tail(&self._tails, self.block_size, index, ends)

@@ -1,0 +1,27 @@
+"""When sequences that gain a token a turn take and give back blocks, in several groups of layers.
+
+What happens depends on how many tokens are computed when a turn begins, modulo the unit of all blocks: a member of the
+group whose phase is p has its turn with r computed tokens, modulo the unit, in iterations of phase p + r.
+"""
+from libc.stdint cimport int32_t, int64_t, uint64_t
+cimport cython
+
+
+cdef struct Event:              # what a turn that begins with `rest` computed tokens, modulo the unit, brings in one kind
+    int32_t rest
+    int32_t kind
+    int32_t taken               # blocks
+    int32_t given               # blocks, if the kind is active: see LayerKind.steady_until
+
+
+@cython.final
+cdef class Beats:
+    cdef int32_t* visits        # [num_visits] rests of all turns in which anything changes
+    cdef int32_t num_visits
+    cdef int32_t most_given     # blocks that a turn can give back
+    cdef Event* _events         # [_num_events]
+    cdef int32_t _num_events
+    cdef int32_t _unit
+
+    # A member of this phase comes (1) or leaves (-1): change what is due and what is given back, [phase].
+    cdef void count(self, int32_t phase, uint64_t active, int32_t times, int32_t* due, int32_t* given) noexcept nogil

@@ -1,0 +1,49 @@
+"""Random scenarios of caches with groups of layers: windows, chunks, states, unequal blocks, few blocks."""
+from random import Random
+
+from support.random_scenarios import prompt_tokens, random_description
+
+
+def hybrid_description(seed):
+    """Return the JSON description of a random scenario with groups of layers, as real vLLM takes them."""
+    description, rng = random_description(seed), Random(seed)
+    options = description["options"]
+    options["enable_chunked_prefill"] |= options["async_scheduling"]    # who is preempted may never fit a budget again
+    block_size = options["block_size"] = rng.choice([2, 4, 8, 16])
+    options["groups"] = _groups(rng, block_size, options)
+    kinds = {group["kind"] for group in options["groups"]}
+    if "mamba" in kinds:
+        options |= {"num_speculative_tokens": 0, "spec_lookahead": 0}
+    if options["enable_prefix_caching"]:
+        options["prefix_cache_retention_interval"] = rng.choice([0, 0, None, block_size, 2 * block_size, 16])
+    longest = max(min(prompt_tokens(request, description["requests"]) + request["output_len"],
+                      options["max_model_len"]) for request in description["requests"])
+    slack = 2 * options["spec_lookahead"] + options["num_speculative_tokens"]
+    needed = sum(-(-(longest + slack) // group.get("block_size", block_size)) for group in options["groups"])
+    options["num_blocks"] = 2 + int((needed + 1) * rng.choice([1.0, 1.0, 1.2, 1.5, 3.0]) / (1 - options["watermark"]))
+    return description
+
+
+def _groups(rng, block_size, options):
+    """Return groups of kinds that vLLM has together."""
+    window = rng.choice([1, 2, block_size, block_size + 1, 3 * block_size, 40])
+    sliding = {"kind": "sliding", "window": window}
+    draw = rng.random()
+    if draw < 0.15:
+        return [sliding]
+    if draw < 0.25:
+        return [{"kind": "full"}, {"kind": "chunked", "chunk": block_size * rng.choice([1, 2, 5])}]
+    if draw < 0.35:
+        return [{"kind": "chunked", "chunk": block_size * rng.choice([2, 3])}]
+    if draw < 0.6:
+        mamba = {"kind": "mamba"}
+        if not options["enable_prefix_caching"]:
+            mamba = {"kind": "mamba", "mode": "none", "block_size": options["max_model_len"]}
+        more = [sliding] if rng.random() < 0.2 and options["enable_prefix_caching"] else []
+        return [{"kind": "full"}, *more, *[mamba] * rng.randint(1, 3)]
+    if draw < 0.75:
+        sliding["block_size"] = block_size * 2
+        return rng.choice([[{"kind": "full"}, sliding], [sliding, {"kind": "full"}]])
+    if draw < 0.85:
+        return [{"kind": "full"}, sliding, {"kind": "sliding", "window": 2 * window + 1}]
+    return rng.choice([[{"kind": "full"}], [{"kind": "full"}, {"kind": "full"}]]) + [sliding] * rng.randint(1, 4)
