@@ -40,6 +40,8 @@ cdef class KVCache:
     cdef int32_t* _due_of_all               # [group][phase] where `_due` points into
     cdef int32_t* _given                    # [phase] hybrid: blocks that members give back; else NULL
     cdef readonly int32_t slack             # hybrid: blocks that members may give back in an iteration, at most; else 0
+    cdef readonly int32_t num_shared        # hybrid: blocks that several sequences hold and may give back: which of them
+                                            # frees one is not foreseen; else 0
 
     # Blocks that a sequence owns, as `_owned` says; what members of a group need in iterations of a phase.
     @cython.final

@@ -20,13 +20,14 @@ cdef enum:
 cdef class BlockStore:
     cdef readonly PrefixCache prefixes
     cdef readonly bint names_all        # there are no nameless blocks
+    cdef int32_t num_left_alone         # blocks of the last release that have one holder left
 
     # Take the first `count` blocks of the queue, in order; `num_left` stay in it. -1 without memory.
     cdef int take(self, int32_t* table, int32_t count, int32_t num_left) except -1 nogil
 
-    # Does nobody hold a block that was found? One more does; it may have been free.
+    # Does nobody hold a block that was found? One more does, it may have been free: return how many do now.
     cdef bint is_free(self, int32_t block) noexcept nogil
-    cdef void hold(self, int32_t block) noexcept nogil
+    cdef int32_t hold(self, int32_t block) noexcept nogil
 
     # A block holds the text with this hash: its name from now on.
     cdef int32_t list_as(self, int32_t block, uint64_t hash) except -1 nogil

@@ -22,8 +22,8 @@ cdef class BlockStore:
     cdef bint is_free(self, int32_t block) noexcept nogil:
         return False
 
-    cdef void hold(self, int32_t block) noexcept nogil:
-        pass
+    cdef int32_t hold(self, int32_t block) noexcept nogil:
+        return 0
 
     cdef int32_t list_as(self, int32_t block, uint64_t hash) except -1 nogil:
         return block
@@ -74,12 +74,13 @@ cdef class NamedStore(BlockStore):
     cdef bint is_free(self, int32_t block) noexcept nogil:
         return self._blocks[block].references == 0
 
-    cdef void hold(self, int32_t block) noexcept nogil:
+    cdef int32_t hold(self, int32_t block) noexcept nogil:
         cdef Block* it = &self._blocks[block]
         if it.references == 0:
             self._blocks[it.prev].next = it.next
             self._blocks[it.next].prev = it.prev
         it.references += 1
+        return it.references
 
     cdef int32_t list_as(self, int32_t block, uint64_t hash) except -1 nogil:
         self.prefixes.insert(block, hash)
@@ -88,6 +89,7 @@ cdef class NamedStore(BlockStore):
     cdef int32_t release(self, int32_t* table, int32_t begin, int32_t end) except -1 nogil:
         cdef Block* blocks = self._blocks
         cdef int32_t front = blocks[0].next, count = 0, i, block    # what holds nothing goes before it
+        self.num_left_alone = 0
         for i in range(end - 1, begin - 1, -1):
             block = table[i]
             table[i] = NO_BLOCK
@@ -95,6 +97,7 @@ cdef class NamedStore(BlockStore):
                 continue
             blocks[block].references -= 1
             if blocks[block].references > 0:
+                self.num_left_alone += blocks[block].references == 1
                 continue
             count += 1
             self._link_before(block, 0 if blocks[block].hash != 0 else front)
@@ -192,11 +195,12 @@ cdef class CountedStore(BlockStore):
     cdef bint is_free(self, int32_t block) noexcept nogil:
         return self._cached.blocks[block].references == 0
 
-    cdef void hold(self, int32_t block) noexcept nogil:
+    cdef int32_t hold(self, int32_t block) noexcept nogil:
         cdef Block* it = &self._cached.blocks[block]
         if it.references == 0:
             self._cached.take_block(block)
         it.references += 1
+        return it.references
 
     cdef int32_t list_as(self, int32_t block, uint64_t hash) except -1 nogil:
         cdef int32_t element
@@ -208,6 +212,7 @@ cdef class CountedStore(BlockStore):
     cdef int32_t release(self, int32_t* table, int32_t begin, int32_t end) except -1 nogil:
         cdef int32_t count = 0, i, block
         cdef Block* it
+        self.num_left_alone = 0
         for i in range(end - 1, begin - 1, -1):
             block = table[i]
             table[i] = NO_BLOCK
@@ -217,6 +222,7 @@ cdef class CountedStore(BlockStore):
                 it = &self._cached.blocks[block]
                 it.references -= 1
                 if it.references > 0:
+                    self.num_left_alone += it.references == 1
                     continue
                 self._cached.append_block(block)
             count += block != NO_BLOCK

@@ -375,7 +375,7 @@ cdef class HybridKV(KVCache):
             table.blocks[i] = block
             if block != NO_BLOCK:
                 self.free_blocks -= self.store.is_free(block)
-                self.store.hold(block)
+                self.num_shared += self.store.hold(block) == 2 and (<LayerKind>self._kinds[group]).beat >= 0
         return 0
 
     cdef int _extend(self, int32_t slot, int32_t group, int64_t slots) except -1 nogil:
@@ -422,6 +422,8 @@ cdef class HybridKV(KVCache):
         if self._caching and not self.store.names_all:
             self._list_own(slot, group, max(begin, <int32_t>public), min(end, table.num_hashed), returns)
         self.free_blocks += self.store.release(table.blocks, begin, end)
+        if (<LayerKind>self._kinds[group]).beat >= 0:
+            self.num_shared -= self.store.num_left_alone
         return 0
 
     cdef int release(self, int32_t slot, bint returns) except -1 nogil:
@@ -500,23 +502,25 @@ cdef class HybridKV(KVCache):
         return 0
 
     cdef void settle(self, int32_t slot, int64_t num_computed) noexcept nogil:
-        cdef int32_t before = self.free_blocks
         if not self._visits:
             self._advance(slot, num_computed)
-            self.free_blocks = before                       # members were counted
         self._holders[slot].computed = num_computed
 
     cdef int _advance(self, int32_t slot, int64_t computed) except -1 nogil:
-        """Let the tables be as the turns left them that brought so many tokens."""
-        cdef int32_t group, size
+        """Let the tables be as the turns left them that brought so many tokens; the blocks have been counted."""
+        cdef int32_t free_blocks = self.free_blocks, group, size
         if computed <= self._holders[slot].computed:
             return 0
+        self.free_blocks = self.num_blocks
         for group in range(self._num_groups):
             size = (<LayerKind>self._kinds[group]).block_size
             if (<LayerKind>self._kinds[group]).keeps_newest:        # the one before the newest may still be there
                 self._extend(slot, group, computed - size)
             self._extend(slot, group, computed)
-        return self.slide(slot, computed - 1 - self.unknown_tokens)
+        self.slide(slot, computed - 1 - self.unknown_tokens)
+        self.free_blocks = free_blocks
+        self._holders[slot].computed = computed
+        return 0
 
     cdef void step_begin(self, int32_t phase) noexcept nogil:
         cdef int32_t i, bucket
@@ -567,11 +571,9 @@ cdef class HybridKV(KVCache):
 
     cdef int32_t owned_blocks(self, int32_t slot, bint is_member, int64_t num_computed) noexcept nogil:
         cdef const Table* table
-        cdef int32_t group, i, count = 0, free_blocks = self.free_blocks
+        cdef int32_t group, i, count = 0
         if is_member and not self._visits:
             self._advance(slot, num_computed)
-            self.free_blocks = free_blocks
-            self._holders[slot].computed = num_computed
         for group in range(self._num_groups):
             table = &self._tables[<size_t>slot * self._num_groups + group]
             for i in range(table.begin, table.size):

@@ -165,6 +165,8 @@ cdef class Vllm(StridingScheduler):
         # take cached blocks of it: it then needs more tokens, and is passed over, or has some without padding. And it
         # may fit into the next batch of several groups, of which each leaves another budget, or into blocks that members
         # of a hybrid cache give back.
+        if self.kv.num_shared > 0:
+            return False
         if (self.num_groups > 1 or self.kv.is_hybrid) and self._running.size < self.max_running:
             return self.num_waiting() == 0
         return self.num_waiting() == 0 or not (
