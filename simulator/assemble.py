@@ -12,8 +12,11 @@ from simulator.config.experiment import Experiment
 from simulator.domain import records
 from simulator.domain.deployment import Deployment
 from simulator.domain.facts import load_accelerator, load_model, load_node, load_node_with
+from simulator.domain.hardware_spec import AcceleratorSpec, NodeSpec
 from simulator.domain.host import HostParameters
+from simulator.domain.kv_groups import plan_groups
 from simulator.domain.kv_link import kv_link
+from simulator.domain.layer_groups import GroupRules, LayerGroups
 from simulator.domain.memory_plan import MemoryPlan, plan
 from simulator.domain.model_spec import ModelSpec
 from simulator.domain.parallelism import Parallelism
@@ -52,12 +55,20 @@ class Site(msgspec.Struct, frozen=True):
     max_model_len : longest text, prompt and output, in tokens.
     num_gpu_blocks : KV blocks of each replica as vLLM counts them, null block included.
     memory : MemoryPlan that gave num_gpu_blocks; None where the experiment gives it.
+    layers : LayerGroups, which have block tables of their own; None: all layers share one.
     """
 
     deployment: Deployment | None
     max_model_len: int
     num_gpu_blocks: int
     memory: MemoryPlan | None
+    layers: LayerGroups | None = None
+
+    def explain(self) -> list[str]:
+        """Return where the memory of an accelerator goes, and which layers have block tables of their own."""
+        if self.memory is not None:
+            return self.memory.explain().splitlines()
+        return self.layers.explain() if self.layers else []
 
 
 def survey(experiment: Experiment) -> Site:
@@ -72,15 +83,44 @@ def survey(experiment: Experiment) -> Site:
     """
     deployment, max_model_len = collect_faults(lambda: deployment_of(experiment), lambda: _longest_text(experiment))
     engine = experiment.engine
-    if engine.num_gpu_blocks is not None:
-        return Site(deployment, max_model_len, engine.num_gpu_blocks, None)
     scheduler = registry.load("scheduler", engine.scheduler)
+    rules = scheduler.facts(engine.parameters).grouping
+    rules = rules and replace(rules, enable_prefix_caching=engine.enable_prefix_caching)
+    layers = rules and _layer_groups(experiment, rules, max_model_len)
+    if faults := list(scheduler.layer_faults(engine.parameters, layers, engine.enable_prefix_caching)):
+        raise InputErrors([KeyFault(f"engine.{key}: {message}") for key, message in faults])
+    if engine.num_gpu_blocks is not None:
+        return Site(deployment, max_model_len, engine.num_gpu_blocks, None, layers)
     try:
         needs = scheduler.memory(engine.parameters, deployment, max_model_len)
-        memory = plan(deployment, engine.block_size, max_model_len, needs.max_num_batched_tokens, needs.max_num_seqs)
+        memory = plan(deployment, engine.block_size, max_model_len, needs.max_num_batched_tokens, needs.max_num_seqs,
+                      grouping=rules)
     except ValueError as error:         # DoesNotFit, or a scheduler that does not say what it needs
         raise InputErrors([KeyFault(f"engine.num_gpu_blocks: {error}")]) from None
-    return Site(deployment, max_model_len, memory.num_gpu_blocks, memory)
+    return Site(deployment, max_model_len, memory.num_gpu_blocks, memory, layers)
+
+
+def _layer_groups(experiment: Experiment, rules: GroupRules, max_model_len: int) -> LayerGroups | None:
+    """Return the groups of layers that have block tables of their own: those given, or those of the model."""
+    block_size = experiment.engine.block_size
+    if rules.given:
+        return rules.groups_given(block_size, max_model_len)
+    if experiment.model is None:
+        enabled = None
+    else:
+        stored = _deployment(experiment, None)
+        enabled = plan_groups(stored, block_size, max_model_len, replace(rules, is_disabled=False))
+    if not rules.is_disabled:
+        return enabled and enabled.layers
+    key = "engine.disable_hybrid_kv_cache_manager: expected false, found true"
+    try:
+        groups = enabled and plan_groups(stored, block_size, max_model_len, rules)
+    except ValueError as error:
+        raise InputErrors([KeyFault(f"{key}: {error}")]) from None
+    if groups == enabled:
+        raise InputErrors([KeyFault(f"{key}: layers that need different parts of a text, which it would treat alike, are "
+                                    "not here")])
+    return None
 
 
 def _longest_text(experiment: Experiment) -> int:
@@ -211,7 +251,7 @@ def _pool(pool, readings: Readings) -> tuple[Site, Pool]:
         enable_prefix_caching=engine.enable_prefix_caching, fast_forward=engine.fast_forward,
         host=host_times(pool, model), name=pool.name, replicas=_num_replicas(pool), max_replicas=pool.max_replicas,
         model=pool.serves, infer_type=pool.infer_type, nodes_per_unit=pool.nodes_per_unit,
-        cost_per_hour=pool.cost_per_hour,
+        cost_per_hour=pool.cost_per_hour, layers=site.layers,
         replicas_per_node=max(load_node(topology.node).num_accelerators // gpus, 1) if topology.node else 1)
 
 
@@ -415,6 +455,11 @@ def deployment_of(experiment: Experiment) -> Deployment | None:
     node = load_node_with(accelerator, topology.node, "topology.node") if topology.node else None
     if model is None or hardware is None:
         return None
+    return _deployment(experiment, accelerator, node)
+
+
+def _deployment(experiment: Experiment, accelerator: AcceleratorSpec | None, node: NodeSpec | None = None) -> Deployment:
+    model, topology = experiment.model, experiment.topology
     parallelism = Parallelism(
         tensor_parallel=topology.tensor_parallel, pipeline_parallel=topology.pipeline_parallel,
         expert_parallel=topology.expert_parallel, data_parallel=topology.data_parallel)

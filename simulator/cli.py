@@ -109,6 +109,8 @@ def _validate(options: argparse.Namespace) -> int:
         for key in ("max_model_len", "num_gpu_blocks"):     # comments: they are no part of the experiment
             if getattr(pool.engine, key) is None:
                 print(f"# derived: {prefix}engine.{key} = {getattr(site, key)}")
+        for line in site.explain():
+            print(f"#   {line}")
     print(resolved_toml(experiment), end="")
     return DONE
 

@@ -21,7 +21,7 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True):
     """A model, the accelerators it runs on, and how its numbers are stored."""
 
     model: ModelSpec
-    accelerator: AcceleratorSpec
+    accelerator: AcceleratorSpec | None         # None: only what is stored is asked
     node: NodeSpec | None = None
     parallelism: Parallelism = Parallelism()
     weight_dtype: WeightDtype | None = None     # None: as the checkpoint stores it

@@ -1,10 +1,15 @@
 """Groups of layers that share a block table, as vLLM's hybrid KV cache manager has them."""
+from collections import Counter
 from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
-GROUP_KINDS = ("full_attention", "sliding_attention", "chunked_attention", "linear_attention")
+WORDS = {"full_attention": "full attention", "sliding_attention": "the last {window} tokens",
+         "chunked_attention": "chunks of {window} tokens", "linear_attention": "states"}
+
+
+Kind = Literal["full_attention", "sliding_attention", "chunked_attention", "linear_attention"]
 
 
 class LayerGroup(msgspec.Struct, frozen=True, kw_only=True):
@@ -16,10 +21,18 @@ class LayerGroup(msgspec.Struct, frozen=True, kw_only=True):
     aligned : of linear attention, states are kept where blocks end (mamba_cache_mode "align"); else a sequence has one.
     """
 
-    kind: Literal["full_attention", "sliding_attention", "chunked_attention", "linear_attention"]
-    block_size: Annotated[int, Meta(ge=1)]
-    window: Annotated[int, Meta(ge=0)] = 0
+    kind: Kind
+    block_size: int
+    window: int = 0
     aligned: bool = False
+
+    @property
+    def words(self) -> str:
+        """What its layers need of a text, and in what blocks."""
+        blocks = f"blocks of {self.block_size} tokens"
+        if self.kind == "linear_attention":
+            blocks = f"one each {self.block_size} tokens, the newest kept" if self.aligned else "one a sequence"
+        return f"{WORDS[self.kind].format(window=self.window)}, {blocks}"
 
 
 class LayerGroups(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,3 +46,51 @@ class LayerGroups(msgspec.Struct, frozen=True, kw_only=True):
     groups: tuple[LayerGroup, ...]
     chunk_alignment: int = 0
     retention_interval: int | None = 0
+
+    def explain(self, num_layers: tuple[int, ...] = ()) -> list[str]:
+        """Return a line for each sort of groups; `num_layers`: of each group, where that is known."""
+        sizes = num_layers or (0,) * len(self.groups)
+        sorts = Counter(zip(self.groups, sizes, strict=True))       # in the order of their first
+        return [f"{count} {'group' if count == 1 else 'groups'} of {size or 'some'} layers: {group.words}"
+                for (group, size), count in sorts.items()]
+
+
+class GivenGroup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A group of layers as an experiment gives it, [[engine.kv_cache_groups]]."""
+
+    kind: Annotated[Kind, Meta(description="of attention")]
+    block_size: Annotated[Annotated[int, Meta(ge=1, le=2**20)] | None, Meta(description=(
+        "tokens in its KV blocks; default: engine.block_size"))] = None
+    window: Annotated[int, Meta(ge=0, le=2**31 - 1, description="tokens of window or chunk; 0: there is none")] = 0
+
+    def __post_init__(self):
+        is_local = self.kind in ("sliding_attention", "chunked_attention")
+        if is_local != (self.window > 0):
+            raise ValueError(f"window = {self.window}: {self.kind} has {'one' if is_local else 'none'}")
+
+
+class GroupRules(msgspec.Struct, frozen=True, kw_only=True):
+    """What an engine says of groups.
+
+    enable_prefix_caching : states of linear attention are kept where blocks end.
+    is_disabled : all layers share one block table where they can (disable_hybrid_kv_cache_manager).
+    retention_interval : see LayerGroups.
+    given : instead of those of the model.
+    """
+
+    enable_prefix_caching: bool = True
+    is_disabled: bool = False
+    retention_interval: int | None = 0
+    given: tuple[GivenGroup, ...] = ()
+
+    def groups_given(self, block_size: int, max_model_len: int) -> LayerGroups:
+        """Return the groups that are given; the arguments are the engine's."""
+        def group(given):
+            is_state = given.kind == "linear_attention"
+            size = given.block_size or block_size
+            return LayerGroup(kind=given.kind, window=given.window, aligned=is_state and self.enable_prefix_caching,
+                              block_size=max_model_len if is_state and not self.enable_prefix_caching else size)
+
+        groups = tuple(map(group, self.given))
+        return LayerGroups(groups=groups, retention_interval=self.retention_interval,
+                           chunk_alignment=block_size if any(each.aligned for each in groups) else 0)

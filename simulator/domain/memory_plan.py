@@ -6,7 +6,9 @@ from msgspec.structs import replace
 
 from simulator.domain.deployment import Deployment
 from simulator.domain.dtypes import dtype_bytes
+from simulator.domain.kv_groups import GroupPlan, plan_groups
 from simulator.domain.kv_layout import kv_layout
+from simulator.domain.layer_groups import GroupRules
 from simulator.domain.rank_weights import dense_parts, layer_kinds, moe_of, rank_weights
 
 GB = 1e9
@@ -37,6 +39,7 @@ class EngineLimits(msgspec.Struct, frozen=True, kw_only=True):
     max_model_len: int
     max_num_batched_tokens: int
     max_num_seqs: int
+    grouping: GroupRules | None = None          # None: all layers share one block table
 
 
 class DoesNotFit(ValueError):
@@ -54,8 +57,8 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
     state_bytes: float              # recurrent state of max_num_seqs sequences, linear-attention layers
     kv_cache_bytes: float           # budget less all of the above
 
-    kv_bytes_per_token: float       # in all layers of the stage
-    block_bytes: float              # block_size tokens
+    kv_bytes_per_token: float       # in all layers of the stage, as long as no window has passed over it
+    block_bytes: float              # block_size tokens; with groups, what any of them needs for a block
     request_bytes: float            # KV cache of one request of max_model_len
     num_gpu_blocks: int             # of the replica, as vLLM counts: the null block included
 
@@ -64,6 +67,7 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
     gpu_memory_utilization: float
     block_size: int
     max_model_len: int
+    groups: GroupPlan | None = None
 
     @property
     def max_concurrency(self) -> float:
@@ -82,14 +86,14 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
             ("= KV cache", self.kv_cache_bytes),
         ]
         lines = [f"{what:<44}{size / GB:>9.2f} GB" for what, size in rows if size or what[0] != "-"]
-        lines.append(f"{self.num_gpu_blocks} blocks of {self.block_size} tokens, "
-                     f"{self.kv_bytes_per_token:.0f} bytes a token, "
+        blocks = f"of {self.block_size} tokens" if self.groups is None else f"of {self.block_bytes:.0f} bytes"
+        lines.append(f"{self.num_gpu_blocks} blocks {blocks}, {self.kv_bytes_per_token:.0f} bytes a token, "
                      f"{self.max_concurrency:.2f} requests of {self.max_model_len} tokens")
-        return "\n".join(lines)
+        return "\n".join(lines + (self.groups.explain() if self.groups else []))
 
 
 def plan(deployment: Deployment, block_size: int, max_model_len: int, max_num_batched_tokens: int, max_num_seqs: int,
-         reserve: MemoryReserve = DEFAULT_RESERVE) -> MemoryPlan:
+         reserve: MemoryReserve = DEFAULT_RESERVE, grouping: GroupRules | None = None) -> MemoryPlan:
     """Plan the memory of one replica.
 
     Parameters
@@ -101,6 +105,8 @@ def plan(deployment: Deployment, block_size: int, max_model_len: int, max_num_ba
         The engine's limits, under vLLM's names.
     reserve : MemoryReserve, optional
         What neither weights nor KV cache takes.
+    grouping : GroupRules, optional
+        How layers of unlike kinds have block tables of their own; None: all share one.
 
     Returns
     -------
@@ -112,7 +118,7 @@ def plan(deployment: Deployment, block_size: int, max_model_len: int, max_num_ba
         No KV block fits beside the weights, or one request of max_model_len is larger than the whole KV cache.
     """
     limits = EngineLimits(block_size=block_size, max_model_len=max_model_len,
-                          max_num_batched_tokens=max_num_batched_tokens, max_num_seqs=max_num_seqs)
+                          max_num_batched_tokens=max_num_batched_tokens, max_num_seqs=max_num_seqs, grouping=grouping)
     result = _plan(deployment, limits, reserve)
     if result.num_gpu_blocks < 1:
         raise DoesNotFit(_no_block(deployment, result) + _advice(deployment, limits, reserve))
@@ -139,14 +145,20 @@ def _stage(deployment: Deployment, layers: range, limits: EngineLimits, reserve:
     activations = activation_bytes(deployment, layers, limits, reserve)
     non_torch = reserve.non_torch_bytes if ways.num_accelerators == 1 else reserve.non_torch_parallel_bytes
     layout = kv_layout(deployment, layers)
-    state = layout.state_bytes_per_sequence * -(-limits.max_num_seqs // ways.data_parallel)
+    groups = limits.grouping and plan_groups(deployment, limits.block_size, limits.max_model_len, limits.grouping)
+    if groups is None:
+        state = layout.state_bytes_per_sequence * -(-limits.max_num_seqs // ways.data_parallel)
+        block = layout.bytes_per_token * limits.block_size
+        request = -(-limits.max_model_len // limits.block_size) * block
+    else:                                       # states are blocks, too
+        state, block = 0.0, groups.block_bytes(layers)
+        request = groups.blocks_of_request(limits.max_model_len, limits.max_num_batched_tokens) * block
     kv_cache = budget - weights - activations - non_torch - state
-    block = layout.bytes_per_token * limits.block_size
     return MemoryPlan(
         total_bytes=total, budget_bytes=budget, weights_bytes=weights, activation_bytes=activations,
         non_torch_bytes=non_torch, state_bytes=state, kv_cache_bytes=kv_cache,
         kv_bytes_per_token=layout.bytes_per_token, block_bytes=block,
-        request_bytes=layout.request_bytes(limits.max_model_len, limits.block_size, limits.max_num_batched_tokens),
+        request_bytes=request, groups=groups,
         num_gpu_blocks=_num_blocks(kv_cache, block) * ways.data_parallel,
         num_accelerators=ways.num_accelerators, memory_bytes=deployment.accelerator.memory_bytes,
         gpu_memory_utilization=deployment.gpu_memory_utilization, block_size=limits.block_size,

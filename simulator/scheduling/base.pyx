@@ -151,8 +151,13 @@ cdef class Scheduler:
         return ()
 
     @staticmethod
+    def layer_faults(parameters, layers, enable_prefix_caching):
+        """Return (key of [engine], what is wrong with it) for what does not go with these LayerGroups; None: none."""
+        return ()
+
+    @staticmethod
     def kv_cache(parameters, plan):
-        """Return the KVCache of one replica."""
+        """Return the KVCache of one replica; plan.layers is for those whose facts have a `grouping`."""
         if not plan.with_identity:
             return CountingKV(plan.num_blocks, plan.block_size)
         if plan.enable_prefix_caching and not plan.with_tables:

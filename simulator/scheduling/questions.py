@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from simulator.domain.layer_groups import LayerGroups
+from simulator.domain.layer_groups import GroupRules, LayerGroups
 
 
 class SchedulerFacts(msgspec.Struct, frozen=True):
@@ -19,6 +19,7 @@ class SchedulerFacts(msgspec.Struct, frozen=True):
     why_no_async_stages : why it does not with `is_async`; empty: it does.
     takes_threads : several replicas may be served at once, for none writes what another reads and no Python decides.
     blocks_held_back : of num_gpu_blocks, KV blocks that no request gets.
+    grouping : how layers of unlike kinds have block tables of their own; None: all layers share one.
     """
 
     max_running: int | None = None
@@ -29,6 +30,7 @@ class SchedulerFacts(msgspec.Struct, frozen=True):
     why_no_async_stages: str = "the stages already execute several batches at once"
     takes_threads: bool = False
     blocks_held_back: int = 0
+    grouping: GroupRules | None = None
 
 
 class MemoryNeeds(msgspec.Struct, frozen=True):

@@ -26,7 +26,7 @@ from simulator.kv.paged import PagedKV
 from simulator.kv.sparse import SparseKV
 from simulator.scheduling.base import MemoryNeeds, SchedulerFacts
 from simulator.scheduling.vllm_arguments import (
-    ADVICE, WHY_NO_ASYNC_STAGES, VllmParameters, completed, start_up_faults)
+    ADVICE, WHY_NO_ASYNC_STAGES, VllmParameters, completed, group_faults, start_up_faults)
 
 cdef enum:                      # what becomes of the head of the queue
     STOP                        # nothing more is admitted in this iteration
@@ -88,9 +88,10 @@ cdef class Vllm(StridingScheduler):
         self._take_drafts(parameters.speculative, modern)
         self._queue_may_turn = context.prompts_use_outputs or (
             self._skips_long_prompts and not self._chunked_prefill)
-        if self.tier is not None and (self._is_async or self._num_drafts > 0 or context.num_stages > 1 or not modern):
-            raise ValueError("a KV tier needs vllm_version 0.32 without async_scheduling, speculation and pipeline "
-                             "stages: its rules are not settled with these")
+        if self.tier is not None and (self._is_async or self._num_drafts > 0 or context.num_stages > 1 or not modern
+                                      or self.kv.is_hybrid):
+            raise ValueError("a KV tier needs vllm_version 0.32 without async_scheduling, speculation, pipeline stages "
+                             "and groups of layers: its rules are not settled with these")
         self.grouping = context.fast_forward and (self._num_drafts == 0 or not (
             self._is_async or context.num_stages > 1 or self.kv.tracks_identity or self.kv.is_hybrid)) and not (
             self.kv.is_hybrid and context.num_stages > 1)
@@ -124,7 +125,8 @@ cdef class Vllm(StridingScheduler):
             parameters.max_num_active_seqs or parameters.max_num_seqs, parameters.max_num_batched_tokens,
             bool(parameters.async_scheduling), parameters.speculative, takes_threads=True,
             why_no_async_stages=WHY_NO_ASYNC_STAGES if parameters.vllm_version == "0.10" else "",
-            blocks_held_back=1)         # the null block
+            blocks_held_back=1,         # the null block
+            grouping=parameters.grouping)
 
     @classmethod
     def memory(cls, parameters, deployment, max_model_len):
@@ -139,7 +141,12 @@ cdef class Vllm(StridingScheduler):
     @staticmethod
     def faults(parameters, engine):
         """See Scheduler."""
-        return start_up_faults(parameters, engine.max_model_len)
+        return start_up_faults(parameters, engine.max_model_len, engine.num_gpu_blocks)
+
+    @staticmethod
+    def layer_faults(parameters, layers, enable_prefix_caching):
+        """See Scheduler."""
+        return group_faults(parameters, layers, enable_prefix_caching)
 
     def advice(self, plight):
         """See Scheduler."""

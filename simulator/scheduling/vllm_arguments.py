@@ -5,9 +5,11 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from simulator.domain.layer_groups import GivenGroup, GroupRules, LayerGroups
 from simulator.scheduling.speculative import SpeculativeParameters
 
 Tokens = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+Retention = Annotated[int, Meta(ge=0, le=2**31 - 1)] | Literal["dense"]
 
 
 class VllmParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -33,6 +35,20 @@ class VllmParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         "schedule an iteration while the one before it executes; default: true in 0.32, but for n-gram drafts"))] = None
     vllm_version: Annotated[Literal["0.10", "0.32"], Meta(description="whose behaviour")] = "0.32"
     speculative: Annotated[SpeculativeParameters | None, Meta(description="absent: no speculation")] = None
+    disable_hybrid_kv_cache_manager: Annotated[bool, Meta(description=(
+        "keep the KV of sliding and chunked layers as if they attended to the whole context"))] = False
+    prefix_cache_retention_interval: Annotated[Retention | None, Meta(description=(
+        "tokens from one place of a prompt whose windows and states are kept for others to the next; 0: only its end and "
+        "where a shared prefix ends; dense: wherever a hit may end; default: 0"))] = None
+    kv_cache_groups: Annotated[tuple[GivenGroup, ...], Meta(description=(
+        "layers with block tables of their own, instead of those of [model]; takes num_gpu_blocks"))] = ()
+
+    @property
+    def grouping(self) -> GroupRules:
+        """How layers have block tables of their own."""
+        interval = self.prefix_cache_retention_interval
+        return GroupRules(is_disabled=self.disable_hybrid_kv_cache_manager, given=self.kv_cache_groups,
+                          retention_interval=None if interval == "dense" else interval or 0)
 
 
 def completed(parameters: VllmParameters, topology) -> VllmParameters:
@@ -60,8 +76,9 @@ ADVICE = {
 }
 
 
-def start_up_faults(parameters: VllmParameters, max_model_len: int | None) -> Iterator[tuple[str, str]]:
-    """Yield what vLLM refuses at start-up: key, and what is wrong with it.
+def start_up_faults(parameters: VllmParameters, max_model_len: int | None,
+                    num_gpu_blocks: int | None) -> Iterator[tuple[str, str]]:
+    """Yield what vLLM refuses at start-up, and what contradicts itself: key, and what is wrong with it.
 
     Source: vllm-project/vllm, vllm/config/scheduler.py, SchedulerConfig.verify_max_model_len.
     """
@@ -71,3 +88,28 @@ def start_up_faults(parameters: VllmParameters, max_model_len: int | None) -> It
     if max_model_len is not None and not parameters.enable_chunked_prefill and tokens < max_model_len:
         yield "max_num_batched_tokens", (
             f"expected at least max_model_len = {max_model_len}, since enable_chunked_prefill is false, found {tokens}")
+    groups = parameters.kv_cache_groups
+    if groups and num_gpu_blocks is None:
+        yield "kv_cache_groups", "expected num_gpu_blocks beside them: nothing says what their blocks hold"
+    if groups and parameters.disable_hybrid_kv_cache_manager:
+        yield "disable_hybrid_kv_cache_manager", "expected false beside kv_cache_groups, found true"
+    if any(group.kind == "chunked_attention" for group in groups) and len({group.block_size for group in groups}) > 1:
+        yield "kv_cache_groups", "expected one block_size where a group is of chunked_attention, found several"
+
+
+def group_faults(parameters: VllmParameters, layers: LayerGroups | None,
+                 enable_prefix_caching: bool) -> Iterator[tuple[str, str]]:
+    """Yield what does not go with these groups of layers: key, and what is wrong with it."""
+    interval = parameters.prefix_cache_retention_interval
+    if interval is not None and (layers is None or not enable_prefix_caching):
+        why = "all layers share one block table" if enable_prefix_caching else "enable_prefix_caching is false"
+        yield "prefix_cache_retention_interval", f"expected none, found {interval}: {why}, and nothing is left out"
+    if layers is None:
+        return
+    kinds = {group.kind for group in layers.groups}
+    if parameters.vllm_version == "0.10":
+        yield "vllm_version", (
+            "expected \"0.32\", or disable_hybrid_kv_cache_manager = true: the block tables that 0.10 has for layers of "
+            "several kinds are not built")
+    if parameters.speculative is not None and "linear_attention" in kinds:
+        yield "speculative", "expected none: what layers of linear attention keep of drafts is not built"

@@ -1,0 +1,128 @@
+"""How vLLM groups the layers of a model that has several kinds, and what a block of their common pool holds.
+
+Source: vLLM, vllm/v1/core/kv_cache_utils.py (get_kv_cache_groups and what it calls), vllm/v1/kv_cache_interface.py
+(max_memory_usage_bytes) and vllm/platforms/interface.py (_align_hybrid_block_size), as of 2026.
+"""
+import math
+
+import msgspec
+
+from simulator.domain.deployment import Deployment
+from simulator.domain.kv_layout import state_bytes, token_bytes
+from simulator.domain.layer_groups import GroupRules, LayerGroup, LayerGroups
+
+# Kinds whose numbers of layers differ by less than that factor have groups of the larger number, and one is padded; else
+# of the smaller number (kv_cache_utils.py, _get_kv_cache_groups_uniform_page_size; 1.25 until 2025).
+GROUP_SIZE_SLACK = 1.5
+# Tokens of which blocks are multiples that attention kernels read (AttentionBackend.get_supported_kernel_block_sizes).
+KERNEL_BLOCK_TOKENS = 16
+DEFAULT_RULES = GroupRules()
+
+
+class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """The groups of one model."""
+
+    layers: LayerGroups
+    members: tuple[tuple[int, ...], ...]        # layers of each group
+    page_bytes: float                           # of a block in one layer, on one accelerator; the largest of all kinds
+
+    @property
+    def size(self) -> int:
+        """Layers that a block of the pool has pages for."""
+        return max(map(len, self.members))
+
+    def block_bytes(self, layers: range) -> float:
+        """Return the bytes of a block of the pool on an accelerator that holds `layers`."""
+        return self.page_bytes * max(sum(layer in layers for layer in group) for group in self.members)
+
+    def blocks_of_request(self, num_tokens: int, max_num_batched_tokens: int) -> int:
+        """Return the blocks of a request, as vLLM's start-up check counts them.
+
+        A window holds the tokens of one iteration besides, and a block because it seldom begins at a block's edge; of
+        states kept where blocks end there are two.
+        """
+        return sum(_blocks_of_request(group, num_tokens, max_num_batched_tokens) for group in self.layers.groups)
+
+    def explain(self) -> list[str]:
+        """Return a line for the pool, and one for each sort of groups."""
+        return [f"a block has pages of {self.page_bytes:.0f} bytes for {self.size} layers, those of any group:",
+                *self.layers.explain(tuple(map(len, self.members)))]
+
+
+def _blocks_of_request(group: LayerGroup, num_tokens: int, max_num_batched_tokens: int) -> int:
+    blocks = -(-num_tokens // group.block_size)
+    if group.kind == "sliding_attention":
+        reach = min(group.window - 1 + max_num_batched_tokens, num_tokens)
+        return min(-(-reach // group.block_size) + 1, blocks)
+    if group.kind == "chunked_attention":
+        return -(-min(group.window + max_num_batched_tokens, num_tokens) // group.block_size)
+    return min(2, blocks) if group.aligned else blocks
+
+
+def plan_groups(deployment: Deployment, block_size: int, max_model_len: int,
+                rules: GroupRules = DEFAULT_RULES) -> GroupPlan | None:
+    """Return the groups of a model; None: all layers share one block table.
+
+    deployment : its accelerator does not matter.
+    block_size, max_model_len : the engine's, under vLLM's names.
+
+    Raises
+    ------
+    ValueError
+        States of linear attention cannot share a block table with anything else.
+    """
+    model = deployment.model
+    kinds = {kind for kind in model.layer_types if kind != "feed_forward"}
+    if rules.is_disabled and "linear_attention" in kinds:
+        raise ValueError(f"{model.name} has layers of linear attention, which cannot be kept as if they attended to the "
+                         "whole context; vLLM refuses it too")
+    if kinds <= {"full_attention"} or (rules.is_disabled and len(kinds) > 1):
+        return None
+    if "linear_attention" in kinds:
+        block_size = _block_size(deployment, block_size)
+    layers_of = {kind: tuple(i for i, each in enumerate(model.layer_types) if each == kind)
+                 for kind in dict.fromkeys(model.layer_types) if kind != "feed_forward"}
+    pages = {kind: _page_bytes(deployment, kind, block_size) for kind in layers_of}
+    page_bytes = max(pages.values())
+    size = _group_size([len(layers) for layers in layers_of.values()])
+    state_size = block_size if rules.enable_prefix_caching else max_model_len
+    sliding = model.sliding_attention
+    groups, members = [], []
+    for kind, layers in layers_of.items():
+        count = -(-len(layers) // size)
+        stretched = _stretched(block_size, page_bytes, pages[kind])
+        groups += [LayerGroup(kind="chunked_attention" if kind == "sliding_attention" and sliding.chunked else kind,
+                              block_size=state_size if kind == "linear_attention" else stretched,
+                              window=sliding.window if kind == "sliding_attention" else 0,
+                              aligned=kind == "linear_attention" and rules.enable_prefix_caching)] * count
+        members += [layers[i::count] for i in range(count)]
+    return GroupPlan(
+        layers=LayerGroups(groups=tuple(groups), retention_interval=rules.retention_interval,
+                           chunk_alignment=block_size if any(group.aligned for group in groups) else 0),
+        members=tuple(members), page_bytes=page_bytes)
+
+
+def _block_size(deployment: Deployment, block_size: int) -> int:
+    """Return block_size, raised so that a block of attention holds as much as a state.
+
+    The page of a state is padded to that of such a block.
+    """
+    multiple = max(block_size, KERNEL_BLOCK_TOKENS)
+    token = token_bytes(deployment, deployment.model.attention)
+    return max(block_size, multiple * math.ceil(state_bytes(deployment) / (multiple * token)))
+
+
+def _page_bytes(deployment: Deployment, kind: str, block_size: int) -> float:
+    if kind == "linear_attention":
+        return state_bytes(deployment)
+    return token_bytes(deployment, deployment.model.mixer(kind)) * block_size
+
+
+def _stretched(block_size: int, page_bytes: float, own_bytes: float) -> int:
+    """Return the tokens of blocks with the pages of all kinds: more where these divide, else the page is padded."""
+    ratio = page_bytes / own_bytes
+    return block_size * round(ratio) if abs(ratio - round(ratio)) < 1e-9 else block_size
+
+
+def _group_size(counts: list[int]) -> int:
+    return max(counts) if max(counts) < min(counts) * GROUP_SIZE_SLACK else min(counts)
