@@ -55,20 +55,20 @@ class Site(msgspec.Struct, frozen=True):
     max_model_len : longest text, prompt and output, in tokens.
     num_gpu_blocks : KV blocks of each replica as vLLM counts them, null block included.
     memory : MemoryPlan that gave num_gpu_blocks; None where the experiment gives it.
-    layers : LayerGroups, which have block tables of their own; None: all layers share one.
+    layer_groups : LayerGroups, which have block tables of their own; None: all layers share one.
     """
 
     deployment: Deployment | None
     max_model_len: int
     num_gpu_blocks: int
     memory: MemoryPlan | None
-    layers: LayerGroups | None = None
+    layer_groups: LayerGroups | None = None
 
     def explain(self) -> list[str]:
         """Return where the memory of an accelerator goes, and which layers have block tables of their own."""
         if self.memory is not None:
             return self.memory.explain().splitlines()
-        return self.layers.explain() if self.layers else []
+        return self.layer_groups.explain() if self.layer_groups else []
 
 
 def survey(experiment: Experiment) -> Site:
@@ -251,7 +251,7 @@ def _pool(pool, readings: Readings) -> tuple[Site, Pool]:
         enable_prefix_caching=engine.enable_prefix_caching, fast_forward=engine.fast_forward,
         host=host_times(pool, model), name=pool.name, replicas=_num_replicas(pool), max_replicas=pool.max_replicas,
         model=pool.serves, infer_type=pool.infer_type, nodes_per_unit=pool.nodes_per_unit,
-        cost_per_hour=pool.cost_per_hour, layers=site.layers,
+        cost_per_hour=pool.cost_per_hour, layer_groups=site.layer_groups,
         replicas_per_node=max(load_node(topology.node).num_accelerators // gpus, 1) if topology.node else 1)
 
 

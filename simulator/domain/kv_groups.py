@@ -9,7 +9,7 @@ import msgspec
 
 from simulator.domain.deployment import Deployment
 from simulator.domain.kv_layout import state_bytes, token_bytes
-from simulator.domain.layer_groups import GroupRules, LayerGroup, LayerGroups
+from simulator.domain.layer_groups import GroupRules, LayerGroup, LayerGroups, counted
 
 # Kinds whose numbers of layers differ by less than that factor have groups of the larger number, and one is padded; else
 # of the smaller number (kv_cache_utils.py, _get_kv_cache_groups_uniform_page_size; 1.25 until 2025).
@@ -45,7 +45,7 @@ class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     def explain(self) -> list[str]:
         """Return a line for the pool, and one for each sort of groups."""
-        return [f"a block has pages of {self.page_bytes:.0f} bytes for {self.size} layers, those of any group:",
+        return [f"a block has pages of {self.page_bytes:.0f} bytes for {counted(self.size, 'layer')}, those of any group:",
                 *self.layers.explain(tuple(map(len, self.members)))]
 
 

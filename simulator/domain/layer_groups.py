@@ -5,11 +5,14 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+Kind = Literal["full_attention", "sliding_attention", "chunked_attention", "linear_attention"]
 WORDS = {"full_attention": "full attention", "sliding_attention": "the last {window} tokens",
          "chunked_attention": "chunks of {window} tokens", "linear_attention": "states"}
 
 
-Kind = Literal["full_attention", "sliding_attention", "chunked_attention", "linear_attention"]
+def counted(count: int, what: str) -> str:
+    """Return so many of something, in words."""
+    return f"{count} {what}{'s' * (count != 1)}"
 
 
 class LayerGroup(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,7 +54,7 @@ class LayerGroups(msgspec.Struct, frozen=True, kw_only=True):
         """Return a line for each sort of groups; `num_layers`: of each group, where that is known."""
         sizes = num_layers or (0,) * len(self.groups)
         sorts = Counter(zip(self.groups, sizes, strict=True))       # in the order of their first
-        return [f"{count} {'group' if count == 1 else 'groups'} of {size or 'some'} layers: {group.words}"
+        return [f"{counted(count, 'group')} of {counted(size, 'layer') if size else 'layers'}: {group.words}"
                 for (group, size), count in sorts.items()]
 
 
@@ -61,7 +64,8 @@ class GivenGroup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     kind: Annotated[Kind, Meta(description="of attention")]
     block_size: Annotated[Annotated[int, Meta(ge=1, le=2**20)] | None, Meta(description=(
         "tokens in its KV blocks; default: engine.block_size"))] = None
-    window: Annotated[int, Meta(ge=0, le=2**31 - 1, description="tokens of window or chunk; 0: there is none")] = 0
+    window: Annotated[int, Meta(ge=0, le=2**31 - 1, extra={"unit": "tokens"}, description=(
+        "of sliding_attention and chunked_attention; 0: there is none"))] = 0
 
     def __post_init__(self):
         is_local = self.kind in ("sliding_attention", "chunked_attention")

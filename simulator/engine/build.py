@@ -154,7 +154,7 @@ def _replicas(pool: Pool, plan: ClusterPlan, shared: Shared, delivery: Delivery,
     memory = KVPlan(
         _usable_blocks(pool, facts), pool.block_size, shared.content, pool.enable_prefix_caching, with_identity,
         with_tables=plan.tracks_identity is not None or pool.tier is not None,
-        layers=pool.layers, max_model_len=pool.max_model_len)
+        layer_groups=pool.layer_groups, max_model_len=pool.max_model_len)
     replicas = []
     for index in range(first, first + pool.places):
         context = ReplicaContext(

@@ -31,7 +31,7 @@ class Pool(msgspec.Struct, frozen=True):
     ranks : how many consecutive replicas are the ranks of one engine, in lock step (data parallelism with experts).
     sync_interval : iterations after which they agree on whether to go on, vLLM's dp_sync_interval.
     tier : called with the workload, returns the KVTier of a replica; None: there is nothing beyond its blocks.
-    layers : LayerGroups, which have block tables of their own; None: all layers share one.
+    layer_groups : LayerGroups, which have block tables of their own; None: all layers share one.
     """
 
     scheduler: type
@@ -54,7 +54,7 @@ class Pool(msgspec.Struct, frozen=True):
     ranks: int = 1
     sync_interval: int = 16
     tier: Callable | None = None
-    layers: LayerGroups | None = None
+    layer_groups: LayerGroups | None = None
 
     @property
     def places(self) -> int:

@@ -62,7 +62,7 @@ cdef class HybridKV(KVCache):
     """Blocks of one replica, in a table for each group of layers and sequence.
 
     num_blocks : as for KVCache. block_size : what `unit_of` says.
-    plan : KVPlan; its `layers` say what the groups are.
+    plan : KVPlan; its `layer_groups` say what the groups are.
     in_flight_tokens : computed in iterations that are not over, at most: what a window may hold besides itself when it
         is checked whether a text fits whole.
     reserves_whole : a text is admitted only if it fits whole.
@@ -70,7 +70,7 @@ cdef class HybridKV(KVCache):
 
     def __cinit__(self, int32_t num_blocks, int32_t block_size, plan, int64_t in_flight_tokens, bint reserves_whole):
         cdef int32_t i, number
-        layers = plan.layers
+        layers = plan.layer_groups
         kinds = kinds_of(layers, block_size, in_flight_tokens, plan.max_model_len)
         self.is_hybrid = True
         self.tracks_identity = plan.with_tables

@@ -157,7 +157,7 @@ cdef class Scheduler:
 
     @staticmethod
     def kv_cache(parameters, plan):
-        """Return the KVCache of one replica; plan.layers is for those whose facts have a `grouping`."""
+        """Return the KVCache of one replica; plan.layer_groups is for those whose facts have a `grouping`."""
         if not plan.with_identity:
             return CountingKV(plan.num_blocks, plan.block_size)
         if plan.enable_prefix_caching and not plan.with_tables:

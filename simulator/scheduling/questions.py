@@ -52,7 +52,7 @@ class KVPlan(msgspec.Struct, frozen=True):
     enable_prefix_caching : prompts may find blocks that others left behind.
     with_identity : which block is which can be observed.
     with_tables : somebody looks at block tables; else what can be observed are the decisions alone.
-    layers : LayerGroups whose tokens are kept in blocks of their own; None: all layers share one block table.
+    layer_groups : LayerGroups whose tokens are kept in blocks of their own; None: all layers share one block table.
     max_model_len : longest text, prompt and output, in tokens.
     """
 
@@ -62,7 +62,7 @@ class KVPlan(msgspec.Struct, frozen=True):
     enable_prefix_caching: bool
     with_identity: bool
     with_tables: bool = True
-    layers: LayerGroups | None = None
+    layer_groups: LayerGroups | None = None
     max_model_len: int = 0
 
 

@@ -155,9 +155,9 @@ cdef class Vllm(StridingScheduler):
     @staticmethod
     def kv_cache(parameters, plan):
         """See Scheduler."""
-        if plan.layers is not None:
+        if plan.layer_groups is not None:
             in_flight = parameters.max_num_batched_tokens * (2 if parameters.async_scheduling else 1)
-            return HybridKV(plan.num_blocks, unit_of(plan.layers, plan.enable_prefix_caching), plan, in_flight,
+            return HybridKV(plan.num_blocks, unit_of(plan.layer_groups, plan.enable_prefix_caching), plan, in_flight,
                             parameters.scheduler_reserve_full_isl is not False)
         if not plan.with_identity:
             return CountingKV(plan.num_blocks, plan.block_size)

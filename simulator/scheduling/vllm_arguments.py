@@ -37,9 +37,9 @@ class VllmParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     speculative: Annotated[SpeculativeParameters | None, Meta(description="absent: no speculation")] = None
     disable_hybrid_kv_cache_manager: Annotated[bool, Meta(description=(
         "keep the KV of sliding and chunked layers as if they attended to the whole context"))] = False
-    prefix_cache_retention_interval: Annotated[Retention | None, Meta(description=(
-        "tokens from one place of a prompt whose windows and states are kept for others to the next; 0: only its end and "
-        "where a shared prefix ends; dense: wherever a hit may end; default: 0"))] = None
+    prefix_cache_retention_interval: Annotated[Retention | None, Meta(extra={"unit": "tokens"}, description=(
+        "from one place of a prompt whose windows and states are kept for others to the next; 0: only its end and where a "
+        "shared prefix ends; dense: wherever a hit may end; default: 0"))] = None
     kv_cache_groups: Annotated[tuple[GivenGroup, ...], Meta(description=(
         "layers with block tables of their own, instead of those of [model]; takes num_gpu_blocks"))] = ()
 

@@ -46,35 +46,10 @@ def test_sparse_attention_keeps_keys_for_its_indexer():
     assert kv_layout(deploy(load_model("deepseek-v3.2"))).bytes_per_token == 61 * 1284
 
 
-def test_a_sliding_layer_counts_whole_while_the_window_covers_the_context():
-    layout = kv_layout(deploy(SLIDING))
-
-    assert (layout.full_bytes_per_token, layout.sliding_bytes_per_token) == (128, 128)
-    assert layout.bytes_per_token == 256
-
-
-def test_a_long_request_holds_only_the_window_in_sliding_layers():
-    # 1000 tokens = 63 blocks of 16; window 100 - 1 + chunk 50 = 149 tokens = 10 blocks, and one for a ragged start
-    assert kv_layout(deploy(SLIDING)).request_bytes(1000, 16, 50) == 16 * 128 * (63 + 11)
-
-
-def test_a_short_request_holds_no_more_than_its_tokens():
-    assert kv_layout(deploy(SLIDING)).request_bytes(32, 16, 8192) == 16 * 256 * 2
-
-
-def test_layers_are_padded_to_whole_groups():
-    # gemma-3-27b: 10 full and 52 sliding layers become groups of 10: 1 and 6; a layer has 16 heads x 2 x 128 x 2 bytes
-    layout = kv_layout(deploy(load_model("gemma-3-27b")))
-
-    assert layout.full_bytes_per_token == 10 * 8192
-    assert layout.sliding_bytes_per_token == 60 * 8192
-
-
-def test_kinds_of_nearly_one_size_share_the_larger_ones():
-    # 5 full and 6 sliding layers: 6 < 5 x 1.25, so two groups of 6
-    layout = kv_layout(deploy(replace(SLIDING, num_layers=11, layer_pattern="SF")))
-
-    assert layout.full_bytes_per_token == layout.sliding_bytes_per_token == 6 * 128
+def test_with_one_block_table_a_token_counts_in_every_layer():
+    assert kv_layout(deploy(SLIDING)).bytes_per_token == 256
+    # gemma-3-27b: 62 layers x 16 heads x 2 x 128 x 2 bytes
+    assert kv_layout(deploy(load_model("gemma-3-27b"))).bytes_per_token == 62 * 8192
 
 
 def test_linear_attention_keeps_a_state_per_sequence():
@@ -90,9 +65,8 @@ def test_state_is_split_over_ranks():
 
 
 def test_a_stage_counts_its_own_layers():
-    # layer 0 is sliding, layer 1 full
-    deployment = deploy(SLIDING, pipeline_parallel=2)
-    layouts = [kv_layout(deployment, deployment.parallelism.layers_of_stage(SLIDING, stage)) for stage in (0, 1)]
+    # 3 layers on 2 stages; vLLM gives the odd one to the first
+    deployment = deploy(replace(DENSE, num_layers=3), pipeline_parallel=2)
+    stages = [deployment.parallelism.layers_of_stage(deployment.model, stage) for stage in (0, 1)]
 
-    assert [layout.full_bytes_per_token for layout in layouts] == [0, 128]
-    assert [layout.window for layout in layouts] == [100, 0]
+    assert [kv_layout(deployment, layers).bytes_per_token for layers in stages] == [256, 128]

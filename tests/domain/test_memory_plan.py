@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from simulator.domain.facts import load_accelerator, load_model
+from simulator.domain.layer_groups import GroupRules
 from simulator.domain.memory_plan import GIB, DoesNotFit, MemoryReserve, plan
 from support.small_models import ACCELERATOR, DENSE, LATENT, MIXTURE, RECURRENT, SLIDING, deploy
 
@@ -147,15 +148,37 @@ def test_a_request_that_does_not_fit_is_refused_with_the_longest_that_does():
 
 
 def test_a_request_may_be_longer_than_the_pool_where_the_window_is_short():
-    # 512 tokens: 32 blocks in the full layer; in the sliding one 100 - 1 + 10 = 109 tokens: 7 blocks and one.
-    # Memory for just these, beside 410,240 of weights and 10 x 512 x 2 of activations.
+    # Two groups of a layer each. 512 tokens: 32 blocks for the full layer; for the sliding one 100 - 1 + 10 = 109 tokens,
+    # 7 blocks and one. Memory for just these, beside 410,240 of weights and 10 x 512 x 2 of activations.
     request_bytes = (32 + 8) * 16 * 128
     accelerator = replace(ACCELERATOR, memory_bytes=410_240 + 10_240 + request_bytes)
 
-    result = plan(deploy(SLIDING, accelerator=accelerator), 16, 512, 10, 8, NOTHING)
+    result = plan(deploy(SLIDING, accelerator=accelerator), 16, 512, 10, 8, NOTHING, GroupRules())
 
     assert result.request_bytes == result.kv_cache_bytes == request_bytes
-    assert result.num_gpu_blocks == 20                                        # fewer than its 32 blocks
+    assert result.num_gpu_blocks == 40
+    with pytest.raises(DoesNotFit):
+        plan(deploy(SLIDING, accelerator=accelerator), 16, 512, 10, 8, NOTHING)     # one block table: 2 x 32 x 16 x 128
+
+
+def test_states_are_blocks_of_the_pool_where_groups_share_one():
+    # A state of 2,816 bytes is as large as 22 tokens of 128 bytes: blocks of 32 tokens, 4,096 bytes, for either layer
+    result = plan(deploy(RECURRENT), 16, 512, 1000, 8, NOTHING, GroupRules())
+
+    assert result.state_bytes == 0
+    assert result.block_bytes == 4096
+    assert result.request_bytes == (512 / 32 + 2) * 4096        # a state and the one before it
+
+
+def test_the_explanation_names_the_groups():
+    text = plan(deploy(SLIDING), 16, 512, 1000, 8, NOTHING, GroupRules()).explain()
+
+    # 10^9 - 410,240 - 1,024,000 bytes; a request is 32 blocks in either layer
+    assert text.splitlines()[-4:] == [
+        "487580 blocks of 2048 bytes, 256 bytes a token, 7618.45 requests of 512 tokens",
+        "a block has pages of 2048 bytes for 1 layer, those of any group:",
+        "1 group of 1 layer: the last 100 tokens, blocks of 16 tokens",
+        "1 group of 1 layer: full attention, blocks of 16 tokens"]
 
 
 def test_what_nothing_can_help_is_refused_without_advice():

@@ -30,6 +30,16 @@ class KvCache:
         self.evicted = []
         self._codes = {}                            # (parent's code, tokens of the block) -> code: no collisions
 
+    def begin_step(self):
+        """A decision is about to be made."""
+
+    def hit_tokens(self, hits):
+        return len(hits) * self.block_size
+
+    def align(self, request, start, tokens, largest):
+        """Return how many of `tokens` behind `start` are computed at once."""
+        return tokens
+
     def can_ever_hold(self, num_tokens):
         return ceil_div(num_tokens, self.block_size) < len(self.holders)
 

@@ -6,6 +6,7 @@ from bisect import insort
 from dataclasses import dataclass, field
 
 from oracle.kv_cache import KvCache
+from oracle.layer_groups import GroupedKvCache
 
 
 @dataclass(eq=False)
@@ -71,12 +72,16 @@ class Step:
 
 
 class Scheduler:
-    def __init__(self, parameters, num_gpu_blocks, block_size, enable_prefix_caching, max_model_len):
+    def __init__(self, parameters, num_gpu_blocks, block_size, enable_prefix_caching, max_model_len, layer_groups=None):
         self.p = parameters
         self.old = parameters.vllm_version == "0.10"
         self.by_priority = parameters.policy == "priority"
         self.max_model_len = max_model_len
-        self.cache = KvCache(num_gpu_blocks, block_size, enable_prefix_caching, unhashed_last=self.old)
+        if layer_groups is None:
+            self.cache = KvCache(num_gpu_blocks, block_size, enable_prefix_caching, unhashed_last=self.old)
+        else:
+            in_flight = parameters.max_num_batched_tokens * (2 if parameters.async_scheduling else 1)
+            self.cache = GroupedKvCache(num_gpu_blocks, layer_groups, enable_prefix_caching, max_model_len, in_flight)
         reserve = parameters.scheduler_reserve_full_isl
         self.whole = not self.old if reserve is None else reserve
         self.watermark = int(parameters.watermark * num_gpu_blocks)
@@ -104,6 +109,7 @@ class Scheduler:
         step = Step(*self._limits())
         self.num_steps += 1
         self.cache.evicted = []
+        self.cache.begin_step()
         self._continue_running(step)
         if not step.preempted:
             self._admit_waiting(step)
@@ -149,7 +155,12 @@ class Scheduler:
         tokens = request.num_tokens + request.num_drafts + request.placeholders - request.computed
         if 0 < step.threshold < tokens:
             tokens = step.threshold
-        return min(tokens, step.budget, self.max_model_len - request.computed - 1)
+        tokens = min(tokens, step.budget, self.max_model_len - request.computed - 1)
+        return self.cache.align(request, request.computed, tokens, self._largest_chunk())
+
+    def _largest_chunk(self):
+        threshold = self.p.long_prefill_token_threshold
+        return min(self._limits()[0], threshold) if threshold else self._limits()[0]
 
     def _make_room(self, request, num_tokens, index, step):
         """Preempt until the tokens fit or `request` itself had to go; return where it stands now."""
@@ -190,7 +201,7 @@ class Scheduler:
                 passed_over.append(self.waiting.pop(0))
                 continue
             hits = self.cache.lookup(request)
-            num_hit = len(hits) * self.cache.block_size
+            num_hit = self.cache.hit_tokens(hits)
             may_pad = ((decoding or num_hit > 0) and not prefilling
                        and num_hit + self.num_drafts + 2 <= self.max_model_len)
             num_tokens, num_pad = self._first_chunk(request, num_hit, step, may_pad)
@@ -228,7 +239,9 @@ class Scheduler:
             tokens = step.threshold
         if self.p.enable_chunked_prefill:
             tokens = min(tokens, step.budget)
-        return tokens, pad
+        if tokens > step.budget:
+            return tokens, pad
+        return self.cache.align(request, num_hit, tokens, self._largest_chunk()) or step.budget + 1, pad
 
     def _advance(self, step, request, num_tokens):
         if request.computed >= request.prefill_end:

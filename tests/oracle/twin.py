@@ -3,6 +3,7 @@
 `simulate` returns the recording that `simulator.debug.record` returns, as far as the two have it in common.
 """
 from collections import deque
+from copy import deepcopy
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import floor
@@ -34,7 +35,7 @@ def simulate(workload, parameters, prices, *, host=None, layers=(1,), rows=None,
         Stop after this many decisions that compute something, for runs that never end.
     details : bool
         Record block tables and free queues too.
-    cache : num_gpu_blocks, block_size, enable_prefix_caching, max_model_len.
+    cache : num_gpu_blocks, block_size, enable_prefix_caching, max_model_len, layer_groups.
     """
     replica = Replica(workload, parameters, prices, host or HostParameters(), cache)
     if len(layers) > 1:
@@ -244,7 +245,7 @@ class Replica:
             "evicted": cache.evicted, "cached_hashes": len(cache.table)}
         if self.details:
             entry["free_queue"] = list(cache.free)
-            entry["blocks"] = {request.row: list(request.blocks) for request in scheduler.running}
+            entry["blocks"] = {request.row: deepcopy(request.blocks) for request in scheduler.running}
         self.recording.steps.append(entry)
         return entry
 

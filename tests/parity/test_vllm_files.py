@@ -11,18 +11,18 @@ import simulator
 from support import goldens
 from support.files import WrittenResults, write_experiment
 from support.files_log import differences
-from support.vllm_scope import missing_elsewhere, plain
+from support.vllm_scope import missing_in_files, plain
 
 STEP = 5            # the decision that is changed
 STRIDE = int(os.environ.get("SIM_PARITY_STRIDE", "1"))         # k: every k-th case only, for a quick look
 CASES = goldens.case_paths()
-APPLICABLE = [path for path in CASES if not missing_elsewhere(goldens.read_scenario(path))]
+APPLICABLE = [path for path in CASES if not missing_in_files(goldens.read_scenario(path))]
 BY_COMMAND = APPLICABLE[::max(len(APPLICABLE) // 3, 1)][:3]
 
 
 def census():
     """Return how many scenarios were recorded, and what those that are left out need."""
-    return len(CASES), Counter(reason for path in CASES if (reason := missing_elsewhere(goldens.read_scenario(path))))
+    return len(CASES), Counter(reason for path in CASES if (reason := missing_in_files(goldens.read_scenario(path))))
 
 
 pytestmark = pytest.mark.skipif(not CASES, reason=f"no recorded runs under {goldens.GOLDENS}")
@@ -38,7 +38,7 @@ def assert_agree(log, directory):
     assert not found, "\n".join([f"{len(found)} differences", *found[:10]])
 
 
-@pytest.mark.parametrize("path", goldens.parameters(CASES[::STRIDE], missing_elsewhere))
+@pytest.mark.parametrize("path", goldens.parameters(CASES[::STRIDE], missing_in_files))
 def test_written_results_agree_with_the_recorded_run(path, tmp_path):
     log = goldens.read_log(path)
     simulator.run(write(path, log, tmp_path), out=tmp_path / "out")

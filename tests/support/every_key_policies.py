@@ -22,6 +22,7 @@ def routing(**settings):
     return at("cluster__routing", **settings)
 
 
+GROUPS = {"engine__kv_cache_groups": [{"kind": "full_attention"}, {"kind": "sliding_attention", "window": 48}]}
 DRAFTS = at("engine__speculative", num_tokens=3, acceptance=[0, 1, 2])
 SCHEDULERS = {
     **of("scheduler:vllm", {
@@ -35,6 +36,12 @@ SCHEDULERS = {
         "policy": acts("fcfs", "priority"), "scheduler_reserve_full_isl": acts(True, False, **CHUNKED),
         "watermark": acts(0.0, 0.5, **TIGHT), "async_scheduling": acts(False, True),
         "vllm_version": acts("0.10", "0.32", **CHUNKED),
+        "disable_hybrid_kv_cache_manager": acts(False, True, model__name="gpt-oss-20b"),
+        "prefix_cache_retention_interval": acts(0, "dense", **GROUPS),
+        "kv_cache_groups[].kind": acts("sliding_attention", "chunked_attention",
+                                       engine__kv_cache_groups=[{"window": 64}]),
+        "kv_cache_groups[].block_size": acts(16, 32, engine__kv_cache_groups=[{"kind": "full_attention"}]),
+        "kv_cache_groups[].window": acts(32, 128, engine__kv_cache_groups=[{"kind": "sliding_attention"}]),
         "speculative.num_tokens": acts(1, 3, engine__speculative__acceptance=[0, 1]),
         "speculative.num_lookahead_tokens": acts(0, 64, **DRAFTS, **TIGHT),
         "speculative.acceptance": acts([0], [2], **DRAFTS),

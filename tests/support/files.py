@@ -13,7 +13,8 @@ import tomli_w
 COMPLETED = "completed"
 OTHER_NAMES = {"num_blocks": "num_gpu_blocks"}
 SPECULATIVE_OPTIONS = {"num_speculative_tokens": "num_tokens", "spec_lookahead": "num_lookahead_tokens"}
-NOT_OPTIONS = {"kv_connector", *SPECULATIVE_OPTIONS}
+NOT_OPTIONS = {"kv_connector", "groups", "prefix_cache_retention_interval", *SPECULATIVE_OPTIONS}
+GROUP_KEYS = {"kind", "block_size", "window"}       # what else a group has follows from enable_prefix_caching
 # What the recorder assumed where a scenario is silent (in full in the `options` of each log)
 RECORDER_DEFAULTS = {"max_num_batched_tokens": 2048, "max_num_seqs": 128, "block_size": 16, "num_blocks": 1000,
                      "max_model_len": 8192, "async_scheduling": False}
@@ -71,6 +72,12 @@ def _segments(request_id, pieces):
 def _experiment(description):
     options = RECORDER_DEFAULTS | {key: value for key, value in description["options"].items() if value is not None}
     engine = {OTHER_NAMES.get(key, key): value for key, value in options.items() if key not in NOT_OPTIONS}
+    if options.get("groups"):
+        engine["kv_cache_groups"] = [{key: value for key, value in group.items() if key in GROUP_KEYS and value}
+                                     for group in options["groups"]]
+        if options.get("enable_prefix_caching", True):
+            interval = description["options"]["prefix_cache_retention_interval"]
+            engine["prefix_cache_retention_interval"] = "dense" if interval is None else interval
     if options.get("num_speculative_tokens"):
         engine["speculative"] = {ours: options.get(theirs, 0) for theirs, ours in SPECULATIVE_OPTIONS.items()}
         engine["speculative"]["acceptance"] = description.get("spec_accept") or [0]

@@ -4,10 +4,11 @@ from random import Random
 from support.random_scenarios import prompt_tokens, random_description
 
 
-def hybrid_description(seed):
-    """Return the JSON description of a random scenario with groups of layers, as real vLLM takes them."""
-    description, rng = random_description(seed), Random(seed)
+def hybrid_description(seed, beyond_vllm=False):
+    """Return the JSON description of a random scenario with groups of layers; `beyond_vllm`: see random_scenarios."""
+    description, rng = random_description(seed, beyond_vllm), Random(seed)
     options = description["options"]
+    options.pop("vllm_version", None)
     options["enable_chunked_prefill"] |= options["async_scheduling"]    # who is preempted may never fit a budget again
     block_size = options["block_size"] = rng.choice([2, 4, 8, 16])
     options["groups"] = _groups(rng, block_size, options)

@@ -1,7 +1,8 @@
 """Scenarios: JSON descriptions of a run, as the recorded cases use them, turned into what the engine takes.
 
 The format is that of ../shared/specs/vllm.md (top of the page) with a few keys of our own: per request `deadline` (s),
-an `output_len` of 0, and the own stream of another request in `["own", id, n]`; per scenario `options.vllm_version`,
+an `output_len` of 0, and the own stream of another request in `["own", id, n]`; `options.groups` are fields of `LayerGroup`
+(`vllm_scope.plain` translates those that were recorded); per scenario `options.vllm_version`,
 `prices` (keys of `LinearParameters`, in place of `step_time`) and `host` (keys of `HostParameters`).
 """
 from collections.abc import Callable
@@ -26,8 +27,6 @@ CACHE_OPTIONS = {"num_blocks": "num_gpu_blocks", "block_size": "block_size", "ma
                  "enable_prefix_caching": "enable_prefix_caching"}
 NOT_SCHEDULING = {"num_speculative_tokens", "spec_lookahead", "kv_connector", "groups",
                   "prefix_cache_retention_interval", *CACHE_OPTIONS}
-GROUP_KINDS = {"full": "full_attention", "sliding": "sliding_attention", "chunked": "chunked_attention",
-               "mamba": "linear_attention"}
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,7 @@ class Scenario:
 
     ids : request ids (text) by row.
     tier : makes the KV tier; None: there is none.
-    cache : num_gpu_blocks, block_size, enable_prefix_caching, max_model_len and layers, as `record` takes them.
+    cache : num_gpu_blocks, block_size, enable_prefix_caching, max_model_len and layer_groups, as `record` takes them.
     """
 
     name: str
@@ -63,22 +62,19 @@ def load(description, late=()):
         ids=[request["id"] for request in requests],
         workload=_workload(requests, late),
         parameters=_parameters(options, description.get("spec_accept") or [0]),
-        cache={ours: options[theirs] for theirs, ours in CACHE_OPTIONS.items()} | {"layers": _layers(options)},
+        cache={ours: options[theirs] for theirs, ours in CACHE_OPTIONS.items()} | {"layer_groups": _layer_groups(options)},
         prices=_prices(description),
         host=HostParameters(**description.get("host", {})),
         tier=_tier(requests, description.get("kv_load_time", {})) if options.get("kv_connector") else None,
     )
 
 
-def _layers(options):
+def _layer_groups(options):
     """Return the groups of layers with block tables of their own, or None."""
     if not options.get("groups"):
         return None
-    groups = [LayerGroup(kind=GROUP_KINDS[group["kind"]], block_size=group.get("block_size", options["block_size"]),
-                         window=group.get("window") or group.get("chunk") or 0,
-                         aligned=group["kind"] == "mamba" and group.get("mode", "align") == "align")
-              for group in options["groups"]]
-    return LayerGroups(groups=tuple(groups),
+    groups = tuple(LayerGroup(**group) for group in options["groups"])
+    return LayerGroups(groups=groups,
                        chunk_alignment=options["block_size"] if any(group.aligned for group in groups) else 0,
                        retention_interval=options.get("prefix_cache_retention_interval", 0))
 

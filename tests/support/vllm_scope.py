@@ -1,7 +1,7 @@
 """Which recorded scenarios of vLLM the engine can run, and those that it can once they are said in other words.
 
 Two features change nothing but what the scheduler is told:
-  - decode context parallelism n over full attention: a block of B slots holds n B tokens (specs/vllm_more.md, N);
+  - decode context parallelism n: a block of B slots in layers of full attention holds n B tokens (specs/vllm_more.md, N);
   - LoRA adapters that all fit at once: prompts of different adapters share no block, like those of different streams.
 """
 
@@ -9,10 +9,13 @@ Two features change nothing but what the scheduler is told:
 KNOWN = {"max_num_batched_tokens", "max_num_scheduled_tokens", "max_num_seqs", "max_num_active_seqs", "block_size",
          "num_blocks", "enable_prefix_caching", "max_model_len", "enable_chunked_prefill", "policy",
          "long_prefill_token_threshold", "long_prefill_token_threshold_adaptive", "scheduler_reserve_full_isl",
-         "watermark", "async_scheduling", "num_speculative_tokens", "spec_lookahead", "kv_connector"}
+         "watermark", "async_scheduling", "num_speculative_tokens", "spec_lookahead", "kv_connector", "groups"}
 # Options that only act on what requests bring along, or on caches with several groups
 OF_REQUESTS = {"max_loras", "max_num_encoder_input_tokens", "encoder_cache_size", "disable_chunked_mm_input",
                "prefix_cache_retention_interval"}
+KINDS = {"full": "full_attention", "sliding": "sliding_attention", "chunked": "chunked_attention",
+         "mamba": "linear_attention"}
+GROUP_KEYS = {"kind", "block_size", "window", "chunk", "mode"}
 NEEDS = {"kv_role": "a KV connector of two sides", "kv_offload": "KV offload",
          "prefill": "a prefill/decode pair", "decode": "a prefill/decode pair",
          "prefix_match_unit": "hits of parts of blocks"}
@@ -34,8 +37,8 @@ def missing(description):
     for key, needed in NEEDS.items():
         if key in options:
             return needed
-    if _is_hybrid(options.get("groups") or []):
-        return "a KV cache of several kinds"
+    if reason := _missing_of_groups(options.get("groups") or [], options):
+        return reason
     requests = description["requests"]
     for key, needed in REQUEST_NEEDS.items():
         if any(request.get(key) for request in requests):
@@ -43,9 +46,28 @@ def missing(description):
     adapters = {request["lora"] for request in requests if request.get("lora")}
     if len(adapters) > (options.get("max_loras") or len(adapters)):
         return "a limit of LoRA adapters in a batch"
-    unknown = options.keys() - KNOWN - OF_REQUESTS - {"groups", "dcp"}
+    unknown = options.keys() - KNOWN - OF_REQUESTS - {"dcp"}
     unknown |= {key for request in requests for key in request} - REQUEST_KEYS - REQUEST_NEEDS.keys() - {"lora"}
     return f"{', '.join(sorted(unknown))}, which nobody has translated" if unknown else None
+
+
+def _missing_of_groups(groups, options):
+    unknown = {group["kind"] for group in groups} - KINDS.keys() | {key for group in groups for key in group} - GROUP_KEYS
+    if unknown:
+        return f"groups of layers with {', '.join(sorted(unknown))}, which nobody has translated"
+    if any(group["kind"] == "mamba" for group in groups) and options.get("num_speculative_tokens"):
+        return "drafts beside states of linear attention"
+    return None
+
+
+def missing_in_files(description):
+    """Return what a scenario needs that an experiment file cannot say, or None."""
+    options = description.get("options", {})
+    for group in options.get("groups") or []:
+        if group["kind"] == "mamba" and (group.get("mode", "align") == "align") != options.get(
+                "enable_prefix_caching", True):
+            return "states that are kept otherwise than vLLM does on its own"
+    return missing_elsewhere(description)
 
 
 def missing_elsewhere(description):
@@ -58,8 +80,11 @@ def missing_elsewhere(description):
 def plain(description):
     """Return a scenario that `missing` lets pass in the words that the engine knows."""
     options = {key: value for key, value in description["options"].items() if key in KNOWN}
-    if degree := description["options"].get("dcp"):
-        options["block_size"] = options.get("block_size", 16) * degree
+    if _is_hybrid(options.get("groups") or []):
+        options |= groups_of(description["options"])
+    else:
+        options.pop("groups", None)
+        options["block_size"] = options.get("block_size", 16) * (description["options"].get("dcp") or 1)
     adapters = {request["id"]: request.get("lora") for request in description["requests"]}
     prompts = {request["id"]: request["prompt"] for request in description["requests"]}
     requests = []
@@ -72,9 +97,23 @@ def plain(description):
     return description | {"options": options, "requests": requests}
 
 
+def groups_of(options):
+    """Return the options of groups of layers in the words that the engine knows."""
+    degree, block_size = options.get("dcp") or 1, options.get("block_size", 16)
+    return {"groups": [_group(group, block_size, degree) for group in options["groups"]],
+            "prefix_cache_retention_interval": options.get("prefix_cache_retention_interval", 0)}
+
+
 def _is_hybrid(groups):
     """Say whether groups are more than the one of full attention that every cache has."""
     return len(groups) > 1 or any(group["kind"] != "full" or "block_size" in group for group in groups)
+
+
+def _group(group, block_size, degree):
+    """Return a group as `LayerGroup` has it."""
+    size = group.get("block_size", block_size) * (degree if group["kind"] == "full" else 1)
+    return {"kind": KINDS[group["kind"]], "block_size": size, "window": group.get("window") or group.get("chunk") or 0,
+            "aligned": group["kind"] == "mamba" and group.get("mode", "align") == "align"}
 
 
 def _under_adapter(piece, request_id, adapters, prompts):
