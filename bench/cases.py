@@ -7,6 +7,7 @@ from traffic import chat
 from simulator.domain import records
 from simulator.domain.deployment import Deployment
 from simulator.domain.facts import load_accelerator, load_model
+from simulator.domain.layer_groups import LayerGroups
 from simulator.domain.parallelism import Parallelism
 from simulator.engine.build import build
 from simulator.engine.output.recorder import Recorder
@@ -42,6 +43,7 @@ class Case:
     front : what stands before the replicas; None: round robin.
     backend : "linear" or "roofline" (Llama-3.1-8B on one H100; the linear prices are close to it).
     scheduler, parameters : of each replica. stages : pipeline stages, of equal length; "linear" only.
+    layer_groups : LayerGroups with block tables of their own; None: all layers share one.
     """
 
     num_requests: int = 100_000
@@ -55,6 +57,7 @@ class Case:
     scheduler: type = Vllm
     parameters: object = VllmParameters()
     stages: int = 1
+    layer_groups: LayerGroups | None = None
 
     def traffic(self):
         """Draw the requests."""
@@ -92,7 +95,8 @@ class Prepared:
         case = self.case
         self.workload.requests[:] = self._untouched
         pool = Pool(case.scheduler, case.parameters, _latency(case.backend, case.stages),
-                    num_gpu_blocks=case.num_gpu_blocks, block_size=16, max_model_len=16384, replicas=case.replicas)
+                    num_gpu_blocks=case.num_gpu_blocks, block_size=16, max_model_len=16384, replicas=case.replicas,
+                    layer_groups=case.layer_groups)
         plan = ClusterPlan((pool,), case.front or GatewayPlan(RoundRobin, RoundRobinParameters()), **case.engine)
         sink = sink or NoSink()
         recorder = Recorder(sink, sink.wants_iterations, sink.wants_tokens)

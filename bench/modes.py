@@ -3,6 +3,7 @@ from typing import NamedTuple
 
 from cases import Case
 
+from simulator.domain.layer_groups import LayerGroup, LayerGroups
 from simulator.scheduling.blis import Blis, BlisParameters
 from simulator.scheduling.speculative import AcceptanceTable, SpeculativeParameters
 from simulator.scheduling.vllm import VllmParameters
@@ -11,6 +12,14 @@ ASYNC = VllmParameters(async_scheduling=True)
 BLIS = {"scheduler": Blis, "parameters": BlisParameters()}
 LIGHT = {"num_requests": 5_000, "rate_per_s": 2.0}
 SHARED = {"rate_per_s": 16.0, "system_prompts": (8, 512)}
+
+FULL = LayerGroup(kind="full_attention", block_size=16)
+WINDOW = LayerGroup(kind="sliding_attention", block_size=16, window=1024)
+GEMMA = LayerGroups(groups=(*[WINDOW] * 5, FULL))
+GPT_OSS = LayerGroups(groups=(LayerGroup(kind="sliding_attention", block_size=16, window=128), FULL))
+LLAMA = LayerGroups(groups=(*[LayerGroup(kind="chunked_attention", block_size=16, window=8192)] * 3, FULL))
+QWEN = LayerGroups(groups=(*[LayerGroup(kind="linear_attention", block_size=544, aligned=True)] * 3,
+                           LayerGroup(kind="full_attention", block_size=544)), chunk_alignment=544)
 
 
 class Mode(NamedTuple):
@@ -40,6 +49,18 @@ MODES = {
     "speculation, constant": Mode(Case(20_000, parameters=_speculating(1)), "<= 5 x"),
     "speculation, cyclic": Mode(Case(20_000, parameters=_speculating(1, 3, 0)), "<= 5 x"),
     "speculation, drawn": Mode(Case(20_000, parameters=_speculating(weights=(3, 2, 2, 1))), "<= 5 x"),
+    "groups: 5 windows of 1024": Mode(Case(20_000, layer_groups=GEMMA), "<= 3 x"),
+    "groups: window of 128": Mode(Case(20_000, layer_groups=GPT_OSS), "<= 3 x"),
+    "groups: 3 of chunks of 8192": Mode(Case(20_000, layer_groups=LLAMA), "<= 3 x"),
+    "groups: 3 of states": Mode(Case(20_000, layer_groups=QWEN), "<= 3 x"),
+    "groups: 5 windows of 1024, light load": Mode(Case(layer_groups=GEMMA, **LIGHT), "<= 3 x"),
+    "groups: 5 windows of 1024, `async_scheduling`": Mode(
+        Case(20_000, layer_groups=GEMMA, parameters=ASYNC), "<= 3 x"),
+    "groups: 5 windows of 1024, system prompts": Mode(
+        Case(20_000, layer_groups=GEMMA, num_gpu_blocks=60_000, **SHARED), "<= 5 x"),
+    "groups: 5 windows of 1024, KV pressure": Mode(Case(20_000, layer_groups=GEMMA, num_gpu_blocks=30_000), "<= 5 x"),
+    "groups: 3 of states, system prompts": Mode(
+        Case(20_000, layer_groups=QWEN, num_gpu_blocks=2000, **SHARED), "<= 5 x"),
     "speculation, KV pressure": Mode(Case(20_000, parameters=_speculating(1), num_gpu_blocks=6500), "<= 5 x"),
 }
 

@@ -279,5 +279,7 @@ def _needs_identity(workload, pool: Pool, facts: SchedulerFacts, moves_requests:
     slack = 2 * (speculative.num_tokens + speculative.num_lookahead_tokens) if speculative else 0
     outputs = np.minimum(np.maximum(workload.outcomes["output_tokens"], 1), workload.demands["max_tokens"])
     texts = np.minimum(workload.requests["prompt_tokens"].astype(np.int64) + outputs, pool.max_model_len)
-    longest = -(-(int(texts.max()) + slack + 2) // pool.block_size)
-    return min(facts.max_running, len(workload)) * longest > _usable_blocks(pool, facts)
+    longest = int(texts.max()) + slack + 2
+    sizes = [group.block_size for group in pool.layer_groups.groups] if pool.layer_groups else [pool.block_size]
+    blocks = sum(-(-longest // size) for size in sizes)
+    return min(facts.max_running, len(workload)) * blocks > _usable_blocks(pool, facts)
