@@ -14,9 +14,17 @@ cdef struct Event:              # what a turn that begins with `rest` computed t
     int32_t given               # blocks, if the kind is active: see LayerKind.steady_until
 
 
+cdef struct Visit:              # all that turns bring which begin with `rest` computed tokens, modulo the unit
+    int32_t rest
+    int32_t num_givers, num_takers
+    int32_t* givers             # [num_givers] numbers of groups that may give a block back, in order
+    int32_t* takers             # [num_takers] likewise, that take one
+    bint fills                  # a block of `unit` tokens is full, and may enter the prefix cache
+
+
 @cython.final
 cdef class Beats:
-    cdef int32_t* visits        # [num_visits] rests of all turns in which anything changes
+    cdef Visit* visits          # [num_visits] all turns in which anything changes
     cdef int32_t num_visits
     cdef int32_t most_given     # blocks that a turn can give back
     cdef Event* _events         # [_num_events]

@@ -17,23 +17,31 @@ cdef class Beats:
 
     def __cinit__(self, kinds, int32_t unit, int32_t unknown_tokens, bint caching):
         cdef int32_t i
-        events, visits = [], {(unknown_tokens - 1 + unit) % unit} if caching else set()
+        filled, events = (unknown_tokens - 1 + unit) % unit, []
         for number, kind in enumerate(kinds):
             events += _events_of(kind, number, unit, unknown_tokens)
-        visits |= {rest for rest, *_ in events}
+        rests = sorted({rest for rest, *_ in events} | ({filled} if caching else set()))
         self._unit = unit
-        self._num_events, self.num_visits = len(events), len(visits)
+        self._num_events, self.num_visits = len(events), len(rests)
         self.most_given = sum((<LayerKind>kind).num_groups for kind in kinds if (<LayerKind>kind).beat >= 0)
         self._events = <Event*>calloc(self._num_events + 1, sizeof(Event))
-        self.visits = <int32_t*>calloc(self.num_visits + 1, sizeof(int32_t))
+        self.visits = <Visit*>calloc(self.num_visits + 1, sizeof(Visit))
         if self._events == NULL or self.visits == NULL:
             raise MemoryError()
         for i, (rest, number, taken, given) in enumerate(events):
             self._events[i] = Event(rest, number, taken, given)
-        for i, rest in enumerate(sorted(visits)):
-            self.visits[i] = rest
+        for i, rest in enumerate(rests):
+            groups = [sorted(group for at, number, *counts in events if at == rest and counts[what]
+                             for group in kinds[number].numbers()) for what in (0, 1)]
+            self.visits[i].rest, self.visits[i].fills = rest, caching and rest == filled
+            _fill(&self.visits[i].takers, &self.visits[i].num_takers, groups[0])
+            _fill(&self.visits[i].givers, &self.visits[i].num_givers, groups[1])
 
     def __dealloc__(self):
+        cdef int32_t i
+        for i in range(self.num_visits if self.visits != NULL else 0):
+            free(self.visits[i].takers)
+            free(self.visits[i].givers)
         free(self._events)
         free(self.visits)
 
@@ -47,6 +55,17 @@ cdef class Beats:
             if event.given > 0 and active >> event.kind & 1:
                 due[at] -= times * event.given
                 given[at] += times * event.given
+
+
+cdef int _fill(int32_t** numbers, int32_t* count, groups) except -1:
+    cdef int32_t i
+    numbers[0] = <int32_t*>calloc(len(groups) + 1, sizeof(int32_t))
+    if numbers[0] == NULL:
+        raise MemoryError()
+    for i in range(len(groups)):
+        numbers[0][i] = groups[i]
+    count[0] = len(groups)
+    return 0
 
 
 def _events_of(LayerKind kind, int32_t number, int32_t unit, int32_t unknown_tokens):

@@ -210,15 +210,18 @@ cdef class CountedStore(BlockStore):
         return element
 
     cdef int32_t release(self, int32_t* table, int32_t begin, int32_t end) except -1 nogil:
-        cdef int32_t count = 0, i, block
+        cdef int32_t count = 0, nobodys = 0, i, block
         cdef Block* it
         self.num_left_alone = 0
         for i in range(end - 1, begin - 1, -1):
             block = table[i]
             table[i] = NO_BLOCK
             if block == NOBODYS:
-                self._cached.append_nobodys(1)
+                nobodys += 1
             elif block > NO_BLOCK:
+                if nobodys > 0:
+                    self._cached.append_nobodys(nobodys)
+                    nobodys = 0
                 it = &self._cached.blocks[block]
                 it.references -= 1
                 if it.references > 0:
@@ -226,6 +229,8 @@ cdef class CountedStore(BlockStore):
                     continue
                 self._cached.append_block(block)
             count += block != NO_BLOCK
+        if nobodys > 0:
+            self._cached.append_nobodys(nobodys)
         return count
 
     cdef int32_t blank(self, int32_t num_free) noexcept nogil:

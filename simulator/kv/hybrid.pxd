@@ -8,7 +8,7 @@ from libc.stdint cimport int32_t, int64_t, uint64_t
 cimport cython
 
 from simulator.kv.base cimport KVCache
-from simulator.kv.beats cimport Beats
+from simulator.kv.beats cimport Beats, Visit
 from simulator.kv.block_store cimport BlockStore
 from simulator.kv.content cimport Content, Cursor
 from simulator.kv.kinds.base cimport Ends, LayerKind, Search, Table
@@ -57,6 +57,7 @@ cdef class HybridKV(KVCache):
     cdef int32_t* _cursors      # [_beats.num_visits] slots: of those visited in this iteration, the next; -1: none
     cdef int32_t* _least        # [_num_groups] blocks with which any text must fit, or is refused
 
+    cdef int32_t _count_free_hits(self) noexcept nogil
     cdef int64_t _find(self, int64_t most) noexcept nogil
     cdef int64_t _need(self, int32_t slot, int32_t hits, int64_t slots, bint is_whole) noexcept nogil
     cdef int32_t _first_needed(self, int32_t group) noexcept nogil
@@ -67,10 +68,17 @@ cdef class HybridKV(KVCache):
     cdef int _begin_table(self, int32_t slot, int32_t group) except -1 nogil
     cdef int _extend(self, int32_t slot, int32_t group, int64_t slots) except -1 nogil
     cdef int _chain(self, Holder* holder, int64_t begin, int64_t end) except -1 nogil
-    cdef int _list_blocks(self, int32_t slot, int32_t group, int64_t known_tokens, int64_t chained) except -1 nogil
+    cdef int _list_blocks(self, int32_t slot, int32_t group, int64_t known_tokens) except -1 nogil
     cdef int _list_own(self, int32_t slot, int32_t group, int32_t begin, int32_t end, bint returns) except -1 nogil
     cdef int _lay_out(self) except -1
     cdef int _reserve_for_life(self, int32_t slot) except -1 nogil
-    cdef int _visit(self, int32_t slot, int32_t rest) except -1 nogil
+    cdef bint _holds_last_state(self, int32_t slot, int32_t number, const Table* table) noexcept nogil
+    cdef int _slide(self, int32_t slot, int32_t group, int64_t settled_tokens) except -1 nogil
+    cdef int _visit(self, int32_t slot, const Visit* visit) except -1 nogil
+
+    # Are there blocks to put into the prefix cache when they are full? Else that is made up for when they are given up.
+    cdef inline bint _lists(self, const Holder* holder) noexcept nogil:
+        return self._caching and (self.store.names_all or holder.hashed_tokens < holder.public_tokens)
+
     cdef int _advance(self, int32_t slot, int64_t computed) except -1 nogil
     cdef int _give_up(self, int32_t slot, int32_t group, int32_t begin, int32_t end, bint returns) except -1 nogil

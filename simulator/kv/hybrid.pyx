@@ -6,11 +6,11 @@ cimport cython
 
 from simulator.core.memory cimport resize
 from simulator.kv.base cimport KVCache, blocks_for
-from simulator.kv.beats cimport Beats
+from simulator.kv.beats cimport Beats, Visit
 from simulator.kv.block_store cimport NAMELESS, NO_BLOCK, NOBODYS, BlockStore, CountedStore, NamedStore
 from simulator.kv.cache_log cimport CacheLog
 from simulator.kv.content cimport Content
-from simulator.kv.kinds.base cimport Ends, LayerKind, Search, Table, own_hash, salted
+from simulator.kv.kinds.base cimport Ends, LayerKind, Run, Search, Table, own_hash, salted
 from simulator.kv.members cimport Member, Members
 
 from math import gcd, lcm
@@ -136,18 +136,24 @@ cdef class HybridKV(KVCache):
     # ---- prefix cache
 
     cdef int32_t lookup(self, int32_t row, int32_t num_tokens) except -1 nogil:
-        cdef int32_t group, i, block
         self._found_tokens = self._junction = self._free_hits = 0
         memset(self._search.sizes, 0, self._num_groups * sizeof(int32_t))
         if not self._caching or num_tokens <= 1:
             return 0
         self._search.begin(row, num_tokens - 1)
         self._found_tokens = self._find(num_tokens - 1)
-        for group in range(self._num_groups):
-            for i in range(self._search.sizes[group]):
-                block = self._search.blocks[group][i]
-                self._free_hits += block != NO_BLOCK and self.store.is_free(block)
+        if self._found_tokens > 0:
+            self._free_hits = self._count_free_hits()
         return <int32_t>(self._found_tokens // self.block_size)
+
+    cdef int32_t _count_free_hits(self) noexcept nogil:
+        """Return the blocks found that nobody holds, but for those that are not needed any more."""
+        cdef int32_t group, i, block, count = 0
+        for group in range(self._num_groups):
+            for i in range(self._first_needed(group), self._search.sizes[group]):
+                block = self._search.blocks[group][i]
+                count += block != NO_BLOCK and self.store.is_free(block)
+        return count
 
     cdef int64_t _find(self, int64_t most) noexcept nogil:
         """Return the tokens of the longest hit that is one in all groups."""
@@ -192,14 +198,15 @@ cdef class HybridKV(KVCache):
 
     cdef int cache(self, int32_t slot, int64_t known_tokens) except -1 nogil:
         cdef Holder* holder = &self._holders[slot]
-        cdef int64_t tokens = known_tokens // self.block_size * self.block_size, before = holder.hashed_tokens
+        cdef int64_t tokens = known_tokens // self.block_size * self.block_size
         cdef int32_t group
         if not self._caching:
             return 0
-        if tokens > before:
-            self._chain(holder, before, min(tokens, holder.public_tokens))
-            for group in range(self._num_groups):
-                self._list_blocks(slot, group, tokens, before)
+        if tokens > holder.hashed_tokens:
+            if self._lists(holder):
+                self._chain(holder, holder.hashed_tokens, min(tokens, holder.public_tokens))
+                for group in range(self._num_groups):
+                    self._list_blocks(slot, group, tokens)
             holder.hashed_tokens = tokens
         if self._has_states:
             self._note_last_states(slot, known_tokens if self._num_groups == 1 else tokens)
@@ -215,24 +222,29 @@ cdef class HybridKV(KVCache):
             self._new_hashes[i] = self._content.advance(holder.row, grain, &holder.cursor)
         return 0
 
-    cdef int _list_blocks(self, int32_t slot, int32_t group, int64_t known_tokens, int64_t chained) except -1 nogil:
-        """Put the blocks of a group into the prefix cache; `_new_hashes` begin behind `chained` tokens."""
+    cdef int _list_blocks(self, int32_t slot, int32_t group, int64_t known_tokens) except -1 nogil:
+        """Put the blocks of a group into the prefix cache; `_new_hashes` begin behind those that are there."""
         cdef Holder* holder = &self._holders[slot]
-        cdef Table* table = &self._tables[<size_t>slot * self._num_groups + group]
-        cdef int32_t size = (<LayerKind>self._kinds[group]).block_size, grain = self._search.grain
-        cdef int32_t end = <int32_t>(known_tokens // size), public = <int32_t>(holder.public_tokens // size), i
+        cdef int32_t* blocks = self._tables[<size_t>slot * self._num_groups + group].blocks
+        cdef int32_t size = (<LayerKind>self._kinds[group]).block_size, i
+        cdef int32_t end = <int32_t>(known_tokens // size), public = <int32_t>(holder.public_tokens // size)
+        cdef int64_t before = holder.hashed_tokens
+        cdef Run run = (<LayerKind>self._kinds[group]).kept(<int32_t>(before // size), &holder.ends)
         cdef uint64_t key
-        for i in range(table.num_hashed, min(end, public)):
-            if table.blocks[i] == NO_BLOCK or not (<LayerKind>self._kinds[group]).keeps(i, &holder.ends):
-                continue
-            key = salted(self._new_hashes[((<int64_t>i + 1) * size - chained) // grain - 1],
-                         self._search.salts[group])
-            table.blocks[i] = self.store.list_as(table.blocks[i], key)
-            if (<LayerKind>self._kinds[group]).keeps_newest:
-                self._note_state(key)
+        while run.begin < min(end, public):
+            for i in range(run.begin, min(run.end, min(end, public))):
+                if blocks[i] == NO_BLOCK:
+                    continue
+                key = salted(self._new_hashes[((<int64_t>i + 1) * size - before) // self._search.grain - 1],
+                             self._search.salts[group])
+                blocks[i] = self.store.list_as(blocks[i], key)
+                if (<LayerKind>self._kinds[group]).keeps_newest:
+                    self._note_state(key)
+            if run.end >= end:
+                break
+            run = (<LayerKind>self._kinds[group]).kept(run.end, &holder.ends)
         if self.store.names_all:
-            self._list_own(slot, group, max(table.num_hashed, public), end, True)
-        table.num_hashed = max(table.num_hashed, end)
+            self._list_own(slot, group, max(<int32_t>(before // size), public), end, True)
         return 0
 
     cdef int _list_own(self, int32_t slot, int32_t group, int32_t begin, int32_t end, bint returns) except -1 nogil:
@@ -240,15 +252,17 @@ cdef class HybridKV(KVCache):
         cdef Holder* holder = &self._holders[slot]
         cdef int32_t* blocks = self._tables[<size_t>slot * self._num_groups + group].blocks
         cdef int32_t step = (<LayerKind>self._kinds[group]).block_size // self._search.grain, i
-        for i in range(begin, end):
-            if blocks[i] == NO_BLOCK or (blocks[i] != NAMELESS and not self.store.names_all) or (
-                    not (<LayerKind>self._kinds[group]).keeps(i, &holder.ends)):
-                continue
-            if returns:
-                blocks[i] = self.store.list_as(blocks[i], salted(
-                    own_hash(holder.row, (i + 1) * step - 1), self._search.salts[group]))
-            else:
-                blocks[i] = NOBODYS
+        cdef Run run = Run(begin, begin)
+        while run.end < end:
+            run = (<LayerKind>self._kinds[group]).kept(run.end, &holder.ends)
+            for i in range(run.begin, min(run.end, end)):
+                if blocks[i] == NO_BLOCK or (blocks[i] != NAMELESS and not self.store.names_all):
+                    continue
+                if returns:
+                    blocks[i] = self.store.list_as(blocks[i], salted(
+                        own_hash(holder.row, (i + 1) * step - 1), self._search.salts[group]))
+                else:
+                    blocks[i] = NOBODYS
         return 0
 
     cdef bint _is_new_state(self, int32_t group) noexcept nogil:
@@ -305,20 +319,17 @@ cdef class HybridKV(KVCache):
 
     cdef int64_t _need(self, int32_t slot, int32_t hits, int64_t slots, bint is_whole) noexcept nogil:
         cdef const Table* table
-        cdef int64_t need = 0
-        cdef int32_t group, have, first, end, i
+        cdef int64_t need = self._free_hits if hits > 0 else 0
+        cdef int32_t group, have, end
         for group in range(self._num_groups):
             table = &self._tables[<size_t>slot * self._num_groups + group]
-            have, first = table.size, 0
-            if table.size == 0 and (hits > 0 or self._arriving_tokens > 0):
-                first = self._first_needed(group)
-                have = max(first, self._search.sizes[group] if hits > 0 else 0)
+            have = table.size
+            if have == 0 and (hits > 0 or self._arriving_tokens > 0):
+                have = max(self._first_needed(group), self._search.sizes[group] if hits > 0 else 0)
             end = blocks_for(slots, (<LayerKind>self._kinds[group]).block_size)
             if is_whole:
                 end = min(end, (<LayerKind>self._kinds[group]).most_blocks)
             need += (<LayerKind>self._kinds[group]).missing(have, end)
-            for i in range(first, self._search.sizes[group] if hits > 0 else 0):
-                need += self._search.blocks[group][i] != NO_BLOCK and self.store.is_free(self._search.blocks[group][i])
             if hits > 0 and self._is_new_state(group):
                 return INT32_MAX
         return need
@@ -362,7 +373,7 @@ cdef class HybridKV(KVCache):
         cdef Table* table = &self._tables[<size_t>slot * self._num_groups + group]
         cdef int32_t first, found = self._search.sizes[group], i, block
         first = self._first_needed(group) if self._found_tokens + self._arriving_tokens > 0 else 0
-        table.size = table.num_hashed = max(first, found)
+        table.size = max(first, found)
         table.begin, table.last = first, -1
         if table.size > table.room:
             resize(&table.blocks, 2 * <size_t>table.size * sizeof(int32_t))
@@ -397,30 +408,36 @@ cdef class HybridKV(KVCache):
         return 0
 
     cdef int slide(self, int32_t slot, int64_t settled_tokens) except -1 nogil:
-        cdef Table* table
-        cdef int32_t group, end
+        cdef int32_t group
         if self._holders[slot].row < 0:
             self._arriving_tokens = settled_tokens
+            self._free_hits = self._count_free_hits()
             return 0
         for group in range(self._num_groups):
-            table = &self._tables[<size_t>slot * self._num_groups + group]
-            end = min(<int32_t>((<LayerKind>self._kinds[group]).outdated(settled_tokens)
-                                // (<LayerKind>self._kinds[group]).block_size), table.size)
-            if end > table.begin:
-                self._give_up(slot, group, table.begin, end, True)
-                table.begin = end
-            if table.last >= 0 and table.last < blocks_for(
-                    settled_tokens, (<LayerKind>self._kinds[group]).block_size) - 1:
-                self._give_up(slot, group, table.last, table.last + 1, True)
-                table.last = -1
+            if (<LayerKind>self._kinds[group]).is_local:
+                self._slide(slot, group, settled_tokens)
+        return 0
+
+    cdef int _slide(self, int32_t slot, int32_t group, int64_t settled_tokens) except -1 nogil:
+        cdef Table* table = &self._tables[<size_t>slot * self._num_groups + group]
+        cdef int32_t size = (<LayerKind>self._kinds[group]).block_size
+        cdef int32_t end = min(<int32_t>((<LayerKind>self._kinds[group]).outdated(settled_tokens) // size), table.size)
+        if end > table.begin:
+            self._give_up(slot, group, table.begin, end, True)
+            table.begin = end
+        if table.last >= 0 and table.last < blocks_for(settled_tokens, size) - 1:
+            self._give_up(slot, group, table.last, table.last + 1, True)
+            table.last = -1
         return 0
 
     cdef int _give_up(self, int32_t slot, int32_t group, int32_t begin, int32_t end, bint returns) except -1 nogil:
         """Blocks begin .. end - 1 of a group are needed no more; nor will be, unless the request returns."""
         cdef Table* table = &self._tables[<size_t>slot * self._num_groups + group]
-        cdef int64_t public = self._holders[slot].public_tokens // (<LayerKind>self._kinds[group]).block_size
+        cdef const Holder* holder = &self._holders[slot]
+        cdef int32_t size = (<LayerKind>self._kinds[group]).block_size
         if self._caching and not self.store.names_all:
-            self._list_own(slot, group, max(begin, <int32_t>public), min(end, table.num_hashed), returns)
+            self._list_own(slot, group, max(begin, <int32_t>(holder.public_tokens // size)),
+                           min(end, <int32_t>(holder.hashed_tokens // size)), returns)
         self.free_blocks += self.store.release(table.blocks, begin, end)
         if (<LayerKind>self._kinds[group]).beat >= 0:
             self.num_shared -= self.store.num_left_alone
@@ -432,7 +449,7 @@ cdef class HybridKV(KVCache):
         for group in range(self._num_groups):
             table = &self._tables[<size_t>slot * self._num_groups + group]
             self._give_up(slot, group, table.begin, table.size, returns)
-            table.size = table.begin = table.num_hashed = 0
+            table.size = table.begin = 0
         self._holders[slot].row = -1
         return 0
 
@@ -452,13 +469,22 @@ cdef class HybridKV(KVCache):
             if table.size != blocks_for(computed, (<LayerKind>self._searched[number]).block_size):
                 return False
             until = (<LayerKind>self._searched[number]).steady_until(table, computed, settled)
-            if until <= settled + 1:
+            if until <= settled + 1 or self._holds_last_state(slot, number, table):
                 return False
             if until == INT64_MAX:
                 holder.active |= <uint64_t>1 << number
             else:
                 holder.regular_until = min(holder.regular_until, until + self.unknown_tokens)
         return True
+
+    cdef bint _holds_last_state(self, int32_t slot, int32_t number, const Table* table) noexcept nogil:
+        """Say whether a sequence holds the last state of its prompt beside a newer one: it is noted in each turn."""
+        cdef int32_t index
+        if not self._caching or not (<LayerKind>self._searched[number]).keeps_newest:
+            return False
+        index = (self._content.prompt_tokens(self._holders[slot].row) - 1) // (
+            (<LayerKind>self._searched[number]).block_size) - 1
+        return 0 <= index < table.size - 1 and table.blocks[index] != NO_BLOCK
 
     cdef int64_t regular_until(self, int32_t slot) noexcept nogil:
         return self._holders[slot].regular_until
@@ -502,9 +528,13 @@ cdef class HybridKV(KVCache):
         return 0
 
     cdef void settle(self, int32_t slot, int64_t num_computed) noexcept nogil:
+        cdef Holder* holder = &self._holders[slot]
         if not self._visits:
             self._advance(slot, num_computed)
-        self._holders[slot].computed = num_computed
+        elif not self._lists(holder):
+            holder.hashed_tokens = max(holder.hashed_tokens, (
+                num_computed - self.unknown_tokens) // self.block_size * self.block_size)
+        holder.computed = num_computed
 
     cdef int _advance(self, int32_t slot, int64_t computed) except -1 nogil:
         """Let the tables be as the turns left them that brought so many tokens; the blocks have been counted."""
@@ -528,7 +558,7 @@ cdef class HybridKV(KVCache):
             self.free_blocks -= self._due[phase]
             return
         for i in range(self._beats.num_visits if self._members.size > 0 else 0):
-            bucket = phase - self._beats.visits[i]
+            bucket = phase - self._beats.visits[i].rest
             self._cursors[i] = self._members.first[bucket + self.block_size if bucket < 0 else bucket]
 
     cdef int step_before(self, int64_t order) except -1 nogil:
@@ -546,20 +576,24 @@ cdef class HybridKV(KVCache):
                 break
             slot = self._cursors[next]
             self._cursors[next] = members[slot].after
-            self._visit(slot, self._beats.visits[next])
+            self._visit(slot, &self._beats.visits[next])
         return 0
 
-    cdef int _visit(self, int32_t slot, int32_t rest) except -1 nogil:
-        """A member has the turn that begins with `rest` tokens computed, modulo block_size."""
+    cdef int _visit(self, int32_t slot, const Visit* visit) except -1 nogil:
+        """A member has a turn in which something changes."""
         cdef Holder* holder = &self._holders[slot]
-        cdef int64_t ahead = (rest - holder.computed) % self.block_size
-        cdef int64_t computed = holder.computed + (ahead + self.block_size if ahead < 0 else ahead)
-        cdef int32_t group
-        self.slide(slot, computed - self.unknown_tokens)
-        for group in range(self._num_groups):
-            self._extend(slot, group, computed + 1)
+        cdef int64_t ahead = (visit.rest - holder.computed) % self.block_size
+        cdef int64_t computed = holder.computed + (ahead + self.block_size if ahead < 0 else ahead), settled
+        cdef int32_t i
+        settled = computed - self.unknown_tokens
+        if not self._lists(holder):                         # what nobody looks at was not visited for
+            holder.hashed_tokens = max(holder.hashed_tokens, settled // self.block_size * self.block_size)
+        for i in range(visit.num_givers):
+            self._slide(slot, visit.givers[i], settled)
+        for i in range(visit.num_takers):
+            self._extend(slot, visit.takers[i], computed + 1)
         holder.computed = computed + 1
-        return self.cache(slot, computed + 1 - self.unknown_tokens)
+        return self.cache(slot, settled + 1) if visit.fills and self._lists(holder) else 0
 
     cdef int step_run(self, int32_t phase, int32_t count) except -1 nogil:
         cdef int32_t _

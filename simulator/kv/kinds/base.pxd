@@ -14,8 +14,11 @@ cdef struct Table:              # the block table of one sequence in one group
     int32_t room                # entries that fit before it must grow
     int32_t size
     int32_t begin               # leading entries that are null and stay so
-    int32_t num_hashed          # leading entries that have been considered for the prefix cache
     int32_t last                # where only the newest state is kept: the one before it; -1: there was none, or it is gone
+
+
+cdef struct Run:                # of blocks of a text
+    int32_t begin, end
 
 
 cdef struct Ends:               # places of a text, in tokens, at which a hit is likely to end; 0: none
@@ -61,7 +64,8 @@ cdef class LayerKind:
     cdef int32_t unit           # tokens of which hits are multiples
     cdef int32_t num_groups
     cdef int32_t* groups        # [num_groups] numbers of its groups, of all
-    cdef readonly bint is_full  # nothing is ever outdated
+    cdef readonly bint is_full  # a hit is all that is there from the beginning
+    cdef bint is_local          # tokens are outdated some time
     cdef readonly bint keeps_newest     # only the newest block of a text has a place
     cdef int32_t most_blocks    # of a text, at most, as a check counts that it fits whole
     cdef readonly bint takes_blocks     # one every block_size tokens; else one for life
@@ -76,8 +80,8 @@ cdef class LayerKind:
     # is left from before.
     cdef int64_t steady_until(self, const Table* table, int64_t computed, int64_t settled) noexcept nogil
 
-    # Does block `index` of a text enter the prefix cache?
-    cdef bint keeps(self, int32_t index, const Ends* ends) noexcept nogil
+    # The first run of blocks, at `begin` or behind it, that enter the prefix cache.
+    cdef Run kept(self, int32_t begin, const Ends* ends) noexcept nogil
 
     # Tokens of the longest hit of at most `most` tokens; its blocks are then in `search`.
     cdef int64_t find(self, Search search, int64_t most) noexcept nogil
@@ -92,13 +96,14 @@ cdef struct Tails:
     int32_t length              # blocks of a tail
     int32_t segment             # blocks from the end of one to the end of the next; 0: there are no such tails
     bint at_ends                # before given ends, too
+    bint is_all                 # all blocks are in one
 
 
 # Those of a kind with hits of so many blocks. `retention`: tokens from one to the next, and at given ends; 0: only there;
 # -1: wherever a hit may end, `unit` tokens apart.
 cdef Tails tails_of(int32_t length, int32_t block_size, int32_t unit, int64_t retention) noexcept nogil
 
-cdef bint in_tail(const Tails* tails, int32_t block_size, int32_t index, const Ends* ends) noexcept nogil
+cdef Run next_tail(const Tails* tails, int32_t block_size, int32_t begin, const Ends* ends) noexcept nogil
 
 
 # The hash of a block of the grain of a text that only its own request can find, well mixed.

@@ -23,22 +23,24 @@ cdef Tails tails_of(int32_t length, int32_t block_size, int32_t unit, int64_t re
     tails.length = length
     tails.segment = <int32_t>((unit if retention < 0 else retention) // block_size)
     tails.at_ends = retention >= 0
-    if retention != 0 and length >= tails.segment:
-        tails.length = tails.segment = 1
+    tails.is_all = retention != 0 and length >= tails.segment
     return tails
 
 
-cdef bint in_tail(const Tails* tails, int32_t block_size, int32_t index, const Ends* ends) noexcept nogil:
-    cdef int32_t end
-    if tails.segment > 0 and index % tails.segment >= tails.segment - tails.length:
-        return True
-    if not tails.at_ends:
-        return False
-    end = <int32_t>(ends.prompt // block_size)
-    if end - tails.length <= index < end:
-        return True
-    end = <int32_t>(ends.junction // block_size)
-    return end - tails.length <= index < end
+cdef Run next_tail(const Tails* tails, int32_t block_size, int32_t begin, const Ends* ends) noexcept nogil:
+    cdef Run run = Run(begin, INT32_MAX)
+    cdef int32_t end, i
+    if tails.is_all:
+        return run
+    run.begin = INT32_MAX
+    if tails.segment > 0 and tails.length > 0:
+        end = (begin // tails.segment + 1) * tails.segment
+        run = Run(max(end - tails.length, begin), end)
+    for i in range(2 if tails.at_ends and tails.length > 0 else 0):
+        end = <int32_t>((ends.prompt if i == 0 else ends.junction) // block_size)
+        if end > begin and max(end - tails.length, begin) < run.begin:
+            run = Run(max(end - tails.length, begin), end)
+    return run
 
 
 cdef class Search:
@@ -157,8 +159,8 @@ cdef class LayerKind:
     cdef int64_t steady_until(self, const Table* table, int64_t computed, int64_t settled) noexcept nogil:
         return INT64_MAX
 
-    cdef bint keeps(self, int32_t index, const Ends* ends) noexcept nogil:
-        return True
+    cdef Run kept(self, int32_t begin, const Ends* ends) noexcept nogil:
+        return Run(begin, INT32_MAX)
 
     cdef int64_t find(self, Search search, int64_t most) noexcept nogil:
         return 0

@@ -16,7 +16,7 @@ cdef class ChunkedAttention(LayerKind):
     cdef int64_t _chunk
 
     def __cinit__(self, int32_t block_size, int32_t unit, groups, int64_t chunk, int64_t most_tokens):
-        self._chunk = chunk
+        self._chunk, self.is_local = chunk, True
         self.most_blocks = <int32_t>((most_tokens + block_size - 1) // block_size)
 
     cdef int64_t outdated(self, int64_t tokens) noexcept nogil:

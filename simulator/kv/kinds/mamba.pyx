@@ -8,7 +8,7 @@ from libc.stdint cimport INT64_MAX, int32_t, int64_t
 cimport cython
 
 from simulator.kv.block_store cimport NO_BLOCK
-from simulator.kv.kinds.base cimport Ends, LayerKind, Search, Table, Tails, in_tail, tails_of
+from simulator.kv.kinds.base cimport Ends, LayerKind, Run, Search, Table, Tails, next_tail, tails_of
 
 
 @cython.final
@@ -24,6 +24,7 @@ cdef class AlignedState(LayerKind):
         self.keeps_newest = True
         self._tails = tails_of(1, block_size, block_size, retention)
         self.beat = 1 % block_size
+        self.is_local = True
 
     cdef int64_t outdated(self, int64_t tokens) noexcept nogil:
         return max(tokens - 1, <int64_t>0)
@@ -34,8 +35,8 @@ cdef class AlignedState(LayerKind):
             return 0
         return INT64_MAX
 
-    cdef bint keeps(self, int32_t index, const Ends* ends) noexcept nogil:
-        return in_tail(&self._tails, self.block_size, index, ends)
+    cdef Run kept(self, int32_t begin, const Ends* ends) noexcept nogil:
+        return next_tail(&self._tails, self.block_size, begin, ends)
 
     cdef int64_t find(self, Search search, int64_t most) noexcept nogil:
         cdef int32_t i = <int32_t>(min(most, search.reach) // self.block_size) - 1

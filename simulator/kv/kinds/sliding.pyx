@@ -2,7 +2,7 @@
 from libc.stdint cimport INT64_MAX, int32_t, int64_t
 cimport cython
 
-from simulator.kv.kinds.base cimport Ends, LayerKind, Search, Table, Tails, in_tail, tails_of
+from simulator.kv.kinds.base cimport Ends, LayerKind, Run, Search, Table, Tails, next_tail, tails_of
 
 
 @cython.final
@@ -25,6 +25,7 @@ cdef class SlidingWindow(LayerKind):
         self._length = <int32_t>((window - 1 + block_size - 1) // block_size)
         self._tails = tails_of(self._length, block_size, unit, retention)
         self.beat = (window - 1) % block_size
+        self.is_local = True
 
     cdef int64_t outdated(self, int64_t tokens) noexcept nogil:
         return max(tokens - self._window + 1, <int64_t>0)
@@ -34,8 +35,8 @@ cdef class SlidingWindow(LayerKind):
             return 0
         return INT64_MAX if settled >= self._window - 1 else self._window - 1 + self.block_size
 
-    cdef bint keeps(self, int32_t index, const Ends* ends) noexcept nogil:
-        return in_tail(&self._tails, self.block_size, index, ends)
+    cdef Run kept(self, int32_t begin, const Ends* ends) noexcept nogil:
+        return next_tail(&self._tails, self.block_size, begin, ends)
 
     cdef int64_t find(self, Search search, int64_t most) noexcept nogil:
         # from the right, the first run that is long enough; one that reaches the beginning need not be
