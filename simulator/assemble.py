@@ -83,10 +83,8 @@ def survey(experiment: Experiment) -> Site:
     """
     deployment, max_model_len = collect_faults(lambda: deployment_of(experiment), lambda: _longest_text(experiment))
     engine = experiment.engine
-    scheduler = registry.load("scheduler", engine.scheduler)
-    rules = scheduler.facts(engine.parameters).grouping
-    rules = rules and replace(rules, enable_prefix_caching=engine.enable_prefix_caching)
-    layers = rules and _layer_groups(experiment, rules, max_model_len)
+    scheduler, rules = registry.load("scheduler", engine.scheduler), _group_rules(engine)
+    layers = _layer_groups(experiment, rules, max_model_len)
     if faults := list(scheduler.layer_faults(engine.parameters, layers, engine.enable_prefix_caching)):
         raise InputErrors([KeyFault(f"engine.{key}: {message}") for key, message in faults])
     if engine.num_gpu_blocks is not None:
@@ -100,9 +98,17 @@ def survey(experiment: Experiment) -> Site:
     return Site(deployment, max_model_len, memory.num_gpu_blocks, memory, layers)
 
 
-def _layer_groups(experiment: Experiment, rules: GroupRules, max_model_len: int) -> LayerGroups | None:
+def _group_rules(engine) -> GroupRules | None:
+    """Return how layers of unlike kinds have block tables of their own; None: the scheduler knows of no such."""
+    rules = registry.load("scheduler", engine.scheduler).facts(engine.parameters).grouping
+    return rules and replace(rules, enable_prefix_caching=engine.enable_prefix_caching)
+
+
+def _layer_groups(experiment: Experiment, rules: GroupRules | None, max_model_len: int) -> LayerGroups | None:
     """Return the groups of layers that have block tables of their own: those given, or those of the model."""
     block_size = experiment.engine.block_size
+    if rules is None:
+        return None
     if rules.given:
         return rules.groups_given(block_size, max_model_len)
     if experiment.model is None:
@@ -118,8 +124,7 @@ def _layer_groups(experiment: Experiment, rules: GroupRules, max_model_len: int)
     except ValueError as error:
         raise InputErrors([KeyFault(f"{key}: {error}")]) from None
     if groups == enabled:
-        raise InputErrors([KeyFault(f"{key}: layers that need different parts of a text, which it would treat alike, are "
-                                    "not here")])
+        raise InputErrors([KeyFault(f"{key}: the layers here are of one kind, and stay what they are")])
     return None
 
 
@@ -327,6 +332,10 @@ def _port(moving, pool):
     outer = (moving.bandwidth_gb_per_s or 0.0) * 1e9 or (link.scaleout_bytes_per_s if link else 0.0)
     inner = 0.0 if moving.bandwidth_gb_per_s or not link else link.scaleup_bytes_per_s
     faults = []
+    if moving.mode != "recompute" and _layer_groups(pool, _group_rules(pool.engine), _longest_text(pool)) is not None:
+        faults.append(f'cluster.rescheduling.mode: "{moving.mode}" copies the blocks of one block table, and layers here '
+                      'have several: expected "recompute", or engine.disable_hybrid_kv_cache_manager = true where the '
+                      "model allows it")
     if moving.mode != "recompute" and token_bytes == 0.0:
         faults.append("cluster.rescheduling.kv_bytes_per_token: missing; expected a number, or [model] and [hardware]")
     if moving.mode != "recompute" and outer == 0.0:

@@ -69,11 +69,11 @@ cdef object _describe_livelock(Replica replica, workload):
 cdef object _describe_stuck(Replica replica, workload):
     cdef Scheduler scheduler = replica.rank.scheduler
     cdef int32_t row = scheduler.waiting.top() if scheduler.waiting.size > 0 else scheduler.held_rows()[0]
-    kv = scheduler.kv
+    cdef int32_t blocks
     text = int(workload.requests["prompt_tokens"][row]) + int(workload.requests["output_tokens"][row])
-    blocks = -(-text // kv.block_size)
-    if blocks > kv.num_blocks:
-        reason = (f"it needs {blocks} KV blocks for {text} tokens, the replica has {kv.num_blocks}; "
+    blocks = scheduler.kv.whole_blocks(text)
+    if blocks > scheduler.kv.num_blocks:
+        reason = (f"it needs {blocks} KV blocks for {text} tokens, the replica has {scheduler.kv.num_blocks}; "
                   f"{scheduler.advice('too large')}")
     else:
         reason = scheduler.advice("passed over")

@@ -26,7 +26,10 @@ cdef class BlockStore:
     cdef int take(self, int32_t* table, int32_t count, int32_t num_left) except -1 nogil
 
     # Does nobody hold a block that was found? One more does, it may have been free: return how many do now.
-    cdef bint is_free(self, int32_t block) noexcept nogil
+    @cython.final
+    cdef inline bint is_free(self, int32_t block) noexcept nogil:
+        return self.prefixes.blocks[block].references == 0
+
     cdef int32_t hold(self, int32_t block) noexcept nogil
 
     # A block holds the text with this hash: its name from now on.

@@ -19,9 +19,6 @@ cdef class BlockStore:
     cdef int take(self, int32_t* table, int32_t count, int32_t num_left) except -1 nogil:
         return 0
 
-    cdef bint is_free(self, int32_t block) noexcept nogil:
-        return False
-
     cdef int32_t hold(self, int32_t block) noexcept nogil:
         return 0
 
@@ -70,9 +67,6 @@ cdef class NamedStore(BlockStore):
         blocks[0].next = block
         blocks[block].prev = 0
         return 0
-
-    cdef bint is_free(self, int32_t block) noexcept nogil:
-        return self._blocks[block].references == 0
 
     cdef int32_t hold(self, int32_t block) noexcept nogil:
         cdef Block* it = &self._blocks[block]
@@ -191,9 +185,6 @@ cdef class CountedStore(BlockStore):
         if num_left < self._cached.size:
             self._cached.evict(self._cached.size - num_left)
         return 0
-
-    cdef bint is_free(self, int32_t block) noexcept nogil:
-        return self._cached.blocks[block].references == 0
 
     cdef int32_t hold(self, int32_t block) noexcept nogil:
         cdef Block* it = &self._cached.blocks[block]

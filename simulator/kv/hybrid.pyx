@@ -628,6 +628,8 @@ cdef class HybridKV(KVCache):
         """
         if self._search.grain != self.block_size:
             return None
+        if self.free_blocks < self.num_blocks or self.store.blank(self.free_blocks) < min(self.free_blocks, 1):
+            raise ValueError("a cache can be followed only from its beginning")
         self.store.prefixes.log = CacheLog()
         return self.store.prefixes.log
 

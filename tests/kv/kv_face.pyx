@@ -25,6 +25,27 @@ cdef class Face:
     def release(self, slot, returns=True):
         self.kv.release(slot, returns)
 
+    def slide(self, slot, settled_tokens):
+        self.kv.slide(slot, settled_tokens)
+
+    def begin_batch(self):
+        self.kv.begin_batch()
+
+    def junction(self, slot):
+        return self.kv.junction(slot)
+
+    def whole_blocks(self, num_tokens):
+        return self.kv.whole_blocks(num_tokens)
+
+    def lacking(self, slot, slots):
+        return self.kv.lacking(slot, slots)
+
+    def may_join(self, slot, computed):
+        return self.kv.may_join(slot, computed)
+
+    def regular_until(self, slot):
+        return self.kv.regular_until(slot)
+
     def join(self, slot, phase, order):
         self.kv.join(slot, phase, order)
 
