@@ -65,10 +65,14 @@ class Site(msgspec.Struct, frozen=True):
     layer_groups: LayerGroups | None = None
 
     def explain(self) -> list[str]:
-        """Return where the memory of an accelerator goes, and which layers have block tables of their own."""
+        """Return where memory goes, and which layers have block tables of their own."""
         if self.memory is not None:
-            return self.memory.explain().splitlines()
-        return self.layer_groups.explain() if self.layer_groups else []
+            lines = self.memory.explain().splitlines()
+        else:
+            lines = self.layer_groups.explain() if self.layer_groups else []
+        if self.layer_groups is None and self.deployment is not None and self.deployment.model.sliding_attention:
+            lines.append("one block table for all layers: each keeps a token to the end, whatever its window")
+        return lines
 
 
 def survey(experiment: Experiment) -> Site:
@@ -467,7 +471,8 @@ def deployment_of(experiment: Experiment) -> Deployment | None:
     return _deployment(experiment, accelerator, node)
 
 
-def _deployment(experiment: Experiment, accelerator: AcceleratorSpec | None, node: NodeSpec | None = None) -> Deployment:
+def _deployment(experiment: Experiment, accelerator: AcceleratorSpec | None,
+                node: NodeSpec | None = None) -> Deployment:
     model, topology = experiment.model, experiment.topology
     parallelism = Parallelism(
         tensor_parallel=topology.tensor_parallel, pipeline_parallel=topology.pipeline_parallel,

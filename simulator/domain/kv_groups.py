@@ -11,8 +11,8 @@ from simulator.domain.deployment import Deployment
 from simulator.domain.kv_layout import state_bytes, token_bytes
 from simulator.domain.layer_groups import GroupRules, LayerGroup, LayerGroups, counted
 
-# Kinds whose numbers of layers differ by less than that factor have groups of the larger number, and one is padded; else
-# of the smaller number (kv_cache_utils.py, _get_kv_cache_groups_uniform_page_size; 1.25 until 2025).
+# Kinds whose numbers of layers differ by less than that factor have groups of the larger number, and one is padded;
+# else of the smaller number (kv_cache_utils.py, _get_kv_cache_groups_uniform_page_size; 1.25 until 2025).
 GROUP_SIZE_SLACK = 1.5
 # Tokens of which blocks are multiples that attention kernels read (AttentionBackend.get_supported_kernel_block_sizes).
 KERNEL_BLOCK_TOKENS = 16

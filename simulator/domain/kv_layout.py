@@ -9,7 +9,7 @@ INDEXER_BYTES_PER_ELEMENT = 1 + 4 / 128
 
 
 class KvLayout(msgspec.Struct, frozen=True, kw_only=True):
-    """Bytes on one accelerator, for the layers of one pipeline stage that share one block table.
+    """Bytes on one accelerator, for layers that share one block table.
 
     bytes_per_token : in all layers, for as long as its sequence lives, whatever their windows.
     state_bytes_per_sequence : recurrent state of linear-attention layers, beside the blocks.
@@ -20,7 +20,10 @@ class KvLayout(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def kv_layout(deployment: Deployment, layers: range | None = None) -> KvLayout:
-    """Return the layout for `layers`, by default all. Of layers that have block tables of their own see kv_groups."""
+    """Return the layout for `layers`, by default all.
+
+    Of layers that have block tables of their own see kv_groups.
+    """
     model = deployment.model
     layers = range(model.num_layers) if layers is None else layers
     kinds = model.layer_types[layers.start:layers.stop]
@@ -31,7 +34,7 @@ def kv_layout(deployment: Deployment, layers: range | None = None) -> KvLayout:
 
 
 def state_bytes(deployment: Deployment) -> float:
-    """Return the bytes of the state of a sequence in one layer of linear attention, on one rank.
+    """Return the bytes of a state in one layer of linear attention, on one rank.
 
     It is kept in the dtype of activations (vLLM: mamba_cache_dtype = "auto").
     """

@@ -42,8 +42,8 @@ class LayerGroups(msgspec.Struct, frozen=True, kw_only=True):
     """All groups of a model, in the order in which blocks are taken and given back.
 
     chunk_alignment : tokens at multiples of which chunks of a prompt end; 0: anywhere.
-    retention_interval : tokens from one place where a window or state is kept for others to the next; 0: only at the end
-        of a prompt and where a shared prefix ends; None: wherever a hit may end.
+    retention_interval : tokens from one place where a window or state is kept for others to the next; 0: only at the
+        end of a prompt and where a shared prefix ends; None: wherever a hit may end.
     """
 
     groups: tuple[LayerGroup, ...]
@@ -51,7 +51,10 @@ class LayerGroups(msgspec.Struct, frozen=True, kw_only=True):
     retention_interval: int | None = 0
 
     def explain(self, num_layers: tuple[int, ...] = ()) -> list[str]:
-        """Return a line for each sort of groups; `num_layers`: of each group, where that is known."""
+        """Return a line for each sort of groups.
+
+        num_layers : of each group, where that is known.
+        """
         sizes = num_layers or (0,) * len(self.groups)
         sorts = Counter(zip(self.groups, sizes, strict=True))       # in the order of their first
         return [f"{counted(count, 'group')} of {counted(size, 'layer') if size else 'layers'}: {group.words}"

@@ -8,7 +8,7 @@ from simulator.scheduling.base cimport Scheduler
 from simulator.domain.iteration cimport Batch, Entry
 
 from simulator.domain import records
-from simulator.kv.hybrid import HybridKV
+from simulator.kv.hybrid.cache import HybridKV
 from simulator.kv.paged import PagedKV
 
 

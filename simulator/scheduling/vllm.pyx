@@ -21,7 +21,8 @@ from simulator.domain.iteration cimport Batch, Entry
 from simulator.scheduling.waiting_queue cimport WaitingQueue
 
 from simulator.kv.counting import CountingKV
-from simulator.kv.hybrid import HybridKV, unit_of
+from simulator.kv.hybrid.cache import HybridKV
+from simulator.kv.hybrid.tables import unit_of
 from simulator.kv.paged import PagedKV
 from simulator.kv.sparse import SparseKV
 from simulator.scheduling.base import MemoryNeeds, SchedulerFacts

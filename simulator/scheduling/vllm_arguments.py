@@ -38,8 +38,8 @@ class VllmParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     disable_hybrid_kv_cache_manager: Annotated[bool, Meta(description=(
         "keep the KV of sliding and chunked layers as if they attended to the whole context"))] = False
     prefix_cache_retention_interval: Annotated[Retention | None, Meta(extra={"unit": "tokens"}, description=(
-        "from one place of a prompt whose windows and states are kept for others to the next; 0: only its end and where a "
-        "shared prefix ends; dense: wherever a hit may end; default: 0"))] = None
+        "from one place of a prompt whose windows and states are kept for others to the next; 0: only its end and "
+        "where a shared prefix ends; dense: wherever a hit may end; default: 0"))] = None
     kv_cache_groups: Annotated[tuple[GivenGroup, ...], Meta(description=(
         "layers with block tables of their own, instead of those of [model]; takes num_gpu_blocks"))] = ()
 
@@ -78,7 +78,7 @@ ADVICE = {
 
 def start_up_faults(parameters: VllmParameters, max_model_len: int | None,
                     num_gpu_blocks: int | None) -> Iterator[tuple[str, str]]:
-    """Yield what vLLM refuses at start-up, and what contradicts itself: key, and what is wrong with it.
+    """Yield what vLLM refuses at start-up or contradicts itself: (key, what is wrong).
 
     Source: vllm-project/vllm, vllm/config/scheduler.py, SchedulerConfig.verify_max_model_len.
     """
@@ -99,7 +99,7 @@ def start_up_faults(parameters: VllmParameters, max_model_len: int | None,
 
 def group_faults(parameters: VllmParameters, layers: LayerGroups | None,
                  enable_prefix_caching: bool) -> Iterator[tuple[str, str]]:
-    """Yield what does not go with these groups of layers: key, and what is wrong with it."""
+    """Yield what does not go with these groups of layers: (key, what is wrong)."""
     interval = parameters.prefix_cache_retention_interval
     if interval is not None and (layers is None or not enable_prefix_caching):
         why = "all layers share one block table" if enable_prefix_caching else "enable_prefix_caching is false"
@@ -109,7 +109,7 @@ def group_faults(parameters: VllmParameters, layers: LayerGroups | None,
     kinds = {group.kind for group in layers.groups}
     if parameters.vllm_version == "0.10":
         yield "vllm_version", (
-            "expected \"0.32\", or disable_hybrid_kv_cache_manager = true: the block tables that 0.10 has for layers of "
-            "several kinds are not built")
+            "expected \"0.32\", or disable_hybrid_kv_cache_manager = true: the block tables that 0.10 has for layers "
+            "of several kinds are not built")
     if parameters.speculative is not None and "linear_attention" in kinds:
         yield "speculative", "expected none: what layers of linear attention keep of drafts is not built"

@@ -5,7 +5,8 @@ from kv.texts import workload_of
 from simulator.domain import records
 from simulator.domain.layer_groups import LayerGroup, LayerGroups
 from simulator.kv.content import Content
-from simulator.kv.hybrid import HybridKV, unit_of
+from simulator.kv.hybrid.cache import HybridKV
+from simulator.kv.hybrid.tables import unit_of
 from simulator.scheduling.questions import KVPlan
 
 SYSTEM = records.named_stream(0)

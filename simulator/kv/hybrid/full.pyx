@@ -2,7 +2,7 @@
 from libc.stdint cimport int32_t, int64_t
 cimport cython
 
-from simulator.kv.kinds.base cimport LayerKind, Search
+from simulator.kv.hybrid.layer_kind cimport LayerKind, Search
 
 
 @cython.final

@@ -2,7 +2,7 @@
 from libc.stdint cimport INT64_MAX, int32_t, int64_t
 cimport cython
 
-from simulator.kv.kinds.base cimport Ends, LayerKind, Run, Search, Table, Tails, next_tail, tails_of
+from simulator.kv.hybrid.layer_kind cimport Ends, LayerKind, Run, Search, Table, Tails, next_tail, tails_of
 
 
 @cython.final

@@ -7,8 +7,8 @@ one block as long as the longest text will do, `EndlessState`.
 from libc.stdint cimport INT64_MAX, int32_t, int64_t
 cimport cython
 
-from simulator.kv.block_store cimport NO_BLOCK
-from simulator.kv.kinds.base cimport Ends, LayerKind, Run, Search, Table, Tails, next_tail, tails_of
+from simulator.kv.hybrid.block_store cimport NO_BLOCK
+from simulator.kv.hybrid.layer_kind cimport Ends, LayerKind, Run, Search, Table, Tails, next_tail, tails_of
 
 
 @cython.final

@@ -1,4 +1,4 @@
-"""KV blocks of models whose layers need different parts of a text: a block table for each group of layers, one pool.
+"""The block tables of groups of layers that share one pool: what they hold, find and give up.
 
 Source: the behaviour of vLLM 0.32.0, vllm/v1/core/{kv_cache_coordinator,single_type_kv_cache_manager}.py. What is not
 needed any more, since a window has passed over it, is given back before a turn gets its blocks (`slide`). A hit must
@@ -8,11 +8,9 @@ from libc.stdint cimport int32_t, int64_t, uint64_t
 cimport cython
 
 from simulator.kv.base cimport KVCache
-from simulator.kv.beats cimport Beats, Visit
-from simulator.kv.block_store cimport BlockStore
 from simulator.kv.content cimport Content, Cursor
-from simulator.kv.kinds.base cimport Ends, LayerKind, Search, Table
-from simulator.kv.members cimport Members
+from simulator.kv.hybrid.block_store cimport BlockStore
+from simulator.kv.hybrid.layer_kind cimport Ends, Search, Table
 
 
 cdef struct Holder:             # of a slot
@@ -27,8 +25,7 @@ cdef struct Holder:             # of a slot
     Cursor cursor               # behind the hashed tokens of shared text
 
 
-@cython.final
-cdef class HybridKV(KVCache):
+cdef class GroupTables(KVCache):
     cdef readonly BlockStore store
     cdef Content _content
     cdef int64_t _max_model_len
@@ -51,10 +48,6 @@ cdef class HybridKV(KVCache):
     cdef uint64_t* _new_states  # [_num_states] states listed since the batch began to be formed
     cdef int32_t _num_states
     cdef int32_t _room_states
-    cdef Beats _beats           # None: nobody has joined yet
-    cdef bint _visits           # members take and give back blocks one by one, when it is time; else they are counted
-    cdef Members _members       # of the group, by phase, where they are visited
-    cdef int32_t* _cursors      # [_beats.num_visits] slots: of those visited in this iteration, the next; -1: none
     cdef int32_t* _least        # [_num_groups] blocks with which any text must fit, or is refused
 
     cdef int32_t _count_free_hits(self) noexcept nogil
@@ -70,15 +63,10 @@ cdef class HybridKV(KVCache):
     cdef int _chain(self, Holder* holder, int64_t begin, int64_t end) except -1 nogil
     cdef int _list_blocks(self, int32_t slot, int32_t group, int64_t known_tokens) except -1 nogil
     cdef int _list_own(self, int32_t slot, int32_t group, int32_t begin, int32_t end, bint returns) except -1 nogil
-    cdef int _lay_out(self) except -1
-    cdef int _reserve_for_life(self, int32_t slot) except -1 nogil
-    cdef bint _holds_last_state(self, int32_t slot, int32_t number, const Table* table) noexcept nogil
     cdef int _slide(self, int32_t slot, int32_t group, int64_t settled_tokens) except -1 nogil
-    cdef int _visit(self, int32_t slot, const Visit* visit) except -1 nogil
 
     # Are there blocks to put into the prefix cache when they are full? Else that is made up for when they are given up.
+    @cython.final
     cdef inline bint _lists(self, const Holder* holder) noexcept nogil:
         return self._caching and (self.store.names_all or holder.hashed_tokens < holder.public_tokens)
-
-    cdef int _advance(self, int32_t slot, int64_t computed) except -1 nogil
     cdef int _give_up(self, int32_t slot, int32_t group, int32_t begin, int32_t end, bint returns) except -1 nogil

@@ -1,9 +1,9 @@
 """When sequences that gain a token a turn take and give back blocks, in several groups of layers."""
-from libc.stdint cimport int32_t, int64_t, uint64_t
+from libc.stdint cimport int32_t, uint64_t
 from libc.stdlib cimport calloc, free
 cimport cython
 
-from simulator.kv.kinds.base cimport LayerKind
+from simulator.kv.hybrid.layer_kind cimport LayerKind
 
 
 @cython.final

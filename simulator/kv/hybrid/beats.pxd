@@ -3,11 +3,11 @@
 What happens depends on how many tokens are computed when a turn begins, modulo the unit of all blocks: a member of the
 group whose phase is p has its turn with r computed tokens, modulo the unit, in iterations of phase p + r.
 """
-from libc.stdint cimport int32_t, int64_t, uint64_t
+from libc.stdint cimport int32_t, uint64_t
 cimport cython
 
 
-cdef struct Event:              # what a turn that begins with `rest` computed tokens, modulo the unit, brings in one kind
+cdef struct Event:              # what a turn brings in one kind that begins with `rest` computed tokens, modulo the unit
     int32_t rest
     int32_t kind
     int32_t taken               # blocks

@@ -1,28 +1,25 @@
-"""KV blocks of models whose layers need different parts of a text: a block table for each group of layers, one pool."""
-from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint64_t
+"""The block tables of groups of layers that share one pool: what they hold, find and give up."""
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcpy, memset
-cimport cython
+from libc.string cimport memset
 
 from simulator.core.memory cimport resize
 from simulator.kv.base cimport KVCache, blocks_for
-from simulator.kv.beats cimport Beats, Visit
-from simulator.kv.block_store cimport NAMELESS, NO_BLOCK, NOBODYS, BlockStore, CountedStore, NamedStore
 from simulator.kv.cache_log cimport CacheLog
 from simulator.kv.content cimport Content
-from simulator.kv.kinds.base cimport Ends, LayerKind, Run, Search, Table, own_hash, salted
-from simulator.kv.members cimport Member, Members
+from simulator.kv.hybrid.block_store cimport NAMELESS, NO_BLOCK, NOBODYS, CountedStore, NamedStore
+from simulator.kv.hybrid.layer_kind cimport LayerKind, Run, Search, Table, own_hash, salted
 
 from math import gcd, lcm
 
-from simulator.kv.kinds.chunked import ChunkedAttention
-from simulator.kv.kinds.full import FullAttention
-from simulator.kv.kinds.mamba import AlignedState, EndlessState
-from simulator.kv.kinds.sliding import SlidingWindow
+from simulator.kv.hybrid.chunked import ChunkedAttention
+from simulator.kv.hybrid.full import FullAttention
+from simulator.kv.hybrid.mamba import AlignedState, EndlessState
+from simulator.kv.hybrid.sliding import SlidingWindow
 
 
 def unit_of(layers, enable_prefix_caching):
-    """Return the tokens in which such a cache counts hits: vLLM's scheduler block size.
+    """Return the tokens in which hits are counted: vLLM's scheduler block size.
 
     layers : LayerGroups. Without prefix caching a state that a sequence has for life has no say.
     """
@@ -57,9 +54,8 @@ def kinds_of(layers, unit, in_flight_tokens, max_model_len):
     return kinds
 
 
-@cython.final
-cdef class HybridKV(KVCache):
-    """Blocks of one replica, in a table for each group of layers and sequence.
+cdef class GroupTables(KVCache):
+    """Blocks of one replica, in a table for each group of layers and sequence; see tables.pxd.
 
     num_blocks : as for KVCache. block_size : what `unit_of` says.
     plan : KVPlan; its `layer_groups` say what the groups are.
@@ -76,7 +72,6 @@ cdef class HybridKV(KVCache):
         self.tracks_identity = plan.with_tables
         self._content, self._max_model_len = plan.content, plan.max_model_len
         self._caching = plan.enable_prefix_caching and plan.with_identity
-        self._visits = self._caching or plan.with_tables
         self.finds_outputs = self._caching and plan.content.has_public_outputs
         self.chunk_alignment = layers.chunk_alignment
         self._has_states = any(isinstance(kind, AlignedState) for kind in kinds)
@@ -90,10 +85,8 @@ cdef class HybridKV(KVCache):
         self._num_kinds = len(kinds)
         self._kinds = <void**>calloc(self._num_groups, sizeof(void*))
         self._searched = <void**>calloc(self._num_kinds, sizeof(void*))
-        self._members = Members(block_size)
-        self._given = <int32_t*>calloc(block_size, sizeof(int32_t))
         self._least = <int32_t*>calloc(self._num_groups, sizeof(int32_t))
-        if self._kinds == NULL or self._searched == NULL or self._least == NULL or self._given == NULL:
+        if self._kinds == NULL or self._searched == NULL or self._least == NULL:
             raise MemoryError()
         for i in range(self._num_kinds):
             self._searched[i] = <void*>searched[i]
@@ -114,7 +107,6 @@ cdef class HybridKV(KVCache):
         free(self._least)
         free(self._new_hashes)
         free(self._new_states)
-        free(self._cursors)
 
     def share_content(self, Content content):
         """See KVCache."""
@@ -125,7 +117,6 @@ cdef class HybridKV(KVCache):
         cdef size_t width = self._num_groups * sizeof(Table)
         if num_slots <= before:
             return 0
-        self._members.reserve(num_slots)
         resize(&self._tables, num_slots * width)
         memset(<char*>self._tables + before * width, 0, (num_slots - before) * width)
         resize(&self._holders, num_slots * sizeof(Holder))
@@ -452,167 +443,6 @@ cdef class HybridKV(KVCache):
             table.size = table.begin = 0
         self._holders[slot].row = -1
         return 0
-
-    # ---- the group of decoding sequences
-
-    cdef bint may_join(self, int32_t slot, int64_t computed) noexcept nogil:
-        cdef Holder* holder = &self._holders[slot]
-        cdef int64_t settled = computed - 1 - self.unknown_tokens, until
-        cdef const Table* table
-        cdef int32_t number
-        if settled < 0 or self._num_kinds > 64:
-            return False
-        holder.active = 0
-        holder.regular_until = INT64_MAX
-        for number in range(self._num_kinds):
-            table = &self._tables[<size_t>slot * self._num_groups + (<LayerKind>self._searched[number]).groups[0]]
-            if table.size != blocks_for(computed, (<LayerKind>self._searched[number]).block_size):
-                return False
-            until = (<LayerKind>self._searched[number]).steady_until(table, computed, settled)
-            if until <= settled + 1 or self._holds_last_state(slot, number, table):
-                return False
-            if until == INT64_MAX:
-                holder.active |= <uint64_t>1 << number
-            else:
-                holder.regular_until = min(holder.regular_until, until + self.unknown_tokens)
-        return True
-
-    cdef bint _holds_last_state(self, int32_t slot, int32_t number, const Table* table) noexcept nogil:
-        """Say whether a sequence holds the last state of its prompt beside a newer one: it is noted in each turn."""
-        cdef int32_t index
-        if not self._caching or not (<LayerKind>self._searched[number]).keeps_newest:
-            return False
-        index = (self._content.prompt_tokens(self._holders[slot].row) - 1) // (
-            (<LayerKind>self._searched[number]).block_size) - 1
-        return 0 <= index < table.size - 1 and table.blocks[index] != NO_BLOCK
-
-    cdef int64_t regular_until(self, int32_t slot) noexcept nogil:
-        return self._holders[slot].regular_until
-
-    cdef int join(self, int32_t slot, int32_t phase, int64_t order) except -1 nogil:
-        if self._beats is None:
-            with gil:
-                self._lay_out()
-        if self._visits:
-            self._members.join(slot, phase, order)
-        else:
-            self._reserve_for_life(slot)
-        self._beats.count(phase, self._holders[slot].active, 1, self._due, self._given)
-        self.slack += self._beats.most_given
-        return 0
-
-    cdef void leave(self, int32_t slot, int32_t phase) noexcept nogil:
-        if self._visits:
-            self._members.leave(slot, phase)
-        self._beats.count(phase, self._holders[slot].active, -1, self._due, self._given)
-        self.slack -= self._beats.most_given
-
-    cdef int _lay_out(self) except -1:
-        self._beats = Beats(self._owners[1], self.block_size, self.unknown_tokens, self._caching)
-        self._cursors = <int32_t*>calloc(self._beats.num_visits, sizeof(int32_t))
-        if self._cursors == NULL:
-            raise MemoryError()
-        return 0
-
-    cdef int _reserve_for_life(self, int32_t slot) except -1 nogil:
-        """Let the tables of a member have room for all that it may become: `settle` cannot fail."""
-        cdef int64_t tokens = min(self._content.most_tokens(self._holders[slot].row), self._max_model_len)
-        cdef Table* table
-        cdef int32_t group, room
-        for group in range(self._num_groups):
-            table = &self._tables[<size_t>slot * self._num_groups + group]
-            room = blocks_for(tokens, (<LayerKind>self._kinds[group]).block_size) + 1
-            if room > table.room:
-                resize(&table.blocks, room * sizeof(int32_t))
-                table.room = room
-        return 0
-
-    cdef void settle(self, int32_t slot, int64_t num_computed) noexcept nogil:
-        cdef Holder* holder = &self._holders[slot]
-        if not self._visits:
-            self._advance(slot, num_computed)
-        elif not self._lists(holder):
-            holder.hashed_tokens = max(holder.hashed_tokens, (
-                num_computed - self.unknown_tokens) // self.block_size * self.block_size)
-        holder.computed = num_computed
-
-    cdef int _advance(self, int32_t slot, int64_t computed) except -1 nogil:
-        """Let the tables be as the turns left them that brought so many tokens; the blocks have been counted."""
-        cdef int32_t free_blocks = self.free_blocks, group, size
-        if computed <= self._holders[slot].computed:
-            return 0
-        self.free_blocks = self.num_blocks
-        for group in range(self._num_groups):
-            size = (<LayerKind>self._kinds[group]).block_size
-            if (<LayerKind>self._kinds[group]).keeps_newest:        # the one before the newest may still be there
-                self._extend(slot, group, computed - size)
-            self._extend(slot, group, computed)
-        self.slide(slot, computed - 1 - self.unknown_tokens)
-        self.free_blocks = free_blocks
-        self._holders[slot].computed = computed
-        return 0
-
-    cdef void step_begin(self, int32_t phase) noexcept nogil:
-        cdef int32_t i, bucket
-        if not self._visits:
-            self.free_blocks -= self._due[phase]
-            return
-        for i in range(self._beats.num_visits if self._members.size > 0 else 0):
-            bucket = phase - self._beats.visits[i].rest
-            self._cursors[i] = self._members.first[bucket + self.block_size if bucket < 0 else bucket]
-
-    cdef int step_before(self, int64_t order) except -1 nogil:
-        """Visit the members with an event in this iteration, by order."""
-        cdef const Member* members = self._members.members
-        cdef int32_t i, next, slot
-        while self._visits and self._members.size > 0:
-            next = -1
-            for i in range(self._beats.num_visits):
-                slot = self._cursors[i]
-                if slot >= 0 and members[slot].order < order and (
-                        next < 0 or members[slot].order < members[self._cursors[next]].order):
-                    next = i
-            if next < 0:
-                break
-            slot = self._cursors[next]
-            self._cursors[next] = members[slot].after
-            self._visit(slot, &self._beats.visits[next])
-        return 0
-
-    cdef int _visit(self, int32_t slot, const Visit* visit) except -1 nogil:
-        """A member has a turn in which something changes."""
-        cdef Holder* holder = &self._holders[slot]
-        cdef int64_t ahead = (visit.rest - holder.computed) % self.block_size
-        cdef int64_t computed = holder.computed + (ahead + self.block_size if ahead < 0 else ahead), settled
-        cdef int32_t i
-        settled = computed - self.unknown_tokens
-        if not self._lists(holder):                         # what nobody looks at was not visited for
-            holder.hashed_tokens = max(holder.hashed_tokens, settled // self.block_size * self.block_size)
-        for i in range(visit.num_givers):
-            self._slide(slot, visit.givers[i], settled)
-        for i in range(visit.num_takers):
-            self._extend(slot, visit.takers[i], computed + 1)
-        holder.computed = computed + 1
-        return self.cache(slot, settled + 1) if visit.fills and self._lists(holder) else 0
-
-    cdef int step_run(self, int32_t phase, int32_t count) except -1 nogil:
-        cdef int32_t _
-        for _ in range(count):
-            self.step_begin(phase)
-            self.step_before(INT64_MAX)
-            phase = phase + 1 if phase + 1 < self.num_phases else 0
-        return 0
-
-    cdef int32_t owned_blocks(self, int32_t slot, bint is_member, int64_t num_computed) noexcept nogil:
-        cdef const Table* table
-        cdef int32_t group, i, count = 0
-        if is_member and not self._visits:
-            self._advance(slot, num_computed)
-        for group in range(self._num_groups):
-            table = &self._tables[<size_t>slot * self._num_groups + group]
-            for i in range(table.begin, table.size):
-                count += table.blocks[i] != NO_BLOCK
-        return count
 
     def forget(self):
         """See KVCache."""

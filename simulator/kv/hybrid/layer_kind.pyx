@@ -101,11 +101,11 @@ cdef class Search:
         return self._hashes[index]
 
     cdef void cursor_at(self, int64_t num_tokens, Cursor* cursor) noexcept nogil:
-        cdef int32_t i
+        cdef int32_t _
         if num_tokens >= self.grain and num_tokens // self.grain == self._num_hashes:
             cursor[0] = self._cursor
             return
-        for i in range(<int32_t>(num_tokens // self.grain)):
+        for _ in range(<int32_t>(num_tokens // self.grain)):
             self.content.advance(self.row, self.grain, cursor)
 
     cdef bint has(self, LayerKind kind, int32_t index) noexcept nogil:
@@ -127,7 +127,7 @@ cdef class Search:
 
 
 cdef class LayerKind:
-    """Base of all kinds; see base.pxd for the contract.
+    """Base of all kinds; see layer_kind.pxd for the contract.
 
     block_size : tokens of a block.
     unit : tokens of which hits are multiples: the least common multiple of the block sizes of all groups.

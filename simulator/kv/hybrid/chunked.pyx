@@ -2,12 +2,12 @@
 from libc.stdint cimport int32_t, int64_t
 cimport cython
 
-from simulator.kv.kinds.base cimport LayerKind, Search, Table
+from simulator.kv.hybrid.layer_kind cimport LayerKind, Search, Table
 
 
 @cython.final
 cdef class ChunkedAttention(LayerKind):
-    """A hit is what is there from the beginning of the chunk in which the text goes on; what is before is null.
+    """A hit begins with the chunk in which the text goes on; what is before is null.
 
     chunk : tokens.
     most_tokens : of a chunk and of the iterations in flight, at most, for a check that a text fits whole.

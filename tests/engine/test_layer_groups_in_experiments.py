@@ -1,0 +1,176 @@
+"""Models whose layers have block tables of their own, in experiment files."""
+import re
+
+import numpy as np
+import pytest
+
+import simulator
+from simulator import cli
+from simulator.errors import InputErrors
+
+BASE = """
+[model]
+name = "gpt-oss-20b"
+[engine]
+num_gpu_blocks = 2000
+max_model_len = 4096
+max_num_seqs = 8
+[latency]
+backend = "linear"
+[workload]
+type = "synthetic"
+num_requests = 60
+[workload.arrival]
+process = "poisson"
+rate_per_s = 20.0
+[workload.prompt_tokens]
+distribution = "uniform"
+min = 100
+max = 1500
+[workload.output_tokens]
+distribution = "uniform"
+min = 1
+max = 300
+"""
+QWEN = {"model.name": "qwen3-next-80b-a3b"}
+WHOLE = {"engine.disable_hybrid_kv_cache_manager": True}
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Return a function that runs the experiment with overrides."""
+    path = tmp_path / "groups.toml"
+    path.write_text(BASE)
+    return lambda overrides=(): simulator.run(path, overrides=dict(overrides))
+
+
+@pytest.fixture
+def refusal(run):
+    """Return a function that says how overrides are refused."""
+    def of(overrides):
+        with pytest.raises(InputErrors) as caught:
+            run(overrides)
+        return str(caught.value)
+    return of
+
+
+def test_windows_leave_room_for_more_requests(run):
+    # Two groups, or one block table: a text of n tokens takes n / 16 + 9 blocks, or n / 16 that are twice as large.
+    windows, whole = run({"engine.num_gpu_blocks": 800}), run(WHOLE | {"engine.num_gpu_blocks": 400})
+
+    assert windows.summary["requests"]["completed"] == whole.summary["requests"]["completed"] == 60
+    assert windows.summary["ttft_ms"]["mean"] < whole.summary["ttft_ms"]["mean"]
+
+
+@pytest.mark.parametrize("model", ["gpt-oss-20b", "gemma-3-4b", "llama-4-scout", "mistral-7b", "qwen3-next-80b-a3b",
+                                   "mimo-v2-flash", "nemotron-3-nano-30b-a3b"])
+@pytest.mark.parametrize("more", [{}, {"engine.enable_prefix_caching": False}, {"engine.async_scheduling": False},
+                                  {"topology.pipeline_parallel": 2}])
+def test_results_do_not_depend_on_how_they_are_computed(run, model, more):
+    overrides = {"model.name": model, "engine.num_gpu_blocks": 3000} | more
+    fast, stepwise = run(overrides), run(overrides | {"engine.fast_forward": False})
+
+    assert fast.summary["requests"]["completed"] == 60
+    np.testing.assert_array_equal(fast.requests, stepwise.requests)
+    np.testing.assert_array_equal(fast.iterations, stepwise.iterations)
+
+
+def test_prompts_are_computed_to_the_ends_of_blocks_where_states_are_kept(run):
+    # A prompt of 1500 tokens, blocks of 544: the last state that a repeat can use is behind token 1087, and the rest is
+    # computed in an iteration of its own; without prefix caching there is one state, and one iteration.
+    one = QWEN | {"workload.num_requests": 1, "workload.prompt_tokens": {"distribution": "constant", "value": 1500}}
+
+    assert run(one).iterations["prefill_tokens"][:3].tolist() == [1088, 412, 0]
+    assert run(one | {"engine.enable_prefix_caching": False}).iterations["prefill_tokens"][:2].tolist() == [1500, 0]
+
+
+@pytest.mark.parametrize(("interval", "cached"), [
+    (None, [0, 512, 512, 1024]),
+    (512, [0, 512, 1024, 1024]),
+    ("dense", [0, 512, 1024, 1024])])
+def test_windows_are_kept_for_others_at_some_places(tmp_path, interval, cached):
+    # The first prompt ends with token 521: its window is kept for a hit of 512. The others share 1024 tokens. The second
+    # keeps a window for 1520 only; the third finds its full layers and marks the place, for the fourth. Or a window is kept
+    # each 512 tokens, or everywhere.
+    path = tmp_path / "shared.toml"
+    path.write_text(BASE.partition("[workload]")[0] + '[workload]\ntype = "trace"\npath = "shared.csv"\n')
+    (tmp_path / "shared.csv").write_text(
+        "arrived_at,num_prefill_tokens,num_decode_tokens,prompt\n"
+        "0,522,1,s:522\n5,1524,1,s:1024/a:500\n10,1524,1,s:1024/b:500\n")
+    overrides = {} if interval is None else {"engine.prefix_cache_retention_interval": interval}
+    requests = simulator.run(path, overrides=overrides).requests
+
+    assert requests["cached_tokens"].tolist() == cached
+
+
+def test_groups_can_be_given_without_a_model(tmp_path):
+    text = BASE.replace('[model]\nname = "gpt-oss-20b"\n', "") + (
+        '[[engine.kv_cache_groups]]\nkind = "full_attention"\n'
+        '[[engine.kv_cache_groups]]\nkind = "sliding_attention"\nwindow = 128\n')
+    path, of_model = tmp_path / "given.toml", tmp_path / "model.toml"
+    path.write_text(text)
+    of_model.write_text(BASE)
+    given, model = simulator.run(path), simulator.run(of_model)
+
+    np.testing.assert_array_equal(given.requests, model.requests)      # the order of groups decides over names of blocks
+
+
+@pytest.mark.parametrize(("overrides", "message"), [
+    ({"model.name": "llama-3.1-8b", "engine.prefix_cache_retention_interval": 0},
+     "engine.prefix_cache_retention_interval: expected none, found 0: all layers share one block table"),
+    ({"engine.prefix_cache_retention_interval": 64, "engine.enable_prefix_caching": False},
+     "engine.prefix_cache_retention_interval: expected none, found 64: enable_prefix_caching is false"),
+    (WHOLE | {"model.name": "llama-3.1-8b"}, "engine.disable_hybrid_kv_cache_manager: expected false, found true: the "
+     "layers here are of one kind"),
+    (WHOLE | {"model.name": "mistral-7b"}, "the layers here are of one kind"),
+    (WHOLE | QWEN, "engine.disable_hybrid_kv_cache_manager: expected false, found true: qwen3-next-80b-a3b has layers of "
+     "linear attention"),
+    ({"engine.vllm_version": "0.10"}, 'engine.vllm_version: expected "0.32", or disable_hybrid_kv_cache_manager = true'),
+    (QWEN | {"engine.speculative": {"num_tokens": 2}}, "engine.speculative: expected none: what layers of linear"),
+    ({"engine.kv_cache_groups": [{"kind": "full_attention"}], **WHOLE}, "expected false beside kv_cache_groups"),
+    ({"engine.kv_cache_groups": [{"kind": "chunked_attention", "window": 64}, {"kind": "full_attention",
+                                                                               "block_size": 32}]},
+     "engine.kv_cache_groups: expected one block_size where a group is of chunked_attention"),
+    ({"engine.kv_cache_groups": [{"kind": "full"}]}, "full_attention"),
+    ({"topology.replicas": 2, "cluster.rescheduling": {"kv_bytes_per_token": 1e5, "bandwidth_gb_per_s": 1.0}},
+     'cluster.rescheduling.mode: "live" copies the blocks of one block table'),
+])
+def test_what_is_not_built_is_refused_with_the_reason(refusal, overrides, message):
+    assert message in refusal(overrides)
+
+
+def test_groups_that_are_given_need_the_number_of_blocks(tmp_path):
+    path = tmp_path / "given.toml"
+    path.write_text(BASE.replace("num_gpu_blocks = 2000\n", "") + '[hardware]\nname = "h100-sxm-80gb"\n')
+    with pytest.raises(InputErrors, match="kv_cache_groups: expected num_gpu_blocks beside them"):
+        simulator.run(path, overrides={"engine.kv_cache_groups": [{"kind": "full_attention"}]})
+
+
+def test_requests_still_move_where_they_are_computed_anew(run):
+    moving = {"topology.replicas": 2, "cluster.routing.policy": "always_busiest",
+              "cluster.rescheduling": {"mode": "recompute", "interval_s": 0.05, "least_difference": 0.01}}
+
+    assert run(moving).summary["requests"]["completed"] == 60
+
+
+def test_a_text_that_no_pool_holds_is_dropped(run):
+    # 1500 tokens take 94 blocks of full layers and, at 8192 tokens an iteration, as many of the window
+    result = run({"engine.num_gpu_blocks": 150, "workload.prompt_tokens": {"distribution": "constant", "value": 1500}})
+
+    assert result.summary["requests"]["dropped"] == 60
+
+
+@pytest.mark.parametrize(("overrides", "lines"), [
+    ([], ["#   1 group of layers: the last 128 tokens, blocks of 16 tokens",
+          "#   1 group of layers: full attention, blocks of 16 tokens"]),
+    (["hardware.name=h100-sxm-80gb", "engine.disable_hybrid_kv_cache_manager=true"],
+     ["#   one block table for all layers: each keeps a token to the end, whatever its window"]),
+    (["hardware.name=h100-sxm-80gb", "engine.scheduler=blis", "engine.max_num_seqs=8"],
+     ["#   one block table for all layers: each keeps a token to the end, whatever its window"])])
+def test_validate_says_which_layers_share_a_block_table(tmp_path, capsys, overrides, lines):
+    path = tmp_path / "groups.toml"
+    path.write_text(BASE)
+
+    assert cli.main(["validate", str(path), *[part for each in overrides for part in ("--set", each)]]) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert [line for line in out if re.search("group of|block table", line)] == lines
