@@ -337,9 +337,9 @@ def _port(moving, pool):
     inner = 0.0 if moving.bandwidth_gb_per_s or not link else link.scaleup_bytes_per_s
     faults = []
     if moving.mode != "recompute" and _layer_groups(pool, _group_rules(pool.engine), _longest_text(pool)) is not None:
-        faults.append(f'cluster.rescheduling.mode: "{moving.mode}" copies the blocks of one block table, and layers here '
-                      'have several: expected "recompute", or engine.disable_hybrid_kv_cache_manager = true where the '
-                      "model allows it")
+        faults.append(f'cluster.rescheduling.mode: "{moving.mode}" copies the blocks of one block table, and layers '
+                      'here have several: expected "recompute", or engine.disable_hybrid_kv_cache_manager = true where '
+                      "the model allows it")
     if moving.mode != "recompute" and token_bytes == 0.0:
         faults.append("cluster.rescheduling.kv_bytes_per_token: missing; expected a number, or [model] and [hardware]")
     if moving.mode != "recompute" and outer == 0.0:

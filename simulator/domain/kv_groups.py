@@ -45,7 +45,8 @@ class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     def explain(self) -> list[str]:
         """Return a line for the pool, and one for each sort of groups."""
-        return [f"a block has pages of {self.page_bytes:.0f} bytes for {counted(self.size, 'layer')}, those of any group:",
+        layers = counted(self.size, "layer")
+        return [f"a block has pages of {self.page_bytes:.0f} bytes for {layers}, those of any group:",
                 *self.layers.explain(tuple(map(len, self.members)))]
 
 
@@ -74,8 +75,8 @@ def plan_groups(deployment: Deployment, block_size: int, max_model_len: int,
     model = deployment.model
     kinds = {kind for kind in model.layer_types if kind != "feed_forward"}
     if rules.is_disabled and "linear_attention" in kinds:
-        raise ValueError(f"{model.name} has layers of linear attention, which cannot be kept as if they attended to the "
-                         "whole context; vLLM refuses it too")
+        raise ValueError(f"{model.name} has layers of linear attention, which cannot be kept as if they attended to "
+                         "the whole context; vLLM refuses it too")
     if kinds <= {"full_attention"} or (rules.is_disabled and len(kinds) > 1):
         return None
     if "linear_attention" in kinds:

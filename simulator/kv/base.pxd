@@ -40,8 +40,8 @@ cdef class KVCache:
     cdef int32_t* _due_of_all               # [group][phase] where `_due` points into
     cdef int32_t* _given                    # [phase] hybrid: blocks that members give back; else NULL
     cdef readonly int32_t slack             # hybrid: blocks that members may give back in an iteration, at most; else 0
-    cdef readonly int32_t num_shared        # hybrid: blocks that several sequences hold and may give back: which of them
-                                            # frees one is not foreseen; else 0
+    cdef readonly int32_t num_shared        # hybrid: blocks that several sequences hold and may give back: which of
+                                            # them frees one is not foreseen; else 0
 
     # Blocks that a sequence owns, as `_owned` says; what members of a group need in iterations of a phase.
     @cython.final
@@ -132,8 +132,8 @@ cdef class KVCache:
     # Free everything `slot` owns. `returns`: its request will be back and may find some of it.
     cdef int release(self, int32_t slot, bint returns) except -1 nogil
 
-    # Hybrid: a sequence has `computed` tokens in KV. May it become a member: does it take and give back blocks at regular
-    # times from now on? And with how many tokens in KV no more?
+    # Hybrid: a sequence has `computed` tokens in KV. May it become a member: does it take and give back blocks at
+    # regular times from now on? And with how many tokens in KV no more?
     cdef bint may_join(self, int32_t slot, int64_t computed) noexcept nogil
     cdef int64_t regular_until(self, int32_t slot) noexcept nogil
 

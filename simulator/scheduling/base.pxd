@@ -281,8 +281,8 @@ cdef class Scheduler:
     cdef void repeat_of(self, int32_t group, int32_t num_ended, int32_t num_formed, int64_t ended_ns) noexcept nogil
     cdef void fly(self, Batch* batch) noexcept nogil
 
-    # A sequence that has just sampled, or with `lead` will, becomes a member; a member is one no more, or it parts. It may
-    # if its turns are alike from now on: with `lead`, more than a token in flight are not.
+    # A sequence that has just sampled, or with `lead` will, becomes a member; a member is one no more, or it parts. It
+    # may if its turns are alike from now on: with `lead`, more than a token in flight are not.
     @cython.final
     cdef inline bint may_join(self, const Entry* entry) noexcept nogil:
         return not self.kv.is_hybrid or ((self.lead == 0 or entry.tokens == 1) and self.kv.may_join(

@@ -171,8 +171,8 @@ cdef class Vllm(StridingScheduler):
     cdef bint repeats(self) noexcept nogil:
         # Members alone cannot make room for the head of the queue, unless what they generate is its prompt. They may
         # take cached blocks of it: it then needs more tokens, and is passed over, or has some without padding. And it
-        # may fit into the next batch of several groups, of which each leaves another budget, or into blocks that members
-        # of a hybrid cache give back.
+        # may fit into the next batch of several groups, of which each leaves another budget, or into blocks that
+        # members of a hybrid cache give back.
         if self.kv.num_shared > 0:
             return False
         if (self.num_groups > 1 or self.kv.is_hybrid) and self._running.size < self.max_running:

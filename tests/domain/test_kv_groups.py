@@ -27,8 +27,8 @@ def test_a_model_that_slides_everywhere_is_one_group():
 
 
 def test_groups_have_as_many_layers_as_the_rarer_kind():
-    # gemma-3-27b: 52 sliding and 10 full layers: 6 groups of 9 and 8 sliding layers, and the full ones; the sliding ones
-    # come first in the model. A layer has 16 heads x 2 x 128 x 2 bytes = 8,192 a token.
+    # gemma-3-27b: 52 sliding and 10 full layers: 6 groups of 9 and 8 sliding layers, and the full ones; the sliding
+    # ones come first in the model. A layer has 16 heads x 2 x 128 x 2 bytes = 8,192 a token.
     plan = groups_of(load_model("gemma-3-27b"))
 
     assert sorts(plan) == [("sliding_attention", 1024, 16, n) for n in (9, 9, 9, 9, 8, 8)] + [
@@ -75,8 +75,8 @@ def test_pages_that_do_not_divide_are_padded():
 
 @pytest.mark.parametrize(("ranks", "block_size"), [(1, 544), (4, 272)])
 def test_blocks_of_attention_are_as_large_as_a_state(ranks, block_size):
-    # qwen3-next: a state of 1,048,576 + 49,152 bytes, 2 KV heads x 2 x 256 x 2 bytes a token: 536 tokens, in sixteens; a
-    # quarter of the state with one head. vLLM says so when it starts: "Setting attention block size to 544 tokens".
+    # qwen3-next: a state of 1,048,576 + 49,152 bytes, 2 KV heads x 2 x 256 x 2 bytes a token: 536 tokens, in sixteens;
+    # a quarter of the state with one head. vLLM says so when it starts: "Setting attention block size to 544 tokens".
     plan = groups_of(load_model("qwen3-next-80b-a3b"), tensor_parallel=ranks)
 
     assert sorts(plan) == [("linear_attention", 0, block_size, 12)] * 3 + [("full_attention", 0, block_size, 12)]

@@ -148,8 +148,8 @@ def test_a_request_that_does_not_fit_is_refused_with_the_longest_that_does():
 
 
 def test_a_request_may_be_longer_than_the_pool_where_the_window_is_short():
-    # Two groups of a layer each. 512 tokens: 32 blocks for the full layer; for the sliding one 100 - 1 + 10 = 109 tokens,
-    # 7 blocks and one. Memory for just these, beside 410,240 of weights and 10 x 512 x 2 of activations.
+    # Two groups of a layer each. 512 tokens: 32 blocks for the full layer; for the sliding one 100 - 1 + 10 = 109
+    # tokens, 7 blocks and one. Memory for just these, beside 410,240 of weights and 10 x 512 x 2 of activations.
     request_bytes = (32 + 8) * 16 * 128
     accelerator = replace(ACCELERATOR, memory_bytes=410_240 + 10_240 + request_bytes)
 

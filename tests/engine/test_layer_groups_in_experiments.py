@@ -89,14 +89,15 @@ def test_prompts_are_computed_to_the_ends_of_blocks_where_states_are_kept(run):
     (512, [0, 512, 1024, 1024]),
     ("dense", [0, 512, 1024, 1024])])
 def test_windows_are_kept_for_others_at_some_places(tmp_path, interval, cached):
-    # The first prompt ends with token 521: its window is kept for a hit of 512. The others share 1024 tokens. The second
-    # keeps a window for 1520 only; the third finds its full layers and marks the place, for the fourth. Or a window is kept
-    # each 512 tokens, or everywhere.
+    # The first prompt ends with token 521: its window is kept for a hit of 512. The others share 1024 tokens. The
+    # second keeps a window for 1520 only; the third finds its full layers and marks the place, for the fourth. Or a
+    # window is kept each 512 tokens, or everywhere.
     path = tmp_path / "shared.toml"
     path.write_text(BASE.partition("[workload]")[0] + '[workload]\ntype = "trace"\npath = "shared.csv"\n')
     (tmp_path / "shared.csv").write_text(
         "arrived_at,num_prefill_tokens,num_decode_tokens,prompt\n"
-        "0,522,1,s:522\n5,1524,1,s:1024/a:500\n10,1524,1,s:1024/b:500\n")
+        "0,522,1,s:522\n5,1524,1,s:1024/a:500\n10,1524,1,s:1024/b:500\n"
+        "15,1524,1,s:1024/c:500\n")
     overrides = {} if interval is None else {"engine.prefix_cache_retention_interval": interval}
     requests = simulator.run(path, overrides=overrides).requests
 
@@ -112,7 +113,7 @@ def test_groups_can_be_given_without_a_model(tmp_path):
     of_model.write_text(BASE)
     given, model = simulator.run(path), simulator.run(of_model)
 
-    np.testing.assert_array_equal(given.requests, model.requests)      # the order of groups decides over names of blocks
+    np.testing.assert_array_equal(given.requests, model.requests)  # the order of groups decides over names of blocks
 
 
 @pytest.mark.parametrize(("overrides", "message"), [
@@ -123,9 +124,10 @@ def test_groups_can_be_given_without_a_model(tmp_path):
     (WHOLE | {"model.name": "llama-3.1-8b"}, "engine.disable_hybrid_kv_cache_manager: expected false, found true: the "
      "layers here are of one kind"),
     (WHOLE | {"model.name": "mistral-7b"}, "the layers here are of one kind"),
-    (WHOLE | QWEN, "engine.disable_hybrid_kv_cache_manager: expected false, found true: qwen3-next-80b-a3b has layers of "
-     "linear attention"),
-    ({"engine.vllm_version": "0.10"}, 'engine.vllm_version: expected "0.32", or disable_hybrid_kv_cache_manager = true'),
+    (WHOLE | QWEN, "engine.disable_hybrid_kv_cache_manager: expected false, found true: qwen3-next-80b-a3b has layers "
+     "of linear attention"),
+    ({"engine.vllm_version": "0.10"},
+     'engine.vllm_version: expected "0.32", or disable_hybrid_kv_cache_manager = true'),
     (QWEN | {"engine.speculative": {"num_tokens": 2}}, "engine.speculative: expected none: what layers of linear"),
     ({"engine.kv_cache_groups": [{"kind": "full_attention"}], **WHOLE}, "expected false beside kv_cache_groups"),
     ({"engine.kv_cache_groups": [{"kind": "chunked_attention", "window": 64}, {"kind": "full_attention",

@@ -27,6 +27,12 @@ VALUES = {
     "engine.policy": "priority", "engine.scheduler_reserve_full_isl": False, "engine.watermark": 0.5,
     "engine.async_scheduling": True, "engine.vllm_version": "0.10",
     "engine.speculative": {"num_tokens": 2, "acceptance": [1, 0, 2]},
+    "engine.kv_cache_groups": {"engine.num_gpu_blocks": 100, "engine.kv_cache_groups": [
+        {"kind": "full_attention"}, {"kind": "sliding_attention", "window": 50}]},
+    "engine.disable_hybrid_kv_cache_manager": {"model.name": "gpt-oss-20b",
+                                               "engine.disable_hybrid_kv_cache_manager": True},
+    "engine.prefix_cache_retention_interval": {"model.name": "gpt-oss-20b",
+                                               "engine.prefix_cache_retention_interval": "dense"},
     "latency.backend": "linear", "latency.resolution_us": 500.0,
     "latency.host.queue_base_us": 700.0, "latency.host.queue_per_prompt_token_us": 30.0,
     "latency.host.output_token_us": 9000.0, "latency.host.completion_us": 800.0, "latency.host.iteration_us": 900.0,

@@ -1,8 +1,8 @@
 """Scenarios: JSON descriptions of a run, as the recorded cases use them, turned into what the engine takes.
 
 The format is that of ../shared/specs/vllm.md (top of the page) with a few keys of our own: per request `deadline` (s),
-an `output_len` of 0, and the own stream of another request in `["own", id, n]`; `options.groups` are fields of `LayerGroup`
-(`vllm_scope.plain` translates those that were recorded); per scenario `options.vllm_version`,
+an `output_len` of 0, and the own stream of another request in `["own", id, n]`; `options.groups` are fields of
+`LayerGroup` (`vllm_scope.plain` translates those that were recorded); per scenario `options.vllm_version`,
 `prices` (keys of `LinearParameters`, in place of `step_time`) and `host` (keys of `HostParameters`).
 """
 from collections.abc import Callable
@@ -62,7 +62,8 @@ def load(description, late=()):
         ids=[request["id"] for request in requests],
         workload=_workload(requests, late),
         parameters=_parameters(options, description.get("spec_accept") or [0]),
-        cache={ours: options[theirs] for theirs, ours in CACHE_OPTIONS.items()} | {"layer_groups": _layer_groups(options)},
+        cache={**{ours: options[theirs] for theirs, ours in CACHE_OPTIONS.items()},
+               "layer_groups": _layer_groups(options)},
         prices=_prices(description),
         host=HostParameters(**description.get("host", {})),
         tier=_tier(requests, description.get("kv_load_time", {})) if options.get("kv_connector") else None,

@@ -1,7 +1,8 @@
 """Which recorded scenarios of vLLM the engine can run, and those that it can once they are said in other words.
 
 Two features change nothing but what the scheduler is told:
-  - decode context parallelism n: a block of B slots in layers of full attention holds n B tokens (specs/vllm_more.md, N);
+  - decode context parallelism n: a block of B slots in layers of full attention holds n B tokens (specs/vllm_more.md,
+    N);
   - LoRA adapters that all fit at once: prompts of different adapters share no block, like those of different streams.
 """
 
@@ -52,7 +53,8 @@ def missing(description):
 
 
 def _missing_of_groups(groups, options):
-    unknown = {group["kind"] for group in groups} - KINDS.keys() | {key for group in groups for key in group} - GROUP_KEYS
+    unknown = {group["kind"] for group in groups} - KINDS.keys()
+    unknown |= {key for group in groups for key in group} - GROUP_KEYS
     if unknown:
         return f"groups of layers with {', '.join(sorted(unknown))}, which nobody has translated"
     if any(group["kind"] == "mamba" for group in groups) and options.get("num_speculative_tokens"):

@@ -178,8 +178,8 @@ cdef void drop_from_run(RunAhead* run, Pipeline* pipeline, int32_t count) noexce
 
 
 cdef int32_t most_used_blocks(const RunAhead* run, int32_t count, bint may_shrink) noexcept nogil:
-    cdef int32_t most = max(run.used_blocks[0], run.used_blocks[count - 1]), i  # some may have been freed after the first
-    for i in range(count if may_shrink else 0):
+    cdef int32_t most = max(run.used_blocks[0], run.used_blocks[count - 1]), i
+    for i in range(count if may_shrink else 0):         # some may have been freed after the first
         most = max(most, run.used_blocks[i])
     return most
 

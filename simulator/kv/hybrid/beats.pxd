@@ -7,8 +7,8 @@ from libc.stdint cimport int32_t, uint64_t
 cimport cython
 
 
-cdef struct Event:              # what a turn brings in one kind that begins with `rest` computed tokens, modulo the unit
-    int32_t rest
+cdef struct Event:              # what a turn brings in one kind
+    int32_t rest                # computed tokens that it begins with, modulo the unit
     int32_t kind
     int32_t taken               # blocks
     int32_t given               # blocks, if the kind is active: see LayerKind.steady_until

@@ -35,8 +35,8 @@ cdef class BlockStore:
     # A block holds the text with this hash: its name from now on.
     cdef int32_t list_as(self, int32_t block, uint64_t hash) except -1 nogil
 
-    # Entries end - 1 .. begin of a table are given up, in this order, and null: return how many are free now. Those that
-    # hold nothing are the first to be reused, in this order, the others the last.
+    # Entries end - 1 .. begin of a table are given up, in this order, and null: return how many are free now. Those
+    # that hold nothing are the first to be reused, in this order, the others the last.
     cdef int32_t release(self, int32_t* table, int32_t begin, int32_t end) except -1 nogil
 
     # Of the free blocks, so many, those that are taken before any that can be found.

@@ -14,7 +14,7 @@ from simulator.kv.members cimport Member, Members
 
 @cython.final
 cdef class HybridKV(GroupTables):
-    """A pool with a block table for each group of layers; parameters as those of GroupTables."""
+    """A pool with a block table per group of layers; see GroupTables."""
 
     def __cinit__(self, int32_t num_blocks, int32_t block_size, plan, *_, **__):
         self._visits = self._caching or plan.with_tables

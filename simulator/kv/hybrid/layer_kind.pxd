@@ -14,7 +14,7 @@ cdef struct Table:              # the block table of one sequence in one group
     int32_t room                # entries that fit before it must grow
     int32_t size
     int32_t begin               # leading entries that are null and stay so
-    int32_t last                # where only the newest state is kept: the one before it; -1: there was none, or it is gone
+    int32_t last                # where only the newest state is kept: the one before it; -1: none, or it is gone
 
 
 cdef struct Run:                # of blocks of a text
@@ -99,8 +99,8 @@ cdef struct Tails:
     bint is_all                 # all blocks are in one
 
 
-# Those of a kind with hits of so many blocks. `retention`: tokens from one to the next, and at given ends; 0: only there;
-# -1: wherever a hit may end, `unit` tokens apart.
+# Those of a kind with hits of so many blocks. `retention`: tokens from one to the next, and at given ends; 0: only
+# there; -1: wherever a hit may end, `unit` tokens apart.
 cdef Tails tails_of(int32_t length, int32_t block_size, int32_t unit, int64_t retention) noexcept nogil
 
 cdef Run next_tail(const Tails* tails, int32_t block_size, int32_t begin, const Ends* ends) noexcept nogil

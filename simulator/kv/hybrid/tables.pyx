@@ -55,7 +55,7 @@ def kinds_of(layers, unit, in_flight_tokens, max_model_len):
 
 
 cdef class GroupTables(KVCache):
-    """Blocks of one replica, in a table for each group of layers and sequence; see tables.pxd.
+    """Blocks of one replica, in a table per group of layers and sequence.
 
     num_blocks : as for KVCache. block_size : what `unit_of` says.
     plan : KVPlan; its `layer_groups` say what the groups are.
