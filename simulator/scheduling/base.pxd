@@ -424,9 +424,7 @@ cdef class Scheduler:
     # When something will be; NEVER_NS: nothing is under way.
     @cython.final
     cdef inline int64_t next_transfer_ns(self) noexcept nogil:
-        if self.transfers is None:
-            return NEVER_NS
-        return min(self.transfers.next_ns(), self.tier.next_end_ns())
+        return self._next_transfer_ns() if self.transfers is not None else NEVER_NS
 
     # With a tier that copies: a step brings nothing but its tokens, until something else is done.
     @cython.final
@@ -588,9 +586,10 @@ cdef class Scheduler:
     cdef void _queue_held(self, int32_t slot) noexcept nogil
     cdef void _unhold(self, int32_t slot) noexcept nogil
     cdef int _arrive(self, int32_t slot, bint is_load) except -1 nogil
+    cdef int64_t _next_transfer_ns(self) noexcept nogil
     cdef int _leave_tier(self, int32_t slot) except -1 nogil
     cdef bint _may_join(self, const Entry* entry) noexcept nogil
-    cdef bint _stays_a_while(self, int32_t slot, bint is_in_flight) except -1 nogil
+    cdef int _leave_copying(self, int32_t slot, bint is_aborted) except -1 nogil
     cdef int _put_off_free(self, int32_t slot) except -1 nogil
     cdef int _free_put_off(self) except -1 nogil
     cdef int _vacate(self, int32_t slot, bint returns) except -1 nogil

@@ -255,22 +255,17 @@ cdef class Scheduler:
         return slot
 
     cdef int finish(self, int32_t slot) except -1 nogil:
-        if self.copies and self._stays_a_while(slot, self.is_in_flight(slot)):
-            return 0
-        return self._vacate(slot, False)
+        return self._leave_copying(slot, False) if self.copies else self._vacate(slot, False)
 
     cdef int abort(self, int32_t slot) except -1 nogil:
-        if self.copies and self._stays_a_while(slot, self.num_in_flight > 1):
-            return 0
-        return self._vacate(slot, False)
+        return self._leave_copying(slot, True) if self.copies else self._vacate(slot, False)
 
-    cdef bint _stays_a_while(self, int32_t slot, bint is_in_flight) except -1 nogil:
-        """A sequence leaves a scheduler whose tier copies: are its blocks freed later?"""
+    cdef int _leave_copying(self, int32_t slot, bint is_aborted) except -1 nogil:
+        """Take a sequence off where the tier copies: its blocks are free when no batch in flight writes to them."""
         self._leave_tier(slot)
-        if not (self._puts_off_frees and is_in_flight):
-            return False
-        self._put_off_free(slot)
-        return True
+        if self._puts_off_frees and (self.num_in_flight > 1 if is_aborted else self.is_in_flight(slot)):
+            return self._put_off_free(slot)
+        return self._vacate(slot, False)
 
     cdef bint _may_join(self, const Entry* entry) noexcept nogil:
         if self.copies and not self.tier.is_through_with(entry.slot, self._sequences[entry.slot].row):
@@ -725,6 +720,9 @@ cdef class Scheduler:
             self._arrive(slot, True)
             slot = self.tier.take_loaded(batch.num_done)
         return 0
+
+    cdef int64_t _next_transfer_ns(self) noexcept nogil:
+        return min(self.transfers.next_ns(), self.tier.next_end_ns())
 
     cdef int _leave_tier(self, int32_t slot) except -1 nogil:
         cdef int32_t row = self._sequences[slot].row

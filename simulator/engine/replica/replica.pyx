@@ -28,10 +28,9 @@ cdef inline int end_of(Replica self) except -1 nogil:
         return 0
     if self.run.length > 1:
         self._end_ahead(self.run.length - 1)
-    if self.scheduler.copies:
-        return self._end_step(batch)
-    if not self.scheduler.ends_at_start:
-        self._end_iteration(batch)
+    if not self._ends_plainly:
+        return self._end_otherwise(batch)
+    self._end_iteration(batch)
     retire(&self.pipeline)
     return 0
 
@@ -54,6 +53,8 @@ cdef class Replica:
         self.run.length = 1
         self.run.keeps_contexts = self.scheduler.strides is not None
         self.wake_ns = NEVER_NS
+        self._ends_plainly = not (self.scheduler.copies or self.scheduler.ends_at_start)
+        self._begins_plainly = self.pipeline.stride == 0 and not self.scheduler.copies
         self.first_sibling, self.num_siblings = index, 1
 
     def march(self, Beat beat, int32_t first_sibling, int32_t num_siblings):
@@ -141,10 +142,8 @@ cdef class Replica:
 
     cdef int begin(self, int64_t now_ns, int64_t horizon_ns) except -1 nogil:
         cdef Batch* batch
-        if self.pipeline.stride > 0:
-            self._fill_numbered(now_ns)
-        elif self.scheduler.copies:
-            self._fill_launching(now_ns)
+        if not self._begins_plainly:
+            self._fill_otherwise(now_ns)
         else:
             while self.pipeline.num_in_flight < self.pipeline.depth:
                 batch = vacant_place(&self.pipeline)
@@ -158,6 +157,9 @@ cdef class Replica:
                 elif not self._execute(batch):
                     break
         return self._await_end(horizon_ns)
+
+    cdef int _fill_otherwise(self, int64_t now_ns) except -1 nogil:
+        return self._fill_numbered(now_ns) if self.pipeline.stride > 0 else self._fill_launching(now_ns)
 
     cdef int _fill_numbered(self, int64_t now_ns) except -1 nogil:
         """Form batches where one of nothing takes a place in the queue, too, as long as there are requests."""
@@ -227,6 +229,13 @@ cdef class Replica:
         self.wake_ns = batch.end_ns
         return batch.shape.num_sequences > 0 and self.scheduler.is_quiet()
 
+    cdef int _end_otherwise(self, Batch* batch) except -1 nogil:
+        """End a step, or what took effect when it began."""
+        if self.scheduler.copies:
+            return self._end_step(batch)
+        retire(&self.pipeline)
+        return 0
+
     cdef int _end_step(self, Batch* batch) except -1 nogil:
         if batch.shape.num_sequences > 0:
             self.scheduler.free_put_off()
@@ -261,16 +270,22 @@ cdef class Replica:
             if self.rank.is_livelocked or self.is_out_of_time:
                 self.wake_ns = NEVER_NS
             return 0
-        if self.scheduler.copies and not self._await_step():
+        if not self._ends_plainly and not self._await_otherwise():
             return 0
         batch = oldest(&self.pipeline)
         self.wake_ns = batch.end_ns
-        if self.scheduler.ends_at_start:
-            return self._end_at_start()
         if (batch.num_entries == 0 and batch.num_preempted == 0 and batch.num_starved == 0 and self.wake_ns < horizon_ns
                 and self._observer is None and self.wake_ns < self.scheduler.next_transfer_ns()):
             self._plan_run(min(horizon_ns, self.scheduler.next_transfer_ns()))
         return 0
+
+    cdef bint _await_otherwise(self) except -1 nogil:
+        """Act next when the oldest iteration ends; False: that settles it."""
+        if self.scheduler.copies:
+            return self._await_step()
+        self.wake_ns = oldest(&self.pipeline).end_ns
+        self._end_at_start()
+        return False
 
     cdef int _end_at_start(self) except -1 nogil:
         """Do now what an iteration brings; if nobody is left, the next may begin beside it."""
