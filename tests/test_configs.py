@@ -97,13 +97,20 @@ def test_experiment_is_valid(config, tmp_path, capsys):
 
 @pytest.mark.parametrize("config", COMPARISONS, ids=name)
 def test_comparison_runs(config, tmp_path):
-    num_requests = {"compare_backends": 30, "compare_routers": 400}[config.stem]
+    num_requests = {"compare_backends": 30, "compare_routers": 400, "compare_prefill_decode": 100}[config.stem]
     overrides = trained_fast(tmp_path) if config.stem == "compare_backends" else {}
     plan = prepare(read_comparison(config, {"workload.num_requests": num_requests} | overrides))
     results = dict(measure(plan))
     assert not plan.unavailable
     assert {measured.metrics["requests.completed"] for measured in results.values()} == {num_requests}
     assert len({measured.metrics["tpot_ms.mean"] for measured in results.values()}) == len(results)
+
+
+def test_readme_says_what_splitting_prefill_and_decode_brings():
+    results = dict(measure(prepare(read_comparison(CONFIGS / "compare_prefill_decode.toml", {}))))
+    row = re.search(r"^\| 18/s \|(.*)\|$", (CONFIGS.parent / "README.md").read_text(), re.MULTILINE)[1]
+    assert [float(cell.strip(" *")) for cell in row.split("|")] == [
+        float(f"{measured.metrics['request_goodput']:.1f}") for measured in results.values()]
 
 
 @pytest.mark.parametrize("config", FILES, ids=name)
