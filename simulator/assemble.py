@@ -32,8 +32,6 @@ from simulator.workload.base import Workload
 from simulator.workload.load import load as load_workload
 from simulator.workload.open_ended import ENOUGH, Enough, last_sent_ns
 
-NO_GROUPS = "that is not built for models whose layers have several block tables"
-
 
 class Prepared(msgspec.Struct, frozen=True):
     """An experiment whose files are read and whose models are built.
@@ -273,15 +271,13 @@ def _pool(pool, readings: Readings) -> tuple[Site, Pool]:
 
 def _tier(pool, site: Site):
     """Return what makes the KV tier of a replica of a pool; None: there is none."""
-    if pool.role != "both" and site.layer_groups is not None:
-        raise InputErrors([KeyFault(f'pools: the role of "{pool.name}": {NO_GROUPS}')])
     if pool.kv_tiers is None:
         return None
     from simulator.domain.host_kv import host_kv  # likewise below: only those who want it load it
     from simulator.kv.tiers.protocols.base import TierSite
 
     if site.layer_groups is not None:
-        raise InputErrors([KeyFault(f"kv_tiers: {NO_GROUPS}")])
+        raise InputErrors([KeyFault("kv_tiers: that is not built for models whose layers have several block tables")])
     engine, parameters = pool.engine, pool.kv_tiers.parameters
     protocol = registry.load("kv_tier", pool.kv_tiers.protocol)
     eviction = getattr(parameters, "eviction_policy", None)
@@ -367,10 +363,37 @@ def _hand_over(experiment: Experiment):
     pools, chosen = experiment.all_pools(), experiment.cluster.disaggregation
     deployments = [_of_pool(experiment, pool, partial(deployment_of, pool)) for pool in pools]
     fronts = [_front(experiment, chosen and getattr(chosen, leg)) for leg in ("prefill", "decode")]
+    apart = {pool.serves for pool in pools if pool.role != "both"}
+    block_bytes = [_of_pool(experiment, pool, partial(_block_bytes, experiment.kv_transfer, pool))
+                   if pool.serves in apart else None for pool in pools]
     return hand_over_plan(
         experiment.kv_transfer, [(pool.role, pool.serves) for pool in pools], deployments, fronts,
         chosen and (registry.load("decider", chosen.decider), chosen.parameters),
-        chosen is None or chosen.stage_order == "decode_first")
+        chosen is None or chosen.stage_order == "decode_first", block_bytes)
+
+
+def _block_bytes(moving, pool) -> tuple[float, ...] | None:
+    """Return the bytes of a block of each group of layers that is handed over; None: all share a block table."""
+    rules, max_model_len = _group_rules(pool.engine), _longest_text(pool)
+    layers = _layer_groups(pool, rules, max_model_len)
+    if layers is None:
+        return None
+    faults = []
+    if any(group.kind == "linear_attention" for group in layers.groups):
+        faults.append(f'pools: the role of "{pool.name}": hand-over is not built for states of linear attention, which '
+                      "a decode replica would compute a token later")
+    if moving.volume == "full_prompt":
+        faults.append('kv_transfer.volume: expected "missing", found "full_prompt": of layers with windows the decode '
+                      "replica has no blocks for all of a prompt")
+    if rules.given and moving.kv_bytes_per_token is None:
+        faults.append("kv_transfer.kv_bytes_per_token: missing; expected a number, since engine.kv_cache_groups are "
+                      "not those of the model")
+    if faults:
+        raise InputErrors(map(KeyFault, faults))
+    if moving.kv_bytes_per_token is not None:
+        return tuple(moving.kv_bytes_per_token / len(layers.groups) * group.block_size for group in layers.groups)
+    deployment = _deployment(pool, None)
+    return plan_groups(deployment, pool.engine.block_size, max_model_len, rules).moved_bytes(deployment)
 
 
 def _port(moving, pool):

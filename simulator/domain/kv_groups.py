@@ -35,6 +35,13 @@ class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
         """Return the bytes of a block of the pool on an accelerator that holds `layers`."""
         return self.page_bytes * max(sum(layer in layers for layer in group) for group in self.members)
 
+    def moved_bytes(self, deployment: Deployment) -> tuple[float, ...]:
+        """Return the bytes of a block of each group on all ranks together, without padding."""
+        model, ranks = deployment.model, deployment.parallelism.tensor_parallel
+        return tuple(sum(token_bytes(deployment, model.mixer(model.layer_types[layer])) for layer in layers)
+                     * group.block_size * ranks
+                     for group, layers in zip(self.layers.groups, self.members, strict=True))
+
     def blocks_of_request(self, num_tokens: int, max_num_batched_tokens: int) -> int:
         """Return the blocks of a request, as vLLM's start-up check counts them.
 

@@ -127,6 +127,12 @@ cdef class KVCache:
 
     cdef int64_t _missing(self, int32_t slot, int64_t slots) noexcept nogil
 
+    # The same for a request that was just looked up, with the blocks found that nobody holds.
+    cdef int64_t needed(self, int32_t slot, int32_t hits, int64_t slots) noexcept nogil
+
+    # Hybrid: blocks of a group into which a sequence that began so reads what arrives from elsewhere.
+    cdef int64_t arriving_blocks(self, int32_t slot, int32_t group) noexcept nogil
+
     # At least so many of the blocks taken next hold nothing that is found in the prefix cache.
     cdef int32_t blank_blocks(self) noexcept nogil
 

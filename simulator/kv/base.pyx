@@ -93,6 +93,12 @@ cdef class KVCache:
     cdef int64_t junction(self, int32_t slot) noexcept nogil:
         return 0
 
+    cdef int64_t needed(self, int32_t slot, int32_t hits, int64_t slots) noexcept nogil:
+        return blocks_for(slots, self.block_size) - hits + self.free_hits()
+
+    cdef int64_t arriving_blocks(self, int32_t slot, int32_t group) noexcept nogil:
+        return 0
+
     cdef int64_t _missing(self, int32_t slot, int64_t slots) noexcept nogil:
         return 0
 

@@ -26,6 +26,7 @@ cdef class KVTier:
     cdef readonly bint copies               # it is told of each step
     cdef readonly bint puts_off_frees       # blocks of a batch in flight are freed when it ends
     cdef readonly bint drops_stale_tokens   # in flight when their request is preempted, they are computed anew
+    cdef readonly bint takes_groups         # the replica may have a HybridKV
     cdef readonly bint names_blocks         # who gets a block matters to it, also of those without a hash
 
     # What it has of the text of a request, whose first `local_tokens` (whole blocks) were found in the KV cache. Where

@@ -680,6 +680,8 @@ cdef class Scheduler:
         cdef int64_t until_ns = self.tier.keep_until(self._sequences[slot].row, slot, now_ns)
         if until_ns < 0:
             return False
+        if self.kv.is_hybrid:
+            self.kv.slide(slot, self.computed(slot))
         self.transfers.begin(KEEP, slot, max(until_ns, now_ns + 1))     # not by the report of this very iteration
         self._stop(slot)
         self._sequences[slot].hold = GIVEN_UP

@@ -109,7 +109,8 @@ cdef class Vllm(StridingScheduler):
         free(self._skipped)
 
     def _refuse_tier(self, why, num_stages):
-        if why or num_stages > 1 or self.kv.is_hybrid or (self._is_async and not self.copies):
+        if why or num_stages > 1 or (self.kv.is_hybrid and not self.tier.takes_groups) or (
+                self._is_async and not self.copies):
             raise ValueError("a KV tier: " + (
                 why or "its rules are not settled with pipeline stages, groups of layers, nor with async_scheduling "
                 "where it is not told of each step"))
@@ -481,9 +482,13 @@ cdef class Vllm(StridingScheduler):
         cdef int64_t text = request.prompt_tokens + request.output_tokens
         cdef int64_t tokens = min(<int64_t>hits * self.kv.block_size + found.tokens, self._max_model_len)
         cdef int64_t full_text = min(text, self._max_model_len) if self._reserves_full_text else 0
-        cdef int64_t need = blocks_for(tokens, self.kv.block_size) - hits + self.kv.free_hits()
-        if (need + self._watermark() > self.kv.free_blocks - self._promised_blocks()
-                or not self.kv.allocate(self.top_slot(), row, hits, tokens, full_text, self._watermark(), 0)):
+        cdef int32_t slot = self.top_slot()
+        if self.kv.is_hybrid:
+            self.kv.slide(slot, tokens)
+        if (self.kv.needed(slot, hits, tokens) + self._watermark() > self.kv.free_blocks - self._promised_blocks()
+                or not self.kv.allocate(slot, row, hits, tokens, full_text, self._watermark(), 0)):
+            if self.kv.is_hybrid:
+                self.kv.slide(slot, 0)
             return STOP
         self.hold(row, hits, found, now_ns)
         return ADMITTED
@@ -504,7 +509,7 @@ cdef class Vllm(StridingScheduler):
 
     cdef inline int64_t _missing_blocks(self, int32_t slot) noexcept nogil:
         cdef int64_t text = min(<int64_t>self._sequences[slot].num_tokens, self._max_model_len)
-        return max(blocks_for(text, self.kv.block_size) - self.kv.owned(slot), 0)
+        return self.kv.lacking(slot, text)
 
     cdef int update(self, const Entry* entry, int32_t sampled, int32_t rejected, bint goes_on) except -1 nogil:
         cdef Sequence* sequence = &self._sequences[entry.slot]

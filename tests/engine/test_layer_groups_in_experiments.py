@@ -104,6 +104,30 @@ def test_windows_are_kept_for_others_at_some_places(tmp_path, interval, cached):
     assert requests["cached_tokens"].tolist() == cached
 
 
+APART = {"pools": [{"name": "p", "role": "prefill"}, {"name": "d", "role": "decode"}],
+         "hardware": {"name": "h100-sxm-80gb"}}
+MOVES = {"protocol": "nixl", "bandwidth_gb_per_s": 10.0}
+
+
+def test_a_hand_over_moves_what_windows_still_need(run):
+    # Of 12 layers all tokens, of 12 the 129 blocks of 16 tokens that hold the last 128: 8 or 9. A token of a layer has
+    # 2 x 8 heads x 64 x 2 bytes. What the decode replica has of a prompt is not moved.
+    result = run(APART | {"kv_transfer": MOVES, "engine.enable_prefix_caching": False})
+    blocks = -(-result.requests["prompt_tokens"] // 16)
+    in_window = blocks - np.maximum(result.requests["prompt_tokens"] - 127, 0) // 16
+
+    np.testing.assert_array_equal(result.requests["transfer_bytes"], 12 * 2048 * 16 * (blocks + in_window))
+
+
+def test_a_hand_over_of_given_groups_takes_the_bytes_of_a_token(run, refusal):
+    groups = [{"kind": "full_attention"}, {"kind": "sliding_attention", "window": 128}]
+    given = APART | {"engine.kv_cache_groups": groups}
+    assert "kv_transfer.kv_bytes_per_token: missing; expected a number" in refusal(given | {"kv_transfer": MOVES})
+
+    counts = run(given | {"kv_transfer": MOVES | {"kv_bytes_per_token": 24 * 2048}}).requests["transfer_bytes"]
+    np.testing.assert_array_equal(counts, run(APART | {"kv_transfer": MOVES}).requests["transfer_bytes"])
+
+
 def test_groups_can_be_given_without_a_model(tmp_path):
     text = BASE.replace('[model]\nname = "gpt-oss-20b"\n', "") + (
         '[[engine.kv_cache_groups]]\nkind = "full_attention"\n'
@@ -134,6 +158,10 @@ def test_groups_can_be_given_without_a_model(tmp_path):
                                                                                "block_size": 32}]},
      "engine.kv_cache_groups: expected one block_size where a group is of chunked_attention"),
     ({"engine.kv_cache_groups": [{"kind": "full"}]}, "full_attention"),
+    (APART | {"kv_transfer": MOVES | {"volume": "full_prompt"}}, 'kv_transfer.volume: expected "missing"'),
+    (APART | QWEN | {"kv_transfer": MOVES}, 'the role of "p": hand-over is not built for states of linear attention'),
+    ({"kv_tiers": {"cpu_gib": 4.0, "d2h_gb_per_s": 1.0, "h2d_gb_per_s": 1.0, "kv_bytes_per_token": 1e5}},
+     "kv_tiers: that is not built for models whose layers have several block tables"),
     ({"topology.replicas": 2, "cluster.rescheduling": {"kv_bytes_per_token": 1e5, "bandwidth_gb_per_s": 1.0}},
      'cluster.rescheduling.mode: "live" copies the blocks of one block table'),
 ])

@@ -5,6 +5,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from simulator.domain.layer_groups import LayerGroup, LayerGroups
 from simulator.engine.build import build
 from simulator.engine.hand_over.plan import HandOverPlan, Pair, Port
 from simulator.engine.output.recorder import Recorder
@@ -66,7 +67,10 @@ def serve(workload, roles=("prefill", "decode"), *, parameters=None, latency=Non
     cache = {"num_gpu_blocks": 1000, "block_size": 16, "max_model_len": 4096} | dict(cache)
     pools = tuple(Pool(Vllm, parameters or VllmParameters(), latency or constant_latency(), name=f"{role}{i}",
                        role=role, replicas=count, **cache) for i, (role, count) in enumerate(roles))
-    pairs = {(i, k): Pair(TOKEN_BYTES) for i, (one, _) in enumerate(roles) for k, (other, _) in enumerate(roles)
+    groups = cache["layer_groups"].groups if cache.get("layer_groups") else ()
+    block_bytes = tuple(TOKEN_BYTES / len(groups) * group.block_size for group in groups)
+    pairs = {(i, k): Pair(TOKEN_BYTES, block_bytes=block_bytes)
+             for i, (one, _) in enumerate(roles) for k, (other, _) in enumerate(roles)
              if one != "decode" and other != "prefill"}
     settings = HandOverPlan(**{"ports": (LINK,) * len(pools), "pairs": pairs, "prefill_front": FRONT,
                                "decode_front": FRONT} | (plan or {}))
@@ -96,5 +100,16 @@ def random_case(seed):
             "notices_at_start": rng.random() < 0.5, "ports": (Port(rng.choice([2e5, 1e6, 1e8])),) * len(roles),
             "decode_first": rng.random() < 0.5 or any("both" in role for role in roles)}
     blocks = scenario.cache["num_gpu_blocks"] * (8 if any("both" in role for role in roles) else 1)
+    cache = scenario.cache | {"host": scenario.host, "num_gpu_blocks": blocks}
+    if rng.random() < 0.3:
+        cache |= {"layer_groups": _some_groups(rng, cache["block_size"]), "num_gpu_blocks": 2 * blocks}
+        plan["takes_whole_prompt"] = False
     return scenario.workload, {"roles": roles, "parameters": scenario.parameters, "latency": latency, "plan": plan,
-                               "cache": scenario.cache | {"host": scenario.host, "num_gpu_blocks": blocks}}
+                               "cache": cache}
+
+
+def _some_groups(rng, block_size):
+    """Return one of full attention beside another."""
+    kind = rng.choice(["sliding_attention", "chunked_attention"])
+    other = LayerGroup(kind=kind, block_size=block_size, window=rng.choice([1, 8, 33, 100]))
+    return LayerGroups(groups=tuple(rng.sample([other, LayerGroup(kind="full_attention", block_size=block_size)], 2)))

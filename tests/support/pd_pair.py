@@ -19,6 +19,7 @@ from simulator.routing.policies.round_robin import RoundRobin, RoundRobinParamet
 from simulator.scheduling.vllm import Vllm
 from support.log import first_difference, to_log
 from support.scenario import DEFAULTS, load, nanoseconds
+from support.vllm_scope import plain
 
 SIDES = ("prefill", "decode")
 PREFILL = records.LEG_ROLES.index("prefill")
@@ -52,7 +53,7 @@ def is_pair(description):
 
 def run(description, fast_forward=True, details=True, late=()):
     """Run a scenario on a prefill and a decode replica; return its Outcome."""
-    sides = {side: load(_of_side(description, side), late) for side in SIDES}
+    sides = {side: load(plain(_of_side(description, side)), late) for side in SIDES}
     scenario = sides["prefill"]
     rows = {request_id: row for row, request_id in enumerate(scenario.ids)}
     local = frozenset(rows[request["id"]] for request in description["requests"] if request.get("local"))
@@ -108,8 +109,10 @@ def _hand_over(description, block_size, local):
     transfer = times.get("transfer", {})
     block_ns = nanoseconds(transfer.get("per_block", 0.0))
     port = Port(outer_bytes_per_s=block_size / block_ns * 1e9 if block_ns else 1e30)
+    groups = len(description["options"].get("groups") or ())
+    pair = Pair(token_bytes=1.0, block_bytes=(float(block_size),) * groups)
     return HandOverPlan(
-        (port, port), {(0, 1): Pair(token_bytes=1.0)}, _front(), _front(), Declared, local,
+        (port, port), {(0, 1): pair}, _front(), _front(), Declared, local,
         contention="fifo" if transfer.get("fifo", True) else "none", base_ns=nanoseconds(transfer.get("base", 0.0)),
         hop_ns=nanoseconds(times.get("route", 0.0)), notice_ns=nanoseconds(times.get("notify", 0.0)),
         notices_at_start=True)
@@ -120,7 +123,7 @@ def _kept(steps, ids, block_size, side):
     kept = []
     for entry, step in steps:
         held = {ids[row]: table for row, table in (step.get("held_blocks") or {}).items()}
-        reads = [[ids[row], held[ids[row]][-blocks_of(tokens, block_size):] if held else None]
+        reads = [[ids[row], _read(held[ids[row]], tokens, block_size) if held else None]
                  for row, tokens, _ in step["loads"]]
         sends = [name for before in kept if before["end"] <= entry["t"] for name in before.pop("unsent", ())]
         entry = entry | {"reads": reads, "sends": sorted(sends)}
@@ -132,6 +135,13 @@ def _kept(steps, ids, block_size, side):
                 entry.setdefault(f"{name}_end", entry[name])
         kept.append(entry | {"step": len(kept)} | ({"unsent": entry["finished"]} if side == "prefill" else {}))
     return kept
+
+
+def _read(table, tokens, block_size):
+    """Return the last blocks, which hold so many tokens; of groups of layers, those of each."""
+    if table and isinstance(table[0], list):
+        return [[block for block in own[-blocks_of(tokens, block_size):] if block] for own in table]
+    return table[-blocks_of(tokens, block_size):]
 
 
 def _of_requests(requests, outcome, side):

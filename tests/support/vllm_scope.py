@@ -66,8 +66,8 @@ def missing_of_pair(description):
         needed = missing(description | {"options": own, "requests": requests})
         if needed:
             return needed
-        if own.get("groups"):
-            return SEVERAL_KINDS
+        if any(group["kind"] == "mamba" for group in own.get("groups") or ()):
+            return "hand-over of states of linear attention"
     return None
 
 

@@ -31,6 +31,7 @@ cdef class HandOver(Operation):
     cdef End* _ends                     # [replica]
     cdef const double[:, ::1] _token_bytes      # [prefill pool][decode pool] on the wire
     cdef const double[:, ::1] _request_bytes
+    cdef const double[:, :, ::1] _block_bytes   # [prefill pool][decode pool][group of layers] likewise
     cdef Fleet _fleet
     cdef list _gateways                 # Gateway
     cdef list _pairings                 # Pairing, which the gateways know
@@ -60,6 +61,7 @@ cdef class HandOver(Operation):
     cdef int _complete(self, int32_t row, int64_t now_ns) except -1 nogil
     cdef int _greet(self, int32_t row, int64_t now_ns) except -1 nogil
     cdef int _start(self, int32_t row, int64_t now_ns) except -1 nogil
+    cdef double _group_bytes(self, int32_t slot, int32_t replica, int32_t source, int32_t destination) noexcept nogil
     cdef int _come(self, int32_t row, int64_t now_ns) except -1 nogil
     cdef int _let_go(self, int32_t row, int64_t done_ns) except -1 nogil
     cdef int _await_transport(self) except -1 nogil

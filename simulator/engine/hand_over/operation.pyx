@@ -55,6 +55,11 @@ cdef class HandOver(Operation):
         for pools, pair in settings.pairs.items():
             token_bytes[pools], request_bytes[pools] = pair.token_bytes, pair.request_bytes
         self._token_bytes, self._request_bytes = token_bytes, request_bytes
+        block_bytes = np.zeros((len(plan.pools), len(plan.pools),
+                                max((len(pair.block_bytes) for pair in settings.pairs.values()), default=0)))
+        for pools, pair in settings.pairs.items():
+            block_bytes[pools][:len(pair.block_bytes)] = pair.block_bytes
+        self._block_bytes = block_bytes
         self._ends = <End*>calloc(fleet.num_replicas, sizeof(End))
         if self._ends == NULL:
             raise MemoryError()
@@ -173,10 +178,22 @@ cdef class HandOver(Operation):
             tokens = <int64_t>self._requests[row].prompt_tokens + self._requests[row].output_tokens
         tokens = <int64_t>blocks_for(tokens, block_size) * block_size
         num_bytes = tokens * self._token_bytes[source, destination] + self._request_bytes[source, destination]
+        if (<Scheduler>self._ends[replica].scheduler).kv.is_hybrid:
+            num_bytes = self._group_bytes(it.decode_slot, replica, source, destination)
         it.stage, it.start_ns, it.num_bytes, it.decode_replica = MOVING, now_ns, round_half_up(num_bytes), replica
         it.carrier = self.transport.begin(row, it.prefill_replica, replica, num_bytes, now_ns)
         self.started += 1
         return self._await_transport()
+
+    cdef double _group_bytes(self, int32_t slot, int32_t replica, int32_t source, int32_t destination) noexcept nogil:
+        """Return what is read into the blocks of groups of layers."""
+        cdef double num_bytes = 0.0
+        cdef int32_t group
+        for group in range(<int32_t>self._block_bytes.shape[2]):
+            if self._block_bytes[source, destination, group] > 0:
+                num_bytes += self._block_bytes[source, destination, group] * (
+                    <Scheduler>self._ends[replica].scheduler).kv.arriving_blocks(slot, group)
+        return num_bytes
 
     cdef int _come(self, int32_t row, int64_t now_ns) except -1 nogil:
         """All has come: both replicas take notice when they look."""

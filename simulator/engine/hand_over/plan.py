@@ -28,11 +28,13 @@ class Pair(msgspec.Struct, frozen=True):
 
     token_bytes : on the wire for each token, replicated heads included.
     request_bytes : besides, for each request.
+    block_bytes : instead, of a block of each group of layers, where these have block tables of their own.
     source_frac, destination_frac : share of the network cards of either side that take part.
     """
 
     token_bytes: float
     request_bytes: float = 0.0
+    block_bytes: tuple[float, ...] = ()
     source_frac: float = 1.0
     destination_frac: float = 1.0
 

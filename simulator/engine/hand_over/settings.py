@@ -1,6 +1,8 @@
 """From what an experiment says of hand-overs to what the engine is told."""
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from simulator.domain.kv_link import kv_link, kv_wire
 from simulator.domain.kv_transfer import HABITS, KvTransfer
 from simulator.engine.hand_over.plan import HandOverPlan, Pair, Port
@@ -10,12 +12,13 @@ US = 1e3        # ns
 
 
 def hand_over_plan(settings: KvTransfer, roles: Sequence, deployments: Sequence, fronts: Sequence, decider,
-                   decode_first: bool) -> HandOverPlan:
+                   decode_first: bool, block_bytes: Sequence = ()) -> HandOverPlan:
     """Return how requests are handed over.
 
     roles : of each pool, with what it serves. deployments : likewise, None where the experiment names none.
     fronts : GatewayPlan for prompts, and for what follows them.
     decider : a Decider subclass and its parameters; None: all requests are split.
+    block_bytes : of each pool, of a block of each group of its layers; None, or none given: they share a block table.
 
     Raises
     ------
@@ -27,7 +30,8 @@ def hand_over_plan(settings: KvTransfer, roles: Sequence, deployments: Sequence,
     _check(settings, deployments)
     return HandOverPlan(
         ports=tuple(_port(settings, deployment) for deployment in deployments),
-        pairs={pools: _pair(settings, *ends) for pools, ends in pairs.items()},
+        pairs={pools: replace(_pair(settings, *ends), block_bytes=(block_bytes and block_bytes[pools[1]]) or ())
+               for pools, ends in pairs.items()},
         prefill_front=fronts[0], decode_front=fronts[1],
         decider=decider and decider[0], decider_parameters=decider and decider[1], decode_first=decode_first,
         contention=settings.contention or HABITS[settings.protocol].contention, base_ns=round(settings.base_us * US),

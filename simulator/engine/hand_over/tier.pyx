@@ -30,6 +30,7 @@ cdef class RemoteTier(KVTier):
         cdef Transfer[::1] rows = transfers
         cdef const Request[::1] records = requests
         self._owners, self._departures, self._num_clients = (transfers, requests), departures, len(transfers)
+        self.takes_groups = True
         self.copies, self.puts_off_frees, self.drops_stale_tokens = polls, polls and reads, not reads
         if len(transfers):
             self._transfers, self._requests = &rows[0], &records[0]

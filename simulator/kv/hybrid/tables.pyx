@@ -302,6 +302,17 @@ cdef class GroupTables(KVCache):
     cdef int64_t _missing(self, int32_t slot, int64_t slots) noexcept nogil:
         return self._need(slot, 0, slots, False)
 
+    cdef int64_t needed(self, int32_t slot, int32_t hits, int64_t slots) noexcept nogil:
+        return self._need(slot, hits, slots, False)
+
+    cdef int64_t arriving_blocks(self, int32_t slot, int32_t group) noexcept nogil:
+        cdef const Table* table = &self._tables[<size_t>slot * self._num_groups + group]
+        cdef int64_t found = self._holders[slot].hashed_tokens // (<LayerKind>self._kinds[group]).block_size, count = 0
+        cdef int32_t i
+        for i in range(max(table.begin, <int32_t>found), table.size):
+            count += table.blocks[i] != NO_BLOCK
+        return count
+
     cdef int32_t _first_needed(self, int32_t group) noexcept nogil:
         """Return the first block that one which begins with the last hit, and what arrives, has a place for."""
         cdef int64_t tokens = max(self._found_tokens, self._arriving_tokens)
