@@ -36,7 +36,7 @@ class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
         return self.page_bytes * max(sum(layer in layers for layer in group) for group in self.members)
 
     def moved_bytes(self, deployment: Deployment) -> tuple[float, ...]:
-        """Return the bytes of a block of each group on all ranks together, without padding."""
+        """Return the bytes of a block of each group on all ranks, unpadded."""
         model, ranks = deployment.model, deployment.parallelism.tensor_parallel
         return tuple(sum(token_bytes(deployment, model.mixer(model.layer_types[layer])) for layer in layers)
                      * group.block_size * ranks
