@@ -44,6 +44,8 @@ def check_all(sections: Mapping[str, Any], missing: object, fault: Callable[[Pat
     if sections["cluster"] is not missing:
         for path, message in _copied_blocks(sections["cluster"].rescheduling, pools):
             fault(path, message)
+        for path, message in _shared_stores(pools):
+            fault(path, message)
         tiers = [sections["kv_tiers"], *(pool.kv_tiers for pool in pools)]
         if sections["cluster"].rescheduling is not None and any(each not in (None, missing) for each in tiers):
             fault(("cluster", "rescheduling"), "expected none with [kv_tiers]: what the tier of a replica has does not "
@@ -124,6 +126,27 @@ def _copied_blocks(rescheduling, pools) -> Iterator[Fault]:
                     f'"{rescheduling.mode}" copies KV blocks, but {key} is {first} in pool "{one.name}" and {second} '
                     f'in pool "{two.name}": expected "recompute", or the same in all pools that serve the same')
                 return
+
+
+def _shared_stores(pools) -> Iterator[Fault]:
+    """Refuse a store that pools share whose KV is not the same."""
+    for i, pool in enumerate(pools):
+        names = {each.name for each in _clusterwide(pool)}
+        for other in pools[:i]:
+            for name in sorted(names & {each.name for each in _clusterwide(other)}):
+                for key, (one, two) in {"kv_tiers": (other.kv_tiers, pool.kv_tiers),
+                                        "engine.block_size": (other.engine.block_size, pool.engine.block_size),
+                                        "model": (kv_of(other.model), kv_of(pool.model)),
+                                        "topology.tensor_parallel": (other.topology.tensor_parallel,
+                                                                     pool.topology.tensor_parallel)}.items():
+                    if one != two:
+                        yield ("pools", i, "kv_tiers", "secondary"), (
+                            f'pools "{other.name}" and "{pool.name}" share "{name}", but not {key}')
+
+
+def _clusterwide(pool) -> list:
+    levels = getattr(pool.kv_tiers and pool.kv_tiers.parameters, "secondary", ())
+    return [each for each in levels if each.scope == "cluster"]
 
 
 def _failed_pools(failures, pools) -> Iterator[Fault]:

@@ -93,7 +93,7 @@ REPLICAS = _columns(
     decode_tokens=("tokens", "computed for decoding requests"),
 )
 KV_TIERS = _columns(
-    replica=("", "row in /replicas; -1: all of them"),
+    replica=("", "row in /replicas; -1: all of them, a store that they share"),
     level=("", "0: host memory; then as the experiment lists them"),
     capacity_chunks=("chunks", "that fit"),
     used_chunks=("chunks", "that were there at the end"),
@@ -106,6 +106,11 @@ KV_TIERS = _columns(
     flushed=("", "stores that an iteration waited for"),
     waited_ns=("ns", "duration: iterations waited for copies"),
     cancelled=("", "copies that came to nothing, since the replica failed"),
+    started=("", "copies to it and from it that were asked for"),
+    underway=("", "of these, neither done nor cancelled at the end"),
+    hit_chunks=("chunks", "that were found there and read for a request"),
+    store_busy_ns=("ns", "duration: the copies to it would take that long one by one"),
+    load_busy_ns=("ns", "duration: the same for copies from it"),
     stored_bytes=("bytes", "copied to it, of all accelerators together"),
     loaded_bytes=("bytes", "copied from it"),
 )

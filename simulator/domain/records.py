@@ -52,7 +52,8 @@ JOURNEY = _record(
 KV_TIER = _record(
     replica="i4", level="i4", capacity_chunks="i8", used_chunks="i8", stores="i8", stored_chunks="i8", loads="i8",
     loaded_chunks="i8", evicted_chunks="i8", refusals="i8", flushed="i8", waited_ns="i8", cancelled="i8",
-    stored_bytes="f8", loaded_bytes="f8")
+    started="i8", underway="i8",
+    hit_chunks="i8", store_busy_ns="i8", load_busy_ns="i8", stored_bytes="f8", loaded_bytes="f8")
 TIER_USE = _record(loaded_tokens="i4", stored_tokens="i4")
 TOKEN = _record(time_ns="i8", request="i4", tokens="i4")
 SAMPLE = _record(time_ns="i8", replica="i4", waiting="i4", running="i4", used_blocks="i4", in_flight="i4", spare="i4")

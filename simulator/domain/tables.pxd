@@ -37,7 +37,7 @@ cdef struct ReplicaRow:         # /replicas in results.h5
 
 
 cdef struct TierRow:            # /kv_tiers in results.h5: a level of the KV tiers of a replica
-    int32_t replica             # -1: of all of them
+    int32_t replica             # -1: of all of them, a store that they share
     int32_t level               # 0: host memory; then in the order of the experiment
     int64_t capacity_chunks
     int64_t used_chunks         # at the end
@@ -50,6 +50,11 @@ cdef struct TierRow:            # /kv_tiers in results.h5: a level of the KV tie
     int64_t flushed             # stores that an iteration waited for
     int64_t waited_ns           # duration: iterations waited for copies
     int64_t cancelled           # copies that came to nothing, as their replica failed
+    int64_t started             # copies to it and from it that were asked for
+    int64_t underway            # of these, neither done nor cancelled at the end
+    int64_t hit_chunks          # that were found there and read for a request
+    int64_t store_busy_ns       # duration: its link would take that long for the copies to it, one by one
+    int64_t load_busy_ns        # the same for those from it
     double stored_bytes
     double loaded_bytes
 

@@ -48,6 +48,7 @@ class Shared(msgspec.Struct, frozen=True):
     legs : of requests that may stay at several replicas; None: each stays at one.
     tier_use : structured array (requests,), `records.TIER_USE`; None: there are no KV tiers.
     transfers : structured array (requests,), `records.TRANSFER`; None: nothing is handed over.
+    stores : {name: Level}, stores of KV that replicas share; they add them as they are built.
     """
 
     workload: Any
@@ -63,6 +64,7 @@ class Shared(msgspec.Struct, frozen=True):
     legs: LegBook | None
     tier_use: np.ndarray | None
     transfers: np.ndarray | None
+    stores: dict
 
 
 class ReplicaSetup(msgspec.Struct, frozen=True):
@@ -113,7 +115,7 @@ def build(workload, plan: ClusterPlan, hooks: Hooks) -> Cluster:
         journeys=_journeys(len(legs)) if plan.keeps_journeys else None,
         legs=LegBook(len(legs)) if plan.keeps_legs or plan.hand_over else None,
         tier_use=np.zeros(len(workload), records.TIER_USE) if any(pool.tier for pool in plan.pools) else None,
-        transfers=new_transfers(len(workload)) if plan.hand_over else None)
+        transfers=new_transfers(len(workload)) if plan.hand_over else None, stores={})
     replicas, hosts = [], []
     for pool, delivery in zip(plan.pools, gates, strict=True):
         replicas += _replicas(pool, plan, shared, legs, delivery, len(replicas))
@@ -127,7 +129,7 @@ def build(workload, plan: ClusterPlan, hooks: Hooks) -> Cluster:
         operations.append(hand_over)
     source = Trace(workload) if workload.script is None else Scripted(
         workload, hooks.recorder, gates[0].last_tokens)
-    coupled = plan.coupled or not source.is_fixed or any(pool.ranks > 1 for pool in plan.pools)
+    coupled = plan.coupled or not source.is_fixed or bool(shared.stores) or any(pool.ranks > 1 for pool in plan.pools)
     if coupled or operations or not all(gateway.is_blind for gateway in gateways):
         is_watched = coupled or operations or plan.tracer or hooks.observer
         fleet.couple(may_lag=not is_watched and all(
@@ -174,6 +176,7 @@ def _replicas(pool: Pool, plan: ClusterPlan, shared: Shared, workload, delivery:
         tier = make_tier and make_tier(workload)
         kv = pool.scheduler.kv_cache(parameters, msgspec.structs.replace(memory, tier=tier))
         if tier is not None:
+            tier.share(shared.stores)
             tier.attach(kv, shared.content, shared.tier_use, plan.tracks_identity is True)
         context = ReplicaContext(
             kv=kv, requests=workload.requests, demands=workload.demands,

@@ -41,6 +41,7 @@ cdef class Cluster:
     cdef bint _gave_up_quietly          # it was the first
     cdef object _plan                   # ClusterPlan
     cdef object _tier_use               # structured array (requests,), `records.TIER_USE`; None: there are no KV tiers
+    cdef dict _stores                   # {name: Level} of KV that replicas share
     cdef object _observer               # sees every batch; None: nobody does
     cdef object _lanes                  # Lanes, where several threads serve the replicas; None: this one does
     cdef int64_t _last_event_ns         # arrival, time-out or other loss of a request

@@ -85,6 +85,7 @@ cdef class Cluster:
             self._requests, self._demands = &requests[0], &demands[0]
         self._horizon_ns = NEVER_NS - 1 if shared.horizon_ns is None else shared.horizon_ns
         self._plan, self._observer, self._tier_use = shared.plan, shared.observer, shared.tier_use
+        self._stores = shared.stores
         self._give_up_ns, self._give_up_failing_ns = self._plan.give_up_ns, self._plan.give_up_failing_ns
         self._next_poll = self._poll_iterations = POLL_ITERATIONS
 
@@ -437,6 +438,7 @@ cdef class Cluster:
         cdef Replica replica
         found = [(replica.index, row) for replica in self.replicas if replica.scheduler.tier is not None
                  for row in replica.scheduler.tier.rows()]
+        found += [(-1, store.row()) for store in self._stores.values()]
         if not found:
             return None
         table = np.zeros(len(found), records.KV_TIER)

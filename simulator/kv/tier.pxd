@@ -46,6 +46,9 @@ cdef class KVTier:
 
     # ---- what a tier that copies is told of a step, in this order
 
+    # It is about to be formed: take notice of what levels below the host have done by `now_ns`.
+    cdef int begins(self, int64_t now_ns) except -1 nogil
+
     # The batch brings a sequence that is no member up to `computed` tokens in KV, of `text` that are known.
     cdef int computes(self, int32_t slot, int32_t row, int64_t computed, int64_t text) except -1 nogil
 
@@ -59,6 +62,9 @@ cdef class KVTier:
     # loads of the step begin when it ends.
     cdef int64_t launch(self, int64_t now_ns, int64_t free_ns) except -1 nogil
     cdef int begin_loads(self, int64_t launch_ns, int64_t end_ns) except -1 nogil
+
+    # How much longer its batch takes, which alone would execute so long from `start_ns` on: it loads KV itself.
+    cdef int64_t stays_ns(self, int64_t start_ns, int64_t executes_ns) noexcept nogil
 
     # It is a step even without a batch: something was planned, waited for or done, or somebody has left.
     cdef bint has_acted(self) noexcept nogil

@@ -25,6 +25,12 @@ cdef class KVTier:
 
     # ---- tiers that copy
 
+    cdef int begins(self, int64_t now_ns) except -1 nogil:
+        return 0
+
+    cdef int64_t stays_ns(self, int64_t start_ns, int64_t executes_ns) noexcept nogil:
+        return 0
+
     cdef int computes(self, int32_t slot, int32_t row, int64_t computed, int64_t text) except -1 nogil:
         return 0
 
@@ -77,6 +83,12 @@ cdef class KVTier:
         content : the texts of the requests.
         use : structured array (requests,), `records.TIER_USE`, in which each request's part is counted.
         with_tables : somebody looks at which chunk lies where; else what can be observed are the decisions alone.
+        """
+
+    def share(self, stores):
+        """Keep KV in stores of the whole cluster, too, before `attach`.
+
+        stores : {name: Level}, to which those are added that are not there.
         """
 
     def rows(self):

@@ -58,6 +58,14 @@ GROWS = {key: value for key, value in SCALES.items()
          if key not in ("autoscaling__policy", "autoscaling__target_waiting")}
 MIRROR = at("engine", scheduler="blis", upstream_compat=True, num_gpu_blocks=16) | at(
     "kv_tiers", protocol="blis_mirror", cpu_blocks=60) | at("latency", base_us=5000.0)
+DISK = TIERS | {"kv_tiers__secondary": [{"name": "disk"}]}
+STORE = TIERS | {"kv_tiers__secondary": [{"name": "store", "scope": "cluster"}]}
+LEVELS = {
+    "secondary[].name": refuses("nvme", 'two levels are named "nvme"', **TIERS, kv_tiers__secondary=[
+        {"name": "disk"}, {"name": "nvme"}]),
+    "secondary[].scope": acts("replica", "cluster", **DISK),
+    "secondary[].capacity_gib": acts(0.0002, 0.01, **DISK), "secondary[].base_us": acts(0.0, 20_000.0, **STORE),
+    "secondary[].read_gb_per_s": acts(0.005, 1.0, **DISK), "secondary[].write_gb_per_s": acts(0.0005, 1.0, **DISK)}
 KV_TIERS = of("kv_tier:blis_mirror", {
     "cpu_blocks": acts(4, 60, **MIRROR), "tokens_per_us": acts(0.01, 100.0, **MIRROR),
     "base_us": acts(0.0, 500.0, **MIRROR), "when_full": acts(False, True, **MIRROR),
@@ -66,7 +74,8 @@ KV_TIERS = of("kv_tier:blis_mirror", {
     "eviction_policy": acts("lru", "arc", **TIERS), "store_threshold": acts(0, 2, **TIERS),
     "offload_prompt_only": acts(True, False, **TIERS), "d2h_gb_per_s": acts(0.01, 1.0, **TIERS),
     "h2d_gb_per_s": acts(0.01, 1.0, **TIERS), "first_byte_us": acts(0.0, 2000.0, **TIERS),
-    "contention": acts("fifo", "fair", **TIERS), "kv_bytes_per_token": acts(1000.0, 2000.0, **TIERS)})
+    "contention": acts("fifo", "fair", **TIERS), "kv_bytes_per_token": acts(1000.0, 2000.0, **TIERS),
+    **LEVELS})
 FRONT = {
     **of("admission:saturation_shed", {
         "queue_depth_threshold": acts(0.5, 50.0, **SLOW), "kv_usage_threshold": acts(0.1, 1.0, **SLOW)}),

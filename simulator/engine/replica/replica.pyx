@@ -186,6 +186,7 @@ cdef class Replica:
         cdef Batch* batch
         while self.pipeline.num_in_flight < self.pipeline.depth:
             batch = vacant_place(&self.pipeline)
+            self.scheduler.tier.begins(now_ns)
             self.rank.form(batch, now_ns)
             self._launch(batch)
             if self._observer is not None:
@@ -203,13 +204,15 @@ cdef class Replica:
 
     cdef int _launch(self, Batch* batch) except -1 nogil:
         """Work out when the batch just formed executes: once the copies are done that it waits for."""
-        cdef int64_t free_ns = batch.start_ns, launch_ns
+        cdef int64_t free_ns = batch.start_ns, launch_ns, duration_ns
         if self.pipeline.num_in_flight > 0 and newest(&self.pipeline).shape.num_sequences > 0:
             free_ns = newest(&self.pipeline).end_ns
         launch_ns = batch.launch_ns = self.scheduler.tier.launch(batch.start_ns, free_ns)
         batch.end_ns, batch.duration_ns = launch_ns, 0
         if batch.shape.num_sequences > 0:
-            batch.end_ns = max(launch_ns, free_ns) + self.latency.iteration_ns(&batch.shape)
+            duration_ns = self.latency.iteration_ns(&batch.shape)
+            duration_ns += self.scheduler.tier.stays_ns(max(launch_ns, free_ns), duration_ns)
+            batch.end_ns = max(launch_ns, free_ns) + duration_ns
             batch.duration_ns = batch.end_ns - free_ns
         if self.latency.has_failed():
             self._raise_latency_fault()

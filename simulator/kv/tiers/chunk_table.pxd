@@ -29,6 +29,7 @@ cdef struct Chunk:              # an element: one chunk that others may share, o
     int32_t references          # requests that it is read for; 0: idle; WRITING
     int32_t sibling             # of a run: the next of this row, 0: none; of a chunk: one that came after it in a text
     int32_t slot                # where it lies, if slots are numbered; else -1
+    int32_t loads               # of these references, those that bring it to blocks
     int8_t listed               # which list it is in
     int8_t is_reversed          # of a run: its end goes first
 
@@ -99,6 +100,15 @@ cdef class ChunkTable:
     cdef void written(self, int32_t element) noexcept nogil
     cdef void pin(self, int32_t element) noexcept nogil
     cdef void unpin(self, int32_t element) noexcept nogil
+
+    # The same for those that bring it to blocks.
+    cdef inline void begin_load(self, int32_t element) noexcept nogil:
+        self.pin(element)
+        self.chunks[element].loads = self.chunks[element].loads + 1
+
+    cdef inline void end_load(self, int32_t element) noexcept nogil:
+        self.chunks[element].loads = self.chunks[element].loads - 1
+        self.unpin(element)
 
     # The last in a list to go, of those idle; a run is then reversed: its end goes first.
     cdef void move_back(self, int32_t element, int32_t listed) noexcept nogil

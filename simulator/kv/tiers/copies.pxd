@@ -49,6 +49,9 @@ cdef class Copies:
     cdef readonly int64_t waited_ns             # batches waited for stores
     cdef bint has_acted         # the step launched last planned, flushed or reported something
     cdef RowList flushed        # copies, by the step being formed
+    cdef bint loads_at_once     # loads begin with their own batch, and not behind it
+    cdef int64_t loaded_ns      # when those of the step launched last end; 0: it has none
+    cdef RowList _begun         # of these
     cdef Queue _new_stores      # planned by the step being formed
     cdef Queue _new_loads
     cdef Queue _waiting         # stores planned by the step before
@@ -73,12 +76,18 @@ cdef class Copies:
     cdef int32_t take_done(self, int64_t num_done) noexcept nogil
     cdef void give_back(self, int32_t copy) noexcept nogil
 
+    # How long the link is busy with what was done in a direction: so many copies of so many blocks.
+    cdef double busy_ns(self, Direction direction, int64_t num_copies, int64_t num_blocks) noexcept nogil
+
     # When the next copy ends; NEVER_NS: none is under way.
     cdef int64_t next_end_ns(self) noexcept nogil
 
     # Nothing is planned, under way or to be reported. The same, but for what is under way.
     cdef bint is_idle(self) noexcept nogil
     cdef bint is_quiet(self) noexcept nogil
+
+    # Copies that were planned and are not reported, counted one by one.
+    cdef int64_t num_underway(self) noexcept nogil
 
     # All come to nothing.
     cdef int cancel(self) except -1 nogil
@@ -91,3 +100,4 @@ cdef class Copies:
     cdef int32_t _pop(self, Queue* queue) noexcept nogil
     cdef int _take_ended(self, Lane lane, int64_t until_ns) except -1 nogil
     cdef int _begin(self, int32_t copy, int64_t now_ns) except -1 nogil
+    cdef int _begin_at_once(self, int64_t now_ns) except -1 nogil

@@ -27,6 +27,7 @@ cdef class Copies:
             free(self.copies[i].chunks)
         free(self.copies)
         free(self.flushed.rows)
+        free(self._begun.rows)
 
     # ---- queues
 
@@ -86,7 +87,7 @@ cdef class Copies:
         return 0
 
     cdef int flush(self, int32_t copy) except -1 nogil:
-        if not self.copies[copy].is_flushed:
+        if not self.copies[copy].is_flushed and self.copies[copy].direction == STORE:
             self.copies[copy].is_flushed = True
             add_row(&self.flushed, copy)
         return 0
@@ -104,6 +105,8 @@ cdef class Copies:
         cdef Queue planned = self._new_stores
         self.has_acted = planned.first >= 0 or self._new_loads.first >= 0 or self.flushed.size > 0
         self._new_stores = Queue(-1, -1)
+        if self.loads_at_once:
+            self._begin_at_once(max(now_ns, free_ns))
         copy = self._pop(&self._waiting)
         while copy >= 0:
             self._begin(copy, max(now_ns, free_ns))
@@ -125,6 +128,17 @@ cdef class Copies:
         self.waited_ns += max(launch_ns - max(now_ns, free_ns), <int64_t>0)
         self.flushed.size = 0
         return launch_ns
+
+    cdef int _begin_at_once(self, int64_t now_ns) except -1 nogil:
+        cdef int32_t copy = self._pop(&self._new_loads), i
+        self.loaded_ns = self._begun.size = 0
+        while copy >= 0:
+            self._begin(copy, now_ns)
+            add_row(&self._begun, copy)
+            copy = self._pop(&self._new_loads)
+        for i in range(self._begun.size):
+            self.loaded_ns = max(self.loaded_ns, self._load_lane.end_ns(self._begun.rows[i]))
+        return 0
 
     cdef int begin_loads(self, int64_t launch_ns, int64_t end_ns) except -1 nogil:
         cdef int32_t copy = self._pop(&self._new_loads)
@@ -154,6 +168,19 @@ cdef class Copies:
         return self._pop(&self._done)
 
     # ---- questions
+
+    cdef double busy_ns(self, Direction direction, int64_t num_copies, int64_t num_blocks) noexcept nogil:
+        if direction == STORE:
+            return self._store_lane.busy_ns(num_copies, num_blocks)
+        return self._load_lane.busy_ns(num_copies, num_blocks)
+
+    cdef int64_t num_underway(self) noexcept nogil:
+        cdef int64_t count = self._room
+        cdef int32_t copy = self._free
+        while copy >= 0:
+            count -= 1
+            copy = self.copies[copy].following
+        return count
 
     cdef int64_t next_end_ns(self) noexcept nogil:
         return min(self._store_lane.next_end_ns(), self._load_lane.next_end_ns())

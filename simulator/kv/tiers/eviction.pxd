@@ -15,6 +15,7 @@ cdef enum Use:                  # what a request did with a chunk of its text, w
 cdef class EvictionPolicy:
     cdef ChunkTable table
     cdef bint takes_runs        # private text may be runs: the policy does not tell such chunks apart
+    cdef bint hears_of_copies   # see `copied`
 
     # The list at whose end new chunks come.
     cdef int32_t newcomers(self) noexcept nogil
@@ -25,6 +26,9 @@ cdef class EvictionPolicy:
 
     # Let `count` idle chunks go that are not under this guard; there are as many.
     cdef int evict(self, int64_t count, int64_t guard) except -1 nogil
+
+    # Nothing is written to an idle chunk any more, or read from it: a copy was done; from the last to the first.
+    cdef void copied(self, int32_t element) noexcept nogil
 
     # A request has left, which made this use (Use) of a chunk that is there; asked from the last to the first. The same
     # for the first `count` chunks of its text: those not there are 0, and not all of the others were used.

@@ -22,6 +22,9 @@ cdef class EvictionPolicy:
     cdef int evict(self, int64_t count, int64_t guard) except -1 nogil:
         return 0
 
+    cdef void copied(self, int32_t element) noexcept nogil:
+        pass
+
     cdef void closed(self, int32_t element, int use) noexcept nogil:
         pass
 

@@ -49,6 +49,9 @@ cdef class FifoLane(Lane):
         self._room = 2 * before + 8
         return 0
 
+    cdef double busy_ns(self, int64_t num_copies, int64_t num_blocks) noexcept nogil:
+        return self._base_ns * <double>num_copies + self._per_block_ns * <double>num_blocks
+
     cdef int64_t next_end_ns(self) noexcept nogil:
         return self._queue[self._first].end_ns if self._size > 0 else NEVER_NS
 

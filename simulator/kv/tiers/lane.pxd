@@ -9,6 +9,9 @@ cdef class Lane:
     # Begin a copy of so many blocks at `now_ns`, not before any that began earlier.
     cdef int begin(self, int32_t copy, int64_t num_blocks, int64_t now_ns) except -1 nogil
 
+    # How long the link is busy with so many copies of so many blocks, one by one.
+    cdef double busy_ns(self, int64_t num_copies, int64_t num_blocks) noexcept nogil
+
     # When something may change next; NEVER_NS: no copy is under way. When this one ends if no more begin; -1: it is not
     # under way.
     cdef int64_t next_end_ns(self) noexcept nogil

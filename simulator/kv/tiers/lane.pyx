@@ -16,6 +16,9 @@ cdef class Lane:
     cdef int begin(self, int32_t copy, int64_t num_blocks, int64_t now_ns) except -1 nogil:
         return 0
 
+    cdef double busy_ns(self, int64_t num_copies, int64_t num_blocks) noexcept nogil:
+        return self._per_block_ns * <double>num_blocks
+
     cdef int64_t next_end_ns(self) noexcept nogil:
         return NEVER_NS
 

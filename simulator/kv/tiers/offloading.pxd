@@ -7,6 +7,7 @@ from simulator.domain.tables cimport TierUse
 from simulator.kv.base cimport KVCache
 from simulator.kv.content cimport Content
 from simulator.kv.tier cimport External, KVTier
+from simulator.kv.tiers.chain cimport Chain
 from simulator.kv.tiers.chunk_table cimport ChunkTable
 from simulator.kv.tiers.copies cimport Copies
 from simulator.kv.tiers.eviction cimport EvictionPolicy
@@ -20,12 +21,20 @@ cdef class OffloadingTier(KVTier):
     cdef readonly ChunkTable table
     cdef readonly EvictionPolicy policy
     cdef readonly Copies copying
+    cdef readonly Chain chain           # levels below the host; None: there are none
+    cdef list _levels                   # Level, its own and shared ones
     cdef object _settings               # Offloading
     cdef Users _users
     cdef Content _content
     cdef int32_t _chunk_blocks          # blocks of a chunk
     cdef int64_t _chunk_tokens
     cdef bint _prompt_only              # outputs are not stored
+    cdef bint _in_step                  # loads are part of the iteration that admits, see Offloading, like the next
+    cdef int32_t _overlaps
+    cdef bint _waits
+    cdef bint _confirms
+    cdef int64_t _promoted_tokens
+    cdef RowList _lower                 # chunks of a text that the host lacks and a level has
     cdef int32_t _threshold             # how often a chunk must be offered before it is written, if counted
     cdef ReuseCounts _counts            # None: it is written at once
     cdef bint _lists_all                # there are no runs
@@ -40,7 +49,7 @@ cdef class OffloadingTier(KVTier):
     cdef TierUse* _use                  # [row]; borrowed from _use_owner; NULL: nobody asks
     cdef object _use_owner
     cdef int64_t _stores, _stored_chunks, _stored_blocks        # that were done
-    cdef int64_t _loads, _loaded_chunks, _loaded_blocks
+    cdef int64_t _loads, _loaded_chunks, _loaded_blocks, _hit_chunks
     cdef readonly int64_t refusals      # offers for which there was no room
     cdef readonly int64_t evictions     # chunks that went for others
     cdef int64_t _guard                 # of the offer in progress
@@ -53,6 +62,9 @@ cdef class OffloadingTier(KVTier):
     cdef int32_t _user_of(self, int32_t slot, int32_t row) except -2 nogil
     cdef int32_t _count_hits(self, int32_t user, int32_t begin, int32_t end, bint* is_late,
                              bint* is_read) except -1 nogil
+    cdef int32_t _count_with_levels(self, int32_t user, int64_t local_tokens, int32_t end, bint* is_late,
+                                    bint* is_read) except -1 nogil
+    cdef bint _promote(self, int32_t user) except -1 nogil
     cdef int32_t _cut_out(self, int32_t row, int32_t begin, int32_t end) except 0 nogil
     cdef int _offer(self, int32_t user, int32_t end) except -1 nogil
     cdef int _sort_out(self, int32_t user, int32_t begin, int32_t end) except -1 nogil

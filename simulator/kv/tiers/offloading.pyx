@@ -10,6 +10,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free
 cimport cython
 
+from simulator.core.arithmetic cimport round_half_up
 from simulator.core.clock cimport NEVER_NS
 from simulator.core.memory cimport resize
 from simulator.core.row_list cimport add_row
@@ -18,12 +19,14 @@ from simulator.kv.content cimport Content
 from simulator.kv.fences cimport Touched
 from simulator.kv.tier cimport UNDECIDED, External, KVTier
 from simulator.kv.tiers.chunk_table cimport REMEMBERED, WRITING, Chunk, ChunkTable
+from simulator.kv.tiers.chain cimport Chain
 from simulator.kv.tiers.copies cimport LOAD, STORE, Copies, Copy
 from simulator.kv.tiers.eviction cimport INSERTED, MISSED, REUSED, SEEN
 from simulator.kv.tiers.lane cimport Lane
 from simulator.kv.tiers.reuse_counts cimport ReuseCounts
 from simulator.kv.tiers.users cimport User, Users
 
+from simulator.kv.tiers.level import Level
 from simulator.kv.tiers.settings import Offloading
 
 
@@ -42,6 +45,18 @@ cdef class OffloadingTier(KVTier):
         self._chunk_blocks, self._threshold = settings.blocks_per_chunk, settings.store_threshold
         self._counts = ReuseCounts() if settings.store_threshold > 1 else None
         self.copying = Copies(store, load)
+        self.copying.loads_at_once = self._in_step = settings.loads_in_step
+        self._overlaps, self._waits, self._confirms = settings.overlaps, settings.waits, settings.confirms
+        self._promoted_tokens = settings.promoted_tokens
+        self._levels = [Level(level) for level in settings.levels if level.scope == "replica"]
+
+    def share(self, stores):
+        """See KVTier."""
+        own = iter(self._levels)
+        self._levels = [
+            next(own) if level.scope == "replica" else stores.get(level.name) or Level(level)
+            for level in self._settings.levels]
+        stores.update((level.settings.name, level) for level in self._levels if level.settings.scope == "cluster")
 
     def attach(self, KVCache kv, Content content, use=None, with_tables=False):
         """See KVTier."""
@@ -54,7 +69,9 @@ cdef class OffloadingTier(KVTier):
         self._chunk_tokens = <int64_t>self._chunk_blocks * kv.block_size
         self.table = ChunkTable(self._settings.chunks, with_tables)
         self.policy = self._settings.policy(self.table)
-        self._lists_all = with_tables or self._counts is not None or not self.policy.takes_runs
+        self.chain = Chain(self._levels, self.table) if self._levels else None
+        self._lists_all = with_tables or self._counts is not None or self.chain is not None or not (
+            self.policy.takes_runs)
         self._users = Users(content, <int32_t>self._chunk_tokens, self._lists_all)
         kv.put_fences()
 
@@ -74,6 +91,7 @@ cdef class OffloadingTier(KVTier):
         free(self._leaving.rows)
         free(self._new.rows)
         free(self._new_runs.rows)
+        free(self._lower.rows)
 
     # ---- what it has
 
@@ -82,11 +100,11 @@ cdef class OffloadingTier(KVTier):
         cdef int32_t user = self._users.find(row), begin = <int32_t>(local_tokens // self._chunk_tokens), hits
         cdef int32_t end = <int32_t>(text // self._chunk_tokens)
         cdef bint is_late = False, is_read = False
-        found.tokens, found.comes_later = 0, True
+        found.tokens, found.comes_later = 0, not self._in_step
         self._matched_tokens = local_tokens
         if user >= 0:
             self._users.users[user].loaded_tokens = 0
-            if self._users.users[user].first_copy >= 0:
+            if self._users.users[user].first_copy >= 0 and self._waits:
                 found.tokens = UNDECIDED
                 return 0
         if end * self._chunk_tokens - local_tokens < self._chunk_tokens:
@@ -95,10 +113,15 @@ cdef class OffloadingTier(KVTier):
             if begin >= self._users.listed_chunks(row):
                 return 0                # private text that it was never offered
             user = self._users.get(row)
-        hits = self._count_hits(user, begin, end, &is_late, &is_read)
+        if self.chain is None:
+            hits = self._count_hits(user, begin, end, &is_late, &is_read)
+        else:
+            hits = self._count_with_levels(user, local_tokens, end, &is_late, &is_read)
         tokens = (begin + hits) * self._chunk_tokens - local_tokens
         if hits > 0 and is_late:
             found.tokens = UNDECIDED
+        elif self._in_step:
+            found.tokens = max(min(tokens, text - 1 - local_tokens), <int64_t>0)
         elif hits > 0 and tokens >= self._chunk_tokens:
             found.tokens = UNDECIDED if is_read and self._caches else tokens
         return 0
@@ -114,13 +137,62 @@ cdef class OffloadingTier(KVTier):
                 element = self.table.find_behind(element, self._users.users[user].hashes[i])
             else:
                 element = self.table.run_at(self._users.users[user].row, i)
-            if not self.table.holds(element):
+            if not self.table.holds(element) or (
+                    not self._waits and self.table.chunks[element].references == WRITING):
                 break
             it = &self.table.chunks[element]
             is_late[0] = is_late[0] or it.references == WRITING
-            is_read[0] = is_read[0] or it.references > 0
+            is_read[0] = is_read[0] or it.loads > 0
             i = min(it.end, end) if i >= listed_end else i + 1
         return i - begin
+
+    cdef int32_t _count_with_levels(self, int32_t user, int64_t local_tokens, int32_t end, bint* is_late,
+                                    bint* is_read) except -1 nogil:
+        """The same where levels below may have more: that is read into the host, and the request waits for it."""
+        cdef int32_t begin = <int32_t>(local_tokens // self._chunk_tokens), i = begin, element = 0, lower = 0
+        cdef Chunk* it
+        self._users.hash(user, end)
+        self._lower.size = 0
+        self._guard += 1
+        self._num_guarded = 0
+        while i < end:
+            element = self.table.find_behind(element, self._users.users[user].hashes[i])
+            if self.table.holds(element):
+                it = &self.table.chunks[element]
+                it.guard = self._guard
+                self._num_guarded += it.references == 0
+                is_late[0] = is_late[0] or it.references == WRITING
+                is_read[0] = is_read[0] or it.loads > 0
+            elif self.chain.find(self._users.users[user].hashes[i], &lower) >= 0:
+                add_row(&self._lower, i)
+            else:
+                break
+            i += 1
+        if (self._lower.size * self._chunk_tokens >= self._promoted_tokens and self._lower.size > 0
+                and i * self._chunk_tokens - local_tokens >= self._chunk_tokens and self._promote(user)):
+            is_late[0] = True
+            return i - begin
+        is_late[0] = is_read[0] = False
+        return self._count_hits(user, begin, end, is_late, is_read)
+
+    cdef bint _promote(self, int32_t user) except -1 nogil:
+        """Plan to read chunks into the host; False: it has no room."""
+        cdef const uint64_t* hashes = self._users.users[user].hashes
+        cdef int64_t lacking = self._lower.size - (self.table.capacity - self.table.size())
+        cdef int32_t newcomers = self.policy.newcomers(), place, lower = 0, level, i
+        if lacking > 0:
+            if lacking > self.table.num_idle - self._num_guarded:
+                self.chain.refusals += 1
+                return False
+            self.evictions += lacking
+            self.policy.evict(lacking, self._guard)
+        self.table.prepare(self._lower.size)
+        for i in range(self._lower.size):
+            place = self._lower.rows[i]
+            level = self.chain.find(hashes[place], &lower)
+            self.chain.read(level, lower, self.table.add(hashes[place], place, newcomers))
+        self.chain.end_request()
+        return True
 
     cdef int64_t load(self, int32_t row, int32_t slot, External found, int64_t now_ns) except -1 nogil:
         cdef int64_t tokens = self._matched_tokens + found.tokens
@@ -128,7 +200,8 @@ cdef class OffloadingTier(KVTier):
         cdef int32_t begin = <int32_t>(self._matched_tokens // self._chunk_tokens)
         cdef int32_t end = <int32_t>((tokens + self._chunk_tokens - 1) // self._chunk_tokens)
         cdef int32_t copy = self.copying.plan(
-            LOAD, user, slot, (tokens + block_size - 1) // block_size - self._matched_tokens // block_size)
+            LOAD, user, -1 if self._in_step else slot,
+            (tokens + block_size - 1) // block_size - self._matched_tokens // block_size)
         cdef User* it = &self._users.users[user]
         i = begin
         while i < end:
@@ -137,14 +210,15 @@ cdef class OffloadingTier(KVTier):
                 it.uses[i] |= SEEN if it.uses[i] & INSERTED else SEEN | REUSED
             else:
                 element = self._cut_out(it.row, i, end)
-            self.table.pin(element)
+            self.table.begin_load(element)
+            self._hit_chunks += self.table.length(element)
             self.copying.add_chunk(copy, element)
             i = self.table.chunks[element].end if i >= it.num_listed else i + 1
         it.offered, it.loaded_tokens = end, <int32_t>found.tokens
         self._link_copy(user, copy)
         if self._log is not None:
             self._note("loads", copy)
-        return NEVER_NS
+        return now_ns if self._in_step else NEVER_NS
 
     cdef int32_t _cut_out(self, int32_t row, int32_t begin, int32_t end) except 0 nogil:
         """Return an element of the run at `begin` that begins there and goes no farther than `end`."""
@@ -186,6 +260,9 @@ cdef class OffloadingTier(KVTier):
         user = self._user_of(slot, row)
         if user < 0:
             user = self._users.get(row)
+        if self._confirms:
+            end = <int32_t>(self._users.users[user].confirmed // self._chunk_tokens)
+            self._users.users[user].confirmed = <int32_t>tokens
         return self._offer(user, end) if end > self._users.users[user].offered else 0
 
     cdef bint is_through_with(self, int32_t slot, int32_t row) noexcept nogil:
@@ -351,6 +428,8 @@ cdef class OffloadingTier(KVTier):
     cdef int preempted(self, int32_t row) except -1 nogil:
         cdef int32_t user = self._users.find(row)
         cdef int32_t copy = self._users.users[user].first_copy if user >= 0 else -1
+        if user >= 0:
+            self._users.users[user].confirmed = 0
         while copy >= 0:
             self.copying.flush(copy)
             copy = self.copying.copies[copy].sibling
@@ -442,7 +521,20 @@ cdef class OffloadingTier(KVTier):
             link = &self.copying.copies[link[0]].sibling
         link[0] = self.copying.copies[copy].sibling
 
+    cdef int begins(self, int64_t now_ns) except -1 nogil:
+        return self.chain.begins(now_ns) if self.chain is not None else 0
+
+    cdef int64_t stays_ns(self, int64_t start_ns, int64_t executes_ns) noexcept nogil:
+        cdef int64_t loads_ns = max(self.copying.loaded_ns - start_ns, <int64_t>0) if self._in_step else 0
+        cdef double layers = self._overlaps
+        if self._overlaps == 0 or loads_ns == 0:
+            return loads_ns
+        return round_half_up(<double>loads_ns / layers + <double>max(loads_ns - executes_ns, <int64_t>0) * (
+            1.0 - 1.0 / layers))
+
     cdef int64_t launch(self, int64_t now_ns, int64_t free_ns) except -1 nogil:
+        if self.chain is not None:
+            self.chain.begin_reads(now_ns)
         return self.copying.launch(now_ns, free_ns)
 
     cdef bint has_acted(self) noexcept nogil:
@@ -465,7 +557,15 @@ cdef class OffloadingTier(KVTier):
                 if it.direction == STORE:
                     self.table.written(it.chunks[i])
                 else:
-                    self.table.unpin(it.chunks[i])
+                    self.table.end_load(it.chunks[i])
+            if self.policy.hears_of_copies:
+                for i in range(it.num_chunks - 1, -1, -1):
+                    if self.table.is_idle(it.chunks[i]):
+                        self.policy.copied(it.chunks[i])
+            if self.chain is not None and it.direction == STORE:
+                for i in range(it.num_chunks):
+                    self.chain.stored(it.chunks[i])
+                self.chain.end_copy()
             self._unlink_copy(user, copy)
             self.copying.give_back(copy)
             if self._users.users[user].is_closed and self._users.users[user].first_copy < 0:
@@ -496,27 +596,40 @@ cdef class OffloadingTier(KVTier):
 
     def rows(self):
         """See KVTier."""
-        return [{"capacity_chunks": self.table.capacity, "used_chunks": self.table.size(),
-                 "stores": self._stores, "stored_chunks": self._stored_chunks,
-                 "stored_bytes": self._stored_blocks * self._settings.block_bytes, "loads": self._loads,
-                 "loaded_chunks": self._loaded_chunks,
-                 "loaded_bytes": self._loaded_blocks * self._settings.block_bytes, "evicted_chunks": self.evictions,
-                 "refusals": self.refusals, "flushed": self.copying.num_flushed, "waited_ns": self.copying.waited_ns,
-                 "cancelled": self.copying.num_cancelled}]
+        stores, loads = self._stores, self._loads
+        host = {"capacity_chunks": self.table.capacity, "used_chunks": self.table.size(),
+                "stores": stores, "stored_chunks": self._stored_chunks,
+                "stored_bytes": self._stored_blocks * self._settings.block_bytes, "loads": loads,
+                "loaded_chunks": self._loaded_chunks,
+                "loaded_bytes": self._loaded_blocks * self._settings.block_bytes, "evicted_chunks": self.evictions,
+                "refusals": self.refusals, "flushed": self.copying.num_flushed, "waited_ns": self.copying.waited_ns,
+                "cancelled": self.copying.num_cancelled, "started": self.copying.num_planned,
+                "underway": self.copying.num_underway(), "hit_chunks": self._hit_chunks,
+                "store_busy_ns": round(self.copying.busy_ns(STORE, stores, self._stored_blocks)),
+                "load_busy_ns": round(self.copying.busy_ns(LOAD, loads, self._loaded_blocks))}
+        if self.chain is None:
+            return [host]
+        host["refusals"] += self.chain.refusals
+        return [host, *(level.row() for level in self._levels if level.settings.scope == "replica")]
 
     cdef int64_t next_end_ns(self) noexcept nogil:
-        return self.copying.next_end_ns()
+        if self.chain is None:
+            return self.copying.next_end_ns()
+        return min(self.copying.next_end_ns(), self.chain.next_end_ns())
 
     cdef bint is_quiet(self) noexcept nogil:
-        return self.copying.is_quiet() and self.kv.fences.size == 0
+        return self.copying.is_quiet() and self.kv.fences.size == 0 and (
+            self.chain is None or self.chain.is_quiet())
 
     cdef bint may_change(self) noexcept nogil:
-        return not self.copying.is_idle()
+        return not self.copying.is_idle() or (self.chain is not None and not self.chain.is_idle())
 
     cdef int fail(self) except -1 nogil:
         self.copying.cancel()
         self._leaving.size = self._num_left = 0
         self._users.clear()
+        if self.chain is not None:
+            self.chain.fail()
         with gil:
             self.table.clear()
             self.kv.fences.clear()
@@ -561,3 +674,5 @@ cdef class OffloadingTier(KVTier):
     def check(self):
         """Raise RuntimeError unless the table agrees with itself and with the copies."""
         self.table.check()
+        if self.chain is not None:
+            self.chain.check()

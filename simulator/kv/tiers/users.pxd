@@ -18,6 +18,7 @@ cdef struct User:
     Cursor cursor               # behind the last of these
     int32_t first_copy          # under way or planned, linked by `sibling`; -1: none
     int32_t loaded_tokens       # since it was asked for last
+    int32_t confirmed           # leading tokens whose computation has ended, as far as the step before knew
     int32_t last_chunk          # of one that has left: its text may be stored up to here
     int32_t generation          # of the places in `users`: one more each time that it is given away
     int8_t has_left

@@ -62,7 +62,7 @@ cdef class Users:
         it = &self.users[user]
         self._free = it.row
         it.row, it.num_listed = row, self.listed_chunks(row)
-        it.offered = it.num_hashed = it.loaded_tokens = it.last_chunk = 0
+        it.offered = it.num_hashed = it.loaded_tokens = it.last_chunk = it.confirmed = 0
         it.first_copy = -1
         it.has_left = it.is_closed = False
         memset(&it.cursor, 0, sizeof(it.cursor))

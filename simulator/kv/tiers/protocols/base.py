@@ -3,7 +3,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from simulator.domain.host_kv import HostKv, host_kv_of
-from simulator.kv.tiers.settings import GIB, LANES, PAGE_BYTES, HostParameters, Offloading
+from simulator.kv.tiers.settings import GIB, LANES, PAGE_BYTES, HostParameters, LevelSettings, Offloading
+
+EVERYTHING = 2**40          # chunks, more than a run can write
 
 
 class TierSite(NamedTuple):
@@ -79,6 +81,13 @@ class HostProtocol(Protocol):
             size = parameters.blocks_per_chunk * kv.block_bytes
             yield "cpu_gib", (f"{parameters.cpu_gib:g} GiB hold {chunks} chunks of {size:,.0f} bytes; expected at "
                               "least 1, at most 2**30")
+        names = [each.name for each in parameters.secondary]
+        for i, (each, level) in enumerate(zip(parameters.secondary, levels_of(parameters, kv), strict=True)):
+            if each.name in names[:i]:
+                yield f"secondary[{i}].name", f'two levels are named "{each.name}"'
+            if level.chunks < 1:
+                yield f"secondary[{i}].capacity_gib", (
+                    f"{each.capacity_gib:g} GiB hold no chunk of {level.chunk_bytes:,.0f} bytes; expected more")
 
 
 def kv_of(parameters: HostParameters, site: TierSite) -> HostKv | None:
@@ -106,6 +115,16 @@ def lanes_of(parameters: HostParameters, kv: HostKv) -> tuple:
         kv.link_bytes_per_s if rate is None else rate * 1e9) * 1e9) for rate in rates)
 
 
+def levels_of(parameters: HostParameters, kv: HostKv) -> tuple[LevelSettings, ...]:
+    """Return the settings of the levels below host memory."""
+    chunk_bytes = parameters.blocks_per_chunk * kv.block_bytes
+    return tuple(LevelSettings(
+        name=each.name, level=i, scope=each.scope, chunks=int(min(each.capacity_gib * GIB / chunk_bytes, EVERYTHING)),
+        chunk_bytes=chunk_bytes, write_bytes_per_s=each.write_gb_per_s * 1e9,
+        read_bytes_per_s=each.read_gb_per_s * 1e9, base_us=each.base_us)
+        for i, each in enumerate(parameters.secondary, 1))
+
+
 def offloading_of(parameters: HostParameters, kv: HostKv, policy: type) -> Offloading:
     """Return the settings of the tier.
 
@@ -113,4 +132,4 @@ def offloading_of(parameters: HostParameters, kv: HostKv, policy: type) -> Offlo
     """
     return Offloading(policy=policy, chunks=chunks_of(parameters, kv), blocks_per_chunk=parameters.blocks_per_chunk,
                       store_threshold=parameters.store_threshold, offload_prompt_only=parameters.offload_prompt_only,
-                      block_bytes=kv.block_bytes)
+                      block_bytes=kv.block_bytes, levels=levels_of(parameters, kv))

@@ -1,0 +1,41 @@
+"""`free_queue`: the chunk goes that was written, or last read, longest ago.
+
+The chunks of a copy go from the last to the first, as blocks do that a request frees; that a request leaves changes
+nothing. Source: the behaviour of vLLM 0.32.0, vllm/v1/simple_kv_offload/manager.py, whose host memory is a block pool
+as that of the accelerator is.
+"""
+from libc.stdint cimport int32_t, int64_t, uint8_t
+cimport cython
+
+from simulator.kv.tiers.chunk_table cimport Chunk, ChunkTable
+from simulator.kv.tiers.eviction cimport EvictionPolicy
+
+
+@cython.final
+cdef class FreeQueue(EvictionPolicy):
+    """One list, by the end of copies."""
+
+    def __init__(self, ChunkTable table):
+        self.hears_of_copies = True
+
+    cdef int evict(self, int64_t count, int64_t guard) except -1 nogil:
+        cdef int32_t element = self.table.chunks[0].next, following
+        cdef const Chunk* it
+        if self._log is not None:
+            self.begin_note()
+        while count > 0 and element != 0:
+            it = &self.table.chunks[element]
+            following = it.next
+            if it.references == 0 and it.guard != guard:
+                if self._log is not None:
+                    self.note(element)
+                self.table.drop(element, 1)
+                count -= 1
+            element = following
+        return 0
+
+    cdef void copied(self, int32_t element) noexcept nogil:
+        self.table.move_back(element, 0)
+
+    cdef void closed_all(self, const int32_t* elements, const uint8_t* uses, int32_t count) noexcept nogil:
+        pass
