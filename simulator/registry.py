@@ -49,10 +49,16 @@ KINDS = {
     }, "simulator.collective.base:CollectiveModel"),
     "kv_tier": Kind("protocol of KV tiers", "protocol", {
         "blis_mirror": "simulator.kv.tiers.protocols.blis_mirror:BlisMirror",
+        "hicache": "simulator.kv.tiers.protocols.hicache:Hicache",
+        "kvbm": "simulator.kv.tiers.protocols.kvbm:Kvbm",
+        "lmcache": "simulator.kv.tiers.protocols.lmcache:Lmcache",
+        "mooncake_store": "simulator.kv.tiers.protocols.mooncake_store:MooncakeStore",
         "vllm_offload": "simulator.kv.tiers.protocols.vllm_offload:VllmOffload",
+        "vllm_simple": "simulator.kv.tiers.protocols.vllm_simple:VllmSimple",
     }, "simulator.kv.tiers.protocols.base:Protocol"),
     "kv_eviction": Kind("eviction policy of KV tiers", "eviction_policy", {
         "arc": "simulator.kv.tiers.arc:Arc",
+        "free_queue": "simulator.kv.tiers.free_queue:FreeQueue",
         "lru": "simulator.kv.tiers.lru:Lru",
     }, "simulator.kv.tiers.eviction:EvictionPolicy"),
     "admission": Kind("admission policy", "policy", {

@@ -131,9 +131,8 @@ def _copied_blocks(rescheduling, pools) -> Iterator[Fault]:
 def _shared_stores(pools) -> Iterator[Fault]:
     """Refuse a store that pools share whose KV is not the same."""
     for i, pool in enumerate(pools):
-        names = {each.name for each in _clusterwide(pool)}
         for other in pools[:i]:
-            for name in sorted(names & {each.name for each in _clusterwide(other)}):
+            for name in sorted({*_stores(pool)} & {*_stores(other)}):
                 for key, (one, two) in {"kv_tiers": (other.kv_tiers, pool.kv_tiers),
                                         "engine.block_size": (other.engine.block_size, pool.engine.block_size),
                                         "model": (kv_of(other.model), kv_of(pool.model)),
@@ -144,9 +143,10 @@ def _shared_stores(pools) -> Iterator[Fault]:
                             f'pools "{other.name}" and "{pool.name}" share "{name}", but not {key}')
 
 
-def _clusterwide(pool) -> list:
-    levels = getattr(pool.kv_tiers and pool.kv_tiers.parameters, "secondary", ())
-    return [each for each in levels if each.scope == "cluster"]
+def _stores(pool) -> list[str]:
+    if pool.kv_tiers is None:
+        return []
+    return registry.load("kv_tier", pool.kv_tiers.protocol).stores(pool.kv_tiers.parameters)
 
 
 def _failed_pools(failures, pools) -> Iterator[Fault]:

@@ -58,14 +58,59 @@ GROWS = {key: value for key, value in SCALES.items()
          if key not in ("autoscaling__policy", "autoscaling__target_waiting")}
 MIRROR = at("engine", scheduler="blis", upstream_compat=True, num_gpu_blocks=16) | at(
     "kv_tiers", protocol="blis_mirror", cpu_blocks=60) | at("latency", base_us=5000.0)
-DISK = TIERS | {"kv_tiers__secondary": [{"name": "disk"}]}
-STORE = TIERS | {"kv_tiers__secondary": [{"name": "store", "scope": "cluster"}]}
-LEVELS = {
-    "secondary[].name": refuses("nvme", 'two levels are named "nvme"', **TIERS, kv_tiers__secondary=[
-        {"name": "disk"}, {"name": "nvme"}]),
-    "secondary[].scope": acts("replica", "cluster", **DISK),
-    "secondary[].capacity_gib": acts(0.0002, 0.01, **DISK), "secondary[].base_us": acts(0.0, 20_000.0, **STORE),
-    "secondary[].read_gb_per_s": acts(0.005, 1.0, **DISK), "secondary[].write_gb_per_s": acts(0.0005, 1.0, **DISK)}
+LINKS = {"d2h_gb_per_s": (0.01, 1.0), "h2d_gb_per_s": (0.01, 1.0), "first_byte_us": (0.0, 2000.0),
+         "kv_bytes_per_token": (1000.0, 2000.0)}
+
+
+def levels(**tiers):
+    """Return cases of [[kv_tiers.secondary]]."""
+    disk, store = (tiers | {"kv_tiers__secondary": [{"name": "disk", "scope": scope}]}
+                   for scope in ("replica", "cluster"))
+    return {
+        "secondary[].name": refuses("nvme", 'two levels are named "nvme"', **tiers, kv_tiers__secondary=[
+            {"name": "disk"}, {"name": "nvme"}]),
+        "secondary[].scope": acts("replica", "cluster", **disk),
+        "secondary[].capacity_gib": acts(0.0005, 0.01, **disk),
+        "secondary[].base_us": acts(0.0, 20_000.0, **store),
+        "secondary[].read_gb_per_s": acts(0.005, 1.0, **store),
+        "secondary[].write_gb_per_s": acts(0.0005, 1.0, **store)}
+
+
+def system(protocol, keys, has_levels=False, **settings):
+    """Return cases of a protocol's keys, each (first, second) or a Case, and of those that all of them have."""
+    base = {key: value for key, value in TIERS.items() if key != "kv_tiers__cpu_gib"} | at(
+        "kv_tiers", protocol=protocol, **settings)
+    return of(f"kv_tier:{protocol}", {
+        key: case if hasattr(case, "refused") else acts(*case, **base) for key, case in (LINKS | keys).items()}
+        | (levels(**base) if has_levels else {}))
+
+
+def refused(protocol, value, message):
+    """Return the case of a value that a protocol refuses."""
+    return refuses(value, message, **TIERS | {"kv_tiers__cpu_gib": ABSENT}, kv_tiers__protocol=protocol)
+
+
+SYSTEMS = (
+    system("vllm_simple", {"cpu_gib": (0.0005, 0.01), "lazy_offload": refused(
+        "vllm_simple", True, "is not built")}, cpu_gib=0.0005)
+    | system("lmcache", {
+        "cpu_gib": (0.0005, 0.01), "chunk_tokens": (16, 32), "save_decode_cache": (False, True),
+        "async_loading": (False, True)}, has_levels=True, cpu_gib=0.0005, chunk_tokens=16)
+    | system("hicache", {
+        "ratio": (1.0, 4.0), "page_tokens": (16, 32), "write_policy": ("write_through", "write_through_selective"),
+        "prefetch_policy": refused("hicache", "timeout", "is not built"),
+        "prefetch_threshold": acts(0, 300, **TIERS | at(
+            "kv_tiers", cpu_gib=ABSENT, protocol="hicache", page_tokens=16, ratio=0.5,
+            secondary=[{"name": "store", "scope": "cluster"}]))}, has_levels=True, page_tokens=16,
+        prefetch_threshold=0, ratio=0.5)
+    | system("kvbm", {
+        "g2_gib": (0.0005, 0.01), "g3_gib": (0.0005, 0.01), "g3_is_shared": (True, False),
+        "g2_g3_gb_per_s": (0.005, 1.0)}, g2_gib=0.0005, g3_gib=0.01)
+    | system("mooncake_store", {
+        "buffer_gib": (0.0005, 0.01), "pool_gib": (0.0005, 0.01), "ssd_gib": (0.0005, 0.01),
+        "blocks_per_object": (1, 2), "pool_gb_per_s": (0.005, 1.0), "pool_base_us": (0.0, 20_000.0),
+        "ssd_gb_per_s": (0.0005, 1.0), "lease_s": (0.0, 10.0), "eviction_high_watermark": (0.5, 1.0),
+        "eviction_ratio": (0.05, 0.5)}, buffer_gib=0.0003, pool_gib=0.001, ssd_gib=0.01))
 KV_TIERS = of("kv_tier:blis_mirror", {
     "cpu_blocks": acts(4, 60, **MIRROR), "tokens_per_us": acts(0.01, 100.0, **MIRROR),
     "base_us": acts(0.0, 500.0, **MIRROR), "when_full": acts(False, True, **MIRROR),
@@ -75,7 +120,7 @@ KV_TIERS = of("kv_tier:blis_mirror", {
     "offload_prompt_only": acts(True, False, **TIERS), "d2h_gb_per_s": acts(0.01, 1.0, **TIERS),
     "h2d_gb_per_s": acts(0.01, 1.0, **TIERS), "first_byte_us": acts(0.0, 2000.0, **TIERS),
     "contention": acts("fifo", "fair", **TIERS), "kv_bytes_per_token": acts(1000.0, 2000.0, **TIERS),
-    **LEVELS})
+    **levels(**TIERS)}) | SYSTEMS
 FRONT = {
     **of("admission:saturation_shed", {
         "queue_depth_threshold": acts(0.5, 50.0, **SLOW), "kv_usage_threshold": acts(0.1, 1.0, **SLOW)}),

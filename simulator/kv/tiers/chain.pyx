@@ -51,6 +51,7 @@ cdef class Chain:
             self._reading[level] = (<Level>self._levels[level]).open(self._clients[level], READ)
             add_row(&self._reads, self._reading[level])
             add_row(&self._read_levels, level)
+        self._host.chunks[there].loads = 1
         return (<Level>self._levels[level]).read(self._reading[level], element, there)
 
     cdef void end_request(self) noexcept nogil:
@@ -114,6 +115,7 @@ cdef class Chain:
             it = &level.jobs[job]
             for i in range(it.num_chunks):
                 if it.way == READ:
+                    self._host.chunks[it.there[i]].loads = 0
                     self._host.written(it.there[i])
                 else:
                     self._host.unpin(it.there[i])

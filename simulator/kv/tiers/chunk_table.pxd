@@ -29,7 +29,7 @@ cdef struct Chunk:              # an element: one chunk that others may share, o
     int32_t references          # requests that it is read for; 0: idle; WRITING
     int32_t sibling             # of a run: the next of this row, 0: none; of a chunk: one that came after it in a text
     int32_t slot                # where it lies, if slots are numbered; else -1
-    int32_t loads               # of these references, those that bring it to blocks
+    int32_t loads               # of these references, those that bring it to blocks; being written: 1 if from below
     int8_t listed               # which list it is in
     int8_t is_reversed          # of a run: its end goes first
 

@@ -28,4 +28,5 @@ cdef class FairLane(Lane):
     cdef double _virtual_ns
 
     cdef double _next_change(self) noexcept nogil
-    cdef int _go_on(self, double until_ns) except -1 nogil
+    cdef double _next_end(self) noexcept nogil
+    cdef int _go_on(self) except -1 nogil

@@ -67,40 +67,39 @@ cdef class FairLane(Lane):
         cdef double ready_ns = max(<double>now_ns + self._base_ns, self._now_ns)
         return insert(&self._waiting, Shared(ready_ns, self._per_block_ns * <double>num_blocks, -1, copy, 0))
 
+    cdef double _next_end(self) noexcept nogil:
+        """Return when the first copy under way gets its last byte."""
+        return self._now_ns + (self._active.copies[0].key - self._virtual_ns) * <double>self._active.size
+
     cdef double _next_change(self) noexcept nogil:
         """Return when the next copy gets its first byte or its last one."""
         cdef double change_ns = <double>NEVER_NS
         if self._waiting.size > 0:
             change_ns = self._waiting.copies[0].key
-        if self._active.size > 0:
-            change_ns = min(change_ns, self._now_ns + (
-                self._active.copies[0].key - self._virtual_ns) * <double>self._active.size)
-        return change_ns
+        return min(change_ns, self._next_end()) if self._active.size > 0 else change_ns
 
-    cdef int _go_on(self, double until_ns) except -1 nogil:
-        """Let time pass, until the next change at most; one that is due then happens."""
+    cdef int _go_on(self) except -1 nogil:
+        """Let time pass until the next change, which then happens."""
         cdef Shared it
-        if self._active.size > 0:
-            self._virtual_ns += (until_ns - self._now_ns) / <double>self._active.size
-        self._now_ns = until_ns
-        if self._active.size > 0 and self._active.copies[0].key <= self._virtual_ns + 1e-6:
+        cdef double until_ns = self._next_change()
+        if self._active.size > 0 and self._next_end() <= until_ns:
             it = pop(&self._active)
+            self._virtual_ns = it.key if self._active.size > 0 else 0.0     # and no sum that may lack a bit of it
             it.end_ns = instant(until_ns)
             it.key = <double>it.end_ns
             insert(&self._ended, it)
-            if self._active.size == 0:
-                self._virtual_ns = 0.0
-        elif self._waiting.size > 0 and self._waiting.copies[0].key <= until_ns:
+        else:
+            if self._active.size > 0:
+                self._virtual_ns += (until_ns - self._now_ns) / <double>self._active.size
             it = pop(&self._waiting)
             it.key = self._virtual_ns + it.work_ns
             insert(&self._active, it)
+        self._now_ns = until_ns
         return 0
 
     cdef int32_t take(self, int64_t until_ns) except -2 nogil:
-        cdef double change_ns = self._next_change()
-        while change_ns <= <double>until_ns + 1e-3:
-            self._go_on(change_ns)
-            change_ns = self._next_change()
+        while self._next_change() <= <double>until_ns + 1e-3:
+            self._go_on()
         if self._ended.size == 0 or self._ended.copies[0].end_ns > until_ns:
             return -1
         return pop(&self._ended).copy
@@ -120,7 +119,7 @@ cdef class FairLane(Lane):
         duplicate(&self._active)
         duplicate(&self._ended)
         while self._waiting.size + self._active.size > 0:
-            self._go_on(self._next_change())
+            self._go_on()
         for i in range(self._ended.size):
             if self._ended.copies[i].copy == copy:
                 end_ns = self._ended.copies[i].end_ns

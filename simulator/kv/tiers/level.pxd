@@ -2,7 +2,7 @@
 
 A replica has one to itself, or all replicas of a cluster share it. Whoever uses it is a *client*, who looks when a
 step is formed; clients come in order of time. A read brings chunks into the host of a client, a write brings them from
-there. Each direction of the link is shared equally by what is under way (fair_lane.pyx). What begins later only puts
+there. What is under way shares each direction of the link equally, or writes go one by one. What begins later only puts
 off what is under way, so that a client can know how long it may go on without looking.
 """
 from libc.stdint cimport int8_t, int32_t, int64_t, uint64_t
@@ -10,7 +10,7 @@ cimport cython
 
 from simulator.core.row_list cimport RowList
 from simulator.kv.tiers.chunk_table cimport ChunkTable
-from simulator.kv.tiers.fair_lane cimport FairLane
+from simulator.kv.tiers.lane cimport Lane
 
 
 cdef enum Way:
@@ -39,7 +39,7 @@ cdef struct Client:
 cdef class Level:
     cdef readonly ChunkTable table
     cdef object _settings               # LevelSettings
-    cdef FairLane _writes, _reads
+    cdef Lane _writes, _reads
     cdef Job* jobs                      # [_room]
     cdef int32_t _room
     cdef int32_t _free                  # first not in use; -1: none
@@ -84,7 +84,7 @@ cdef class Level:
 
     cdef bint _make_room(self, int64_t count, int64_t touched, int64_t now_ns) noexcept nogil
     cdef int64_t _evict(self, int64_t count, int64_t now_ns) noexcept nogil
-    cdef int _take_ended(self, FairLane lane, int64_t until_ns) except -1 nogil
+    cdef int _take_ended(self, Lane lane, int64_t until_ns) except -1 nogil
     cdef void _end(self, int32_t job) noexcept nogil
     cdef int _grow(self) except -1 nogil
     cdef int _add_chunk(self, int32_t job, int32_t here, int32_t there) except -1 nogil

@@ -8,7 +8,10 @@ from simulator.core.clock cimport NEVER_NS
 from simulator.core.memory cimport resize
 from simulator.core.row_list cimport RowList, add_row
 from simulator.kv.tiers.chunk_table cimport WRITING, Chunk, ChunkTable
-from simulator.kv.tiers.fair_lane cimport FairLane
+from simulator.kv.tiers.lane cimport Lane
+
+from simulator.kv.tiers.fair_lane import FairLane
+from simulator.kv.tiers.fifo_lane import FifoLane
 
 
 @cython.final
@@ -28,7 +31,8 @@ cdef class Level:
         self._lease_ns = round(settings.lease_s * 1e9)
         self._full_chunks = int(settings.full_at * settings.chunks) if settings.full_at < 1 else 0
         self._batch_chunks = int(settings.goes_at_once * settings.chunks)
-        self._writes, self._reads = FairLane(self._base_ns, self._write_ns), FairLane(self._base_ns, self._read_ns)
+        self._writes = (FifoLane if settings.writes_in_turn else FairLane)(self._base_ns, self._write_ns)
+        self._reads = FairLane(self._base_ns, self._read_ns)
         self.table = ChunkTable(settings.chunks)
         self._free = -1
 
@@ -163,7 +167,7 @@ cdef class Level:
         self._take_ended(self._writes, until_ns)
         return self._take_ended(self._reads, until_ns)
 
-    cdef int _take_ended(self, FairLane lane, int64_t until_ns) except -1 nogil:
+    cdef int _take_ended(self, Lane lane, int64_t until_ns) except -1 nogil:
         cdef int32_t job = lane.take(until_ns)
         while job >= 0:
             self._end(job)

@@ -123,7 +123,7 @@ cdef class OffloadingTier(KVTier):
         elif self._in_step:
             found.tokens = max(min(tokens, text - 1 - local_tokens), <int64_t>0)
         elif hits > 0 and tokens >= self._chunk_tokens:
-            found.tokens = UNDECIDED if is_read and self._caches else tokens
+            found.tokens = UNDECIDED if is_read and self._caches and self._waits else tokens
         return 0
 
     cdef int32_t _count_hits(self, int32_t user, int32_t begin, int32_t end, bint* is_late,
@@ -137,10 +137,9 @@ cdef class OffloadingTier(KVTier):
                 element = self.table.find_behind(element, self._users.users[user].hashes[i])
             else:
                 element = self.table.run_at(self._users.users[user].row, i)
-            if not self.table.holds(element) or (
-                    not self._waits and self.table.chunks[element].references == WRITING):
-                break
             it = &self.table.chunks[element]
+            if not self.table.holds(element) or (it.references == WRITING and it.loads == 0 and not self._waits):
+                break
             is_late[0] = is_late[0] or it.references == WRITING
             is_read[0] = is_read[0] or it.loads > 0
             i = min(it.end, end) if i >= listed_end else i + 1

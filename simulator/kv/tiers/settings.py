@@ -60,6 +60,7 @@ class LevelSettings(msgspec.Struct, frozen=True):
     lease_s : a chunk that was read stays for so long.
     full_at : from this share on more go than must; 1: never.
     goes_at_once : the share that goes then.
+    writes_in_turn : writes go one after the other; else they share the link.
     """
 
     name: str
@@ -73,6 +74,7 @@ class LevelSettings(msgspec.Struct, frozen=True):
     lease_s: float = 0.0
     full_at: float = 1.0
     goes_at_once: float = 0.0
+    writes_in_turn: bool = False
 
 
 class Secondary(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -89,8 +91,19 @@ class Secondary(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         "of each copy before its first byte, in which it does not occupy the link"))] = 100.0
 
 
-class HostParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LinkParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Keys of all protocols that keep KV in host memory."""
+
+    d2h_gb_per_s: Annotated[Rate | None, Meta(description=(
+        "from each accelerator to the host; default: its PCIe link's"))] = None
+    h2d_gb_per_s: Annotated[Rate | None, Meta(description="from the host to each accelerator; likewise")] = None
+    first_byte_us: Annotated[float, Meta(ge=0, le=1e9, description="of each copy, before its first byte")] = 0.0
+    kv_bytes_per_token: Annotated[Annotated[float, Meta(gt=0, le=1e12)] | None, Meta(description=(
+        "on all accelerators of a replica; default: the model's"))] = None
+
+
+class HostParameters(LinkParameters, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Keys of `vllm_offload`."""
 
     cpu_gib: Annotated[Gib, Meta(description=(
         "host memory of a replica, for all its accelerators; vLLM's --kv-offloading-size"))]
@@ -100,13 +113,7 @@ class HostParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     store_threshold: Annotated[int, Meta(ge=0, le=2**20, extra={"unit": "times"}, description=(
         "that a chunk must be offered before it is stored; 0 and 1: at once"))] = 0
     offload_prompt_only: Annotated[bool, Meta(description="outputs are not stored")] = True
-    d2h_gb_per_s: Annotated[Rate | None, Meta(description=(
-        "from each accelerator to the host; default: its PCIe link's"))] = None
-    h2d_gb_per_s: Annotated[Rate | None, Meta(description="from the host to each accelerator; likewise")] = None
-    first_byte_us: Annotated[float, Meta(ge=0, le=1e9, description="of each copy, before its first byte")] = 0.0
     contention: Annotated[Literal["fifo", "fair"], Meta(description=(
         "copies of one direction: one after the other, or at equal shares of the link"))] = "fifo"
-    kv_bytes_per_token: Annotated[Annotated[float, Meta(gt=0, le=1e12)] | None, Meta(description=(
-        "on all accelerators of a replica; default: the model's"))] = None
     secondary: Annotated[tuple[Secondary, ...], Meta(max_length=8, description=(
         "levels below host memory, the nearest first"))] = ()

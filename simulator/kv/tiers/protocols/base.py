@@ -1,9 +1,12 @@
 """What a protocol of KV tiers is: parameters, and how to make the tier of a replica from them."""
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 from simulator.domain.host_kv import HostKv, host_kv_of
-from simulator.kv.tiers.settings import GIB, LANES, PAGE_BYTES, HostParameters, LevelSettings, Offloading
+from simulator.kv.tiers.lru import Lru
+from simulator.kv.tiers.offloading import OffloadingTier
+from simulator.kv.tiers.settings import GIB, LANES, PAGE_BYTES, LevelSettings, LinkParameters, Offloading
 
 EVERYTHING = 2**40          # chunks, more than a run can write
 
@@ -56,15 +59,33 @@ class Protocol:
         return iter(())
 
     @classmethod
+    def stores(cls, parameters) -> list[str]:
+        """Return the names of the stores that replicas share."""
+        return [each.name for each in getattr(parameters, "secondary", ()) if each.scope == "cluster"]
+
+    @classmethod
     def maker(cls, parameters, site: TierSite) -> Callable:
         """Return what makes the tier of a replica, called with the workload."""
         raise NotImplementedError
 
 
 class HostProtocol(Protocol):
-    """Base of protocols with host memory; `Parameters` is a HostParameters."""
+    """Base of protocols with host memory; `Parameters` is a LinkParameters.
 
-    Parameters = HostParameters
+    capacity_key : that says how much of it there is.
+    """
+
+    capacity_key = "cpu_gib"
+
+    @classmethod
+    def offloading(cls, parameters, site: TierSite, kv: HostKv) -> Offloading:
+        """Return the settings of the tier."""
+        raise NotImplementedError
+
+    @classmethod
+    def contention(cls, parameters) -> str:
+        """Return how copies share the link of the accelerators: fifo or fair."""
+        return "fifo"
 
     @classmethod
     def faults(cls, parameters, site):
@@ -76,21 +97,47 @@ class HostProtocol(Protocol):
         for key in ("d2h_gb_per_s", "h2d_gb_per_s"):
             if getattr(parameters, key) is None and not kv.link_bytes_per_s:
                 yield key, "missing; expected a number, or hardware whose PCIe link is known"
-        chunks = chunks_of(parameters, kv)
-        if not 1 <= chunks <= 2**30:
-            size = parameters.blocks_per_chunk * kv.block_bytes
-            yield "cpu_gib", (f"{parameters.cpu_gib:g} GiB hold {chunks} chunks of {size:,.0f} bytes; expected at "
-                              "least 1, at most 2**30")
-        names = [each.name for each in parameters.secondary]
-        for i, (each, level) in enumerate(zip(parameters.secondary, levels_of(parameters, kv), strict=True)):
-            if each.name in names[:i]:
-                yield f"secondary[{i}].name", f'two levels are named "{each.name}"'
-            if level.chunks < 1:
-                yield f"secondary[{i}].capacity_gib", (
-                    f"{each.capacity_gib:g} GiB hold no chunk of {level.chunk_bytes:,.0f} bytes; expected more")
+        found = [*cls.own_faults(parameters, site)]
+        yield from found
+        if found:
+            return
+        settings = cls.offloading(parameters, site, kv)
+        if not 1 <= settings.chunks <= 2**30:
+            size, key = settings.blocks_per_chunk * kv.block_bytes, cls.capacity_key
+            what = f"{getattr(parameters, key):g} {'GiB' if key.endswith('gib') else 'times the blocks'}"
+            yield key, f"{what} hold {settings.chunks} chunks of {size:,.0f} bytes; expected at least 1, at most 2**30"
+        yield from _level_faults(parameters, settings)
+
+    @classmethod
+    def own_faults(cls, parameters, site: TierSite) -> Iterator[tuple[str, str]]:
+        """Yield the same of what it does not go with."""
+        return iter(())
+
+    @classmethod
+    def maker(cls, parameters, site):
+        """See Protocol."""
+        kv = kv_of(parameters, site)
+        return partial(_tier, cls.offloading(parameters, site, kv), parameters, kv, LANES[cls.contention(parameters)])
 
 
-def kv_of(parameters: HostParameters, site: TierSite) -> HostKv | None:
+def _tier(settings, parameters, kv, lane, workload):
+    rates = (parameters.d2h_gb_per_s, parameters.h2d_gb_per_s)
+    return OffloadingTier(settings, *(lane(parameters.first_byte_us * 1e3, kv.rank_block_bytes / (
+        kv.link_bytes_per_s if rate is None else rate * 1e9) * 1e9) for rate in rates))
+
+
+def _level_faults(parameters, settings: Offloading) -> Iterator[tuple[str, str]]:
+    levels = getattr(parameters, "secondary", ())
+    names = [each.name for each in levels]
+    for i, level in enumerate(settings.levels):
+        if names and names[i] in names[:i]:
+            yield f"secondary[{i}].name", f'two levels are named "{names[i]}"'
+        if level.chunks < 1:
+            where = f"secondary[{i}].capacity_gib" if names else f"{level.name}_gib"
+            yield where, f"it holds no chunk of {level.chunk_bytes:,.0f} bytes; expected more"
+
+
+def kv_of(parameters: LinkParameters, site: TierSite) -> HostKv | None:
     """Return what the KV blocks are to the host; None: nobody says."""
     if parameters.kv_bytes_per_token is None:
         return site.kv
@@ -98,38 +145,41 @@ def kv_of(parameters: HostParameters, site: TierSite) -> HostKv | None:
     return host_kv_of(parameters.kv_bytes_per_token, site.tensor_parallel, site.block_size, link)
 
 
-def chunks_of(parameters: HostParameters, kv: HostKv) -> int:
+def chunks_in(gib: float, blocks_per_chunk: int, kv: HostKv) -> int:
     """Return the chunks that fit into the host memory of a replica.
 
     A chunk is rounded up to whole pages. Source: vLLM 0.32.0, vllm/v1/kv_offload/cpu/spec.py.
     """
-    pages = -(-parameters.blocks_per_chunk * kv.block_bytes // PAGE_BYTES)
-    return int(parameters.cpu_gib * GIB // (pages * PAGE_BYTES))
+    pages = -(-blocks_per_chunk * kv.block_bytes // PAGE_BYTES)
+    return int(gib * GIB // (pages * PAGE_BYTES))
 
 
-def lanes_of(parameters: HostParameters, kv: HostKv) -> tuple:
-    """Return the lanes of one replica, out of its accelerators and into them."""
-    lane = LANES[parameters.contention]
-    rates = (parameters.d2h_gb_per_s, parameters.h2d_gb_per_s)
-    return tuple(lane(parameters.first_byte_us * 1e3, kv.rank_block_bytes / (
-        kv.link_bytes_per_s if rate is None else rate * 1e9) * 1e9) for rate in rates)
+def level_of(name: str, level: int, gib: float, chunk_bytes: float, **settings) -> LevelSettings:
+    """Return the settings of a level below host memory.
 
-
-def levels_of(parameters: HostParameters, kv: HostKv) -> tuple[LevelSettings, ...]:
-    """Return the settings of the levels below host memory."""
-    chunk_bytes = parameters.blocks_per_chunk * kv.block_bytes
-    return tuple(LevelSettings(
-        name=each.name, level=i, scope=each.scope, chunks=int(min(each.capacity_gib * GIB / chunk_bytes, EVERYTHING)),
-        chunk_bytes=chunk_bytes, write_bytes_per_s=each.write_gb_per_s * 1e9,
-        read_bytes_per_s=each.read_gb_per_s * 1e9, base_us=each.base_us)
-        for i, each in enumerate(parameters.secondary, 1))
-
-
-def offloading_of(parameters: HostParameters, kv: HostKv, policy: type) -> Offloading:
-    """Return the settings of the tier.
-
-    policy : the EvictionPolicy subclass that the parameters name.
+    settings : the others of LevelSettings.
     """
-    return Offloading(policy=policy, chunks=chunks_of(parameters, kv), blocks_per_chunk=parameters.blocks_per_chunk,
-                      store_threshold=parameters.store_threshold, offload_prompt_only=parameters.offload_prompt_only,
-                      block_bytes=kv.block_bytes, levels=levels_of(parameters, kv))
+    return LevelSettings(name=name, level=level, chunks=int(min(gib * GIB / chunk_bytes, EVERYTHING)),
+                         chunk_bytes=chunk_bytes, **settings)
+
+
+def levels_of(secondary, chunk_bytes: float) -> tuple[LevelSettings, ...]:
+    """Return the settings of the levels below host memory, of a Secondary each."""
+    return tuple(level_of(
+        each.name, i, each.capacity_gib, chunk_bytes, scope=each.scope, write_bytes_per_s=each.write_gb_per_s * 1e9,
+        read_bytes_per_s=each.read_gb_per_s * 1e9, base_us=each.base_us) for i, each in enumerate(secondary, 1))
+
+
+def blocks_of(tokens: int, key: str, site: TierSite) -> Iterator[tuple[str, str]]:
+    """Yield what is wrong with chunks of so many tokens."""
+    if tokens % site.block_size:
+        yield key, f"expected a multiple of engine.block_size = {site.block_size}, found {tokens}"
+
+
+def plain_lru(gib: float, blocks_per_chunk: int, kv: HostKv, **settings) -> Offloading:
+    """Return settings with so much host memory and the policy lru.
+
+    settings : the others of Offloading.
+    """
+    return Offloading(policy=Lru, chunks=chunks_in(gib, blocks_per_chunk, kv), blocks_per_chunk=blocks_per_chunk,
+                      block_bytes=kv.block_bytes, **settings)

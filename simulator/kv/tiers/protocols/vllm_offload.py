@@ -1,19 +1,27 @@
 """`vllm_offload`: vLLM's OffloadingConnector."""
-from functools import partial
-
-from simulator.kv.tiers.offloading import OffloadingTier
-from simulator.kv.tiers.protocols.base import HostProtocol, kv_of, lanes_of, offloading_of
+from simulator.kv.tiers.protocols.base import HostProtocol, chunks_in, levels_of
+from simulator.kv.tiers.settings import HostParameters, Offloading
 
 
 class VllmOffload(HostProtocol):
-    """What vLLM 0.32 does with `--kv-offloading-size` and its own backend."""
+    """What vLLM 0.32 does with `--kv-offloading-size` and its own backend.
+
+    Exact for host memory alone. Levels below are of the kind that its TieringOffloadingSpec has; their cost is ours,
+    and its throttle of writes by their latency is not modelled.
+    """
+
+    Parameters = HostParameters
 
     @classmethod
-    def maker(cls, parameters, site):
-        """See Protocol."""
-        kv = kv_of(parameters, site)
-        return partial(_tier, parameters, kv, offloading_of(parameters, kv, site.eviction))
+    def contention(cls, parameters):
+        """See HostProtocol."""
+        return parameters.contention
 
-
-def _tier(parameters, kv, settings, workload):
-    return OffloadingTier(settings, *lanes_of(parameters, kv))
+    @classmethod
+    def offloading(cls, parameters, site, kv):
+        """See HostProtocol."""
+        count = parameters.blocks_per_chunk
+        return Offloading(
+            policy=site.eviction, chunks=chunks_in(parameters.cpu_gib, count, kv), blocks_per_chunk=count,
+            store_threshold=parameters.store_threshold, offload_prompt_only=parameters.offload_prompt_only,
+            block_bytes=kv.block_bytes, levels=levels_of(parameters.secondary, count * kv.block_bytes))
