@@ -382,7 +382,11 @@ def _block_bytes(moving, pool) -> tuple[float, ...] | None:
     if any(group.kind == "linear_attention" for group in layers.groups):
         faults.append(f'pools: the role of "{pool.name}": hand-over is not built for states of linear attention, which '
                       "a decode replica would compute a token later")
-    if moving.volume == "full_prompt":
+    for key, kind, possible in (("granularity", "granularities", "prompt"), ("first_token", "first_tokens", "recompute")):
+        if moving.chosen(key, kind) != possible:
+            faults.append(f'kv_transfer.{key}: expected "{possible}", found "{moving.chosen(key, kind)}": with layers of '
+                          f'several kinds nothing else is built, protocol = "{moving.protocol}"')
+    if moving.chosen("volume", "volumes") == "full_prompt":
         faults.append('kv_transfer.volume: expected "missing", found "full_prompt": of layers with windows the decode '
                       "replica has no blocks for all of a prompt")
     if rules.given and moving.kv_bytes_per_token is None:

@@ -97,7 +97,7 @@ def test_experiment_is_valid(config, tmp_path, capsys):
 
 @pytest.mark.parametrize("config", COMPARISONS, ids=name)
 def test_comparison_runs(config, tmp_path):
-    num_requests = {"compare_backends": 30, "compare_routers": 400, "compare_prefill_decode": 100}[config.stem]
+    num_requests = {"compare_backends": 30, "compare_routers": 400}.get(config.stem, 100)
     overrides = trained_fast(tmp_path) if config.stem == "compare_backends" else {}
     plan = prepare(read_comparison(config, {"workload.num_requests": num_requests} | overrides))
     results = dict(measure(plan))

@@ -4,9 +4,11 @@ from collections.abc import Iterator, Sequence
 from simulator import registry
 from simulator.config.layers import Path
 from simulator.config.words import show
-from simulator.domain.kv_transfer import HABITS
 
 Fault = tuple[Path, str]
+NOBODY_ASKS = "a decode replica asks for no KV: it gets it"
+WHY_NO_PIECES = (NOBODY_ASKS + " when the whole prompt has been computed",
+                 "a decode replica hears of a request when its whole prompt has been computed")
 SECTIONS = ("kv_transfer", "cluster", "failures", "autoscaling")
 
 
@@ -28,7 +30,7 @@ def hand_over_faults(pools: Sequence, kv_transfer, cluster, failures, autoscalin
     yield from _layouts(pools)
     yield from _protocol(kv_transfer)
     yield from _schedulers(pools, kv_transfer)
-    yield from _decisions(cluster, roles)
+    yield from _decisions(cluster, roles, kv_transfer)
     yield from _not_yet(cluster, failures, autoscaling)
 
 
@@ -88,25 +90,44 @@ def _layouts(pools: Sequence) -> Iterator[Fault]:
 
 
 def _protocol(kv_transfer) -> Iterator[Fault]:
-    """Refuse what a protocol cannot do, and what is not there yet."""
-    if kv_transfer.protocol not in HABITS:
-        yield ("kv_transfer", "protocol"), (
-            f'"{kv_transfer.protocol}" is planned and not built; what there is: {", ".join(HABITS)}')
-        return
-    if kv_transfer.granularity != "prompt":
-        yield ("kv_transfer", "granularity"), (
-            f'expected "prompt", found "{kv_transfer.granularity}": with "{kv_transfer.protocol}" a decode replica '
-            "hears of a request when its whole prompt has been computed")
-    if kv_transfer.first_token == "prefill":
-        yield ("kv_transfer", "first_token"), (
-            f'expected "recompute", found "prefill": "{kv_transfer.protocol}" sends no token along')
+    """Refuse what a protocol cannot do."""
+    protocol, habits = kv_transfer.protocol, kv_transfer.habits
+    for key, possible, why in (
+            ("granularity", habits.granularities, WHY_NO_PIECES[habits.place == "asked"]),
+            ("first_token", habits.first_tokens, "its decode replicas go on behind the token that comes with the KV"),
+            ("volume", habits.volumes, "it sends whole prompts, whatever is there already")):
+        given = getattr(kv_transfer, key)
+        if given is not None and given not in possible:
+            yield ("kv_transfer", key), (
+                f'expected {" or ".join(map(show, possible))}, found "{given}": protocol = "{protocol}": {why}')
+    idle = {}
+    if habits.order != "source" or habits.place != "asked":
+        idle["answer_hop_us"] = "no answer of a prefill replica sends a request to its decode replica"
+    if habits.place != "asked":
+        idle |= {"handshake_ms": NOBODY_ASKS, "notice_us": NOBODY_ASKS, "noticed_at": NOBODY_ASKS}
+    if habits.reserved_tokens < 0:
+        idle["num_reserved_decode_tokens"] = (
+            'decode replicas admit by their scheduler\'s own rule; SGLang\'s is "sglang"')
+    for key, why in idle.items():
+        if getattr(kv_transfer, key):
+            yield ("kv_transfer", key), (
+                f'expected none, found {show(getattr(kv_transfer, key))}: protocol = "{protocol}": {why}')
 
 
 def _schedulers(pools: Sequence, kv_transfer) -> Iterator[Fault]:
+    reserves = kv_transfer.habits.place == "reserved"
     for i, pool in enumerate(pools):
         scheduler = registry.load("scheduler", pool.engine.scheduler)
         facts = scheduler.facts(scheduler.completed(pool.engine.parameters, pool.topology))
-        if facts.why_no_tier:
+        if facts.takes_reserved and not reserves:
+            yield ("pools", i, "engine", "scheduler"), (
+                f'"{pool.engine.scheduler}" takes over what another replica has computed with kv_transfer.protocol = '
+                f'"blis" alone, found "{kv_transfer.protocol}"')
+        elif reserves and not facts.takes_reserved:
+            yield ("pools", i, "engine", "scheduler"), (
+                f'"{pool.engine.scheduler}" does not know blocks that were filled before a request comes: '
+                f'kv_transfer.protocol = "{kv_transfer.protocol}" takes scheduler = "blis"')
+        elif facts.why_no_tier and not reserves:
             yield ("pools", i, "engine", "scheduler"), (
                 f'"{pool.engine.scheduler}" cannot take over what another replica has computed: {facts.why_no_tier}')
         if facts.is_async and kv_transfer.noticed_at == "end":
@@ -122,7 +143,7 @@ def _schedulers(pools: Sequence, kv_transfer) -> Iterator[Fault]:
                 f"expected 1, found {pool.topology.pipeline_parallel}: hand-overs are not settled with pipeline stages")
 
 
-def _decisions(cluster, roles: Sequence[str]) -> Iterator[Fault]:
+def _decisions(cluster, roles: Sequence[str], kv_transfer) -> Iterator[Fault]:
     chosen = cluster.disaggregation
     if chosen is None or chosen.stage_order == "decode_first":
         return
@@ -131,6 +152,9 @@ def _decisions(cluster, roles: Sequence[str]) -> Iterator[Fault]:
     if getattr(decider, "needs_decode", False):
         yield path, (f'expected "decode_first", found "prefill_first": decider = "{chosen.decider}" goes by the decode '
                      "replica that a request would get")
+    if kv_transfer.habits.order != "source" or kv_transfer.habits.place != "asked":
+        yield path, (f'expected "decode_first", found "prefill_first": protocol = "{kv_transfer.protocol}" has the decode '
+                     "replica chosen when a request comes")
     if "both" in roles:
         yield path, ('expected "decode_first", found "prefill_first": with a pool of role "both" a replica might hand '
                      "over to itself")

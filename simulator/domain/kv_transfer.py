@@ -1,8 +1,10 @@
 """How KV comes from prefill to decode replicas: what an experiment says of it."""
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
+
+from simulator.domain.protocols import HABITS, Habits
 
 MAX_US = 1e12
 Microseconds = Annotated[float, Meta(ge=0, le=MAX_US)]
@@ -14,19 +16,6 @@ Granularity = Literal["prompt", "chunk", "layer"]
 Contention = Literal["fair", "none", "at_start", "fifo"]
 
 
-class Habits(NamedTuple):
-    """What a protocol does where the experiment says nothing.
-
-    Source: vLLM 0.32.0, vllm/distributed/kv_transfer/kv_connector/v1/nixl/.
-    """
-
-    first_token: str
-    contention: str
-
-
-HABITS = {"nixl": Habits("recompute", "fair"), "nixl_push": Habits("recompute", "fair")}
-
-
 class KvTransfer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How KV comes from prefill to decode replicas, [kv_transfer].
 
@@ -35,18 +24,24 @@ class KvTransfer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """
 
     protocol: Annotated[Protocol, Meta(description=(
-        "who is asked first, who moves bytes, and whose first token it is; nixl: the prefill replica first, and the "
-        "decode replica reads; nixl_push: the same, and the prefill replica writes when it knows where to"))] = "nixl"
+        "who is asked first, who moves bytes, and whose first token it is. nixl: the prefill replica first, and the "
+        "decode replica reads; nixl_push: the same, and the prefill replica writes when it knows where to; mooncake: "
+        "both at once, and it writes when it has computed and knows where to; sglang: the decode replica first, and a "
+        "prompt is computed when there is room for it there; blis: the prefill replica first, and room is taken when "
+        "it is done; simai: likewise, and the decode replica hears of a request when its KV has come"))] = "nixl"
     first_token: Annotated[FirstToken | None, Meta(description=(
         "recompute: the decode replica samples it, computing the last token of the prompt again; prefill: the prefill "
         "replica's is sent along; default: as the protocol has it"))] = None
-    granularity: Annotated[Granularity, Meta(description=(
-        "what moves as one, as soon as it is computed: the prompt, a chunk of it, a layer"))] = "prompt"
-    volume: Annotated[Literal["missing", "full_prompt"], Meta(description=(
-        "tokens that move: what the decode replica has not in its prefix cache, or all"))] = "missing"
-    base_us: Annotated[Microseconds, Meta(description=(
+    granularity: Annotated[Granularity | None, Meta(description=(
+        "what moves as one, as soon as it is computed: the prompt, a chunk of it, a layer; a chunk and a layer where "
+        "the decode replica may have room before the prompt is computed, mooncake and sglang; default: chunk with "
+        "sglang, else prompt"))] = None
+    volume: Annotated[Literal["missing", "full_prompt"] | None, Meta(description=(
+        "tokens that move: what the decode replica has not in its prefix cache, or all; default: missing, but "
+        "full_prompt with simai"))] = None
+    base_us: Annotated[Microseconds | None, Meta(description=(
         "of each transfer before its bytes flow; Mooncake's transfer engine took 380 us on 8 RoCE ports, a fit to its "
-        "published table of transfer times"))] = 400.0
+        "published table of transfer times; default: 400, with blis 50, with simai 0"))] = None
     bandwidth_gb_per_s: Annotated[Rate | None, Meta(description=(
         "of a replica's links together, in each direction, as transfers see it; default: of its accelerators' network "
         "cards, times efficiency"))] = None
@@ -58,17 +53,33 @@ class KvTransfer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     contention: Annotated[Contention | None, Meta(description=(
         "what transfers do to each other. fair: they share links max-min fairly; none: nothing; at_start: each keeps "
         "the rate divided by the number under way when it began; fifo: one after the other into a replica; default: "
-        "fair"))] = None
+        "fair, with blis at_start, with simai none"))] = None
     handshake_ms: Annotated[float, Meta(ge=0, le=1e9, description=(
         "before the first transfer between two replicas"))] = 0.0
     answer_hop_us: Annotated[Microseconds, Meta(description=(
         "from the end of a prefill to the routing of what follows it"))] = 0.0
     notice_us: Annotated[Microseconds, Meta(description=(
-        "from the end of a transfer until the replica that did not move the bytes may know of it; nixl_push: also from "
-        "the place for them to its being known"))] = 0.0
+        "from the end of a transfer until the replica that did not move the bytes may know of it; where the prefill "
+        "replica moves them, all but nixl, also from the room for them until it knows of that"))] = 0.0
     noticed_at: Annotated[Literal["end", "start"] | None, Meta(description=(
         "when a replica looks for what has come: at the end of an iteration; or at its start, and it counts at its "
         "end, as where the forward pass is launched and not waited for. Idle, it notices at once. Default: start with "
         "async_scheduling, which knows no other way, else end"))] = None
+    num_reserved_decode_tokens: Annotated[Annotated[int, Meta(ge=0, le=2**31 - 1)] | None, Meta(description=(
+        "sglang: tokens that a decode replica leaves free for each sequence that runs or waits for KV; default: "
+        "512"))] = None
     kv_bytes_per_token: Annotated[Annotated[float, Meta(gt=0, le=1e12)] | None, Meta(description=(
         "on the wire; default: the model's"))] = None
+
+    @property
+    def habits(self) -> Habits:
+        """What the protocol does."""
+        return HABITS[self.protocol]
+
+    def chosen(self, key: str, kind: str):
+        """Return the value of a key, else the first that the protocol can have.
+
+        kind : the field of its habits that lists them.
+        """
+        given = getattr(self, key)
+        return getattr(self.habits, kind)[0] if given is None else given

@@ -70,8 +70,8 @@ LEG = _record(
     external_tokens="i4", role="i1", how="i1", spare="6i1")
 TRANSFER = _record(
     prefill_done_ns="i8", start_ns="i8", end_ns="i8", num_bytes="i8", prefill_replica="i4", decode_replica="i4",
-    decode_place="i4", prefill_slot="i4", decode_slot="i4", loaded_tokens="i4", carrier="i4", stage="i1",
-    spare=("i1", 3))
+    decode_place="i4", prefill_slot="i4", decode_slot="i4", loaded_tokens="i4", carrier="i4",
+    computed_tokens="i4", sent_tokens="i4", under_way="i4", stage="i1", has_begun="i1", has_met="i1", is_tail="i1")
 LEG_ENDS = ("underway", "completed", "handed_over", "moved", "retried", "ended")
 LEG_ROLES = ("whole", "prefill", "decode")
 

@@ -7,7 +7,7 @@ cdef enum Stage:                # of a hand-over
     PROMPT_ONLY = 1             # the same: no token is kept, so that its prompt is all there is to do
     PREFILLING = 2              # a replica has the prompt to compute
     READY = 3                   # it is done, and its blocks wait to be read
-    ASKED = 4                   # the decode replica has blocks for it, and is about to read
+    ASKED = 4                   # the decode replica has blocks for it, and it is about to move
     SHAKING_HANDS = 5           # the two replicas get to know each other first
     MOVING = 6                  # the KV is on its way
     MOVED = 7                   # it has come; or none will any more
@@ -25,5 +25,10 @@ cdef struct Transfer:           # of a request; of several attempts the last one
     int32_t decode_slot         # whose blocks they are read into; -1: there are none yet
     int32_t loaded_tokens       # of its text, that the decode replica had not
     int32_t carrier             # slot of the transport while it moves
+    int32_t computed_tokens     # of its prompt, as far as the prefill replica has told; where it tells of chunks
+    int32_t sent_tokens         # of its text, from its beginning: moved, on their way, or at the decode replica before
+    int32_t under_way           # pieces of its KV on their way
     int8_t stage                # Stage
-    int8_t spare[3]
+    int8_t has_begun            # the prefill replica computes it; where it tells of that
+    int8_t has_met              # the decode replica has room, and the two know each other
+    int8_t is_tail              # its last layer alone is still to come

@@ -69,8 +69,9 @@ cdef object _describe_livelock(Replica replica, workload):
 cdef object _describe_stuck(Replica replica, workload):
     cdef Scheduler scheduler = replica.rank.scheduler
     cdef int32_t row = scheduler.waiting.top() if scheduler.waiting.size > 0 else scheduler.held_rows()[0]
-    cdef int32_t blocks
-    text = int(workload.requests["prompt_tokens"][row]) + int(workload.requests["output_tokens"][row])
+    cdef int32_t blocks, client = row % <int32_t>len(workload)      # a prefill leg has no output
+    text = int(workload.requests["prompt_tokens"][client])
+    text += int(workload.requests["output_tokens"][client]) if row == client else 0
     blocks = scheduler.kv.whole_blocks(text)
     if blocks > scheduler.kv.num_blocks:
         reason = (f"it needs {blocks} KV blocks for {text} tokens, the replica has {scheduler.kv.num_blocks}; "
@@ -83,7 +84,7 @@ cdef object _describe_stuck(Replica replica, workload):
 
 cdef object _describe_left_alone(Replica replica, workload):
     rows = replica.rank.scheduler.running_rows()
-    return (f"replica {replica.index}: stuck: request {workload.request_ids[rows[0]]} and {len(rows) - 1} more run and "
+    return (f"replica {replica.index}: stuck: request {_name(workload, rows[0])} and {len(rows) - 1} more run and "
             f"get no tokens for ever: {replica.rank.scheduler.advice('left alone')}")
 
 

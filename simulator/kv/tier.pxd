@@ -44,6 +44,24 @@ cdef class KVTier:
     # Tokens that it has loaded for a request since it was last asked what it has.
     cdef int64_t loaded_tokens(self, int32_t row) noexcept nogil
 
+    # ---- of what other replicas compute, or go on with
+
+    cdef readonly bint hears_of_chunks      # it is told of texts as they are computed
+    cdef readonly int64_t reserved_tokens   # to be left free for each sequence, SGLang's rule; -1: vLLM's rule holds
+
+    cdef readonly bint brings_tokens        # KV that comes later may come with the token that follows: it gets room, too
+
+    # The KV of a text has come: and with it the token that follows?
+    cdef bint brings_token(self, int32_t row) noexcept nogil
+
+    # The parked slot with the blocks and the KV that a waiting request had before it came; -1: there is none. It runs.
+    cdef int32_t slot_of(self, int32_t row) noexcept nogil
+    cdef void runs(self, int32_t row) noexcept nogil
+
+    # It was admitted; so many of its tokens are computed, and that is not all of its text.
+    cdef int begins(self, int32_t row) except -1 nogil
+    cdef int chunk_ended(self, int32_t row, int64_t computed) except -1 nogil
+
     # ---- what a tier that copies is told of a step, in this order
 
     # It is about to be formed: take notice of what levels below the host have done by `now_ns`.

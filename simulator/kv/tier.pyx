@@ -8,7 +8,7 @@ cdef class KVTier:
     """Base of all tiers; see tier.pxd for the contract."""
 
     def __cinit__(self, *_, **__):
-        self.names_blocks = True
+        self.names_blocks, self.reserved_tokens = True, -1
 
     cdef int match(self, int32_t row, int64_t local_tokens, External* found) except -1 nogil:
         found.tokens, found.comes_later = 0, False
@@ -21,6 +21,23 @@ cdef class KVTier:
         return -1
 
     cdef int64_t loaded_tokens(self, int32_t row) noexcept nogil:
+        return 0
+
+    # ---- tiers of what other replicas compute
+
+    cdef bint brings_token(self, int32_t row) noexcept nogil:
+        return False
+
+    cdef int32_t slot_of(self, int32_t row) noexcept nogil:
+        return -1
+
+    cdef void runs(self, int32_t row) noexcept nogil:
+        pass
+
+    cdef int begins(self, int32_t row) except -1 nogil:
+        return 0
+
+    cdef int chunk_ended(self, int32_t row, int64_t computed) except -1 nogil:
         return 0
 
     # ---- tiers that copy

@@ -34,15 +34,15 @@ def metrics_of(run: Run) -> dict:
     """Return what the summary says of transfers; nothing where there can be none.
 
     count and bytes are those of transfers that came to their end, whatever became of the request. `wait_ms` is from the
-    end of a prefill to the first byte, `duration_ms` from there to the last; `local` counts requests that a decode
-    replica did whole.
+    end of a prefill to the first byte, 0 where parts of it move before, `duration_ms` from the first byte to the last;
+    `local` counts requests that a decode replica did whole.
     """
     if run.transfers is None:
         return {}
     moved = run.transfers[run.transfers["end_ns"] >= 0]
     return {"kv_transfer": {
         **run.transfer_counts,
-        "wait_ms": distribution((moved["start_ns"] - moved["prefill_done_ns"]) / 1e6),
+        "wait_ms": distribution(np.maximum(moved["start_ns"] - moved["prefill_done_ns"], 0) / 1e6),
         "duration_ms": distribution((moved["end_ns"] - moved["start_ns"]) / 1e6)}}
 
 

@@ -107,6 +107,7 @@ cdef class Scheduler:
     cdef bint _asks_who_joins           # not everybody may become a member at once
     cdef bint _puts_off_frees           # likewise, and a batch may be in flight: blocks that it writes are freed later
     cdef RowList _put_off               # slots of sequences that have left, free when the batch in flight has ended
+    cdef RowList seeded                 # slots of LOADED ones, a token came with the KV; emptied by the rank
     cdef IndexList _held                # slots of sequences that own blocks for KV from the tier: LOADING or LOADED
     cdef readonly int32_t loading       # sequences, parked or held, whose KV is on the way to here
     cdef readonly int64_t loading_tokens        # of their texts
@@ -395,6 +396,16 @@ cdef class Scheduler:
     # Put it at the end of the running list.
     cdef int run_held(self, int32_t slot, Batch* batch) except -1 nogil
 
+    # A token that came with the KV of one that is held belongs to its text: it goes on as one that decodes.
+    @cython.final
+    cdef inline void take_token(self, int32_t slot) noexcept nogil:
+        self._sequences[slot].num_tokens += 1
+        self._sequences[slot].is_decoding = True
+        self.loading_tokens += 1
+
+    # A parked sequence whose KV has come runs: see reserve().
+    cdef int run_parked(self, int32_t slot, Batch* batch) except -1 nogil
+
     # A request that is held leaves; False: it is not there. What is on its way to here comes all the same.
     cdef bint drop_held(self, int32_t row) except -1 nogil
 
@@ -565,6 +576,8 @@ cdef class Scheduler:
             self._prefilling[self._num_prefilling] = slot
             self._num_prefilling += 1
         request.status = RUNNING
+        if self.tier is not None and self.tier.hears_of_chunks:
+            self.tier.begins(sequence.row)
         if request.scheduled_ns < 0:
             request.scheduled_ns = batch.start_ns
             request.cached_tokens = min(sequence.num_computed, request.prompt_tokens)
@@ -583,6 +596,7 @@ cdef class Scheduler:
         self._links.remove(&self._running, slot)
 
     cdef void _part_in_flight(self, int32_t slot) noexcept nogil
+    cdef void _occupy_parked(self, int32_t slot, int32_t row, int64_t num_tokens, int64_t num_computed) noexcept nogil
     cdef void _queue_held(self, int32_t slot) noexcept nogil
     cdef void _unhold(self, int32_t slot) noexcept nogil
     cdef int _arrive(self, int32_t slot, bint is_load) except -1 nogil

@@ -65,6 +65,7 @@ cdef class Scheduler:
         free(self._eligible)
         free(self.dissolved.rows)
         free(self._put_off.rows)
+        free(self.seeded.rows)
 
     cdef int overlap(self, int32_t lead, int32_t num_groups) except -1:
         if self.grouping:
@@ -499,18 +500,20 @@ cdef class Scheduler:
 
     cdef int32_t reserve(self, int32_t row, int64_t num_tokens, int64_t num_computed) except -2 nogil:
         cdef int32_t slot = self.top_slot(), hits
-        cdef Sequence* sequence = &self._sequences[slot]
         hits = self.kv.lookup(row, <int32_t>num_computed + 1)
         if not self.kv.allocate(slot, row, hits, num_computed, 0, 0, 0):
             return -1
+        self._occupy_parked(slot, row, num_tokens, hits * self.kv.block_size)
+        return slot
+
+    cdef void _occupy_parked(self, int32_t slot, int32_t row, int64_t num_tokens, int64_t num_computed) noexcept nogil:
+        cdef Sequence* sequence = &self._sequences[slot]
         self._num_free_slots -= 1
         memset(sequence, 0, sizeof(Sequence))
-        sequence.row, sequence.num_tokens = row, <int32_t>num_tokens
-        sequence.num_computed = hits * self.kv.block_size
+        sequence.row, sequence.num_tokens, sequence.num_computed = row, <int32_t>num_tokens, <int32_t>num_computed
         self._links.push_back(&self._parked, slot)
         self.loading += 1
         self.loading_tokens += num_tokens
-        return slot
 
     cdef bint extend(self, int32_t slot, int64_t num_tokens, int64_t num_computed) except -1 nogil:
         cdef Sequence* sequence = &self._sequences[slot]
@@ -628,6 +631,7 @@ cdef class Scheduler:
             request.cached_tokens = min(sequence.num_computed, request.prompt_tokens)
         self.transfers.tell(b"now", sequence.row, found.tokens)
         self.tier.load(sequence.row, slot, found, now_ns)
+        sequence.is_decoding = self.tier.brings_token(sequence.row)
         return 0
 
     cdef int settle_held(self, int32_t slot) except -1 nogil:
@@ -638,6 +642,17 @@ cdef class Scheduler:
 
     cdef int run_held(self, int32_t slot, Batch* batch) except -1 nogil:
         self._unhold(slot)
+        return self._append(slot, batch)
+
+    cdef int run_parked(self, int32_t slot, Batch* batch) except -1 nogil:
+        cdef Sequence* sequence = &self._sequences[slot]
+        self._links.remove(&self._parked, slot)
+        self.loading -= 1
+        self.loading_tokens -= sequence.num_tokens
+        sequence.prompt_tokens = self._requests[sequence.row].prompt_tokens
+        sequence.num_computed = sequence.prompt_tokens
+        sequence.num_tokens = sequence.prompt_tokens + 1
+        sequence.is_decoding = True
         return self._append(slot, batch)
 
     cdef void _unhold(self, int32_t slot) noexcept nogil:
@@ -666,7 +681,7 @@ cdef class Scheduler:
             return 0
         self.transfers.clear()
         self.tier.fail()
-        self._put_off.size = 0
+        self._put_off.size = self.seeded.size = 0
         while self._held.size > 0:
             slot = self._held.head
             add_row(rows, self._sequences[slot].row)
@@ -700,6 +715,8 @@ cdef class Scheduler:
         if self._sequences[slot].hold == GIVEN_UP:
             return self.release_parked(slot)
         self._sequences[slot].hold = LOADED
+        if is_load and self.tier.brings_token(self._sequences[slot].row):
+            return add_row(&self.seeded, slot)
         return 0
 
     cdef int _tell_tier(self, Batch* batch) except -1 nogil:

@@ -88,7 +88,9 @@ cdef class Blis(InOrder):
     Parameters = BlisParameters
 
     cdef BlisKV _blocks                 # kv; None without upstream_compat
-    cdef Mirror _mirror             # the tier; None: there is none
+    cdef Mirror _mirror                 # the tier; None: there is none, or another
+    cdef bint _takes_over               # requests come whose prompts other replicas have computed
+    cdef int32_t _num_taken             # of the batch being formed, those just admitted
     cdef int64_t _threshold             # longest chunk of a prompt, in tokens
     cdef bint _by_urgency               # the victim is the least urgent, not the last admitted
     cdef bint _has_classes              # by its priority a request is urgent, not by its age
@@ -99,7 +101,8 @@ cdef class Blis(InOrder):
 
     def __init__(self, parameters, context):
         self._blocks = context.kv if parameters.upstream_compat else None
-        self._mirror = context.tier
+        self._mirror = context.tier if isinstance(context.tier, Mirror) else None
+        self._takes_over = context.tier is not None and self._mirror is None
         self.max_running = parameters.max_num_seqs
         self.longest_prompt = context.max_model_len - 1
         self._max_model_len = context.max_model_len
@@ -122,7 +125,8 @@ cdef class Blis(InOrder):
     def facts(parameters):
         """See Scheduler."""
         return SchedulerFacts(parameters.max_num_seqs, parameters.max_num_batched_tokens, takes_stages=False,
-                              takes_threads=True, blocks_held_back=1)       # num_gpu_blocks is counted as for vllm
+                              takes_threads=True, takes_reserved=True,
+                              blocks_held_back=1)           # num_gpu_blocks is counted as for vllm
 
     def advice(self, plight):
         """See Scheduler."""
@@ -136,6 +140,16 @@ cdef class Blis(InOrder):
         if plan.with_identity and plan.enable_prefix_caching:
             return SparseBlisKV(plan.num_blocks, plan.block_size, plan.content)
         return CountingKV(plan.num_blocks, plan.block_size)
+
+    cdef int32_t reserve(self, int32_t row, int64_t num_tokens, int64_t num_computed) except -2 nogil:
+        cdef int32_t slot
+        if not self._is_upstream:
+            return InOrder.reserve(self, row, num_tokens, num_computed)
+        slot = self.top_slot()              # what others have left of the text is not used again
+        if not self.kv.allocate(slot, row, 0, num_computed, 0, 0, num_computed):
+            return -1
+        self._occupy_parked(slot, row, num_tokens, 0)
+        return slot
 
     cdef int8_t refusal(self, int32_t row) noexcept nogil:
         cdef int64_t text = <int64_t>self._requests[row].prompt_tokens + self._demands[row].max_tokens
@@ -256,8 +270,13 @@ cdef class Blis(InOrder):
     cdef int _admit_waiting(self, Batch* batch) except -1 nogil:
         cdef int32_t row, hits, slot
         cdef int64_t prompt, tokens, computed
+        self._num_taken = 0
         while self._budget > 0 and self.waiting.size > 0 and self._running.size < self.max_running:
             row = self.waiting.top()
+            if self._takes_over and self.tier.slot_of(row) >= 0:
+                if not self._take_over(batch, row, self.tier.slot_of(row)):
+                    break
+                continue
             prompt = self._requests[row].prompt_tokens
             hits = self.kv.lookup(row, <int32_t>prompt + self._is_upstream)
             computed = <int64_t>hits * self.kv.block_size
@@ -274,6 +293,20 @@ cdef class Blis(InOrder):
             self._budget -= tokens
         return 0
 
+    cdef bint _take_over(self, Batch* batch, int32_t row, int32_t slot) except -1 nogil:
+        """Admit one whose KV has come; False: there is no block for its next token."""
+        cdef int64_t computed = <int64_t>self._requests[row].prompt_tokens + 1
+        if not self.kv.allocate(slot, row, 0, computed, 0, 0, computed):
+            return False
+        self.waiting.pop()
+        self.tier.runs(row)
+        self.run_parked(slot, batch)
+        self._sequences[slot].scheduled = 1
+        self.add_entry(batch, slot)
+        self._budget -= 1
+        self._num_taken += 1
+        return True
+
     cdef void _price_admissions(self, Batch* batch) noexcept nogil:
         """Take what prompts found in the cache out of the shape."""
         cdef BatchShape* shape = &batch.shape
@@ -281,6 +314,7 @@ cdef class Blis(InOrder):
         cdef Chunk* chunk
         for i in range(batch.num_entries):              # their chunks are the last ones
             shape.num_chunks -= batch.entries[i].is_admission
+        shape.num_chunks += self._num_taken             # which have none
         for i in range(shape.num_chunks, last):
             chunk = &batch.chunks[i]
             shape.prefill_context_tokens -= chunk.context_tokens

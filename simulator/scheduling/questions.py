@@ -19,6 +19,7 @@ class SchedulerFacts(msgspec.Struct, frozen=True):
     why_no_async_stages : why it does not with `is_async`; empty: it does.
     takes_threads : several replicas may be served at once, for none writes what another reads and no Python decides.
     blocks_held_back : of num_gpu_blocks, KV blocks that no request gets.
+    takes_reserved : it admits waiting requests that were given blocks, with their KV in them, before they came.
     why_no_tier : why it cannot work with KV beyond its blocks, as that of a prefill replica; empty: it can.
     grouping : how layers of unlike kinds have block tables of their own; None: all layers share one.
     """
@@ -33,6 +34,7 @@ class SchedulerFacts(msgspec.Struct, frozen=True):
     blocks_held_back: int = 0
     why_no_tier: str = "it asks nobody for KV beyond its blocks"
     grouping: GroupRules | None = None
+    takes_reserved: bool = False
 
 
 class MemoryNeeds(msgspec.Struct, frozen=True):

@@ -29,6 +29,10 @@ from simulator.scheduling.base import MemoryNeeds, SchedulerFacts
 from simulator.scheduling.vllm_arguments import (
     ADVICE, WHY_NO_ASYNC_STAGES, VllmParameters, completed, group_faults, start_up_faults, why_no_tier)
 
+cdef enum:
+    MOST_RESERVED = 4096        # tokens of an answer, as SGLang reserves for it (CLIP_MAX_NEW_TOKEN)
+
+
 cdef enum:                      # what becomes of the head of the queue
     STOP                        # nothing more is admitted in this iteration
     SKIP                        # it is passed over for this iteration
@@ -480,18 +484,46 @@ cdef class Vllm(StridingScheduler):
         """
         cdef Request* request = &self._requests[row]
         cdef int64_t text = request.prompt_tokens + request.output_tokens
-        cdef int64_t tokens = min(<int64_t>hits * self.kv.block_size + found.tokens, self._max_model_len)
+        cdef int64_t tokens = min(
+            <int64_t>hits * self.kv.block_size + found.tokens + self.tier.brings_tokens, self._max_model_len)
         cdef int64_t full_text = min(text, self._max_model_len) if self._reserves_full_text else 0
         cdef int32_t slot = self.top_slot()
         if self.kv.is_hybrid:
             self.kv.slide(slot, tokens)
-        if (self.kv.needed(slot, hits, tokens) + self._watermark() > self.kv.free_blocks - self._promised_blocks()
+        if (not self._has_room(row, slot, hits, tokens)
                 or not self.kv.allocate(slot, row, hits, tokens, full_text, self._watermark(), 0)):
             if self.kv.is_hybrid:
                 self.kv.slide(slot, 0)
             return STOP
         self.hold(row, hits, found, now_ns)
         return ADMITTED
+
+    cdef bint _has_room(self, int32_t row, int32_t slot, int32_t hits, int64_t tokens) noexcept nogil:
+        if self.tier.reserved_tokens >= 0:
+            return self._leaves_reserve(row, hits)
+        return (self.kv.needed(slot, hits, tokens) + self._watermark()
+                <= self.kv.free_blocks - self._promised_blocks())
+
+    cdef bint _leaves_reserve(self, int32_t row, int32_t hits) noexcept nogil:
+        """Say whether a request may have blocks before its prompt is computed elsewhere, by SGLang's rule.
+
+        With it, each sequence that runs or waits for KV finds `reserved_tokens` free; and so much that each alone could
+        run to its end if all that run were preempted. Source: SGLang, disaggregation/decode.py, DecodePreallocQueue.
+        """
+        cdef int64_t reserved = self.tier.reserved_tokens, prompt = self._requests[row].prompt_tokens
+        cdef int64_t found = <int64_t>hits * self.kv.block_size, fetched, retractable = 0, largest = 0, least
+        cdef int32_t slot = self._running.head, active = self._running.size + self._held.size
+        while slot >= 0:
+            retractable += self.computed(slot) + 1
+            largest = max(largest, self._longest(self._sequences[slot].row))
+            slot = self._links.next(slot)
+        fetched = prompt - found
+        least = max(fetched + reserved, self._longest(row) - found - retractable)
+        return least <= (<int64_t>(self.kv.free_blocks - self.kv.free_hits()) * self.kv.block_size
+                         - max(reserved * active, largest - retractable))
+
+    cdef inline int64_t _longest(self, int32_t row) noexcept nogil:
+        return <int64_t>self._requests[row].prompt_tokens + min(<int64_t>self._demands[row].max_tokens, MOST_RESERVED)
 
     cdef int64_t _promised_blocks(self) noexcept nogil:
         """Return the blocks that texts being computed or loaded still need."""

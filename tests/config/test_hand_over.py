@@ -10,7 +10,7 @@ def test_pools_say_what_they_compute(load):
     experiment = load(POOLS, SYNC, MOVES)
 
     assert [pool.role for pool in experiment.pools] == ["prefill", "decode"]
-    assert (experiment.kv_transfer.protocol, experiment.kv_transfer.base_us) == ("nixl", 400.0)
+    assert (experiment.kv_transfer.protocol, experiment.kv_transfer.habits.base_us) == ("nixl", 400.0)
 
 
 @pytest.mark.parametrize(("said", "role"), [("", "both"), (", infer_type = 'neutral'", "both"),
@@ -65,10 +65,23 @@ def test_blocks_must_fit(load, faults, more, message):
 
 
 @pytest.mark.parametrize(("given", "message"), [
-    ("kv_transfer.granularity = 'chunk'", 'granularity: expected "prompt", found "chunk": with "nixl" a decode replica '
-     "hears of a request when its whole prompt has been computed"),
-    ("kv_transfer.granularity = 'layer'", 'granularity: expected "prompt", found "layer": with "nixl" a decode replica '
-     "hears of a request when its whole prompt has been computed"),
+    ("kv_transfer.granularity = 'chunk'", 'granularity: expected "prompt", found "chunk": protocol = "nixl": a decode '
+     "replica hears of a request when its whole prompt has been computed"),
+    ("kv_transfer = {protocol = 'nixl_push', granularity = 'layer'}", 'granularity: expected "prompt", found "layer": '
+     'protocol = "nixl_push": a decode replica hears of a request when its whole prompt has been computed'),
+    ("kv_transfer = {protocol = 'simai', granularity = 'chunk'}", 'granularity: expected "prompt", found "chunk": '
+     'protocol = "simai": a decode replica asks for no KV: it gets it when the whole prompt has been computed'),
+    ("kv_transfer = {protocol = 'sglang', first_token = 'recompute'}", 'first_token: expected "prefill", found '
+     '"recompute": protocol = "sglang": its decode replicas go on behind the token that comes with the KV'),
+    ("kv_transfer = {protocol = 'simai', volume = 'missing'}", 'volume: expected "full_prompt", found "missing": '
+     'protocol = "simai": it sends whole prompts, whatever is there already'),
+    ("kv_transfer = {protocol = 'mooncake', answer_hop_us = 3.0}", 'answer_hop_us: expected none, found 3.0: '
+     'protocol = "mooncake": no answer of a prefill replica sends a request to its decode replica'),
+    *((f"kv_transfer = {{protocol = 'simai', {key} = {value}}}", f'{key}: expected none, found {shown}: protocol = '
+       '"simai": a decode replica asks for no KV: it gets it') for key, value, shown in (
+           ("handshake_ms", "2.0", "2.0"), ("notice_us", "2.0", "2.0"), ("noticed_at", "'end'", '"end"'))),
+    ("kv_transfer.num_reserved_decode_tokens = 8", 'num_reserved_decode_tokens: expected none, found 8: protocol = '
+     '"nixl": decode replicas admit by their scheduler\'s own rule; SGLang\'s is "sglang"'),
     ("kv_transfer.protocol = 'nixle'", 'protocol: expected one of "blis", "mooncake", "nixl", "nixl_push", "sglang", '
      '"simai", found "nixle"; did you mean nixl?')])
 def test_a_protocol_has_its_limits(load, faults, given, message):
@@ -77,8 +90,21 @@ def test_a_protocol_has_its_limits(load, faults, given, message):
 
 def test_a_scheduler_must_know_kv_that_comes(load, faults):
     assert faults(load, POOLS, MOVES, "engine.scheduler = 'blis'") == [
-        f'--set: pools[{i}].engine.scheduler: "blis" cannot take over what another replica has computed: it asks '
-        "nobody for KV beyond its blocks" for i in range(2)]
+        f'--set: pools[{i}].engine.scheduler: "blis" takes over what another replica has computed with '
+        'kv_transfer.protocol = "blis" alone, found "nixl"' for i in range(2)]
+    assert faults(load, POOLS, SYNC, MOVES, "kv_transfer.protocol = 'blis'") == [
+        f'--set: pools[{i}].engine.scheduler: "vllm" does not know blocks that were filled before a request comes: '
+        'kv_transfer.protocol = "blis" takes scheduler = "blis"' for i in range(2)]
+    experiment = load(POOLS, MOVES, "kv_transfer.protocol = 'blis'", "engine.scheduler = 'blis'")
+    assert experiment.kv_transfer.habits.place == "reserved"
+
+
+@pytest.mark.parametrize("protocol", ["mooncake", "sglang", "simai"])
+def test_a_decode_replica_that_is_chosen_at_once(load, faults, protocol):
+    assert faults(load, POOLS, SYNC, MOVES, f"kv_transfer.protocol = '{protocol}'",
+                  "cluster.disaggregation.stage_order = 'prefill_first'") == [
+        '--set: cluster.disaggregation.stage_order: expected "decode_first", found "prefill_first": protocol = '
+        f'"{protocol}" has the decode replica chosen when a request comes']
 
 
 @pytest.mark.parametrize("decider", ["prefix_threshold", "isl_bounding", "prefill_load", "isl_or_load"])

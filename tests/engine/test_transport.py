@@ -57,6 +57,15 @@ def test_the_base_occupies_no_link_but_in_turn(contention, ends):
     assert run(transport, [(0, 0, 1, 1e9), (0, 0, 1, 1e9)]) == ends
 
 
+@pytest.mark.parametrize(("contention", "ends"), [("none", {0: 3, 1: 3}), ("at_start", {0: 3, 1: 4}),
+                                                  ("fair", {0: 3.6, 1: 3.6})])
+def test_transfers_may_take_whole_units_of_time(contention, ends):
+    # 50 MB at 50 GB/s and a base of 1.6: 2.6, which is 3 whole ones; with half the rate 3.6.
+    transport = Transport(network([50, 50]), contention, 1_600_000, MS)
+
+    assert run(transport, [(0, 0, 1, 5e7), (0, 0, 1, 5e7)]) == ends
+
+
 def test_turns_are_those_of_the_replica_that_reads():
     transport = Transport(network([50, 50, 50]), "fifo", 0)
 

@@ -9,6 +9,7 @@ from parity import (
     test_aicb,
     test_simai_analytical,
     test_simai_ns3,
+    test_simai_pd,
     test_vidur_tables,
     test_vllm,
     test_vllm_dp,
@@ -26,6 +27,7 @@ TESTS = (
     ("`test_aicb.py`", "runs", test_aicb),
     ("`test_simai_analytical.py`", "collectives", test_simai_analytical),
     ("`test_simai_ns3.py`", "collectives", test_simai_ns3),
+    ("`test_simai_pd.py`", "runs with prompts apart", test_simai_pd),
 )
 COUNTED = ("vllm", "vllm_more", "vidur", "vidurali", "simai", "sglang")
 

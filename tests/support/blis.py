@@ -26,6 +26,7 @@ from support.goldens import GOLDENS
 
 FOLDER = GOLDENS / "blis"
 HELD_BACK = ("batch", "background")       # classes that v0.7.1 lets in when no request of another is left
+DECIDERS = {"always": "always", "never": "never", "prefix-threshold": "prefix_threshold"}   # of pools: ours
 GATHERING = ("naive", "allgather_reducescatter")        # names of --moe-comm-backend; all others are all-to-all
 VERSIONS = {"blis": "head", "blis-bb": "bb", "blis-old": "v071", "blis-tier": "v069"}   # by folder of the program
 UNEXPLAINED_COLUMNS = ("adapter", "vllm_priority")      # of a trace: what they do to a run is not modelled
@@ -202,8 +203,21 @@ class Case:
 
     @cached_property
     def left_us(self):
-        """When the last token of a request left the engine, by id."""
-        return {self.our_name(name): int(at) for name, at in self.log(r"<< RequestLeft: (\w+) at (\d+) ticks")}
+        """When the last token of a request left the engine, by id; that of the part after its prompt, if it has two."""
+        return {self.our_name(name.removesuffix("_decode")): int(at)
+                for name, at in self.log(r"<< RequestLeft: (\w+) at (\d+) ticks")}
+
+    @cached_property
+    def pools(self):
+        """Replicas for prompts, for what follows, and for both, as the log tells; None: all are alike."""
+        found = [*self.log(r"PD disaggregation enabled: (\d+) prefill, (\d+) decode, (\d+) shared")]
+        return tuple(map(int, found[0])) if found else None
+
+    @cached_property
+    def legs_scheduled_us(self):
+        """When the two parts of a request were scheduled, {(id, "prefill" or "decode"): time}."""
+        return {(name, part): int(at) for name, part, at in self.log(
+            r"<< Schedule: (\w+)_(prefill|decode) at (\d+) ticks")}
 
     @property
     def overlaps_itself(self):
@@ -277,6 +291,8 @@ class Case:
 
     def experiment_obstacle(self):
         """Return why an experiment file of ours cannot say what was run; None if it can."""
+        if self.pools and self.settings["pd-decider"] not in DECIDERS:
+            return f"the decider {self.settings['pd-decider']}"
         if self.number("dp") > 1:
             return "data-parallel ranks that form one batch: topology.data_parallel is 1"
         return None

@@ -5,7 +5,7 @@ that writes what several flags mean together; what it is where the command has n
 """
 from math import inf
 
-from support.blis import GATHERING
+from support.blis import DECIDERS, GATHERING
 from support.blis_models import UNLIMITED, accelerator_named, model_named, write_accelerator, write_model
 
 NEVER_US = 10**12               # a horizon behind it: until nothing is left to do
@@ -86,6 +86,8 @@ def experiment_of(case, folder):
     if settings["trace-level"] == "decisions":
         experiment["output"]["decisions"] = max(1, case.number("counterfactual-k"))
     _router(case, experiment["cluster"]["routing"])
+    if case.pools:
+        _pools(case, experiment)
     _gate(case, experiment["cluster"])
     _classes(case, experiment)
     PRICES[case.latency_model](case, experiment, folder)
@@ -139,6 +141,21 @@ def _horizon_s(case):
     if given is None and case.command == "replay":
         given = 2 * max((each.arrival_us for each in case.requests), default=0) or 600_000_000
     return inf if given is None or int(given) > NEVER_US else int(given) / 1e6
+
+
+def _pools(case, experiment):
+    """Write which replicas compute prompts, and how KV comes from them to others."""
+    settings, decider = case.settings, DECIDERS[case.settings["pd-decider"]]
+    roles = zip(("prefill", "decode", "both"), case.pools, strict=True)
+    experiment["pools"] = [{"name": role, "role": role, "replicas": count} for role, count in roles if count]
+    experiment["kv_transfer"] = {
+        "protocol": "blis", "bandwidth_gb_per_s": float(settings["pd-transfer-bandwidth"]),
+        "base_us": 1e3 * float(settings["pd-transfer-base-latency"]),
+        "contention": "at_start" if case.is_on("pd-transfer-contention") else "none"}
+    experiment["cluster"]["disaggregation"] = {"decider": decider} | (
+        {"non_cached_tokens": int(settings["pd-prefix-threshold"]) + 1} if decider == "prefix_threshold" else {})
+    if settings["routing-policy"] == "round-robin":     # BLIS has one for all pools, ours each its own
+        experiment["cluster"]["routing"]["policy"] = "support.blis_pools:OneRoundRobin"
 
 
 # ---- what stands before the replicas

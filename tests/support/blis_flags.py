@@ -43,6 +43,11 @@ DEFAULTS = {        # None: worked out from the model, the trace or other flags
     "num-instances": "1",
     "num-requests": "0",
     "per-band-capacity": "0",
+    "pd-decider": "never",
+    "pd-prefix-threshold": "512",
+    "pd-transfer-bandwidth": "25.0",
+    "pd-transfer-base-latency": "0.05",
+    "pd-transfer-contention": "false",
     "policy-config": None,
     "preemption-policy": "fcfs",
     "priority-policy": "constant",
@@ -89,6 +94,8 @@ IGNORED = {
     "log": "how much is logged",
     "vllm-version": "it chooses coefficients, which are in the log",
     "trace-header": "what it says of KV tiers is looked for, the rest describes how the trace came about",
+    **dict.fromkeys(("decode-instances", "prefill-decode-instances", "prefill-instances"),
+                    "which replicas there are is read from the log; `replay` of v0.7.1 makes all alike"),
     **dict.fromkeys(("metrics-path", "results-path"), "where results are written"),
     "summarize-trace": "what is printed of decisions; what was printed is compared",
     **dict.fromkeys(("fitness-weights", "slo-ttft", "slo-itl", "slo-e2e"), "how figures are weighed that are compared"),
@@ -96,7 +103,7 @@ IGNORED = {
                      "post-hoc-detector", "saturation-threshold-ms"), "a verdict on the finished run"),
     "workload-spec": "of `run`: the trace that it exports is read instead",
 }
-_TIERS, _POOLS = "KV blocks in tiers", "pools of prefill, decode and encode replicas"
+_TIERS, _ENCODERS, _UNLIKE = "KV blocks in tiers", "encode replicas", "pools of unlike replicas"
 _SESSIONS, _LORA = "sessions of which so many are active at once", "LoRA adapters"
 _DRAWN = "a workload that BLIS draws itself, and does not export"
 LEFT_OUT = {        # flag: what leaves it without effect, and what else it is part of
@@ -106,22 +113,21 @@ LEFT_OUT = {        # flag: what leaves it without effect, and what else it is p
     "node-pools": ("", "node pools; see test_blis_autoscaler.py"),
     "num-speculative-tokens": ("0", "speculative decoding, later than f90a1e3a"),
     "kv-offload-config": ("", _TIERS),
-    **dict.fromkeys(("prefill-instances", "decode-instances", "prefill-decode-instances", "encode-instances"),
-                    ("0", _POOLS)),
+    "encode-instances": ("0", _ENCODERS),
+    **{f"{pool}-{what}": (inert, _UNLIKE) for pool in ("prefill", "decode") for what, inert in (
+        ("hardware", ""), ("latency-model", ""), ("max-model-len", "0"), ("moe-comm-backend", ""),
+        ("routing-scorers", ""), ("tp", "0"))},
     **dict.fromkeys(("concurrent-sessions", "total-sessions"), ("0", _SESSIONS)),
     "lora-config": ("", _LORA), "lora-adapter-capacity": ("0", _LORA), "lora-scorer-weight": ("0", _LORA),
     "workload": ("", _DRAWN), "rate": ("", _DRAWN), "think-time-dist": ("", "times to think that BLIS draws"),
 }
 # Flags that refine what one of LEFT_OUT switches on.
 REFINING = {
-    "bernoulli-f", "decode-hardware", "decode-latency-model", "decode-max-model-len", "decode-moe-comm-backend",
-    "decode-routing-scorers", "decode-tp", "dpp-eta", "dpp-ttft-slo-d", "dpp-v", "encode-decider",
+    "bernoulli-f", "dpp-eta", "dpp-ttft-slo-d", "dpp-v", "encode-decider",
     "lora-footprint-bytes-per-rank",
     "lora-load-bandwidth-bytes-us", "lora-load-base-latency-us", "output-tokens", "output-tokens-max",
-    "output-tokens-min", "output-tokens-stdev", "pd-decider", "pd-direct-decode-threshold", "pd-prefix-threshold",
-    "pd-transfer-bandwidth", "pd-transfer-base-latency", "pd-transfer-contention", "prefill-hardware",
-    "prefill-latency-model", "prefill-max-model-len", "prefill-moe-comm-backend", "prefill-routing-scorers",
-    "prefill-tp", "prefix-tokens", "prompt-tokens", "prompt-tokens-max", "prompt-tokens-min", "prompt-tokens-stdev",
+    "output-tokens-min", "output-tokens-stdev", "pd-direct-decode-threshold", "prefix-tokens", "prompt-tokens",
+    "prompt-tokens-max", "prompt-tokens-min", "prompt-tokens-stdev",
     "shuffle-corpus", "speculative-acceptance-rate", "speculative-method", "timeout", "turn-timeout"}
 # Where a policy file says what a flag says: its sections and key; the flag goes first.
 IN_POLICY_FILE = {

@@ -11,6 +11,7 @@ import simulator
 from simulator.core.draws import Draws
 from simulator.engine import build
 from support.blis_experiment import experiment_of
+from support.blis_pools import PoolResults
 from support.blis_random import router_words
 from support.blis_results import Results, differences, expected_aggregate, expected_requests
 from support.blis_text import Lines, expected_lines, line_differences
@@ -37,7 +38,7 @@ def repeat(case, folder, monkeypatch):
         patch.setattr(build, "RoutingContext", partial(build.RoutingContext, draws=draws))
         result = simulator.run(file)
     assert draws.num_replayed <= len(words)
-    return Results(result, experiment, case)
+    return (PoolResults if case.pools else Results)(result, experiment, case)
 
 
 def report_of(results, case):

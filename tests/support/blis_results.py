@@ -107,6 +107,10 @@ class Results:
         return {"e2e_us": ttft_us + gaps_us + completion_us, "itl_mean_us": gaps_us / max(tokens - 1, 1),
                 "left_us": left_us}
 
+    def pool_lines(self):
+        """Return what is printed of pools; see `blis_pools.PoolResults`."""
+        return {}
+
     # ---- the whole run, or one replica
 
     def aggregate(self, replica=None):
@@ -168,6 +172,11 @@ def _expected_request(case, name, recorded):
               if key not in NOT_COMPARED_OF_REQUEST and key not in ("id", "gateway_delay_ms")}
     if len(ticks) > 1:
         known.pop("sched_delay_us", None)               # ANOTHER_ATTEMPT
+    if (name, "prefill") in case.legs_scheduled_us:
+        known["scheduled_us"] = case.legs_scheduled_us[name, "prefill"]
+        known["decode_scheduled_us"] = case.legs_scheduled_us.get((name, "decode"))
+        if known["decode_scheduled_us"] is None:
+            del known["instance"]       # it was dropped; which replica had no room for it is not in our results
     return known
 
 

@@ -13,6 +13,7 @@ NOT_COMPARED = {    # the beginning of a key, and why
     ("Anomaly Counters", "Priority Inversions"): "not the same from run to run of BLIS itself (specs/blis.md, F.3)",
     ("Fitness Evaluation",): "a formula over figures that are compared",
     ("KV Cache Metrics", "Cache Hit Rate"): "BLIS counts blocks as they are taken, ours tokens as they are looked up",
+    ("PD Metrics", "Dropped at Decode KV"): "0 whatever was dropped",
     ("Per-Model Metrics",): "one model serves all",
 }
 VERDICTS = ("Goodput", "SLO", "Saturation")     # sections that begin so weigh latencies that are compared
@@ -51,7 +52,7 @@ def printed(case):
 
 def _numbers(text):
     """Yield (fields, (number, tolerance)) of `7`, `mean=1.5 p99=2.5 (n=3)` or `requests=3, tokens=4`."""
-    pairs = re.findall(r"(\w+)=(-?[\d.]+)", text) or [("", text.strip())]
+    pairs = re.findall(r"(\w+)=(-?[\d.]+)", text) or [("", text.split()[0])]
     for field, number in pairs:
         decimals = len(number.partition(".")[2])
         yield ((field,) if field else ()), (float(number), 0.5 * 10**-decimals * (decimals > 0) + 1e-9)
@@ -74,7 +75,7 @@ class Lines:
     def all(self):
         """Return {key: number}."""
         return self._anomalies() | self._preemptions() | self._classes() | self._tenants() | self._trace() | (
-            self._sessions())
+            self._sessions()) | self._results.pool_lines()
 
     def _anomalies(self):
         results, causes = self._results, LOSSES | (ONE_NUMBER if self._case.version == "v071" else {})

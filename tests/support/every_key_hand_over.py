@@ -1,5 +1,5 @@
 """As every_key_sections.py, for pools whose prompts are computed apart and what comes with them."""
-from support.every_key import ABSENT, acts, refuses
+from support.every_key import ABSENT, acts
 
 POOLS = [{"name": "p", "role": "prefill"}, {"name": "d", "role": "decode", "replicas": 2}]
 NODES = {"hardware__name": "h100-sxm-80gb", "topology__node": "dgx-h100", "model__name": "llama-3.1-8b",
@@ -17,10 +17,11 @@ def transfer(**keys):
     return APART | {"kv_transfer": APART["kv_transfer"] | keys}
 
 
+CHUNKS = transfer(protocol="sglang") | {"engine__max_num_batched_tokens": 64, "engine__max_num_seqs": 8}
 KV_TRANSFER = {
-    "protocol": refuses("simai", "planned and not built", **APART),
-    "first_token": refuses("prefill", "sends no token along", **APART),
-    "granularity": refuses("chunk", "when its whole prompt has been computed", **APART),
+    "protocol": acts("nixl", "sglang", **APART),
+    "first_token": acts("recompute", "prefill", **APART),
+    "granularity": acts("prompt", "chunk", **CHUNKS),
     "volume": acts("missing", "full_prompt", **APART),
     "base_us": acts(0.0, 9000.0, **APART),
     "bandwidth_gb_per_s": acts(0.01, 0.02, **APART),
@@ -31,6 +32,7 @@ KV_TRANSFER = {
     "answer_hop_us": acts(0.0, 7000.0, **APART),
     "notice_us": acts(0.0, 90_000.0, **APART | {"engine__num_gpu_blocks": 40}),
     "noticed_at": acts("end", "start", **APART),
+    "num_reserved_decode_tokens": acts(0, 3000, **transfer(protocol="sglang") | {"engine__num_gpu_blocks": 240}),
     "kv_bytes_per_token": acts(1e3, 3e3, **APART),
 }
 ROLES = {

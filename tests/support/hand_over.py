@@ -3,16 +3,20 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from msgspec import structs
 from msgspec.structs import replace
 
 from simulator.domain.layer_groups import LayerGroup, LayerGroups
+from simulator.domain.protocols import HABITS
 from simulator.engine.build import build
 from simulator.engine.hand_over.plan import HandOverPlan, Pair, Port
 from simulator.engine.output.recorder import Recorder
 from simulator.engine.plan import ClusterPlan, GatewayPlan, Hooks, Pool
 from simulator.latency.linear import Linear
 from simulator.routing.policies.round_robin import RoundRobin, RoundRobinParameters
+from simulator.scheduling.blis import Blis, BlisParameters
 from simulator.scheduling.vllm import Vllm, VllmParameters
+from support.blis_scenarios import small_scenario
 from support.migration import constant_latency
 from support.random_scenarios import random_description
 from support.scenario import load
@@ -28,7 +32,7 @@ class Outcome:
     """What a run came to.
 
     requests, transfers, legs, iterations, replicas, journeys : structured arrays. run : Run. token_ms : {row: [ms]}.
-    cluster, hand_over : the machine itself.
+    cluster, hand_over : the machine itself. plan : its HandOverPlan.
     """
 
     requests: Any
@@ -40,6 +44,7 @@ class Outcome:
     token_ms: dict
     cluster: Any
     hand_over: Any
+    plan: Any
 
     def ms(self, name, table="requests"):
         return [time / MS for time in getattr(self, table)[name]]
@@ -61,15 +66,16 @@ def serve(workload, roles=("prefill", "decode"), *, parameters=None, latency=Non
     """Run a workload on a pool for each role; return its Outcome.
 
     roles : of each pool; or (role, replicas). plan : fields of HandOverPlan. cache : fields of Pool, of all.
-    given : of ClusterPlan.
+    given : of ClusterPlan. The scheduler is that of the parameters.
     """
+    scheduler = Blis if isinstance(parameters, BlisParameters) else Vllm
     roles = [(role, 1) if isinstance(role, str) else role for role in roles]
     cache = {"num_gpu_blocks": 1000, "block_size": 16, "max_model_len": 4096} | dict(cache)
-    pools = tuple(Pool(Vllm, parameters or VllmParameters(), latency or constant_latency(), name=f"{role}{i}",
+    pools = tuple(Pool(scheduler, parameters or VllmParameters(), latency or constant_latency(), name=f"{role}{i}",
                        role=role, replicas=count, **cache) for i, (role, count) in enumerate(roles))
     groups = cache["layer_groups"].groups if cache.get("layer_groups") else ()
     block_bytes = tuple(TOKEN_BYTES / len(groups) * group.block_size for group in groups)
-    pairs = {(i, k): Pair(TOKEN_BYTES, block_bytes=block_bytes)
+    pairs = {(i, k): Pair(TOKEN_BYTES, block_bytes=block_bytes, layer_frac=0.25)
              for i, (one, _) in enumerate(roles) for k, (other, _) in enumerate(roles)
              if one != "decode" and other != "prefill"}
     settings = HandOverPlan(**{"ports": (LINK,) * len(pools), "pairs": pairs, "prefill_front": FRONT,
@@ -80,7 +86,7 @@ def serve(workload, roles=("prefill", "decode"), *, parameters=None, latency=Non
     run = cluster.run()
     return Outcome(made.requests, run.transfers, run.legs, sink.iteration_rows, run.replicas, run,
                    {row: [each / MS for each in times] for row, times in sink.token_times.items()}, cluster,
-                   next((each for each in cluster.operations if each.hands_over), None))
+                   next((each for each in cluster.operations if each.hands_over), None), settings)
 
 
 def random_case(seed):
@@ -104,6 +110,13 @@ def random_case(seed):
     if rng.random() < 0.3:
         cache |= {"layer_groups": _some_groups(rng, cache["block_size"]), "num_gpu_blocks": 2 * blocks}
         plan["takes_whole_prompt"] = False
+    plan |= random_protocol(rng, {"sglang", "simai"} if "layer_groups" in cache else ())
+    if "layer_groups" in cache:
+        plan |= {"granularity": "prompt", "brings_token": False}
+    if plan["place"] != "asked":
+        plan["decode_first"] = True
+    if plan["order"] != "source":           # SGLang's rule asks for room that a small replica never has
+        plan["decode_first"], cache["num_gpu_blocks"] = True, 16 * scenario.cache["num_gpu_blocks"]
     return scenario.workload, {"roles": roles, "parameters": scenario.parameters, "latency": latency, "plan": plan,
                                "cache": cache}
 
@@ -113,3 +126,32 @@ def _some_groups(rng, block_size):
     kind = rng.choice(["sliding_attention", "chunked_attention"])
     other = LayerGroup(kind=kind, block_size=block_size, window=rng.choice([1, 8, 33, 100]))
     return LayerGroups(groups=tuple(rng.sample([other, LayerGroup(kind="full_attention", block_size=block_size)], 2)))
+
+
+def random_blis_case(seed):
+    """Return the same for a random scenario under BLIS's protocol."""
+    rng, scenario = Random(seed), small_scenario(seed)
+    is_upstream, habits = rng.random() < 0.5, HABITS["blis"]
+    latency = Linear(scenario.prices)
+    latency.set_host(scenario.host.iteration_us, 1.0 if is_upstream else 0.0)
+    roles = rng.choice([("prefill", "decode"), (("prefill", 2), ("decode", 2)), ("prefill", "both", "decode"),
+                        ("both", "prefill"), ("prefill", ("decode", 3))])
+    plan = {"contention": rng.choice(["fair", "none", "at_start"]), "base_ns": rng.choice([0, 0, 3 * MS]),
+            "takes_whole_prompt": rng.random() < 0.3, "ports": (Port(rng.choice([2e5, 1e6, 1e8])),) * len(roles),
+            "decode_first": True, "place": habits.place,
+            "brings_token": True, "resolution_ns": 1000}
+    blocks = scenario.cache["num_gpu_blocks"] * rng.choice([1, 2, 8])
+    return scenario.workload, {
+        "roles": roles, "latency": latency, "plan": plan,
+        "parameters": structs.replace(scenario.parameters, upstream_compat=is_upstream),
+        "cache": scenario.cache | {"host": scenario.host, "num_gpu_blocks": blocks}}
+
+
+def random_protocol(rng, without=()):
+    """Return fields of a HandOverPlan, as one of the protocols that go with vLLM's scheduler has them."""
+    habits = HABITS[rng.choice([name for name, each in HABITS.items()
+                                if each.place != "reserved" and name not in without])]
+    return {"order": habits.order, "place": habits.place, "pushes": habits.pushes, "sends_token": habits.sends_token,
+            "granularity": rng.choice(habits.granularities),
+            "brings_token": rng.choice(habits.first_tokens) == "prefill",
+            "reserved_tokens": rng.choice([0, 8]) if habits.reserved_tokens >= 0 else -1}

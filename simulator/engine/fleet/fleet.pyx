@@ -15,7 +15,7 @@ from simulator.domain.request cimport COMPLETED, TIMED_OUT, WAITING, Demand, Req
 from simulator.engine.fleet.laggards cimport Laggards
 from simulator.engine.fleet.lookahead cimport (
     AHEAD, BEHIND, STARTED, Lookahead, bring, can_lag, next_departure_ns, post, take_in)
-from simulator.engine.fleet.events cimport ENQUEUE, RECALL, TIME_OUT
+from simulator.engine.fleet.events cimport ENQUEUE, HAND_OVER, RECALL, TIME_OUT
 from simulator.engine.fleet.live_view cimport LiveView
 from simulator.engine.replica.replica cimport Replica
 
@@ -239,6 +239,9 @@ cdef class Fleet:
     cdef int withdraw(self, int32_t row, int8_t status, int64_t now_ns) except -1 nogil:
         cdef int32_t index = self.requests[row].replica
         cdef int kind = TIME_OUT if status == TIMED_OUT else RECALL
+        if row >= self.num_clients or (self.num_clients < self._num_rows
+                                       and self.requests[row + self.num_clients].status > COMPLETED):
+            kind = HAND_OVER                                # with the other leg of it
         bring_up(self, index, now_ns + 1, now_ns + 1)
         self.touched(index)
         if self.num_clients < self._num_rows and self.departures.any():     # it may be among those who ask for more

@@ -56,6 +56,11 @@ cdef class Gateway:
     # what its LegRole says; or it is tried again later, or refused.
     cdef int32_t choose(self, int32_t row, int64_t now_ns) except -2 nogil
     cdef int dispatch(self, int32_t row, int32_t replica, int8_t role, int64_t now_ns) except -1 nogil
+
+    # The same for one that somebody else sends on later, by Fleet.send; and for one that enters the queue at once.
+    cdef int announce(self, int32_t row, int32_t replica, int8_t role, int64_t now_ns) except -1 nogil
+    cdef int put(self, int32_t row, int32_t replica, int8_t role, int64_t now_ns) except -1 nogil
+
     cdef int turn_away(self, int32_t row, int64_t now_ns) except -1 nogil
 
     # A request has left a replica for good, or is taken off it to go elsewhere: the account no longer has it. A prefill

@@ -36,8 +36,8 @@ cdef inline void take(Gateway gateway, ReplicaAccount* account, int32_t row) noe
         account.expected_tokens -= max(gateway._fleet.demands[row].expected_tokens, 0)
 
 
-cdef inline int send(Gateway gateway, int32_t row, int32_t replica, int8_t role, int64_t now_ns) except -1 nogil:
-    """Dispatch a request to do what its role says, and note it; a prefill leg has a row of its own."""
+cdef inline int32_t book(Gateway gateway, int32_t row, int32_t replica, int8_t role, int64_t now_ns) except -2 nogil:
+    """Note that a request is for a replica, to do what its role says; return its row, a prefill leg has its own."""
     cdef ReplicaAccount* account = &gateway.view.accounts[replica]
     cdef int32_t client = row
     if role == ROLE_PREFILL:
@@ -52,7 +52,13 @@ cdef inline int send(Gateway gateway, int32_t row, int32_t replica, int8_t role,
         note_sent(<Gateway>gateway._first, client, now_ns)
     if gateway._fleet.legs is not None:
         gateway._fleet.legs.sent(row, account.replica, role, now_ns)
-    return gateway._fleet.send(row, account.replica, now_ns)
+    return row
+
+
+cdef inline int send(Gateway gateway, int32_t row, int32_t replica, int8_t role, int64_t now_ns) except -1 nogil:
+    """Dispatch a request to do what its role says."""
+    return gateway._fleet.send(
+        book(gateway, row, replica, role, now_ns), gateway.view.accounts[replica].replica, now_ns)
 
 
 cdef inline int note_sent(Gateway first, int32_t row, int64_t now_ns) except -1 nogil:
@@ -226,6 +232,16 @@ cdef class Gateway:
 
     cdef int dispatch(self, int32_t row, int32_t replica, int8_t role, int64_t now_ns) except -1 nogil:
         return send(self, row, replica, role, now_ns)
+
+    cdef int announce(self, int32_t row, int32_t replica, int8_t role, int64_t now_ns) except -1 nogil:
+        row = book(self, row, replica, role, now_ns)
+        self._fleet.requests[row].replica = self.view.accounts[replica].replica
+        self._fleet.requests[row].status = WAITING
+        return 0
+
+    cdef int put(self, int32_t row, int32_t replica, int8_t role, int64_t now_ns) except -1 nogil:
+        self.announce(row, replica, role, now_ns)
+        return self._fleet.enqueue(row, now_ns)
 
     cdef int turn_away(self, int32_t row, int64_t now_ns) except -1 nogil:
         if (self._patience_ns > 0

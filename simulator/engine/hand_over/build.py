@@ -35,7 +35,8 @@ def new_transfers(num_requests: int) -> np.ndarray:
     table = np.zeros(num_requests, records.TRANSFER)
     for name in ("prefill_done_ns", "start_ns", "end_ns"):
         table[name] = records.NEVER_NS
-    table["prefill_replica"] = table["decode_replica"] = table["decode_place"] = -1
+    for name in ("prefill_replica", "decode_replica", "decode_place", "prefill_slot", "decode_slot"):
+        table[name] = -1
     return table
 
 

@@ -10,8 +10,21 @@ cimport cython
 from simulator.domain.request cimport Request
 from simulator.domain.transfer cimport Transfer
 from simulator.engine.fleet.fleet cimport Fleet
+from simulator.engine.hand_over.tier cimport Place
 from simulator.engine.hand_over.transport cimport Transport
 from simulator.engine.operations.base cimport Operation
+
+
+cdef enum Order:                # in the order of ORDERS in plan.py
+    SOURCE_FIRST
+    BOTH_AT_ONCE
+    DESTINATION_FIRST
+
+
+cdef enum Granularity:          # in the order of GRANULARITIES there
+    PROMPT
+    CHUNK
+    LAYER
 
 
 cdef struct End:                # a replica, as a hand-over sees it
@@ -39,9 +52,14 @@ cdef class HandOver(Operation):
     cdef int32_t _num_clients           # rows from here on are prefill legs
     cdef set _acquainted                # (prefill replica, decode replica) that have shaken hands; None: nobody has to
     cdef int64_t _handshake_ns, _hop_ns, _notice_ns
-    cdef bint _takes_whole_prompt
+    cdef bint _takes_whole_prompt, _pushes, _sends_token
+    cdef Order _order
+    cdef Place _place
+    cdef Granularity _granularity
+    cdef const double[:, ::1] _layer_fracs      # [prefill pool][decode pool] of the bytes of a token, of a last layer
     cdef int64_t _awaited_ns            # when the transport's next event is due; NEVER_NS: there is none
-    cdef readonly int64_t started       # transfers; completed, and such that did not come to their end
+    cdef readonly int64_t moved         # requests whose KV has come
+    cdef readonly int64_t started       # transfers, or pieces of them; completed, and such that did not come to an end
     cdef readonly int64_t completed
     cdef readonly int64_t failed
     cdef readonly int64_t num_bytes     # that were moved
@@ -50,6 +68,10 @@ cdef class HandOver(Operation):
     # A request is split: its prompt goes to a replica, and what follows perhaps to another, as numbered in the view of
     # the second gateway; -1: that is not known yet. `is_all`: its prompt is all there is to do.
     cdef int begin(self, int32_t row, int32_t decode_place, int32_t prefill_replica, bint is_all) except -1 nogil
+
+    # It was: send its prompt to a replica of the first gateway, as numbered there; or the request to the other one that
+    # was chosen for it, or to both, as the protocol has it.
+    cdef int send(self, int32_t row, int32_t prefill_place, int64_t now_ns) except -1 nogil
 
     # A replica does a whole request.
     cdef void keep_whole(self, int32_t row) noexcept nogil
@@ -60,7 +82,16 @@ cdef class HandOver(Operation):
     cdef int _leg_left(self, int32_t leg, int64_t now_ns) except -1 nogil
     cdef int _complete(self, int32_t row, int64_t now_ns) except -1 nogil
     cdef int _greet(self, int32_t row, int64_t now_ns) except -1 nogil
-    cdef int _start(self, int32_t row, int64_t now_ns) except -1 nogil
+    cdef int _meet(self, int32_t row, int64_t now_ns) except -1 nogil
+    cdef int _move(self, int32_t row, int64_t now_ns) except -1 nogil
+    cdef int _start(self, int32_t row, int64_t first, int64_t behind, int64_t now_ns) except -1 nogil
+    cdef int _send_tail(self, int32_t row, int64_t now_ns) except -1 nogil
+    cdef int _piece_came(self, int32_t row, int64_t now_ns) except -1 nogil
+    cdef int _reserve(self, int32_t row, int64_t now_ns) except -1 nogil
+    cdef int _carry(self, int32_t row, int64_t now_ns) except -1 nogil
+    cdef int _deliver_kv(self, int32_t row, int64_t now_ns) except -1 nogil
+    cdef int _release(self, int32_t row, int64_t now_ns) except -1 nogil
+    cdef int32_t _decode_place(self, int32_t row, int64_t now_ns) except -2 nogil
     cdef double _group_bytes(self, int32_t slot, int32_t replica, int32_t source, int32_t destination) noexcept nogil
     cdef int _come(self, int32_t row, int64_t now_ns) except -1 nogil
     cdef int _let_go(self, int32_t row, int64_t done_ns) except -1 nogil

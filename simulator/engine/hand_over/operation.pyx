@@ -4,7 +4,9 @@ A prefill replica computes the prompt of a request, as if one token were asked f
 known to the router the request itself goes to a decode replica. Its scheduler gives it blocks, and it waits there for
 its KV without taking a place among those that run. The replica reads what it has not, recomputes the last token of the
 prompt, and goes on; the prefill replica frees the blocks when it hears that they have been read. Source: vLLM 0.32.0,
-NixlConnector in pull mode, vllm/distributed/kv_transfer/kv_connector/v1/nixl/.
+NixlConnector in pull mode, vllm/distributed/kv_transfer/kv_connector/v1/nixl/. Other protocols differ in who hears of a
+request first, in how there comes to be room for it, and in what moves as one: plan.py has these, domain/protocols.py
+says which protocol does what.
 """
 from libc.stdint cimport int8_t, int32_t, int64_t
 from libc.stdlib cimport calloc, free
@@ -13,13 +15,15 @@ cimport cython
 from simulator.core.arithmetic cimport round_half_up
 from simulator.core.clock cimport NEVER_NS
 from simulator.core.event_queue cimport Event
-from simulator.domain.journey cimport LEG_COMPLETED, LEG_ENDED, LEG_HANDED_OVER, NO_CAUSE, ROLE_DECODE
-from simulator.domain.request cimport COMPLETED
+from simulator.domain.journey cimport (
+    LEG_COMPLETED, LEG_ENDED, LEG_HANDED_OVER, NO_CAUSE, NO_REPLICA, ROLE_DECODE, ROLE_PREFILL)
+from simulator.domain.request cimport COMPLETED, DROPPED, WAITING
 from simulator.domain.transfer cimport (
-    MOVED, MOVING, NOT_SPLIT, PREFILLING, PROMPT_ONLY, READY, SHAKING_HANDS, Transfer)
+    ASKED, MOVED, MOVING, NOT_SPLIT, PREFILLING, PROMPT_ONLY, READY, SHAKING_HANDS, Transfer)
 from simulator.engine.fleet.events cimport HAND_OVER, TRANSFER
 from simulator.engine.fleet.fleet cimport Fleet
 from simulator.engine.gateway.gateway cimport Gateway
+from simulator.engine.hand_over.tier cimport AFTERWARDS, ASKED_FOR, RESERVED, Place
 from simulator.engine.hand_over.transport cimport Transport
 from simulator.engine.operations.base cimport Operation
 from simulator.engine.replica.replica cimport Replica
@@ -27,6 +31,8 @@ from simulator.kv.base cimport blocks_for
 from simulator.scheduling.base cimport Scheduler
 
 import numpy as np
+
+from simulator.engine.hand_over.plan import GRANULARITIES, ORDERS, PLACES
 
 
 @cython.final
@@ -43,7 +49,10 @@ cdef class HandOver(Operation):
         self.kinds, self.hands_over = (HAND_OVER, TRANSFER), True
         self._fleet, self._gateways, self._pairings = fleet, list(gateways), []
         self._requests, self._num_clients = fleet.requests, <int32_t>fleet.num_clients
-        self.transport = Transport(network, settings.contention, settings.base_ns)
+        self.transport = Transport(network, settings.contention, settings.base_ns, settings.resolution_ns)
+        self._order, self._place = <Order><int>ORDERS.index(settings.order), <Place><int>PLACES.index(settings.place)
+        self._granularity = <Granularity><int>GRANULARITIES.index(settings.granularity)
+        self._pushes, self._sends_token = settings.pushes, settings.sends_token
         self._handshake_ns, self._hop_ns = settings.handshake_ns, settings.hop_ns
         self._notice_ns, self._takes_whole_prompt = settings.notice_ns, settings.takes_whole_prompt
         self._acquainted = set() if settings.handshake_ns > 0 else None
@@ -51,10 +60,11 @@ cdef class HandOver(Operation):
         self.table = fleet.shared.transfers
         rows = self.table
         self._transfers = &rows[0] if len(self.table) else NULL
-        token_bytes, request_bytes = np.zeros((2, len(plan.pools), len(plan.pools)))
+        token_bytes, request_bytes, layer_fracs = np.zeros((3, len(plan.pools), len(plan.pools)))
         for pools, pair in settings.pairs.items():
             token_bytes[pools], request_bytes[pools] = pair.token_bytes, pair.request_bytes
-        self._token_bytes, self._request_bytes = token_bytes, request_bytes
+            layer_fracs[pools] = pair.layer_frac
+        self._token_bytes, self._request_bytes, self._layer_fracs = token_bytes, request_bytes, layer_fracs
         block_bytes = np.zeros((len(plan.pools), len(plan.pools),
                                 max((len(pair.block_bytes) for pair in settings.pairs.values()), default=0)))
         for pools, pair in settings.pairs.items():
@@ -88,8 +98,23 @@ cdef class HandOver(Operation):
         it.stage, it.decode_place = PROMPT_ONLY if is_all else PREFILLING, decode_place
         it.prefill_replica = prefill_replica
         it.prefill_slot = it.decode_slot = -1
-        it.loaded_tokens = 0
+        it.loaded_tokens = it.computed_tokens = it.sent_tokens = it.under_way = 0
+        it.has_begun = it.has_met = it.is_tail = False
+        it.prefill_done_ns = it.start_ns = it.end_ns = -1
+        it.num_bytes = 0
         return 0
+
+    cdef int send(self, int32_t row, int32_t prefill_place, int64_t now_ns) except -1 nogil:
+        cdef Transfer* it = &self._transfers[row]
+        cdef void* first = self._ends[it.prefill_replica].first
+        cdef void* second = self._ends[it.prefill_replica].second
+        if self._order == SOURCE_FIRST or it.stage == PROMPT_ONLY:
+            return (<Gateway>first).dispatch(row, prefill_place, ROLE_PREFILL, now_ns)
+        if self._order == DESTINATION_FIRST:
+            (<Gateway>first).announce(row, prefill_place, ROLE_PREFILL, now_ns)
+        else:
+            (<Gateway>first).dispatch(row, prefill_place, ROLE_PREFILL, now_ns)
+        return (<Gateway>second).dispatch(row, it.decode_place, ROLE_DECODE, now_ns)
 
     cdef void keep_whole(self, int32_t row) noexcept nogil:
         self._transfers[row].stage = NOT_SPLIT
@@ -98,7 +123,11 @@ cdef class HandOver(Operation):
     # ---- a prefill leg leaves its replica
 
     cdef int noticed(self, int32_t row, int64_t now_ns) except -1 nogil:
-        return self._leg_left(row, now_ns) if row >= self._num_clients else self._greet(row, now_ns)
+        if row < self._num_clients:
+            return self._greet(row, now_ns)
+        if self._requests[row].status < COMPLETED:          # it begins, or a chunk of it is computed
+            return self._move(row - self._num_clients, now_ns)
+        return self._leg_left(row, now_ns)
 
     cdef int _leg_left(self, int32_t leg, int64_t now_ns) except -1 nogil:
         cdef int32_t row = leg - self._num_clients
@@ -113,11 +142,20 @@ cdef class HandOver(Operation):
             (<Gateway>self._ends[self._requests[leg].replica].first).leg_left(leg, how, now_ns)
         if self._requests[row].status >= COMPLETED:         # nobody waits for it any more
             return self._let_go(row, now_ns)
+        if status != COMPLETED and self._requests[row].replica >= 0:    # the decode replica has it already
+            return self._fleet.events.push(now_ns, HAND_OVER, HAND_OVER, 0, row)
         if status != COMPLETED:                             # it was refused there, or lost
             return self._fleet.refuse(row, status, NO_CAUSE, now_ns)
         if it.stage == PROMPT_ONLY:
             return self._complete(row, now_ns)
-        it.prefill_done_ns, it.stage = now_ns, READY
+        it.prefill_done_ns = now_ns
+        if self._place == RESERVED:
+            return self._reserve(row, now_ns)
+        if self._place == AFTERWARDS:
+            return self._carry(row, now_ns)
+        it.stage = ASKED if it.decode_slot >= 0 else READY
+        if self._order != SOURCE_FIRST:
+            return self._move(row, now_ns)
         delay_ns = self._hop_ns + (<Gateway>self._ends[it.prefill_replica].second).routing_ns
         if delay_ns > 0:
             return self._fleet.events.push(now_ns + delay_ns, HAND_OVER, HAND_OVER, 0, row)
@@ -154,34 +192,77 @@ cdef class HandOver(Operation):
     cdef int _greet(self, int32_t row, int64_t now_ns) except -1 nogil:
         """Read, once the two replicas know each other."""
         cdef Transfer* it = &self._transfers[row]
+        cdef int64_t delay_ns = self._notice_ns if self._pushes else 0
         cdef bint is_known = True
+        it.decode_replica = self._requests[row].replica
+        if not self._takes_whole_prompt:
+            it.sent_tokens = self._requests[row].prompt_tokens + self._requests[row].output_tokens - it.loaded_tokens
         if self._handshake_ns > 0:
             with gil:
                 is_known = self._is_acquainted(it.prefill_replica, self._requests[row].replica)
-        if is_known:
-            return self._start(row, now_ns)
-        it.stage = SHAKING_HANDS
-        return self._fleet.events.push(now_ns + self._handshake_ns, TRANSFER, TRANSFER, 0, row)
+        if not is_known:
+            delay_ns += self._handshake_ns
+        if delay_ns == 0:
+            return self._meet(row, now_ns)
+        if it.stage == ASKED:
+            it.stage = SHAKING_HANDS
+        return self._fleet.events.push(now_ns + delay_ns, TRANSFER, TRANSFER, 0, row)
 
     cdef bint _is_acquainted(self, int32_t one, int32_t other) except -1:
         known = (one, other) in self._acquainted
         self._acquainted.add((one, other))
         return known
 
-    cdef int _start(self, int32_t row, int64_t now_ns) except -1 nogil:
+    cdef int _meet(self, int32_t row, int64_t now_ns) except -1 nogil:
         cdef Transfer* it = &self._transfers[row]
-        cdef int32_t replica = self._requests[row].replica, block_size = self._ends[replica].block_size
-        cdef int32_t source = self._ends[it.prefill_replica].pool, destination = self._ends[replica].pool
-        cdef int64_t tokens = it.loaded_tokens
+        cdef int32_t leg = row + self._num_clients
+        it.has_met = True
+        if self._order == DESTINATION_FIRST and it.stage == PREFILLING and self._requests[leg].status == WAITING:
+            self._fleet.send(leg, it.prefill_replica, now_ns)
+        return self._move(row, now_ns)
+
+    cdef int _move(self, int32_t row, int64_t now_ns) except -1 nogil:
+        """Send what of a prompt can be sent: all that is computed, or each layer as it is."""
+        cdef Transfer* it = &self._transfers[row]
+        cdef int64_t text = <int64_t>self._requests[row].prompt_tokens + self._requests[row].output_tokens, ready = text
+        cdef bint is_done = it.prefill_done_ns >= 0
+        if not it.has_met or it.stage >= MOVING or (
+                self._requests[row].status >= COMPLETED and it.stage != SHAKING_HANDS):
+            return 0
+        if self._granularity == CHUNK and not is_done:      # whole blocks, as long as more will come
+            ready = it.computed_tokens - it.computed_tokens % self._ends[it.decode_replica].block_size
+        elif not is_done and not (self._granularity == LAYER and it.has_begun):
+            return 0
+        if is_done:
+            it.stage = MOVING
+        if it.is_tail:
+            return self._send_tail(row, now_ns) if it.under_way == 0 else 0
+        if self._granularity == LAYER and not is_done:
+            it.is_tail = True
+        if ready > it.sent_tokens:
+            return self._start(row, it.sent_tokens, ready, now_ns)
+        return 0
+
+    cdef int _start(self, int32_t row, int64_t first, int64_t behind, int64_t now_ns) except -1 nogil:
+        """Send a text from one token up to another, in whole blocks."""
+        cdef Transfer* it = &self._transfers[row]
+        cdef int32_t block_size = self._ends[it.decode_replica].block_size
+        cdef int32_t source = self._ends[it.prefill_replica].pool, destination = self._ends[it.decode_replica].pool
+        cdef int64_t tokens = behind - first
         cdef double num_bytes
-        if self._takes_whole_prompt:
-            tokens = <int64_t>self._requests[row].prompt_tokens + self._requests[row].output_tokens
-        tokens = <int64_t>blocks_for(tokens, block_size) * block_size
-        num_bytes = tokens * self._token_bytes[source, destination] + self._request_bytes[source, destination]
-        if (<Scheduler>self._ends[replica].scheduler).kv.is_hybrid:
-            num_bytes = self._group_bytes(it.decode_slot, replica, source, destination)
-        it.stage, it.start_ns, it.num_bytes, it.decode_replica = MOVING, now_ns, round_half_up(num_bytes), replica
-        it.carrier = self.transport.begin(row, it.prefill_replica, replica, num_bytes, now_ns)
+        it.sent_tokens = <int32_t>behind
+        if not self._sends_token:
+            tokens = <int64_t>(blocks_for(behind, block_size) - first // block_size) * block_size
+        num_bytes = tokens * self._token_bytes[source, destination]
+        if it.prefill_done_ns >= 0 or self._granularity == LAYER:
+            num_bytes += self._request_bytes[source, destination]
+        if (<Scheduler>self._ends[it.decode_replica].scheduler).kv.is_hybrid:
+            num_bytes = self._group_bytes(it.decode_slot, it.decode_replica, source, destination)
+        if it.start_ns < 0:
+            it.start_ns = now_ns
+        it.num_bytes += round_half_up(num_bytes)
+        it.carrier = self.transport.begin(row, it.prefill_replica, it.decode_replica, num_bytes, now_ns)
+        it.under_way += 1
         self.started += 1
         return self._await_transport()
 
@@ -195,18 +276,114 @@ cdef class HandOver(Operation):
                     <Scheduler>self._ends[replica].scheduler).kv.arriving_blocks(slot, group)
         return num_bytes
 
+    cdef int _send_tail(self, int32_t row, int64_t now_ns) except -1 nogil:
+        """Send the last layer, when all others have come and it is computed."""
+        cdef Transfer* it = &self._transfers[row]
+        cdef double frac = self._layer_fracs[self._ends[it.prefill_replica].pool, self._ends[it.decode_replica].pool]
+        it.is_tail, it.under_way = False, it.under_way + 1
+        it.carrier = self.transport.go_on(row, it.prefill_replica, it.decode_replica, it.num_bytes * frac, now_ns)
+        self.started += 1
+        return self._await_transport()
+
+    cdef int _piece_came(self, int32_t row, int64_t now_ns) except -1 nogil:
+        cdef Transfer* it = &self._transfers[row]
+        it.under_way -= 1
+        self.completed += 1
+        if it.under_way > 0:
+            return 0
+        if self._requests[row].status < COMPLETED:
+            if it.stage < MOVING:                           # there is more to compute
+                return 0
+            if it.is_tail:
+                return self._send_tail(row, now_ns)
+        return self._come(row, now_ns)
+
     cdef int _come(self, int32_t row, int64_t now_ns) except -1 nogil:
         """All has come: both replicas take notice when they look."""
         cdef Transfer* it = &self._transfers[row]
-        cdef int32_t replica = self._requests[row].replica
-        cdef End* end = &self._ends[replica]
+        cdef End* end = &self._ends[it.decode_replica]
         it.end_ns = now_ns
-        self.completed += 1
+        self.moved += 1
         self.num_bytes += it.num_bytes
-        (<Scheduler>end.scheduler).comes_at(it.decode_slot, now_ns)
-        (<Replica>end.replica).expect(now_ns)
-        self._fleet.touched(replica)
-        return self._let_go(row, now_ns + self._notice_ns)
+        if self._place != ASKED_FOR:
+            return self._deliver_kv(row, now_ns)
+        (<Scheduler>end.scheduler).comes_at(it.decode_slot, now_ns + self._notice_ns * self._pushes)
+        (<Replica>end.replica).expect(now_ns + self._notice_ns * self._pushes)
+        self._fleet.touched(it.decode_replica)
+        return self._let_go(row, now_ns + self._notice_ns * (not self._pushes))
+
+    # ---- a decode replica does not ask for it
+
+    cdef int32_t _decode_place(self, int32_t row, int64_t now_ns) except -2 nogil:
+        """Return the decode replica, as numbered in the view; -1: none can take the request, and it was turned away."""
+        cdef Transfer* it = &self._transfers[row]
+        cdef void* second = self._ends[it.prefill_replica].second
+        if it.decode_place < 0 or not (<Gateway>second).view.accounts[it.decode_place].is_routable:
+            it.decode_place = (<Gateway>second).choose(row, now_ns)
+        if it.decode_place < 0:
+            it.stage = MOVED
+            self._fleet.refuse(row, DROPPED, NO_REPLICA, now_ns)
+            return -1
+        it.decode_replica = (<Gateway>second).view.accounts[it.decode_place].replica
+        return it.decode_place
+
+    cdef int _reserve(self, int32_t row, int64_t now_ns) except -1 nogil:
+        """Take blocks of a decode replica for a prompt that is computed, and send it; or drop the request."""
+        cdef Transfer* it = &self._transfers[row]
+        cdef int64_t prompt = self._requests[row].prompt_tokens
+        cdef void* scheduler
+        cdef int32_t slot
+        if self._decode_place(row, now_ns) < 0:
+            return 0
+        scheduler = self._ends[it.decode_replica].scheduler
+        (<Replica>self._ends[it.decode_replica].replica).settle_run(now_ns)
+        slot = (<Scheduler>scheduler).reserve(row, prompt + 1, prompt)
+        self._fleet.touched(it.decode_replica)
+        if slot < 0:
+            it.stage = MOVED
+            return self._fleet.refuse(row, DROPPED, NO_CAUSE, now_ns)
+        it.decode_slot, it.loaded_tokens = slot, <int32_t>(prompt - (<Scheduler>scheduler).sequence(slot).num_computed)
+        it.sent_tokens = 0 if self._takes_whole_prompt else <int32_t>(prompt - it.loaded_tokens)
+        it.stage = MOVING
+        return self._start(row, it.sent_tokens, prompt, now_ns)
+
+    cdef int _carry(self, int32_t row, int64_t now_ns) except -1 nogil:
+        """Send a prompt that is computed to a decode replica, which hears of the request when it comes."""
+        cdef Transfer* it = &self._transfers[row]
+        it.stage = MOVED
+        if (<Replica>self._ends[it.prefill_replica].replica).rank.take_first(row, now_ns):
+            return 0
+        if self._decode_place(row, now_ns) < 0:
+            return 0
+        it.stage = MOVING
+        return self._start(row, 0, <int64_t>self._requests[row].prompt_tokens + self._sends_token, now_ns)
+
+    cdef int _deliver_kv(self, int32_t row, int64_t now_ns) except -1 nogil:
+        """The KV of a request has come to a decode replica, which it joins now."""
+        cdef Transfer* it = &self._transfers[row]
+        cdef void* second = self._ends[it.prefill_replica].second
+        cdef void* replica = self._ends[it.decode_replica].replica
+        it.stage = MOVED
+        (<Replica>replica).settle_run(now_ns)
+        if self._requests[row].status >= COMPLETED:
+            return self._release(row, now_ns)
+        if self._place == AFTERWARDS:
+            return (<Gateway>second).dispatch(row, it.decode_place, ROLE_DECODE, now_ns)
+        if (<Replica>replica).scheduler.ends_at_start:      # BLIS: the client sees the first token with the second
+            self._requests[row].output_tokens = (<Replica>replica).rank.delivery.target(row) > 1
+        elif (<Replica>replica).rank.take_first(row, now_ns):
+            return self._release(row, now_ns)
+        return (<Gateway>second).put(row, it.decode_place, ROLE_DECODE, now_ns)
+
+    cdef int _release(self, int32_t row, int64_t now_ns) except -1 nogil:
+        """Free the blocks that were reserved for a request; their replica runs no farther ahead than `now_ns`."""
+        cdef Transfer* it = &self._transfers[row]
+        if it.decode_slot >= 0:
+            (<Scheduler>self._ends[it.decode_replica].scheduler).cancel(it.decode_slot)
+            it.decode_slot = -1
+            (<Replica>self._ends[it.decode_replica].replica).rouse(now_ns)
+            self._fleet.touched(it.decode_replica)
+        return 0
 
     cdef int _let_go(self, int32_t row, int64_t done_ns) except -1 nogil:
         """Nobody reads the blocks of a prefill leg any more, which its replica may know from then on."""
@@ -231,17 +408,25 @@ cdef class HandOver(Operation):
     cdef int handle(self, const Event* event) except -1 nogil:
         cdef int64_t now_ns = event.time_ns
         cdef int32_t row = <int32_t>event.payload
+        if event.kind == HAND_OVER and row >= self._num_clients:
+            if self._requests[row].status >= COMPLETED:
+                return 0
+            return self._fleet.withdraw(row, self._requests[row - self._num_clients].status, now_ns)
+        if event.kind == HAND_OVER and self._order != SOURCE_FIRST:
+            if self._requests[row].status >= COMPLETED:
+                return 0
+            return self._fleet.withdraw(row, self._requests[row + self._num_clients].status, now_ns)
         if event.kind == HAND_OVER:
             self.go_on(row, now_ns)
             return 0
         if row >= 0:
-            return self._start(row, now_ns) if self._transfers[row].stage == SHAKING_HANDS else 0
+            return self._meet(row, now_ns) if not self._transfers[row].has_met else 0
         if now_ns != self._awaited_ns:                      # another event came before it
             return 0
         self._awaited_ns = NEVER_NS
         row = self.transport.take(now_ns)
         while row >= 0:
-            self._come(row, now_ns)
+            self._piece_came(row, now_ns)
             row = self.transport.take(now_ns)
         return self._await_transport()
 
@@ -252,6 +437,15 @@ cdef class HandOver(Operation):
         cdef int32_t leg = row + self._num_clients
         if self._requests[row].replica < 0 and it.prefill_replica >= 0:     # it was sent, and no decode replica had it
             (<Gateway>self._ends[it.prefill_replica].first).gone(row, now_ns)
+        if self._place == RESERVED and it.stage == MOVED:   # it waited for its turn; or had it: there is nothing left
+            return self._release(row, now_ns)
+        if self._order != SOURCE_FIRST and it.decode_slot >= 0 and it.under_way == 0 and it.stage < MOVING:
+            (<Scheduler>self._ends[it.decode_replica].scheduler).comes_at(it.decode_slot, now_ns)
+            (<Replica>self._ends[it.decode_replica].replica).expect(now_ns)
+            self._fleet.touched(it.decode_replica)
+            it.decode_slot = -1
+            if it.stage != PREFILLING:
+                return self._let_go(row, now_ns + self._notice_ns)
         if (it.stage == PREFILLING or it.stage == PROMPT_ONLY) and self._requests[leg].status < COMPLETED:
             return self._fleet.withdraw(leg, self._requests[row].status, now_ns)
         if it.stage == READY:                               # before its KV was asked for
@@ -270,7 +464,7 @@ cdef class HandOver(Operation):
         at_prefill = split & (requests["replica"] < 0)
         requests["replica"][at_prefill] = table["prefill_replica"][at_prefill]
         run.transfers = table
-        run.transfer_counts = {"count": self.completed, "bytes": self.num_bytes, "failed": self.failed,
+        run.transfer_counts = {"count": self.moved, "bytes": self.num_bytes, "failed": self.failed,
                                "local": self.local}
         if run.journeys is not None:
             run.journeys = merged_journeys(run.journeys, len(table))

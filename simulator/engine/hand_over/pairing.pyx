@@ -2,7 +2,7 @@
 from libc.stdint cimport int32_t, int64_t
 cimport cython
 
-from simulator.domain.journey cimport ROLE_PREFILL, ROLE_WHOLE
+from simulator.domain.journey cimport ROLE_WHOLE
 from simulator.domain.request cimport Outcome
 from simulator.engine.gateway.gateway cimport Gateway
 from simulator.engine.gateway.pairing_base cimport PairingBase
@@ -47,7 +47,7 @@ cdef class Pairing(PairingBase):
             return self._keep_whole(row, decode, now_ns)
         (<HandOver>self._hand_over).begin(
             row, decode, self._replica_of(self._first, prefill), self._outcomes[row].output_tokens == 0)
-        return (<Gateway>self._first).dispatch(row, prefill, ROLE_PREFILL, now_ns)
+        return (<HandOver>self._hand_over).send(row, prefill, now_ns)
 
     cdef int32_t _replica_of(self, void* gateway, int32_t place) noexcept nogil:
         return (<Gateway>gateway).view.accounts[place].replica

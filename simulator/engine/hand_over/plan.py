@@ -7,6 +7,16 @@ import numpy as np
 
 WAYS = ("out", "into")
 
+# Who is told of a request first: the prefill replica, and the decode replica when that is done; both; or the decode
+# replica, and the prefill replica when that has room.
+ORDERS = ("source", "both", "destination")
+
+# How a decode replica makes room: its scheduler gives blocks to a request that asks, and the prefill replica keeps its
+# own until they are read; blocks are taken when the prompt has been computed, or the request is dropped; or the
+# request comes when its KV has. In the latter two the prefill replica keeps nothing.
+PLACES = ("asked", "reserved", "afterwards")
+GRANULARITIES = ("prompt", "chunk", "layer")
+
 
 class Port(msgspec.Struct, frozen=True):
     """How the replicas of a pool are linked; rates are per direction.
@@ -30,6 +40,7 @@ class Pair(msgspec.Struct, frozen=True):
     request_bytes : besides, for each request.
     block_bytes : instead, of a block of each group of layers, where these have block tables of their own.
     source_frac, destination_frac : share of the network cards of either side that take part.
+    layer_frac : of the bytes of a token, those of its last layer.
     """
 
     token_bytes: float
@@ -37,6 +48,7 @@ class Pair(msgspec.Struct, frozen=True):
     block_bytes: tuple[float, ...] = ()
     source_frac: float = 1.0
     destination_frac: float = 1.0
+    layer_frac: float = 0.0
 
 
 class HandOverPlan(msgspec.Struct, frozen=True):
@@ -55,6 +67,14 @@ class HandOverPlan(msgspec.Struct, frozen=True):
     hop_ns : from the end of a prefill to the routing of the decode leg.
     notice_ns : from the end of a transfer until its prefill replica may know.
     takes_whole_prompt : blocks that the decode replica has already are sent, too.
+    order : who is told of a request first, one of ORDERS.
+    place : how the decode replica makes room, one of PLACES.
+    granularity : what moves as one, one of GRANULARITIES.
+    brings_token : the prefill replica's token is sent along, and the decode replica begins behind it.
+    sends_token : that one is moved like a token of the prompt.
+    pushes : the prefill replica moves the bytes, and hears from the decode replica where to.
+    resolution_ns : transfers end in whole ones, rounded up, unless they share links fairly.
+    reserved_tokens : see KVTier.
     notices_at_start : an iteration notices what has come by its start, and tells at its end; else what has come by its
         end.
     """
@@ -73,6 +93,14 @@ class HandOverPlan(msgspec.Struct, frozen=True):
     notice_ns: int = 0
     takes_whole_prompt: bool = False
     notices_at_start: bool = False
+    order: str = "source"
+    place: str = "asked"
+    granularity: str = "prompt"
+    brings_token: bool = False
+    sends_token: bool = False
+    pushes: bool = False
+    resolution_ns: int = 1
+    reserved_tokens: int = -1
 
 
 class Network:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from simulator.domain.kv_link import kv_link, kv_wire
-from simulator.domain.kv_transfer import HABITS, KvTransfer
+from simulator.domain.kv_transfer import KvTransfer
 from simulator.engine.hand_over.plan import HandOverPlan, Pair, Port
 from simulator.errors import InputErrors, KeyFault
 
@@ -28,16 +28,23 @@ def hand_over_plan(settings: KvTransfer, roles: Sequence, deployments: Sequence,
     pairs = {(i, k): (deployments[i], deployments[k]) for i, (one, serves) in enumerate(roles)
              for k, (other, also) in enumerate(roles) if serves == also and one != "decode" and other != "prefill"}
     _check(settings, deployments)
+    habits, reserved = settings.habits, settings.num_reserved_decode_tokens
+    base_us = habits.base_us if settings.base_us is None else settings.base_us
     return HandOverPlan(
         ports=tuple(_port(settings, deployment) for deployment in deployments),
         pairs={pools: replace(_pair(settings, *ends), block_bytes=(block_bytes and block_bytes[pools[1]]) or ())
                for pools, ends in pairs.items()},
         prefill_front=fronts[0], decode_front=fronts[1],
         decider=decider and decider[0], decider_parameters=decider and decider[1], decode_first=decode_first,
-        contention=settings.contention or HABITS[settings.protocol].contention, base_ns=round(settings.base_us * US),
+        contention=settings.contention or habits.contention, base_ns=round(base_us * US),
         handshake_ns=round(settings.handshake_ms * 1e6), hop_ns=round(settings.answer_hop_us * US),
-        notice_ns=round(settings.notice_us * US), takes_whole_prompt=settings.volume == "full_prompt",
-        notices_at_start=settings.noticed_at == "start")
+        notice_ns=round(settings.notice_us * US),
+        takes_whole_prompt=settings.chosen("volume", "volumes") == "full_prompt",
+        notices_at_start=settings.noticed_at == "start", order=habits.order, place=habits.place, pushes=habits.pushes,
+        granularity=settings.chosen("granularity", "granularities"),
+        brings_token=settings.chosen("first_token", "first_tokens") == "prefill", sends_token=habits.sends_token,
+        resolution_ns=round(habits.resolution_us * US) or 1,
+        reserved_tokens=habits.reserved_tokens if reserved is None else reserved)
 
 
 def _check(settings: KvTransfer, deployments: Sequence) -> None:
@@ -50,6 +57,8 @@ def _check(settings: KvTransfer, deployments: Sequence) -> None:
     if settings.nics_per_transfer == "all" and any(
             deployment is None or deployment.node is None for deployment in deployments):
         faults.append('kv_transfer.nics_per_transfer: "all" takes [topology] node, which says how many cards there are')
+    if settings.chosen("granularity", "granularities") == "layer" and None in deployments:
+        faults.append('kv_transfer.granularity: "layer" takes [model] and [hardware], which tell the number of layers')
     if faults:
         raise InputErrors(map(KeyFault, faults))
 
@@ -66,8 +75,9 @@ def _port(settings: KvTransfer, deployment) -> Port:
 
 
 def _pair(settings: KvTransfer, source, destination) -> Pair:
+    last = 1.0 / destination.model.num_layers if destination else 0.0
     if settings.kv_bytes_per_token is not None:
-        return Pair(settings.kv_bytes_per_token)
+        return Pair(settings.kv_bytes_per_token, layer_frac=last)
     wire = kv_wire(source, destination)
     is_whole = settings.bandwidth_gb_per_s is not None or settings.nics_per_transfer == "all"
-    return Pair(wire.bytes_per_token, wire.bytes_per_request, 1.0 if is_whole else wire.source_frac)
+    return Pair(wire.bytes_per_token, wire.bytes_per_request, 1.0 if is_whole else wire.source_frac, layer_frac=last)

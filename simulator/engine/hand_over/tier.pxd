@@ -8,12 +8,24 @@ from simulator.engine.replica.departures cimport Departures
 from simulator.kv.tier cimport External, KVTier
 
 
+cdef enum Place:                        # in the order of PLACES in plan.py
+    ASKED_FOR
+    RESERVED
+    AFTERWARDS
+
+
 @cython.final
 cdef class RemoteTier(KVTier):
     cdef Transfer* _transfers           # [row] of the hand-over, borrowed
     cdef const Request* _requests
     cdef Departures _departures
     cdef int32_t _num_clients           # rows from here on are prefill legs
+    cdef Place _place
+    cdef bint _comes_early              # requests are here before their prompts have been computed
+    cdef bint _brings_token             # KV comes with the token that follows it
+    cdef bint _hears_of_layers          # when a prefill leg begins is told
     cdef bint _has_acted                # since a step was formed; in that step
     cdef bint _acts
     cdef object _owners                 # the arrays these pointers borrow from
+
+    cdef bint _has_kv(self, int32_t row) noexcept nogil

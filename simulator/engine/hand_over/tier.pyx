@@ -1,17 +1,20 @@
 """The KV of prefill replicas, as the scheduler of a replica sees it.
 
-vLLM's NixlConnector in pull mode: a decode replica finds all of a prompt beyond its own prefix hits at the prefill
-replica, once; a request that is preempted later computes its text anew. The blocks of a prefill leg stay until they
-have been read. Source: vLLM 0.32.0, vllm/distributed/kv_transfer/kv_connector/v1/nixl/pull_scheduler.py.
+A decode replica finds all of a prompt beyond its own prefix hits at the prefill replica, once; a request that is
+preempted later computes its text anew. The blocks of a prefill leg stay until they have been read, unless they are
+copied as soon as they are computed. Source: vLLM 0.32.0, vllm/distributed/kv_transfer/kv_connector/v1/nixl/
+pull_scheduler.py.
 """
 from libc.stdint cimport int32_t, int64_t
 cimport cython
 
 from simulator.core.clock cimport NEVER_NS
 from simulator.domain.request cimport Request
-from simulator.domain.transfer cimport ASKED, PREFILLING, READY, Transfer
+from simulator.domain.transfer cimport ASKED, MOVED, PREFILLING, READY, Transfer
 from simulator.engine.replica.departures cimport Departures
 from simulator.kv.tier cimport External, KVTier
+
+from simulator.engine.hand_over.plan import PLACES
 
 
 @cython.final
@@ -24,34 +27,54 @@ cdef class RemoteTier(KVTier):
     departures : of the cluster, which hear of requests that want to be read.
     polls : a step looks for what has come when it is launched, and reports it when it ends.
     reads : the replica may read of others.
+    plan : HandOverPlan.
     """
 
-    def __init__(self, transfers, requests, Departures departures, polls, reads):
+    def __init__(self, transfers, requests, Departures departures, polls, reads, plan):
         cdef Transfer[::1] rows = transfers
         cdef const Request[::1] records = requests
         self._owners, self._departures, self._num_clients = (transfers, requests), departures, len(transfers)
         self.takes_groups = True
         self.copies, self.puts_off_frees, self.drops_stale_tokens = polls, polls and reads, not reads
+        self._place = <Place><int>PLACES.index(plan.place)
+        self._comes_early, self._brings_token = plan.order != "source", plan.brings_token
+        self.hears_of_chunks, self._hears_of_layers = plan.granularity != "prompt", plan.granularity == "layer"
+        self.reserved_tokens, self.brings_tokens = plan.reserved_tokens, plan.brings_token
         if len(transfers):
             self._transfers, self._requests = &rows[0], &records[0]
 
     cdef int match(self, int32_t row, int64_t local_tokens, External* found) except -1 nogil:
-        found.tokens, found.comes_later = 0, True
-        if row < self._num_clients and self._transfers[row].stage == READY:
+        found.tokens, found.comes_later = 0, self._place == ASKED_FOR
+        if row < self._num_clients and self._has_kv(row):
             found.tokens = max(<int64_t>self._requests[row].prompt_tokens + self._requests[row].output_tokens
                                - local_tokens, 0)
+            if self._place == AFTERWARDS:       # the token that came with it is computed here
+                found.tokens = max(found.tokens - 1, 0)
         return 0
+
+    cdef bint _has_kv(self, int32_t row) noexcept nogil:
+        """Say whether a prefill replica has the KV of a prompt, or will have it."""
+        cdef const Transfer* it = &self._transfers[row]
+        if it.decode_slot >= 0:
+            return False
+        if self._place == AFTERWARDS:
+            return it.stage == MOVED and it.end_ns >= 0
+        return it.stage == READY or (self._comes_early and it.stage == PREFILLING)
 
     cdef int64_t load(self, int32_t row, int32_t slot, External found, int64_t now_ns) except -1 nogil:
         cdef Transfer* it = &self._transfers[row]
-        it.loaded_tokens, it.decode_slot, it.stage = <int32_t>found.tokens, slot, ASKED
+        it.loaded_tokens, it.decode_slot = <int32_t>found.tokens, slot
+        if self._place == AFTERWARDS:
+            return now_ns
+        if it.stage == READY:
+            it.stage = ASKED
         self._departures.add(row)
         self._has_acted = True
         return NEVER_NS
 
     cdef int64_t keep_until(self, int32_t row, int32_t slot, int64_t now_ns) noexcept nogil:
         cdef int32_t client = row - self._num_clients
-        if client < 0 or self._transfers[client].stage != PREFILLING:
+        if client < 0 or self._transfers[client].stage != PREFILLING or self._place != ASKED_FOR:
             return -1
         self._transfers[client].prefill_slot = slot
         self._has_acted = True
@@ -59,6 +82,29 @@ cdef class RemoteTier(KVTier):
 
     cdef int64_t loaded_tokens(self, int32_t row) noexcept nogil:
         return self._transfers[row].loaded_tokens if row < self._num_clients else 0
+
+    cdef bint brings_token(self, int32_t row) noexcept nogil:
+        return self._brings_token and row < self._num_clients and self._transfers[row].stage == MOVED
+
+    cdef int32_t slot_of(self, int32_t row) noexcept nogil:
+        return self._transfers[row].decode_slot if row < self._num_clients else -1
+
+    cdef void runs(self, int32_t row) noexcept nogil:
+        self._transfers[row].decode_slot = -1
+
+    cdef int begins(self, int32_t row) except -1 nogil:
+        cdef int32_t client = row - self._num_clients
+        if self._hears_of_layers and client >= 0 and not self._transfers[client].has_begun:
+            self._transfers[client].has_begun = True
+            self._departures.add(row)
+        return 0
+
+    cdef int chunk_ended(self, int32_t row, int64_t computed) except -1 nogil:
+        cdef int32_t client = row - self._num_clients
+        if not self._hears_of_layers and client >= 0:
+            self._transfers[client].computed_tokens = max(self._transfers[client].computed_tokens, <int32_t>computed)
+            self._departures.add(row)
+        return 0
 
     # ---- where steps are told
 

@@ -43,7 +43,7 @@ cdef struct Transit:            # a transfer under way; known by its slot
 cdef class Transport:
     cdef readonly int32_t num_under_way
     cdef Contention _contention
-    cdef int64_t _base_ns
+    cdef int64_t _base_ns, _resolution_ns
     cdef Transit* _transits             # [slot]
     cdef int32_t* _free                 # [_num_free] slots, a stack
     cdef int32_t _num_free, _room
@@ -55,9 +55,13 @@ cdef class Transport:
     cdef const int32_t[:, ::1] _narrow  # [replica][pool of the other end] a link of some of its cards; -1: all are used
     cdef int64_t[::1] _busy_until_ns    # [replica] FIFO: when the last that began into it ends
 
-    # A transfer of so many bytes begins; return its slot.
+    # A transfer of so many bytes begins; return its slot. The same without the base.
     cdef int32_t begin(self, int32_t row, int32_t source, int32_t destination, double num_bytes,
                        int64_t now_ns) except -1 nogil
+    cdef int32_t go_on(self, int32_t row, int32_t source, int32_t destination, double num_bytes,
+                       int64_t now_ns) except -1 nogil
+    cdef int32_t _begin(self, int32_t row, int32_t source, int32_t destination, double num_bytes, int64_t base_ns,
+                        int64_t now_ns) except -1 nogil
 
     # It does not come to its end.
     cdef int stop(self, int32_t slot, int64_t now_ns) except -1 nogil
@@ -74,6 +78,7 @@ cdef class Transport:
 
     cdef int32_t _path(self, int32_t source, int32_t destination, int32_t* links) noexcept nogil
     cdef double _rate(self, const int32_t* links, int32_t num_links) noexcept nogil
+    cdef int64_t _rounded_ns(self, int64_t end_ns, int64_t now_ns) noexcept nogil
     cdef int32_t _occupy(self) except -1 nogil
     cdef void _vacate(self, int32_t slot) noexcept nogil
     cdef void _let_flow(self, int64_t now_ns) noexcept nogil

@@ -32,10 +32,12 @@ cdef class Transport:
     """The links between the replicas of a cluster.
 
     network : plan.Network. contention : one of CONTENTIONS. base_ns : of each transfer.
+    resolution_ns : they take whole ones, rounded up; not with fair shares, which change meanwhile.
     """
 
-    def __init__(self, network, contention, int64_t base_ns):
+    def __init__(self, network, contention, int64_t base_ns, int64_t resolution_ns=1):
         self._contention, self._base_ns = CONTENTIONS.index(contention), base_ns
+        self._resolution_ns = resolution_ns
         self._capacities, self._ends, self._narrow = network.capacities, network.ends, network.narrow
         self._due = SlotHeap()
         self._busy_until_ns = np.zeros(len(network.ends), np.int64)
@@ -48,9 +50,17 @@ cdef class Transport:
 
     cdef int32_t begin(self, int32_t row, int32_t source, int32_t destination, double num_bytes,
                        int64_t now_ns) except -1 nogil:
+        return self._begin(row, source, destination, num_bytes, self._base_ns, now_ns)
+
+    cdef int32_t go_on(self, int32_t row, int32_t source, int32_t destination, double num_bytes,
+                       int64_t now_ns) except -1 nogil:
+        return self._begin(row, source, destination, num_bytes, 0, now_ns)
+
+    cdef int32_t _begin(self, int32_t row, int32_t source, int32_t destination, double num_bytes, int64_t base_ns,
+                        int64_t now_ns) except -1 nogil:
         cdef int32_t slot = self._occupy()
         cdef Transit* it = &self._transits[slot]
-        cdef int64_t end_ns = now_ns + self._base_ns
+        cdef int64_t end_ns = now_ns + base_ns
         it.row, it.source, it.destination, it.left_bytes, it.flows = row, source, destination, num_bytes, False
         it.num_links = self._path(source, destination, it.links)
         it.rate = self._rate(it.links, it.num_links)
@@ -58,9 +68,9 @@ cdef class Transport:
         if self._contention == AT_START:
             it.rate /= <double>self.num_under_way
         if self._contention == FIFO:
-            end_ns = max(now_ns, self._busy_until_ns[destination]) + self._base_ns
+            end_ns = max(now_ns, self._busy_until_ns[destination]) + base_ns
         if self._contention != FAIR:
-            end_ns += round_half_up(num_bytes / it.rate)
+            end_ns = self._rounded_ns(end_ns + round_half_up(num_bytes / it.rate), now_ns)
             self._busy_until_ns[destination] = end_ns
         self._due.put(slot, end_ns, self._order + (BEGINNING if self._contention == FAIR else 0))
         self._order += 1
@@ -120,7 +130,14 @@ cdef class Transport:
     cdef int64_t alone_ns(self, int32_t source, int32_t destination, double num_bytes) noexcept nogil:
         cdef int32_t links[MAX_HOPS]
         cdef int32_t count = self._path(source, destination, links)
-        return self._base_ns + round_half_up(num_bytes / self._rate(links, count))
+        return self._rounded_ns(self._base_ns + round_half_up(num_bytes / self._rate(links, count)), 0)
+
+    cdef int64_t _rounded_ns(self, int64_t end_ns, int64_t now_ns) noexcept nogil:
+        """Return when a transfer ends, which takes a whole number of its units of time, at least one."""
+        cdef int64_t units = (end_ns - now_ns + self._resolution_ns - 1) // self._resolution_ns
+        if self._contention == FAIR or self._resolution_ns == 1:
+            return end_ns
+        return now_ns + max(units, 1) * self._resolution_ns
 
     cdef int32_t _path(self, int32_t source, int32_t destination, int32_t* links) noexcept nogil:
         cdef int32_t narrow_out = self._narrow[source, self._ends[destination, POOL]]

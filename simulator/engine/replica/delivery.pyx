@@ -57,9 +57,11 @@ cdef class Delivery:
 
     cdef int deliver(self, int32_t row, int32_t tokens, int64_t now_ns) except -1 nogil:
         cdef Request* request = &self._requests[row]
+        cdef int32_t unseen = 0                         # BLIS: the first one comes with the second
         if row >= self._num_clients:
             return 0
         if request.first_token_ns < 0:
+            unseen = request.output_tokens
             request.first_token_ns = now_ns + self.output_ns
         else:
             self._recorder.gaps.add(now_ns - self.last_token_ns[row] + self.gap_ns * tokens, 1)
@@ -68,7 +70,7 @@ cdef class Delivery:
             return 0                                    # sampled, not kept
         request.output_tokens += tokens
         if self._recorder.wants_tokens:
-            self._recorder.token(row, self.observed_ns(now_ns, request.output_tokens), tokens)
+            self._recorder.token(row, self.observed_ns(now_ns, request.output_tokens), tokens + unseen)
         return 0
 
     cdef void leave(self, int32_t row, int8_t status, int64_t now_ns) noexcept nogil:

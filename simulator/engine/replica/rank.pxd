@@ -33,6 +33,7 @@ cdef class Rank:
     cdef readonly bint is_outgrown          # runs one request for ever that needs more than all blocks
 
     cdef Acceptance _acceptance             # None: no speculation
+    cdef bint _tells_chunks                 # the tier hears of chunks
     cdef bint _strides                      # members stride, see Scheduler.strides
     cdef bint _is_usual                     # they do not, and one batch at a time is in flight
     cdef LegBook _legs                      # None: a request stays at one replica
@@ -49,6 +50,8 @@ cdef class Rank:
 
     # A request enters the waiting queue; False: it is refused, and gone.
     cdef bint enqueue(self, int32_t row, int64_t now_ns) except -1 nogil
+
+    cdef bint _is_hemmed_in(self) noexcept nogil
 
     # The same for one that has been elsewhere, without its KV: it goes in front if it had run.
     cdef bint enqueue_again(self, int32_t row, int64_t now_ns) except -1 nogil
@@ -96,7 +99,15 @@ cdef class Rank:
 
     # Take notice of what has come from the tier, or was read by it, by `now_ns`. Between iterations only.
     cdef inline int note_transfers(self, int64_t now_ns) except -1 nogil:
-        return self.scheduler.note_transfers(now_ns) if self.scheduler.next_transfer_ns() <= now_ns else 0
+        if self.scheduler.next_transfer_ns() <= now_ns:
+            self.scheduler.note_transfers(now_ns)
+        return self.take_seeds(now_ns) if self.scheduler.seeded.size > 0 else 0
+
+    # Tokens that came with the KV of requests that are held reach their clients.
+    cdef int take_seeds(self, int64_t now_ns) except -1 nogil
+
+    # The first token of a request, which another replica sampled, reaches its client; True: it is complete with that.
+    cdef bint take_first(self, int32_t row, int64_t now_ns) except -1 nogil
 
     # Take in the first iterations of a run, of which the batch is the first; it is of no meaning then.
     cdef int end_ahead(self, RunAhead* run, Batch* batch, int32_t count) except -1 nogil

@@ -42,6 +42,7 @@ cdef class Rank:
         if self._acceptance is not None and scheduler.grouping and scheduler.turn_tokens > 1:
             scheduler.verify_by(self._acceptance)
         self._strides = scheduler.strides is not None
+        self._tells_chunks = scheduler.tier is not None and scheduler.tier.hears_of_chunks
         self._is_usual = not (scheduler.overlaps or self._strides)
         if scheduler.num_groups > 1:
             self.finish.divide(scheduler.num_groups)
@@ -149,12 +150,17 @@ cdef class Rank:
                 if preempted.late_ns >= 0:
                     self.delivery.last_token_ns[preempted.row] = now_ns - preempted.late_ns
                 self._num_late -= preempted.late_ns > 0 and not self.scheduler.overlaps
-            self._lone += preempted.freed_blocks == self.kv.num_blocks
+            self._lone += preempted.freed_blocks == self.kv.num_blocks or self._is_hemmed_in()
         self._fruitless += batch.num_preempted
         self.is_outgrown = self._lone > LONE_LIMIT
         if self._fruitless > FRUITLESS_LIMIT + 4 * self.scheduler.max_running or self.is_outgrown:
             self.is_livelocked = True
         return 0
+
+    cdef bint _is_hemmed_in(self) noexcept nogil:
+        """Say whether one that ran alone was preempted for blocks that others have who only come behind it."""
+        return (self.scheduler.tier is not None and self.scheduler.first_held() < 0 and self.scheduler.num_running() == 0
+                and 0 < self.scheduler.loading < self.scheduler.waiting.size)
 
     cdef int _await_end(self, int32_t slot) except -1 nogil:
         """Note when a member is complete, with all but its last token in KV, or is one no more."""
@@ -500,6 +506,8 @@ cdef class Rank:
                 self._complete_request(row, now_ns)
             return 0
         sequence.in_flight -= entry.tokens
+        if self._tells_chunks and entry.is_partial:
+            self.scheduler.tier.chunk_ended(row, sequence.num_computed - sequence.in_flight)
         self.scheduler.update(
             entry, sampled, entry.drafts - accepted if sampled > 0 else 0, sampled > 0 and sampled < left)
         if sampled == 0:
@@ -513,6 +521,25 @@ cdef class Rank:
             self.scheduler.join(entry.slot)
             self._await_end(entry.slot)
         return 0
+
+    cdef int take_seeds(self, int64_t now_ns) except -1 nogil:
+        cdef int32_t i, slot, row
+        for i in range(self.scheduler.seeded.size):
+            slot = self.scheduler.seeded.rows[i]
+            row = self.scheduler.sequence(slot).row
+            if self.take_first(row, now_ns):
+                self.scheduler.drop_held(row)
+            else:
+                self.scheduler.take_token(slot)
+        self.scheduler.seeded.size = 0
+        return 0
+
+    cdef bint take_first(self, int32_t row, int64_t now_ns) except -1 nogil:
+        self.delivery.deliver(row, 1, now_ns)
+        if self.delivery.target(row) > 1:
+            return False
+        self._complete_request(row, now_ns)
+        return True
 
     cdef int _join_striding(self, const Entry* entry, int32_t sampled, int32_t left) except -1 nogil:
         cdef int64_t end = self.scheduler.join_striding(entry, sampled, left)

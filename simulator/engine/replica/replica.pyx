@@ -244,6 +244,8 @@ cdef class Replica:
             self.scheduler.free_put_off()
             self._end_iteration(batch)
         self.scheduler.end_step(batch)
+        if self.scheduler.seeded.size > 0:
+            self.rank.take_seeds(batch.end_ns)
         if self._observer is not None:
             with gil:
                 self._observer.reported(self)
