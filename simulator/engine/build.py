@@ -200,7 +200,8 @@ def _tier_of(pool: Pool, plan: ClusterPlan, shared: Shared):
                          "step: what these would do together is not settled")
     polls = plan.hand_over.notices_at_start or pool.scheduler.facts(pool.parameters).is_async
     return lambda workload: RemoteTier(
-        shared.transfers, workload.requests, shared.departures, polls, pool.role != "prefill", plan.hand_over)
+        shared.transfers, workload.requests, shared.departures, polls, pool.role != "prefill", plan.hand_over,
+        names_blocks=any(each.role == "both" for each in plan.pools))
 
 
 def _march(replicas: list[Replica], pool: Pool, facts: SchedulerFacts, plan: ClusterPlan) -> None:

@@ -59,7 +59,7 @@ cdef class KVTier:
     cdef void runs(self, int32_t row) noexcept nogil
 
     # It was admitted; so many of its tokens are computed, and that is not all of its text.
-    cdef int begins(self, int32_t row) except -1 nogil
+    cdef int was_admitted(self, int32_t row) except -1 nogil
     cdef int chunk_ended(self, int32_t row, int64_t computed) except -1 nogil
 
     # ---- what a tier that copies is told of a step, in this order

@@ -34,7 +34,7 @@ cdef class KVTier:
     cdef void runs(self, int32_t row) noexcept nogil:
         pass
 
-    cdef int begins(self, int32_t row) except -1 nogil:
+    cdef int was_admitted(self, int32_t row) except -1 nogil:
         return 0
 
     cdef int chunk_ended(self, int32_t row, int64_t computed) except -1 nogil:

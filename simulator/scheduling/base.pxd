@@ -577,7 +577,7 @@ cdef class Scheduler:
             self._num_prefilling += 1
         request.status = RUNNING
         if self.tier is not None and self.tier.hears_of_chunks:
-            self.tier.begins(sequence.row)
+            self.tier.was_admitted(sequence.row)
         if request.scheduled_ns < 0:
             request.scheduled_ns = batch.start_ns
             request.cached_tokens = min(sequence.num_computed, request.prompt_tokens)

@@ -61,10 +61,12 @@ def assert_same_without_running_ahead(workload, case, *, may_get_stuck=False):
     """
     fast = serve(workload, **case)
     slow = serve(workload, fast_forward=False, **case)
+    named = serve(workload, tracks_identity=True, **case)
 
     if not (may_get_stuck and fast.run.diagnosis):
         assert_sound(fast)
     assert (fast.requests == slow.requests).all()
+    assert (fast.requests == named.requests).all()
     assert sorted(fast.iterations) == sorted(slow.iterations)
     assert (fast.transfers == slow.transfers).all()
     assert (fast.legs == slow.legs).all()

@@ -30,11 +30,11 @@ cdef class RemoteTier(KVTier):
     plan : HandOverPlan.
     """
 
-    def __init__(self, transfers, requests, Departures departures, polls, reads, plan):
+    def __init__(self, transfers, requests, Departures departures, polls, reads, plan, names_blocks=True):
         cdef Transfer[::1] rows = transfers
         cdef const Request[::1] records = requests
         self._owners, self._departures, self._num_clients = (transfers, requests), departures, len(transfers)
-        self.takes_groups = True
+        self.takes_groups, self.names_blocks = True, names_blocks
         self.copies, self.puts_off_frees, self.drops_stale_tokens = polls, polls and reads, not reads
         self._place = <Place><int>PLACES.index(plan.place)
         self._comes_early, self._brings_token = plan.order != "source", plan.brings_token
@@ -92,7 +92,7 @@ cdef class RemoteTier(KVTier):
     cdef void runs(self, int32_t row) noexcept nogil:
         self._transfers[row].decode_slot = -1
 
-    cdef int begins(self, int32_t row) except -1 nogil:
+    cdef int was_admitted(self, int32_t row) except -1 nogil:
         cdef int32_t client = row - self._num_clients
         if self._hears_of_layers and client >= 0 and not self._transfers[client].has_begun:
             self._transfers[client].has_begun = True
