@@ -382,10 +382,10 @@ def _block_bytes(moving, pool) -> tuple[float, ...] | None:
     if any(group.kind == "linear_attention" for group in layers.groups):
         faults.append(f'pools: the role of "{pool.name}": hand-over is not built for states of linear attention, which '
                       "a decode replica would compute a token later")
-    for key, kind, possible in (("granularity", "granularities", "prompt"), ("first_token", "first_tokens", "recompute")):
-        if moving.chosen(key, kind) != possible:
-            faults.append(f'kv_transfer.{key}: expected "{possible}", found "{moving.chosen(key, kind)}": with layers of '
-                          f'several kinds nothing else is built, protocol = "{moving.protocol}"')
+    for key, kind, built in (("granularity", "granularities", "prompt"), ("first_token", "first_tokens", "recompute")):
+        if moving.chosen(key, kind) != built:
+            faults.append(f'kv_transfer.{key}: expected "{built}", found "{moving.chosen(key, kind)}": nothing else is '
+                          f'built with layers of several kinds, protocol = "{moving.protocol}"')
     if moving.chosen("volume", "volumes") == "full_prompt":
         faults.append('kv_transfer.volume: expected "missing", found "full_prompt": of layers with windows the decode '
                       "replica has no blocks for all of a prompt")

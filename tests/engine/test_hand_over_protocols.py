@@ -202,3 +202,18 @@ def test_simai_moves_what_vidur_moves_without_contention(run):
 
     assert result.requests["transfer_bytes"].tolist() == [1025 * 131_072] * 2
     assert len(set((result.requests["transfer_end_ns"] - result.requests["transfer_start_ns"]).tolist())) == 1
+
+
+def test_blocks_that_all_wait_for_one_more_are_told_of(run):
+    # Both prompts take 64 of D's 128 blocks; neither gets a 65th, in BLIS as here.
+    small = {"pools": [{"name": "p", "role": "prefill"},
+                       {"name": "d", "role": "decode", "engine": {"num_gpu_blocks": 129}}]}
+    result = run(blis(), trace=HEAD + "0,1024,3\n0,1024,3\n", overrides=BLIS | small)
+
+    assert ["replica 1: stuck" in line for line in result.summary["diagnosis"]] == [True]
+
+
+def test_a_reserve_that_a_decode_replica_never_has_is_told_of(run):
+    result = run(overrides=with_protocol("sglang", num_reserved_decode_tokens=15_000))
+
+    assert ["replica 1: stuck" in line for line in result.summary["diagnosis"]] == [True]
