@@ -153,8 +153,8 @@ def _decisions(cluster, roles: Sequence[str], kv_transfer) -> Iterator[Fault]:
         yield path, (f'expected "decode_first", found "prefill_first": decider = "{chosen.decider}" goes by the decode '
                      "replica that a request would get")
     if kv_transfer.habits.order != "source" or kv_transfer.habits.place != "asked":
-        yield path, (f'expected "decode_first", found "prefill_first": protocol = "{kv_transfer.protocol}" has the decode '
-                     "replica chosen when a request comes")
+        yield path, (f'expected "decode_first", found "prefill_first": protocol = "{kv_transfer.protocol}" has the '
+                     "decode replica chosen when a request comes")
     if "both" in roles:
         yield path, ('expected "decode_first", found "prefill_first": with a pool of role "both" a replica might hand '
                      "over to itself")

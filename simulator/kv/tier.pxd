@@ -48,8 +48,7 @@ cdef class KVTier:
 
     cdef readonly bint hears_of_chunks      # it is told of texts as they are computed
     cdef readonly int64_t reserved_tokens   # to be left free for each sequence, SGLang's rule; -1: vLLM's rule holds
-
-    cdef readonly bint brings_tokens        # KV that comes later may come with the token that follows: it gets room, too
+    cdef readonly bint brings_tokens        # KV may come with the token that follows, which gets room, too
 
     # The KV of a text has come: and with it the token that follows?
     cdef bint brings_token(self, int32_t row) noexcept nogil

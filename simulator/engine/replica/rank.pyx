@@ -159,8 +159,8 @@ cdef class Rank:
 
     cdef bint _is_hemmed_in(self) noexcept nogil:
         """Say whether one that ran alone was preempted for blocks that others have who only come behind it."""
-        return (self.scheduler.tier is not None and self.scheduler.first_held() < 0 and self.scheduler.num_running() == 0
-                and 0 < self.scheduler.loading < self.scheduler.waiting.size)
+        return (self.scheduler.tier is not None and self.scheduler.first_held() < 0
+                and self.scheduler.num_running() == 0 and 0 < self.scheduler.loading < self.scheduler.waiting.size)
 
     cdef int _await_end(self, int32_t slot) except -1 nogil:
         """Note when a member is complete, with all but its last token in KV, or is one no more."""
