@@ -37,7 +37,8 @@ VALUES = {
        for key, value in (
            ("protocol", "vllm_offload"), ("cpu_gib", 0.1), ("blocks_per_chunk", 2), ("eviction_policy", "arc"),
            ("store_threshold", 2), ("offload_prompt_only", False), ("d2h_gb_per_s", 3.0), ("h2d_gb_per_s", 3.0),
-           ("first_byte_us", 500.0), ("contention", "fair"), ("kv_bytes_per_token", 5e4))},
+           ("first_byte_us", 500.0), ("contention", "fair"), ("kv_bytes_per_token", 5e4),
+           ("secondary", [{"name": "nvme", "capacity_gib": 0.3}]))},
     "latency.backend": "linear", "latency.resolution_us": 500.0,
     "latency.host.queue_base_us": 700.0, "latency.host.queue_per_prompt_token_us": 30.0,
     "latency.host.output_token_us": 9000.0, "latency.host.completion_us": 800.0, "latency.host.iteration_us": 900.0,
