@@ -3,7 +3,10 @@ import numpy as np
 import pytest
 
 import simulator
+from simulator import assemble
+from simulator.config.load import load_experiment
 from simulator.errors import InputErrors
+from simulator.results.memory import NO_SINK
 
 EXPERIMENT = """
 model = {name = "llama-3.1-8b"}
@@ -16,6 +19,7 @@ kv_tiers = {cpu_gib = 64.0, d2h_gb_per_s = 50.0, h2d_gb_per_s = 50.0}
 # Two prompts of 256 blocks each are stored; two others of which nothing is shared then take all 519 blocks, so that the
 # KV cache holds nothing of the first two.
 STORED = [(0, 4096, 1, "a:4096"), (1, 4096, 1, "b:4096"), (2, 4144, 1, ""), (3, 4144, 1, "")]
+THREE_CHUNKS = [(0, 48, 1, "a:48"), (1, 16, 1, "d:16"), (2, 4144, 1, ""), (3, 4144, 1, ""), (10, 48, 1, "a:48")]
 SYNTHETIC = """
 engine = {num_gpu_blocks = 700, max_model_len = 4096, max_num_seqs = 32}
 latency = {backend = "linear"}
@@ -41,6 +45,16 @@ def run(folder, requests, overrides=None, text=EXPERIMENT):
         *(",".join(map(str, request)) for request in requests)]) + "\n")
     (folder / "tiers.toml").write_text(text)
     return simulator.run(folder / "tiers.toml", overrides or {})
+
+
+def tier_after(folder, requests):
+    """Return the tier of a replica whose host holds three chunks, under ARC."""
+    run(folder, requests)
+    experiment = load_experiment(folder / "tiers.toml", {
+        "kv_tiers.cpu_gib": 3 / 512, "kv_tiers.eviction_policy": "arc", "engine.num_gpu_blocks": 519})
+    cluster = assemble.build(assemble.prepare(experiment), NO_SINK)
+    cluster.run()
+    return cluster.replicas[0].scheduler.tier
 
 
 def ttft_ms(result):
@@ -76,6 +90,34 @@ def test_loads_that_share_the_link_end_together(tmp_path):
                  {"kv_tiers.contention": "fair"})
 
     assert ttft_ms(result)[-2:] == pytest.approx([21.474836 + 5.06] * 2, abs=2e-6)     # in one iteration of two
+
+
+def test_s4_the_tail_of_a_prompt_goes_first(tmp_path):
+    # Three chunks fit. The second request takes the place of the last chunk of the first one; prompts that are larger
+    # than the host clear the accelerator. Of 48 tokens 32 are there.
+    result = run(tmp_path, THREE_CHUNKS, {"kv_tiers.cpu_gib": 3 / 512, "engine.num_gpu_blocks": 519})
+
+    assert result.requests["loaded_tokens"].tolist() == [0, 0, 0, 0, 32]
+    assert result.kv_tiers["refusals"].tolist() == [4]      # when they are computed, and when they leave
+
+
+def test_s5_an_offer_of_what_arc_remembers_raises_its_target(tmp_path):
+    # The same; the third offers the chunk that went from T1 to B1.
+    tier = tier_after(tmp_path, THREE_CHUNKS[:-1])
+    assert (tier.policy.order()["target"], tier.table.entries(2)[0][3]) == (0.0, [2])
+    tier = tier_after(tmp_path, THREE_CHUNKS)
+    assert tier.policy.order()["target"] == 1.0
+
+
+def test_s6_a_store_is_found_when_it_is_done_and_holds_up_one_request_alone(tmp_path):
+    # Computed by 86.93 ms, copied from then to 97.67 ms. Who wants it waits until then, and 10.74 ms for its load.
+    requests = [(0, 4096, 6, "a:4096"), (0.05, 4096, 1, "a:4096"), (0.06, 16, 1, "")]
+    result = run(tmp_path, requests, {"engine.enable_prefix_caching": False, "engine.num_gpu_blocks": 2000})
+    first_token_ms = (result.requests["first_token_ns"] / 1e6).tolist()
+
+    assert result.requests["loaded_tokens"].tolist() == [0, 4096, 0]
+    assert first_token_ms[2] == pytest.approx(86.93 + 5.0 + 0.02 + 16 * 0.02, abs=1)
+    assert 97.667 + 10.737 < first_token_ms[1] < 130
 
 
 def test_s7_a_block_of_2_mb_holds_up_an_iteration_by_42_us(tmp_path):
