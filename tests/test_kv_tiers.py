@@ -208,6 +208,20 @@ def test_runs_of_iterations_at_once_and_one_by_one_are_equal(tmp_path, changes):
     assert int(fast.kv_tiers["stored_chunks"].sum()) > 0
 
 
+def test_threads_change_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr("simulator.engine.lanes.LEAST_REQUESTS", 10)
+    requests = [(0.02 * i, 200 + 7 * (i % 40), 5, f"p{i % 9}:{200 + 7 * (i % 40)}") for i in range(300)]
+    (tmp_path / "trace.csv").write_text("\n".join(["arrived_at,num_prefill_tokens,num_decode_tokens,prompt", *(
+        ",".join(map(str, request)) for request in requests)]) + "\n")
+    (tmp_path / "tiers.toml").write_text(EXPERIMENT)
+    changes = {"topology.replicas": 4, "engine.num_gpu_blocks": 60, "engine.max_model_len": 900}
+    one, four = (simulator.run(tmp_path / "tiers.toml", changes, threads=threads) for threads in (1, 4))
+
+    assert (one.requests == four.requests).all()
+    assert (one.kv_tiers == four.kv_tiers).all()
+    assert one.kv_tiers["hit_chunks"].sum() > 0
+
+
 def test_copies_that_began_were_done_or_came_to_nothing(tmp_path):
     failures = [{"kind": "stop", "which": 0, "at_s": 1.0, "duration_s": 0.5},
                 {"kind": "stop", "which": 1, "at_s": 2.0, "duration_s": 0.5}]

@@ -43,6 +43,8 @@ class Lanes:
                     deliveries[shared] = shared.lane(own)
                 replica.rank.take_lane(own, deliveries[shared])
                 replica.rank.kv.share_content(content)
+                if replica.scheduler.tier is not None:
+                    replica.scheduler.tier.share_content(content)
 
     def serve(self, work, argument) -> None:
         """Call work(first, last, argument) for each lane; return when all have ended."""

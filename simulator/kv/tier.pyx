@@ -102,6 +102,9 @@ cdef class KVTier:
         with_tables : somebody looks at which chunk lies where; else what can be observed are the decisions alone.
         """
 
+    def share_content(self, content):
+        """See KVCache."""
+
     def share(self, stores):
         """Keep KV in stores of the whole cluster, too, before `attach`.
 

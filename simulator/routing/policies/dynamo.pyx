@@ -25,7 +25,8 @@ class DynamoParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     prompt that the replica has; D: blocks in use, and those that this request would add. With a
     temperature T, a replica is drawn with a chance in proportion to exp(-(cost - least) / ((most - least) x T)).
     Source: NVIDIA Dynamo, lib/kv-router/src/scheduling/selector.rs and config.rs (2026); earlier versions are
-    prefill_weight = overlap_weight. Its credits for host and disk tiers do not apply: replicas have none.
+    prefill_weight = overlap_weight. Its credits for host and disk tiers are not modelled:
+    what [kv_tiers] keep is not seen.
     """
 
     overlap_credit: Annotated[Weight, Meta(extra={"unit": "blocks"}, description=(

@@ -22,7 +22,7 @@ class KvawareParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     Otherwise the owner of the session on a hash ring; without a session, the replica that got the fewest requests
     within `rate_window_s`. What is seen of caches may be as old as cache_signal_delay_s says.
     Source: KvawareRouter of vllm-project/production-stack (src/vllm_router/routers/routing_logic.py), which asks
-    LMCache.
+    LMCache; here it sees what accelerators hold, and nothing of [kv_tiers].
     """
 
     threshold_tokens: Annotated[int, Meta(ge=0, le=2**31 - 1, description=(
