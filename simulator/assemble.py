@@ -265,7 +265,7 @@ def _pool(pool, readings: Readings) -> tuple[Site, Pool]:
         host=host_times(pool, model), tier=_tier(pool, site), name=pool.name,
         replicas=_num_replicas(pool), max_replicas=pool.max_replicas,
         model=pool.serves, role=pool.role, nodes_per_unit=pool.nodes_per_unit,
-        cost_per_hour=pool.cost_per_hour, layer_groups=site.layer_groups,
+        cost_per_hour=pool.cost_per_hour, accelerators=gpus, layer_groups=site.layer_groups,
         replicas_per_node=max(load_node(topology.node).num_accelerators // gpus, 1) if topology.node else 1)
 
 

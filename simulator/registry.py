@@ -76,6 +76,7 @@ KINDS = {
     }, "simulator.admission.saturation.base:SaturationDetector"),
     "autoscaler": Kind("autoscaler", "policy", {
         "blis": "simulator.scaling.blis:Blis",
+        "planner": "simulator.scaling.planner:Planner",
         "queue": "simulator.scaling.queue:Queue",
         "slo_attainment": "simulator.scaling.slo_attainment:SloAttainment",
         "utilisation": "simulator.scaling.utilisation:Utilisation",

@@ -20,6 +20,7 @@ def hand_over_faults(pools: Sequence, kv_transfer, cluster, failures, autoscalin
     roles = [pool.role for pool in pools]
     if all(role == "both" for role in roles):
         yield from _without_pools(kv_transfer, cluster)
+        yield from _autoscaler(autoscaling, roles)
         return
     if kv_transfer is None:
         apart = " and ".join(f'"{pool.name}"' for pool in pools if pool.role != "both")
@@ -31,7 +32,9 @@ def hand_over_faults(pools: Sequence, kv_transfer, cluster, failures, autoscalin
     yield from _protocol(kv_transfer)
     yield from _schedulers(pools, kv_transfer)
     yield from _decisions(cluster, roles, kv_transfer)
-    yield from _not_yet(cluster, failures, autoscaling)
+    yield from _only_nixl(kv_transfer, failures, autoscaling)
+    yield from _autoscaler(autoscaling, roles)
+    yield from _not_yet(cluster, roles)
 
 
 def kv_of(model) -> str:
@@ -160,16 +163,67 @@ def _decisions(cluster, roles: Sequence[str], kv_transfer) -> Iterator[Fault]:
                      "over to itself")
 
 
-def _not_yet(cluster, failures, autoscaling) -> Iterator[Fault]:
-    why = "is not built together with pools for prefill and decode"
-    if cluster.rescheduling is not None:
-        yield ("cluster", "rescheduling"), f"migration {why}"
+def _only_nixl(kv_transfer, failures, autoscaling) -> Iterator[Fault]:
+    """Refuse what goes by leases where there are none."""
+    if kv_transfer.protocol == "nixl":
+        return
+    for key in ("lease_s", "heartbeats", "failure_policy"):
+        if getattr(kv_transfer, key) is not None:
+            yield ("kv_transfer", key), f'leases are those of protocol = "nixl"; "{kv_transfer.protocol}" has none here'
+    why = (f'what becomes of a hand-over when a replica goes is settled for protocol = "nixl"; with '
+           f'"{kv_transfer.protocol}" it is not built')
     if failures:
-        yield ("failures",), f"what becomes of hand-overs when replicas fail {why}"
+        yield ("failures",), why
     if autoscaling is not None:
-        yield ("autoscaling",), f"autoscaling {why}"
-    for name in ("routing", *(("disaggregation",) if cluster.disaggregation else ())):
-        for table in ((name,),) if name == "routing" else ((name, "prefill"), (name, "decode")):
-            section = getattr(cluster, table[0]) if len(table) == 1 else getattr(cluster.disaggregation, table[1])
-            if section is not None and section.policy == "llumnix":
-                yield ("cluster", *table, "policy"), f"the router llumnix {why}"
+        yield ("autoscaling",), why
+
+
+def _autoscaler(autoscaling, roles: Sequence[str]) -> Iterator[Fault]:
+    """Refuse policies that cannot decide on pools for one part of requests, or know no others."""
+    policy = autoscaling and registry.load("autoscaler", autoscaling.policy)
+    why = getattr(policy, "why_no_roles", "")
+    if getattr(policy, "needs_roles", False) and set(roles) != {"prefill", "decode"}:
+        yield ("autoscaling", "policy"), (
+            f'"{autoscaling.policy}" takes pools with role = "prefill" and role = "decode" alone, which it balances')
+    if why and set(roles) - {"both"}:
+        yield ("autoscaling", "policy"), (
+            f'"{autoscaling.policy}" does not decide on pools for prefill and decode: {why}')
+
+
+def _not_yet(cluster, roles: Sequence[str]) -> Iterator[Fault]:
+    if cluster.rescheduling is not None:
+        yield ("cluster", "rescheduling"), (
+            "migration is not built together with pools for prefill and decode: a request on the move would leave its "
+            "lease and the KV that it reads behind")
+    for table, section in _routers(cluster):
+        if section.policy != "llumnix":
+            continue
+        if "both" in roles:
+            yield (*table, "policy"), (
+                '"llumnix" sends a request to one replica for all of it, or to one for its prompt and one for the '
+                'rest: beside these there may be no pool with role = "both"')
+        if table[-1] != "prefill" and (cluster.disaggregation is None or (
+                cluster.disaggregation.stage_order == "decode_first")) and _routes(cluster, table, "decode"):
+            yield (*table, "policy"), (
+                '"llumnix" takes [cluster.disaggregation] stage_order = "prefill_first", its separate scheduling of '
+                "prefill and decode: its account must hear of a choice before the next one, and of a decode replica "
+                "that is chosen beforehand it hears when the prompt has been computed")
+        if section.parameters.enable_adaptive_pd:
+            yield (*table, "enable_adaptive_pd"), (
+                "expected false, found true: either part of a request has a router of its own here, which sees the "
+                "replicas for that part alone; to let any replica do either is not built")
+
+
+def _routes(cluster, table: Path, leg: str) -> bool:
+    """Say whether a table chooses the replicas for a part of requests."""
+    own = cluster.disaggregation and getattr(cluster.disaggregation, leg)
+    return table[-1] == leg or (table[-1] == "routing" and own is None)
+
+
+def _routers(cluster) -> Iterator[tuple[Path, object]]:
+    """Yield the tables that choose routers."""
+    yield ("cluster", "routing"), cluster.routing
+    for leg in ("prefill", "decode"):
+        section = cluster.disaggregation and getattr(cluster.disaggregation, leg)
+        if section is not None:
+            yield ("cluster", "disaggregation", leg), section

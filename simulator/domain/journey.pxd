@@ -11,6 +11,7 @@ cdef enum Cause:                # why a request was rejected, dropped or timed o
     RECALLED = 5                # it was taken off its replica for a more urgent one
     NO_REPLICA = 6              # no replica could take it
     LOST = 7                    # its replica failed, and it was not sent elsewhere
+    KV_LOAD_FAILED = 8          # what a prefill replica had computed of it could not be read
 
 
 cdef struct Journey:

@@ -54,6 +54,16 @@ class KvTransfer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         "what transfers do to each other. fair: they share links max-min fairly; none: nothing; at_start: each keeps "
         "the rate divided by the number under way when it began; fifo: one after the other into a replica; default: "
         "fair, with blis at_start, with simai none"))] = None
+    lease_s: Annotated[Annotated[float, Meta(ge=0.001, le=1e9)] | None, Meta(description=(
+        "a prefill replica keeps the blocks of a prompt for so long, from the end of the prefill, and frees them then; "
+        "vLLM's kv_lease_duration. nixl; default: 30"))] = None
+    heartbeats: Annotated[bool | None, Meta(description=(
+        "a decode replica that has the request renews the lease each lease_s // 6 seconds, to two thirds of lease_s "
+        "at least, until the KV has come or the replica is lost. nixl; default: true"))] = None
+    failure_policy: Annotated[Literal["fail", "recompute"] | None, Meta(description=(
+        "what becomes of a request whose KV cannot be read, as the lease has run out or the prefill replica is lost. "
+        "fail: it is dropped, for kv_load_failed; recompute: the decode replica computes its prompt. nixl; default: "
+        "fail"))] = None
     handshake_ms: Annotated[float, Meta(ge=0, le=1e9, description=(
         "before the first transfer between two replicas"))] = 0.0
     answer_hop_us: Annotated[Microseconds, Meta(description=(

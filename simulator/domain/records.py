@@ -8,7 +8,7 @@ STATUS_NAMES = ("pending", "waiting", "running", "completed", "rejected", "dropp
                 "not_sent")
 PENDING, WAITING, RUNNING, COMPLETED, REJECTED, DROPPED, TIMED_OUT, FAILED, NOT_SENT = range(9)
 
-CAUSE_NAMES = ("", "admission", "queue_full", "shed", "expired", "recalled", "no_replica", "lost")
+CAUSE_NAMES = ("", "admission", "queue_full", "shed", "expired", "recalled", "no_replica", "lost", "kv_load_failed")
 
 # Why an output ended: vLLM's FinishReason (vllm/v1/engine/__init__.py: stop, length, abort, error), and what it has no
 # word for. It says length for max_model_len too.
@@ -71,7 +71,8 @@ LEG = _record(
 TRANSFER = _record(
     prefill_done_ns="i8", start_ns="i8", end_ns="i8", num_bytes="i8", prefill_replica="i4", decode_replica="i4",
     decode_place="i4", prefill_slot="i4", decode_slot="i4", loaded_tokens="i4", carrier="i4",
-    computed_tokens="i4", sent_tokens="i4", under_way="i4", stage="i1", has_begun="i1", has_met="i1", is_tail="i1")
+    computed_tokens="i4", sent_tokens="i4", under_way="i4", lease="i4", stage="i1", has_begun="i1", has_met="i1",
+    is_tail="i1", is_local="i1", spare=("i1", 3))
 LEG_ENDS = ("underway", "completed", "handed_over", "moved", "retried", "ended")
 LEG_ROLES = ("whole", "prefill", "decode")
 

@@ -11,6 +11,7 @@ cdef enum Stage:                # of a hand-over
     SHAKING_HANDS = 5           # the two replicas get to know each other first
     MOVING = 6                  # the KV is on its way
     MOVED = 7                   # it has come; or none will any more
+    NOT_COME = 8                # it was to be read, and is not; its decode replica has not noticed yet
 
 
 cdef struct Transfer:           # of a request; of several attempts the last one
@@ -28,7 +29,10 @@ cdef struct Transfer:           # of a request; of several attempts the last one
     int32_t computed_tokens     # of its prompt, as far as the prefill replica has told; where it tells of chunks
     int32_t sent_tokens         # of its text, from its beginning: moved, on their way, or at the decode replica before
     int32_t under_way           # pieces of its KV on their way
+    int32_t lease               # on the blocks that are read, in `Leases`; -1: there is none, or it has run out
     int8_t stage                # Stage
     int8_t has_begun            # the prefill replica computes it; where it tells of that
     int8_t has_met              # the decode replica has room, and the two know each other
     int8_t is_tail              # its last layer alone is still to come
+    int8_t is_local             # a replica does all of it
+    int8_t spare[3]

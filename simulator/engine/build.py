@@ -112,7 +112,7 @@ def build(workload, plan: ClusterPlan, hooks: Hooks) -> Cluster:
         workload=workload, content=Content(legs), recorder=hooks.recorder, observer=hooks.observer,
         monitor=hooks.monitor, departures=departures, gate=gates[0], plan=plan,
         horizon_ns=plan.horizon_ns,
-        journeys=_journeys(len(legs)) if plan.keeps_journeys else None,
+        journeys=_journeys(len(legs)) if plan.keeps_journeys or plan.hand_over else None,
         legs=LegBook(len(legs)) if plan.keeps_legs or plan.hand_over else None,
         tier_use=np.zeros(len(workload), records.TIER_USE) if any(pool.tier for pool in plan.pools) else None,
         transfers=new_transfers(len(workload)) if plan.hand_over else None, stores={})
@@ -122,11 +122,12 @@ def build(workload, plan: ClusterPlan, hooks: Hooks) -> Cluster:
         hosts += [pool.host] * pool.places
     fleet = Fleet(replicas, hosts, legs, shared)
     gateways, gateway_of = _gateways(fleet, plan, shared)
-    operations = [make(fleet, gateways, plan) for make in plan.operations]
+    operations = []
     if plan.hand_over:
         gateways, hand_over = hand_over_between(
             fleet, gateways, plan, [*_seats(plan.pools)], partial(_gateway, fleet=fleet, plan=plan, shared=shared))
         operations.append(hand_over)
+    operations += [make(fleet, gateways, plan) for make in plan.operations]
     source = Trace(workload) if workload.script is None else Scripted(
         workload, hooks.recorder, gates[0].last_tokens)
     coupled = plan.coupled or not source.is_fixed or bool(shared.stores) or any(pool.ranks > 1 for pool in plan.pools)
@@ -264,8 +265,9 @@ def _gateway(index: int, model: str | None, fleet: Fleet, plan: ClusterPlan, sha
         account["pool"], account["node"], account["unit"] = seat.pool, seat.node, seat.unit
         account["infer_type"], account["is_routable"] = INFER_TYPES[pool.role], seat.place < pool.replicas
         view.state_array["max_batched_tokens"][i] = pool.scheduler.facts(pool.parameters).max_batched_tokens
+    legs = fleet.workload.requests[len(shared.workload):] if "decode" in idle else None
     context = RoutingContext(view, shared.workload, shared.content, view.block_size, plan.seed,
-                             _stream(index, model, plan), front.scorers)
+                             _stream(index, model, plan), front.scorers, prefill_legs=legs)
     router = front.router(front.router_parameters, context)
     if view.wants_caches:
         view.watch_caches()

@@ -27,7 +27,7 @@ class Pool(msgspec.Struct, frozen=True):
     model : label of the requests it serves; None: of all.
     role : "both", or "prefill" or "decode" alone, see `ClusterPlan.hand_over`.
     replicas_per_node : how many share a node, and fail with it. nodes_per_unit : likewise.
-    cost_per_hour : of a replica, in any currency.
+    cost_per_hour : of a replica, in any currency. accelerators : likewise.
     ranks : how many consecutive replicas are the ranks of one engine, in lock step (data parallelism with experts).
     sync_interval : iterations after which they agree on whether to go on, vLLM's dp_sync_interval.
     tier : called with the workload, returns the KVTier of a replica; None: there is nothing beyond its blocks.
@@ -51,6 +51,7 @@ class Pool(msgspec.Struct, frozen=True):
     replicas_per_node: int = 1
     nodes_per_unit: int = 1
     cost_per_hour: float = 0.0
+    accelerators: int = 1
     ranks: int = 1
     sync_interval: int = 16
     tier: Callable | None = None

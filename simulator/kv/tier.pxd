@@ -16,6 +16,12 @@ cdef enum:
     UNDECIDED = -1              # tokens: it cannot say yet; the request is passed over in this iteration
 
 
+cdef enum LoadEnd:              # of KV that was on the way
+    LOAD_CAME
+    LOAD_LOST                   # it has not come, and is computed anew
+    LOAD_FATAL                  # it has not come, and the request leaves for that: whoever sees to it has been told
+
+
 cdef struct External:           # what a tier has of a text, behind the tokens found in the KV cache
     int64_t tokens              # 0: nothing; or UNDECIDED
     bint comes_later            # the request waits, with its blocks, until they are there; else they are loaded within
@@ -43,6 +49,9 @@ cdef class KVTier:
 
     # Tokens that it has loaded for a request since it was last asked what it has.
     cdef int64_t loaded_tokens(self, int32_t row) noexcept nogil
+
+    # The replica takes notice that nothing is on the way to a request any more: how it ended.
+    cdef LoadEnd load_end(self, int32_t row) noexcept nogil
 
     # ---- of what other replicas compute, or go on with
 

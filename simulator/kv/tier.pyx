@@ -23,6 +23,9 @@ cdef class KVTier:
     cdef int64_t loaded_tokens(self, int32_t row) noexcept nogil:
         return 0
 
+    cdef LoadEnd load_end(self, int32_t row) noexcept nogil:
+        return LOAD_CAME
+
     # ---- tiers of what other replicas compute
 
     cdef bint brings_token(self, int32_t row) noexcept nogil:

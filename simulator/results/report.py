@@ -55,7 +55,8 @@ def _transfers(moved: dict) -> str:
     """Return how much KV moved from prefill to decode replicas, and how long it took."""
     mean = moved["duration_ms"]["mean"]
     took = "" if mean is None else f", {mean:,.2f} ms each on average"
-    return f"{moved['count']:,} of {moved['bytes'] / 1e9:,.3f} GB in all{took}"
+    lost = "".join(f", {moved[name]:,} {name}" for name in ("failed", "cancelled") if moved.get(name))
+    return f"{moved['count']:,} of {moved['bytes'] / 1e9:,.3f} GB in all{took}{lost}"
 
 
 def _load(summary: dict) -> str:

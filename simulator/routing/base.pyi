@@ -12,6 +12,7 @@ class RoutingContext(msgspec.Struct, frozen=True):
     stream: str = "routing"
     scorers: tuple = ()
     draws: Any = None                   # simulator.core.draws.Draws
+    prefill_legs: Any = None            # structured array of records.REQUEST
 
 class Router:
     view: Any                           # View

@@ -27,6 +27,8 @@ class RoutingContext(msgspec.Struct, frozen=True):
     draws : simulator.core.draws.Draws to draw from, among equals too, in place of that stream; the one door for who
         repeats the draws of another system. None: the stream.
     scorers : (class, weight, parameters) of each score that a router may add up.
+    prefill_legs : structured array (requests,), `records.REQUEST`, what becomes of prompts where the replicas compute
+        these alone; None: they do more of a request.
     """
 
     view: Any
@@ -37,6 +39,7 @@ class RoutingContext(msgspec.Struct, frozen=True):
     stream: str = "routing"
     scorers: tuple = ()
     draws: Draws | None = None
+    prefill_legs: Any = None
 
 
 cdef class Router:

@@ -20,6 +20,8 @@ class Variant:
     removable : replicas that may be taken away.
     states : structured array (serving,), `records.REPLICA_STATE`, what the replicas that serve report.
     accounts : structured array (serving,), `records.REPLICA_ACCOUNT`, what the gateway knows of them.
+    role : "both", or what part of requests its replicas do, "prefill" or "decode".
+    accelerators : of a replica.
     """
 
     index: int
@@ -31,6 +33,8 @@ class Variant:
     removable: int
     states: np.ndarray
     accounts: np.ndarray
+    role: str = "both"
+    accelerators: int = 1
 
     @property
     def serving(self) -> int:
@@ -40,7 +44,9 @@ class Variant:
 
 @dataclass(frozen=True)
 class Observation:
-    """What an autoscaler sees of the replicas of one model.
+    """What an autoscaler sees of the replicas that it decides on.
+
+    They serve one model, or do one part of its requests.
 
     now_ns : the time.
     variants : tuple of Variant, the pools that serve the model.
@@ -76,7 +82,8 @@ class Observation:
 class Autoscaler:
     """Base of all autoscalers, also of users': override `decide`.
 
-    The experiment names the subclass: `policy = "my_lab.scaling:Nightly"`. There is one for each model that is served.
+    The experiment names the subclass: `policy = "my_lab.scaling:Nightly"`. There is one for each model that is served;
+    where prompts are computed apart, one for prefill and another for decode replicas, unless it `needs_roles`.
     A frozen `msgspec.Struct` on the class as `Parameters` has keys of [autoscaling] read, checked and passed on.
 
         class Nightly(Autoscaler):
@@ -89,6 +96,8 @@ class Autoscaler:
 
     Parameters = None
     wants_finished = False      # it looks at the requests that have left
+    needs_roles = False         # it decides on prefill and decode pools of a model together, and on no others
+    why_no_roles = ""           # why it cannot decide on these pools one by one; "": it can
 
     def __init__(self, parameters):
         self.parameters = parameters

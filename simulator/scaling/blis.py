@@ -27,6 +27,7 @@ class Blis(Autoscaler):
     """Supply and demand in tokens; see `BlisParameters`."""
 
     Parameters = BlisParameters
+    why_no_roles = "BLIS's analyser knows replicas that do whole requests"
 
     def decide(self, observation):
         """See Autoscaler."""

@@ -34,6 +34,7 @@ class SloAttainment(Autoscaler):
     """A step at a time, by the requests that left since the last one."""
 
     Parameters = SloAttainmentParameters
+    why_no_roles = "what requests keep or miss is the work of both their replicas"
     wants_finished = True
 
     def decide(self, observation):

@@ -38,6 +38,7 @@ cdef enum HoldState:            # of a sequence that owns blocks for KV from the
     LOADING = 0                 # it is on the way
     LOADED = 1                  # it has come
     GIVEN_UP = 2                # the request has left: the blocks are free when what is on the way has come
+    FAILED_LOAD = 3             # it does not come, and the request is about to leave
 
 
 cdef struct Sequence:           # 64 bytes, one cache line: with many replicas, most are far away when their turn comes
@@ -601,6 +602,7 @@ cdef class Scheduler:
     cdef void _unhold(self, int32_t slot) noexcept nogil
     cdef int _arrive(self, int32_t slot, bint is_load) except -1 nogil
     cdef int64_t _next_transfer_ns(self) noexcept nogil
+    cdef int _end_load(self, int32_t slot) except -1 nogil
     cdef int _leave_tier(self, int32_t slot) except -1 nogil
     cdef bint _may_join(self, const Entry* entry) noexcept nogil
     cdef int _leave_copying(self, int32_t slot, bint is_aborted) except -1 nogil

@@ -10,7 +10,7 @@ from simulator.domain.acceptance cimport Acceptance
 from simulator.domain.batch cimport BatchShape, Chunk
 from simulator.domain.request cimport DROPPED, PENDING, REJECTED, RUNNING, WAITING, Demand, Request
 from simulator.domain.iteration cimport Batch, Entry, Preempted, insert_entry
-from simulator.kv.tier cimport External
+from simulator.kv.tier cimport LOAD_CAME, LOAD_FATAL, LOAD_LOST, External, LoadEnd
 from simulator.scheduling.transfers cimport KEEP, LOAD, Transfers
 
 from simulator.kv.counting import CountingKV
@@ -668,10 +668,10 @@ cdef class Scheduler:
             return False
         self._unhold(slot)
         self._links.push_back(&self._parked, slot)
-        if self._sequences[slot].hold == LOADED:
-            self.release_parked(slot)
-        else:
+        if self._sequences[slot].hold == LOADING:
             self._sequences[slot].hold = GIVEN_UP
+        else:
+            self.release_parked(slot)
         self.gives_up(row)
         return True
 
@@ -714,10 +714,28 @@ cdef class Scheduler:
         self.transfers.tell(b"came" if is_load else b"read", self._sequences[slot].row, 0)
         if self._sequences[slot].hold == GIVEN_UP:
             return self.release_parked(slot)
-        self._sequences[slot].hold = LOADED
-        if is_load and self.tier.brings_token(self._sequences[slot].row):
+        return self._end_load(slot)
+
+    cdef int _end_load(self, int32_t slot) except -1 nogil:
+        """Let one go on whose KV has come; if none has, with what its own cache had of it."""
+        cdef Sequence* sequence = &self._sequences[slot]
+        cdef int32_t row = sequence.row
+        cdef int64_t tokens = self.tier.loaded_tokens(row)
+        cdef LoadEnd end = self.tier.load_end(row)
+        sequence.hold = FAILED_LOAD if end == LOAD_FATAL else LOADED
+        if end == LOAD_CAME and self.tier.brings_token(row):
             return add_row(&self.seeded, slot)
-        return 0
+        if end != LOAD_LOST:
+            return 0
+        sequence.num_computed -= <int32_t>tokens
+        if self.kv.is_hybrid:                       # nobody knows which of the blocks of a group were to come
+            sequence.num_computed = 0
+        if sequence.num_computed > 0:
+            return 0
+        self._unhold(slot)
+        self._links.push_back(&self._parked, slot)
+        self.release_parked(slot)
+        return self.waiting.push_front(row)
 
     cdef int _tell_tier(self, Batch* batch) except -1 nogil:
         cdef const Sequence* sequence

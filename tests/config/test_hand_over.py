@@ -132,3 +132,79 @@ def test_bytes_and_rates_must_be_known(write, tmp_path):
         "kv_transfer.kv_bytes_per_token: missing; expected a number, or [model] and [hardware]",
         "kv_transfer.bandwidth_gb_per_s: missing; expected a number, or hardware whose network is known",
         'kv_transfer.nics_per_transfer: "all" takes [topology] node, which says how many cards there are']
+
+
+@pytest.mark.parametrize(("pools", "policy", "message"), [
+    (POOLS, "blis", "BLIS's analyser knows replicas that do whole requests"),
+    (POOLS, "slo_attainment", "what requests keep or miss is the work of both their replicas")])
+def test_policies_that_cannot_decide_on_one_part_of_requests(load, faults, pools, policy, message):
+    given = {"blis": "", "slo_attainment": ", ttft_ms = 1.0"}[policy]
+
+    assert faults(load, pools, SYNC, MOVES, f"autoscaling = {{policy = '{policy}'{given}}}") == [
+        f'--set: autoscaling.policy: "{policy}" does not decide on pools for prefill and decode: {message}']
+
+
+@pytest.mark.parametrize("more", [[], [POOLS.replace("]", ", {name = 'b'}]"), MOVES]])
+def test_the_planner_takes_pools_for_either_part_alone(load, faults, more):
+    points = ("prefill_profile = [{prompt_tokens = 1, ttft_ms = 1.0, tokens_per_s = 1.0}], decode_profile = "
+              "[{context_tokens = 1, concurrency = 1, itl_ms = 1.0, tokens_per_s = 1.0}]")
+
+    assert faults(load, SYNC, *more, f"autoscaling = {{policy = 'planner', itl_ms = 1.0, {points}}}") == [
+        '--set: autoscaling.policy: "planner" takes pools with role = "prefill" and role = "decode" alone, which it '
+        "balances"]
+
+
+LLUMNIX = "cluster.routing = {policy = 'llumnix'}"
+ALONE = ('"llumnix" sends a request to one replica for all of it, or to one for its prompt and one for the rest: '
+         "beside these")
+
+
+STAGED = "cluster.disaggregation.stage_order = 'prefill_first'"
+ROUND_ROBIN = "cluster.disaggregation.decode = {policy = 'round_robin'}"
+
+
+@pytest.mark.parametrize(("given", "fault"), [
+    (["pools = [{name = 'p', role = 'prefill'}, {name = 'b'}]", LLUMNIX, ROUND_ROBIN],
+     f'cluster.routing.policy: {ALONE} there may be no pool with role = "both"'),
+    ([POOLS, LLUMNIX],
+     'cluster.routing.policy: "llumnix" takes [cluster.disaggregation] stage_order = "prefill_first", its separate '
+     "scheduling of prefill and decode: its account must hear of a choice before the next one, and of a decode replica "
+     "that is chosen beforehand it hears when the prompt has been computed"),
+    ([POOLS, STAGED, "cluster.routing = {policy = 'llumnix', scheduling_policy = 'slo', enable_adaptive_pd = true}"],
+     "cluster.routing.enable_adaptive_pd: expected false, found true: either part of a request has a router of its own "
+     "here, which sees the replicas for that part alone; to let any replica do either is not built"),
+    ([POOLS, "cluster.disaggregation.prefill = {policy = 'llumnix', scheduling_policy = 'slo', "
+             "enable_adaptive_pd = true}"],
+     "cluster.disaggregation.prefill.enable_adaptive_pd: expected false, found true: either part of a request has a "
+     "router of its own here, which sees the replicas for that part alone; to let any replica do either is not built"),
+    ([POOLS, "cluster.rescheduling = {policy = 'rebalance', interval_s = 1.0, kv_bytes_per_token = 1.0, "
+             "bandwidth_gb_per_s = 1.0}"],
+     "cluster.rescheduling: migration is not built together with pools for prefill and decode: a request on the move "
+     "would leave its lease and the KV that it reads behind")])
+def test_what_is_not_built_says_why(load, faults, given, fault):
+    assert faults(load, SYNC, MOVES, *given) == [f"--set: {fault}"]
+
+
+def test_llumnix_sends_either_part(load):
+    assert load(POOLS, SYNC, MOVES, LLUMNIX, STAGED).cluster.routing.policy == "llumnix"
+    assert load(POOLS, SYNC, MOVES, LLUMNIX, ROUND_ROBIN).cluster.routing.policy == "llumnix"
+
+
+@pytest.mark.parametrize(("given", "path", "message"), [
+    ("kv_transfer.lease_s = 3.0", "kv_transfer.lease_s",
+     'leases are those of protocol = "nixl"; "mooncake" has none here'),
+    ("failures = [{kind = 'stop', at_s = 1.0}]", "failures",
+     'what becomes of a hand-over when a replica goes is settled for protocol = "nixl"; with "mooncake" it is not built'),
+    ("autoscaling = {policy = 'queue'}", "autoscaling",
+     'what becomes of a hand-over when a replica goes is settled for protocol = "nixl"; with "mooncake" it is not built')])
+def test_leases_are_those_of_nixl(load, faults, given, path, message):
+    found = faults(load, POOLS, SYNC, MOVES, "kv_transfer.protocol = 'mooncake'", given)
+
+    assert found == [f"--set: {path}: {message}"]
+
+
+def test_nixl_goes_with_failures_and_autoscaling(load):
+    experiment = load(POOLS, SYNC, MOVES, "failures = [{kind = 'stop', at_s = 1.0}]", "autoscaling = {policy = 'queue'}",
+                      "kv_transfer.lease_s = 3.0")
+
+    assert experiment.kv_transfer.lease_s == 3.0

@@ -18,6 +18,7 @@ def transfer(**keys):
 
 
 CHUNKS = transfer(protocol="sglang") | {"engine__max_num_batched_tokens": 64, "engine__max_num_seqs": 8}
+LATE = transfer(answer_hop_us=90_000.0)         # beyond a short lease
 KV_TRANSFER = {
     "protocol": acts("nixl", "sglang", **APART),
     "first_token": acts("recompute", "prefill", **APART),
@@ -28,6 +29,9 @@ KV_TRANSFER = {
     "efficiency": acts(0.5, 0.9, **SLOW_MODEL),
     "nics_per_transfer": acts("rank", "all", **SLOW_MODEL),
     "contention": acts("fair", "none", **APART),
+    "lease_s": acts(30.0, 0.01, **LATE),
+    "heartbeats": acts(True, False, **APART | {"kv_transfer": APART["kv_transfer"] | {"lease_s": 0.01}}),
+    "failure_policy": acts("fail", "recompute", **LATE | {"kv_transfer": LATE["kv_transfer"] | {"lease_s": 0.01}}),
     "handshake_ms": acts(0.0, 30.0, **APART),
     "answer_hop_us": acts(0.0, 7000.0, **APART),
     "notice_us": acts(0.0, 90_000.0, **APART | {"engine__num_gpu_blocks": 40}),
@@ -82,4 +86,25 @@ DISAGGREGATION = {
     "decider:isl_or_load.decode_busy_threshold": acts(ABSENT, 0.1, **APART | {
         "cluster__disaggregation__eff_isl_ratio_threshold": 2.0}),
 }
-HAND_OVER = ROLES | DISAGGREGATION | {f"kv_transfer.{key}": case for key, case in KV_TRANSFER.items()}
+FEW = {"prompt_tokens": 10, "ttft_ms": 1.0, "tokens_per_s": 500.0}
+SOME = {"context_tokens": 10, "concurrency": 1.0, "itl_ms": 5.0, "tokens_per_s": 100.0}
+PLANNED = APART | {"pools": [pool | {"max_replicas": 4} for pool in POOLS], "autoscaling__policy": "planner",
+                   "autoscaling__interval_s": 0.1, "autoscaling__itl_ms": 9.0, "autoscaling__prefill_profile": [FEW],
+                   "autoscaling__decode_profile": [SOME]}
+LEVELS = {"autoscaling__decode_profile": [SOME, SOME | {"concurrency": 100, "itl_ms": 99.0, "tokens_per_s": 9e3}]}
+PLANNER = {
+    "autoscaler:planner.itl_ms": acts(3.0, 300.0, **PLANNED | LEVELS),
+    "autoscaler:planner.corrects": acts(True, False, **PLANNED | {
+        "autoscaling__prefill_profile": [FEW | {"ttft_ms": 1e6}]}),
+    "autoscaler:planner.max_accelerators": acts(ABSENT, 2, **PLANNED),
+    "autoscaler:planner.prefill_profile[].prompt_tokens": acts(1, 200, **PLANNED | {
+        "autoscaling__prefill_profile": [FEW, FEW | {"prompt_tokens": 300, "tokens_per_s": 1e6}]}),
+    "autoscaler:planner.prefill_profile[].ttft_ms": acts(1.0, 1e6, **PLANNED),
+    "autoscaler:planner.prefill_profile[].tokens_per_s": acts(10.0, 1e6, **PLANNED),
+    "autoscaler:planner.decode_profile[].context_tokens": acts(1, 200, **PLANNED | {
+        "autoscaling__decode_profile": [SOME, SOME | {"context_tokens": 300, "tokens_per_s": 1e6}]}),
+    "autoscaler:planner.decode_profile[].concurrency": acts(1, 99, **PLANNED | LEVELS),
+    "autoscaler:planner.decode_profile[].itl_ms": acts(0.1, 9.0, **PLANNED | LEVELS),
+    "autoscaler:planner.decode_profile[].tokens_per_s": acts(10.0, 1e6, **PLANNED)
+}
+HAND_OVER = PLANNER | ROLES | DISAGGREGATION | {f"kv_transfer.{key}": case for key, case in KV_TRANSFER.items()}

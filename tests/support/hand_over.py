@@ -1,15 +1,18 @@
 """Clusters whose prompts are computed apart."""
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Any
 
 from msgspec import structs
 from msgspec.structs import replace
 
+from simulator.domain import records
 from simulator.domain.layer_groups import LayerGroup, LayerGroups
 from simulator.domain.protocols import HABITS
 from simulator.engine.build import build
 from simulator.engine.hand_over.plan import HandOverPlan, Pair, Port
+from simulator.engine.operations.upkeep import Upkeep
 from simulator.engine.output.recorder import Recorder
 from simulator.engine.plan import ClusterPlan, GatewayPlan, Hooks, Pool
 from simulator.latency.linear import Linear
@@ -62,11 +65,13 @@ class _Sink:
             self.token_times.setdefault(int(row["request"]), []).extend([int(row["time_ns"])] * int(row["tokens"]))
 
 
-def serve(workload, roles=("prefill", "decode"), *, parameters=None, latency=None, plan=None, cache=(), **given):
+def serve(workload, roles=("prefill", "decode"), *, parameters=None, latency=None, plan=None, cache=(), observer=None,
+          **given):
     """Run a workload on a pool for each role; return its Outcome.
 
     roles : of each pool; or (role, replicas). plan : fields of HandOverPlan. cache : fields of Pool, of all.
-    given : of ClusterPlan. The scheduler is that of the parameters.
+    observer : sees every batch, with the `cluster` that it is given. given : of ClusterPlan. The
+    scheduler is that of the parameters.
     """
     scheduler = Blis if isinstance(parameters, BlisParameters) else Vllm
     roles = [(role, 1) if isinstance(role, str) else role for role in roles]
@@ -82,7 +87,9 @@ def serve(workload, roles=("prefill", "decode"), *, parameters=None, latency=Non
                                "decode_front": FRONT} | (plan or {}))
     sink, made = _Sink(), replace(workload, requests=workload.requests.copy())
     cluster = build(made, ClusterPlan(pools, FRONT, **{"hand_over": settings} | given),
-                    Hooks(recorder=Recorder(sink, iterations=True, tokens=True)))
+                    Hooks(recorder=Recorder(sink, iterations=True, tokens=True), observer=observer))
+    if observer is not None:
+        observer.cluster = cluster
     run = cluster.run()
     return Outcome(made.requests, run.transfers, run.legs, sink.iteration_rows, run.replicas, run,
                    {row: [each / MS for each in times] for row, times in sink.token_times.items()}, cluster,
@@ -155,3 +162,23 @@ def random_protocol(rng, without=()):
             "granularity": rng.choice(habits.granularities),
             "brings_token": rng.choice(habits.first_tokens) == "prefill",
             "reserved_tokens": rng.choice([0, 8]) if habits.reserved_tokens >= 0 else -1}
+
+
+def upkeep(failures=(), **given):
+    """Return the operations of a cluster in which replicas fail, come or go; `given` : of Upkeep."""
+    return (partial(Upkeep, failures=failures, **given),)
+
+
+def moments_of(outcome):
+    """Return every instant at which something happened in a run, in ns."""
+    found = set()
+    for table, names in (("requests", ("arrival_ns", "scheduled_ns", "first_token_ns", "completed_ns")),
+                         ("transfers", ("prefill_done_ns", "start_ns", "end_ns")),
+                         ("legs", ("sent_ns", "enqueued_ns", "scheduled_ns", "ended_ns"))):
+        for name in names:
+            found |= {int(time) for time in getattr(outcome, table)[name] if time >= 0}
+    fields = records.ITERATION.names
+    for row in outcome.iterations:
+        start = row[fields.index("start_ns")]
+        found |= {start, start + row[fields.index("duration_ns")]}
+    return sorted(found)

@@ -70,6 +70,7 @@ cdef class Fleet:
     cdef int64_t* shifts_ns             # [replica] see HostParameters.shift_ns
     cdef bint shifts_differ             # some request has a deadline, and these are not all the same
     cdef public object mover            # Migration, for whoever wants to empty a replica; None: nobody moves requests
+    cdef public object hand_over        # HandOver, for what takes requests off replicas; None: nothing is handed over
     cdef readonly object workload       # from which requests and demands are borrowed
     cdef readonly object shared         # build.Shared, from which the rest is
     cdef int64_t _num_rows              # all of the workload

@@ -69,6 +69,9 @@ cdef class Gateway:
     cdef int leg_left(self, int32_t row, int8_t how, int64_t now_ns) except -1 nogil
     cdef int gone(self, int32_t row, int64_t now_ns) except -1 nogil
 
+    # One whose prefill leg is settled will be sent somewhere again.
+    cdef int returned(self, int32_t row, int64_t now_ns) except -1 nogil
+
     # It goes from its replica to another, numbered as in the cluster, with what it has generated; the move began at
     # `since_ns`.
     cdef int moved(self, int32_t row, int32_t replica, int64_t since_ns, int64_t now_ns) except -1 nogil

@@ -173,6 +173,8 @@ cdef class Gateway:
         return self._offer(row, now_ns)
 
     cdef int return_to_gateway(self, int32_t row, int64_t now_ns) except -1 nogil:
+        if self._first != <void*>self:
+            return (<Gateway>self._first).return_to_gateway(row, now_ns)
         self._fleet.requests[row].status = WAITING
         self._fleet.requests[row].replica = -1
         return self._pass_on(row, now_ns) if self.queue is None else self._offer(row, now_ns)
@@ -260,6 +262,9 @@ cdef class Gateway:
 
     cdef int gone(self, int32_t row, int64_t now_ns) except -1 nogil:
         note_end(<Gateway>self._first)
+        return note_left(<Gateway>self._first, row, now_ns)
+
+    cdef int returned(self, int32_t row, int64_t now_ns) except -1 nogil:
         return note_left(<Gateway>self._first, row, now_ns)
 
     cdef int _settle_account(self, int32_t row, int32_t client, int64_t now_ns) except -1 nogil:

@@ -10,6 +10,7 @@ cimport cython
 from simulator.domain.request cimport Request
 from simulator.domain.transfer cimport Transfer
 from simulator.engine.fleet.fleet cimport Fleet
+from simulator.engine.hand_over.leases cimport Leases
 from simulator.engine.hand_over.tier cimport Place
 from simulator.engine.hand_over.transport cimport Transport
 from simulator.engine.operations.base cimport Operation
@@ -39,12 +40,15 @@ cdef struct End:                # a replica, as a hand-over sees it
 @cython.final
 cdef class HandOver(Operation):
     cdef readonly Transport transport
+    cdef readonly Leases leases
     cdef readonly object table          # structured array (requests,), records.TRANSFER
     cdef Transfer* _transfers           # [row of a client] of it
     cdef End* _ends                     # [replica]
     cdef const double[:, ::1] _token_bytes      # [prefill pool][decode pool] on the wire
     cdef const double[:, ::1] _request_bytes
     cdef const double[:, :, ::1] _block_bytes   # [prefill pool][decode pool][group of layers] likewise
+    cdef list _watchers                 # called as watcher(replica, now_ns) when one has less to do for others
+    cdef bint _is_watched               # there are any
     cdef Fleet _fleet
     cdef list _gateways                 # Gateway
     cdef list _pairings                 # Pairing, which the gateways know
@@ -59,11 +63,14 @@ cdef class HandOver(Operation):
     cdef const double[:, ::1] _layer_fracs      # [prefill pool][decode pool] of the bytes of a token, of a last layer
     cdef int64_t _awaited_ns            # when the transport's next event is due; NEVER_NS: there is none
     cdef readonly int64_t moved         # requests whose KV has come
-    cdef readonly int64_t started       # transfers, or pieces of them; completed, and such that did not come to an end
-    cdef readonly int64_t completed
+    cdef int64_t _awaited_lease_ns      # the same of the leases
+    cdef bint _has_leases               # blocks wait for a decode replica that asks for them: nixl
+    cdef readonly int64_t started       # transfers, or pieces of them; completed, and such that did not come to an end:
+    cdef readonly int64_t completed     # for what the prefill replica keeps, or as the decode replica was lost itself
     cdef readonly int64_t failed
+    cdef readonly int64_t cancelled
+    cdef readonly int64_t expired       # leases that ran out
     cdef readonly int64_t num_bytes     # that were moved
-    cdef readonly int64_t local         # requests that were not split
 
     # A request is split: its prompt goes to a replica, and what follows perhaps to another, as numbered in the view of
     # the second gateway; -1: that is not known yet. `is_all`: its prompt is all there is to do.
@@ -94,6 +101,15 @@ cdef class HandOver(Operation):
     cdef int32_t _decode_place(self, int32_t row, int64_t now_ns) except -2 nogil
     cdef double _group_bytes(self, int32_t slot, int32_t replica, int32_t source, int32_t destination) noexcept nogil
     cdef int _come(self, int32_t row, int64_t now_ns) except -1 nogil
-    cdef int _let_go(self, int32_t row, int64_t done_ns) except -1 nogil
+    cdef int _let_go(self, int32_t row, int64_t now_ns, int64_t notice_ns) except -1 nogil
+    cdef int _free_slot(self, int32_t source, int32_t slot, int64_t done_ns) except -1 nogil
+    cdef int _await_leases(self) except -1 nogil
+    cdef int _expire(self, int64_t now_ns) except -1 nogil
+    cdef int _fail(self, int32_t row, int64_t now_ns) except -1 nogil
+    cdef int _break_off(self, int32_t row, bint by_reader, int64_t now_ns) except -1 nogil
+    cdef int _give_up(self, int32_t row, int64_t now_ns) except -1 nogil
+    cdef bint _is_cut_off(self, int32_t replica) noexcept nogil
+    cdef void _desert(self, int32_t row, int64_t now_ns) noexcept nogil
+    cdef int _tell(self, int32_t replica, int64_t now_ns) except -1 nogil
     cdef int _await_transport(self) except -1 nogil
     cdef bint _is_acquainted(self, int32_t one, int32_t other) except -1

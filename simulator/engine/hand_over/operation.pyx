@@ -16,13 +16,15 @@ from simulator.core.arithmetic cimport round_half_up
 from simulator.core.clock cimport NEVER_NS
 from simulator.core.event_queue cimport Event
 from simulator.domain.journey cimport (
-    LEG_COMPLETED, LEG_ENDED, LEG_HANDED_OVER, NO_CAUSE, NO_REPLICA, ROLE_DECODE, ROLE_PREFILL)
+    KV_LOAD_FAILED, LEG_COMPLETED, LEG_ENDED, LEG_HANDED_OVER, LEG_RETRIED, NO_CAUSE, NO_REPLICA, ROLE_DECODE,
+    ROLE_PREFILL)
 from simulator.domain.request cimport COMPLETED, DROPPED, WAITING
 from simulator.domain.transfer cimport (
-    ASKED, MOVED, MOVING, NOT_SPLIT, PREFILLING, PROMPT_ONLY, READY, SHAKING_HANDS, Transfer)
-from simulator.engine.fleet.events cimport HAND_OVER, TRANSFER
+    ASKED, MOVED, MOVING, NOT_COME, NOT_SPLIT, PREFILLING, PROMPT_ONLY, READY, SHAKING_HANDS, Transfer)
+from simulator.engine.fleet.events cimport HAND_OVER, LEASE, TRANSFER
 from simulator.engine.fleet.fleet cimport Fleet
 from simulator.engine.gateway.gateway cimport Gateway
+from simulator.engine.hand_over.leases cimport Lease, Leases
 from simulator.engine.hand_over.tier cimport AFTERWARDS, ASKED_FOR, RESERVED, Place
 from simulator.engine.hand_over.transport cimport Transport
 from simulator.engine.operations.base cimport Operation
@@ -33,6 +35,15 @@ from simulator.scheduling.base cimport Scheduler
 import numpy as np
 
 from simulator.engine.hand_over.plan import GRANULARITIES, ORDERS, PLACES
+
+
+cdef inline void forget(Transfer* it) noexcept nogil:
+    """Let nothing be known of an attempt to hand over."""
+    it.prefill_done_ns = it.start_ns = it.end_ns = -1
+    it.num_bytes = 0
+    it.prefill_replica = it.decode_replica = it.decode_place = it.prefill_slot = it.decode_slot = it.lease = -1
+    it.loaded_tokens = it.computed_tokens = it.sent_tokens = it.under_way = 0
+    it.has_begun = it.has_met = it.is_tail = it.is_local = False
 
 
 @cython.final
@@ -46,8 +57,8 @@ cdef class HandOver(Operation):
         cdef Transfer[::1] rows
         cdef Replica replica
         settings = plan.hand_over
-        self.kinds, self.hands_over = (HAND_OVER, TRANSFER), True
-        self._fleet, self._gateways, self._pairings = fleet, list(gateways), []
+        self.kinds, self.hands_over = (HAND_OVER, TRANSFER, LEASE), True
+        self._fleet, self._gateways, self._pairings, self._watchers = fleet, list(gateways), [], []
         self._requests, self._num_clients = fleet.requests, <int32_t>fleet.num_clients
         self.transport = Transport(network, settings.contention, settings.base_ns, settings.resolution_ns)
         self._order, self._place = <Order><int>ORDERS.index(settings.order), <Place><int>PLACES.index(settings.place)
@@ -56,7 +67,10 @@ cdef class HandOver(Operation):
         self._handshake_ns, self._hop_ns = settings.handshake_ns, settings.hop_ns
         self._notice_ns, self._takes_whole_prompt = settings.notice_ns, settings.takes_whole_prompt
         self._acquainted = set() if settings.handshake_ns > 0 else None
-        self._awaited_ns = NEVER_NS
+        self._has_leases = self._order == SOURCE_FIRST and self._place == ASKED_FOR and not self._pushes
+        self.leases = Leases(fleet.num_replicas, settings.lease_ns, settings.heartbeat_ns, settings.extension_ns)
+        self._awaited_ns = self._awaited_lease_ns = NEVER_NS
+        fleet.hand_over = self
         self.table = fleet.shared.transfers
         rows = self.table
         self._transfers = &rows[0] if len(self.table) else NULL
@@ -95,13 +109,9 @@ cdef class HandOver(Operation):
 
     cdef int begin(self, int32_t row, int32_t decode_place, int32_t prefill_replica, bint is_all) except -1 nogil:
         cdef Transfer* it = &self._transfers[row]
+        forget(it)
         it.stage, it.decode_place = PROMPT_ONLY if is_all else PREFILLING, decode_place
         it.prefill_replica = prefill_replica
-        it.prefill_slot = it.decode_slot = -1
-        it.loaded_tokens = it.computed_tokens = it.sent_tokens = it.under_way = 0
-        it.has_begun = it.has_met = it.is_tail = False
-        it.prefill_done_ns = it.start_ns = it.end_ns = -1
-        it.num_bytes = 0
         return 0
 
     cdef int send(self, int32_t row, int32_t prefill_place, int64_t now_ns) except -1 nogil:
@@ -117,12 +127,17 @@ cdef class HandOver(Operation):
         return (<Gateway>second).dispatch(row, it.decode_place, ROLE_DECODE, now_ns)
 
     cdef void keep_whole(self, int32_t row) noexcept nogil:
+        forget(&self._transfers[row])
         self._transfers[row].stage = NOT_SPLIT
-        self.local += 1
+        self._transfers[row].is_local = True
 
     # ---- a prefill leg leaves its replica
 
     cdef int noticed(self, int32_t row, int64_t now_ns) except -1 nogil:
+        if row < self._num_clients and self._transfers[row].stage == NOT_COME:
+            return self._give_up(row, now_ns)
+        if row < self._num_clients and self._transfers[row].stage == MOVED:     # all of it was there anyway
+            return self._let_go(row, now_ns, self._notice_ns)
         if row < self._num_clients:
             return self._greet(row, now_ns)
         if self._requests[row].status < COMPLETED:          # it begins, or a chunk of it is computed
@@ -141,9 +156,11 @@ cdef class HandOver(Operation):
         if self._requests[leg].replica >= 0:
             (<Gateway>self._ends[self._requests[leg].replica].first).leg_left(leg, how, now_ns)
         if self._requests[row].status >= COMPLETED:         # nobody waits for it any more
-            return self._let_go(row, now_ns)
+            return self._let_go(row, now_ns, 0)
         if status != COMPLETED and self._requests[row].replica >= 0:    # the decode replica has it already
             return self._fleet.events.push(now_ns, HAND_OVER, HAND_OVER, 0, row)
+        if it.stage == PROMPT_ONLY or status != COMPLETED:
+            self._tell(it.prefill_replica, now_ns)
         if status != COMPLETED:                             # it was refused there, or lost
             return self._fleet.refuse(row, status, NO_CAUSE, now_ns)
         if it.stage == PROMPT_ONLY:
@@ -154,6 +171,9 @@ cdef class HandOver(Operation):
         if self._place == AFTERWARDS:
             return self._carry(row, now_ns)
         it.stage = ASKED if it.decode_slot >= 0 else READY
+        if self._has_leases:
+            it.lease = self.leases.begin(row, it.prefill_replica, it.prefill_slot, now_ns)
+            self._await_leases()
         if self._order != SOURCE_FIRST:
             return self._move(row, now_ns)
         delay_ns = self._hop_ns + (<Gateway>self._ends[it.prefill_replica].second).routing_ns
@@ -170,7 +190,7 @@ cdef class HandOver(Operation):
 
     cdef bint go_on(self, int32_t row, int64_t now_ns) except -1 nogil:
         cdef Transfer* it = &self._transfers[row]
-        cdef int32_t place = it.decode_place
+        cdef int32_t place = it.decode_place, replica
         cdef void* second
         if it.stage != READY:
             return False
@@ -182,8 +202,13 @@ cdef class HandOver(Operation):
         if place < 0:
             (<Gateway>second).turn_away(row, now_ns)
             return True
-        if (<Gateway>second).view.accounts[place].replica == it.prefill_replica:
-            self._let_go(row, now_ns)                       # else it would wait for blocks that it keeps itself
+        replica = (<Gateway>second).view.accounts[place].replica
+        if it.lease >= 0 and replica != it.prefill_replica:
+            self.leases.at(it.lease).reader = replica
+            if not (self._is_cut_off(replica) or self._is_cut_off(it.prefill_replica)):
+                self.leases.renew(it.lease, now_ns)
+        if replica == it.prefill_replica:
+            self._let_go(row, now_ns, 0)                    # else it would wait for blocks that it keeps itself
         (<Gateway>second).dispatch(row, place, ROLE_DECODE, now_ns)
         return True
 
@@ -196,7 +221,11 @@ cdef class HandOver(Operation):
         cdef bint is_known = True
         it.decode_replica = self._requests[row].replica
         if not self._takes_whole_prompt:
-            it.sent_tokens = self._requests[row].prompt_tokens + self._requests[row].output_tokens - it.loaded_tokens
+            it.sent_tokens = self._requests[row].prompt_tokens - it.loaded_tokens
+        if self._has_leases and (it.lease < 0 or self._is_cut_off(it.prefill_replica)):
+            self.started += 1
+            it.start_ns = now_ns
+            return self._fail(row, now_ns)
         if self._handshake_ns > 0:
             with gil:
                 is_known = self._is_acquainted(it.prefill_replica, self._requests[row].replica)
@@ -205,7 +234,7 @@ cdef class HandOver(Operation):
         if delay_ns == 0:
             return self._meet(row, now_ns)
         if it.stage == ASKED:
-            it.stage = SHAKING_HANDS
+            it.stage, it.start_ns = SHAKING_HANDS, now_ns + delay_ns if self._has_leases else -1
         return self._fleet.events.push(now_ns + delay_ns, TRANSFER, TRANSFER, 0, row)
 
     cdef bint _is_acquainted(self, int32_t one, int32_t other) except -1:
@@ -217,6 +246,9 @@ cdef class HandOver(Operation):
         cdef Transfer* it = &self._transfers[row]
         cdef int32_t leg = row + self._num_clients
         it.has_met = True
+        if self._has_leases and it.lease < 0:               # it has run out meanwhile
+            self.started += 1
+            return self._fail(row, now_ns)
         if self._order == DESTINATION_FIRST and it.stage == PREFILLING and self._requests[leg].status == WAITING:
             self._fleet.send(leg, it.prefill_replica, now_ns)
         return self._move(row, now_ns)
@@ -224,7 +256,7 @@ cdef class HandOver(Operation):
     cdef int _move(self, int32_t row, int64_t now_ns) except -1 nogil:
         """Send what of a prompt can be sent: all that is computed, or each layer as it is."""
         cdef Transfer* it = &self._transfers[row]
-        cdef int64_t text = <int64_t>self._requests[row].prompt_tokens + self._requests[row].output_tokens, ready = text
+        cdef int64_t ready = self._requests[row].prompt_tokens
         cdef bint is_done = it.prefill_done_ns >= 0
         if not it.has_met or it.stage >= MOVING or (
                 self._requests[row].status >= COMPLETED and it.stage != SHAKING_HANDS):
@@ -262,6 +294,8 @@ cdef class HandOver(Operation):
             it.start_ns = now_ns
         it.num_bytes += round_half_up(num_bytes)
         it.carrier = self.transport.begin(row, it.prefill_replica, it.decode_replica, num_bytes, now_ns)
+        if it.lease >= 0:
+            self.leases.at(it.lease).carrier = it.carrier
         it.under_way += 1
         self.started += 1
         return self._await_transport()
@@ -288,6 +322,8 @@ cdef class HandOver(Operation):
     cdef int _piece_came(self, int32_t row, int64_t now_ns) except -1 nogil:
         cdef Transfer* it = &self._transfers[row]
         it.under_way -= 1
+        if it.lease >= 0 and self.leases.at(it.lease).has_expired:
+            return self._fail(row, now_ns)
         self.completed += 1
         if it.under_way > 0:
             return 0
@@ -310,7 +346,7 @@ cdef class HandOver(Operation):
         (<Scheduler>end.scheduler).comes_at(it.decode_slot, now_ns + self._notice_ns * self._pushes)
         (<Replica>end.replica).expect(now_ns + self._notice_ns * self._pushes)
         self._fleet.touched(it.decode_replica)
-        return self._let_go(row, now_ns + self._notice_ns * (not self._pushes))
+        return self._let_go(row, now_ns, self._notice_ns * (not self._pushes))
 
     # ---- a decode replica does not ask for it
 
@@ -385,16 +421,36 @@ cdef class HandOver(Operation):
             self._fleet.touched(it.decode_replica)
         return 0
 
-    cdef int _let_go(self, int32_t row, int64_t done_ns) except -1 nogil:
+    cdef int _let_go(self, int32_t row, int64_t now_ns, int64_t notice_ns) except -1 nogil:
         """Nobody reads the blocks of a prefill leg any more, which its replica may know from then on."""
         cdef Transfer* it = &self._transfers[row]
-        cdef End* end = &self._ends[it.prefill_replica]
+        cdef Lease* lease
         it.stage = MOVED
-        if it.prefill_slot >= 0:
-            (<Scheduler>end.scheduler).is_read_at(it.prefill_slot, done_ns)
+        if it.lease < 0:                                    # it ran out; or it did not begin, as the client had left
+            self._free_slot(it.prefill_replica, it.prefill_slot, now_ns + notice_ns)
+        else:
+            lease = self.leases.at(it.lease)
+            if self._is_cut_off(it.prefill_replica) or self._is_cut_off(lease.reader):
+                lease.row = -1                              # that is not heard
+            else:
+                self.leases.end(it.lease)
+                self._free_slot(it.prefill_replica, it.prefill_slot, now_ns + notice_ns)
+        it.prefill_slot = it.lease = -1
+        return self._tell(it.prefill_replica, now_ns)
+
+    cdef int _tell(self, int32_t replica, int64_t now_ns) except -1 nogil:
+        if self._is_watched and replica >= 0:
+            with gil:
+                for watcher in self._watchers:
+                    watcher(replica, now_ns)
+        return 0
+
+    cdef int _free_slot(self, int32_t source, int32_t slot, int64_t done_ns) except -1 nogil:
+        cdef End* end = &self._ends[source]
+        if slot >= 0:
+            (<Scheduler>end.scheduler).is_read_at(slot, done_ns)
             (<Replica>end.replica).expect(done_ns)
-            self._fleet.touched(it.prefill_replica)
-            it.prefill_slot = -1
+            self._fleet.touched(source)
         return 0
 
     cdef int _await_transport(self) except -1 nogil:
@@ -408,6 +464,8 @@ cdef class HandOver(Operation):
     cdef int handle(self, const Event* event) except -1 nogil:
         cdef int64_t now_ns = event.time_ns
         cdef int32_t row = <int32_t>event.payload
+        if event.kind == LEASE:
+            return self._expire(now_ns)
         if event.kind == HAND_OVER and row >= self._num_clients:
             if self._requests[row].status >= COMPLETED:
                 return 0
@@ -420,6 +478,9 @@ cdef class HandOver(Operation):
             self.go_on(row, now_ns)
             return 0
         if row >= 0:
+            if self._has_leases and (self._transfers[row].stage != SHAKING_HANDS
+                                     or self._transfers[row].start_ns != now_ns):
+                return 0                                    # that came to nothing
             return self._meet(row, now_ns) if not self._transfers[row].has_met else 0
         if now_ns != self._awaited_ns:                      # another event came before it
             return 0
@@ -430,12 +491,154 @@ cdef class HandOver(Operation):
             row = self.transport.take(now_ns)
         return self._await_transport()
 
+    # ---- what goes wrong
+
+    cdef int _await_leases(self) except -1 nogil:
+        """Have an event when the next lease runs out."""
+        cdef int64_t next_ns = self.leases.next_ns()
+        if next_ns < self._awaited_lease_ns:
+            self._awaited_lease_ns = next_ns
+            return self._fleet.events.push(next_ns, LEASE, LEASE, 0, -1)
+        return 0
+
+    cdef int _expire(self, int64_t now_ns) except -1 nogil:
+        """Free the blocks whose leases run out now; a read under way fails when it ends."""
+        cdef int32_t index
+        cdef Lease* lease
+        if now_ns != self._awaited_lease_ns:
+            return 0
+        self._awaited_lease_ns = NEVER_NS
+        index = self.leases.take(now_ns)
+        while index >= 0:
+            lease = self.leases.at(index)
+            self.expired += 1
+            self._free_slot(lease.source, lease.slot, now_ns)
+            self._tell(lease.source, now_ns)
+            if lease.row >= 0:
+                self._transfers[lease.row].prefill_slot = -1
+            if lease.carrier < 0:
+                if lease.row >= 0:
+                    self._transfers[lease.row].lease = -1
+                self.leases.end(index)
+            index = self.leases.take(now_ns)
+        return self._await_leases()
+
+    cdef bint _is_cut_off(self, int32_t replica) noexcept nogil:
+        return replica >= 0 and (<Replica>self._ends[replica].replica).is_halted
+
+    cdef void _desert(self, int32_t row, int64_t now_ns) noexcept nogil:
+        """Nobody will read the blocks of a request any more, and their replica does not know."""
+        cdef Transfer* it = &self._transfers[row]
+        if it.lease < 0:
+            return
+        if self.leases.at(it.lease).has_expired:
+            self.leases.end(it.lease)
+        else:
+            self.leases.fall_silent(it.lease, now_ns)
+            self.leases.at(it.lease).row = self.leases.at(it.lease).carrier = -1
+        it.prefill_slot = it.lease = -1
+
+    cdef int _fail(self, int32_t row, int64_t now_ns) except -1 nogil:
+        """A read fails that began; its decode replica takes notice when it looks."""
+        self.failed += 1
+        return self._break_off(row, False, now_ns)
+
+    cdef int _break_off(self, int32_t row, bint by_reader, int64_t now_ns) except -1 nogil:
+        cdef Transfer* it = &self._transfers[row]
+        cdef int32_t replica = self._requests[row].replica
+        self._desert(row, now_ns)
+        it.stage, it.num_bytes, it.under_way = NOT_COME, 0, 0
+        (<Scheduler>self._ends[replica].scheduler).comes_at(it.decode_slot, now_ns)
+        (<Replica>self._ends[replica].replica).expect(now_ns)
+        self._fleet.touched(replica)
+        return self._await_leases()
+
+    cdef int _give_up(self, int32_t row, int64_t now_ns) except -1 nogil:
+        """A request ends since its KV has not come."""
+        cdef int32_t replica = self._requests[row].replica
+        self._fleet.journeys[row].cause = KV_LOAD_FAILED
+        (<Replica>self._ends[replica].replica).withdraw(row, DROPPED, now_ns)
+        self._fleet.touched(replica)
+        return 0
+
+    # ---- replicas that fail, or are to go; for what sees to that
+
+    def watch(self, watcher):
+        """Call watcher(replica, now_ns) from now on when a replica has less to do for others."""
+        self._watchers.append(watcher)
+        self._is_watched = True
+
+    def cut_off(self, int32_t replica, int64_t now_ns):
+        """Have a replica not be heard any more, nor hear: what is read there, or from there, fails."""
+        cdef int32_t index, row
+        cdef Lease* lease
+        for index in range(self.leases.room):
+            lease = self.leases.at(index)
+            row = lease.row
+            if not self.leases.is_on(index) or (lease.source != replica and lease.reader != replica):
+                continue
+            self.leases.fall_silent(index, now_ns)
+            if row >= 0 and self._transfers[row].stage in (ASKED, SHAKING_HANDS, MOVING):
+                if lease.carrier >= 0:
+                    self.transport.stop(lease.carrier, now_ns)
+                else:
+                    self.started += 1
+                    self._transfers[row].start_ns = -1
+                self.cancelled += lease.reader == replica
+                self.failed += lease.reader != replica
+                self._break_off(row, True, now_ns)
+        self._await_transport()
+        self._await_leases()
+
+    def loses_kv(self, int32_t replica):
+        """Have nothing left of the KV of a replica that is cut off."""
+        cdef int32_t index
+        cdef Lease* lease
+        for index in range(self.leases.room):
+            lease = self.leases.at(index)
+            if self.leases.is_on(index) and lease.source == replica:
+                if lease.row >= 0:
+                    self._transfers[lease.row].prefill_slot = self._transfers[lease.row].lease = -1
+                self.leases.end(index)
+        if self._acquainted is not None:
+            self._acquainted = {pair for pair in self._acquainted if replica not in pair}
+
+    def is_heard_again(self, int32_t replica, int64_t now_ns):
+        """Have a replica renew leases again, and hear of those that others renew."""
+        cdef int32_t index
+        cdef Lease* lease
+        for index in range(self.leases.room):
+            lease = self.leases.at(index)
+            if self.leases.is_on(index) and lease.row >= 0 and lease.reader >= 0 and (
+                    replica in (lease.source, lease.reader)
+                    and not self._is_cut_off(lease.source) and not self._is_cut_off(lease.reader)):
+                self.leases.renew(index, now_ns)
+
+    def taken_off(self, int32_t row, bint is_retried, int64_t now_ns):
+        """Note that a request is off its replica, which has failed; return the row of its client.
+
+        It will be sent again, or leaves. The account of a prefill leg is settled.
+        """
+        cdef int32_t client = row % self._num_clients
+        cdef Gateway first
+        self._desert(client, now_ns)
+        self._await_leases()
+        if row != client:
+            first = <Gateway>self._ends[self._requests[row].replica].first
+            first.leg_left(row, LEG_RETRIED if is_retried else LEG_ENDED, now_ns)
+            if is_retried:
+                first.returned(client, now_ns)
+            self._requests[row].status = DROPPED            # as far as its replica goes
+        if is_retried:
+            self._transfers[client].stage = NOT_SPLIT
+        return client
+
     # ---- a client has left
 
     cdef int ended(self, int32_t row, int8_t how, int64_t now_ns) except -1 nogil:
         cdef Transfer* it = &self._transfers[row]
         cdef int32_t leg = row + self._num_clients
-        if self._requests[row].replica < 0 and it.prefill_replica >= 0:     # it was sent, and no decode replica had it
+        if self._requests[row].replica < 0 and it.stage != NOT_SPLIT:       # it was sent, and no decode replica had it
             (<Gateway>self._ends[it.prefill_replica].first).gone(row, now_ns)
         if self._place == RESERVED and it.stage == MOVED:   # it waited for its turn; or had it: there is nothing left
             return self._release(row, now_ns)
@@ -445,27 +648,32 @@ cdef class HandOver(Operation):
             self._fleet.touched(it.decode_replica)
             it.decode_slot = -1
             if it.stage != PREFILLING:
-                return self._let_go(row, now_ns + self._notice_ns)
+                return self._let_go(row, now_ns, self._notice_ns)
         if (it.stage == PREFILLING or it.stage == PROMPT_ONLY) and self._requests[leg].status < COMPLETED:
             return self._fleet.withdraw(leg, self._requests[row].status, now_ns)
         if it.stage == READY:                               # before its KV was asked for
-            return self._let_go(row, now_ns + self._notice_ns)
+            return self._let_go(row, now_ns, self._notice_ns)
         return 0
 
     # ---- what came of it
 
     def report(self, run):
-        """See Operation: what the request table says of those that were split begins with the first leg."""
+        """See Operation: what the request table says of those that were split begins with the prefill leg.
+
+        Unless another leg was before it: a replica had begun to do all of it, and failed.
+        """
         requests, every, table = run.workload.requests, self._fleet.workload.requests, self.table
         legs, split = every[len(table):], table["prefill_replica"] >= 0
+        began = split & ((requests["scheduled_ns"] < 0) | (legs["scheduled_ns"] <= requests["scheduled_ns"]))
         for name in ("enqueued_ns", "scheduled_ns", "cached_tokens"):
-            requests[name][split] = legs[name][split]
+            requests[name][began] = legs[name][began]
         requests["preemptions"] += legs["preemptions"]
         at_prefill = split & (requests["replica"] < 0)
         requests["replica"][at_prefill] = table["prefill_replica"][at_prefill]
         run.transfers = table
         run.transfer_counts = {"count": self.moved, "bytes": self.num_bytes, "failed": self.failed,
-                               "local": self.local}
+                               "cancelled": self.cancelled, "expired": self.expired,
+                               "local": int(table["is_local"].sum())}
         if run.journeys is not None:
             run.journeys = merged_journeys(run.journeys, len(table))
         run.legs["request"] %= max(len(table), 1)
@@ -473,9 +681,10 @@ cdef class HandOver(Operation):
     def check(self):
         """Raise RuntimeError unless the transport agrees with what is under way."""
         self.transport.check()
-        if self.started != self.completed + self.failed + self.transport.num_under_way:
-            raise RuntimeError(f"{self.started} transfers began, {self.completed} came to their end, {self.failed} "
-                               f"did not and {self.transport.num_under_way} are under way")
+        self.leases.check()
+        if self.started != self.completed + self.failed + self.cancelled + self.transport.num_under_way:
+            raise RuntimeError(f"{self.started} transfers began, {self.completed} came to their end, {self.failed} and "
+                               f"{self.cancelled} did not and {self.transport.num_under_way} are under way")
 
 
 def merged_journeys(journeys, num_clients):
@@ -483,4 +692,6 @@ def merged_journeys(journeys, num_clients):
     merged, legs = journeys[:num_clients].copy(), journeys[num_clients:]
     for name in ("downtime_ns", "retries", "migrations"):
         merged[name] += legs[name]
+    split = legs["dispatched_ns"] >= 0
+    merged["dispatched_ns"][split] = legs["dispatched_ns"][split]
     return merged

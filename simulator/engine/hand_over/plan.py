@@ -66,6 +66,10 @@ class HandOverPlan(msgspec.Struct, frozen=True):
     handshake_ns : before the first transfer between two replicas.
     hop_ns : from the end of a prefill to the routing of the decode leg.
     notice_ns : from the end of a transfer until its prefill replica may know.
+    lease_ns : blocks of a prompt stay for so long, if their decode replica is not heard of.
+    heartbeat_ns : from one renewal of a lease by it to the next; 0: leases are not renewed.
+    extension_ns : a lease runs so long at least from each renewal on.
+    recomputes : a decode replica computes itself what it could not read; else the request ends.
     takes_whole_prompt : blocks that the decode replica has already are sent, too.
     order : who is told of a request first, one of ORDERS.
     place : how the decode replica makes room, one of PLACES.
@@ -91,6 +95,10 @@ class HandOverPlan(msgspec.Struct, frozen=True):
     handshake_ns: int = 0
     hop_ns: int = 0
     notice_ns: int = 0
+    lease_ns: int = 30 * 10**9
+    heartbeat_ns: int = 5 * 10**9
+    extension_ns: int = 20 * 10**9
+    recomputes: bool = False
     takes_whole_prompt: bool = False
     notices_at_start: bool = False
     order: str = "source"

@@ -1,4 +1,5 @@
 """From what an experiment says of hand-overs to what the engine is told."""
+import math
 from collections.abc import Sequence
 
 from msgspec.structs import replace
@@ -30,6 +31,7 @@ def hand_over_plan(settings: KvTransfer, roles: Sequence, deployments: Sequence,
     _check(settings, deployments)
     habits, reserved = settings.habits, settings.num_reserved_decode_tokens
     base_us = habits.base_us if settings.base_us is None else settings.base_us
+    lease_s = 30.0 if settings.lease_s is None else settings.lease_s
     return HandOverPlan(
         ports=tuple(_port(settings, deployment) for deployment in deployments),
         pairs={pools: replace(_pair(settings, *ends), block_bytes=(block_bytes and block_bytes[pools[1]]) or ())
@@ -38,13 +40,20 @@ def hand_over_plan(settings: KvTransfer, roles: Sequence, deployments: Sequence,
         decider=decider and decider[0], decider_parameters=decider and decider[1], decode_first=decode_first,
         contention=settings.contention or habits.contention, base_ns=round(base_us * US),
         handshake_ns=round(settings.handshake_ms * 1e6), hop_ns=round(settings.answer_hop_us * US),
-        notice_ns=round(settings.notice_us * US),
+        notice_ns=round(settings.notice_us * US), recomputes=settings.failure_policy == "recompute",
+        lease_ns=round(lease_s * 1e9), heartbeat_ns=_seconds_ns(lease_s / 6) * (settings.heartbeats is not False),
+        extension_ns=_seconds_ns(lease_s * 2 / 3),
         takes_whole_prompt=settings.chosen("volume", "volumes") == "full_prompt",
         notices_at_start=settings.noticed_at == "start", order=habits.order, place=habits.place, pushes=habits.pushes,
         granularity=settings.chosen("granularity", "granularities"),
         brings_token=settings.chosen("first_token", "first_tokens") == "prefill", sends_token=habits.sends_token,
         resolution_ns=round(habits.resolution_us * US) or 1,
         reserved_tokens=habits.reserved_tokens if reserved is None else reserved)
+
+
+def _seconds_ns(duration_s: float) -> int:
+    """Return a part of a lease in ns: whole seconds, as vLLM has it, unless it is shorter than one."""
+    return max(round((math.floor(duration_s) if duration_s >= 1 else duration_s) * 1e9), 1)
 
 
 def _check(settings: KvTransfer, deployments: Sequence) -> None:

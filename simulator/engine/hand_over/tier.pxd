@@ -5,7 +5,7 @@ cimport cython
 from simulator.domain.request cimport Request
 from simulator.domain.transfer cimport Transfer
 from simulator.engine.replica.departures cimport Departures
-from simulator.kv.tier cimport External, KVTier
+from simulator.kv.tier cimport External, KVTier, LoadEnd
 
 
 cdef enum Place:                        # in the order of PLACES in plan.py
@@ -26,6 +26,7 @@ cdef class RemoteTier(KVTier):
     cdef bint _hears_of_layers          # when a prefill leg begins is told
     cdef bint _has_acted                # since a step was formed; in that step
     cdef bint _acts
+    cdef bint _recomputes               # what does not come
     cdef object _owners                 # the arrays these pointers borrow from
 
     cdef bint _has_kv(self, int32_t row) noexcept nogil

@@ -10,9 +10,9 @@ cimport cython
 
 from simulator.core.clock cimport NEVER_NS
 from simulator.domain.request cimport Request
-from simulator.domain.transfer cimport ASKED, MOVED, PREFILLING, READY, Transfer
+from simulator.domain.transfer cimport ASKED, MOVED, NOT_COME, PREFILLING, READY, Transfer
 from simulator.engine.replica.departures cimport Departures
-from simulator.kv.tier cimport External, KVTier
+from simulator.kv.tier cimport LOAD_CAME, LOAD_FATAL, LOAD_LOST, External, KVTier, LoadEnd
 
 from simulator.engine.hand_over.plan import PLACES
 
@@ -34,7 +34,7 @@ cdef class RemoteTier(KVTier):
         cdef Transfer[::1] rows = transfers
         cdef const Request[::1] records = requests
         self._owners, self._departures, self._num_clients = (transfers, requests), departures, len(transfers)
-        self.takes_groups, self.names_blocks = True, names_blocks
+        self.takes_groups, self.names_blocks, self._recomputes = True, names_blocks, plan.recomputes
         self.copies, self.puts_off_frees, self.drops_stale_tokens = polls, polls and reads, not reads
         self._place = <Place><int>PLACES.index(plan.place)
         self._comes_early, self._brings_token = plan.order != "source", plan.brings_token
@@ -46,10 +46,13 @@ cdef class RemoteTier(KVTier):
     cdef int match(self, int32_t row, int64_t local_tokens, External* found) except -1 nogil:
         found.tokens, found.comes_later = 0, self._place == ASKED_FOR
         if row < self._num_clients and self._has_kv(row):
-            found.tokens = max(<int64_t>self._requests[row].prompt_tokens + self._requests[row].output_tokens
-                               - local_tokens, 0)
+            found.tokens = max(self._requests[row].prompt_tokens - local_tokens, 0)
             if self._place == AFTERWARDS:       # the token that came with it is computed here
-                found.tokens = max(found.tokens - 1, 0)
+                found.tokens = max(self._requests[row].prompt_tokens + self._requests[row].output_tokens
+                                   - local_tokens - 1, 0)
+            elif found.tokens == 0:             # it was sent again with some of its answer, which is here
+                self._transfers[row].stage = MOVED
+                self._departures.add(row)
         return 0
 
     cdef bint _has_kv(self, int32_t row) noexcept nogil:
@@ -106,6 +109,16 @@ cdef class RemoteTier(KVTier):
             self._departures.add(row)
         return 0
 
+    cdef LoadEnd load_end(self, int32_t row) noexcept nogil:
+        cdef Transfer* it = &self._transfers[row]
+        if it.stage != NOT_COME:
+            return LOAD_CAME
+        if self._recomputes:
+            it.stage, it.loaded_tokens, it.decode_slot = MOVED, 0, -1
+            return LOAD_LOST
+        self._departures.add(row)
+        return LOAD_FATAL
+
     # ---- where steps are told
 
     cdef int leaves(self, int32_t slot, int32_t row, int64_t computed, int64_t text) except -1 nogil:
@@ -118,3 +131,6 @@ cdef class RemoteTier(KVTier):
 
     cdef bint has_acted(self) noexcept nogil:
         return self._acts
+
+    cdef bint is_quiet(self) noexcept nogil:
+        return not (self._acts or self._has_acted)      # blocks of one who left may be freed when the step has ended

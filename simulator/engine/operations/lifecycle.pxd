@@ -32,8 +32,10 @@ cdef enum LifecycleCause:       # the names are records.LIFECYCLE_CAUSES
 @cython.final
 cdef class Place:               # of a replica
     cdef readonly Replica replica
-    cdef readonly Gateway gateway     # in front of it
+    cdef readonly Gateway gateway       # in front of it
     cdef readonly int32_t seat          # its number in the gateway's view
+    cdef readonly Gateway second        # the other one, where it does prompts and what follows them; None: it has one
+    cdef readonly int32_t second_seat
     cdef readonly int32_t pool
     cdef readonly int32_t node
     cdef readonly int32_t unit

@@ -28,6 +28,10 @@ cdef class Place:
         self.faults = []
         self.latency = replica.latency
 
+    def stand_behind(self, Gateway gateway, int32_t seat):
+        """Be shown by another gateway, too."""
+        self.second, self.second_seat = gateway, seat
+
     @property
     def index(self):
         """Its number in the cluster."""
@@ -36,7 +40,10 @@ cdef class Place:
     @property
     def in_flight(self):
         """Requests that were sent there and are not gone."""
-        return self.gateway.view.accounts[self.seat].in_flight
+        cdef int32_t count = self.gateway.view.accounts[self.seat].in_flight
+        if self.second is not None:
+            count += self.second.view.accounts[self.second_seat].in_flight
+        return count
 
     @property
     def serves(self):
@@ -85,7 +92,10 @@ cdef class Lifecycle:
         for gateway in gateways:
             for seat in range(gateway.view.num_replicas):
                 index = gateway.view.accounts[seat].replica
-                self.places[index] = Place(fleet.replicas[index], gateway, seat)
+                if self.places[index] is None:
+                    self.places[index] = Place(fleet.replicas[index], gateway, seat)
+                else:
+                    (<Place>self.places[index]).stand_behind(gateway, seat)
         self._rows = []
         for place in self.places:
             self.note(place, 0, START)
@@ -98,8 +108,12 @@ cdef class Lifecycle:
         """Tell the gateway whether requests may go to a replica."""
         if place.is_open:
             place.gateway.open(place.seat, now_ns)
+            if place.second is not None:
+                place.second.open(place.second_seat, now_ns)
         else:
             place.gateway.close(place.seat, now_ns)
+            if place.second is not None:
+                place.second.close(place.second_seat, now_ns)
 
     def enter(self, Place place, now_ns, stage):
         """Let a replica enter a stage because the autoscaler wants it."""
@@ -112,7 +126,8 @@ cdef class Lifecycle:
 
     cdef int look_at(self, int32_t replica, int64_t now_ns) except -1:
         cdef Place place = self.places[replica]
-        if place.stage == DRAINING and place.in_flight == 0:
+        if place.stage == DRAINING and place.in_flight == 0 and not (
+                self._fleet.hand_over is not None and self._fleet.hand_over.leases.holds(replica)):
             self.enter(place, now_ns, OFF)
             place.replica.rank.kv.forget()
         return 0

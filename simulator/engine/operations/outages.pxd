@@ -18,8 +18,10 @@ cdef class Outages:
     cdef dict _slow             # (replica, id of a Failure) -> its Outage, where requests move off slow replicas
     cdef RowList _rows          # taken off a replica, until all are seen to
 
-    # Take the requests off a replica that stands still: send them elsewhere, or drop them.
+    # Take the requests off a replica that stands still: send them elsewhere, or drop them. Of a prefill leg that is
+    # its client's request.
     cdef int _take_off(self, Place place, outage, int64_t now_ns) except -1
+    cdef int _settle(self, Place place, int32_t row, bint is_retried, int64_t now_ns) except -1
 
     # A request begins again, as if it had not had a token.
     cdef void _void(self, int32_t row) noexcept nogil

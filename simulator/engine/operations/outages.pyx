@@ -15,6 +15,7 @@ from simulator.engine.operations.agenda cimport Agenda
 from simulator.engine.replica.delivery cimport VOID_TOKEN_NS
 from simulator.engine.fleet.events cimport ENQUEUE, LIFECYCLE, OUTAGE, REPLICAS
 from simulator.engine.fleet.fleet cimport Fleet
+from simulator.engine.gateway.gateway cimport Gateway
 from simulator.engine.operations.lifecycle cimport DETECTION, DRAINING, FAILURE, RECOVERY, REOPENING, Lifecycle, Place
 
 import math
@@ -119,11 +120,15 @@ cdef class Outages:
             if not place.stands_still:
                 place.replica.halt(now_ns)
                 self._fleet.touched(place.replica.index)
+                if self._fleet.hand_over is not None:
+                    self._fleet.hand_over.cut_off(place.index, now_ns)
                 place.outage = Outage(now_ns, failure)
                 noticed_ns = self._health.noticed_ns(now_ns, self._health.detection_delay_s)
                 self._agenda.at(noticed_ns, LIFECYCLE, partial(self._notice, place, place.outage))
             if failure.kind == "stop":
                 place.outage.loses_kv, place.outage.failure = True, failure
+                if self._fleet.hand_over is not None:
+                    self._fleet.hand_over.loses_kv(place.index)
         self._lifecycle.note(place, now_ns, FAILURE)
 
     def _end(self, Place place, failure, now_ns):
@@ -141,11 +146,14 @@ cdef class Outages:
         if not outage.is_noticed:
             if outage.loses_kv:
                 self._take_off(place, outage, now_ns)
-            for row in place.replica.rank.scheduler.running_rows() + place.replica.rank.scheduler.waiting.rows():
+            scheduler = place.replica.rank.scheduler
+            for row in scheduler.running_rows() + scheduler.held_rows() + scheduler.waiting.rows():
                 self._count_downtime(row, outage.since_ns, now_ns)
         if outage.loses_kv:
             place.replica.rank.kv.forget()
         place.replica.resume(outage.since_ns, now_ns)
+        if self._fleet.hand_over is not None:
+            self._fleet.hand_over.is_heard_again(place.index, now_ns)
         self._fleet.touched(place.replica.index)
         if place.is_marked_down:
             open_ns = self._health.noticed_ns(now_ns, self._health.reopening_delay_s)
@@ -207,28 +215,43 @@ cdef class Outages:
     cdef int _take_off(self, Place place, outage, int64_t now_ns) except -1:
         cdef int32_t most = 0 if outage.failure.on_failure == "lost" else outage.failure.max_retries
         cdef bint restarts = outage.failure.on_failure == "restart"
-        cdef int32_t num_retried = 0, i, row
+        cdef int32_t num_retried = 0, i, row, client
+        cdef bint is_retried
         if self._fleet.mover is not None:
             self._fleet.mover.abandon(place.replica.index, now_ns)
+        if self._fleet.hand_over is not None:       # what it keeps for others goes with all else
+            self._fleet.hand_over.loses_kv(place.index)
         place.replica.evacuate(&self._rows)
         self._fleet.touched(place.replica.index)
         for i in range(self._rows.size):
             row = self._rows.rows[i]
             self._count_downtime(row, outage.since_ns, now_ns)
-            if self._fleet.journeys[row].retries >= most:
-                self._fleet.refuse(row, DROPPED, LOST, now_ns)
+            client = row % <int32_t>self._fleet.num_clients
+            is_retried = self._fleet.journeys[client].retries < most
+            self._settle(place, row, is_retried, now_ns)
+            if not is_retried:
+                self._fleet.refuse(client, DROPPED, LOST, now_ns)
                 continue
-            self._fleet.journeys[row].retries += 1
-            self._fleet.legs.ended(row, LEG_RETRIED, now_ns)
-            place.gateway.left(row, now_ns)
+            self._fleet.journeys[client].retries += 1
             if restarts:
-                self._void(row)
-            self._rows.rows[num_retried] = row
+                self._void(client)
+            self._rows.rows[num_retried] = client
             num_retried += 1
         for i in range(num_retried):
             place.gateway.return_to_gateway(self._rows.rows[i], now_ns)
         self._rows.size = 0
         return self._lifecycle.look_at(place.replica.index, now_ns)
+
+    cdef int _settle(self, Place place, int32_t row, bint is_retried, int64_t now_ns) except -1:
+        cdef Gateway gateway = place.gateway
+        if place.second is not None and self._fleet.gateway_of(row) == place.second.index:
+            gateway = place.second
+        if self._fleet.hand_over is not None:
+            self._fleet.hand_over.taken_off(row, is_retried, now_ns)
+        if is_retried and row < self._fleet.num_clients:
+            self._fleet.legs.ended(row, LEG_RETRIED, now_ns)
+            gateway.left(row, now_ns)
+        return 0
 
     cdef void _void(self, int32_t row) noexcept nogil:
         """Let nothing of what was streamed count; gaps between its tokens were gaps, and stay."""

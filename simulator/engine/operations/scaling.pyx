@@ -21,15 +21,18 @@ from simulator.scaling.base import Observation, Variant
 
 
 class Group:
-    """The replicas of one model, and who decides on their number.
+    """Replicas, and who decides on their number.
 
-    gateway : in front of them.
+    They serve one model, or do one part of its requests.
+
+    model : the requests that it serves, as pools say it.
+    gateway : where requests wait for them.
     policy : Autoscaler.
     pools : {index of a pool: its places}.
     """
 
-    def __init__(self, gateway, policy, pools):
-        self.gateway, self.policy, self.pools = gateway, policy, pools
+    def __init__(self, model, gateway, policy, pools):
+        self.model, self.gateway, self.policy, self.pools = model, gateway, policy, pools
         self.wanted_since_ns = {1: None, -1: None}      # more, less
 
     def is_wanted_for(self, changes, sign, now_ns):
@@ -47,7 +50,7 @@ cdef class Scaling:
     """Autoscaling of the replicas of a cluster.
 
     fleet, agenda, lifecycle : of the cluster.
-    gateways : list of Gateway; each has an autoscaler of its own.
+    gateways : list of Gateway; each has an autoscaler of its own, unless that decides on prefill and decode together.
     plan : ClusterPlan.
     settings : domain.autoscaling.Autoscaling.
     policy : subclass of Autoscaler.
@@ -60,12 +63,17 @@ cdef class Scaling:
         self._interval_ns = round(settings.interval_s * 1e9)
         self.wants_finished = policy.wants_finished
         self._groups = []
-        for gateway in gateways:
-            pools = {}
-            for place in lifecycle.places:
-                if place.gateway is gateway:
-                    pools.setdefault(place.pool, []).append(place)
-            self._groups.append(Group(gateway, policy(settings.parameters), pools))
+        found = {}
+        for place in lifecycle.places:
+            model = plan.pools[place.pool].model
+            pools = found.setdefault((model, policy.needs_roles or place.gateway.index), {})
+            pools.setdefault(place.pool, []).append(place)
+        for (model, _), pools in found.items():
+            gateway = next(iter(pools.values()))[0].gateway
+            self._groups.append(Group(model, gateways[plan.models.index(model)] if policy.needs_roles else gateway,
+                                      policy(settings.parameters), pools))
+        if fleet.hand_over is not None:
+            fleet.hand_over.watch(self._look_at)
         if fleet.mover is not None:
             fleet.mover.mover.watchers.append(self._look_at)
         elif settings.drain == "migrate":
@@ -114,31 +122,37 @@ cdef class Scaling:
 
     def _observe(self, group, finished, int64_t now_ns):
         cdef Gateway gateway = group.gateway
-        gateway.view.wants_counts = gateway.view.wants_levels = gateway.view.wants_times = True
-        gateway.view.look(now_ns)
+        cdef Gateway each
+        for places in group.pools.values():
+            each = places[0].gateway
+            each.view.wants_counts = each.view.wants_levels = each.view.wants_times = True
+            each.view.look(now_ns)
         queued = gateway.queue.size if gateway.queue is not None else 0
-        return Observation(now_ns, tuple(self._variant(gateway, pool, places) for pool, places in group.pools.items()),
-                           queued, finished.get(gateway.index, np.zeros(0, records.REQUEST)))
+        return Observation(now_ns, tuple(self._variant(pool, places) for pool, places in group.pools.items()),
+                           queued, finished.get(group.model, np.zeros(0, records.REQUEST)))
 
-    def _variant(self, Gateway gateway, pool, places):
+    def _variant(self, pool, places):
         cdef Place first = places[0]
+        cdef Gateway gateway = first.gateway
         seats = [place.seat for place in places if place.is_open]
         starting = sum(place.is_starting for place in places)
         plan = self._pools[pool]
         return Variant(
             index=pool, name=plan.name, cost_per_hour=plan.cost_per_hour,
-            capacity_tokens=first.replica.rank.kv.num_blocks * first.replica.rank.kv.block_size, starting=starting,
+            capacity_tokens=first.replica.rank.kv.num_blocks * first.replica.rank.kv.block_size,
+            role=plan.role, accelerators=plan.accelerators, starting=starting,
             room=len(self._vacant(places)), removable=self._removable(len(seats), starting),
             states=gateway.view.state_array[seats], accounts=gateway.view.account_array[seats])
 
     def _take_finished(self):
-        """Return the requests that left replicas since the last time, by index of their gateway."""
+        """Return the requests that left replicas since the last time, by what serves them."""
         cdef int32_t i
         rows, self._finished.size = [self._finished.rows[i] for i in range(self._finished.size)], 0
         found = {}
         for row in rows:
-            found.setdefault(self._fleet.seats[self._fleet.requests[<int32_t>row].replica].gateway, []).append(row)
-        return {gateway: self._requests[rows] for gateway, rows in found.items()}
+            pool = self._lifecycle.places[self._fleet.requests[<int32_t>row].replica].pool
+            found.setdefault(self._pools[pool].model, []).append(row)
+        return {model: self._requests[rows] for model, rows in found.items()}
 
     # ---- what it decides
 

@@ -462,6 +462,8 @@ cdef class Replica:
             self.wake_ns = oldest(&self.pipeline).end_ns
         elif self.scheduler.num_waiting() + self.scheduler.num_running() > 0:
             self.wake_ns = now_ns
+        else:                                       # blocks may have been read meanwhile
+            self.wake_ns = max(now_ns, self.scheduler.next_transfer_ns())
         return 0
 
     cdef int evacuate(self, RowList* rows) except -1 nogil:

@@ -142,7 +142,7 @@ cdef class Llumnix(Router):
                                         math.inf if parameters.upstream_compat else 1e8)
         if parameters.mode == "full":
             self._status = StatusFeed(self.view, self.candidates, parameters, context.workload.requests,
-                                      self._account, predictor)
+                                      self._account, predictor, context.prefill_legs)
         else:
             self._lite = LiteFeed(self.view, self.candidates, parameters, context.workload.requests)
         self.dispatcher = Dispatcher(self.candidates, specs, self.draws, parameters, self._account, predictor)
@@ -191,7 +191,9 @@ cdef class Llumnix(Router):
 
     cdef int8_t _first_role(self) noexcept nogil:
         """Say in which role a request is to be sent first."""
-        return NEUTRAL if self.dispatcher.num_typed[<int32_t>NEUTRAL] > 0 else PREFILL
+        if self.dispatcher.num_typed[<int32_t>NEUTRAL] > 0:
+            return NEUTRAL
+        return PREFILL if self.dispatcher.num_typed[<int32_t>PREFILL] > 0 else DECODE
 
     # The replica that is to decode request `row`, when its prefill is done or along with it.
     cdef int32_t route_decode(self, int32_t row, int64_t now_ns) except -2 nogil:

@@ -17,6 +17,7 @@ cdef class StatusFeed:
     cdef LocalAccount _account          # compared with each newer status; None: nothing is
     cdef OnlinePredictor _predictor     # fed with iterations of replicas for prefills; None: none is
     cdef const Request* _requests       # [row]; needed with an account
+    cdef const Request* _legs           # [row] what replicas for prefills do of each; NULL: it is the same
     cdef int64_t _push_ns, _poll_ns     # intervals; both 0: every look sees the present
     cdef int64_t _step_interval         # iterations from one status to the next; 0: it changes within them too
     cdef int64_t _num_profiled          # first iterations of a replica that the predictor learns from

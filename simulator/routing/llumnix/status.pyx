@@ -31,6 +31,7 @@ cdef class StatusFeed:
     parameters : LlumnixParameters or those of the rescheduler, of which the status_* keys are read.
     requests : NumPy array of the requests; None: without an account it is not needed.
     account, predictor : what each newer status is told to; None: nothing.
+    legs : NumPy array of what replicas for prefills do of each request; None: its own record tells.
     """
 
     def __cinit__(self, View view, *_, **__):
@@ -39,13 +40,16 @@ cdef class StatusFeed:
             raise MemoryError()
 
     def __init__(self, View view, Candidates candidates, parameters, requests=None, LocalAccount account=None,
-                 OnlinePredictor predictor=None):
-        cdef const Request[::1] rows
+                 OnlinePredictor predictor=None, legs=None):
+        cdef const Request[::1] rows, legs_rows
         cdef int32_t i
         if requests is not None and len(requests):
             rows = requests
             self._requests = &rows[0]
-        self._owners = requests
+        if legs is not None and len(legs):
+            legs_rows = legs
+            self._legs = &legs_rows[0]
+        self._owners = requests, legs
         self._view, self._candidates, self._account, self._predictor = view, candidates, account, predictor
         self._push_ns = round(1e9 * parameters.status_push_interval_s)
         self._poll_ns = round(1e9 * parameters.status_poll_interval_s)
@@ -114,8 +118,9 @@ cdef class StatusFeed:
         c.waiting_prefill_tokens = state.waiting_prefill_tokens
         c.running_prefill_tokens = state.running_prefill_tokens
         c.unallocated_prefill_tokens = state.unallocated_prefill_tokens
-        c.waiting_decode_tokens, c.waiting_decodes = state.waiting_tokens, state.waiting
-        c.running_decode_tokens, c.running_decodes = state.running_tokens, state.running
+        if c.infer_type != PREFILL or self._legs == NULL:       # else one token alone is asked for
+            c.waiting_decode_tokens, c.waiting_decodes = state.waiting_tokens, state.waiting
+            c.running_decode_tokens, c.running_decodes = state.running_tokens, state.running
         c.loading_tokens, c.loading = state.loading_tokens, state.loading
         c.waiting, c.running = state.waiting, state.running
         c.max_batched_tokens = state.max_batched_tokens or self._max_batched_tokens
@@ -132,7 +137,7 @@ cdef class StatusFeed:
         cdef const Request* request
         while index >= 0:
             one = &self._account.items[index]
-            request = &self._requests[one.row]
+            request = &(self._legs if self._legs != NULL else self._requests)[one.row]
             one.was_waiting = one.sent_ns < state.time_ns and 0 <= request.enqueued_ns < state.time_ns
             one.is_waiting = one.was_waiting and not 0 <= request.scheduled_ns < state.time_ns
             index = one.next_of_replica

@@ -1,0 +1,177 @@
+"""`planner`: as many prefill and decode replicas as profiles say the tokens of the last interval take.
+
+Source: ai-dynamo/dynamo@0a84cbe4, docs/design_docs/planner_design.md, its formulas with a constant forecast.
+"""
+import math
+from typing import Annotated
+
+import msgspec
+import numpy as np
+from msgspec import Meta
+
+from simulator.domain import records
+from simulator.scaling.base import Autoscaler, Observation, spread
+
+Positive = Annotated[float, Meta(gt=0, le=1e12)]
+Tokens = Annotated[float, Meta(ge=0, le=1e9)]
+
+
+class PrefillPoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a prefill replica does with prompts of one length."""
+
+    prompt_tokens: Annotated[Tokens, Meta(description="of each prompt; between two points values are interpolated")]
+    ttft_ms: Annotated[Positive, Meta(description="time to first token of a prompt that is alone")]
+    tokens_per_s: Annotated[Positive, Meta(description="prompt tokens, for each accelerator")]
+
+
+class DecodePoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a decode replica does with so many requests of one length."""
+
+    context_tokens: Annotated[Tokens, Meta(description="of each request; between two points values are interpolated")]
+    concurrency: Annotated[Positive, Meta(description="requests that run at once; likewise")]
+    itl_ms: Annotated[Positive, Meta(description="time between two tokens of a request")]
+    tokens_per_s: Annotated[Positive, Meta(description="output tokens, for each accelerator")]
+
+
+class PlannerParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the planner knows of the replicas, and what it aims at."""
+
+    itl_ms: Annotated[Positive, Meta(description="aim: the time between two tokens of a request")]
+    prefill_profile: Annotated[Annotated[tuple[PrefillPoint, ...], Meta(min_length=1)], Meta(description=(
+        "measured on one prefill replica"))]
+    decode_profile: Annotated[Annotated[tuple[DecodePoint, ...], Meta(min_length=1)], Meta(description=(
+        "measured on one decode replica; each concurrency at the same contexts"))]
+    corrects: Annotated[bool, Meta(description=(
+        "weigh what the profiles say with what requests saw; else take it as it is"))] = True
+    max_accelerators: Annotated[Annotated[int, Meta(ge=1, le=2**31 - 1)] | None, Meta(description=(
+        "of all replicas; where more are wanted, both sides are cut in proportion. Default: what pools allow"))] = None
+
+    def __post_init__(self):
+        seen = {}
+        for point in self.decode_profile:
+            seen.setdefault(point.concurrency, []).append(point.context_tokens)
+        contexts = {tuple(sorted(each)) for each in seen.values()}
+        if len(contexts) > 1 or len(set(next(iter(contexts)))) < len(next(iter(contexts))):
+            raise ValueError("decode_profile: give each concurrency at the same context_tokens, and each pair once")
+        lengths = [point.prompt_tokens for point in self.prefill_profile]
+        if len(set(lengths)) < len(lengths):
+            raise ValueError("prefill_profile: give each prompt_tokens once")
+
+
+class Planner(Autoscaler):
+    """Prefill and decode replicas by the tokens that are to be computed and generated.
+
+    prefill = ceil(requests x isl / interval x min(1, correction_p) / throughput_p(isl) / accelerators)
+    decode = ceil(requests x osl / interval / throughput_d(itl / correction_d, isl + osl / 2) / accelerators)
+
+    where isl and osl are mean lengths of the requests that completed in the interval; correction_p is their mean TTFT
+    over the profile's, correction_d their mean ITL over that of the profile at the concurrency that they had. The best
+    throughput within a bound is that of the largest concurrency; where no profiled one keeps it, that of the smallest.
+    Nothing is changed after an interval in which nothing completed.
+    """
+
+    Parameters = PlannerParameters
+    wants_finished = True
+    needs_roles = True
+
+    def __init__(self, parameters):
+        super().__init__(parameters)
+        self._then_ns = 0
+
+    def decide(self, observation):
+        """See Autoscaler."""
+        interval_s, self._then_ns = (observation.now_ns - self._then_ns) / 1e9, observation.now_ns
+        sides = {role: of_role(observation, role) for role in ("prefill", "decode")}
+        done = observation.finished[observation.finished["status"] == records.COMPLETED]
+        if len(done) == 0 or interval_s <= 0:
+            return {}
+        wanted = self._within_budget(self._wanted(done, interval_s, sides), sides)
+        changes = {}
+        for role, side in sides.items():
+            changes |= spread(side, wanted[role] - side.serving - side.starting)
+        return changes
+
+    def _wanted(self, done, interval_s, sides):
+        isl, osl = float(done["prompt_tokens"].mean()), float(done["output_tokens"].mean())
+        context, rate = isl + osl / 2, len(done) / interval_s
+        prefill_correction, decode_correction = 1.0, 1.0
+        if self.parameters.corrects:
+            prefill_correction = float((done["first_token_ns"] - done["arrival_ns"]).mean()) / 1e6 / self.ttft_ms(isl)
+            decode_correction = self._decode_correction(done, context, rate, sides["decode"])
+        prefill = rate * isl * min(1.0, prefill_correction) / self.prefill_tokens_per_s(isl)
+        decode = rate * osl / self.decode_tokens_per_s(self.parameters.itl_ms / decode_correction, context)
+        return {"prefill": math.ceil(prefill / _accelerators(sides["prefill"])),
+                "decode": math.ceil(decode / _accelerators(sides["decode"]))}
+
+    def _decode_correction(self, done, context, rate, side):
+        """Return by how much longer tokens took than the profile says at the concurrency that there was."""
+        several = done[done["output_tokens"] > 1]
+        if len(several) == 0 or side.serving == 0:
+            return 1.0
+        spans_ns = several["completed_ns"] - several["first_token_ns"]
+        itl_ms = float((spans_ns / (several["output_tokens"] - 1)).mean()) / 1e6
+        held_s = float((done["completed_ns"] - done["first_token_ns"]).mean()) / 1e9
+        return itl_ms / self.expected_itl_ms(rate * held_s / side.serving, context) if itl_ms > 0 else 1.0
+
+    def _within_budget(self, wanted, sides):
+        """Cut both sides in proportion where they take more accelerators than there may be."""
+        most, costs = self.parameters.max_accelerators, {role: _accelerators(side) for role, side in sides.items()}
+        total = sum(wanted[role] * costs[role] for role in wanted)
+        if most is None or total <= most:
+            return wanted
+        prefill = max(round(wanted["prefill"] * most / total), 1)
+        return {"prefill": prefill, "decode": max((most - prefill * costs["prefill"]) // costs["decode"], 1)}
+
+    # ---- the profiles
+
+    def ttft_ms(self, isl: float) -> float:
+        """Return the time to first token of a prompt that is alone."""
+        return self._of_prompt("ttft_ms", isl)
+
+    def prefill_tokens_per_s(self, isl: float) -> float:
+        """Return the prompt tokens that an accelerator computes in a second."""
+        return self._of_prompt("tokens_per_s", isl)
+
+    def _of_prompt(self, name, isl):
+        points = sorted(self.parameters.prefill_profile, key=lambda point: point.prompt_tokens)
+        lengths, values = zip(*((point.prompt_tokens, getattr(point, name)) for point in points), strict=True)
+        return float(np.interp(isl, lengths, values))
+
+    def expected_itl_ms(self, concurrency: float, context: float) -> float:
+        """Return the time between two tokens of as many requests."""
+        levels, itl_ms, _ = self._levels(context)
+        return float(np.interp(concurrency, levels, itl_ms))
+
+    def decode_tokens_per_s(self, itl_ms: float, context: float) -> float:
+        """Return the most output tokens of an accelerator in a second within a bound."""
+        levels, itls, rates = self._levels(context)
+        best = 0
+        while best + 1 < len(levels) and itls[best + 1] <= itl_ms:
+            best += 1
+        if best + 1 == len(levels) or itls[best] >= itl_ms:
+            return rates[best]
+        share = (itl_ms - itls[best]) / (itls[best + 1] - itls[best])
+        return rates[best] + share * (rates[best + 1] - rates[best])
+
+    def _levels(self, context):
+        """Return the concurrencies of the profile, and time between tokens and throughput of each at a context."""
+        levels = sorted({point.concurrency for point in self.parameters.decode_profile})
+        found = {"itl_ms": [], "tokens_per_s": []}
+        for level in levels:
+            points = sorted((point for point in self.parameters.decode_profile if point.concurrency == level),
+                            key=lambda point: point.context_tokens)
+            for name, values in found.items():
+                values.append(float(np.interp(context, [point.context_tokens for point in points],
+                                              [getattr(point, name) for point in points])))
+        return levels, found["itl_ms"], found["tokens_per_s"]
+
+
+def of_role(observation: Observation, role: str) -> Observation:
+    """Return what is seen of the pools of one role."""
+    variants = tuple(variant for variant in observation.variants if variant.role == role)
+    return Observation(observation.now_ns, variants, observation.queued, observation.finished)
+
+
+def _accelerators(side: Observation) -> int:
+    """Return the accelerators of a replica of one side; of pools that differ, of the first."""
+    return side.variants[0].accelerators
