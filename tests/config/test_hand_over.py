@@ -190,13 +190,15 @@ def test_llumnix_sends_either_part(load):
     assert load(POOLS, SYNC, MOVES, LLUMNIX, ROUND_ROBIN).cluster.routing.policy == "llumnix"
 
 
+SETTLED = ('what becomes of a hand-over when a replica goes is settled for protocol = "nixl"; with "mooncake" it is '
+           "not built")
+FAILS, SCALES = "failures = [{kind = 'stop', at_s = 1.0}]", "autoscaling = {policy = 'queue'}"
+
+
 @pytest.mark.parametrize(("given", "path", "message"), [
     ("kv_transfer.lease_s = 3.0", "kv_transfer.lease_s",
      'leases are those of protocol = "nixl"; "mooncake" has none here'),
-    ("failures = [{kind = 'stop', at_s = 1.0}]", "failures",
-     'what becomes of a hand-over when a replica goes is settled for protocol = "nixl"; with "mooncake" it is not built'),
-    ("autoscaling = {policy = 'queue'}", "autoscaling",
-     'what becomes of a hand-over when a replica goes is settled for protocol = "nixl"; with "mooncake" it is not built')])
+    (FAILS, "failures", SETTLED), (SCALES, "autoscaling", SETTLED)])
 def test_leases_are_those_of_nixl(load, faults, given, path, message):
     found = faults(load, POOLS, SYNC, MOVES, "kv_transfer.protocol = 'mooncake'", given)
 
@@ -204,7 +206,4 @@ def test_leases_are_those_of_nixl(load, faults, given, path, message):
 
 
 def test_nixl_goes_with_failures_and_autoscaling(load):
-    experiment = load(POOLS, SYNC, MOVES, "failures = [{kind = 'stop', at_s = 1.0}]", "autoscaling = {policy = 'queue'}",
-                      "kv_transfer.lease_s = 3.0")
-
-    assert experiment.kv_transfer.lease_s == 3.0
+    assert load(POOLS, SYNC, MOVES, FAILS, SCALES, "kv_transfer.lease_s = 3.0").kv_transfer.lease_s == 3.0
