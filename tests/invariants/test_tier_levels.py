@@ -51,7 +51,8 @@ def random_experiment(seed):
                    "async_scheduling": rng.random() < 0.5},
         "kv_tiers": random_tiers(rng),
         "workload": {
-            "type": "sessions", "num_sessions": rng.randint(3, 12), "arrival": {"process": "poisson", "rate_per_s": 30.0},
+            "type": "sessions", "num_sessions": rng.randint(3, 12),
+            "arrival": {"process": "poisson", "rate_per_s": 30.0},
             "sessions": {"rounds": {"distribution": "uniform", "min": 2, "max": 5},
                          "first_tokens": {"distribution": "uniform", "min": 20, "max": 200},
                          "new_tokens": {"distribution": "uniform", "min": 5, "max": 40},
