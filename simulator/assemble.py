@@ -364,24 +364,26 @@ def _hand_over(experiment: Experiment):
     deployments = [_of_pool(experiment, pool, partial(deployment_of, pool)) for pool in pools]
     fronts = [_front(experiment, chosen and getattr(chosen, leg)) for leg in ("prefill", "decode")]
     apart = {pool.serves for pool in pools if pool.role != "both"}
-    block_bytes = [_of_pool(experiment, pool, partial(_block_bytes, experiment.kv_transfer, pool))
-                   if pool.serves in apart else None for pool in pools]
+    block_bytes = collect_faults(*[
+        partial(_block_bytes, experiment.kv_transfer, pool, pool.serves in apart) for pool in pools])
     return hand_over_plan(
         experiment.kv_transfer, [(pool.role, pool.serves) for pool in pools], deployments, fronts,
         chosen and (registry.load("decider", chosen.decider), chosen.parameters),
         chosen is None or chosen.stage_order == "decode_first", block_bytes)
 
 
-def _block_bytes(moving, pool) -> tuple[float, ...] | None:
-    """Return the bytes of a block of each group of layers that is handed over; None: all share a block table."""
+def _block_bytes(moving, pool, is_apart: bool) -> tuple[float, ...] | None:
+    """Return the bytes of a block of each group of layers that is handed over; None: nothing is, or there are none."""
+    if not is_apart:
+        return None
     rules, max_model_len = _group_rules(pool.engine), _longest_text(pool)
     layers = _layer_groups(pool, rules, max_model_len)
     if layers is None:
         return None
     faults = []
     if any(group.kind == "linear_attention" for group in layers.groups):
-        faults.append(f'pools: the role of "{pool.name}": hand-over is not built for states of linear attention, which '
-                      "a decode replica would compute a token later")
+        faults.append(f'pools.{pool.name}.role: expected "both", found "{pool.role}": hand-over is not built for '
+                      "states of linear attention, which a decode replica would compute a token later")
     for key, kind, built in (("granularity", "granularities", "prompt"), ("first_token", "first_tokens", "recompute")):
         if moving.chosen(key, kind) != built:
             faults.append(f'kv_transfer.{key}: expected "{built}", found "{moving.chosen(key, kind)}": nothing else is '
