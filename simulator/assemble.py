@@ -273,21 +273,33 @@ def _tier(pool, site: Site):
     """Return what makes the KV tier of a replica of a pool; None: there is none."""
     if pool.kv_tiers is None:
         return None
-    from simulator.domain.host_kv import host_kv  # likewise below: only those who want it load it
-    from simulator.kv.tiers.protocols.base import TierSite
+    from simulator.kv.tiers.protocols.base import TierSite  # only those who want it load it
 
-    if site.layer_groups is not None:
-        raise InputErrors([KeyFault("kv_tiers: that is not built for models whose layers have several block tables")])
     engine, parameters = pool.engine, pool.kv_tiers.parameters
     protocol = registry.load("kv_tier", pool.kv_tiers.protocol)
     eviction = getattr(parameters, "eviction_policy", None)
     tier_site = TierSite(engine.parameters, engine.block_size, site.num_gpu_blocks, pool.topology.tensor_parallel,
-                         site.deployment and host_kv(site.deployment, engine.block_size),
+                         _host_kv(pool, site), site.layer_groups,
                          eviction and registry.load("kv_eviction", eviction))
     faults = list(protocol.faults(parameters, tier_site))
     if faults:
         raise InputErrors([KeyFault(f"kv_tiers.{key}: {message}") for key, message in faults])
     return protocol.maker(parameters, tier_site)
+
+
+def _host_kv(pool, site: Site):
+    """Return what the KV blocks of a pool are to its hosts; None: nobody says."""
+    from simulator.domain.host_kv import host_kv, host_kv_of_groups  # likewise
+
+    if site.deployment is None:
+        return None
+    if site.layer_groups is None:
+        return host_kv(site.deployment, pool.engine.block_size)
+    rules = _group_rules(pool.engine)
+    if rules.given:
+        return None
+    return host_kv_of_groups(site.deployment, plan_groups(
+        site.deployment, pool.engine.block_size, site.max_model_len, rules))
 
 
 def _front(experiment: Experiment, routing=None) -> GatewayPlan:
@@ -391,6 +403,9 @@ def _block_bytes(moving, pool, is_apart: bool) -> tuple[float, ...] | None:
     if moving.chosen("volume", "volumes") == "full_prompt":
         faults.append('kv_transfer.volume: expected "missing", found "full_prompt": of layers with windows the decode '
                       "replica has no blocks for all of a prompt")
+    if pool.kv_tiers is not None:
+        faults.append(f"pools.{pool.name}.kv_tiers: expected none: hand-over together with a KV tier is not built for "
+                      "layers of several kinds")
     if rules.given and moving.kv_bytes_per_token is None:
         faults.append("kv_transfer.kv_bytes_per_token: missing; expected a number, since engine.kv_cache_groups are "
                       "not those of the model")

@@ -48,6 +48,7 @@ KINDS = {
         "table": "simulator.collective.table.model:Table",
     }, "simulator.collective.base:CollectiveModel"),
     "kv_tier": Kind("protocol of KV tiers", "protocol", {
+        "blis_chain": "simulator.kv.tiers.protocols.blis_chain:BlisChain",
         "blis_mirror": "simulator.kv.tiers.protocols.blis_mirror:BlisMirror",
         "hicache": "simulator.kv.tiers.protocols.hicache:Hicache",
         "kvbm": "simulator.kv.tiers.protocols.kvbm:Kvbm",

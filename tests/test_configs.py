@@ -113,6 +113,17 @@ def test_readme_says_what_splitting_prefill_and_decode_brings():
         float(f"{measured.metrics['request_goodput']:.1f}") for measured in results.values()]
 
 
+def test_host_memory_of_prefill_replicas_brings_what_its_file_says():
+    config = CONFIGS / "prefill_decode_tiers.toml"
+    bare = [{"name": role, "role": role, "replicas": 2} for role in ("prefill", "decode")]
+    summaries = [simulator.run(config, overrides).summary for overrides in ({"pools": bare}, {})]
+    rows = re.findall(r"^#  .*?(\d+) ms +(\d+) ms +([\d.]+) ms(?: +([\d,]+))?$", config.read_text(), re.MULTILINE)
+
+    assert [(f"{found['ttft_ms']['p50']:.0f}", f"{found['ttft_ms']['p99']:.0f}", f"{found['itl_ms']['p99']:.1f}",
+             "".join(f"{tier['loaded_chunks']:,}" for tier in found.get("kv_tiers", ())))
+            for found in summaries] == rows
+
+
 @pytest.mark.parametrize("config", FILES, ids=name)
 def test_page_of_the_folder_tells_of_it(config):
     assert f"`{config.name}`" in (CONFIGS / "README.md").read_text()

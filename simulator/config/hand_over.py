@@ -137,10 +137,14 @@ def _schedulers(pools: Sequence, kv_transfer) -> Iterator[Fault]:
             yield ("kv_transfer", "noticed_at"), (
                 f'expected "start", found "end": with async_scheduling, as in pool "{pool.name}", an iteration is '
                 "launched before the one before it has ended, and looks then")
-        if pool.kv_tiers is not None:
+        elif pool.kv_tiers is not None and kv_transfer.noticed_at == "end":
+            yield ("kv_transfer", "noticed_at"), (
+                f'expected "start", found "end": with [kv_tiers], as in pool "{pool.name}", an iteration starts copies '
+                "when it is launched, and looks then what has come")
+        if pool.kv_tiers is not None and kv_transfer.habits.why_no_tiers:
             yield ("pools", i, "kv_tiers"), (
-                "a KV tier is not built together with pools for prefill and decode: which of the two a request would "
-                "load from is not settled")
+                f'expected none with kv_transfer.protocol = "{kv_transfer.protocol}": '
+                f"{kv_transfer.habits.why_no_tiers}")
         if pool.topology.pipeline_parallel > 1:
             yield ("pools", i, "topology", "pipeline_parallel"), (
                 f"expected 1, found {pool.topology.pipeline_parallel}: hand-overs are not settled with pipeline stages")

@@ -2,6 +2,7 @@
 import msgspec
 
 from simulator.domain.deployment import Deployment
+from simulator.domain.kv_groups import GroupPlan
 from simulator.domain.kv_layout import kv_layout
 from simulator.domain.layer_spec import LatentAttention
 
@@ -26,6 +27,17 @@ def host_kv(deployment: Deployment, block_size: int) -> HostKv:
     copies = 1 if isinstance(model.attention, LatentAttention) else ways.tensor_parallel
     return HostKv(block_bytes=rank_bytes * copies, rank_block_bytes=rank_bytes,
                   link_bytes_per_s=deployment.accelerator.pcie_bytes_per_s, num_layers=model.num_layers)
+
+
+def host_kv_of_groups(deployment: Deployment, groups: GroupPlan) -> HostKv:
+    """Return the same where layers are in groups.
+
+    A block has a page for a layer of each of them: one group has the block, and the pages of its own layers.
+    """
+    ways, num_layers = deployment.parallelism, deployment.model.num_layers
+    rank_bytes = groups.block_bytes(range(num_layers))
+    return HostKv(block_bytes=rank_bytes * ways.tensor_parallel, rank_block_bytes=rank_bytes,
+                  link_bytes_per_s=deployment.accelerator.pcie_bytes_per_s, num_layers=num_layers)
 
 
 def host_kv_of(token_bytes: float, tensor_parallel: int, block_size: int, link_bytes_per_s: float) -> HostKv:

@@ -74,7 +74,7 @@ class KvTransfer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     noticed_at: Annotated[Literal["end", "start"] | None, Meta(description=(
         "when a replica looks for what has come: at the end of an iteration; or at its start, and it counts at its "
         "end, as where the forward pass is launched and not waited for. Idle, it notices at once. Default: start with "
-        "async_scheduling, which knows no other way, else end"))] = None
+        "async_scheduling or [kv_tiers], which know no other way, else end"))] = None
     num_reserved_decode_tokens: Annotated[Annotated[int, Meta(ge=0, le=2**31 - 1)] | None, Meta(description=(
         "sglang: tokens that a decode replica leaves free for each sequence that runs or waits for KV; default: "
         "512"))] = None

@@ -18,6 +18,7 @@ class Habits(NamedTuple):
     sends_token : the first token is moved like one of the prompt; else what moves is whole blocks.
     resolution_us : transfers take whole ones; 0: any time.
     reserved_tokens : that a decode replica leaves free for each sequence; -1: it admits by its scheduler's own rule.
+    why_no_tiers : why replicas may have no KV tier of their own besides; empty: they may.
     """
 
     order: str = "source"
@@ -31,6 +32,7 @@ class Habits(NamedTuple):
     sends_token: bool = False
     resolution_us: int = 0
     reserved_tokens: int = -1
+    why_no_tiers: str = ""
 
 
 HABITS = {
@@ -45,9 +47,12 @@ HABITS = {
                      pushes=True, reserved_tokens=512),
     # inference-sim (BLIS) at f90a1e3a, sim/cluster: blocks of the decode replica are taken when the prompt is computed,
     # or the request is dropped; --pd-transfer-base-latency
-    "blis": Habits(place="reserved", first_tokens=("prefill",), base_us=50.0, contention="at_start", resolution_us=1),
+    "blis": Habits(place="reserved", first_tokens=("prefill",), base_us=50.0, contention="at_start", resolution_us=1,
+                   why_no_tiers="what BLIS's tiers do with blocks that are reserved for a prompt from elsewhere is not "
+                                "recorded, and not built"),
     # vidur-alibabacloud (SimAI cef83f9d), vidur/events/batch_end_event.py: the request comes when its KV has; one token
     # more than the prompt moves, on links that nobody shares
     "simai": Habits(place="afterwards", first_tokens=("prefill",), volumes=("full_prompt",), base_us=0.0,
-                    contention="none", sends_token=True),
+                    contention="none", sends_token=True,
+                    why_no_tiers="vidur-alibabacloud has no KV beyond the blocks of its replicas"),
 }

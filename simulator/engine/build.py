@@ -27,6 +27,7 @@ from simulator.engine.replica.replica import Replica
 from simulator.engine.sources.scripted import Scripted
 from simulator.engine.sources.trace import Trace
 from simulator.kv.content import Content
+from simulator.kv.tiers.multi import MultiTier
 from simulator.routing.base import RoutingContext
 from simulator.scheduling.questions import KVPlan, ReplicaContext, SchedulerFacts
 
@@ -46,7 +47,7 @@ class Shared(msgspec.Struct, frozen=True):
     plan : ClusterPlan.
     horizon_ns : see `ClusterPlan`.
     legs : of requests that may stay at several replicas; None: each stays at one.
-    tier_use : structured array (requests,), `records.TIER_USE`; None: there are no KV tiers.
+    tier_use : structured array (requests,), `records.TIER_USE`, of prefill legs, too; None: there are no KV tiers.
     transfers : structured array (requests,), `records.TRANSFER`; None: nothing is handed over.
     stores : {name: Level}, stores of KV that replicas share; they add them as they are built.
     """
@@ -109,12 +110,12 @@ def build(workload, plan: ClusterPlan, hooks: Hooks) -> Cluster:
         gates.append(Delivery(legs, hooks.recorder, pool.max_model_len, pool.host, departures,
                               gates[0] if gates else None))
     shared = Shared(
-        workload=workload, content=Content(legs), recorder=hooks.recorder, observer=hooks.observer,
-        monitor=hooks.monitor, departures=departures, gate=gates[0], plan=plan,
+        workload=workload, content=Content(legs, _prompts_return(plan)), recorder=hooks.recorder,
+        observer=hooks.observer, monitor=hooks.monitor, departures=departures, gate=gates[0], plan=plan,
         horizon_ns=plan.horizon_ns,
         journeys=_journeys(len(legs)) if plan.keeps_journeys or plan.hand_over else None,
         legs=LegBook(len(legs)) if plan.keeps_legs or plan.hand_over else None,
-        tier_use=np.zeros(len(workload), records.TIER_USE) if any(pool.tier for pool in plan.pools) else None,
+        tier_use=np.zeros(len(legs), records.TIER_USE) if any(pool.tier for pool in plan.pools) else None,
         transfers=new_transfers(len(workload)) if plan.hand_over else None, stores={})
     replicas, hosts = [], []
     for pool, delivery in zip(plan.pools, gates, strict=True):
@@ -138,6 +139,11 @@ def build(workload, plan: ClusterPlan, hooks: Hooks) -> Cluster:
     if plan.hand_over or not source.is_fixed:
         fleet.act_in_halves()
     return Cluster(fleet, gateways, gateway_of, operations, source, shared)
+
+
+def _prompts_return(plan: ClusterPlan) -> bool:
+    """Return whether a replica may get a prompt that it has computed before for the same request."""
+    return plan.hand_over is not None and bool(plan.operations or any(pool.role == "both" for pool in plan.pools))
 
 
 def _looks_rarely(view: LiveView, front: GatewayPlan, workload, num_replicas: int) -> bool:
@@ -196,13 +202,18 @@ def _tier_of(pool: Pool, plan: ClusterPlan, shared: Shared):
     """Return what makes the KVTier of a replica of a pool; None: it has none."""
     if not plan.hand_over:
         return pool.tier
-    if pool.tier is not None or pool.ranks > 1:
-        raise ValueError("requests are handed over between replicas without a KV tier of their own, and not in lock "
-                         "step: what these would do together is not settled")
-    polls = plan.hand_over.notices_at_start or pool.scheduler.facts(pool.parameters).is_async
-    return lambda workload: RemoteTier(
-        shared.transfers, workload.requests, shared.departures, polls, pool.role != "prefill", plan.hand_over,
-        names_blocks=any(each.role == "both" for each in plan.pools))
+    if pool.ranks > 1:
+        raise ValueError("requests are handed over between replicas that are not in lock step: what these would do "
+                         "together is not settled")
+    polls = (plan.hand_over.notices_at_start or pool.tier is not None
+             or pool.scheduler.facts(pool.parameters).is_async)
+    remote = partial(RemoteTier, shared.transfers, departures=shared.departures, polls=polls,
+                     reads=pool.role != "prefill", plan=plan.hand_over,
+                     names_blocks=any(each.role == "both" for each in plan.pools))
+    if pool.tier is None:
+        return lambda workload: remote(workload.requests)
+    asks_both = plan.hand_over.order != "destination"       # SGLang's decode replicas look at no tier for a prompt
+    return lambda workload: MultiTier(remote(workload.requests), pool.tier(workload), asks_both)
 
 
 def _march(replicas: list[Replica], pool: Pool, facts: SchedulerFacts, plan: ClusterPlan) -> None:

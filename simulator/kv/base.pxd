@@ -142,6 +142,9 @@ cdef class KVCache:
     # Free everything `slot` owns. `returns`: its request will be back and may find some of it.
     cdef int release(self, int32_t slot, bint returns) except -1 nogil
 
+    # The same for a sequence that will not be back and was done a while ago, when a batch was at work on it.
+    cdef int release_late(self, int32_t slot) except -1 nogil
+
     # A request leaves that waits: it may hold blocks all the same.
     cdef int gives_up(self, int32_t row) except -1 nogil
 

@@ -114,6 +114,9 @@ cdef class KVCache:
     cdef int gives_up(self, int32_t row) except -1 nogil:
         return 0
 
+    cdef int release_late(self, int32_t slot) except -1 nogil:
+        return self.release(slot, False)
+
     cdef int fence(self, int32_t slot, int32_t begin, int32_t end, int64_t reader) except -1 nogil:
         return 0
 

@@ -5,6 +5,7 @@ cimport cython
 from simulator.core.hash_map cimport HashMap
 from simulator.kv.block_pool cimport BlockPool, Table
 from simulator.kv.cache_log cimport CacheLog
+from simulator.kv.content cimport Cursor
 from simulator.kv.mirror cimport Mirror
 
 
@@ -28,10 +29,10 @@ cdef class BlisKV(BlockPool):
     cdef CacheLog _log          # of the hashes that come and go; None: nobody follows them
 
     # Let `slot`, which owns nothing, begin behind the first `num_tokens` tokens of its text without a block of them.
-    cdef void skip(self, int32_t slot, int32_t row, int64_t num_tokens) noexcept nogil
+    cdef int skip(self, int32_t slot, int32_t row, int64_t num_tokens) except -1 nogil
 
-    # With a mirror: the blocks of a running sequence, `most` at most, are in it.
-    cdef int mirror(self, int32_t slot, int32_t most) except -1 nogil
+    # With a mirror: the blocks of a running sequence are in it.
+    cdef int mirror(self, int32_t slot) except -1 nogil
 
     cdef int _allocate(self, int32_t slot, int32_t row, int32_t hits, int64_t slots,
                        int64_t known_tokens) except -1 nogil
@@ -45,6 +46,10 @@ cdef class BlisKV(BlockPool):
     cdef int _keep(self, int32_t slot, int32_t row) except -1 nogil
     cdef void _free_all(self, const int32_t* blocks, int32_t count) noexcept nogil
     cdef int32_t _reload(self, int32_t slot, int32_t row, int32_t hits) except -1 nogil
+    cdef Cursor _behind(self, int32_t slot, int32_t row, int32_t place, int32_t hits) noexcept nogil
+    cdef bint _seek(self, int32_t row, int32_t* place, Cursor* cursor) noexcept nogil
+    cdef bint _is_put_off(self, int32_t slot, int32_t row, int32_t hits) except -1 nogil
+    cdef int _gather(self, int32_t row, int32_t place, Cursor cursor) except -1 nogil
     cdef int32_t _install(self, uint64_t hash) except -1 nogil
     cdef int _claim(self, int32_t slot, int32_t row, int32_t begin, int32_t end) except -1 nogil
     cdef int _chain(self, int32_t slot, int32_t row) except -1 nogil

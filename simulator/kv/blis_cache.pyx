@@ -15,6 +15,7 @@ from simulator.kv.base cimport blocks_for
 from simulator.kv.block_pool cimport BlockPool, Table
 from simulator.kv.cache_log cimport CacheLog
 from simulator.kv.content cimport Content, Cursor
+from simulator.kv.mirror cimport ABSENT, BELOW, HELD, IS_PUT_OFF, NO_WAIT, Place
 from simulator.kv.returning cimport key_of
 
 
@@ -100,9 +101,15 @@ cdef class BlisKV(BlockPool):
 
     # ---- allocation
 
-    cdef void skip(self, int32_t slot, int32_t row, int64_t num_tokens) noexcept nogil:
+    cdef int skip(self, int32_t slot, int32_t row, int64_t num_tokens) except -1 nogil:
         self._tables[slot].row = row
         self._skipped[slot] = self._reached[slot] = num_tokens
+        if self._kept_by.size > 0 and self._take_kept(slot, row):
+            self._skipped[slot] = num_tokens - <int64_t>self._owned[slot] * self.block_size
+            self._chain(slot, row)
+        elif self._mirror is not None:
+            self._mirror.was_served(row)
+        return 0
 
     cdef int allocate(self, int32_t slot, int32_t row, int32_t hits, int64_t slots, int64_t full_tokens,
                       int32_t watermark, int64_t known_tokens) except -1 nogil:
@@ -142,9 +149,11 @@ cdef class BlisKV(BlockPool):
 
     # ---- a mirror in host memory
 
-    cdef int mirror(self, int32_t slot, int32_t most) except -1 nogil:
-        cdef int32_t i
-        for i in range(min(self._owned[slot], most)):
+    cdef int mirror(self, int32_t slot) except -1 nogil:
+        cdef int32_t count = self._owned[slot], i
+        if self._mirror.prompts_only:
+            count = min(count, self._content.prompt_tokens(self._tables[slot].row) // self.block_size)
+        for i in range(count):
             if self._blocks[self._tables[slot].blocks[i]].hash != 0:
                 self._mirror.keep(self._blocks[self._tables[slot].blocks[i]].hash)
         return 0
@@ -156,14 +165,19 @@ cdef class BlisKV(BlockPool):
         A request that waits and finds no room for the rest keeps what it has claimed so far.
         """
         cdef bint waits = self._owned[slot] == 0 and self._skipped[slot] == 0
+        cdef bint owns_nothing = self._owned[slot] == 0     # also one that runs, whose prompt was found whole
         cdef int done
         if waits:
             self._reached[slot] = <int64_t>hits * self.block_size
             if self._kept_by.size > 0 and self._take_kept(slot, row):
                 self._skipped[slot] = <int64_t>(hits - self._owned[slot]) * self.block_size
                 self._chain(slot, row)
-                hits = 0
+                hits, owns_nothing = 0, False
+        if owns_nothing and self._mirror.has_levels and self._is_put_off(slot, row, hits):
+            return 0
         done = self._allocate_anyway(slot, row, hits, waits, slots, known_tokens)
+        if owns_nothing and done == 1:
+            self._mirror.was_served(row)
         if waits and done == 0:
             self._skipped[slot] = 0
             if self._owned[slot] > 0:
@@ -193,25 +207,66 @@ cdef class BlisKV(BlockPool):
 
     cdef int32_t _reload(self, int32_t slot, int32_t row, int32_t hits) except -1 nogil:
         """Bring back what the mirror has of a prompt behind `hits` and what the slot owns; return how many blocks."""
-        cdef int32_t most = self._content.prompt_tokens(row) // self.block_size, room = self.free_blocks, count = 0
+        cdef int32_t room = self.free_blocks, count = 0
         cdef int32_t place = 0 if self._mirror.when_full else max(self._owned[slot], hits)
+        cdef Cursor cursor = self._behind(slot, row, place, hits)
+        cdef Place where
+        while self._seek(row, &place, &cursor):
+            where = self._mirror.place_of(cursor.hash)
+            if where == BELOW:
+                self._gather(row, place, cursor)
+                self._mirror.fetch()
+            if where != HELD or count == room:
+                break
+            self._mirror.reload(cursor.hash)
+            self._install(cursor.hash)
+            count += 1
+        return count
+
+    cdef Cursor _behind(self, int32_t slot, int32_t row, int32_t place, int32_t hits) noexcept nogil:
+        """Return where block `place` of a text begins, behind all that was found or is owned."""
         cdef Cursor cursor
-        cdef uint64_t hash
         memset(&cursor, 0, sizeof(Cursor))
         if place > 0:
             self._content.advance(row, <int32_t>(place * self.block_size), &cursor)
             cursor.hash = self._blocks[(self._hits if hits == place else self._tables[slot].blocks)[place - 1]].hash
-        while place < most:
-            hash = self._content.advance(row, self.block_size, &cursor)
+        return cursor
+
+    cdef bint _seek(self, int32_t row, int32_t* place, Cursor* cursor) noexcept nogil:
+        """Go behind the next block of a prompt that the KV cache does not have; False: there is none."""
+        cdef int32_t most = self._content.prompt_tokens(row) // self.block_size
+        while place[0] < most:
+            place[0] += 1
+            if self._cached.get(self._content.advance(row, self.block_size, cursor)) < 0:
+                return True
+        return False
+
+    # ---- levels below the mirror
+
+    cdef bint _is_put_off(self, int32_t slot, int32_t row, int32_t hits) except -1 nogil:
+        """Put off a request of which some blocks must come from below, once; say whether it is."""
+        cdef int32_t place = hits
+        cdef Cursor cursor
+        cdef Place where = HELD
+        if self._mirror.wait_of(row) != NO_WAIT:
+            return self._mirror.wait_of(row) == IS_PUT_OFF
+        cursor = self._behind(slot, row, place, hits)
+        while where == HELD and self._seek(row, &place, &cursor):
+            where = self._mirror.place_of(cursor.hash)
+        if where == HELD or where == ABSENT:
+            return False
+        self._gather(row, place, cursor)
+        self._mirror.put_off(row)
+        return True
+
+    cdef int _gather(self, int32_t row, int32_t place, Cursor cursor) except -1 nogil:
+        """Tell the mirror which blocks come together, from the one before `place` on."""
+        cdef int32_t next_place = place
+        self._mirror.begin_run(cursor.hash)
+        while self._seek(row, &next_place, &cursor) and next_place == place + 1 and self._mirror.extend_run(
+                cursor.hash):
             place += 1
-            if self._cached.get(hash) >= 0:
-                continue
-            if count == room or not self._mirror.holds(hash):
-                break
-            self._mirror.reload(hash)
-            self._install(hash)
-            count += 1
-        return count
+        return 0
 
     cdef int32_t _install(self, uint64_t hash) except -1 nogil:
         """Let the first free block hold this text; it stays free, the last to be reused."""

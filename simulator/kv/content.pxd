@@ -41,6 +41,7 @@ cdef class Content:
     cdef const Request* _requests
     cdef const Demand* _demands
     cdef const Segment* _segments
+    cdef int32_t _num_clients           # rows from here on are prefill legs, whose text is their client's
     cdef int32_t* _public_tokens        # [row] leading tokens of its text that others may share; NULL: none in any
     cdef readonly bint has_public_outputs       # of some request others may share all of its text
     cdef StreamHashes _streams[NUM_STREAMS]
@@ -49,6 +50,10 @@ cdef class Content:
     # Leading tokens of a request's text that others may share; INT32_MAX: all of it, outputs too.
     cdef inline int32_t public_tokens(self, int32_t row) noexcept nogil:
         return self._public_tokens[row] if self._public_tokens != NULL else 0
+
+    # Whose text it is: that of a prefill leg is its client's.
+    cdef inline int32_t _client_of(self, int32_t row) noexcept nogil:
+        return row if row < self._num_clients else row - self._num_clients
 
     # What the chain of a request's text begins with; 0: it has no adapter.
     cdef uint64_t salt(self, int32_t row) noexcept nogil
@@ -85,4 +90,4 @@ cdef class Content:
     cdef Cursor behind(self, int32_t row, int32_t block_size, const uint64_t* hashes,
                        int32_t num_blocks) noexcept nogil
 
-    cdef int _find_public_tokens(self, int32_t num_requests, int64_t num_segments) except -1
+    cdef int _find_public_tokens(self, int32_t num_requests, bint prompts_return) except -1

@@ -36,20 +36,23 @@ cdef inline uint64_t extended(uint64_t hash, int64_t stream, int64_t offset, int
 cdef class Content:
     """The texts of all requests of a workload.
 
-    workload : lends its `requests`, `demands` and `segments`.
+    workload : lends its `requests`, `demands` and `segments`; where prompts are computed apart, with its prefill legs,
+        whose prompts are those of their clients.
+    prompts_return : a prompt may come to a replica that has computed it for another row: others may share it.
     """
 
-    def __init__(self, workload):
+    def __init__(self, workload, prompts_return=False):
         cdef const Request[::1] requests
         cdef const Demand[::1] demands
         cdef const Segment[::1] segments
         self._owners = (workload.requests, workload.demands, workload.segments)
         requests, demands, segments = workload.requests, workload.demands, workload.segments
         self._requests = &requests[0] if len(requests) else NULL
+        self._num_clients = <int32_t>(len(requests) - workload.num_prefill_legs)
         self._demands = &demands[0] if len(demands) else NULL
         self._segments = &segments[0] if len(segments) else NULL
-        if len(segments):
-            self._find_public_tokens(len(requests), len(segments))
+        if len(segments) or prompts_return:
+            self._find_public_tokens(len(requests), prompts_return)
 
     def __dealloc__(self):
         cdef int32_t i
@@ -57,7 +60,7 @@ cdef class Content:
         for i in range(NUM_STREAMS):
             free(self._streams[i].hashes)
 
-    cdef int _find_public_tokens(self, int32_t num_requests, int64_t num_segments) except -1:
+    cdef int _find_public_tokens(self, int32_t num_requests, bint prompts_return) except -1:
         cdef int32_t row, i
         cdef int64_t stream, owner, tokens
         cdef const Segment* segment
@@ -68,18 +71,23 @@ cdef class Content:
             for i in range(self._demands[row].num_segments):
                 stream = self._segments[self._demands[row].segments_begin + i].stream
                 owner = stream >> 2
-                if stream & 3 and owner != row and 0 <= owner < num_requests:
+                if stream & 3 and owner != self._client_of(row) and 0 <= owner < num_requests:
                     self._public_tokens[owner] = INT32_MAX
                     self.has_public_outputs = True
         for row in range(num_requests):
             tokens = 0
             if self._public_tokens[row] == INT32_MAX:
                 continue
+            if row >= self._num_clients:
+                self._public_tokens[row] = self._public_tokens[self._client_of(row)]
+                continue
             for i in range(self._demands[row].num_segments):
                 segment = &self._segments[self._demands[row].segments_begin + i]
                 if segment.stream & 3 and segment.stream >> 2 == row:
                     break
                 tokens += segment.num_tokens
+            if prompts_return:
+                tokens = self._requests[row].prompt_tokens
             self._public_tokens[row] = <int32_t>min(tokens, <int64_t>INT32_MAX - 1)
         return 0
 
@@ -95,7 +103,7 @@ cdef class Content:
             if cursor.piece >= num_pieces:
                 stream, length = output_stream(row), INT64_MAX
             elif self._demands[row].num_segments == 0:
-                stream, length = own_stream(row), self._requests[row].prompt_tokens
+                stream, length = own_stream(self._client_of(row)), self._requests[row].prompt_tokens
             else:
                 segment = &self._segments[self._demands[row].segments_begin + cursor.piece]
                 stream, length = segment.stream, segment.num_tokens

@@ -1,14 +1,29 @@
-"""A copy in host memory of the blocks that a replica fills: what a KV cache of BLIS's asks of it."""
-from libc.stdint cimport int64_t, uint64_t
+"""A copy in host memory of the blocks that a replica fills: what a KV cache and a scheduler of BLIS's ask of it."""
+from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from simulator.kv.tier cimport KVTier
 
 
+cdef enum Place:                # of a block, or of all of a run
+    ABSENT = 0
+    HELD = 1                    # in host memory
+    COMING = 2                  # on the way there
+    BELOW = 3                   # on a level below
+
+
+cdef enum Wait:                 # of a request that needs blocks from below host memory
+    NO_WAIT = 0
+    IS_PUT_OFF = 1              # it is passed over
+    WAS_PUT_OFF = 2             # they have come, or will not: it is admitted with what there is
+
+
 cdef class Mirror(KVTier):
     cdef readonly bint when_full        # it is asked only where the KV cache has no room
+    cdef readonly bint prompts_only     # blocks with outputs are not kept
+    cdef readonly bint has_levels       # below host memory: what follows on runs is asked and told
 
-    # Is a block with this hash there? It is taken back to the KV cache: it stays there, as the last to go.
-    cdef bint holds(self, uint64_t hash) noexcept nogil
+    # Where a block with this hash is. It is taken back to the KV cache: it stays there, as the last to go.
+    cdef Place place_of(self, uint64_t hash) noexcept nogil
     cdef void reload(self, uint64_t hash) noexcept nogil
 
     # A block with this hash is held by somebody who runs: it is there from now on, the last to go.
@@ -16,3 +31,20 @@ cdef class Mirror(KVTier):
 
     # How long the iteration that begins waits for what was reloaded.
     cdef int64_t take_waiting_ns(self) noexcept nogil
+
+    # ---- runs: blocks that follow one another in a prompt, and come from one level
+
+    # A run begins with a block that is coming or below; does another block come with it?
+    cdef int begin_run(self, uint64_t hash) except -1 nogil
+    cdef bint extend_run(self, uint64_t hash) except -1 nogil
+
+    # The run is fetched, for whoever needs it later; or a request that is not admitted before it has come.
+    cdef int fetch(self) except -1 nogil
+    cdef int put_off(self, int32_t row) except -1 nogil
+
+    # Does a request wait for a run? It is admitted.
+    cdef Wait wait_of(self, int32_t row) noexcept nogil
+    cdef int was_served(self, int32_t row) except -1 nogil
+
+    # Once an iteration, when those that run have been served: see who need not wait any longer.
+    cdef int look_again(self) except -1 nogil

@@ -1,12 +1,16 @@
 """A copy in host memory of the blocks that a replica fills: the base of all, which holds nothing."""
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint64_t
 
 
 cdef class Mirror(KVTier):
     """Base of mirrors; see mirror.pxd for the contract."""
 
-    cdef bint holds(self, uint64_t hash) noexcept nogil:
-        return False
+    def attach(self, kv, content, use=None, with_tables=False):
+        """See KVTier; `kv` is a BlisKV."""
+        kv.mirror_to(self)
+
+    cdef Place place_of(self, uint64_t hash) noexcept nogil:
+        return ABSENT
 
     cdef void reload(self, uint64_t hash) noexcept nogil:
         pass
@@ -15,4 +19,25 @@ cdef class Mirror(KVTier):
         return 0
 
     cdef int64_t take_waiting_ns(self) noexcept nogil:
+        return 0
+
+    cdef int begin_run(self, uint64_t hash) except -1 nogil:
+        return 0
+
+    cdef bint extend_run(self, uint64_t hash) except -1 nogil:
+        return False
+
+    cdef int fetch(self) except -1 nogil:
+        return 0
+
+    cdef int put_off(self, int32_t row) except -1 nogil:
+        return 0
+
+    cdef Wait wait_of(self, int32_t row) noexcept nogil:
+        return NO_WAIT
+
+    cdef int was_served(self, int32_t row) except -1 nogil:
+        return 0
+
+    cdef int look_again(self) except -1 nogil:
         return 0

@@ -26,6 +26,7 @@ cdef struct External:           # what a tier has of a text, behind the tokens f
     int64_t tokens              # 0: nothing; or UNDECIDED
     bint comes_later            # the request waits, with its blocks, until they are there; else they are loaded within
                                 # the iteration that admits it
+    bint brings_token           # with them may come the token that follows, which gets room, too
 
 
 cdef class KVTier:
@@ -36,7 +37,7 @@ cdef class KVTier:
     cdef readonly bint names_blocks         # who gets a block matters to it, also of those without a hash
 
     # What it has of the text of a request, whose first `local_tokens` (whole blocks) were found in the KV cache. Where
-    # it comes within the iteration, at least one token of the text must be left to compute.
+    # it comes within the iteration, at least one token of the text must be left to compute. `found` is all zero before.
     cdef int match(self, int32_t row, int64_t local_tokens, External* found) except -1 nogil
 
     # These tokens have blocks now, in `slot`: they are on the way from `now_ns` on. When they are there; of no meaning
@@ -57,7 +58,6 @@ cdef class KVTier:
 
     cdef readonly bint hears_of_chunks      # it is told of texts as they are computed
     cdef readonly int64_t reserved_tokens   # to be left free for each sequence, SGLang's rule; -1: vLLM's rule holds
-    cdef readonly bint brings_tokens        # KV may come with the token that follows, which gets room, too
 
     # The KV of a text has come: and with it the token that follows?
     cdef bint brings_token(self, int32_t row) noexcept nogil

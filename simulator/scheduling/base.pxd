@@ -606,6 +606,7 @@ cdef class Scheduler:
     cdef int _leave_tier(self, int32_t slot) except -1 nogil
     cdef bint _may_join(self, const Entry* entry) noexcept nogil
     cdef int _leave_copying(self, int32_t slot, bint is_aborted) except -1 nogil
+    cdef int _give_back_parked(self, int32_t slot) noexcept nogil
     cdef int _put_off_free(self, int32_t slot) except -1 nogil
     cdef int _free_put_off(self) except -1 nogil
     cdef int _vacate(self, int32_t slot, bint returns) except -1 nogil

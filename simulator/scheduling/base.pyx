@@ -264,6 +264,8 @@ cdef class Scheduler:
     cdef int _leave_copying(self, int32_t slot, bint is_aborted) except -1 nogil:
         """Take a sequence off where the tier copies: its blocks are free when no batch in flight writes to them."""
         self._leave_tier(slot)
+        if self.kv.is_hybrid:
+            self.kv.slide(slot, self.settled(slot))
         if self._puts_off_frees and (self.num_in_flight > 1 if is_aborted else self.is_in_flight(slot)):
             return self._put_off_free(slot)
         return self._vacate(slot, False)
@@ -563,6 +565,9 @@ cdef class Scheduler:
 
     cdef int release_parked(self, int32_t slot) except -1 nogil:
         self.kv.release(slot, False)
+        return self._give_back_parked(slot)
+
+    cdef int _give_back_parked(self, int32_t slot) noexcept nogil:
         self._links.remove(&self._parked, slot)
         self._sequences[slot].row = -1
         self._free_slots[self._num_free_slots] = slot
@@ -695,8 +700,10 @@ cdef class Scheduler:
         cdef int64_t until_ns = self.tier.keep_until(self._sequences[slot].row, slot, now_ns)
         if until_ns < 0:
             return False
+        if self.copies:
+            self._leave_tier(slot)
         if self.kv.is_hybrid:
-            self.kv.slide(slot, self.computed(slot))
+            self.kv.slide(slot, self.settled(slot))
         self.transfers.begin(KEEP, slot, max(until_ns, now_ns + 1))     # not by the report of this very iteration
         self._stop(slot)
         self._sequences[slot].hold = GIVEN_UP
@@ -775,7 +782,8 @@ cdef class Scheduler:
     cdef int _free_put_off(self) except -1 nogil:
         cdef int32_t i
         for i in range(self._put_off.size):
-            self.release_parked(self._put_off.rows[i])
+            self.kv.release_late(self._put_off.rows[i])
+            self._give_back_parked(self._put_off.rows[i])
         self._put_off.size = 0
         return 0
 

@@ -16,14 +16,17 @@ Where BLIS does what no engine does, `upstream_compat` follows it:
 There, and where somebody looks at block tables, no sequence is a member of the group: an iteration costs O(batch).
 """
 from libc.stdint cimport INT64_MAX, int8_t, int32_t, int64_t
+from libc.stdlib cimport free
 from libc.string cimport memset
 cimport cython
 
+from simulator.core.clock cimport NEVER_NS
+from simulator.core.row_list cimport RowList, add_row
 from simulator.domain.batch cimport BatchShape, Chunk
 from simulator.domain.iteration cimport Batch
 from simulator.domain.request cimport COMPLETED, DROPPED, Request
 from simulator.kv.blis_cache cimport BlisKV
-from simulator.kv.mirror cimport Mirror
+from simulator.kv.mirror cimport IS_PUT_OFF, NO_WAIT, Mirror
 from simulator.scheduling.base cimport Sequence
 from simulator.scheduling.in_order cimport InOrder
 from simulator.scheduling.waiting_queue cimport (
@@ -89,6 +92,7 @@ cdef class Blis(InOrder):
 
     cdef BlisKV _blocks                 # kv; None without upstream_compat
     cdef Mirror _mirror                 # the tier; None: there is none, or another
+    cdef RowList _passed_over           # taken out of the queue while the batch is formed
     cdef bint _takes_over               # requests come whose prompts other replicas have computed
     cdef int32_t _num_taken             # of the batch being formed, those just admitted
     cdef int64_t _threshold             # longest chunk of a prompt, in tokens
@@ -120,6 +124,9 @@ cdef class Blis(InOrder):
             self.pause_ns = 1000 if parameters.blis_version == "head" else -1
         self.waiting = WaitingQueue(
             context.requests, context.demands, ORDERS[parameters.policy][parameters.priority_policy])
+
+    def __dealloc__(self):
+        free(self._passed_over.rows)
 
     @staticmethod
     def facts(parameters):
@@ -155,6 +162,9 @@ cdef class Blis(InOrder):
         cdef int64_t text = <int64_t>self._requests[row].prompt_tokens + self._demands[row].max_tokens
         return DROPPED if text > self._max_model_len else InOrder.refusal(self, row)
 
+    cdef int64_t _next_transfer_ns(self) noexcept nogil:
+        return InOrder._next_transfer_ns(self) if self._mirror is None or self.waiting.size > 0 else NEVER_NS
+
     cdef bint repeats(self) noexcept nogil:
         # Members alone cannot make room for the head of the queue, unless what they generate is its prompt. Nor does it
         # need less once they took blocks that it would have found: it gets all the rest of its prompt.
@@ -171,10 +181,15 @@ cdef class Blis(InOrder):
         batch.num_entries = batch.num_preempted = batch.num_members = batch.num_starved = 0
         memset(&batch.shape, 0, sizeof(BatchShape))
         self._budget = self._token_budget
+        if self._mirror is not None:
+            self._mirror.begins(now_ns)
         if not (self.grouping and self._continue_at_once(batch, self._threshold)):
             self._continue_one_by_one(batch)
+        if self._mirror is not None:
+            self._mirror.look_again()
         if batch.num_preempted == 0:
             self._admit_waiting(batch)
+            self._take_back_passed_over()
         self.close(batch, -1)
         if self._is_upstream:
             self._price_admissions(batch)
@@ -187,7 +202,7 @@ cdef class Blis(InOrder):
         cdef int32_t slot = self._running.head
         batch.stall_ns = self._mirror.take_waiting_ns() if self.pauses(batch) else 0
         while slot >= 0:
-            self._blocks.mirror(slot, self.kv.num_blocks)
+            self._blocks.mirror(slot)
             slot = self._links.next(slot)
         return 0
 
@@ -260,6 +275,9 @@ cdef class Blis(InOrder):
         cdef Request* request = &self._requests[self._sequences[slot].row]
         cdef int32_t row = self._sequences[slot].row
         self.preempt(slot, batch)
+        if (self._mirror is not None and batch.num_preempted == 1 and self._running.size == 0
+                and self._mirror.wait_of(row) == NO_WAIT):      # all others are kept by requests that wait
+            batch.preempted[0].freed_blocks = self.kv.num_blocks
         request.output_tokens = 0
         if self._forgets_first_token:
             request.first_token_ns = -1
@@ -273,6 +291,8 @@ cdef class Blis(InOrder):
         self._num_taken = 0
         while self._budget > 0 and self.waiting.size > 0 and self._running.size < self.max_running:
             row = self.waiting.top()
+            if self._passes_over(row):
+                continue
             if self._takes_over and self.tier.slot_of(row) >= 0:
                 if not self._take_over(batch, row, self.tier.slot_of(row)):
                     break
@@ -285,12 +305,28 @@ cdef class Blis(InOrder):
             if tokens == 0:
                 self._blocks.skip(slot, row, prompt)
             elif not self.kv.allocate(slot, row, hits, computed + tokens, 0, 0, computed + tokens):
+                if self._passes_over(row):
+                    continue
                 break
             self.waiting.pop()
             self.admit(row, hits, batch)
             self._sequences[slot].scheduled = <int32_t>tokens
             self.add_entry(batch, slot)
             self._budget -= tokens
+        return 0
+
+    cdef bint _passes_over(self, int32_t row) except -1 nogil:
+        """Go on behind the head of the queue if it waits for blocks from below host memory."""
+        if self._mirror is None or self._mirror.wait_of(row) != IS_PUT_OFF:
+            return False
+        self.waiting.pop()
+        add_row(&self._passed_over, row)
+        return True
+
+    cdef int _take_back_passed_over(self) except -1 nogil:
+        while self._passed_over.size > 0:
+            self._passed_over.size -= 1
+            self.waiting.push_front(self._passed_over.rows[self._passed_over.size])
         return 0
 
     cdef bint _take_over(self, Batch* batch, int32_t row, int32_t slot) except -1 nogil:

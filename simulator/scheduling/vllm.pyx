@@ -13,12 +13,15 @@ cimport cython
 from simulator.domain.batch cimport BatchShape
 from simulator.domain.request cimport Request
 from simulator.kv.base cimport blocks_for
+from simulator.kv.hybrid.tables cimport GroupTables
 from simulator.kv.tier cimport UNDECIDED, External
 from simulator.scheduling.aligned_chunks cimport AlignedText, aligned_chunk
 from simulator.scheduling.base cimport LOADED, Sequence
 from simulator.scheduling.striding cimport StridingScheduler
 from simulator.domain.iteration cimport Batch, Entry
 from simulator.scheduling.waiting_queue cimport WaitingQueue
+
+from msgspec.structs import replace
 
 from simulator.kv.counting import CountingKV
 from simulator.kv.hybrid.cache import HybridKV
@@ -167,6 +170,8 @@ cdef class Vllm(StridingScheduler):
     def kv_cache(parameters, plan):
         """See Scheduler."""
         if plan.layer_groups is not None:
+            if plan.tier is not None and plan.tier.copies:
+                plan = replace(plan, with_tables=True)
             in_flight = parameters.max_num_batched_tokens * (2 if parameters.async_scheduling else 1)
             return HybridKV(plan.num_blocks, unit_of(plan.layer_groups, plan.enable_prefix_caching), plan, in_flight,
                             parameters.scheduler_reserve_full_isl is not False)
@@ -396,7 +401,7 @@ cdef class Vllm(StridingScheduler):
             return STOP                 # whatever the lookup finds; under pressure the head often fails so
         hits = self.kv.lookup(row, <int32_t>text)
         computed = <int64_t>hits * self.kv.block_size
-        external.tokens = 0
+        external.tokens, external.comes_later, external.brings_token = 0, False, False
         if self.tier is not None:
             outcome = self._ask_tier(row, hits, &external, batch.start_ns)
             if outcome != ELIGIBLE:
@@ -485,7 +490,7 @@ cdef class Vllm(StridingScheduler):
         cdef Request* request = &self._requests[row]
         cdef int64_t text = request.prompt_tokens + request.output_tokens
         cdef int64_t tokens = min(
-            <int64_t>hits * self.kv.block_size + found.tokens + self.tier.brings_tokens, self._max_model_len)
+            <int64_t>hits * self.kv.block_size + found.tokens + found.brings_token, self._max_model_len)
         cdef int64_t full_text = min(text, self._max_model_len) if self._reserves_full_text else 0
         cdef int32_t slot = self.top_slot()
         if self.kv.is_hybrid:
@@ -541,6 +546,8 @@ cdef class Vllm(StridingScheduler):
 
     cdef inline int64_t _missing_blocks(self, int32_t slot) noexcept nogil:
         cdef int64_t text = min(<int64_t>self._sequences[slot].num_tokens, self._max_model_len)
+        if self.kv.is_hybrid:
+            return (<GroupTables>self.kv).lacking_whole(slot, text)
         return self.kv.lacking(slot, text)
 
     cdef int update(self, const Entry* entry, int32_t sampled, int32_t rejected, bint goes_on) except -1 nogil:

@@ -185,6 +185,34 @@ def test_what_is_not_built_says_why(load, faults, given, fault):
     assert faults(load, SYNC, MOVES, *given) == [f"--set: {fault}"]
 
 
+TIERS = "kv_tiers = {cpu_gib = 1.0, kv_bytes_per_token = 1e3, d2h_gb_per_s = 1.0, h2d_gb_per_s = 1.0}"
+
+
+@pytest.mark.parametrize("protocol", ["nixl", "nixl_push", "mooncake", "sglang"])
+def test_replicas_may_have_tiers_besides(load, protocol):
+    experiment = load(POOLS, SYNC, MOVES, TIERS, f"kv_transfer.protocol = '{protocol}'")
+
+    assert [pool.kv_tiers.protocol for pool in experiment.pools] == ["vllm_offload"] * 2
+
+
+@pytest.mark.parametrize(("given", "why"), [
+    (["kv_transfer.protocol = 'simai'", TIERS], '"simai": vidur-alibabacloud has no KV beyond the blocks of its '
+                                                "replicas"),
+    (["kv_transfer.protocol = 'blis'", "engine = {scheduler = 'blis', upstream_compat = true}",
+      "kv_tiers = {protocol = 'blis_mirror', cpu_blocks = 9}"],
+     '"blis": what BLIS\'s tiers do with blocks that are reserved for a prompt from elsewhere is not recorded, and not '
+     "built")])
+def test_a_protocol_without_tiers(load, faults, given, why):
+    assert faults(load, POOLS, *([SYNC] if "simai" in why[:8] else []), MOVES, *given) == [
+        f"--set: pools[{i}].kv_tiers: expected none with kv_transfer.protocol = {why}" for i in range(2)]
+
+
+def test_with_a_tier_a_replica_looks_when_an_iteration_starts(load, faults):
+    assert faults(load, POOLS, SYNC, MOVES, TIERS, "kv_transfer.noticed_at = 'end'") == [
+        '--set: kv_transfer.noticed_at: expected "start", found "end": with [kv_tiers], as in pool '
+        f'"{name}", an iteration starts copies when it is launched, and looks then what has come' for name in "pd"]
+
+
 def test_llumnix_sends_either_part(load):
     assert load(POOLS, SYNC, MOVES, LLUMNIX, STAGED).cluster.routing.policy == "llumnix"
     assert load(POOLS, SYNC, MOVES, LLUMNIX, ROUND_ROBIN).cluster.routing.policy == "llumnix"

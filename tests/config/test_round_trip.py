@@ -105,8 +105,9 @@ def tables(draw, struct):
 
 def settle_tiers(table):
     """Leave out what KV tiers are not settled with."""
-    if table["engine"]["scheduler"] != "vllm":
-        table.pop("kv_tiers", None)
+    if "kv_tiers" in table and table["engine"]["scheduler"] != registry.load(
+            "kv_tier", table["kv_tiers"]["protocol"]).scheduler:
+        table.pop("kv_tiers")
     for place, key in ((table["engine"], "speculative"), (table["engine"], "vllm_version"),
                        (table.get("cluster", {}), "rescheduling")):
         if table.get("kv_tiers"):

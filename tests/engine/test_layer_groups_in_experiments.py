@@ -107,6 +107,8 @@ def test_windows_are_kept_for_others_at_some_places(tmp_path, interval, cached):
 APART = {"pools": [{"name": "p", "role": "prefill"}, {"name": "d", "role": "decode"}],
          "hardware": {"name": "h100-sxm-80gb"}}
 MOVES = {"protocol": "nixl", "bandwidth_gb_per_s": 10.0}
+ROUNDS = ("first_tokens", "new_tokens", "output_tokens")
+OFFLOAD = {"cpu_gib": 4.0, "d2h_gb_per_s": 1.0, "h2d_gb_per_s": 1.0, "kv_bytes_per_token": 1e5}
 
 
 def test_a_hand_over_moves_what_windows_still_need(run):
@@ -117,6 +119,31 @@ def test_a_hand_over_moves_what_windows_still_need(run):
     in_window = blocks - np.maximum(result.requests["prompt_tokens"] - 127, 0) // 16
 
     np.testing.assert_array_equal(result.requests["transfer_bytes"], 12 * 2048 * 16 * (blocks + in_window))
+
+
+@pytest.mark.parametrize(("model", "num_blocks", "most"), [("gpt-oss-20b", 400, 300), ("qwen3-next-80b-a3b", 60, 700)])
+def test_what_the_pool_lost_comes_from_the_host(run, model, num_blocks, most):
+    # Of 30 conversations at once the pool holds a few
+    overrides = {"model.name": model, "hardware.name": "h100-sxm-80gb", "engine.num_gpu_blocks": num_blocks,
+                 "workload.type": "sessions", "workload.num_sessions": 30, "workload.sessions": {
+                     "rounds": {"distribution": "constant", "value": 3}, **{name: {
+                         "distribution": "uniform", "min": 100, "max": most} for name in ROUNDS}}}
+    tier = {"kv_tiers": {"cpu_gib": 8.0}}
+    without, result = run(overrides), run(overrides | tier)
+    rows, used = result.kv_tiers[0], result.requests
+
+    assert rows["started"] == rows["stores"] + rows["loads"] + rows["underway"] and rows["loads"] > 0
+    assert used["loaded_tokens"].sum() > 0 and used["stored_tokens"].sum() > 0
+    assert used["cached_tokens"].sum() > without.requests["cached_tokens"].sum()
+    np.testing.assert_array_equal(used["output_tokens"], without.requests["output_tokens"])
+
+
+def test_a_chunk_in_host_memory_has_a_page_for_a_layer_of_each_group(run):
+    # gpt-oss-20b: 12 layers of either kind; a token of a layer has 2 x 8 heads x 64 x 2 bytes.
+    rows = run({"hardware.name": "h100-sxm-80gb", "kv_tiers": {"cpu_gib": 8.0}}).kv_tiers[0]
+
+    assert rows["stored_bytes"] == rows["stored_chunks"] * 12 * 2048 * 16
+    assert rows["capacity_chunks"] == 8 * 2**30 // (12 * 2048 * 16)
 
 
 def test_a_hand_over_of_given_groups_takes_the_bytes_of_a_token(run, refusal):
@@ -164,8 +191,14 @@ def test_groups_can_be_given_without_a_model(tmp_path):
      'kv_transfer.granularity: expected "prompt", found "layer": nothing else is built with layers of several kinds'),
     (APART | QWEN | {"kv_transfer": MOVES},
      'pools.p.role: expected "both", found "prefill": hand-over is not built for states of linear'),
-    ({"kv_tiers": {"cpu_gib": 4.0, "d2h_gb_per_s": 1.0, "h2d_gb_per_s": 1.0, "kv_bytes_per_token": 1e5}},
-     "kv_tiers: that is not built for models whose layers have several block tables"),
+    (APART | {"kv_transfer": MOVES, "kv_tiers": OFFLOAD},
+     "pools.p.kv_tiers: expected none: hand-over together with a KV tier is not built for layers of several kinds"),
+    ({"kv_tiers": OFFLOAD | {"protocol": "lmcache"}}, "kv_tiers.protocol: it is not built for layers that have a block "
+     'table of their own for the last 128 tokens, blocks of 16 tokens; "vllm_offload" knows'),
+    ({"kv_tiers": OFFLOAD | {"secondary": [{"name": "disk"}]}}, "kv_tiers.secondary: levels below host memory are not"),
+    ({"model.name": "llama-4-scout", "kv_tiers": OFFLOAD}, "for chunks of 8192 tokens"),
+    (QWEN | {"engine.enable_prefix_caching": False, "kv_tiers": OFFLOAD},
+     "kv_tiers.protocol: it finds no states of linear attention without engine.enable_prefix_caching = true"),
     ({"topology.replicas": 2, "cluster.rescheduling": {"kv_bytes_per_token": 1e5, "bandwidth_gb_per_s": 1.0}},
      'cluster.rescheduling.mode: "live" copies the blocks of one block table'),
 ])

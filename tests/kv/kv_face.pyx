@@ -1,6 +1,8 @@
 # cython: language_level=3
 """The methods of a KVCache as Python functions. The tests compile this against the package's headers."""
 from simulator.kv.base cimport KVCache
+from simulator.kv.tiers.host_chain cimport HostChain
+from simulator.kv.tiers.station cimport Station
 
 
 cdef class Face:
@@ -63,3 +65,77 @@ cdef class Face:
 
     def step_run(self, phase, count):
         self.kv.step_run(phase, count)
+
+
+cdef class StationFace:
+    cdef readonly Station station
+
+    def __init__(self, Station station):
+        self.station = station
+
+    def submit(self, level, way, num_blocks, now_ns):
+        self.station.submit(self.station.open(level, way), num_blocks, now_ns)
+
+    def done(self, until_ns):
+        """Return the numbers of the jobs that are done by then, and were not before."""
+        cdef int job
+        self.station.advance(until_ns)
+        numbers, job = [], self.station.take_done()
+        while job >= 0:
+            numbers.append(self.station.jobs[job].number)
+            self.station.give_back(job)
+            job = self.station.take_done()
+        return numbers
+
+    def next_end_ns(self):
+        return self.station.next_end_ns()
+
+    def cancel_all(self):
+        self.station.cancel_all()
+
+
+cdef class ChainFace:
+    cdef readonly HostChain chain
+
+    def __init__(self, HostChain chain):
+        self.chain = chain
+
+    def begins(self, now_ns):
+        self.chain.begins(now_ns)
+
+    def place_of(self, hash):
+        return <int>self.chain.place_of(hash)
+
+    def keep(self, hash):
+        self.chain.keep(hash)
+
+    def reload(self, hash):
+        self.chain.reload(hash)
+
+    def gather(self, hashes):
+        """Let a run begin with the first hash; return how many of them come together."""
+        count = 1
+        self.chain.begin_run(hashes[0])
+        for hash in hashes[1:]:
+            if not self.chain.extend_run(hash):
+                break
+            count += 1
+        return count
+
+    def fetch(self):
+        self.chain.fetch()
+
+    def put_off(self, row):
+        self.chain.put_off(row)
+
+    def look_again(self):
+        self.chain.look_again()
+
+    def wait_of(self, row):
+        return <int>self.chain.wait_of(row)
+
+    def was_served(self, row):
+        self.chain.was_served(row)
+
+    def next_end_ns(self):
+        return self.chain.next_end_ns()

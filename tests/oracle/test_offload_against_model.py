@@ -3,8 +3,10 @@ import pytest
 
 from support import engine, reference
 from support.log import to_log
+from support.random_hybrid import with_group_offload
 from support.random_scenarios import with_offload
 from support.scenario import load
+from support.vllm_scope import plain
 
 pytestmark = pytest.mark.skipif(not reference.SECOND_MODEL.exists(), reason=f"no model at {reference.SECOND_MODEL}")
 MAX_STEPS = 600         # the scenarios take some 50; one that never ends is compared this far
@@ -13,12 +15,23 @@ MAX_STEPS = 600         # the scenarios take some 50; one that never ends is com
 @pytest.mark.parametrize("fast_forward", [True, False], ids=["fast_forward", "stepwise"])
 @pytest.mark.parametrize("seed", range(200))
 def test_model_finds_no_fault_in_the_engine(seed, fast_forward):
-    description = with_offload(seed)
-    scenario = load(description)
+    fault = fault_of(with_offload(seed), fast_forward)
+
+    assert fault is None, fault
+
+
+def fault_of(description, fast_forward):
+    """Return what the model holds against our run of a scenario, or None."""
+    scenario = load(plain(description))
     recording = engine.run(scenario, fast_forward=fast_forward, max_iterations=MAX_STEPS)
     log = to_log(recording, scenario.ids)
     description["max_steps"] = len(log["steps"]) if len(log["steps"]) >= MAX_STEPS else 10 * MAX_STEPS
+    return reference.judge_copies(description, log)
 
-    fault = reference.judge_copies(description, log)
+
+@pytest.mark.parametrize("fast_forward", [True, False], ids=["fast_forward", "stepwise"])
+@pytest.mark.parametrize("seed", range(150))
+def test_model_finds_no_fault_where_layers_are_in_groups(seed, fast_forward):
+    fault = fault_of(with_group_offload(seed), fast_forward)
 
     assert fault is None, fault

@@ -82,7 +82,7 @@ def test_a_key_of_a_policy_file_that_is_unknown_is_named(written):
 
 
 @pytest.mark.parametrize(("flags", "reason"), [
-    ("--kv-offload-config x.yaml", "KV blocks in tiers"), ("--encode-instances 1", "encode"),
+    ("--kv-offload-config x.yaml", "a file of KV tiers"), ("--encode-instances 1", "encode"),
     ("--prefill-instances 1 --decode-instances 1 --prefill-tp 2", "pools of unlike replicas"),
     ("--concurrent-sessions 2", "sessions"), ("--think-time-dist exp", "times to think"),
     ("--lora-config .../lora.yaml", "LoRA"),

@@ -72,6 +72,16 @@ class Case:
         path = self.file("trace-header") or self.exported(".yaml")
         return read_yaml(path.read_text(encoding="utf-8")) if path else {}
 
+    @property
+    def kv_offload(self):
+        """Return what the header of the trace says of a chain of KV tiers; None: there is none."""
+        return self.header.get("kv_offload")
+
+    @property
+    def levels(self):
+        """Return what it says of those below host memory."""
+        return (self.kv_offload or {}).get("secondary_tiers") or []
+
     @cached_property
     def spec(self):
         return read_yaml(self.file("workload-spec").read_text(encoding="utf-8")) if self.file("workload-spec") else {}
@@ -251,8 +261,8 @@ class Case:
         reason = left_out(self.options, self.policies)
         if reason:
             return reason
-        if "kv_offload" in self.header:
-            return "KV blocks in tiers"
+        if any(float(each.get("latency_jitter_stddev") or 0) for each in self.levels):
+            return "times of copies that BLIS draws"
         if self.version not in DEFAULTS_OF:
             return f"a version with rules of its own: {self.version}"
         if self.num_users:

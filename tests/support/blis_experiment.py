@@ -83,6 +83,8 @@ def experiment_of(case, folder):
         put(experiment, path, read(settings[flag]))
     if case.number("kv-cpu-blocks"):
         experiment["kv_tiers"] = {"protocol": "blis_mirror", "when_full": not is_head} | _some(settings, KEYS_OF_MIRROR)
+    if case.kv_offload:
+        experiment["kv_tiers"] = _chain(case.kv_offload, case.levels, int(settings["tp"]))
     if settings["trace-level"] == "decisions":
         experiment["output"]["decisions"] = max(1, case.number("counterfactual-k"))
     _router(case, experiment["cluster"]["routing"])
@@ -92,6 +94,20 @@ def experiment_of(case, folder):
     _classes(case, experiment)
     PRICES[case.latency_model](case, experiment, folder)
     return experiment
+
+
+def _chain(offload, levels, tensor_parallel):
+    """Return the chain of KV tiers of a trace's header, whose bytes are those of one accelerator."""
+    return {
+        "protocol": "blis_chain", "offload_prompt_only": offload["offload_prompt_only"] == "true",
+        "cpu_gib": int(offload["cpu_bytes_to_use"]) * tensor_parallel / 2**30,
+        "kv_bytes_per_token": int(offload["per_block_bytes"]) * tensor_parallel / int(offload["block_size"]),
+        "secondary": [{
+            "readers": int(each["n_read_threads"]), "writers": int(each["n_write_threads"]),
+            "read_gb_per_s": float(each["read_bandwidth"]) / 1e3,
+            "write_gb_per_s": float(each["write_bandwidth"]) / 1e3,
+            "base_us": round(float(each["base_latency"])), "full_depth": int(each.get("saturation_queue_depth") or 0),
+            "first_frac": float(each.get("single_transfer_fraction") or 0) or 1.0} for each in levels]}
 
 
 def _workload(case, folder):

@@ -103,7 +103,8 @@ IGNORED = {
                      "post-hoc-detector", "saturation-threshold-ms"), "a verdict on the finished run"),
     "workload-spec": "of `run`: the trace that it exports is read instead",
 }
-_TIERS, _ENCODERS, _UNLIKE = "KV blocks in tiers", "encode replicas", "pools of unlike replicas"
+_TIERS = "a file of KV tiers, not in the header of the trace"
+_ENCODERS, _UNLIKE = "encode replicas", "pools of unlike replicas"
 _SESSIONS, _LORA = "sessions of which so many are active at once", "LoRA adapters"
 _DRAWN = "a workload that BLIS draws itself, and does not export"
 LEFT_OUT = {        # flag: what leaves it without effect, and what else it is part of

@@ -99,11 +99,13 @@ class Lines:
                 ("KV Cache Metrics", "KV Thrashing Rate"): self._thrashing()}
 
     def _thrashing(self):
-        """Return how many of the blocks that came to a mirror had to go again."""
-        if not self._case.number("kv-cpu-blocks"):
-            return 0.0
-        tiers = self._results.result.kv_tiers
-        return tiers["evicted_chunks"].sum() / max(tiers["stored_chunks"].sum(), 1)
+        """Return how many of the blocks that came to a mirror had to go again; of a chain, of reads were refused."""
+        case = self._case
+        tiers = self._results.result.kv_tiers if case.kv_offload or case.number("kv-cpu-blocks") else None
+        if case.kv_offload:
+            below = tiers[tiers["level"] > 0]
+            return below["refusals"].sum() / max(below["refusals"].sum() + below["loads"].sum(), 1)
+        return 0.0 if tiers is None else tiers["evicted_chunks"].sum() / max(tiers["stored_chunks"].sum(), 1)
 
     def _classes(self):
         results, found = self._results, {}

@@ -58,6 +58,8 @@ GROWS = {key: value for key, value in SCALES.items()
          if key not in ("autoscaling__policy", "autoscaling__target_waiting")}
 MIRROR = at("engine", scheduler="blis", upstream_compat=True, num_gpu_blocks=16) | at(
     "kv_tiers", protocol="blis_mirror", cpu_blocks=60) | at("latency", base_us=5000.0)
+CHAIN = at("engine", scheduler="blis", upstream_compat=True, num_gpu_blocks=24) | at(
+    "kv_tiers", protocol="blis_chain", cpu_gib=0.0005, kv_bytes_per_token=1000.0) | at("latency", base_us=5000.0)
 LINKS = {"d2h_gb_per_s": (0.01, 1.0), "h2d_gb_per_s": (0.01, 1.0), "first_byte_us": (0.0, 2000.0),
          "kv_bytes_per_token": (1000.0, 2000.0)}
 
@@ -74,6 +76,18 @@ def levels(**tiers):
         "secondary[].base_us": acts(0.0, 20_000.0, **store),
         "secondary[].read_gb_per_s": acts(0.005, 1.0, **store),
         "secondary[].write_gb_per_s": acts(0.0005, 1.0, **store)}
+
+
+def served_levels():
+    """Return cases of [[kv_tiers.secondary]] of BLIS's chain."""
+    level = {"readers": 1, "writers": 1, "read_gb_per_s": 0.01, "write_gb_per_s": 0.01, "base_us": 100}
+    keys = {"readers": (1, 4), "writers": (1, 4), "read_gb_per_s": (0.001, 1.0), "write_gb_per_s": (0.0001, 1.0),
+            "base_us": (0, 50_000), "full_depth": (0, 4), "first_frac": (0.01, 1.0)}
+    slow = {"read_gb_per_s": 0.001, "write_gb_per_s": 0.001}
+    more = {"readers": slow, "writers": slow, "full_depth": {"first_frac": 0.1}, "first_frac": {"full_depth": 4}}
+    return {f"secondary[].{key}": acts(*values, **CHAIN, kv_tiers__secondary=[
+        {name: value for name, value in (level | more.get(key, {})).items() if name != key}])
+        for key, values in keys.items()}
 
 
 def system(protocol, keys, has_levels=False, **settings):
@@ -114,7 +128,9 @@ SYSTEMS = (
 KV_TIERS = of("kv_tier:blis_mirror", {
     "cpu_blocks": acts(4, 60, **MIRROR), "tokens_per_us": acts(0.01, 100.0, **MIRROR),
     "base_us": acts(0.0, 500.0, **MIRROR), "when_full": acts(False, True, **MIRROR),
-}) | of("kv_tier:vllm_offload", {
+}) | of("kv_tier:blis_chain", {
+    "cpu_gib": acts(0.0002, 0.01, **CHAIN), "kv_bytes_per_token": acts(1000.0, 2000.0, **CHAIN),
+    "offload_prompt_only": acts(True, False, **CHAIN), **served_levels()}) | of("kv_tier:vllm_offload", {
     "cpu_gib": acts(0.0005, 0.01, **TIERS), "blocks_per_chunk": acts(1, 2, **TIERS),
     "eviction_policy": acts("lru", "arc", **TIERS), "store_threshold": acts(0, 2, **TIERS),
     "offload_prompt_only": acts(True, False, **TIERS), "d2h_gb_per_s": acts(0.01, 1.0, **TIERS),

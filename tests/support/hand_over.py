@@ -65,19 +65,20 @@ class _Sink:
             self.token_times.setdefault(int(row["request"]), []).extend([int(row["time_ns"])] * int(row["tokens"]))
 
 
-def serve(workload, roles=("prefill", "decode"), *, parameters=None, latency=None, plan=None, cache=(), observer=None,
-          **given):
+def serve(workload, roles=("prefill", "decode"), *, parameters=None, latency=None, plan=None, cache=(), tier=None,
+          observer=None, **given):
     """Run a workload on a pool for each role; return its Outcome.
 
     roles : of each pool; or (role, replicas). plan : fields of HandOverPlan. cache : fields of Pool, of all.
-    observer : sees every batch, with the `cluster` that it is given. given : of ClusterPlan. The
-    scheduler is that of the parameters.
+    tier : makes the KV tier of a replica; or {role: one that does}. observer : sees every batch, with the `cluster`
+    that it is given. given : of ClusterPlan. The scheduler is that of the parameters.
     """
     scheduler = Blis if isinstance(parameters, BlisParameters) else Vllm
     roles = [(role, 1) if isinstance(role, str) else role for role in roles]
     cache = {"num_gpu_blocks": 1000, "block_size": 16, "max_model_len": 4096} | dict(cache)
     pools = tuple(Pool(scheduler, parameters or VllmParameters(), latency or constant_latency(), name=f"{role}{i}",
-                       role=role, replicas=count, **cache) for i, (role, count) in enumerate(roles))
+                       role=role, replicas=count, tier=tier.get(role) if isinstance(tier, dict) else tier, **cache)
+                  for i, (role, count) in enumerate(roles))
     groups = cache["layer_groups"].groups if cache.get("layer_groups") else ()
     block_bytes = tuple(TOKEN_BYTES / len(groups) * group.block_size for group in groups)
     pairs = {(i, k): Pair(TOKEN_BYTES, block_bytes=block_bytes, layer_frac=0.25)

@@ -65,7 +65,12 @@ def _copy_fields(step, ids):
     copies = step["copies"]
 
     def listed(kind):
-        for number, row, chunks, slots, num_blocks, left_blocks in copies[kind]:
+        for number, row, *of_copy in copies[kind]:
+            if len(of_copy) == 2:               # of layers in groups: slots, blocks
+                slots, blocks = of_copy
+                yield [number, ids[row], slots, blocks] if kind == "loads" else [number, ids[row], blocks, slots]
+                continue
+            chunks, slots, num_blocks, left_blocks = of_copy
             table = left_blocks or step["blocks"][row]
             if kind == "loads":                 # it may begin within a chunk, and fills the table to its end
                 yield [number, ids[row], slots, table[-num_blocks:]]

@@ -1,7 +1,10 @@
 """Random scenarios of caches with groups of layers: windows, chunks, states, unequal blocks, few blocks."""
 from random import Random
 
-from support.random_scenarios import prompt_tokens, random_description
+from support.random_scenarios import offloaded, prompt_tokens, random_description
+
+FAR = 100_000           # other seeds
+MOST_TRIES = 1000
 
 
 def hybrid_description(seed, beyond_vllm=False):
@@ -23,6 +26,18 @@ def hybrid_description(seed, beyond_vllm=False):
     needed = sum(-(-(longest + slack) // group.get("block_size", block_size)) for group in options["groups"])
     options["num_blocks"] = 2 + int((needed + 1) * rng.choice([1.0, 1.0, 1.2, 1.5, 3.0]) / (1 - options["watermark"]))
     return description
+
+
+def with_group_offload(seed):
+    """Return the same with KV offload to host memory, of layers that it knows."""
+    description = hybrid_description(seed)
+    for _ in range(MOST_TRIES):
+        kinds = {group["kind"] for group in description["options"]["groups"]}
+        if "chunked" not in kinds and (description["options"]["enable_prefix_caching"] or "mamba" not in kinds):
+            break
+        seed += FAR
+        description = hybrid_description(seed)
+    return offloaded(description, Random(seed))
 
 
 def _groups(rng, block_size, options):

@@ -117,7 +117,11 @@ def with_connector(seed):
 
 def with_offload(seed):
     """Return the JSON description of a random scenario with KV offload to host memory, which is mostly crowded, too."""
-    description, rng = random_description(seed), Random(seed)
+    return offloaded(random_description(seed), Random(seed))
+
+
+def offloaded(description, rng):
+    """Return a random scenario with KV offload to host memory."""
     description["options"] |= {"num_speculative_tokens": 0, "spec_lookahead": 0}
     description["options"]["kv_offload"] = {
         "chunks": rng.choice([2, 3, 5, 8, 13, 30, 100]), "policy": rng.choice(["lru", "lru", "arc"]),

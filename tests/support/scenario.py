@@ -17,6 +17,7 @@ from simulator.domain.layer_groups import LayerGroup, LayerGroups
 from simulator.kv.declared_tier import DECLARED, DeclaredTier
 from simulator.kv.tiers.arc import Arc
 from simulator.kv.tiers.fifo_lane import FifoLane
+from simulator.kv.tiers.group_offloading import GroupOffloadingTier
 from simulator.kv.tiers.lru import Lru
 from simulator.kv.tiers.offloading import OffloadingTier
 from simulator.kv.tiers.settings import Offloading
@@ -88,21 +89,22 @@ def _layer_groups(options):
 def _tier(requests, description, options):
     """Return what makes the tier of a scenario, or None."""
     if options.get("kv_offload"):
-        return _offloading(options["kv_offload"], description.get("offload_time", {}))
+        return _offloading(GroupOffloadingTier if options.get("groups") else OffloadingTier, options["kv_offload"],
+                           description.get("offload_time", {}))
     if options.get("kv_connector"):
         return _declared(requests, description.get("kv_load_time", {}))
     return None
 
 
-def _offloading(options, times):
-    """Return what makes a host tier."""
+def _offloading(tier, options, times):
+    """Return what makes a host tier of this class."""
     settings = Offloading(
         policy={"lru": Lru, "arc": Arc}[options.get("policy", "lru")], chunks=options["chunks"],
         blocks_per_chunk=options.get("blocks_per_chunk", 1), store_threshold=options.get("store_threshold", 0),
         offload_prompt_only=options.get("offload_prompt_only", True))
     price_ns = [[nanoseconds(times.get(direction, {}).get(key, 0)) for key in ("base", "per_block")]
                 for direction in ("store", "load")]
-    return lambda workload: OffloadingTier(settings, *(FifoLane(*each) for each in price_ns))
+    return lambda workload: tier(settings, *(FifoLane(*each) for each in price_ns))
 
 
 def _declared(requests, load_time):

@@ -42,8 +42,11 @@ def missing(description):
             return needed
     if reason := _missing_of_groups(options.get("groups") or [], options):
         return reason
-    if options.get("groups") and (options.get("kv_offload") or options.get("kv_connector")):
+    if options.get("groups") and options.get("kv_connector"):
         return SEVERAL_KINDS
+    if options.get("kv_offload") and any(group["kind"] == "chunked" or group.get("mode", "align") != "align"
+                                         for group in options.get("groups") or []):
+        return "KV offload of layers that it does not know"
     requests = description["requests"]
     for key, needed in REQUEST_NEEDS.items():
         if any(request.get(key) for request in requests):

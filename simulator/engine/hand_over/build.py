@@ -16,7 +16,7 @@ def with_prefill_legs(workload):
     """Return the workload with a row for the prefill leg of each request.
 
     They are behind those of all clients, in the same order.
-    Its requests are from now on the first rows of that table, so that both are the same to whoever writes to them.
+    Its tables are from now on the first rows of those, so that both are the same to whoever writes to them.
     """
     num_clients = len(workload)
     requests = np.concatenate([workload.requests, workload.requests])
@@ -26,7 +26,8 @@ def with_prefill_legs(workload):
     demands["deadline_ns"][num_clients:] = demands["due_ns"][num_clients:] = -1
     demands["expected_tokens"][num_clients:] = -1
     demands["tie_rank"][num_clients:] += num_clients
-    workload.requests = requests[:num_clients]
+    workload.requests, workload.demands = requests[:num_clients], demands[:num_clients]
+    workload.outcomes = outcomes[:num_clients]
     return replace(workload, requests=requests, demands=demands, outcomes=outcomes, num_prefill_legs=num_clients)
 
 

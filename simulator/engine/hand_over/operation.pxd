@@ -13,6 +13,7 @@ from simulator.engine.fleet.fleet cimport Fleet
 from simulator.engine.hand_over.leases cimport Leases
 from simulator.engine.hand_over.tier cimport Place
 from simulator.engine.hand_over.transport cimport Transport
+from simulator.engine.hand_over.wire cimport Wire
 from simulator.engine.operations.base cimport Operation
 
 
@@ -44,9 +45,7 @@ cdef class HandOver(Operation):
     cdef readonly object table          # structured array (requests,), records.TRANSFER
     cdef Transfer* _transfers           # [row of a client] of it
     cdef End* _ends                     # [replica]
-    cdef const double[:, ::1] _token_bytes      # [prefill pool][decode pool] on the wire
-    cdef const double[:, ::1] _request_bytes
-    cdef const double[:, :, ::1] _block_bytes   # [prefill pool][decode pool][group of layers] likewise
+    cdef Wire _wire
     cdef list _watchers                 # called as watcher(replica, now_ns) when one has less to do for others
     cdef bint _is_watched               # there are any
     cdef Fleet _fleet
@@ -60,7 +59,6 @@ cdef class HandOver(Operation):
     cdef Order _order
     cdef Place _place
     cdef Granularity _granularity
-    cdef const double[:, ::1] _layer_fracs      # [prefill pool][decode pool] of the bytes of a token, of a last layer
     cdef int64_t _awaited_ns            # when the transport's next event is due; NEVER_NS: there is none
     cdef readonly int64_t moved         # requests whose KV has come
     cdef int64_t _awaited_lease_ns      # the same of the leases
@@ -99,7 +97,6 @@ cdef class HandOver(Operation):
     cdef int _deliver_kv(self, int32_t row, int64_t now_ns) except -1 nogil
     cdef int _release(self, int32_t row, int64_t now_ns) except -1 nogil
     cdef int32_t _decode_place(self, int32_t row, int64_t now_ns) except -2 nogil
-    cdef double _group_bytes(self, int32_t slot, int32_t replica, int32_t source, int32_t destination) noexcept nogil
     cdef int _come(self, int32_t row, int64_t now_ns) except -1 nogil
     cdef int _let_go(self, int32_t row, int64_t now_ns, int64_t notice_ns) except -1 nogil
     cdef int _free_slot(self, int32_t source, int32_t slot, int64_t done_ns) except -1 nogil

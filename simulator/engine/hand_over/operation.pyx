@@ -27,12 +27,11 @@ from simulator.engine.gateway.gateway cimport Gateway
 from simulator.engine.hand_over.leases cimport Lease, Leases
 from simulator.engine.hand_over.tier cimport AFTERWARDS, ASKED_FOR, RESERVED, Place
 from simulator.engine.hand_over.transport cimport Transport
+from simulator.engine.hand_over.wire cimport Wire
 from simulator.engine.operations.base cimport Operation
 from simulator.engine.replica.replica cimport Replica
 from simulator.kv.base cimport blocks_for
 from simulator.scheduling.base cimport Scheduler
-
-import numpy as np
 
 from simulator.engine.hand_over.plan import GRANULARITIES, ORDERS, PLACES
 
@@ -74,16 +73,7 @@ cdef class HandOver(Operation):
         self.table = fleet.shared.transfers
         rows = self.table
         self._transfers = &rows[0] if len(self.table) else NULL
-        token_bytes, request_bytes, layer_fracs = np.zeros((3, len(plan.pools), len(plan.pools)))
-        for pools, pair in settings.pairs.items():
-            token_bytes[pools], request_bytes[pools] = pair.token_bytes, pair.request_bytes
-            layer_fracs[pools] = pair.layer_frac
-        self._token_bytes, self._request_bytes, self._layer_fracs = token_bytes, request_bytes, layer_fracs
-        block_bytes = np.zeros((len(plan.pools), len(plan.pools),
-                                max((len(pair.block_bytes) for pair in settings.pairs.values()), default=0)))
-        for pools, pair in settings.pairs.items():
-            block_bytes[pools][:len(pair.block_bytes)] = pair.block_bytes
-        self._block_bytes = block_bytes
+        self._wire = Wire(len(plan.pools), settings.pairs)
         self._ends = <End*>calloc(fleet.num_replicas, sizeof(End))
         if self._ends == NULL:
             raise MemoryError()
@@ -285,11 +275,12 @@ cdef class HandOver(Operation):
         it.sent_tokens = <int32_t>behind
         if not self._sends_token:
             tokens = <int64_t>(blocks_for(behind, block_size) - first // block_size) * block_size
-        num_bytes = tokens * self._token_bytes[source, destination]
+        num_bytes = self._wire.of_tokens(source, destination, tokens)
         if it.prefill_done_ns >= 0 or self._granularity == LAYER:
-            num_bytes += self._request_bytes[source, destination]
+            num_bytes += self._wire.of_request(source, destination)
         if (<Scheduler>self._ends[it.decode_replica].scheduler).kv.is_hybrid:
-            num_bytes = self._group_bytes(it.decode_slot, it.decode_replica, source, destination)
+            num_bytes = self._wire.of_groups(
+                source, destination, (<Scheduler>self._ends[it.decode_replica].scheduler).kv, it.decode_slot)
         if it.start_ns < 0:
             it.start_ns = now_ns
         it.num_bytes += round_half_up(num_bytes)
@@ -300,20 +291,11 @@ cdef class HandOver(Operation):
         self.started += 1
         return self._await_transport()
 
-    cdef double _group_bytes(self, int32_t slot, int32_t replica, int32_t source, int32_t destination) noexcept nogil:
-        """Return what is read into the blocks of groups of layers."""
-        cdef double num_bytes = 0.0
-        cdef int32_t group
-        for group in range(<int32_t>self._block_bytes.shape[2]):
-            if self._block_bytes[source, destination, group] > 0:
-                num_bytes += self._block_bytes[source, destination, group] * (
-                    <Scheduler>self._ends[replica].scheduler).kv.arriving_blocks(slot, group)
-        return num_bytes
-
     cdef int _send_tail(self, int32_t row, int64_t now_ns) except -1 nogil:
         """Send the last layer, when all others have come and it is computed."""
         cdef Transfer* it = &self._transfers[row]
-        cdef double frac = self._layer_fracs[self._ends[it.prefill_replica].pool, self._ends[it.decode_replica].pool]
+        cdef double frac = self._wire.last_layer(
+            self._ends[it.prefill_replica].pool, self._ends[it.decode_replica].pool)
         it.is_tail, it.under_way = False, it.under_way + 1
         it.carrier = self.transport.go_on(row, it.prefill_replica, it.decode_replica, it.num_bytes * frac, now_ns)
         self.started += 1
@@ -676,6 +658,10 @@ cdef class HandOver(Operation):
                                "local": int(table["is_local"].sum())}
         if run.journeys is not None:
             run.journeys = merged_journeys(run.journeys, len(table))
+        if run.tier_use is not None:
+            run.tier_use, of_legs = run.tier_use[:len(table)], run.tier_use[len(table):]
+            for name in run.tier_use.dtype.names:
+                run.tier_use[name] += of_legs[name]
         run.legs["request"] %= max(len(table), 1)
 
     def check(self):
@@ -688,8 +674,8 @@ cdef class HandOver(Operation):
 
 
 def merged_journeys(journeys, num_clients):
-    """Return the journeys of clients, with what befell their prefill legs."""
-    merged, legs = journeys[:num_clients].copy(), journeys[num_clients:]
+    """Return the journeys of clients, what befell their prefill legs added to them."""
+    merged, legs = journeys[:num_clients], journeys[num_clients:]
     for name in ("downtime_ns", "retries", "migrations"):
         merged[name] += legs[name]
     split = legs["dispatched_ns"] >= 0

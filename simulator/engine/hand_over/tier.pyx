@@ -39,13 +39,16 @@ cdef class RemoteTier(KVTier):
         self._place = <Place><int>PLACES.index(plan.place)
         self._comes_early, self._brings_token = plan.order != "source", plan.brings_token
         self.hears_of_chunks, self._hears_of_layers = plan.granularity != "prompt", plan.granularity == "layer"
-        self.reserved_tokens, self.brings_tokens = plan.reserved_tokens, plan.brings_token
+        self.reserved_tokens = plan.reserved_tokens if reads else -1
         if len(transfers):
             self._transfers, self._requests = &rows[0], &records[0]
 
     cdef int match(self, int32_t row, int64_t local_tokens, External* found) except -1 nogil:
-        found.tokens, found.comes_later = 0, self._place == ASKED_FOR
-        if row < self._num_clients and self._has_kv(row):
+        if row >= self._num_clients:
+            return 0
+        self._transfers[row].loaded_tokens = 0
+        if self._has_kv(row):
+            found.comes_later, found.brings_token = self._place == ASKED_FOR, self._brings_token
             found.tokens = max(self._requests[row].prompt_tokens - local_tokens, 0)
             if self._place == AFTERWARDS:       # the token that came with it is computed here
                 found.tokens = max(self._requests[row].prompt_tokens + self._requests[row].output_tokens

@@ -7,11 +7,14 @@ from simulator.domain.journey cimport Leg
 
 @cython.final
 cdef class LegBook:
-    cdef Leg* _legs             # [size], in the order in which they began
+    cdef Leg* _legs             # [size], in the order in which they began; borrowed from _rows
+    cdef object _rows           # structured array, records.LEG
     cdef readonly int64_t size
     cdef int64_t _room          # legs that fit before it must grow
     cdef int64_t* _last         # [request] its last leg; -1: it has none
     cdef int64_t _num_requests
+
+    cdef int _grow(self) except -1 nogil
 
     # A request is sent to a replica, to do what its LegRole says: a leg begins.
     cdef int sent(self, int32_t row, int32_t replica, int8_t role, int64_t now_ns) except -1 nogil

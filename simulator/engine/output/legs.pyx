@@ -4,7 +4,6 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 cimport cython
 
-from simulator.core.memory cimport resize
 from simulator.domain.journey cimport LEG_UNDERWAY, Leg
 
 import numpy as np
@@ -13,6 +12,8 @@ from simulator.domain import records
 
 cdef enum:
     FIRST_ROOM = 1024
+
+BYTES = f"V{records.LEG.itemsize}"
 
 
 @cython.final
@@ -32,14 +33,22 @@ cdef class LegBook:
             self._last[i] = -1
 
     def __dealloc__(self):
-        free(self._legs)
         free(self._last)
+
+    cdef int _grow(self) except -1 nogil:
+        cdef Leg[::1] grown
+        with gil:
+            rows = np.empty(max(2 * self._room, FIRST_ROOM), records.LEG)
+            if self.size:               # as bytes: records are copied field by field
+                rows.view(BYTES)[:self.size] = self._rows.view(BYTES)
+            grown = rows
+            self._rows, self._legs, self._room = rows, &grown[0], len(rows)
+        return 0
 
     cdef int sent(self, int32_t row, int32_t replica, int8_t role, int64_t now_ns) except -1 nogil:
         cdef Leg* leg
         if self.size == self._room:
-            resize(&self._legs, max(2 * self._room, <int64_t>FIRST_ROOM) * sizeof(Leg))
-            self._room = max(2 * self._room, <int64_t>FIRST_ROOM)
+            self._grow()
         leg = &self._legs[self.size]
         memset(leg, 0, sizeof(Leg))
         leg.request, leg.replica, leg.role, leg.sent_ns = row, replica, role, now_ns
@@ -65,12 +74,5 @@ cdef class LegBook:
                 leg.how, leg.ended_ns = how, now_ns
 
     def table(self):
-        """Return all legs, structured array (legs,), `records.LEG`."""
-        cdef Leg[::1] rows
-        cdef int64_t i
-        table = np.zeros(self.size, records.LEG)
-        if self.size:
-            rows = table
-            for i in range(self.size):
-                rows[i] = self._legs[i]
-        return table
+        """Return all legs, structured array (legs,), `records.LEG`: the book's own."""
+        return np.empty(0, records.LEG) if self._rows is None else self._rows[:self.size]

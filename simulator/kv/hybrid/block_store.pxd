@@ -20,6 +20,7 @@ cdef enum:
 cdef class BlockStore:
     cdef readonly PrefixCache prefixes
     cdef readonly bint names_all        # there are no nameless blocks
+    cdef bint goes_on                   # the next release is part of the one before
     cdef int32_t num_left_alone         # blocks of the last release that have one holder left
 
     # Take the first `count` blocks of the queue, in order; `num_left` stay in it. -1 without memory.
@@ -47,6 +48,7 @@ cdef class BlockStore:
 cdef class NamedStore(BlockStore):
     cdef Block* _blocks         # [num_blocks + 1]; 0 is head and tail of the queue
     cdef int32_t _num_blocks
+    cdef int32_t _front         # block before which those go that hold nothing, in the release under way
     cdef object _evicted        # list of the cached blocks that were reused, for the debug face; None: not kept
     cdef readonly int64_t evictions
 

@@ -82,7 +82,7 @@ cdef class NamedStore(BlockStore):
 
     cdef int32_t release(self, int32_t* table, int32_t begin, int32_t end) except -1 nogil:
         cdef Block* blocks = self._blocks
-        cdef int32_t front = blocks[0].next, count = 0, i, block    # what holds nothing goes before it
+        cdef int32_t front = self._front if self.goes_on else blocks[0].next, count = 0, i, block
         self.num_left_alone = 0
         for i in range(end - 1, begin - 1, -1):
             block = table[i]
@@ -97,6 +97,7 @@ cdef class NamedStore(BlockStore):
             self._link_before(block, 0 if blocks[block].hash != 0 else front)
             if front == 0 and blocks[block].hash != 0:
                 front = block
+        self._front = front
         return count
 
     cdef void _link_before(self, int32_t block, int32_t following) noexcept nogil:

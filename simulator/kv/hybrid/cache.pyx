@@ -159,7 +159,7 @@ cdef class HybridKV(GroupTables):
         cdef Holder* holder = &self._holders[slot]
         cdef int64_t ahead = (visit.rest - holder.computed) % self.block_size
         cdef int64_t computed = holder.computed + (ahead + self.block_size if ahead < 0 else ahead), settled
-        cdef int32_t i
+        cdef int32_t i, last
         settled = computed - self.unknown_tokens
         if not self._lists(holder):                         # what nobody looks at was not visited for
             holder.hashed_tokens = max(holder.hashed_tokens, settled // self.block_size * self.block_size)
@@ -167,6 +167,9 @@ cdef class HybridKV(GroupTables):
             self._slide(slot, visit.givers[i], settled)
         for i in range(visit.num_takers):
             self._extend(slot, visit.takers[i], computed + 1)
+            if self.fences is not None:
+                last = self.table(slot, visit.takers[i]).size - 1
+                self.announce(self.table(slot, visit.takers[i]).blocks[last])
         holder.computed = computed + 1
         return self.cache(slot, settled + 1) if visit.fills and self._lists(holder) else 0
 

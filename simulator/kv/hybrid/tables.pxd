@@ -10,7 +10,7 @@ cimport cython
 from simulator.kv.base cimport KVCache
 from simulator.kv.content cimport Content, Cursor
 from simulator.kv.hybrid.block_store cimport BlockStore
-from simulator.kv.hybrid.layer_kind cimport Ends, Search, Table
+from simulator.kv.hybrid.layer_kind cimport Ends, Search, Table, salted
 
 
 cdef struct Holder:             # of a slot
@@ -23,6 +23,11 @@ cdef struct Holder:             # of a slot
     int64_t junction            # as the lookup found it that it began with
     Ends ends
     Cursor cursor               # behind the hashed tokens of shared text
+
+
+cdef struct ListedState:        # a state that entered the prefix cache
+    int64_t end                 # tokens of the text that it is the state of
+    int32_t row, group, block
 
 
 cdef class GroupTables(KVCache):
@@ -49,6 +54,48 @@ cdef class GroupTables(KVCache):
     cdef int32_t _num_states
     cdef int32_t _room_states
     cdef int32_t* _least        # [_num_groups] blocks with which any text must fit, or is refused
+    cdef readonly object layers         # LayerGroups
+    cdef ListedState* listed_states     # [num_listed_states] where there are fences, of those who hold them still; a
+    cdef int32_t num_listed_states      # tier empties it
+    cdef bint lists_prompts     # states of outputs are left out of these
+    cdef void drop_listed(self, int32_t row) noexcept nogil     # those of a request
+    cdef int32_t _room_listed
+    cdef int64_t* _given_at     # [block] the turn in which it was given to somebody last; NULL: there are no fences
+    cdef int64_t turn           # of the tier: one for each step that it is told of
+
+    # The block table of a sequence in a group.
+    @cython.final
+    cdef inline const Table* table(self, int32_t slot, int32_t group) noexcept nogil:
+        return &self._tables[<size_t>slot * self._num_groups + group]
+
+    # Blocks that a sequence lacks for so long a text, as a check counts that it fits whole.
+    @cython.final
+    cdef inline int64_t lacking_whole(self, int32_t slot, int64_t text) noexcept nogil:
+        return self._need(slot, 0, text, True)
+
+    # Is the text in a block found in the prefix cache?
+    @cython.final
+    cdef inline bint is_listed(self, int32_t block) noexcept nogil:
+        return self.store.prefixes.blocks[block].hash != 0
+
+    # Somebody gets a block: whoever reads it is noted. Did anybody after a turn?
+    @cython.final
+    cdef inline int announce(self, int32_t block) except -1 nogil:
+        self._given_at[block] = self.turn
+        return self.fences.touch(block)
+
+    @cython.final
+    cdef inline bint was_given_after(self, int64_t turn, int32_t block) noexcept nogil:
+        return self._given_at[block] > turn
+
+    # The key of the block of a group that ends behind so many tokens, with that hash of the text; see `grain`.
+    @cython.final
+    cdef inline uint64_t key(self, int32_t group, uint64_t hash) noexcept nogil:
+        return salted(hash, self._search.salts[group])
+
+    @cython.final
+    cdef inline int32_t grain(self) noexcept nogil:
+        return self._search.grain
 
     cdef int32_t _count_free_hits(self) noexcept nogil
     cdef int64_t _find(self, int64_t most) noexcept nogil
@@ -62,6 +109,7 @@ cdef class GroupTables(KVCache):
     cdef int _extend(self, int32_t slot, int32_t group, int64_t slots) except -1 nogil
     cdef int _chain(self, Holder* holder, int64_t begin, int64_t end) except -1 nogil
     cdef int _list_blocks(self, int32_t slot, int32_t group, int64_t known_tokens) except -1 nogil
+    cdef int _note_listed(self, int32_t slot, int32_t group, int32_t index) except -1 nogil
     cdef int _list_own(self, int32_t slot, int32_t group, int32_t begin, int32_t end, bint returns) except -1 nogil
     cdef int _slide(self, int32_t slot, int32_t group, int64_t settled_tokens) except -1 nogil
 

@@ -7,6 +7,7 @@ from simulator.core.memory cimport resize
 from simulator.kv.base cimport KVCache, blocks_for
 from simulator.kv.cache_log cimport CacheLog
 from simulator.kv.content cimport Content
+from simulator.kv.fences cimport Fences
 from simulator.kv.hybrid.block_store cimport NAMELESS, NO_BLOCK, NOBODYS, CountedStore, NamedStore
 from simulator.kv.hybrid.layer_kind cimport LayerKind, Run, Search, Table, own_hash, salted
 
@@ -66,10 +67,10 @@ cdef class GroupTables(KVCache):
 
     def __cinit__(self, int32_t num_blocks, int32_t block_size, plan, int64_t in_flight_tokens, bint reserves_whole):
         cdef int32_t i, number
-        layers = plan.layer_groups
+        layers = self.layers = plan.layer_groups
         kinds = kinds_of(layers, block_size, in_flight_tokens, plan.max_model_len)
         self.is_hybrid = True
-        self.tracks_identity = plan.with_tables
+        self.tracks_identity, self.caches = plan.with_tables, plan.enable_prefix_caching and plan.with_identity
         self._content, self._max_model_len = plan.content, plan.max_model_len
         self._caching = plan.enable_prefix_caching and plan.with_identity
         self.finds_outputs = self._caching and plan.content.has_public_outputs
@@ -107,6 +108,8 @@ cdef class GroupTables(KVCache):
         free(self._least)
         free(self._new_hashes)
         free(self._new_states)
+        free(self.listed_states)
+        free(self._given_at)
 
     def share_content(self, Content content):
         """See KVCache."""
@@ -136,6 +139,37 @@ cdef class GroupTables(KVCache):
         if self._found_tokens > 0:
             self._free_hits = self._count_free_hits()
         return <int32_t>(self._found_tokens // self.block_size)
+
+    def put_fences(self):
+        """See KVCache; a tier that does so asks for blocks by name."""
+        if not self.store.names_all:
+            raise NotImplementedError("blocks of several groups of layers are read by name")
+        self._given_at = <int64_t*>calloc(self.num_blocks + 1, sizeof(int64_t))
+        if self._given_at == NULL:
+            raise MemoryError()
+        self.fences = Fences()
+
+    cdef int _note_listed(self, int32_t slot, int32_t group, int32_t index) except -1 nogil:
+        """Note a state that entered the prefix cache, for a tier."""
+        cdef const Table* table = self.table(slot, group)
+        cdef int32_t row = self._holders[slot].row
+        cdef int64_t end = (<int64_t>index + 1) * (<LayerKind>self._kinds[group]).block_size
+        if self.lists_prompts and end > self._content.prompt_tokens(row):
+            return 0
+        if self.num_listed_states == self._room_listed:
+            resize(&self.listed_states, (2 * <size_t>self._room_listed + 16) * sizeof(ListedState))
+            self._room_listed = 2 * self._room_listed + 16
+        self.listed_states[self.num_listed_states] = ListedState(end, row, group, table.blocks[index])
+        self.num_listed_states += 1
+        return 0
+
+    cdef void drop_listed(self, int32_t row) noexcept nogil:
+        cdef int32_t i, kept = 0
+        for i in range(self.num_listed_states):
+            if self.listed_states[i].row != row:
+                self.listed_states[kept] = self.listed_states[i]
+                kept += 1
+        self.num_listed_states = kept
 
     cdef int32_t _count_free_hits(self) noexcept nogil:
         """Return the blocks found that nobody holds, but for those that are not needed any more."""
@@ -231,6 +265,8 @@ cdef class GroupTables(KVCache):
                 blocks[i] = self.store.list_as(blocks[i], key)
                 if (<LayerKind>self._kinds[group]).keeps_newest:
                     self._note_state(key)
+                    if self.fences is not None:
+                        self._note_listed(slot, group, i)
             if run.end >= end:
                 break
             run = (<LayerKind>self._kinds[group]).kept(run.end, &holder.ends)
@@ -252,6 +288,8 @@ cdef class GroupTables(KVCache):
                 if returns:
                     blocks[i] = self.store.list_as(blocks[i], salted(
                         own_hash(holder.row, (i + 1) * step - 1), self._search.salts[group]))
+                    if self.fences is not None and (<LayerKind>self._kinds[group]).keeps_newest:
+                        self._note_listed(slot, group, i)
                 else:
                     blocks[i] = NOBODYS
         return 0
@@ -452,6 +490,18 @@ cdef class GroupTables(KVCache):
             table = &self._tables[<size_t>slot * self._num_groups + group]
             self._give_up(slot, group, table.begin, table.size, returns)
             table.size = table.begin = 0
+        self._holders[slot].row = -1
+        return 0
+
+    cdef int release_late(self, int32_t slot) except -1 nogil:
+        cdef Table* table
+        cdef int32_t group
+        for group in range(self._num_groups - 1, -1, -1):           # as one list of blocks
+            table = &self._tables[<size_t>slot * self._num_groups + group]
+            self.store.goes_on = group < self._num_groups - 1
+            self._give_up(slot, group, table.begin, table.size, False)
+            table.size = table.begin = 0
+        self.store.goes_on = False
         self._holders[slot].row = -1
         return 0
 

@@ -35,6 +35,10 @@ cdef class EvictionPolicy:
     cdef void closed(self, int32_t element, int use) noexcept nogil
     cdef void closed_all(self, const int32_t* elements, const uint8_t* uses, int32_t count) noexcept nogil
 
+    # Let `count` of a list go, the first first: what `evict` does where one list settles it.
+    @cython.final
+    cdef int evict_from(self, int32_t listed, int64_t count, int64_t guard) except -1 nogil
+
     cdef object _log            # list of the slots that went, a list for each time; None: not kept
     cdef int note(self, int32_t element) except -1 nogil
     cdef int begin_note(self) except -1 nogil

@@ -1,7 +1,7 @@
 """Which chunks of a level of a tier go when others come: the base of all policies."""
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from simulator.kv.tiers.chunk_table cimport ChunkTable
+from simulator.kv.tiers.chunk_table cimport Chunk, ChunkTable
 
 
 cdef class EvictionPolicy:
@@ -20,6 +20,23 @@ cdef class EvictionPolicy:
         pass
 
     cdef int evict(self, int64_t count, int64_t guard) except -1 nogil:
+        return 0
+
+    cdef int evict_from(self, int32_t listed, int64_t count, int64_t guard) except -1 nogil:
+        cdef int32_t element = self.table.chunks[listed].next, following, taken
+        cdef const Chunk* it
+        if self._log is not None:
+            self.begin_note()
+        while count > 0 and element != listed:
+            it = &self.table.chunks[element]
+            following = it.next
+            if it.references == 0 and it.guard != guard:
+                taken = <int32_t>min(count, <int64_t>self.table.length(element))
+                if self._log is not None:
+                    self.note(element)
+                self.table.drop(element, taken)
+                count -= taken
+            element = following
         return 0
 
     cdef void copied(self, int32_t element) noexcept nogil:

@@ -7,7 +7,7 @@ as that of the accelerator is.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 cimport cython
 
-from simulator.kv.tiers.chunk_table cimport Chunk, ChunkTable
+from simulator.kv.tiers.chunk_table cimport ChunkTable
 from simulator.kv.tiers.eviction cimport EvictionPolicy
 
 
@@ -19,20 +19,7 @@ cdef class FreeQueue(EvictionPolicy):
         self.hears_of_copies = True
 
     cdef int evict(self, int64_t count, int64_t guard) except -1 nogil:
-        cdef int32_t element = self.table.chunks[0].next, following
-        cdef const Chunk* it
-        if self._log is not None:
-            self.begin_note()
-        while count > 0 and element != 0:
-            it = &self.table.chunks[element]
-            following = it.next
-            if it.references == 0 and it.guard != guard:
-                if self._log is not None:
-                    self.note(element)
-                self.table.drop(element, 1)
-                count -= 1
-            element = following
-        return 0
+        return self.evict_from(0, count, guard)
 
     cdef void copied(self, int32_t element) noexcept nogil:
         self.table.move_back(element, 0)

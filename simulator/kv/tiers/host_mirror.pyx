@@ -8,6 +8,7 @@ sim/kv/tiered.go.
 from libc.stdint cimport int32_t, int64_t, uint64_t
 cimport cython
 
+from simulator.kv.mirror cimport ABSENT, HELD, Place
 from simulator.kv.tiers.chunk_table cimport ChunkTable
 
 
@@ -25,12 +26,8 @@ cdef class HostMirror(Mirror):
         self._table = ChunkTable(blocks)
         self._reload_ns, self.when_full, self._block_bytes = reload_ns, when_full, block_bytes
 
-    def attach(self, kv, content, use=None, with_tables=False):
-        """See KVTier; `kv` is a BlisKV."""
-        kv.mirror_to(self)
-
-    cdef bint holds(self, uint64_t hash) noexcept nogil:
-        return self._table.find(hash) != 0
+    cdef Place place_of(self, uint64_t hash) noexcept nogil:
+        return HELD if self._table.find(hash) != 0 else ABSENT
 
     cdef void reload(self, uint64_t hash) noexcept nogil:
         self._table.move_back(self._table.find(hash), 0)

@@ -19,21 +19,7 @@ cdef class Lru(EvictionPolicy):
         self.takes_runs = True
 
     cdef int evict(self, int64_t count, int64_t guard) except -1 nogil:
-        cdef int32_t element = self.table.chunks[0].next, following, taken
-        cdef const Chunk* it
-        if self._log is not None:
-            self.begin_note()
-        while count > 0 and element != 0:
-            it = &self.table.chunks[element]
-            following = it.next
-            if it.references == 0 and it.guard != guard:
-                taken = <int32_t>min(count, <int64_t>self.table.length(element))
-                if self._log is not None:
-                    self.note(element)
-                self.table.drop(element, taken)
-                count -= taken
-            element = following
-        return 0
+        return self.evict_from(0, count, guard)
 
     cdef void closed(self, int32_t element, int use) noexcept nogil:
         self.table.move_back(element, 0)

@@ -3,39 +3,26 @@ from libc.stdint cimport int32_t, int64_t
 cimport cython
 
 from simulator.core.row_list cimport RowList
-from simulator.domain.tables cimport TierUse
-from simulator.kv.base cimport KVCache
-from simulator.kv.content cimport Content
-from simulator.kv.tier cimport External, KVTier
+from simulator.kv.tier cimport External
 from simulator.kv.tiers.chain cimport Chain
-from simulator.kv.tiers.chunk_table cimport ChunkTable
-from simulator.kv.tiers.copies cimport Copies
-from simulator.kv.tiers.eviction cimport EvictionPolicy
+from simulator.kv.tiers.host cimport HostTier
 from simulator.kv.tiers.reuse_counts cimport ReuseCounts
 from simulator.kv.tiers.users cimport Users
 
 
 @cython.final
-cdef class OffloadingTier(KVTier):
-    cdef readonly KVCache kv
-    cdef readonly ChunkTable table
-    cdef readonly EvictionPolicy policy
-    cdef readonly Copies copying
+cdef class OffloadingTier(HostTier):
     cdef readonly Chain chain           # levels below the host; None: there are none
     cdef list _levels                   # Level, its own and shared ones
-    cdef object _settings               # Offloading
     cdef Users _users
-    cdef Content _content
     cdef int32_t _chunk_blocks          # blocks of a chunk
     cdef int64_t _chunk_tokens
-    cdef bint _prompt_only              # outputs are not stored
     cdef bint _in_step                  # loads are part of the iteration that admits, see Offloading, like the next
     cdef int32_t _overlaps
     cdef bint _waits
     cdef bint _confirms
     cdef int64_t _promoted_tokens
     cdef RowList _lower                 # chunks of a text that the host lacks and a level has
-    cdef int32_t _threshold             # how often a chunk must be offered before it is written, if counted
     cdef ReuseCounts _counts            # None: it is written at once
     cdef bint _lists_all                # there are no runs
     cdef bint _caches                   # the replica has a prefix cache
@@ -46,18 +33,9 @@ cdef class OffloadingTier(KVTier):
     cdef bint _told_of_leaving          # by the step formed last
     cdef RowList _new                   # places of chunks to be written, of those listed; then pairs begin, end of runs
     cdef RowList _new_runs
-    cdef TierUse* _use                  # [row]; borrowed from _use_owner; NULL: nobody asks
-    cdef object _use_owner
-    cdef int64_t _stores, _stored_chunks, _stored_blocks        # that were done
-    cdef int64_t _loads, _loaded_chunks, _loaded_blocks, _hit_chunks
-    cdef readonly int64_t refusals      # offers for which there was no room
-    cdef readonly int64_t evictions     # chunks that went for others
-    cdef int64_t _guard                 # of the offer in progress
-    cdef int64_t _num_guarded           # idle chunks under it
     cdef int64_t _num_new               # chunks to be written by it
     cdef int64_t _matched_tokens        # found in the KV cache by the request that asked last
-    cdef object _log            # of the debug face, see take_log; None: not kept
-    cdef dict _left_blocks      # likewise: block tables of users that have left
+    cdef dict _left_blocks      # of the debug face: block tables of users that have left
 
     cdef int32_t _user_of(self, int32_t slot, int32_t row) except -2 nogil
     cdef int32_t _count_hits(self, int32_t user, int32_t begin, int32_t end, bint* is_late,
@@ -76,9 +54,7 @@ cdef class OffloadingTier(KVTier):
     cdef int _close(self, int32_t user) except -1 nogil
     cdef void _close_runs(self, int32_t row) noexcept nogil
     cdef void _forget(self, int32_t user) noexcept nogil
-    cdef void _count(self, int32_t copy) noexcept nogil
     cdef void _link_copy(self, int32_t user, int32_t copy) noexcept nogil
     cdef void _unlink_copy(self, int32_t user, int32_t copy) noexcept nogil
     cdef int _note(self, str what, int32_t copy) except -1 nogil
     cdef int _note_blocks(self, int32_t user, int32_t slot) except -1 nogil
-    cdef int _note_refusal(self) except -1 nogil

@@ -17,11 +17,12 @@ from simulator.core.row_list cimport add_row
 from simulator.kv.base cimport KVCache
 from simulator.kv.content cimport Content
 from simulator.kv.fences cimport Touched
-from simulator.kv.tier cimport UNDECIDED, External, KVTier
-from simulator.kv.tiers.chunk_table cimport REMEMBERED, WRITING, Chunk, ChunkTable
+from simulator.kv.tier cimport UNDECIDED, External
+from simulator.kv.tiers.chunk_table cimport REMEMBERED, WRITING, Chunk
 from simulator.kv.tiers.chain cimport Chain
-from simulator.kv.tiers.copies cimport LOAD, STORE, Copies, Copy
+from simulator.kv.tiers.copies cimport LOAD, STORE, Copy
 from simulator.kv.tiers.eviction cimport INSERTED, MISSED, REUSED, SEEN
+from simulator.kv.tiers.host cimport HostTier
 from simulator.kv.tiers.lane cimport Lane
 from simulator.kv.tiers.reuse_counts cimport ReuseCounts
 from simulator.kv.tiers.users cimport User, Users
@@ -31,20 +32,14 @@ from simulator.kv.tiers.settings import Offloading
 
 
 @cython.final
-cdef class OffloadingTier(KVTier):
-    """Host memory of one replica.
-
-    settings : Offloading.
-    store, load : Lane of each direction.
-    """
+cdef class OffloadingTier(HostTier):
+    """Host memory of one replica, and what lies below it; see HostTier."""
 
     def __init__(self, settings: Offloading, Lane store, Lane load):
-        self.copies = self.puts_off_frees = True
-        self._settings, self._prompt_only = settings, settings.offload_prompt_only
+        HostTier.__init__(self, settings, store, load)
         self.names_blocks = not settings.offload_prompt_only    # the end of an output leaves without a hash
-        self._chunk_blocks, self._threshold = settings.blocks_per_chunk, settings.store_threshold
+        self._chunk_blocks = settings.blocks_per_chunk
         self._counts = ReuseCounts() if settings.store_threshold > 1 else None
-        self.copying = Copies(store, load)
         self.copying.loads_at_once = self._in_step = settings.loads_in_step
         self._overlaps, self._waits, self._confirms = settings.overlaps, settings.waits, settings.confirms
         self._promoted_tokens = settings.promoted_tokens
@@ -60,26 +55,18 @@ cdef class OffloadingTier(KVTier):
 
     def attach(self, KVCache kv, Content content, use=None, with_tables=False):
         """See KVTier."""
-        cdef TierUse[::1] of_requests
-        self.kv, self._content, self._use_owner = kv, content, use
-        if use is not None and len(use):
-            of_requests = use
-            self._use = &of_requests[0]
+        HostTier.attach(self, kv, content, use, with_tables)
         self._caches = kv.caches
         self._chunk_tokens = <int64_t>self._chunk_blocks * kv.block_size
-        self.table = ChunkTable(self._settings.chunks, with_tables)
-        self.policy = self._settings.policy(self.table)
         self.chain = Chain(self._levels, self.table) if self._levels else None
         self._lists_all = with_tables or self._counts is not None or self.chain is not None or not (
             self.policy.takes_runs)
         self._users = Users(content, <int32_t>self._chunk_tokens, self._lists_all)
-        kv.put_fences()
 
     def keep_log(self):
-        """See KVTier; `attach` was told that somebody looks at chunks."""
-        self.policy.keep_log()
-        self.copying.keep_log()
-        self._log, self._left_blocks = {"stores": [], "loads": []}, {}
+        """See KVTier."""
+        HostTier.keep_log(self)
+        self._left_blocks = {}
 
     def share_content(self, content):
         """See KVCache."""
@@ -277,7 +264,6 @@ cdef class OffloadingTier(KVTier):
         """Plan to write what is new of the chunks that were not offered yet; if there is no room, offer them again."""
         cdef User* it = &self._users.users[user]
         cdef int32_t begin = it.offered, listed_end = min(end, it.num_listed)
-        cdef int64_t lacking
         self._guard += 1
         self._num_new = self._num_guarded = 0
         self._new.size = self._new_runs.size = 0
@@ -287,16 +273,9 @@ cdef class OffloadingTier(KVTier):
             self._tell_missed(user)
         if listed_end < end:
             self._sort_out_runs(it.row, max(begin, listed_end), end)
-        lacking = self._num_new - (self.table.capacity - self.table.size())
-        if lacking > 0 and self._num_new > 0:
-            if lacking > self.table.num_idle - self._num_guarded:
-                self.refusals += 1
-                if self._log is not None and lacking <= self.table.num_idle:
-                    self._note_refusal()
-                return 0
-            self.evictions += lacking
-            self.policy.evict(lacking, self._guard)
         if self._num_new > 0:
+            if not self._make_room(self._num_new):
+                return 0
             self._write(user)
         it.offered = end
         return 0
@@ -539,19 +518,13 @@ cdef class OffloadingTier(KVTier):
     cdef bint has_acted(self) noexcept nogil:
         return self.copying.has_acted or self._told_of_leaving
 
-    cdef int begin_loads(self, int64_t launch_ns, int64_t end_ns) except -1 nogil:
-        return self.copying.begin_loads(launch_ns, end_ns)
-
-    cdef int64_t num_done(self) noexcept nogil:
-        return self.copying.num_done
-
     cdef int32_t take_loaded(self, int64_t num_done) except -2 nogil:
         cdef int32_t copy = self.copying.take_done(num_done), slot, user, i
         cdef const Copy* it
         while copy >= 0:
             it = &self.copying.copies[copy]
             slot, user = it.slot, it.user
-            self._count(copy)
+            self._count(copy, self._users.users[user].row, it.num_blocks * self.kv.block_size)
             for i in range(it.num_chunks):
                 if it.direction == STORE:
                     self.table.written(it.chunks[i])
@@ -574,38 +547,9 @@ cdef class OffloadingTier(KVTier):
             copy = self.copying.take_done(num_done)
         return -1
 
-    cdef void _count(self, int32_t copy) noexcept nogil:
-        """Count a copy that is done."""
-        cdef const Copy* it = &self.copying.copies[copy]
-        cdef int32_t row = self._users.users[it.user].row, chunks = 0, i
-        for i in range(it.num_chunks):
-            chunks += self.table.length(it.chunks[i])
-        if it.direction == STORE:
-            self._stores += 1
-            self._stored_chunks += chunks
-            self._stored_blocks += it.num_blocks
-        else:
-            self._loads += 1
-            self._loaded_chunks += chunks
-            self._loaded_blocks += it.num_blocks
-        if self._use != NULL and it.direction == STORE:
-            self._use[row].stored_tokens += <int32_t>(it.num_blocks * self.kv.block_size)
-        elif self._use != NULL:
-            self._use[row].loaded_tokens += <int32_t>(it.num_blocks * self.kv.block_size)
-
     def rows(self):
         """See KVTier."""
-        stores, loads = self._stores, self._loads
-        host = {"capacity_chunks": self.table.capacity, "used_chunks": self.table.size(),
-                "stores": stores, "stored_chunks": self._stored_chunks,
-                "stored_bytes": self._stored_blocks * self._settings.block_bytes, "loads": loads,
-                "loaded_chunks": self._loaded_chunks,
-                "loaded_bytes": self._loaded_blocks * self._settings.block_bytes, "evicted_chunks": self.evictions,
-                "refusals": self.refusals, "flushed": self.copying.num_flushed, "waited_ns": self.copying.waited_ns,
-                "cancelled": self.copying.num_cancelled, "started": self.copying.num_planned,
-                "underway": self.copying.num_underway(), "hit_chunks": self._hit_chunks,
-                "store_busy_ns": round(self.copying.busy_ns(STORE, stores, self._stored_blocks)),
-                "load_busy_ns": round(self.copying.busy_ns(LOAD, loads, self._loaded_blocks))}
+        host, = HostTier.rows(self)
         if self.chain is None:
             return [host]
         host["refusals"] += self.chain.refusals
@@ -653,25 +597,12 @@ cdef class OffloadingTier(KVTier):
             self._left_blocks[self._users.name(user)] = self.kv.block_table(slot)
         return 0
 
-    cdef int _note_refusal(self) except -1 nogil:
-        with gil:
-            self.policy.refused()
-        return 0
-
     def take_log(self):
-        """Return what the step formed last did, and how the table stands.
-
-        A dict: `stores` and `loads` (number, row, chunks, slots, blocks copied, and of a request that had left its
-        block table); `flushed`, `done`: numbers of copies; `evicted`: slots, see EvictionPolicy.take_log; `counts`:
-        chunks that are there, idle, being written; `order`: see EvictionPolicy.order.
-        """
-        log, self._log = self._log, {"stores": [], "loads": []}
-        return log | self.copying.take_log() | {
-            "evicted": self.policy.take_log(), "order": self.policy.order(),
-            "counts": [self.table.size(), self.table.num_idle, self.table.num_writing]}
+        """See HostTier; of a copy: number, row, chunks, slots, blocks copied, of one who had left its block table."""
+        return HostTier.take_log(self)
 
     def check(self):
         """Raise RuntimeError unless the table agrees with itself and with the copies."""
-        self.table.check()
+        HostTier.check(self)
         if self.chain is not None:
             self.chain.check()

@@ -99,7 +99,7 @@ class LinkParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     h2d_gb_per_s: Annotated[Rate | None, Meta(description="from the host to each accelerator; likewise")] = None
     first_byte_us: Annotated[float, Meta(ge=0, le=1e9, description="of each copy, before its first byte")] = 0.0
     kv_bytes_per_token: Annotated[Annotated[float, Meta(gt=0, le=1e12)] | None, Meta(description=(
-        "on all accelerators of a replica; default: the model's"))] = None
+        "on all accelerators of a replica, of all its layers; default: the model's"))] = None
 
 
 class HostParameters(LinkParameters, frozen=True, kw_only=True, forbid_unknown_fields=True):

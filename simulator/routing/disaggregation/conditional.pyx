@@ -14,6 +14,8 @@ from simulator.domain.replica_state cimport ReplicaState
 from simulator.routing.disaggregation.base cimport Decider
 
 Share = Annotated[float, Meta(ge=0, le=1e6)]
+BusyShare = Annotated[Share, Meta(description=(
+    "a prefill replica is busy with more prompt tokens to compute than this share of max_num_batched_tokens"))]
 
 
 class DecodeGate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -1,21 +1,16 @@
 """`isl_or_load`: requests stay for either reason, a short prompt or a busy prefill replica; Dynamo's."""
 from libc.stdint cimport int32_t, int64_t
-from typing import Annotated
-
 cimport cython
-from msgspec import Meta
 
 from simulator.routing.disaggregation.conditional cimport Conditional
 
-from simulator.routing.disaggregation.conditional import Share, ShortPrompts
+from simulator.routing.disaggregation.conditional import BusyShare, ShortPrompts
 
 
 class IslOrLoadParameters(ShortPrompts, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Keys of [cluster.disaggregation]."""
 
-    prefill_busy_threshold: Annotated[Share, Meta(description=(
-        "a prefill replica is busy with more prompt tokens to compute than this share of max_num_batched_tokens"
-    ))] = 0.25
+    prefill_busy_threshold: BusyShare = 0.25
 
 
 @cython.final

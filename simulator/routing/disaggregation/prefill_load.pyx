@@ -1,21 +1,16 @@
 """`prefill_load`: requests stay at their decode replica while the prefill replica they would get is busy; Dynamo's."""
 from libc.stdint cimport int32_t, int64_t
-from typing import Annotated
-
 cimport cython
-from msgspec import Meta
 
 from simulator.routing.disaggregation.conditional cimport Conditional
 
-from simulator.routing.disaggregation.conditional import DecodeGate, Share
+from simulator.routing.disaggregation.conditional import BusyShare, DecodeGate
 
 
 class PrefillLoadParameters(DecodeGate, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Keys of [cluster.disaggregation]."""
 
-    prefill_busy_threshold: Annotated[Share, Meta(description=(
-        "a prefill replica is busy with more prompt tokens to compute than this share of max_num_batched_tokens"
-    ))] = 0.25
+    prefill_busy_threshold: BusyShare = 0.25
 
 
 @cython.final

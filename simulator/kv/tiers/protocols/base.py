@@ -4,6 +4,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from simulator.domain.host_kv import HostKv, host_kv_of
+from simulator.domain.layer_groups import LayerGroups
+from simulator.kv.tiers.group_offloading import GroupOffloadingTier
 from simulator.kv.tiers.lru import Lru
 from simulator.kv.tiers.offloading import OffloadingTier
 from simulator.kv.tiers.settings import GIB, LANES, PAGE_BYTES, LevelSettings, LinkParameters, Offloading
@@ -19,6 +21,7 @@ class TierSite(NamedTuple):
     num_gpu_blocks : of a replica.
     tensor_parallel : accelerators that hold parts of each block.
     kv : what their KV blocks are to the host; None: no model and accelerator are named.
+    layers : LayerGroups, which have block tables of their own; None: all layers share one.
     eviction : the EvictionPolicy subclass that the parameters name; None: they name none.
     """
 
@@ -27,6 +30,7 @@ class TierSite(NamedTuple):
     num_gpu_blocks: int
     tensor_parallel: int
     kv: HostKv | None
+    layers: LayerGroups | None = None
     eviction: type | None = None
 
 
@@ -34,9 +38,11 @@ class Protocol:
     """Base of all protocols; a class with `Parameters`.
 
     scheduler : with which it goes.
+    kinds : of groups of layers with block tables of their own that it knows.
     """
 
     scheduler = "vllm"
+    kinds = frozenset()
 
     @classmethod
     def conflicts(cls, engine, topology) -> Iterator[tuple[str, str]]:
@@ -56,7 +62,11 @@ class Protocol:
     @classmethod
     def faults(cls, parameters, site: TierSite) -> Iterator[tuple[str, str]]:
         """Yield (key, what is wrong with it) where such a tier cannot be had."""
-        return iter(())
+        for group in site.layers.groups if site.layers else ():
+            if group.kind not in cls.kinds:
+                yield "protocol", (f"it is not built for layers that have a block table of their own for "
+                                   f'{group.words}; "vllm_offload" knows windows and states')
+                return
 
     @classmethod
     def stores(cls, parameters) -> list[str]:
@@ -90,7 +100,10 @@ class HostProtocol(Protocol):
     @classmethod
     def faults(cls, parameters, site):
         """See Protocol."""
-        kv = kv_of(parameters, site)
+        kv, unknown = kv_of(parameters, site), list(super().faults(parameters, site))
+        yield from unknown
+        if unknown:
+            return
         if kv is None:
             yield "kv_bytes_per_token", "missing; expected a number, or [model] and [hardware]"
             return
@@ -117,12 +130,14 @@ class HostProtocol(Protocol):
     def maker(cls, parameters, site):
         """See Protocol."""
         kv = kv_of(parameters, site)
-        return partial(_tier, cls.offloading(parameters, site, kv), parameters, kv, LANES[cls.contention(parameters)])
+        tier = GroupOffloadingTier if site.layers else OffloadingTier
+        return partial(_tier, tier, cls.offloading(parameters, site, kv), parameters, kv,
+                       LANES[cls.contention(parameters)])
 
 
-def _tier(settings, parameters, kv, lane, workload):
+def _tier(tier, settings, parameters, kv, lane, workload):
     rates = (parameters.d2h_gb_per_s, parameters.h2d_gb_per_s)
-    return OffloadingTier(settings, *(lane(parameters.first_byte_us * 1e3, kv.rank_block_bytes / (
+    return tier(settings, *(lane(parameters.first_byte_us * 1e3, kv.rank_block_bytes / (
         kv.link_bytes_per_s if rate is None else rate * 1e9) * 1e9) for rate in rates))
 
 
@@ -142,7 +157,11 @@ def kv_of(parameters: LinkParameters, site: TierSite) -> HostKv | None:
     if parameters.kv_bytes_per_token is None:
         return site.kv
     link = site.kv.link_bytes_per_s if site.kv else 0.0
-    return host_kv_of(parameters.kv_bytes_per_token, site.tensor_parallel, site.block_size, link)
+    token_bytes, block_size = parameters.kv_bytes_per_token, site.block_size
+    if site.layers:                                     # a block has a page for a layer of any of the groups
+        block_size = max(group.block_size for group in site.layers.groups)
+        token_bytes /= len(site.layers.groups)
+    return host_kv_of(token_bytes, site.tensor_parallel, block_size, link)
 
 
 def chunks_in(gib: float, blocks_per_chunk: int, kv: HostKv) -> int:

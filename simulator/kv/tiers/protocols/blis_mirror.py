@@ -22,10 +22,9 @@ class BlisMirrorParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
         "the host is asked only where the accelerator has no room, as in BLIS up to 0.7.10"))] = False
 
 
-class BlisMirror(Protocol):
-    """What BLIS does with `--kv-cpu-blocks`."""
+class BlisProtocol(Protocol):
+    """Base of BLIS's protocols."""
 
-    Parameters = BlisMirrorParameters
     scheduler = "blis"
 
     @classmethod
@@ -35,6 +34,12 @@ class BlisMirror(Protocol):
             yield "engine.upstream_compat", "expected true, found false: no engine reloads blocks as it does"
         if not engine.enable_prefix_caching:
             yield "engine.enable_prefix_caching", "expected true, found false: without there is nothing to mirror"
+
+
+class BlisMirror(BlisProtocol):
+    """What BLIS does with `--kv-cpu-blocks`."""
+
+    Parameters = BlisMirrorParameters
 
     @classmethod
     def maker(cls, parameters, site):

@@ -7,10 +7,21 @@ class VllmOffload(HostProtocol):
     """What vLLM 0.32 does with `--kv-offloading-size` and its own backend.
 
     Exact for host memory alone. Levels below are of the kind that its TieringOffloadingSpec has; their cost is ours,
-    and its throttle of writes by their latency is not modelled.
+    and its throttle of writes by their latency is not modelled. Of layers that have block tables of their own it knows
+    windows, and states that are kept where blocks end.
     """
 
     Parameters = HostParameters
+    kinds = frozenset({"full_attention", "sliding_attention", "linear_attention"})
+
+    @classmethod
+    def own_faults(cls, parameters, site):
+        """See HostProtocol."""
+        groups = site.layers.groups if site.layers else ()
+        if groups and parameters.secondary:
+            yield "secondary", "levels below host memory are not built for layers that have block tables of their own"
+        if any(group.kind == "linear_attention" and not group.aligned for group in groups):
+            yield "protocol", "it finds no states of linear attention without engine.enable_prefix_caching = true"
 
     @classmethod
     def contention(cls, parameters):

@@ -1,0 +1,16 @@
+"""Two tiers of one replica, in an order."""
+from libc.stdint cimport int32_t, int64_t
+cimport cython
+
+from simulator.kv.tier cimport External, KVTier, LoadEnd
+
+
+@cython.final
+cdef class MultiTier(KVTier):
+    cdef readonly KVTier first, second
+    cdef bint _asks_both
+    cdef bint _first_has_it         # what the request wants that asked last
+
+    # Did the first tier load what a request was given last?
+    cdef inline bint _is_of_first(self, int32_t row) noexcept nogil:
+        return self.first.loaded_tokens(row) > 0
