@@ -52,7 +52,8 @@ DRAWN = (
         "think_time_s": {"distribution": "exponential", "mean": 2.5}}},
     {"type": "clients", "rate_per_s": 2.0, "num_requests": 9, "clients": [
         {"id": "a", "rate_share": 0.5, "prompt_tokens": LENGTHS, "output_tokens": LENGTHS}]})
-TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
+LETTERS = st.characters(exclude_categories=["Cs"], exclude_characters="\0")
+TEXTS = st.text(LETTERS, max_size=20)
 
 
 def values_of(hint):
@@ -83,9 +84,10 @@ def value_of(hint, extra):
         case inspect.DictType():
             return st.dictionaries(TEXTS, st.integers(-100, 100), max_size=3)       # priorities of classes
         case inspect.StrType():
-            texts = st.from_regex(rf"\A(?:{node.pattern})\Z", fullmatch=True) if node.pattern else TEXTS
+            if node.pattern:
+                return st.from_regex(rf"\A(?:{node.pattern})\Z", fullmatch=True)
             least = 1 if extra.get("path") else node.min_length or 0      # the path of nothing is refused
-            return texts.filter(lambda text: len(text) >= least)
+            return st.text(LETTERS, min_size=least, max_size=20)
 
 
 @st.composite
@@ -108,6 +110,8 @@ def settle_tiers(table):
     if "kv_tiers" in table and table["engine"]["scheduler"] != registry.load(
             "kv_tier", table["kv_tiers"]["protocol"]).scheduler:
         table.pop("kv_tiers")
+    if table.get("kv_tiers") and table["engine"]["scheduler"] == "blis":
+        table["engine"] |= {"upstream_compat": True, "enable_prefix_caching": True}
     for place, key in ((table["engine"], "speculative"), (table["engine"], "vllm_version"),
                        (table.get("cluster", {}), "rescheduling")):
         if table.get("kv_tiers"):
@@ -138,8 +142,10 @@ def experiments(draw):
     for key in ("pools", "kv_transfer"):            # each is an experiment in small: see test_pools
         table.pop(key, None)
     (table.get("autoscaling") or {}).pop("max_replicas", None)      # has to fit topology.replicas
+    if (table.get("autoscaling") or {}).get("policy") == "planner":
+        table.pop("autoscaling")                                    # it balances pools of roles
     for failure in table.get("failures", ()):
-        for key in ("mtbf_s", "mttr_s"):
+        for key in ("mtbf_s", "mttr_s", "pool", "target"):
             failure.pop(key, None)
         failure["at_s"] = 1.5
     routing = _for_whole_requests(table.get("cluster", {}))
@@ -148,6 +154,8 @@ def experiments(draw):
     if table["workload"]["type"] != "trace":
         kept = {key: table["workload"][key] for key in ("load", "adapters") if key in table["workload"]}
         table["workload"] = kept | draw(st.sampled_from(DRAWN))
+        if "preset" in table["workload"]:
+            table["workload"].pop("load", None)     # it has one of its own
     else:
         table["workload"].pop("sessions", None)                         # of most formats a table, of one a bool
     for client in table.get("workload", {}).get("clients", ()):
