@@ -33,6 +33,14 @@ cdef struct Copy:
     int8_t is_flushed           # by the step being formed
 
 
+# What tells a copy from all others, those before and after it in its place, too; the copy that it is.
+cdef inline int64_t name_of(const Copy* it, int32_t copy) noexcept nogil:
+    return it.number << 32 | copy
+
+cdef inline int32_t copy_named(int64_t name) noexcept nogil:
+    return <int32_t>(name & 0x7FFFFFFF)
+
+
 cdef struct Queue:
     int32_t first, last         # copies; -1: none
 

@@ -53,6 +53,8 @@ cdef class GroupOffloadingTier(HostTier):
     cdef int _store_states(self) except -1 nogil
     cdef int _store_states_of(self, int32_t user, int32_t first) except -1 nogil
     cdef int _offer(self, int32_t user, bint has_left) except -1 nogil
+    cdef bint _may_offer(self, int32_t user) noexcept nogil
+    cdef bint _looks_back(self, const LayerChunks* it, int32_t end, int32_t prompt) noexcept nogil
     cdef int _list_kept(self, int32_t user, int32_t group, bint has_left) except -1 nogil
     cdef int _sort_out(self, int32_t user) except -1 nogil
     cdef void _tell_missed(self, int32_t user) noexcept nogil

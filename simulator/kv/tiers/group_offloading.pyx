@@ -18,7 +18,7 @@ from simulator.kv.hybrid.layer_kind cimport Table
 from simulator.kv.hybrid.tables cimport GroupTables, ListedState
 from simulator.kv.tier cimport UNDECIDED, External
 from simulator.kv.tiers.chunk_table cimport WRITING, Chunk
-from simulator.kv.tiers.copies cimport LOAD, STORE, Copy
+from simulator.kv.tiers.copies cimport LOAD, STORE, Copy, copy_named, name_of
 from simulator.kv.tiers.eviction cimport INSERTED, MISSED, REUSED, SEEN
 from simulator.kv.tiers.group_users cimport GroupUser, GroupUsers, Part
 from simulator.kv.tiers.host cimport HostTier
@@ -54,12 +54,7 @@ cdef class GroupOffloadingTier(HostTier):
         if self._groups == NULL or self._order == NULL or self._cursors == NULL:
             raise MemoryError()
         for i, group in enumerate(groups):
-            self._groups[i].block_size, self._groups[i].chunk_tokens = group["block_size"], group["chunk_tokens"]
-            self._groups[i].window, self._groups[i].window_chunks = group["window"], group["window_chunks"]
-            self._groups[i].is_state, self._groups[i].is_plain = group["is_state"], group["is_plain"]
-            self._groups[i].tail_blocks = group.get("tail_blocks", 0)
-            self._groups[i].segment_blocks = group.get("segment_blocks", 0)
-            self._groups[i].align_blocks = group.get("align_blocks", 0)
+            self._groups[i] = group
         for i, group in enumerate(sorted(range(self._num_groups), key=lambda i: (
                 groups[i]["window_chunks"] > 0, -groups[i]["window_chunks"]))):
             self._order[i] = group
@@ -286,8 +281,8 @@ cdef class GroupOffloadingTier(HostTier):
             return 0
         it = &self.users.users[user]
         it.limit = self._tokens_to_store(row, min(max(<int64_t>prompt, text - 1), computed))
-        it.offers = True
-        self._num_offering += 1
+        it.offers = self._may_offer(user)
+        self._num_offering += it.offers
         self._fence_all(user)
         self.users.leave(user)
         return add_row(&self._leaving, user)
@@ -323,7 +318,7 @@ cdef class GroupOffloadingTier(HostTier):
         """Flush stores of blocks that the step gave away."""
         cdef int32_t i
         for i in range(self._tables.fences.num_touched):
-            self.copying.flush(<int32_t>(self._tables.fences.touched[i].reader & 0x7FFFFFFF))
+            self.copying.flush(copy_named(self._tables.fences.touched[i].reader))
         self._tables.fences.num_touched = 0
         return 0
 
@@ -361,7 +356,7 @@ cdef class GroupOffloadingTier(HostTier):
                     self._blocks.size = 0
                     add_row(&self._blocks, states[i].block)
                     copy = self._write(user)
-                    self._tables.fences.put_up(states[i].block, self.copying.copies[copy].number << 32 | copy, 0)
+                    self._tables.fences.put_up(states[i].block, name_of(&self.copying.copies[copy], copy), 0)
         return 0
 
     cdef int32_t _limit(self, int32_t user, int32_t group) noexcept nogil:
@@ -392,6 +387,22 @@ cdef class GroupOffloadingTier(HostTier):
             self.users.pass_over(self.users.part(user, group), self._limit(user, group), self._chunk_blocks)
         return 0
 
+    cdef bint _may_offer(self, int32_t user) noexcept nogil:
+        """Say whether one that has left may have a chunk that was not offered."""
+        cdef int32_t prompt = self._content.prompt_tokens(self.users.users[user].row), group, end
+        cdef const LayerChunks* it
+        for group in range(self._num_groups):
+            it, end = &self._groups[group], self._limit(user, group)
+            if it.is_state:
+                continue
+            if end > self.users.part(user, group).next or self._looks_back(it, end, prompt):
+                return True
+        return False
+
+    cdef bint _looks_back(self, const LayerChunks* it, int32_t end, int32_t prompt) noexcept nogil:
+        """Say whether a text that has ended keeps more than it did: its last segment does not end with the prompt."""
+        return self._is_dense and it.align_blocks > 0 and end != prompt // it.chunk_tokens
+
     cdef int _list_kept(self, int32_t user, int32_t group, bint has_left) except -1 nogil:
         """List the chunks of a group that are to be offered.
 
@@ -400,15 +411,14 @@ cdef class GroupOffloadingTier(HostTier):
         cdef const LayerChunks* it = &self._groups[group]
         cdef Part* part = self.users.part(user, group)
         cdef int32_t end = self._limit(user, group), begin = part.next, count = self._chunk_blocks, i
-        cdef int32_t prompt = self._content.prompt_tokens(self.users.users[user].row), prompt_end
-        cdef bint again
+        cdef int32_t prompt = self._content.prompt_tokens(self.users.users[user].row)
+        cdef int32_t prompt_end = prompt // it.chunk_tokens
+        cdef bint again = has_left and self._looks_back(it, end, prompt)
         cdef Tails tails, before
-        prompt_end = prompt // it.chunk_tokens
         tails.prompt, tails.junction, tails.at_ends = prompt - 1, self.users.users[user].junction, not self._is_dense
         before = tails
         before.end = prompt_end * count
         tails.end = end * count if has_left else before.end if end <= prompt_end else -1
-        again = has_left and self._is_dense and it.align_blocks > 0 and end != prompt_end
         if again:
             begin = min(begin, (end * count - end * count % it.align_blocks) // count)
         self.users.name_chunks(user, group, it.chunk_tokens, end)
@@ -480,7 +490,7 @@ cdef class GroupOffloadingTier(HostTier):
 
     cdef int _fence(self, int32_t user, int32_t copy, bint has_left) except -1 nogil:
         """Mark the blocks of `_new` that may be given away before they are read."""
-        cdef int64_t name = self.copying.copies[copy].number << 32 | copy
+        cdef int64_t name = name_of(&self.copying.copies[copy], copy)
         cdef const Part* part
         cdef int32_t i, k, block
         for i in range(0, self._new.size, 2):
@@ -513,7 +523,7 @@ cdef class GroupOffloadingTier(HostTier):
                             part.keys[place] != self.table.chunks[it.chunks[i]].hash):
                         continue
                     for k in range(place * self._chunk_blocks, min((place + 1) * self._chunk_blocks, part.size)):
-                        self._tables.fences.put_up(part.blocks[k], it.number << 32 | copy, k)
+                        self._tables.fences.put_up(part.blocks[k], name_of(it, copy), k)
             copy = it.sibling
         return 0
 
@@ -580,7 +590,7 @@ cdef class GroupOffloadingTier(HostTier):
         while link[0] != copy:
             link = &self.copying.copies[link[0]].sibling
         link[0] = it.sibling
-        self._tables.fences.take_down(it.number << 32 | copy)
+        self._tables.fences.take_down(name_of(it, copy))
         if user.is_closed and user.first_copy < 0:
             self.users.drop(it.user)
         self.copying.give_back(copy)

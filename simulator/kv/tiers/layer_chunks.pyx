@@ -32,7 +32,7 @@ cdef bint _ends_with(const LayerChunks* it, int64_t tokens, int32_t block) noexc
 
 
 def chunks_of(layers, blocks_per_chunk):
-    """Return what each group keeps and needs: dicts of the fields of LayerChunks.
+    """Return what each group keeps and needs, as dicts that are LayerChunks.
 
     layers : LayerGroups, of full and sliding attention and of states kept where blocks end. blocks_per_chunk : of each.
     """
@@ -50,9 +50,10 @@ def _chunks_of(group, blocks_per_chunk, align, interval):
     size = group.block_size
     chunk_tokens, is_state = size * blocks_per_chunk, group.kind == "linear_attention"
     found = {"block_size": size, "chunk_tokens": chunk_tokens, "window": group.window, "is_state": is_state,
-             "window_chunks": 1 if is_state else -(-group.window // chunk_tokens)}
+             "window_chunks": 1 if is_state else -(-group.window // chunk_tokens), "is_plain": True,
+             "tail_blocks": 0, "segment_blocks": 0, "align_blocks": 0}
     if group.kind != "sliding_attention" or align == 0 or align % size:
-        return found | {"is_plain": True}
+        return found
     tail, segment = -(-(group.window - 1) // size), (align if interval is None else interval) // size
     return found | {"is_plain": interval != 0 and tail >= segment, "tail_blocks": tail, "segment_blocks": segment,
                     "align_blocks": align // size}
