@@ -2,6 +2,7 @@
 from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec.structs import replace
 from traffic import chat
 
 from simulator.domain import records
@@ -10,6 +11,7 @@ from simulator.domain.facts import load_accelerator, load_model
 from simulator.domain.layer_groups import LayerGroups
 from simulator.domain.parallelism import Parallelism
 from simulator.engine.build import build
+from simulator.engine.hand_over.plan import HandOverPlan, Pair, Port
 from simulator.engine.output.recorder import Recorder
 from simulator.engine.plan import ClusterPlan, GatewayPlan, Hooks, Pool
 from simulator.latency.linear import Linear, LinearParameters
@@ -18,6 +20,8 @@ from simulator.routing.policies.round_robin import RoundRobin, RoundRobinParamet
 from simulator.scheduling.vllm import Vllm, VllmParameters
 
 UNLIMITED_BLOCKS = 10_000_000
+TOKEN_BYTES = 131_072               # of KV, Llama-3.1-8B
+LINK = Port(outer_bytes_per_s=37.5e9)
 
 
 class NoSink:
@@ -45,6 +49,7 @@ class Case:
     scheduler, parameters : of each replica. stages : pipeline stages, of equal length; "linear" only.
     layer_groups : LayerGroups with block tables of their own; None: all layers share one.
     tier : makes the KV tier of a replica; None: there is none.
+    decode_replicas : of these replicas, those that take over prompts which the others have computed.
     """
 
     num_requests: int = 100_000
@@ -60,6 +65,7 @@ class Case:
     stages: int = 1
     layer_groups: LayerGroups | None = None
     tier: object = None
+    decode_replicas: int = 0
 
     def traffic(self):
         """Draw the requests."""
@@ -96,10 +102,13 @@ class Prepared:
         """Return a new cluster with all requests still to come."""
         case = self.case
         self.workload.requests[:] = self._untouched
+        front = case.front or GatewayPlan(RoundRobin, RoundRobinParameters())
         pool = Pool(case.scheduler, case.parameters, _latency(case.backend, case.stages),
                     num_gpu_blocks=case.num_gpu_blocks, block_size=16, max_model_len=16384, replicas=case.replicas,
                     layer_groups=case.layer_groups, tier=case.tier)
-        plan = ClusterPlan((pool,), case.front or GatewayPlan(RoundRobin, RoundRobinParameters()), **case.engine)
+        plan = ClusterPlan((pool,), front, **case.engine)
+        if case.decode_replicas:
+            plan = _apart(plan, case.decode_replicas)
         sink = sink or NoSink()
         recorder = Recorder(sink, sink.wants_iterations, sink.wants_tokens)
         return build(self.workload, plan, Hooks(recorder))
@@ -115,6 +124,15 @@ class Prepared:
         first_token_ns = requests["first_token_ns"] - requests["arrival_ns"]
         end_to_end_ns = requests["completed_ns"] - requests["arrival_ns"]
         return first_token_ns.mean() / 1e6, end_to_end_ns.mean() / 1e6
+
+
+def _apart(plan, decode_replicas):
+    """Return the plan with a pool for each role and a hand-over between them, as vLLM's nixl has it."""
+    pool, front = plan.pools[0], plan.front
+    pools = (replace(pool, name="prefill", role="prefill", replicas=pool.replicas - decode_replicas),
+             replace(pool, name="decode", role="decode", replicas=decode_replicas))
+    hand_over = HandOverPlan((LINK, LINK), {(0, 1): Pair(TOKEN_BYTES)}, front, front, base_ns=400_000)
+    return replace(plan, pools=pools, hand_over=hand_over)
 
 
 def _latency(backend, stages):

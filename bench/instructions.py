@@ -10,24 +10,26 @@ import re
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))       # last: an installed simulator is preferred
 
 from cases import Case, NoSink, Prepared
 from limit import Limit, Unavailable
-from modes import MODES, SHARED
+from modes import MODES, SHARED, host_tier
 
 from simulator.engine.plan import GatewayPlan
 from simulator.routing.policies.least_loaded import LeastLoaded, LeastLoadedParameters
 
 TIMED = "__pyx_pw_9simulator_6engine_7cluster_7Cluster_?run"    # Cluster.run in C; ?: its place among the methods
+LEAST_LOADED = GatewayPlan(LeastLoaded, LeastLoadedParameters())
 CASES = {       # name: case, wants_iterations
     "1 replica": (Case(20_000), False),
     "1 replica, light load": (Case(5_000, rate_per_s=2.0), False),
     "64 replicas": (Case(64_000, 64), False),
     "64 replicas, coupled": (Case(64_000, 64, engine={"coupled": True}), False),
-    "64 replicas, `least_loaded`": (Case(64_000, 64, front=GatewayPlan(LeastLoaded, LeastLoadedParameters())), False),
+    "64 replicas, `least_loaded`": (Case(64_000, 64, front=LEAST_LOADED), False),
     "roofline": (Case(20_000, backend="roofline"), False),
     "iteration table": (Case(20_000), True),
     "prefix caching": (Case(20_000, num_gpu_blocks=12_000), False),
@@ -36,6 +38,16 @@ CASES = {       # name: case, wants_iterations
     "system prompts": (Case(20_000, num_gpu_blocks=8000, **SHARED), False),
     "system prompts, KV pressure": (Case(20_000, num_gpu_blocks=3500, **SHARED), False),
 }
+WHOLE = Case(64_000, 64, front=LEAST_LOADED, num_gpu_blocks=24_000)
+APART = {       # name: case, the same with whole requests
+    "32 + 32 replicas": (replace(WHOLE, decode_replicas=32), WHOLE),
+    "32 + 32 replicas, light load": (replace(WHOLE, decode_replicas=32, num_requests=16_000, rate_per_s=2.0),
+                                     replace(WHOLE, num_requests=16_000, rate_per_s=2.0)),
+    "32 + 32 replicas, host tiers": (replace(WHOLE, decode_replicas=32, tier=host_tier),
+                                     replace(WHOLE, tier=host_tier)),
+}
+OF_APART = {each: (case, False) for name, pair in APART.items()
+            for each, case in zip((name, f"{name}, whole"), pair, strict=True)}
 OF_MODES = {name: (mode.case, False) for name, mode in MODES.items()}
 
 
@@ -56,7 +68,7 @@ def main():
 
 def run(name):
     """Run one case, inside valgrind; print its iterations."""
-    case, wants_iterations = (CASES | OF_MODES)[name]
+    case, wants_iterations = (CASES | OF_MODES | OF_APART)[name]
     prepared = Prepared(case)
     prepared.ready(NoSink(wants_iterations))()
     print(prepared.total("iterations"))

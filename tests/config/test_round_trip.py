@@ -129,6 +129,25 @@ def _for_whole_requests(cluster):
     return routing
 
 
+def settle_workload(draw, table):
+    """Replace what most of the time does not go together by what does."""
+    if "load" in table.get("workload", {}):
+        table["workload"]["load"] = draw(st.sampled_from(LOADS))        # most keys go with one mode
+    if table["workload"]["type"] != "trace":
+        kept = {key: table["workload"][key] for key in ("load", "adapters") if key in table["workload"]}
+        table["workload"] = kept | draw(st.sampled_from(DRAWN))
+        if "preset" in table["workload"]:
+            table["workload"].pop("load", None)     # it has one of its own
+    else:
+        table["workload"].pop("sessions", None)                         # of most formats a table, of one a bool
+    for client in table.get("workload", {}).get("clients", ()):
+        client.pop("load", None)        # likewise, and num_requests is of one mode of it
+        client.pop("num_requests", None)
+    for key, values in (("adapters", ADAPTERS), ("images", IMAGES)):
+        if key in table["workload"]:
+            table["workload"][key] = draw(st.sampled_from(values))
+
+
 @st.composite
 def experiments(draw):
     table = draw(tables(Experiment))
@@ -149,21 +168,7 @@ def experiments(draw):
             failure.pop(key, None)
         failure["at_s"] = 1.5
     routing = _for_whole_requests(table.get("cluster", {}))
-    if "load" in table.get("workload", {}):
-        table["workload"]["load"] = draw(st.sampled_from(LOADS))        # most keys go with one mode
-    if table["workload"]["type"] != "trace":
-        kept = {key: table["workload"][key] for key in ("load", "adapters") if key in table["workload"]}
-        table["workload"] = kept | draw(st.sampled_from(DRAWN))
-        if "preset" in table["workload"]:
-            table["workload"].pop("load", None)     # it has one of its own
-    else:
-        table["workload"].pop("sessions", None)                         # of most formats a table, of one a bool
-    for client in table.get("workload", {}).get("clients", ()):
-        client.pop("load", None)        # likewise, and num_requests is of one mode of it
-        client.pop("num_requests", None)
-    for key, values in (("adapters", ADAPTERS), ("images", IMAGES)):
-        if key in table["workload"]:
-            table["workload"][key] = draw(st.sampled_from(values))
+    settle_workload(draw, table)
     table["workload"].pop("output_knowledge", None)                     # whoever goes by it needs it, nobody else
     if "expected_tokens" in routing.values() or table["engine"].get("policy") == "shortest-output":
         table["workload"]["output_knowledge"] = draw(st.sampled_from(KNOWN))
