@@ -533,10 +533,15 @@ cdef class Vllm(StridingScheduler):
     cdef int64_t _promised_blocks(self) noexcept nogil:
         """Return the blocks that texts being computed or loaded still need."""
         cdef int64_t promised = 0
-        cdef int32_t slot = self._held.head
+        cdef int32_t slot = self._held.head, i
         while slot >= 0:
             promised += self._missing_blocks(slot)
             slot = self._links.next(slot)
+        if self.grouping:                               # members decode
+            for i in range(self._num_prefilling):
+                if not self._sequences[self._prefilling[i]].is_decoding:
+                    promised += self._missing_blocks(self._prefilling[i])
+            return promised
         slot = self._running.head
         while slot >= 0:
             if not self._sequences[slot].is_decoding:

@@ -37,7 +37,7 @@ cdef inline int bring_up(Fleet fleet, int32_t index, int64_t until_ns, int64_t h
     return (<Replica>fleet.seats[index].replica).advance(until_ns, horizon_ns)
 
 
-cdef inline void note_state(Fleet fleet, int32_t index, Replica replica) noexcept nogil:
+cdef inline void note_state(Fleet fleet, int32_t index, Replica replica, int64_t wake_ns) noexcept nogil:
     """Note when a replica acts next, and that it is not as it was."""
     cdef Seat* seat = &fleet.seats[index]
     seat.finish = replica.rank.finish.first()
@@ -45,7 +45,7 @@ cdef inline void note_state(Fleet fleet, int32_t index, Replica replica) noexcep
     if fleet.lookaheads != NULL:
         fleet.wakes.set(index, next_departure_ns(&fleet.lookaheads[index], replica, replica.rank.scheduler))
     else:
-        fleet.wakes.set(index, replica.wake_ns)
+        fleet.wakes.set(index, wake_ns)
         (<LiveView>seat.view).note(seat.index)
         if fleet.second_seats != NULL and fleet.second_seats[index].view != NULL:
             (<LiveView>fleet.second_seats[index].view).note(fleet.second_seats[index].index)
@@ -55,14 +55,14 @@ cdef void note_siblings(Fleet fleet, Replica replica) noexcept nogil:
     """Do the same for all that are in lock step with a replica, and for itself."""
     cdef int32_t i
     for i in range(replica.first_sibling, replica.first_sibling + replica.num_siblings):
-        note_state(fleet, i, <Replica>fleet.seats[i].replica)
+        note_state(fleet, i, <Replica>fleet.seats[i].replica, (<Replica>fleet.seats[i].replica).wake_ns)
 
 
 cdef inline void note(Fleet fleet, int32_t index, Replica replica) noexcept nogil:
     if replica.beat is not None:
         note_siblings(fleet, replica)
     else:
-        note_state(fleet, index, replica)
+        note_state(fleet, index, replica, replica.wake_ns)
 
 
 @cython.final
@@ -305,11 +305,12 @@ cdef class Fleet:
         cdef int32_t index
         while self.wakes.top_time() == self._between_ns:
             index = self.wakes.top_index()
-            if not (<Replica>self.seats[index].replica).has_ended:
-                (<Replica>self.seats[index].replica).end_due()
-                self._add_between(index)
-                note(self, index, <Replica>self.seats[index].replica)
-            self.wakes.set(index, NEVER_NS)
+            if (<Replica>self.seats[index].replica).has_ended:
+                self.wakes.set(index, NEVER_NS)
+                continue
+            (<Replica>self.seats[index].replica).end_due()
+            self._add_between(index)
+            note_state(self, index, <Replica>self.seats[index].replica, NEVER_NS)
         return 0
 
     cdef int _add_between(self, int32_t index) except -1 nogil:

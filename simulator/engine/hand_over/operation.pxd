@@ -108,5 +108,6 @@ cdef class HandOver(Operation):
     cdef bint _is_cut_off(self, int32_t replica) noexcept nogil
     cdef void _desert(self, int32_t row, int64_t now_ns) noexcept nogil
     cdef int _tell(self, int32_t replica, int64_t now_ns) except -1 nogil
+    cdef int _tell_watchers(self, int32_t replica, int64_t now_ns) except -1 nogil
     cdef int _await_transport(self) except -1 nogil
     cdef bint _is_acquainted(self, int32_t one, int32_t other) except -1

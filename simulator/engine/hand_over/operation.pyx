@@ -421,10 +421,12 @@ cdef class HandOver(Operation):
         return self._tell(it.prefill_replica, now_ns)
 
     cdef int _tell(self, int32_t replica, int64_t now_ns) except -1 nogil:
-        if self._is_watched and replica >= 0:
-            with gil:
-                for watcher in self._watchers:
-                    watcher(replica, now_ns)
+        return self._tell_watchers(replica, now_ns) if self._is_watched and replica >= 0 else 0
+
+    cdef int _tell_watchers(self, int32_t replica, int64_t now_ns) except -1 nogil:
+        with gil:                   # in a function of its own: one with objects takes the GIL whatever it does
+            for watcher in self._watchers:
+                watcher(replica, now_ns)
         return 0
 
     cdef int _free_slot(self, int32_t source, int32_t slot, int64_t done_ns) except -1 nogil:

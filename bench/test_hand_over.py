@@ -1,0 +1,37 @@
+"""Prompts computed apart from what follows them, against replicas that do whole requests."""
+import shutil
+import time
+from statistics import median
+
+import pytest
+from cases import Prepared
+from instructions import APART, count_loop
+from pairs import repeated_cpu_s
+
+ROUNDS = 5
+pytestmark = pytest.mark.benchmark(group="hand-over", timer=time.process_time)
+
+
+@pytest.mark.parametrize("name", APART, scope="class")
+class TestApart:
+    def test_against_whole_requests(self, name, benchmark, report):
+        apart, whole = (Prepared(case) for case in APART[name])
+        rounds = []
+
+        benchmark.pedantic(lambda: rounds.append([repeated_cpu_s(apart), repeated_cpu_s(whole)]), rounds=ROUNDS)
+
+        apart_s, whole_s = (median(times) for times in zip(*rounds, strict=True))
+        us = 1e6 / apart.case.num_requests
+        assert apart.means_ms()[1] > whole.means_ms()[1] > 0        # all completed, and the KV of some took its time
+        report.add(name, f"{apart_s / whole_s:.2f} x", "<= 2 x",
+                   f"whole requests; us a request: {apart_s * us:.2f}, {whole_s * us:.2f}; iterations: "
+                   f"{apart.total('iterations'):,}, {whole.total('iterations'):,}")
+
+    @pytest.mark.skipif(shutil.which("valgrind") is None, reason="needs valgrind")
+    def test_instructions(self, name, benchmark, report, tmp_path):
+        (_, apart), (_, whole) = benchmark.pedantic(
+            lambda: [count_loop(each, tmp_path) for each in (name, f"{name}, whole")], rounds=1)
+
+        case = APART[name][0]
+        report.add(name, f"{apart / whole:.2f} x the instructions", "",
+                   f"{apart / case.num_requests:,.0f} and {whole / case.num_requests:,.0f} a request")
