@@ -6,6 +6,7 @@ from simulator import registry
 from simulator.config.hand_over import SECTIONS as HAND_OVER_SECTIONS
 from simulator.config.hand_over import hand_over_faults, kv_of
 from simulator.config.layers import Path
+from simulator.config.pools import prefill_replicas
 from simulator.errors import did_you_mean
 
 Fault = tuple[Path, str]
@@ -33,6 +34,9 @@ def check_all(sections: Mapping[str, Any], missing: object, fault: Callable[[Pat
         fault(path, message)
     if most is not None and sections["topology"] is not missing:
         for path, message in _bounds(scaling, pools, sections["topology"]):
+            fault(path, message)
+    if sections["topology"] is not missing:
+        for path, message in _pd_node_ratio(sections["topology"], pools):
             fault(path, message)
     if not any(sections[name] is missing for name in ("workload", "cluster", "engine")):
         engines = [pool.engine for pool in pools] or [sections["engine"]]
@@ -176,6 +180,20 @@ def _presence(model, hardware, engine, latency) -> Iterator[Fault]:
 def _topology(topology) -> Iterator[Fault]:
     if topology.data_parallel > 1:
         yield ("topology", "data_parallel"), f"only 1 is supported yet, found {topology.data_parallel}"
+
+
+def _pd_node_ratio(topology, pools) -> Iterator[Fault]:
+    """Refuse a share of replicas that was not made pools; see pools.overlay."""
+    key, ratio = ("topology", "pd_node_ratio"), topology.pd_node_ratio
+    if pools:
+        said = [key] if ratio is not None else [
+            ("pools", i, *key) for i, pool in enumerate(pools) if pool.topology.pd_node_ratio is not None]
+        for path in said:
+            yield path, "expected none with [[pools]]: their role says which replicas compute prompts"
+    elif ratio is not None and ratio < 1:
+        leg = "decode" if prefill_replicas(topology.replicas, ratio) else "prefill"
+        yield key, (
+            f"expected a share that leaves replicas for either, found {ratio} of {topology.replicas}: none for {leg}")
 
 
 def _pipeline(topology, engine) -> Iterator[Fault]:

@@ -60,6 +60,9 @@ class Topology(Section, kw_only=True):
     data_parallel: Annotated[Count, Meta(description="of attention, within a replica")] = 1
     node: Annotated[str | None, Meta(extra={"facts": "node"}, description=(
         "hardware/nodes/<name>.toml: GPUs per node, NVLink domain, NICs"))] = None
+    pd_node_ratio: Annotated[Annotated[float, Meta(gt=0, le=1)] | None, Meta(description=(
+        "SimAI's key, instead of [[pools]]: the share of the replicas, rounded down, that compute prompts, a pool with "
+        "role = \"prefill\"; the others are one with role = \"decode\"; 1: each does both"))] = None
 
 
 class Engine(Section, kw_only=True):

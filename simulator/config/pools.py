@@ -1,4 +1,5 @@
 """Pools: their tables are laid over those of the experiment."""
+import math
 from copy import deepcopy
 from typing import Any
 
@@ -16,6 +17,7 @@ def overlay(data: dict[str, Any], folders: tuple[str, ...]) -> None:
     data : the experiment as plain data.
     folders : in which a user's module may lie.
     """
+    _split(data)
     pools = data.get("pools")
     if not isinstance(pools, list) or not all(isinstance(pool, dict) for pool in pools):
         return              # refused when it is read
@@ -23,6 +25,29 @@ def overlay(data: dict[str, Any], folders: tuple[str, ...]) -> None:
         below = deepcopy({name: data[name] for name in TABLES if name in data})
         forget(Pool, below, pool, folders)
         pools[i] = _laid_over(below, pool)
+
+
+def prefill_replicas(replicas: int, ratio: float) -> int:
+    """Return how many replicas compute prompts: that share of them, rounded down."""
+    return math.floor(replicas * ratio + 1e-9)          # 0.29 x 100 is 28.999999999999996
+
+
+def _split(data: dict[str, Any]) -> None:
+    """Make a pool for each role of `topology.pd_node_ratio`, where there is something to split.
+
+    What cannot be split stays as it is: the key is refused when the experiment is checked.
+    """
+    topology = data.get("topology")
+    if "pools" in data or not isinstance(topology, dict):
+        return
+    replicas, ratio = topology.get("replicas", 1), topology.get("pd_node_ratio")
+    if not (isinstance(replicas, int) and isinstance(ratio, float) and 0 < ratio < 1):
+        return
+    prefill = prefill_replicas(replicas, ratio)
+    if 0 < prefill < replicas:
+        del topology["pd_node_ratio"]
+        data["pools"] = [{"name": role, "role": role, "replicas": count}
+                         for role, count in (("prefill", prefill), ("decode", replicas - prefill))]
 
 
 def _laid_over(below: Any, above: Any) -> Any:

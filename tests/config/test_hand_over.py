@@ -23,6 +23,36 @@ def test_infer_type_is_another_word_for_role(load, said, role):
     assert (pool.role, pool.infer_type) == (role, None)
 
 
+@pytest.mark.parametrize(("replicas", "ratio", "prefill"), [(4, 0.5, 2), (8, 0.3, 2), (8, 0.375, 3), (100, 0.29, 29)])
+def test_a_share_of_the_replicas_is_a_pool_for_prompts(load, replicas, ratio, prefill):
+    experiment = load(f"topology = {{replicas = {replicas}, pd_node_ratio = {ratio}}}", SYNC, MOVES)
+
+    assert [(pool.name, pool.role, pool.replicas) for pool in experiment.pools] == [
+        ("prefill", "prefill", prefill), ("decode", "decode", replicas - prefill)]
+    assert experiment == load(f"topology.replicas = {replicas}", SYNC, MOVES, "pools = [" + ", ".join(
+        f"{{name = '{role}', role = '{role}', replicas = {count}}}"
+        for role, count in (("prefill", prefill), ("decode", replicas - prefill))) + "]")
+
+
+def test_all_of_the_replicas_do_both(load):
+    assert [pool.role for pool in load("topology = {replicas = 4, pd_node_ratio = 1.0}").all_pools()] == ["both"]
+
+
+@pytest.mark.parametrize(("said", "message"), [
+    (["topology = {replicas = 3, pd_node_ratio = 0.3}"],
+     "topology.pd_node_ratio: expected a share that leaves replicas for either, found 0.3 of 3: none for prefill"),
+    (["topology = {pd_node_ratio = 0.5}"],
+     "topology.pd_node_ratio: expected a share that leaves replicas for either, found 0.5 of 1: none for prefill"),
+    (["topology = {replicas = 4, pd_node_ratio = 0.5}", "pools = [{name = 'p'}]"],
+     "topology.pd_node_ratio: expected none with [[pools]]: their role says which replicas compute prompts"),
+    (["pools = [{name = 'p', topology = {pd_node_ratio = 0.5}}]"],
+     "pools[0].topology.pd_node_ratio: expected none with [[pools]]: their role says which replicas compute prompts"),
+    (["topology = {replicas = 4, pd_node_ratio = 1.5}"],
+     "topology.pd_node_ratio: expected a number > 0 and <= 1, found 1.5")])
+def test_a_share_that_cannot_be_split_is_refused(load, faults, said, message):
+    assert faults(load, *said) == [f"--set: {message}"]
+
+
 def test_the_two_words_may_not_differ(load, faults):
     assert faults(load, "pools = [{name = 'p', role = 'decode', infer_type = 'prefill'}]") == [
         '--set: pools[0]: role = "decode" and infer_type = "prefill" say different things of pool "p": give one of '

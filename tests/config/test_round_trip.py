@@ -160,6 +160,7 @@ def experiments(draw):
     table["latency"] = {"backend": "linear"} if "model" not in table else table["latency"]
     for key in ("pools", "kv_transfer"):            # each is an experiment in small: see test_pools
         table.pop(key, None)
+    table["topology"].pop("pd_node_ratio", None)
     (table.get("autoscaling") or {}).pop("max_replicas", None)      # has to fit topology.replicas
     if (table.get("autoscaling") or {}).get("policy") == "planner":
         table.pop("autoscaling")                                    # it balances pools of roles

@@ -41,6 +41,7 @@ KV_TRANSFER = {
 }
 ROLES = {
     "pools[].role": acts("prefill", "both", **APART),
+    "topology.pd_node_ratio": acts(0.34, 0.67, **{key: value for key, value in APART.items() if key != "pools"}),
     "pools[].infer_type": acts("prefill", "neutral", **APART | {"pools": [{"name": "p"}, POOLS[1]]}),
 }
 WEIGHTED = {"policy": "weighted", "scorers": [{"name": "queue-depth", "weight": 2.0},
