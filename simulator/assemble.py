@@ -393,9 +393,6 @@ def _block_bytes(moving, pool, is_apart: bool) -> tuple[float, ...] | None:
     if layers is None:
         return None
     faults = []
-    if any(group.kind == "linear_attention" for group in layers.groups):
-        faults.append(f'pools.{pool.name}.role: expected "both", found "{pool.role}": hand-over is not built for '
-                      "states of linear attention, which a decode replica would compute a token later")
     for key, kind, built in (("granularity", "granularities", "prompt"), ("first_token", "first_tokens", "recompute")):
         if moving.chosen(key, kind) != built:
             faults.append(f'kv_transfer.{key}: expected "{built}", found "{moving.chosen(key, kind)}": nothing else is '

@@ -37,9 +37,7 @@ class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     def moved_bytes(self, deployment: Deployment) -> tuple[float, ...]:
         """Return the bytes of a block of each group on all ranks, unpadded."""
-        model, ranks = deployment.model, deployment.parallelism.tensor_parallel
-        return tuple(sum(token_bytes(deployment, model.mixer(model.layer_types[layer])) for layer in layers)
-                     * group.block_size * ranks
+        return tuple(deployment.parallelism.tensor_parallel * _block_bytes(deployment, group, layers)
                      for group, layers in zip(self.layers.groups, self.members, strict=True))
 
     def blocks_of_request(self, num_tokens: int, max_num_batched_tokens: int) -> int:
@@ -55,6 +53,14 @@ class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
         layers = counted(self.size, "layer")
         return [f"a block has pages of {self.page_bytes:.0f} bytes for {layers}, those of any group:",
                 *self.layers.explain(tuple(map(len, self.members)))]
+
+
+def _block_bytes(deployment: Deployment, group: LayerGroup, layers: tuple[int, ...]) -> float:
+    """Return the bytes of a block of a group on one rank, unpadded."""
+    if group.kind == "linear_attention":
+        return len(layers) * state_bytes(deployment)
+    model = deployment.model
+    return group.block_size * sum(token_bytes(deployment, model.mixer(model.layer_types[layer])) for layer in layers)
 
 
 def _blocks_of_request(group: LayerGroup, num_tokens: int, max_num_batched_tokens: int) -> int:

@@ -50,6 +50,11 @@ class LayerGroups(msgspec.Struct, frozen=True, kw_only=True):
     chunk_alignment: int = 0
     retention_interval: int | None = 0
 
+    @property
+    def has_states(self) -> bool:
+        """Some layers keep a state of all text before, and no KV of each token."""
+        return any(group.kind == "linear_attention" for group in self.groups)
+
     def explain(self, num_layers: tuple[int, ...] = ()) -> list[str]:
         """Return a line for each sort of groups.
 

@@ -103,7 +103,7 @@ def build(workload, plan: ClusterPlan, hooks: Hooks) -> Cluster:
 
     workload : simulator.workload.base.Workload; its `requests` are written to.
     """
-    legs = with_prefill_legs(workload) if plan.hand_over else workload
+    legs = with_prefill_legs(workload, _leaves_a_token(workload, plan)) if plan.hand_over else workload
     departures = Departures(len(legs))
     gates = []
     for pool in plan.pools:
@@ -246,18 +246,35 @@ def _usable_blocks(pool: Pool, facts: SchedulerFacts) -> int:
 
 def _gateways(fleet: Fleet, plan: ClusterPlan, shared: Shared) -> tuple[list[Gateway], dict[int, int]]:
     """Return a gateway for each served model, and which of them a request of each model label takes."""
-    labels = [str(label) for label in shared.workload.labels.get("model", ())]
-    models = plan.models
     fronts = plan.front, plan.hand_over and plan.hand_over.prefill_front
     gateways = [_gateway(index, model, fleet, plan, shared, fronts[model in plan.split_models])
-                for index, model in enumerate(models)]
+                for index, model in enumerate(plan.models)]
+    return gateways, _gateway_of(shared.workload, plan.models)
+
+
+def _gateway_of(workload, models: list[str | None]) -> dict[int, int]:
+    """Return which of the served models a request of each model label is for; -1: it names none."""
+    labels = [str(label) for label in workload.labels.get("model", ())]
     gateway_of = {labels.index(model): index for index, model in enumerate(models) if model in labels}
     if None in models:      # a pool that serves all that no other serves
         anyone = models.index(None)
         gateway_of = dict.fromkeys(range(-1, len(labels)), anyone) | gateway_of
     elif len(models) == 1:  # requests that name no model are for the only one
         gateway_of[-1] = 0
-    return gateways, gateway_of
+    return gateway_of
+
+
+def _leaves_a_token(workload, plan: ClusterPlan) -> np.ndarray:
+    """Say of each request whether layers of its model keep states, and its prompt is short enough to be served."""
+    limits = []                 # by model: prompts below
+    for model in plan.models:
+        pools = [pool for pool in plan.pools if pool.model == model]
+        has_states = any(pool.layer_groups is not None and pool.layer_groups.has_states for pool in pools)
+        limits.append(min(pool.max_model_len for pool in pools) if has_states else 0)
+    gateway_of = _gateway_of(workload, plan.models)
+    codes, of_request = np.unique(workload.demands["model"], return_inverse=True)
+    limit = np.array([limits[gateway_of[code]] if code in gateway_of else 0 for code in codes.tolist()], np.int64)
+    return workload.requests["prompt_tokens"] < limit[of_request]
 
 
 def _gateway(index: int, model: str | None, fleet: Fleet, plan: ClusterPlan, shared: Shared,

@@ -191,7 +191,7 @@ def test_the_books_agree_at_every_moment():
 
 
 def test_the_cases_are_worth_running():
-    outcomes = [serve(failing_case(seed)[0], **failing_case(seed)[1]) for seed in range(60)]
+    outcomes = [serve(failing_case(seed)[0], **failing_case(seed)[1]) for seed in range(80)]
     for name, least in (("failed", 20), ("cancelled", 5), ("expired", 20), ("completed", 200)):
         assert sum(getattr(outcome.hand_over, name) for outcome in outcomes) > least
     assert sum(int(outcome.run.journeys["retries"].sum()) for outcome in outcomes) > 30

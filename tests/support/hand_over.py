@@ -116,7 +116,7 @@ def random_case(seed):
     blocks = scenario.cache["num_gpu_blocks"] * (8 if any("both" in role for role in roles) else 1)
     cache = scenario.cache | {"host": scenario.host, "num_gpu_blocks": blocks}
     if rng.random() < 0.3:
-        cache |= {"layer_groups": _some_groups(rng, cache["block_size"]), "num_gpu_blocks": 2 * blocks}
+        cache |= {"layer_groups": _some_groups(rng, cache), "num_gpu_blocks": 2 * blocks}
         plan["takes_whole_prompt"] = False
     plan |= random_protocol(rng, {"sglang", "simai"} if "layer_groups" in cache else ())
     if "layer_groups" in cache:
@@ -129,11 +129,17 @@ def random_case(seed):
                                "cache": cache}
 
 
-def _some_groups(rng, block_size):
+def _some_groups(rng, cache):
     """Return one of full attention beside another."""
-    kind = rng.choice(["sliding_attention", "chunked_attention"])
+    block_size = cache["block_size"]
+    kind = rng.choice(["sliding_attention", "chunked_attention", "linear_attention"])
+    full = LayerGroup(kind="full_attention", block_size=block_size)
+    if kind == "linear_attention":
+        aligned = cache["enable_prefix_caching"]
+        states = LayerGroup(kind=kind, block_size=block_size if aligned else cache["max_model_len"], aligned=aligned)
+        return LayerGroups(groups=(full, states), chunk_alignment=block_size if aligned else 0)
     other = LayerGroup(kind=kind, block_size=block_size, window=rng.choice([1, 8, 33, 100]))
-    return LayerGroups(groups=tuple(rng.sample([other, LayerGroup(kind="full_attention", block_size=block_size)], 2)))
+    return LayerGroups(groups=tuple(rng.sample([other, full], 2)))
 
 
 def random_blis_case(seed):

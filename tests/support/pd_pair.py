@@ -94,6 +94,12 @@ def logs_of(description, outcome):
     return logs
 
 
+def finds_all_at_once(outcome):
+    """Say whether a decode replica found all that a prefill replica had computed in its own prefix cache."""
+    legs = outcome.recording.legs
+    return bool(((legs["role"] != PREFILL) & (legs["external_tokens"] == 0) & (legs["cached_tokens"] > 0)).any())
+
+
 def _of_side(description, side):
     options = description["options"]
     common = {key: value for key, value in options.items() if key not in SIDE_OPTIONS}

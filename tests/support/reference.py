@@ -46,6 +46,35 @@ def judge_groups(description, log, is_cut=False):
     return None
 
 
+def judge_pair(description, logs):
+    """Return what the second model holds against our logs of a prefill and a decode engine, or None.
+
+    It compares what a step does, not in which order it tells of it; blocks that are read are told apart by the time
+    they take. The model computes whole prompts; vLLM leaves the last token out where a layer keeps states.
+    """
+    model = _model(SECOND_MODEL)
+    has_states = any(group["kind"] == "mamba" for group in description["options"].get("groups") or ())
+
+    class Request(model.R):
+        def __init__(self, spec, arrival, prompt, max_tokens):
+            drops = has_states and max_tokens == 1 and len(prompt) > 1
+            super().__init__(spec, arrival, prompt[:-1] if drops else prompt, max_tokens)
+
+    def compare(engine, what, ours, theirs, compare=model.Eng.cmp):
+        if what.startswith("finished") or what == "sends":
+            ours, theirs = sorted(ours), sorted(theirs)
+        if what != "reads":
+            compare(engine, what, ours, theirs)
+
+    model.R, model.Eng.cmp = Request, compare
+    try:
+        model.run(description, {side: {"steps": [_as_recorded(step) for step in log["steps"]]}
+                                for side, log in logs.items()})
+    except model.Diff as disagreement:
+        return str(disagreement)
+    return None
+
+
 def _in_seconds(step, is_async):
     duration_ns = step["end"] - step["start" if is_async else "t"]
     return step | {"dur": duration_ns / 1e9} | {name: step[name] / 1e9 for name in ("t", "launch", "start")}

@@ -69,8 +69,6 @@ def missing_of_pair(description):
         needed = missing(description | {"options": own, "requests": requests})
         if needed:
             return needed
-        if any(group["kind"] == "mamba" for group in own.get("groups") or ()):
-            return "hand-over of states of linear attention"
     return None
 
 

@@ -12,16 +12,21 @@ from simulator.engine.hand_over.plan import Network
 from simulator.routing.disaggregation.base import DecisionContext
 
 
-def with_prefill_legs(workload):
+def with_prefill_legs(workload, leaves_a_token):
     """Return the workload with a row for the prefill leg of each request.
 
     They are behind those of all clients, in the same order.
     Its tables are from now on the first rows of those, so that both are the same to whoever writes to them.
+
+    leaves_a_token : bool (requests,), or one for all: the last token of the prompt, if there are others, is no part of
+        the prefill leg. A decode replica computes it again, which a state of linear attention that knows it would count
+        twice. Source: vLLM 0.32.0, vllm/distributed/kv_transfer/kv_connector/v1/nixl/base_scheduler.py.
     """
     num_clients = len(workload)
     requests = np.concatenate([workload.requests, workload.requests])
     demands = np.concatenate([workload.demands, workload.demands])
     outcomes = np.concatenate([workload.outcomes, workload.outcomes])
+    requests["prompt_tokens"][num_clients:] -= leaves_a_token & (workload.requests["prompt_tokens"] > 1)
     demands["max_tokens"][num_clients:] = outcomes["output_tokens"][num_clients:] = 1
     demands["deadline_ns"][num_clients:] = demands["due_ns"][num_clients:] = -1
     demands["expected_tokens"][num_clients:] = -1

@@ -211,7 +211,7 @@ cdef class HandOver(Operation):
         cdef bint is_known = True
         it.decode_replica = self._requests[row].replica
         if not self._takes_whole_prompt:
-            it.sent_tokens = self._requests[row].prompt_tokens - it.loaded_tokens
+            it.sent_tokens = self._requests[row + self._num_clients].prompt_tokens - it.loaded_tokens
         if self._has_leases and (it.lease < 0 or self._is_cut_off(it.prefill_replica)):
             self.started += 1
             it.start_ns = now_ns
@@ -246,7 +246,7 @@ cdef class HandOver(Operation):
     cdef int _move(self, int32_t row, int64_t now_ns) except -1 nogil:
         """Send what of a prompt can be sent: all that is computed, or each layer as it is."""
         cdef Transfer* it = &self._transfers[row]
-        cdef int64_t ready = self._requests[row].prompt_tokens
+        cdef int64_t ready = self._requests[row + self._num_clients].prompt_tokens
         cdef bint is_done = it.prefill_done_ns >= 0
         if not it.has_met or it.stage >= MOVING or (
                 self._requests[row].status >= COMPLETED and it.stage != SHAKING_HANDS):

@@ -49,7 +49,7 @@ cdef class RemoteTier(KVTier):
         self._transfers[row].loaded_tokens = 0
         if self._has_kv(row):
             found.comes_later, found.brings_token = self._place == ASKED_FOR, self._brings_token
-            found.tokens = max(self._requests[row].prompt_tokens - local_tokens, 0)
+            found.tokens = max(self._requests[row + self._num_clients].prompt_tokens - local_tokens, 0)
             if self._place == AFTERWARDS:       # the token that came with it is computed here
                 found.tokens = max(self._requests[row].prompt_tokens + self._requests[row].output_tokens
                                    - local_tokens - 1, 0)

@@ -172,10 +172,14 @@ cdef class GroupTables(KVCache):
         self.num_listed_states = kept
 
     cdef int32_t _count_free_hits(self) noexcept nogil:
-        """Return the blocks found that nobody holds, but for those that are not needed any more."""
-        cdef int32_t group, i, block, count = 0
+        """Return the blocks found that nobody holds, but for those that are not needed any more.
+
+        Of states the one that was found counts, too, where one behind it arrives, as in vLLM.
+        """
+        cdef int32_t group, i, block, first, count = 0
         for group in range(self._num_groups):
-            for i in range(self._first_needed(group), self._search.sizes[group]):
+            first = 0 if (<LayerKind>self._kinds[group]).keeps_newest else self._first_needed(group)
+            for i in range(first, self._search.sizes[group]):
                 block = self._search.blocks[group][i]
                 count += block != NO_BLOCK and self.store.is_free(block)
         return count
