@@ -15,6 +15,7 @@ from simulator.domain.request cimport Request
 from simulator.kv.base cimport blocks_for
 from simulator.kv.hybrid.tables cimport GroupTables
 from simulator.kv.tier cimport UNDECIDED, External
+from simulator.scheduling.adapters cimport Adapters
 from simulator.scheduling.aligned_chunks cimport AlignedText, aligned_chunk
 from simulator.scheduling.base cimport LOADED, Sequence
 from simulator.scheduling.striding cimport StridingScheduler
@@ -70,6 +71,7 @@ cdef class Vllm(StridingScheduler):
     cdef int32_t _lookahead_at_admission        # the same at admission; 0.10: none
     cdef bint _pads_admissions          # 0.32: a one-token admission is padded with dummy drafts
     cdef bint _queue_may_turn           # who cannot be admitted may be later, while members go on: see `repeats`
+    cdef Adapters _adapters             # of requests that a batch has room for; None: of any
     cdef int32_t* _skipped              # [n] rows passed over in an admission pass; NULL: none ever is
     cdef bint _chunk_continues          # a chunk of a prompt was scheduled among the running
 
@@ -107,7 +109,11 @@ cdef class Vllm(StridingScheduler):
         if self._is_async or context.num_stages > 1:
             self.overlap(self._is_async, context.num_stages)
         self.waiting = WaitingQueue(context.requests, context.demands, self._by_priority)
-        if self._stale != NULL or self._skips_long_prompts or self.tier is not None:
+        num_adapters = len(context.labels.get("adapter", ()))
+        if parameters.lora is not None and num_adapters > parameters.lora.max_loras:
+            self._adapters = Adapters(parameters.lora.max_loras, num_adapters)
+        if (self._stale != NULL or self._skips_long_prompts or self.tier is not None
+                or self._adapters is not None):
             self._skipped = <int32_t*>malloc((len(context.requests) + 1) * sizeof(int32_t))
             if self._skipped == NULL:
                 raise MemoryError()
@@ -190,7 +196,7 @@ cdef class Vllm(StridingScheduler):
         # take cached blocks of it: it then needs more tokens, and is passed over, or has some without padding. And it
         # may fit into the next batch of several groups, of which each leaves another budget, or into blocks that
         # members of a hybrid cache give back. What a tier has of it needs less room than what is computed behind blocks
-        # that it loses.
+        # that it loses. Adapters are those of the members, until one of them ends.
         if self.kv.is_hybrid and (self.kv.num_shared > 0 or (
                 self._running.size < self.max_running and self.num_waiting() > 0)):
             return False
@@ -351,17 +357,21 @@ cdef class Vllm(StridingScheduler):
     cdef int _admit_waiting(self, Batch* batch, int64_t threshold) except -1 nogil:
         cdef bint any_running = batch.num_members + batch.num_entries > 0
         cdef int32_t num_skipped = 0, row, outcome
+        if self._adapters is not None:
+            self._note_adapters()
         if self._held.size > 0 and self._admit_held(batch, threshold, any_running) == STOP:
             return 0
         while self._budget > 0 and self.waiting.size > 0 and self._running.size < self.max_running:
             row = self.waiting.top()
-            if self.stale_tokens(row) > 0:
+            if self.stale_tokens(row) > 0 or not self._has_adapter(row):
                 outcome = SKIP
             else:
                 outcome = self._try_admission(batch, row, threshold, any_running)
             if outcome == STOP:
                 break
             self.waiting.pop()
+            if self._adapters is not None and outcome == ADMITTED:
+                self._adapters.use(self._demands[row].adapter)
             if outcome == SKIP:
                 self._skipped[num_skipped] = row
                 num_skipped += 1
@@ -369,6 +379,18 @@ cdef class Vllm(StridingScheduler):
             num_skipped -= 1
             self.waiting.push_front(self._skipped[num_skipped])
         return 0
+
+    cdef inline bint _has_adapter(self, int32_t row) noexcept nogil:
+        return self._adapters is None or self._adapters.has_room_for(self._demands[row].adapter)
+
+    cdef void _note_adapters(self) noexcept nogil:
+        """Note the adapters of those that run in the batch being formed; who is certain to end has no tokens in it."""
+        cdef int32_t slot = self._running.head
+        self._adapters.begin()
+        while slot >= 0:
+            if self._sequences[slot].is_member or self._sequences[slot].scheduled > 0:
+                self._adapters.use(self._demands[self._sequences[slot].row].adapter)
+            slot = self._links.next(slot)
 
     cdef int _admit_held(self, Batch* batch, int64_t threshold, bint any_running) except -1 nogil:
         """Admit those whose KV has come from the tier, in the order in which they asked."""
@@ -380,12 +402,17 @@ cdef class Vllm(StridingScheduler):
             following = self._links.next(slot)
             if sequence.hold == LOADED:
                 self.settle_held(slot)
+                if not self._has_adapter(sequence.row):
+                    slot = following
+                    continue
                 turn = self._turn(sequence.row, slot, sequence.num_computed, threshold, any_running)
                 if turn.tokens == 0 or not self._allocate(
                         slot, sequence.row, 0, sequence.num_tokens, sequence.num_computed, turn.tokens):
                     return STOP
                 self.run_held(slot, batch)
                 self._begin(batch, slot, turn)
+                if self._adapters is not None:
+                    self._adapters.use(self._demands[self._sequences[slot].row].adapter)
             slot = following
         return ADMITTED
 

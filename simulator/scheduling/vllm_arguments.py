@@ -12,6 +12,15 @@ Tokens = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Retention = Annotated[int, Meta(ge=0, le=2**31 - 1)] | Literal["dense"]
 
 
+class LoraParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """LoRA adapters side by side. Source: vLLM 0.32.0, vllm/config/lora.py, vllm/v1/core/sched/scheduler.py.
+
+    A request whose adapter has no slot is passed over, and others come before it; those that run keep their adapters.
+    """
+
+    max_loras: Annotated[int, Meta(ge=1, le=2**16, description="adapters in a batch")] = 1
+
+
 class VllmParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """vLLM's arguments. Source: vLLM 0.32.0 and 0.10.1, vllm/config/scheduler.py."""
 
@@ -35,6 +44,7 @@ class VllmParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         "schedule an iteration while the one before it executes; default: true in 0.32, but for n-gram drafts"))] = None
     vllm_version: Annotated[Literal["0.10", "0.32"], Meta(description="whose behaviour")] = "0.32"
     speculative: Annotated[SpeculativeParameters | None, Meta(description="absent: no speculation")] = None
+    lora: Annotated[LoraParameters | None, Meta(description="absent: a batch may use any adapters")] = None
     disable_hybrid_kv_cache_manager: Annotated[bool, Meta(description=(
         "keep the KV of sliding and chunked layers as if they attended to the whole context"))] = False
     prefix_cache_retention_interval: Annotated[Retention | None, Meta(extra={"unit": "tokens"}, description=(

@@ -24,6 +24,7 @@ from simulator.kv.tiers.settings import Offloading
 from simulator.latency.linear import LinearParameters
 from simulator.scheduling.speculative import SpeculativeParameters
 from simulator.scheduling.vllm import VllmParameters
+from simulator.scheduling.vllm_arguments import LoraParameters
 from simulator.workload.base import Workload
 
 # What the recorder of the cases assumed for options that a scenario leaves out (they stand in full in each log).
@@ -135,7 +136,8 @@ def _parameters(options, acceptance):
             num_tokens=options["num_speculative_tokens"], num_lookahead_tokens=options.get("spec_lookahead", 0),
             acceptance=tuple(acceptance))
     scheduling = {key: value for key, value in options.items() if key not in NOT_SCHEDULING}
-    return VllmParameters(**scheduling, speculative=speculative)
+    limit = scheduling.pop("max_loras", None)
+    return VllmParameters(**scheduling, speculative=speculative, lora=LoraParameters(max_loras=limit) if limit else None)
 
 
 def _workload(requests, late):
@@ -154,8 +156,14 @@ def _workload(requests, late):
     segments = [segment for request in requests for segment in prompts[request["id"]]]
     return Workload(requests=table, demands=_demands(requests, prompts), outcomes=outcomes,
                     segments=np.array(segments, records.SEGMENT), request_ids=[request["id"] for request in requests],
+                    labels={"adapter": _adapters(requests)},
                     prompts_use_outputs=any(piece[0] == "output" for request in requests
                                             for piece in request["prompt"]))
+
+
+def _adapters(requests):
+    """Return the names of the LoRA adapters that requests ask for."""
+    return sorted({request["lora"] for request in requests if request.get("lora")})
 
 
 def _demands(requests, prompts):
@@ -166,6 +174,8 @@ def _demands(requests, prompts):
                               for request in requests]
     demands["max_tokens"] = [max(request.get("max_tokens", request["output_len"]), 1) for request in requests]
     demands["priority"] = [request.get("priority", 0) for request in requests]
+    adapters = _adapters(requests)
+    demands["adapter"] = [adapters.index(request["lora"]) if request.get("lora") else -1 for request in requests]
     rank = {request_id: place for place, request_id in enumerate(sorted(prompts))}
     demands["tie_rank"] = [rank[request["id"]] for request in requests]
     lengths = [len(prompts[request["id"]]) for request in requests]

@@ -22,7 +22,8 @@ SEVERAL_KINDS = "a KV connector beside a KV cache of several kinds"
 PAIR = "a prefill/decode pair, see `test_vllm_pd.py`"
 NEEDS = {"kv_role": "a KV connector of two sides", "prefill": PAIR, "decode": PAIR,
          "prefix_match_unit": "hits of parts of blocks"}
-REQUEST_KEYS = {"id", "arrival", "output_len", "priority", "max_tokens", "stop_at", "prompt", "external", "hold"}
+REQUEST_KEYS = {"id", "arrival", "output_len", "priority", "max_tokens", "stop_at", "prompt", "external", "hold",
+                "lora"}
 REQUEST_NEEDS = {"grammar": "structured outputs", "mm": "encoder inputs", "local": PAIR,
                  "rank": "data-parallel ranks"}
 
@@ -51,11 +52,8 @@ def missing(description):
     for key, needed in REQUEST_NEEDS.items():
         if any(request.get(key) for request in requests):
             return needed
-    adapters = {request["lora"] for request in requests if request.get("lora")}
-    if len(adapters) > (options.get("max_loras") or len(adapters)):
-        return "a limit of LoRA adapters in a batch"
     unknown = options.keys() - KNOWN - OF_REQUESTS - {"dcp"}
-    unknown |= {key for request in requests for key in request} - REQUEST_KEYS - REQUEST_NEEDS.keys() - {"lora"}
+    unknown |= {key for request in requests for key in request} - REQUEST_KEYS - REQUEST_NEEDS.keys()
     return f"{', '.join(sorted(unknown))}, which nobody has translated" if unknown else None
 
 
@@ -99,12 +97,22 @@ def missing_elsewhere(description):
             return "a KV connector, which the engine alone has"
         if description["options"].get("kv_offload"):
             return "KV offload, which the engine alone has"
+        if limits_adapters(description):
+            return "a limit of LoRA adapters in a batch, which the engine alone has"
     return missing(description)
+
+
+def limits_adapters(description):
+    """Say whether there are more LoRA adapters than a batch may use."""
+    adapters = {request["lora"] for request in description["requests"] if request.get("lora")}
+    return len(adapters) > (description["options"].get("max_loras") or len(adapters))
 
 
 def plain(description):
     """Return a scenario that `missing` lets pass in the words that the engine knows."""
     options = {key: value for key, value in description["options"].items() if key in KNOWN}
+    if limits_adapters(description):
+        options["max_loras"] = description["options"]["max_loras"]
     if _is_hybrid(options.get("groups") or []):
         options |= groups_of(description["options"])
     else:
@@ -114,8 +122,10 @@ def plain(description):
     prompts = {request["id"]: request["prompt"] for request in description["requests"]}
     requests = []
     for request in description["requests"]:
-        kept = {key: value for key, value in request.items() if key in REQUEST_KEYS}
-        if any(adapters.values()):
+        kept = {key: value for key, value in request.items() if key in REQUEST_KEYS - {"lora"}}
+        if limits_adapters(description):
+            kept["lora"] = adapters[request["id"]]
+        elif any(adapters.values()):
             kept["prompt"] = [renamed for piece in request["prompt"]
                               for renamed in _under_adapter(piece, request["id"], adapters, prompts)]
         requests.append(kept)

@@ -1,0 +1,21 @@
+"""Which LoRA adapters a batch uses: no more than there are slots for."""
+from libc.stdint cimport int32_t, int64_t
+from libc.stdlib cimport calloc, free
+cimport cython
+
+
+@cython.final
+cdef class Adapters:
+    """Of one replica.
+
+    limit : adapters that a batch may use, vLLM's max_loras. size : those that requests ask for.
+    """
+
+    def __cinit__(self, int32_t limit, int32_t size):
+        self.limit, self.size = limit, size
+        self._used_in = <int64_t*>calloc(size + 1, sizeof(int64_t))
+        if self._used_in == NULL:
+            raise MemoryError()
+
+    def __dealloc__(self):
+        free(self._used_in)
