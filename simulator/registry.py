@@ -50,6 +50,7 @@ KINDS = {
     "kv_tier": Kind("protocol of KV tiers", "protocol", {
         "blis_chain": "simulator.kv.tiers.protocols.blis_chain:BlisChain",
         "blis_mirror": "simulator.kv.tiers.protocols.blis_mirror:BlisMirror",
+        "blis_offload": "simulator.kv.tiers.protocols.blis_offload:BlisOffload",
         "hicache": "simulator.kv.tiers.protocols.hicache:Hicache",
         "kvbm": "simulator.kv.tiers.protocols.kvbm:Kvbm",
         "lmcache": "simulator.kv.tiers.protocols.lmcache:Lmcache",

@@ -102,6 +102,7 @@ KV_TIERS = _columns(
     loads=("", "copies from it that were done"),
     loaded_chunks=("chunks", "that they took"),
     evicted_chunks=("chunks", "that went for others"),
+    thrashed_chunks=("chunks", "that were taken less than 1 ms after they had come, where blocks are moved"),
     refusals=("", "offers for which there was no room"),
     flushed=("", "stores that an iteration waited for"),
     waited_ns=("ns", "duration: iterations waited for copies"),

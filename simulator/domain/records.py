@@ -51,8 +51,8 @@ JOURNEY = _record(
     admitted_ns="i8", dispatched_ns="i8", downtime_ns="i8", retries="i4", migrations="i4", cause="i1", spare=("i1", 7))
 KV_TIER = _record(
     replica="i4", level="i4", capacity_chunks="i8", used_chunks="i8", stores="i8", stored_chunks="i8", loads="i8",
-    loaded_chunks="i8", evicted_chunks="i8", refusals="i8", flushed="i8", waited_ns="i8", cancelled="i8",
-    started="i8", underway="i8",
+    loaded_chunks="i8", evicted_chunks="i8", thrashed_chunks="i8", refusals="i8", flushed="i8", waited_ns="i8",
+    cancelled="i8", started="i8", underway="i8",
     hit_chunks="i8", store_busy_ns="i8", load_busy_ns="i8", stored_bytes="f8", loaded_bytes="f8")
 TIER_USE = _record(loaded_tokens="i4", stored_tokens="i4")
 TOKEN = _record(time_ns="i8", request="i4", tokens="i4")

@@ -46,6 +46,7 @@ cdef struct TierRow:            # /kv_tiers in results.h5: a level of the KV tie
     int64_t loads               # copies from it that were done, and what they took
     int64_t loaded_chunks
     int64_t evicted_chunks      # that went for others
+    int64_t thrashed_chunks     # that were taken less than a millisecond after they had come
     int64_t refusals            # offers for which there was no room
     int64_t flushed             # stores that an iteration waited for
     int64_t waited_ns           # duration: iterations waited for copies

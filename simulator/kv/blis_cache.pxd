@@ -42,6 +42,11 @@ cdef class BlisKV(BlockPool):
                            int64_t known_tokens) except -2 nogil
     cdef int _allocate_anyway(self, int32_t slot, int32_t row, int32_t hits, bint waits, int64_t slots,
                               int64_t known_tokens) except -1 nogil
+    cdef int _allocate_moving(self, int32_t slot, int32_t row, int32_t hits, int64_t slots,
+                              int64_t known_tokens) except -1 nogil
+    cdef int _skip_to(self, int32_t slot, int32_t row, int64_t skipped) except -1 nogil
+    cdef int32_t _bring_back(self) except -1 nogil
+    cdef int _move_out(self) except -1 nogil
     cdef bint _take_kept(self, int32_t slot, int32_t row) except -1 nogil
     cdef int _keep(self, int32_t slot, int32_t row) except -1 nogil
     cdef void _free_all(self, const int32_t* blocks, int32_t count) noexcept nogil

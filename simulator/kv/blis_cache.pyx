@@ -113,6 +113,8 @@ cdef class BlisKV(BlockPool):
 
     cdef int allocate(self, int32_t slot, int32_t row, int32_t hits, int64_t slots, int64_t full_tokens,
                       int32_t watermark, int64_t known_tokens) except -1 nogil:
+        if self._mirror is not None and self._mirror.moves:
+            return self._allocate_moving(slot, row, hits, slots, known_tokens)
         if self._mirror is not None:
             return self._allocate_mirrored(slot, row, hits, slots, known_tokens)
         return self._allocate(slot, row, hits, slots, known_tokens)
@@ -240,6 +242,75 @@ cdef class BlisKV(BlockPool):
             if self._cached.get(self._content.advance(row, self.block_size, cursor)) < 0:
                 return True
         return False
+
+    # ---- host memory to which blocks are moved
+
+    cdef int _allocate_moving(self, int32_t slot, int32_t row, int32_t hits, int64_t slots,
+                              int64_t known_tokens) except -1 nogil:
+        """Allocate; without room bring everything back, and try again if more of the prompt is found then.
+
+        Who finds no more would fail again: what came back has taken no block from anybody, and given none.
+        """
+        cdef bint waits = self._owned[slot] == 0 and self._skipped[slot] == 0
+        cdef int64_t begin = <int64_t>hits * self.block_size if waits else self._reached[slot], reached
+        cdef int64_t skipped = self._skipped[slot], held = 0 if waits else begin - skipped
+        cdef int32_t found
+        cdef int done = self._allocate(slot, row, hits, slots, known_tokens)
+        if done != 0 or self._bring_back() == 0:
+            return done
+        found = self.lookup(row, self._content.prompt_tokens(row) + 1)
+        reached = <int64_t>found * self.block_size
+        if reached <= begin:
+            return 0
+        if waits and reached < slots:
+            return self._allocate(slot, row, found, slots, known_tokens)
+        self._skip_to(slot, row, min(reached, slots) - held)
+        done = 1 if reached >= slots else self._allocate(slot, row, 0, slots, known_tokens)
+        if done == 0:
+            self._skip_to(slot, row, skipped)
+        else:
+            self._reached[slot] = slots
+        return done
+
+    cdef int _skip_to(self, int32_t slot, int32_t row, int64_t skipped) except -1 nogil:
+        """Let so many tokens of the text have no block; what follows in blocks follows on the last one."""
+        self._tables[slot].row = row
+        if self._owned[slot] == 0:
+            self._tables[slot].num_hashed = 0
+        self._skipped[slot] = skipped
+        return self._chain(slot, row)
+
+    cdef int32_t _bring_back(self) except -1 nogil:
+        """Bring all back from host memory that is not found here; return how many blocks.
+
+        With fewer free blocks than that the later ones overwrite the earlier ones.
+        """
+        cdef int32_t block = self._mirror.next_taken(0), count = 0
+        cdef uint64_t hash
+        while block != 0 and self.free_blocks > 0:
+            hash = self._mirror.hash_of(block)
+            if self._cached.get(hash) < 0:
+                self._mirror.give_back(block)
+                self._install(hash)
+                count += 1
+            block = self._mirror.next_taken(block)
+        return count
+
+    cdef int _move_out(self) except -1 nogil:
+        """Move the free blocks that can be found to host memory while it takes them, the first to be reused first.
+
+        O(free blocks): above the threshold, which is high where memory is short, these are few.
+        """
+        cdef int32_t last = self._blocks[0].prev, block = 0, following = self._blocks[0].next
+        while block != last and self._mirror.takes(self.num_blocks - self.free_blocks, self.num_blocks):
+            block, following = following, self._blocks[following].next
+            if self._blocks[block].hash != 0:
+                self._mirror.take(block, self._blocks[block].hash)
+                self._drop(self._blocks[block].hash)
+                self._blocks[block].hash = 0
+                self._unlink(block)
+                self._link_before(block, 0)
+        return 0
 
     # ---- levels below the mirror
 
@@ -385,7 +456,7 @@ cdef class BlisKV(BlockPool):
         self._owned[slot] = 0
         self._tables[slot].num_hashed = 0
         self._skipped[slot] = 0
-        return 0
+        return self._move_out() if self._mirror is not None and self._mirror.moves else 0
 
     cdef void _free_all(self, const int32_t* blocks, int32_t count) noexcept nogil:
         """Give up blocks, the last first."""

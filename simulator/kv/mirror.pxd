@@ -48,3 +48,16 @@ cdef class Mirror(KVTier):
 
     # Once an iteration, when those that run have been served: see who need not wait any longer.
     cdef int look_again(self) except -1 nogil
+
+    # ---- one that moves blocks: it takes those over that nobody holds, each under its number in the KV cache
+
+    cdef readonly bint moves            # it keeps nothing of those who run; of the above it gives waiting times alone
+
+    # Does it take another one while so many of the blocks of the KV cache are held? It takes this one.
+    cdef bint takes(self, int32_t held, int32_t num_blocks) noexcept nogil
+    cdef int take(self, int32_t block, uint64_t hash) except -1 nogil
+
+    # The first number above this one under which it has a block; 0: there is none. The hash of that; it is given back.
+    cdef int32_t next_taken(self, int32_t block) noexcept nogil
+    cdef uint64_t hash_of(self, int32_t block) noexcept nogil
+    cdef void give_back(self, int32_t block) noexcept nogil

@@ -41,3 +41,18 @@ cdef class Mirror(KVTier):
 
     cdef int look_again(self) except -1 nogil:
         return 0
+
+    cdef bint takes(self, int32_t held, int32_t num_blocks) noexcept nogil:
+        return False
+
+    cdef int take(self, int32_t block, uint64_t hash) except -1 nogil:
+        return 0
+
+    cdef int32_t next_taken(self, int32_t block) noexcept nogil:
+        return 0
+
+    cdef uint64_t hash_of(self, int32_t block) noexcept nogil:
+        return 0
+
+    cdef void give_back(self, int32_t block) noexcept nogil:
+        pass

@@ -198,10 +198,10 @@ cdef class Blis(InOrder):
         return 0
 
     cdef int _keep_mirror(self, Batch* batch) except -1 nogil:
-        """Copy what those who run have filled to host memory; wait for what came from there."""
+        """Copy what those who run have filled to host memory, unless blocks move there; wait for what came back."""
         cdef int32_t slot = self._running.head
         batch.stall_ns = self._mirror.take_waiting_ns() if self.pauses(batch) else 0
-        while slot >= 0:
+        while slot >= 0 and not self._mirror.moves:
             self._blocks.mirror(slot)
             slot = self._links.next(slot)
         return 0

@@ -34,7 +34,11 @@ COMMON = """
     session-mode snapshot-refresh-interval summarize-trace think-time-ms token-bucket-capacity token-bucket-refill-rate
     total-kv-blocks tp trace-data trace-header trace-level trace-output vllm-version"""
 OLDER = "priority-policy pd-direct-decode-threshold"
-FLAGS = {"head": f"{COMMON} {LATER_THAN_07}", "bb": f"{COMMON} {OLDER} preemption-policy", "v071": f"{COMMON} {OLDER}"}
+RECORDED_OF_069 = """
+    alpha-coeffs beta-coeffs hardware horizon kv-cpu-blocks kv-offload-threshold kv-transfer-bandwidth
+    kv-transfer-base-latency max-num-running-reqs model results-path total-kv-blocks tp workload-spec"""
+FLAGS = {"head": f"{COMMON} {LATER_THAN_07}", "bb": f"{COMMON} {OLDER} preemption-policy", "v071": f"{COMMON} {OLDER}",
+         "v069": RECORDED_OF_069}
 
 COLUMNS = ("request_id,client_id,tenant_id,slo_class,session_id,round_index,prefix_group,prefix_length,streaming,"
            "input_tokens,output_tokens,text_tokens,image_tokens,audio_tokens,video_tokens,reason_ratio,model,deadline_us,"

@@ -29,6 +29,7 @@ HELD_BACK = ("batch", "background")       # classes that v0.7.1 lets in when no 
 DECIDERS = {"always": "always", "never": "never", "prefix-threshold": "prefix_threshold"}   # of pools: ours
 GATHERING = ("naive", "allgather_reducescatter")        # names of --moe-comm-backend; all others are all-to-all
 VERSIONS = {"blis": "head", "blis-bb": "bb", "blis-old": "v071", "blis-tier": "v069"}   # by folder of the program
+SPEC_KEYS = {"version", "seed", "category", "aggregate_rate", "num_requests", "clients"}    # of which nothing is drawn
 UNEXPLAINED_COLUMNS = ("adapter", "vllm_priority")      # of a trace: what they do to a run is not modelled
 # Flags that the comparison of latency models with our vLLM scheduler understands, where they are not at their default
 LATENCY_FLAGS = {
@@ -41,7 +42,7 @@ LATENCY_FLAGS = {
 class Case:
     """One recorded run.
 
-    version : "head", "bb" (v0.7.10), "v071" or an older one. options : {flag: text} of the command; settings : of the
+    version : "head", "bb" (v0.7.10), "v071", "v069" or an older one. options : {flag: text} of the command; settings : of the
     command, the policy file and the version's defaults. requests : rows of its trace, with whole prompts.
     num_blocks : of the KV cache. step_us : start of every step. results : what it reported, by request id.
     """
@@ -120,9 +121,19 @@ class Case:
         """Return the users of `run` who send one request after the other."""
         return self.number("concurrency") if self.command == "run" else 0
 
+    @property
+    def is_specified(self):
+        """Say whether the requests of `run` are those of its workload spec, in which nothing is drawn."""
+        clients = self.spec.get("clients") or ()
+        kinds = {(each.get("arrival") or {}).get("process") for each in clients} | {
+            each[what].get("type") for each in clients for what in ("input_distribution", "output_distribution")}
+        return (self.trace_path is None and not self.spec.keys() - SPEC_KEYS and kinds == {"constant"})
+
     @cached_property
     def num_requests(self):
-        return self.number("num-requests") if self.num_users else len(self.requests)
+        if self.num_users or self.is_specified:
+            return int(self.number("num-requests") or self.spec["num_requests"])
+        return len(self.requests)
 
     @cached_property
     def rounds(self):
@@ -130,7 +141,7 @@ class Case:
         if self.num_users:
             return {self.our_name(each["id"]): _round_of(each["id"]) for each in self.output["requests"]}
         return {f"request_{row['request_id']}": (row["session_id"], int(row["round_index"]))
-                for row in self.rows if row["session_id"]}
+                for row in ([] if self.is_specified else self.rows) if row["session_id"]}
 
     def our_name(self, name):
         """Return what a request of BLIS's is called here.
@@ -139,7 +150,7 @@ class Case:
         are made. Here it is a row of the trace; of users, who are all alike, the next one.
         """
         made = re.fullmatch(r"session_(.*)_round_(\d+)_(\d+)", name)
-        if self.num_users:
+        if self.num_users or self.is_specified:
             return str(self.num_users - 1 + int(made[3]) if made else int(name.removeprefix("request_")))
         return self._rows_by_round[made[1], int(made[2])] if made and self.is_closed_loop else name
 
@@ -267,6 +278,8 @@ class Case:
             return f"a version with rules of its own: {self.version}"
         if self.num_users:
             return self._obstacle_in_users()
+        if self.is_specified:
+            return self._obstacle_in_results()
         if self.trace_path is None:
             return "a workload that BLIS draws itself, and does not export"
         if self.latency_model == "trained-roofline":

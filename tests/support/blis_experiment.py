@@ -56,11 +56,12 @@ KEYS_OF_QUEUE = {
     "request-ttl": ("ttl_s", seconds),
     "usage-limit-threshold": ("lowest_ceiling", float),
 }
-KEYS_OF_MIRROR = {
+KEYS_OF_HOST = {
     "kv-cpu-blocks": ("cpu_blocks", int),
     "kv-transfer-bandwidth": ("tokens_per_us", float),
     "kv-transfer-base-latency": ("base_us", float),
 }
+KEYS_OF_OFFLOAD = {"kv-offload-threshold": ("offload_threshold", float)}     # later than v0.6.9 it is ignored
 # Version: when its gateway queue passes a request on, and what its order "fifo" is.
 GATES = {"head": {"dispatch": "ticks", "fifo": "priority"}, "bb": {"dispatch": "departures", "fifo": "fifo"},
          "v071": {"dispatch": "departures", "fifo": "fifo"}}
@@ -82,7 +83,8 @@ def experiment_of(case, folder):
     for flag, (path, read) in KEYS.items():
         put(experiment, path, read(settings[flag]))
     if case.number("kv-cpu-blocks"):
-        experiment["kv_tiers"] = {"protocol": "blis_mirror", "when_full": not is_head} | _some(settings, KEYS_OF_MIRROR)
+        experiment["kv_tiers"] = _host_memory(case.version) | _some(settings, KEYS_OF_HOST | (
+            KEYS_OF_OFFLOAD if case.version == "v069" else {}))
     if case.kv_offload:
         experiment["kv_tiers"] = _chain(case.kv_offload, case.levels, int(settings["tp"]))
     if settings["trace-level"] == "decisions":
@@ -94,6 +96,12 @@ def experiment_of(case, folder):
     _classes(case, experiment)
     PRICES[case.latency_model](case, experiment, folder)
     return experiment
+
+
+def _host_memory(version):
+    """Return the tier of `--kv-cpu-blocks`, without the keys that other flags give."""
+    return {"protocol": "blis_offload"} if version == "v069" else {
+        "protocol": "blis_mirror", "when_full": version != "head"}
 
 
 def _chain(offload, levels, tensor_parallel):
@@ -111,7 +119,9 @@ def _chain(offload, levels, tensor_parallel):
 
 
 def _workload(case, folder):
-    """Return where the requests come from: a trace, or users of whom all requests are alike."""
+    """Return where the requests come from: a trace, a workload spec, or users of whom all requests are alike."""
+    if case.is_specified:
+        return {"type": "clients", "format": "blis", "path": str(case.file("workload-spec"))}
     if case.num_users:
         path = folder / "users.yaml"
         path.write_text(_users(case), encoding="utf-8")

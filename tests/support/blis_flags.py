@@ -1,9 +1,9 @@
-"""Every flag of BLIS's `replay` in its three versions, and what a run of ours needs to know of each.
+"""Every flag of BLIS's `replay` in three versions, and what a run of ours needs to know of each.
 
 A flag is translated (`DEFAULTS` names it with what BLIS takes where it is absent, support/blis_experiment.py uses it),
 changes nothing that is compared (`IGNORED`), or is part of what we do not run (`LEFT_OUT`). Whatever else a command
 holds is unknown, and an error. Source: inference-sim (BLIS), cmd/root.go and cmd/replay.go at f90a1e3a (head), v0.7.10
-(bb) and v0.7.1 (v071).
+(bb) and v0.7.1 (v071); of v0.6.9 (v069), whose `run` alone was recorded, what its commands have.
 """
 
 ALIASES = {"max-num-running-reqs": "max-num-seqs", "max-num-scheduled-tokens": "max-num-batched-tokens"}
@@ -28,6 +28,7 @@ DEFAULTS = {        # None: worked out from the model, the trace or other flags
     "in-flight-eviction": "false",
     "kv-cache-util-threshold": "0.8",
     "kv-cpu-blocks": "0",
+    "kv-offload-threshold": "0.9",      # later than v0.6.9 deprecated and ignored
     "kv-transfer-bandwidth": "100.0",
     "kv-transfer-base-latency": "0",
     "latency-model": None,
@@ -83,13 +84,13 @@ DEFAULTS_OF = {     # version: what it takes instead
     "head": {},
     "bb": {"snapshot-refresh-interval": "0"},
     "v071": {"snapshot-refresh-interval": "0", "cache-signal-delay": "2000000"},
+    "v069": {"snapshot-refresh-interval": "0"},     # of one replica, which nobody looks at
 }
 IGNORED = {
     **dict.fromkeys(("alpha-coeffs", "beta-coeffs", "total-kv-blocks"), "its effect is read from the log"),
     **dict.fromkeys(("gpu-memory-utilization", "kv-cache-dtype"), "it sizes the KV cache, whose blocks the log tells"),
     "defaults-filepath": "its coefficients and sizes are in the log",
     "enable-expert-parallel": "experts are spread over all ranks in any case, and their exchange costs the same",
-    "kv-offload-threshold": "deprecated and ignored since the host mirrors what the accelerator holds",
     "lazy-generation": "it has no effect on a replay",
     "log": "how much is logged",
     "vllm-version": "it chooses coefficients, which are in the log",
@@ -101,7 +102,7 @@ IGNORED = {
     **dict.fromkeys(("fitness-weights", "slo-ttft", "slo-itl", "slo-e2e"), "how figures are weighed that are compared"),
     **dict.fromkeys(("detectors", "saturation-config", "saturation-report", "saturation-final-window",
                      "post-hoc-detector", "saturation-threshold-ms"), "a verdict on the finished run"),
-    "workload-spec": "of `run`: the trace that it exports is read instead",
+    "workload-spec": "of `run`: the trace that it exports is read; without one, this, where nothing in it is drawn",
 }
 _TIERS = "a file of KV tiers, not in the header of the trace"
 _ENCODERS, _UNLIKE = "encode replicas", "pools of unlike replicas"

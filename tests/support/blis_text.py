@@ -99,13 +99,17 @@ class Lines:
                 ("KV Cache Metrics", "KV Thrashing Rate"): self._thrashing()}
 
     def _thrashing(self):
-        """Return how many of the blocks that came to a mirror had to go again; of a chain, of reads were refused."""
+        """Return what part of the blocks that came to a mirror had to go again.
+
+        Of those that were moved, the part that came back at once; of a chain, of its reads those that were refused.
+        """
         case = self._case
         tiers = self._results.result.kv_tiers if case.kv_offload or case.number("kv-cpu-blocks") else None
         if case.kv_offload:
             below = tiers[tiers["level"] > 0]
             return below["refusals"].sum() / max(below["refusals"].sum() + below["loads"].sum(), 1)
-        return 0.0 if tiers is None else tiers["evicted_chunks"].sum() / max(tiers["stored_chunks"].sum(), 1)
+        went = "thrashed_chunks" if case.version == "v069" else "evicted_chunks"
+        return 0.0 if tiers is None else tiers[went].sum() / max(tiers["stored_chunks"].sum(), 1)
 
     def _classes(self):
         results, found = self._results, {}

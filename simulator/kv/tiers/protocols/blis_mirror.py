@@ -10,14 +10,19 @@ from simulator.kv.tiers.host_mirror import HostMirror
 from simulator.kv.tiers.protocols.base import Protocol
 
 
-class BlisMirrorParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """BLIS's options. Source: inference-sim (BLIS) at f90a1e3a, cmd/root.go."""
+class TransferParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Keys of BLIS's tiers of one level. Source: inference-sim (BLIS) at f90a1e3a, cmd/root.go."""
 
     cpu_blocks: Annotated[int, Meta(ge=1, le=2**30, description="KV blocks that fit; BLIS's --kv-cpu-blocks")]
     tokens_per_us: Annotated[float, Meta(gt=0, le=1e9, extra={"unit": "tokens/us"}, description=(
         "back to the accelerator; a block takes whole microseconds; BLIS's --kv-transfer-bandwidth"))] = 100.0
     base_us: Annotated[float, Meta(ge=0, le=1e9, description=(
         "of each block, besides; BLIS's --kv-transfer-base-latency"))] = 0.0
+
+
+class BlisMirrorParameters(TransferParameters, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """BLIS's options."""
+
     when_full: Annotated[bool, Meta(description=(
         "the host is asked only where the accelerator has no room, as in BLIS up to 0.7.10"))] = False
 
@@ -44,9 +49,15 @@ class BlisMirror(BlisProtocol):
     @classmethod
     def maker(cls, parameters, site):
         """See Protocol."""
-        reload_us = parameters.base_us + math.ceil(site.block_size / parameters.tokens_per_us)
-        block_bytes = site.kv.block_bytes if site.kv else 0.0
-        return partial(_tier, parameters, round(reload_us * 1e3), block_bytes)
+        return partial(_tier, parameters, reload_ns_of(parameters, site), site.kv.block_bytes if site.kv else 0.0)
+
+
+def reload_ns_of(parameters, site) -> int:
+    """Return how long a block is on its way back.
+
+    Source: inference-sim (BLIS) at f90a1e3a, sim/kv/tiered.go: base latency + ceil(block size / bandwidth).
+    """
+    return round((parameters.base_us + math.ceil(site.block_size / parameters.tokens_per_us)) * 1e3)
 
 
 def _tier(parameters, reload_ns, block_bytes, workload):
