@@ -1,7 +1,9 @@
 # cython: language_level=3
 """The methods of a KVCache as Python functions. The tests compile this against the package's headers."""
 from simulator.kv.base cimport KVCache
+from simulator.kv.blis_cache cimport BlisKV
 from simulator.kv.tiers.host_chain cimport HostChain
+from simulator.kv.tiers.host_offload cimport HostOffload
 from simulator.kv.tiers.station cimport Station
 
 
@@ -65,6 +67,28 @@ cdef class Face:
 
     def step_run(self, phase, count):
         self.kv.step_run(phase, count)
+
+
+cdef class OffloadFace(Face):
+    """Of a BlisKV and the host memory to which its blocks move."""
+
+    cdef readonly HostOffload host
+
+    def __init__(self, BlisKV kv, num_slots, HostOffload host):
+        Face.__init__(self, kv, num_slots)
+        self.host = host
+
+    def begins(self, now_ns):
+        self.host.begins(now_ns)
+
+    def skip(self, slot, row, num_tokens):
+        (<BlisKV>self.kv).skip(slot, row, num_tokens)
+
+    def take_waiting_ns(self):
+        return self.host.take_waiting_ns()
+
+    def fail(self):
+        self.host.fail()
 
 
 cdef class StationFace:

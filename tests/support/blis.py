@@ -29,7 +29,7 @@ HELD_BACK = ("batch", "background")       # classes that v0.7.1 lets in when no 
 DECIDERS = {"always": "always", "never": "never", "prefix-threshold": "prefix_threshold"}   # of pools: ours
 GATHERING = ("naive", "allgather_reducescatter")        # names of --moe-comm-backend; all others are all-to-all
 VERSIONS = {"blis": "head", "blis-bb": "bb", "blis-old": "v071", "blis-tier": "v069"}   # by folder of the program
-SPEC_KEYS = {"version", "seed", "category", "aggregate_rate", "num_requests", "clients"}    # of which nothing is drawn
+SPEC_KEYS = {"version", "seed", "category", "aggregate_rate", "num_requests", "clients"}    # nothing more is drawn
 UNEXPLAINED_COLUMNS = ("adapter", "vllm_priority")      # of a trace: what they do to a run is not modelled
 # Flags that the comparison of latency models with our vLLM scheduler understands, where they are not at their default
 LATENCY_FLAGS = {
@@ -42,8 +42,8 @@ LATENCY_FLAGS = {
 class Case:
     """One recorded run.
 
-    version : "head", "bb" (v0.7.10), "v071", "v069" or an older one. options : {flag: text} of the command; settings : of the
-    command, the policy file and the version's defaults. requests : rows of its trace, with whole prompts.
+    version : "head", "bb" (v0.7.10), "v071", "v069" or an older one. options : {flag: text} of the command; settings :
+    of the command, the policy file and the version's defaults. requests : rows of its trace, with whole prompts.
     num_blocks : of the KV cache. step_us : start of every step. results : what it reported, by request id.
     """
 
@@ -127,7 +127,7 @@ class Case:
         clients = self.spec.get("clients") or ()
         kinds = {(each.get("arrival") or {}).get("process") for each in clients} | {
             each[what].get("type") for each in clients for what in ("input_distribution", "output_distribution")}
-        return (self.trace_path is None and not self.spec.keys() - SPEC_KEYS and kinds == {"constant"})
+        return self.trace_path is None and not self.spec.keys() - SPEC_KEYS and kinds == {"constant"}
 
     @cached_property
     def num_requests(self):

@@ -58,6 +58,8 @@ GROWS = {key: value for key, value in SCALES.items()
          if key not in ("autoscaling__policy", "autoscaling__target_waiting")}
 MIRROR = at("engine", scheduler="blis", upstream_compat=True, num_gpu_blocks=16) | at(
     "kv_tiers", protocol="blis_mirror", cpu_blocks=60) | at("latency", base_us=5000.0)
+OFFLOAD = at("engine", scheduler="blis", upstream_compat=True, num_gpu_blocks=16) | at(
+    "kv_tiers", protocol="blis_offload", cpu_blocks=60, offload_threshold=0.1) | at("latency", base_us=5000.0)
 CHAIN = at("engine", scheduler="blis", upstream_compat=True, num_gpu_blocks=24) | at(
     "kv_tiers", protocol="blis_chain", cpu_gib=0.0005, kv_bytes_per_token=1000.0) | at("latency", base_us=5000.0)
 LINKS = {"d2h_gb_per_s": (0.01, 1.0), "h2d_gb_per_s": (0.01, 1.0), "first_byte_us": (0.0, 2000.0),
@@ -128,6 +130,9 @@ SYSTEMS = (
 KV_TIERS = of("kv_tier:blis_mirror", {
     "cpu_blocks": acts(4, 60, **MIRROR), "tokens_per_us": acts(0.01, 100.0, **MIRROR),
     "base_us": acts(0.0, 500.0, **MIRROR), "when_full": acts(False, True, **MIRROR),
+}) | of("kv_tier:blis_offload", {
+    "cpu_blocks": acts(2, 60, **OFFLOAD), "tokens_per_us": acts(0.01, 100.0, **OFFLOAD),
+    "base_us": acts(0.0, 500.0, **OFFLOAD), "offload_threshold": acts(0.1, 0.9, **OFFLOAD),
 }) | of("kv_tier:blis_chain", {
     "cpu_gib": acts(0.0002, 0.01, **CHAIN), "kv_bytes_per_token": acts(1000.0, 2000.0, **CHAIN),
     "offload_prompt_only": acts(True, False, **CHAIN), **served_levels()}) | of("kv_tier:vllm_offload", {

@@ -110,4 +110,5 @@ cdef class HostOffload(Mirror):
         """Raise RuntimeError unless the counts agree with what is there."""
         found = len(self.hashes())
         if not found == self._num_moved <= self._charged <= self._capacity:
-            raise RuntimeError(f"{found} blocks, {self._num_moved} counted, {self._charged} of {self._capacity} charged")
+            raise RuntimeError(
+                f"{found} blocks, {self._num_moved} counted, {self._charged} of {self._capacity} charged")

@@ -11,7 +11,10 @@ from simulator.kv.tiers.protocols.base import Protocol
 
 
 class TransferParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Keys of BLIS's tiers of one level. Source: inference-sim (BLIS) at f90a1e3a, cmd/root.go."""
+    """Keys of BLIS's tiers of one level.
+
+    Source: inference-sim (BLIS) at f90a1e3a, cmd/root.go.
+    """
 
     cpu_blocks: Annotated[int, Meta(ge=1, le=2**30, description="KV blocks that fit; BLIS's --kv-cpu-blocks")]
     tokens_per_us: Annotated[float, Meta(gt=0, le=1e9, extra={"unit": "tokens/us"}, description=(

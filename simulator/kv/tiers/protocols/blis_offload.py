@@ -2,7 +2,6 @@
 from functools import partial
 from typing import Annotated
 
-import msgspec
 from msgspec import Meta
 
 from simulator.kv.tiers.host_offload import HostOffload
@@ -10,11 +9,11 @@ from simulator.kv.tiers.protocols.blis_mirror import BlisProtocol, TransferParam
 
 
 class BlisOffloadParameters(TransferParameters, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """BLIS's options. Source: inference-sim (BLIS) at c9ca689b (v0.6.9), cmd/root.go."""
+    """BLIS's options up to v0.6.9."""
 
     offload_threshold: Annotated[float, Meta(ge=0, le=1, extra={"unit": "share"}, description=(
-        "of KV blocks in use above which free blocks that can be found are moved, when a request gives up its own; 1: "
-        "never; BLIS's --kv-offload-threshold"))] = 0.9
+        "of KV blocks in use above which free ones move, when a request gives up its own; 1: never; BLIS's "
+        "--kv-offload-threshold"))] = 0.9
 
 
 class BlisOffload(BlisProtocol):
@@ -22,8 +21,8 @@ class BlisOffload(BlisProtocol):
 
     Two habits of BLIS come with it: a block that replaces another in host memory leaves less room there, and what
     comes back is all that is there, not what the request needs. Not modelled: an allocation that fails midway changes
-    the order in which BLIS v0.6.9 reuses blocks; here it leaves no trace. Where more of a prompt comes back than a chunk
-    of it needs, that BLIS ends with an error; here the chunk holds no block, as when a prompt is found whole.
+    the order in which BLIS v0.6.9 reuses blocks; here it leaves no trace. Where more of a prompt comes back than a
+    chunk of it needs, that BLIS ends with an error; here the chunk holds no block, as when a prompt is found whole.
     """
 
     Parameters = BlisOffloadParameters
