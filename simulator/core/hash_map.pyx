@@ -94,6 +94,11 @@ cdef class HashMap:
         """Return the size of the table: at least twice the number of keys; 1 before the first."""
         return self._mask + 1
 
+    def keys(self):
+        """Return the keys, in no special order."""
+        cdef uint64_t i
+        return [self._slots[i].key for i in range(self._mask + 1) if self._slots[i].value >= 0]
+
     def values(self):
         """Return the values, in no special order."""
         cdef uint64_t i

@@ -151,7 +151,7 @@ def _looks_rarely(view: LiveView, front: GatewayPlan, workload, num_replicas: in
 
     A look costs each replica a turn; a request that nobody has to see come saves nearly one.
     """
-    ages_ns = [front.cache_delay_ns] * view.wants_caches
+    ages_ns = [front.cache_delay_ns] * (view.wants_caches or view.wants_tiers)
     if view.wants_counts or view.wants_blocks or view.wants_levels:
         ages_ns.append(front.snapshot_interval_ns)
     if not ages_ns or len(workload) == 0:
@@ -299,6 +299,8 @@ def _gateway(index: int, model: str | None, fleet: Fleet, plan: ClusterPlan, sha
     router = front.router(front.router_parameters, context)
     if view.wants_caches:
         view.watch_caches()
+    if view.wants_tiers:
+        view.watch_tiers()
     slots = sum(replica.scheduler.max_running for replica in view.replicas)
     gate = AdmissionContext(view, shared.workload, front.classes, slots, front.make)
     admission = front.admission and front.admission(front.admission_parameters, gate)

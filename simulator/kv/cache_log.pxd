@@ -1,4 +1,4 @@
-"""What enters and leaves a prefix cache, for somebody who follows it from outside."""
+"""What enters and leaves a prefix cache, or a level of a tier, for somebody who follows it from outside."""
 from libc.stdint cimport int32_t, int64_t, uint64_t
 cimport cython
 
@@ -15,5 +15,6 @@ cdef class CacheLog:
     cdef int64_t size
     cdef int64_t _room          # changes that fit before it must grow
     cdef bint has_lost_some     # there was no memory
+    cdef CacheLog _other        # of somebody else who follows it, too; None: nobody does
 
     cdef void note(self, uint64_t hash, bint is_there) noexcept nogil

@@ -1,4 +1,4 @@
-"""What enters and leaves a prefix cache, for somebody who follows it from outside."""
+"""What enters and leaves a prefix cache, or a level of a tier, for somebody who follows it from outside."""
 from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport free, realloc
 cimport cython
@@ -6,7 +6,13 @@ cimport cython
 
 @cython.final
 cdef class CacheLog:
-    """Changes in the order in which they happened."""
+    """Changes in the order in which they happened.
+
+    other : CacheLog of somebody else, which is told all of it, too.
+    """
+
+    def __init__(self, CacheLog other=None):
+        self._other = other
 
     def __dealloc__(self):
         free(self.changes)
@@ -14,6 +20,8 @@ cdef class CacheLog:
     cdef void note(self, uint64_t hash, bint is_there) noexcept nogil:
         cdef int64_t room = 2 * self._room + 256
         cdef void* changes
+        if self._other is not None:
+            self._other.note(hash, is_there)
         if self.size == self._room:
             changes = realloc(self.changes, room * sizeof(CacheChange))
             if changes == NULL:

@@ -18,6 +18,7 @@ cdef enum Wait:                 # of a request that needs blocks from below host
 
 
 cdef class Mirror(KVTier):
+    cdef readonly int32_t block_size    # tokens
     cdef readonly bint when_full        # it is asked only where the KV cache has no room
     cdef readonly bint prompts_only     # blocks with outputs are not kept
     cdef readonly bint has_levels       # below host memory: what follows on runs is asked and told

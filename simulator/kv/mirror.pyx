@@ -7,6 +7,7 @@ cdef class Mirror(KVTier):
 
     def attach(self, kv, content, use=None, with_tables=False):
         """See KVTier; `kv` is a BlisKV."""
+        self.block_size = kv.block_size
         kv.mirror_to(self)
 
     cdef Place place_of(self, uint64_t hash) noexcept nogil:

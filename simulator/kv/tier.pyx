@@ -114,6 +114,12 @@ cdef class KVTier:
         stores : {name: Level}, to which those are added that are not there.
         """
 
+    def holdings(self):
+        """Return what it holds of texts and where, `kv.holdings.Holdings`, for who follows it from outside.
+
+        None: nothing. Called after `attach`, before anything is there.
+        """
+
     def rows(self):
         """Return what each of its levels did, dicts of the fields of `records.KV_TIER`."""
         return []

@@ -4,6 +4,7 @@ from libc.stdint cimport int32_t, int64_t
 import operator
 
 from simulator.routing.base cimport Router
+from simulator.signals.media cimport DISK, HOST, NUM_MEDIA, SHARED
 from simulator.signals.request_view cimport RequestView
 
 
@@ -28,6 +29,7 @@ cdef class PythonRouter(Router):
 
     Parameters = None
     uses_caches = False                 # a subclass that asks `cached_blocks` sets it
+    uses_tiers = False                  # one that asks `tier_blocks` does that
 
     cdef readonly object parameters     # what [cluster.routing] holds, as `Parameters`
     cdef readonly object states         # structured array (replicas,), what replicas report
@@ -46,6 +48,14 @@ cdef class PythonRouter(Router):
         self.view.wants_counts = self.view.wants_levels = self.view.wants_times = True
         if self.uses_caches:
             self.view.wants_caches = True
+
+        if self.uses_tiers:
+            self.view.wants_caches = self.view.wants_tiers = True
+
+    @classmethod
+    def sees_tiers(cls, parameters):
+        """See Router."""
+        return cls.uses_tiers
 
     def choose(self, request, now_ns):
         """Return the index of the replica for `request`, a `RequestView`; None: no replica can take it."""
@@ -69,6 +79,22 @@ cdef class PythonRouter(Router):
             raise RuntimeError(f"{type(self).__name__} must set uses_caches = True to ask for cached_blocks")
         cached = self.view.cached_everywhere(row, now_ns)
         return [cached[i] for i in range(self.num_replicas)]
+
+    def tier_blocks(self, request, now_ns):
+        """Return what each replica has of a prompt, as far as is known: (device, host, disk, shared) in blocks.
+
+        Leading blocks in its KV cache, those that follow in its host memory, behind these on disks of its own, and
+        those that follow the first in stores that it shares. For classes with `uses_tiers = True`.
+        """
+        cdef const int32_t* found
+        cdef int32_t row = request.row, i, medium
+        if not self.uses_tiers:
+            raise RuntimeError(f"{type(self).__name__} must set uses_tiers = True to ask for tier_blocks")
+        found = self.view.tiers_in_turn(row, 1 << HOST | 1 << DISK | 1 << SHARED, now_ns)
+        if not self.view.has_tiers:
+            return [(found[i], 0, 0, 0) for i in range(self.num_replicas)]
+        return [tuple(found[medium * self.num_replicas + i] for medium in range(NUM_MEDIA))
+                for i in range(self.num_replicas)]
 
     cdef int32_t route(self, int32_t row, int64_t now_ns) except -2 nogil:
         self.view.look(now_ns)

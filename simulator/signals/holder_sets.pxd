@@ -3,6 +3,7 @@
 Most texts are in one replica alone, which the map names itself: with thousands of replicas a set takes kilobytes.
 """
 from libc.stdint cimport int32_t, int64_t, uint64_t
+from libc.string cimport memset
 cimport cython
 
 from simulator.core.hash_map cimport HashMap
@@ -11,9 +12,9 @@ from simulator.core.hash_map cimport HashMap
 @cython.final
 cdef class HolderSets:
     cdef readonly int32_t num_replicas
-    cdef int32_t _num_words             # 64-bit words in a set
+    cdef readonly int32_t num_words     # 64-bit words in a set
     cdef HashMap _holder_of             # hash -> the only replica that holds the block; else num_replicas + set
-    cdef uint64_t* _words               # [set x _num_words] bit r: replica r holds the block
+    cdef uint64_t* _words               # [set x num_words] bit r: replica r holds the block
     cdef int32_t* _free                 # [_num_free] sets of no hash, a stack
     cdef int32_t _num_free
     cdef int32_t _num_sets              # there is memory for
@@ -26,6 +27,18 @@ cdef class HolderSets:
     # A replica now holds a block, or has it no more; nothing happens where that is known.
     cdef int add(self, uint64_t hash, int32_t replica) except -1 nogil
     cdef void remove(self, uint64_t hash, int32_t replica) noexcept nogil
+
+    # Who holds a block, bit r of words: replica r, [num_words]; NULL: nobody. Valid until the next call that changes
+    # anything, or has the same `scratch`, [num_words].
+    cdef inline const uint64_t* find(self, uint64_t hash, uint64_t* scratch) noexcept nogil:
+        cdef int32_t found = self._holder_of.get(hash)
+        if found >= self.num_replicas:
+            return &self._words[<int64_t>(found - self.num_replicas) * self.num_words]
+        if found < 0:
+            return NULL
+        memset(scratch, 0, self.num_words * sizeof(uint64_t))
+        scratch[found // 64] = <uint64_t>1 << (found % 64)
+        return scratch
 
     # How many of the first of these blocks, none left out, each replica holds: [num_replicas].
     cdef int match(self, const uint64_t* hashes, int32_t num_blocks, int32_t* matched) noexcept nogil

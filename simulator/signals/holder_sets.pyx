@@ -19,9 +19,9 @@ cdef class HolderSets:
 
     def __cinit__(self, int32_t num_replicas):
         self.num_replicas = num_replicas
-        self._num_words = (num_replicas + 63) // 64
+        self.num_words = (num_replicas + 63) // 64
         self._holder_of = HashMap()
-        self._alive = <uint64_t*>calloc(self._num_words, sizeof(uint64_t))
+        self._alive = <uint64_t*>calloc(self.num_words, sizeof(uint64_t))
         if self._alive == NULL:
             raise MemoryError()
 
@@ -43,9 +43,9 @@ cdef class HolderSets:
             other, found = found, self.num_replicas + self._free[self._num_free - 1]
             self._holder_of.put(hash, found)
             self._num_free -= 1
-        words = &self._words[<int64_t>(found - self.num_replicas) * self._num_words]
+        words = &self._words[<int64_t>(found - self.num_replicas) * self.num_words]
         if other >= 0:
-            memset(words, 0, self._num_words * sizeof(uint64_t))
+            memset(words, 0, self.num_words * sizeof(uint64_t))
             words[other // 64] |= <uint64_t>1 << (other % 64)
         words[replica // 64] |= <uint64_t>1 << (replica % 64)
         return 0
@@ -57,9 +57,9 @@ cdef class HolderSets:
             if found == replica:
                 self._holder_of.remove(hash)
             return
-        words = &self._words[<int64_t>(found - self.num_replicas) * self._num_words]
+        words = &self._words[<int64_t>(found - self.num_replicas) * self.num_words]
         words[replica // 64] &= ~(<uint64_t>1 << (replica % 64))
-        for k in range(self._num_words):
+        for k in range(self.num_words):
             if words[k] != 0:
                 return
         self._holder_of.remove(hash)
@@ -70,7 +70,7 @@ cdef class HolderSets:
         cdef int32_t found = self._holder_of.get(hash)
         if found < self.num_replicas:
             return found == replica
-        return self._words[<int64_t>(found - self.num_replicas) * self._num_words + replica // 64] >> (
+        return self._words[<int64_t>(found - self.num_replicas) * self.num_words + replica // 64] >> (
             replica % 64) & 1
 
     cdef int match(self, const uint64_t* hashes, int32_t num_blocks, int32_t* matched) noexcept nogil:
@@ -78,18 +78,18 @@ cdef class HolderSets:
         cdef uint64_t lost, any_lost, any_left, word
         cdef const uint64_t* words
         memset(matched, 0, self.num_replicas * sizeof(int32_t))
-        memset(self._alive, 0xFF, self._num_words * sizeof(uint64_t))
+        memset(self._alive, 0xFF, self.num_words * sizeof(uint64_t))
         for i in range(num_blocks + 1):
             found = self._holder_of.get(hashes[i]) if i < num_blocks else -1
             if 0 <= found < self.num_replicas:
                 return self._match_alone(hashes, num_blocks, i, found, matched)
-            words = &self._words[<int64_t>(found - self.num_replicas) * self._num_words] if found >= 0 else NULL
+            words = &self._words[<int64_t>(found - self.num_replicas) * self.num_words] if found >= 0 else NULL
             any_lost = any_left = 0
-            for k in range(self._num_words if words != NULL and i > 0 else 0):
+            for k in range(self.num_words if words != NULL and i > 0 else 0):
                 any_lost |= self._alive[k] & ~words[k]
             if words != NULL and i > 0 and any_lost == 0:       # most often all that had the block before have this
                 continue
-            for k in range(self._num_words):
+            for k in range(self.num_words):
                 word = words[k] if words != NULL else 0
                 lost = self._alive[k] & ~word if i > 0 else 0
                 self._alive[k] &= word
@@ -106,7 +106,7 @@ cdef class HolderSets:
         cdef bint is_alive = self._alive[replica // 64] >> (replica % 64) & 1
         cdef int32_t i = first, k
         cdef uint64_t lost
-        for k in range(self._num_words if first > 0 else 0):
+        for k in range(self.num_words if first > 0 else 0):
             lost = self._alive[k]
             while lost:
                 matched[64 * k + lowest_bit(lost)] = first
@@ -119,7 +119,7 @@ cdef class HolderSets:
 
     cpdef int check(self) except -1:
         cdef HashMap by_hash = self._holder_of
-        cdef int32_t spare = 64 * self._num_words - self.num_replicas, each, k
+        cdef int32_t spare = 64 * self.num_words - self.num_replicas, each, k
         cdef uint64_t held
         by_hash.check()
         sets = [value - self.num_replicas for value in by_hash.values() if value >= self.num_replicas]
@@ -127,17 +127,17 @@ cdef class HolderSets:
             return broken("HolderSets: a set has several hashes, or is free and has one, or is lost")
         for each in sets:
             held = 0
-            for k in range(self._num_words):
-                held |= self._words[<int64_t>each * self._num_words + k]
+            for k in range(self.num_words):
+                held |= self._words[<int64_t>each * self.num_words + k]
             if held == 0:
                 return broken("HolderSets: nobody holds a block that has a set")
-            if spare > 0 and self._words[(each + <int64_t>1) * self._num_words - 1] >> (64 - spare):
+            if spare > 0 and self._words[(each + <int64_t>1) * self.num_words - 1] >> (64 - spare):
                 return broken("HolderSets: a replica that there is not holds a block")
         return 0
 
     cdef int _grow(self) except -1 nogil:
         cdef int32_t room = max(2 * self._num_sets, <int32_t>FIRST_SETS), i
-        resize(&self._words, <int64_t>room * self._num_words * sizeof(uint64_t))
+        resize(&self._words, <int64_t>room * self.num_words * sizeof(uint64_t))
         resize(&self._free, room * sizeof(int32_t))
         for i in range(room - 1, self._num_sets - 1, -1):
             self._free[self._num_free] = i
@@ -168,3 +168,7 @@ cdef class HolderSets:
         free(given)
         free(matched)
         return found
+
+    def held_by(self, int32_t replica):
+        """Return the set of the hashes of blocks that a replica holds."""
+        return {hash for hash in self._holder_of.keys() if self._holds(hash, replica)}

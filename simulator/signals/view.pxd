@@ -18,6 +18,7 @@ cdef class View:
     cdef public bint wants_levels           # all else that a state says but its time; and blocks
     cdef public bint wants_times            # `time_ns` of a replica that moves is that of the look, if all else is old
     cdef public bint wants_caches           # `cached_blocks`
+    cdef public bint wants_tiers            # `tiers_in_turn`, `best_tiers`
     cdef public bint wants_in_flight        # who got or lost a request, in `changed`, instead of by `sent` and `left`
 
     # A live look leaves a state as it is where nothing changed, `time_ns` too, unless somebody wants times. Where
@@ -46,6 +47,15 @@ cdef class View:
     # The same of all of them at once, [num_replicas], for who asks of more than one. Valid until the next call.
     cdef const int32_t* cached_everywhere(self, int32_t row, int64_t now_ns) except NULL nogil
     cdef int32_t* cached                    # what it found, unless the engine has found it
+
+    # What a tier has of it besides, [medium x num_replicas], see signals/media.pxd and TierHolders: of `media`, bit m:
+    # medium m, those that follow where the medium before ends; or all, each at the first medium in `order` that has it.
+    # Of who has no tier, and in a plain View, DEVICE alone. Valid until the next call of either.
+    cdef readonly bint has_tiers            # somebody has one, and they are wanted; else `cached_everywhere` says all
+    cdef const int32_t* tiers_in_turn(self, int32_t row, int32_t media, int64_t now_ns) except NULL nogil
+    cdef const int32_t* best_tiers(self, int32_t row, const int8_t* order, int32_t num_ordered,
+                                   int64_t now_ns) except NULL nogil
+    cdef int32_t* _tiered                   # what a plain View says of that
 
     cdef inline void mark(self, int32_t replica) noexcept nogil:
         if not self._is_changed[replica]:

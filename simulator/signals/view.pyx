@@ -1,8 +1,10 @@
 """What a router may see of its replicas, fresh or stale, and which of them changed."""
 from libc.stdint cimport int8_t, int32_t, int64_t
 from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy
 
 from simulator.domain.replica_state cimport ReplicaAccount, ReplicaState
+from simulator.signals.media cimport NUM_MEDIA
 
 import numpy as np
 
@@ -32,7 +34,9 @@ cdef class View:
         self._is_changed = <int8_t*>calloc(num_replicas, sizeof(int8_t))
         self.is_moving = <int8_t*>calloc(num_replicas, sizeof(int8_t))
         self.cached = <int32_t*>calloc(num_replicas, sizeof(int32_t))
-        if self.changed == NULL or self._is_changed == NULL or self.is_moving == NULL or self.cached == NULL:
+        self._tiered = <int32_t*>calloc(<size_t>NUM_MEDIA * num_replicas, sizeof(int32_t))
+        if (self.changed == NULL or self._is_changed == NULL or self.is_moving == NULL or self.cached == NULL
+                or self._tiered == NULL):
             raise MemoryError()
         self.touch()
 
@@ -41,6 +45,7 @@ cdef class View:
         free(self._is_changed)
         free(self.is_moving)
         free(self.cached)
+        free(self._tiered)
 
     cdef int look(self, int64_t now_ns) except -1 nogil:
         return 0
@@ -53,6 +58,14 @@ cdef class View:
         for i in range(self.num_replicas):
             self.cached[i] = self.cached_blocks(i, row, now_ns)
         return self.cached
+
+    cdef const int32_t* tiers_in_turn(self, int32_t row, int32_t media, int64_t now_ns) except NULL nogil:
+        memcpy(self._tiered, self.cached_everywhere(row, now_ns), self.num_replicas * sizeof(int32_t))
+        return self._tiered
+
+    cdef const int32_t* best_tiers(self, int32_t row, const int8_t* order, int32_t num_ordered,
+                                   int64_t now_ns) except NULL nogil:
+        return self.tiers_in_turn(row, 0, now_ns)
 
     def touch(self, replica=None):
         """Note that one replica, or all of them, changed (for Python and tests)."""

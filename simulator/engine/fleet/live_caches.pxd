@@ -3,11 +3,12 @@
 What is found by hash changes when a replica acts, and within a run when a cached block is taken or one fills that
 others may find. So a decision brings those replicas up to date alone, and is paid for by the blocks of its prompt.
 """
-from libc.stdint cimport int32_t, int64_t, uint64_t
+from libc.stdint cimport int8_t, int32_t, int64_t, uint64_t
 cimport cython
 
 from simulator.domain.request cimport Request
 from simulator.engine.fleet.laggards cimport Laggards
+from simulator.engine.fleet.live_tiers cimport LiveTiers
 from simulator.engine.fleet.outdated cimport Outdated
 from simulator.engine.replica.departures cimport Departures
 from simulator.kv.content cimport Content
@@ -35,6 +36,7 @@ cdef class LiveCaches:
     cdef int32_t _num_groups
     cdef int32_t* _group_of             # [replica]
     cdef list _holder_list              # [group] the HolderSets themselves
+    cdef readonly LiveTiers tiers       # None: nobody asks for them, or nobody has one
     cdef int64_t _delay_ns              # age up to which what was seen of the caches is used again; 0: always live
     cdef int64_t _seen_ns
     cdef int32_t _row                   # the request that was looked for last, in the index as it is; -1: none
@@ -50,6 +52,11 @@ cdef class LiveCaches:
     # Leading blocks of a prompt in the cache of each replica, [num_replicas], as far as can be known at `now_ns`. Valid
     # until the next call.
     cdef const int32_t* find(self, int32_t row, int64_t now_ns) except NULL nogil
+
+    # The same of tiers besides, which there are; see View.
+    cdef const int32_t* tiers_in_turn(self, int32_t row, int32_t media, int64_t now_ns) except NULL nogil
+    cdef const int32_t* best_tiers(self, int32_t row, const int8_t* order, int32_t num_ordered,
+                                   int64_t now_ns) except NULL nogil
 
     cdef int _see(self, int64_t now_ns) except -1 nogil
     cdef int _bring_all(self, int64_t now_ns) except -1 nogil

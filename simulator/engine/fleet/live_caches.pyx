@@ -1,5 +1,5 @@
 """What the prefix caches of running replicas hold of a prompt: an index from hashes to holders."""
-from libc.stdint cimport int32_t, int64_t, uint64_t
+from libc.stdint cimport int8_t, int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 cimport cython
@@ -9,6 +9,7 @@ from simulator.core.errors cimport broken, out_of_memory
 from simulator.core.memory cimport resize
 from simulator.domain.request cimport Request
 from simulator.engine.fleet.laggards cimport Laggards
+from simulator.engine.fleet.live_tiers cimport LiveTiers
 from simulator.engine.fleet.outdated cimport Outdated
 from simulator.engine.replica.observation cimport next_cache_change_ns
 from simulator.engine.replica.replica cimport Replica
@@ -102,6 +103,24 @@ cdef class LiveCaches:
         """Bring up to date what is looked at from now on."""
         self._laggards = laggards
 
+    def watch_tiers(self):
+        """Follow what tiers hold, too, before anything is in them; return whether there is any to follow."""
+        holdings = [replica.scheduler.tier and replica.scheduler.tier.holdings() for replica in self._replica_list]
+        if self.tiers is None and any(holdings):
+            self.tiers = LiveTiers(self._replica_list, holdings, self._owners,
+                                   [self._holder_list[self._group_of[i]] for i in range(self.num_replicas)],
+                                   self.block_size)
+        return self.tiers is not None
+
+    cdef const int32_t* tiers_in_turn(self, int32_t row, int32_t media, int64_t now_ns) except NULL nogil:
+        self._see(now_ns)
+        return self.tiers.in_turn(row, media)
+
+    cdef const int32_t* best_tiers(self, int32_t row, const int8_t* order, int32_t num_ordered,
+                                   int64_t now_ns) except NULL nogil:
+        self._see(now_ns)
+        return self.tiers.best(row, order, num_ordered)
+
     cdef const int32_t* find(self, int32_t row, int64_t now_ns) except NULL nogil:
         cdef int32_t i
         self._see(now_ns)
@@ -126,6 +145,8 @@ cdef class LiveCaches:
         for i in range(self.outdated.size):
             self._take_in(self.outdated.listed[i], now_ns)
         self.outdated.clear()
+        if self.tiers is not None:
+            self.tiers.take_in_stores(now_ns)
         return self._check() if SIM_DEBUG else 0
 
     cdef int _bring_all(self, int64_t now_ns) except -1 nogil:
@@ -136,11 +157,13 @@ cdef class LiveCaches:
         return 0
 
     cdef int _take_in(self, int32_t replica, int64_t now_ns) except -1 nogil:
-        if self._log[replica] == NULL:
+        if self._log[replica] == NULL and self.tiers is None:
             return 0
         (<Replica>self._replicas[replica]).keep_up(self._departures.acted_until_ns(self._indexes[replica], now_ns))
         self.outdated.keep_until(replica, next_cache_change_ns(<Replica>self._replicas[replica]))
-        if (<CacheLog>self._log[replica]).size == 0:
+        if self.tiers is not None:
+            self.tiers.take_in(replica)
+        if self._log[replica] == NULL or (<CacheLog>self._log[replica]).size == 0:
             return 0
         self._row = -1
         return note_holder(<HolderSets>self._groups[self._group_of[replica]].holders, <CacheLog>self._log[replica],
@@ -170,10 +193,12 @@ cdef class LiveCaches:
         cdef int32_t i
         self.outdated.check()
         for i in range(self.num_replicas):
-            if self._log[i] == NULL:
+            if self._log[i] == NULL and self.tiers is None:
                 continue
             (<Replica>self._replicas[i]).keep_up(self._departures.acted_until_ns(self._indexes[i], self._seen_ns))
-            if (<CacheLog>self._log[i]).size > 0:
+            if self.tiers is not None:
+                self.tiers.check_replica(i)
+            if self._log[i] != NULL and (<CacheLog>self._log[i]).size > 0:
                 return broken("LiveCaches: a prefix cache has changed unseen")
         return 0
 
@@ -183,3 +208,5 @@ cdef class LiveCaches:
         self._check()
         for holders in self._holder_list:
             holders.check()
+        if self.tiers is not None:
+            self.tiers.check()

@@ -196,6 +196,22 @@ cdef class LiveView(View):
             return self.cached
         return self._caches.find(row, now_ns)
 
+    def watch_tiers(self):
+        """Follow what tiers hold beside them, if there are any."""
+        self.watch_caches()
+        self.has_tiers = self._caches.watch_tiers()
+
+    cdef const int32_t* tiers_in_turn(self, int32_t row, int32_t media, int64_t now_ns) except NULL nogil:
+        if not self.has_tiers:
+            return View.tiers_in_turn(self, row, media, now_ns)
+        return self._caches.tiers_in_turn(row, media, now_ns)
+
+    cdef const int32_t* best_tiers(self, int32_t row, const int8_t* order, int32_t num_ordered,
+                                   int64_t now_ns) except NULL nogil:
+        if not self.has_tiers:
+            return View.best_tiers(self, row, order, num_ordered, now_ns)
+        return self._caches.best_tiers(row, order, num_ordered, now_ns)
+
     cdef int32_t cached_blocks(self, int32_t replica, int32_t row, int64_t now_ns) except -1 nogil:
         return self.cached_everywhere(row, now_ns)[replica]
 

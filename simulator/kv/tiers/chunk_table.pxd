@@ -11,6 +11,7 @@ from libc.stdint cimport int8_t, int32_t, int64_t, uint64_t
 cimport cython
 
 from simulator.core.hash_map cimport HashMap
+from simulator.kv.chunk_store cimport ChunkStore
 
 
 cdef enum:
@@ -35,7 +36,7 @@ cdef struct Chunk:              # an element: one chunk that others may share, o
 
 
 @cython.final
-cdef class ChunkTable:
+cdef class ChunkTable(ChunkStore):
     cdef Chunk* chunks          # [_num_records] elements; 0 .. 3 are heads and tails of the lists
     cdef readonly int64_t capacity      # chunks
     cdef int64_t sizes[NUM_LISTS]       # chunks in each list
@@ -128,6 +129,7 @@ cdef class ChunkTable:
     cdef void forget_row(self, int32_t row) noexcept nogil
 
     cdef int _grow(self, int32_t count) except -1 nogil
+    cdef void _tell(self, int32_t element, bint is_there) noexcept nogil
     cdef int32_t _new(self) noexcept nogil
     cdef void _give_up(self, int32_t element) noexcept nogil
     cdef void _insert_before(self, int32_t element, int32_t following) noexcept nogil

@@ -6,6 +6,7 @@ cimport cython
 
 from simulator.core.hash_map cimport HashMap
 from simulator.core.memory cimport resize
+from simulator.kv.chunk_store cimport ChunkStore
 from simulator.kv.returning cimport key_of
 
 cdef enum:
@@ -13,7 +14,7 @@ cdef enum:
 
 
 @cython.final
-cdef class ChunkTable:
+cdef class ChunkTable(ChunkStore):
     """Chunks by hash and by row, and lists of them.
 
     capacity : chunks that fit.
@@ -82,6 +83,10 @@ cdef class ChunkTable:
 
     # ---- what is there
 
+    cdef bint has(self, uint64_t hash) noexcept nogil:
+        cdef int32_t element = self.find(hash)
+        return self.holds(element) and self.chunks[element].references != WRITING
+
     cdef int32_t first_run(self, int32_t row) noexcept nogil:
         return max(self._runs_of.get(key_of(row)), 0) if self._runs_of.size > 0 else 0
 
@@ -136,6 +141,8 @@ cdef class ChunkTable:
         self.chunks[element].references = 0
         self.num_writing -= self.length(element)
         self.num_idle += self.length(element)
+        if self.log is not None:
+            self._tell(element, True)
 
     cdef void pin(self, int32_t element) noexcept nogil:
         if self.chunks[element].references == 0:
@@ -172,6 +179,8 @@ cdef class ChunkTable:
             self.num_idle -= count
             if self._numbers_slots:
                 self._free_slot(element)
+            if self.log is not None:
+                self._tell(element, False)
         if count < self.length(element):
             if it.is_reversed:
                 it.end -= count
@@ -189,7 +198,14 @@ cdef class ChunkTable:
         self.num_idle -= 1
         if self._numbers_slots:
             self._free_slot(element)
+        if self.log is not None:
+            self._tell(element, False)
         self.move_back(element, listed)
+
+    cdef void _tell(self, int32_t element, bint is_there) noexcept nogil:
+        """Tell who follows the table; runs can be found by their own request alone."""
+        if self.chunks[element].hash != 0:
+            self.log.note(self.chunks[element].hash, is_there)
 
     cdef void discard(self, int32_t element) noexcept nogil:
         self.written(element)
@@ -236,6 +252,8 @@ cdef class ChunkTable:
     def clear(self):
         """Forget all, as a restart does."""
         cdef int32_t i
+        for hash in self.hashes() if self.log is not None else ():
+            self.log.note(hash, False)
         free(self.chunks)
         self.chunks = <Chunk*>calloc(NUM_LISTS, sizeof(Chunk))
         if self.chunks == NULL:
@@ -248,6 +266,11 @@ cdef class ChunkTable:
         self._num_fresh = self._num_left = 0
         self._by_hash.clear()
         self._runs_of.clear()
+
+    def hashes(self):
+        """See ChunkStore."""
+        return {hash for listed in range(REMEMBERED) for _, hash, _, _, references in self.entries(listed)
+                if hash != 0 and references != WRITING}
 
     def slots(self, int32_t listed):
         """Return the slots of a list, the first to go first."""

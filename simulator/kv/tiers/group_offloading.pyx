@@ -26,6 +26,7 @@ from simulator.kv.tiers.lane cimport Lane
 from simulator.kv.tiers.layer_chunks cimport LayerChunks, Tails, chunks_needed, is_kept
 from simulator.kv.tiers.reuse_counts cimport ReuseCounts
 
+from simulator.kv.holdings import Holdings
 from simulator.kv.tiers.layer_chunks import chunks_of
 from simulator.kv.tiers.settings import Offloading
 
@@ -614,6 +615,15 @@ cdef class GroupOffloadingTier(HostTier):
             self.table.clear()
             self._tables.fences.clear()
         return 0
+
+    def holdings(self):
+        """See KVTier; of the first group of full attention, as `KVCache.follow` has it.
+
+        None: there is no such group, or blocks are of different sizes.
+        """
+        if self._num_full == 0 or self._tables.grain() != self.kv.block_size:
+            return None
+        return Holdings(self._groups[self._order[0]].chunk_tokens, self._tables.grain(), (self.table,))
 
     # ---- the debug face
 

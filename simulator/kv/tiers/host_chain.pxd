@@ -5,6 +5,7 @@ cimport cython
 from simulator.core.hash_map cimport HashMap
 from simulator.core.row_list cimport RowList
 from simulator.domain.request cimport Demand
+from simulator.kv.chunk_store cimport ChunkStore
 from simulator.kv.mirror cimport Mirror, Place, Wait
 from simulator.kv.tiers.chunk_table cimport ChunkTable
 from simulator.kv.tiers.station cimport Station
@@ -28,10 +29,17 @@ cdef struct Episode:            # a request waits for a run
 
 
 @cython.final
+cdef class Written(ChunkStore):
+    """What was written to levels, which lose nothing."""
+    cdef HashMap levels_of              # hash -> bit i: level i has it; KNOWN: somebody has asked
+
+
+@cython.final
 cdef class HostChain(Mirror):
     cdef ChunkTable _table              # what host memory holds: list 0 is idle, list 1 is written or read
     cdef readonly Station station
-    cdef HashMap _below                 # hash -> bit i: level i has it; KNOWN: somebody has asked
+    cdef Written _written
+    cdef HashMap _below                 # its levels_of
     cdef const Demand* _demands         # [row]
     cdef object _owner
     cdef double _block_bytes            # on all accelerators, for what is told

@@ -22,15 +22,34 @@ from simulator.core.hash_map cimport HashMap
 from simulator.core.memory cimport resize
 from simulator.core.row_list cimport add_row
 from simulator.domain.request cimport Demand
+from simulator.kv.chunk_store cimport ChunkStore
 from simulator.kv.mirror cimport ABSENT, BELOW, COMING, HELD, IS_PUT_OFF, NO_WAIT, WAS_PUT_OFF, Place, Wait
 from simulator.kv.returning cimport key_of
 from simulator.kv.tiers.chunk_table cimport WRITING, ChunkTable
 from simulator.kv.tiers.station cimport READ, WRITE, Station
 
+from simulator.kv.holdings import Holdings
+
 cdef enum:
     KNOWN = 1 << 20             # of a hash below: beside the bits of levels
     STEP_NS = 1000              # BLIS looks again so soon while nothing runs
 cdef int64_t LONGEST_WAIT_NS = 10**12       # then a request computes what has not come
+
+
+@cython.final
+cdef class Written(ChunkStore):
+    """What was written to levels; nothing at first."""
+
+    def __cinit__(self):
+        self.levels_of = HashMap()
+
+    cdef bint has(self, uint64_t hash) noexcept nogil:
+        cdef int32_t levels = self.levels_of.get(hash)
+        return levels > 0 and levels & (KNOWN - 1) != 0
+
+    def hashes(self):
+        """See ChunkStore."""
+        return {hash for hash in self.levels_of.keys() if self.has(hash)}
 
 
 @cython.final
@@ -47,7 +66,8 @@ cdef class HostChain(Mirror):
     def __init__(self, int64_t blocks, levels, const Demand[::1] demands, bint prompts_only, double block_bytes,
                  double rank_block_bytes):
         self._table, self.station = ChunkTable(blocks), Station(levels, rank_block_bytes)
-        self._below, self._episode_of, self._free = HashMap(), HashMap(), -1
+        self._written = Written()
+        self._below, self._episode_of, self._free = self._written.levels_of, HashMap(), -1
         self._demands, self._owner = &demands[0] if len(demands) else NULL, demands
         self.prompts_only, self.has_levels, self._block_bytes = prompts_only, len(levels) > 0, block_bytes
         self._used = <int64_t*>calloc(max(len(levels), 1), sizeof(int64_t))
@@ -178,6 +198,8 @@ cdef class HostChain(Mirror):
         cdef int32_t level = self.station.jobs[job].level, levels = max(self._below.get(hash), 0)
         self._below.put(hash, levels | 1 << level)
         self._used[level] += not levels >> level & 1
+        if self._written.log is not None:
+            self._written.log.note(hash, True)
         self._unpin(self._table.find(hash))
         return 0
 
@@ -351,6 +373,10 @@ cdef class HostChain(Mirror):
         with gil:
             self._table.clear()
         return 0
+
+    def holdings(self):
+        """See KVTier."""
+        return Holdings(self.block_size, self.block_size, (self._table,), (self._written,) * self.has_levels)
 
     # ---- what it did
 

@@ -11,6 +11,8 @@ cimport cython
 from simulator.kv.mirror cimport ABSENT, HELD, Place
 from simulator.kv.tiers.chunk_table cimport ChunkTable
 
+from simulator.kv.holdings import Holdings
+
 
 @cython.final
 cdef class HostMirror(Mirror):
@@ -57,6 +59,10 @@ cdef class HostMirror(Mirror):
         with gil:
             self._table.clear()
         return 0
+
+    def holdings(self):
+        """See KVTier."""
+        return Holdings(self.block_size, self.block_size, (self._table,))
 
     def rows(self):
         """See KVTier."""

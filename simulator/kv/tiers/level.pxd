@@ -9,6 +9,7 @@ from libc.stdint cimport int8_t, int32_t, int64_t, uint64_t
 cimport cython
 
 from simulator.core.row_list cimport RowList
+from simulator.kv.chunk_store cimport ChunkStore
 from simulator.kv.tiers.chunk_table cimport ChunkTable
 from simulator.kv.tiers.lane cimport Lane
 
@@ -36,7 +37,7 @@ cdef struct Client:
 
 
 @cython.final
-cdef class Level:
+cdef class Level(ChunkStore):
     cdef readonly ChunkTable table
     cdef object _settings               # LevelSettings
     cdef Lane _writes, _reads

@@ -7,6 +7,7 @@ cimport cython
 from simulator.core.clock cimport NEVER_NS
 from simulator.core.memory cimport resize
 from simulator.core.row_list cimport RowList, add_row
+from simulator.kv.chunk_store cimport ChunkStore
 from simulator.kv.tiers.chunk_table cimport WRITING, Chunk, ChunkTable
 from simulator.kv.tiers.lane cimport Lane
 
@@ -15,7 +16,7 @@ from simulator.kv.tiers.fifo_lane import FifoLane
 
 
 @cython.final
-cdef class Level:
+cdef class Level(ChunkStore):
     """One store; the chunk goes that was used longest ago.
 
     Of one text the end goes first.
@@ -243,6 +244,22 @@ cdef class Level:
             self.table.unpin(self.jobs[job].here[i])
         self.num_cancelled += 1
         self.give_back(job)
+
+    # ---- for who follows it from outside
+
+    cdef bint has(self, uint64_t hash) noexcept nogil:
+        return self.table.has(hash)
+
+    cdef int settle(self, int64_t now_ns) except -1 nogil:
+        return self.advance(now_ns)
+
+    def follow(self):
+        """See ChunkStore."""
+        return self.table.follow()
+
+    def hashes(self):
+        """See ChunkStore."""
+        return self.table.hashes()
 
     # ---- what it did
 

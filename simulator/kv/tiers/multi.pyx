@@ -144,6 +144,10 @@ cdef class MultiTier(KVTier):
         """See KVTier."""
         self.second.share(stores)
 
+    def holdings(self):
+        """See KVTier."""
+        return self.second.holdings()
+
     def rows(self):
         """See KVTier."""
         return self.second.rows()

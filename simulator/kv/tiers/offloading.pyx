@@ -27,6 +27,7 @@ from simulator.kv.tiers.lane cimport Lane
 from simulator.kv.tiers.reuse_counts cimport ReuseCounts
 from simulator.kv.tiers.users cimport User, Users
 
+from simulator.kv.holdings import Holdings
 from simulator.kv.tiers.level import Level
 from simulator.kv.tiers.settings import Offloading
 
@@ -546,6 +547,12 @@ cdef class OffloadingTier(HostTier):
                 return slot
             copy = self.copying.take_done(num_done)
         return -1
+
+    def holdings(self):
+        """See KVTier."""
+        own, shared = (tuple(level for level in self._levels if level.settings.scope == scope)
+                       for scope in ("replica", "cluster"))
+        return Holdings(self._chunk_tokens, self._chunk_tokens, (self.table,), own, shared)
 
     def rows(self):
         """See KVTier."""

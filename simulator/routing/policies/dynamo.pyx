@@ -11,6 +11,7 @@ from msgspec import Meta
 from simulator.domain.replica_state cimport ReplicaState
 from simulator.routing.parts.pick cimport highest, pick_in_proportion
 from simulator.routing.parts.prefix_router cimport PrefixRouter
+from simulator.signals.media cimport DISK, HOST, SHARED
 
 from simulator.routing.parts.prefix_router import Capacity
 
@@ -21,16 +22,23 @@ class DynamoParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """The lowest cost wins, any of several, or nearly the lowest.
 
     cost = prefill_weight x max(0, P / block size - credit) + D + request_weight x requests in flight.
-    P: prompt tokens that wait or run there, and those of this request; credit = overlap_credit x leading blocks of the
-    prompt that the replica has; D: blocks in use, and those that this request would add. With a
+    P: prompt tokens that wait or run there, and those of this request; D: blocks in use, and those that this request
+    would add. credit = overlap_credit x leading blocks of the prompt in the KV cache of the replica + host_credit x
+    those that follow in its host memory + disk_credit x those that follow there on disks of its own + shared_credit x
+    those that follow the first in stores that it shares: what [kv_tiers] keep. With a
     temperature T, a replica is drawn with a chance in proportion to exp(-(cost - least) / ((most - least) x T)).
-    Source: NVIDIA Dynamo, lib/kv-router/src/scheduling/selector.rs and config.rs (2026); earlier versions are
-    prefill_weight = overlap_weight. Its credits for host and disk tiers are not modelled:
-    what [kv_tiers] keep is not seen.
+    Source: NVIDIA Dynamo, lib/kv-router/src/scheduling/selector.rs and config.rs (2026), whose names of the last three
+    are host_cache_hit_weight, disk_cache_hit_weight, shared_cache_multiplier; earlier versions are
+    prefill_weight = overlap_weight.
     """
 
     overlap_credit: Annotated[Weight, Meta(extra={"unit": "blocks"}, description=(
         "of a block that the replica has"))] = 1.0
+    host_credit: Annotated[Weight, Meta(extra={"unit": "blocks"}, description=(
+        "of one that follows in host memory; this and the next two: with overlap = \"events\""))] = 0.75
+    disk_credit: Annotated[Weight, Meta(extra={"unit": "blocks"}, description="of one that follows there on disk")] = 0.25
+    shared_credit: Annotated[Weight, Meta(extra={"unit": "blocks"}, description=(
+        "of one that follows in a store that replicas share"))] = 0.0
     prefill_weight: Annotated[Weight, Meta(description="of a block that is left to compute")] = 1.0
     request_weight: Annotated[Weight, Meta(extra={"unit": "blocks"}, description="of a request in flight")] = 0.0
     temperature: Annotated[float, Meta(ge=0, le=1e6, description="0: the least cost; more: more random")] = 0.0
@@ -46,17 +54,28 @@ cdef class Dynamo(PrefixRouter):
 
     Parameters = DynamoParameters
 
-    cdef double _credit, _prefill, _request, _temperature
+    tier_keys = ("host_credit", "disk_credit", "shared_credit")
+
+    cdef double _credit, _host, _disk, _shared, _prefill, _request, _temperature
+    cdef int32_t _media             # bit m: a credit goes by medium m
     cdef bint _is_approximate
 
     def __init__(self, parameters, context):
         self._credit, self._prefill = parameters.overlap_credit, parameters.prefill_weight
+        self._host, self._disk, self._shared = (getattr(parameters, key) for key in self.tier_keys)
+        self._media = (self._host > 0) << HOST | (self._disk > 0) << DISK | (self._shared > 0) << SHARED
         self._request, self._temperature = parameters.request_weight, parameters.temperature
         self._is_approximate = parameters.overlap == "approximate"
         self.reads_state = self.has_scores = True
         self.view.wants_counts = self.view.wants_blocks = True
         if not self._is_approximate:
             self.view.wants_caches = True
+            self.view.wants_tiers = self._media != 0
+
+    @classmethod
+    def sees_tiers(cls, parameters):
+        """See Router."""
+        return parameters.overlap == "events" and any(getattr(parameters, key) for key in cls.tier_keys)
 
     cdef int32_t route(self, int32_t row, int64_t now_ns) except -2 nogil:
         cdef double best, width
@@ -77,27 +96,36 @@ cdef class Dynamo(PrefixRouter):
 
     cdef int score(self, int32_t row, int64_t now_ns, double* scores) except -1 nogil:
         cdef const int32_t* overlaps = self.matched
+        cdef bint has_tiers = self.view.has_tiers and not self._is_approximate
         cdef int32_t i
         self.view.look(now_ns)
         if self._is_approximate:
             self.index.match(row, self.matched)
+        elif has_tiers:
+            overlaps = self.view.tiers_in_turn(row, self._media, now_ns)
         else:
             overlaps = self.view.cached_everywhere(row, now_ns)
         for i in range(self.num_replicas):
             if not self.view.accounts[i].is_routable:
                 scores[i] = -INFINITY
                 continue
-            scores[i] = -self._cost(row, i, overlaps[i])
+            scores[i] = -self._cost(row, i, overlaps[i], self._credits(overlaps + i) if has_tiers
+                                    else self._credit * overlaps[i])
         return 0
 
-    cdef double _cost(self, int32_t row, int32_t replica, int32_t overlap) noexcept nogil:
+    cdef double _credits(self, const int32_t* tiers) noexcept nogil:
+        """Return what the blocks count for that a replica has, [medium x num_replicas] from its own on."""
+        return (self._credit * tiers[0] + self._host * tiers[HOST * self.num_replicas]
+                + self._disk * tiers[DISK * self.num_replicas] + self._shared * tiers[SHARED * self.num_replicas])
+
+    cdef double _cost(self, int32_t row, int32_t replica, int32_t overlap, double credit) noexcept nogil:
         cdef int32_t prompt_tokens = self.requests[row].prompt_tokens, block_size = self.index.block_size
         cdef int64_t prefill_tokens = (self.view.states[replica].waiting_prefill_tokens
                                        + self.view.states[replica].running_prefill_tokens + prompt_tokens)
         cdef const ReplicaState* state = &self.view.states[replica]
         cdef int64_t used_blocks = <int64_t>state.used_blocks * max(state.block_size // block_size, 1)
         cdef int64_t decode_blocks = used_blocks + (prompt_tokens + block_size - 1) // block_size - overlap
-        return (self._prefill * max(<double>prefill_tokens / block_size - self._credit * overlap, 0.0)
+        return (self._prefill * max(<double>prefill_tokens / block_size - credit, 0.0)
                 + decode_blocks + self._request * self.view.accounts[replica].in_flight)
 
     cdef int sent(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil:

@@ -1,6 +1,6 @@
 """`kvaware`: the replica that has most of the prompt in its KV cache, if that is nearly all."""
 from libc.math cimport INFINITY
-from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint64_t
+from libc.stdint cimport INT32_MAX, int8_t, int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 cimport cython
 
@@ -14,6 +14,7 @@ from simulator.routing.base cimport Router
 from simulator.routing.parts.hash_ring cimport HashRing
 from simulator.routing.parts.pick cimport pick_highest
 from simulator.core.sliding_sums cimport SlidingSums
+from simulator.signals.media cimport DEVICE, DISK, HOST, NUM_MEDIA, SHARED
 
 
 class KvawareParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -22,7 +23,8 @@ class KvawareParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     Otherwise the owner of the session on a hash ring; without a session, the replica that got the fewest requests
     within `rate_window_s`. What is seen of caches may be as old as cache_signal_delay_s says.
     Source: KvawareRouter of vllm-project/production-stack (src/vllm_router/routers/routing_logic.py), which asks
-    LMCache; here it sees what accelerators hold, and nothing of [kv_tiers].
+    LMCache's controller what LMCache holds, in host memory and below. Here a match is the leading blocks that are in
+    the KV cache of the replica or, wherever it has [kv_tiers], can be brought from there.
     """
 
     threshold_tokens: Annotated[int, Meta(ge=0, le=2**31 - 1, description=(
@@ -54,7 +56,12 @@ cdef class Kvaware(Router):
         self._ring = HashRing(self.num_replicas, parameters.points_per_replica)
         self._rate = SlidingSums(self.num_replicas, parameters.rate_window_s)
         self.reads_state = True
-        self.view.wants_caches = True
+        self.view.wants_caches = self.view.wants_tiers = True
+
+    @classmethod
+    def sees_tiers(cls, parameters):
+        """See Router."""
+        return True
 
     def __dealloc__(self):
         free(self._preference)
@@ -75,15 +82,24 @@ cdef class Kvaware(Router):
     cdef bint _has_match(self, int32_t row, int64_t now_ns, double* scores) except -1 nogil:
         """Give each open replica the blocks that it has; say whether the most are enough."""
         cdef const int32_t* cached
-        cdef int32_t best = 0, i
+        cdef int32_t best = 0, count, i, medium
         self.view.look(now_ns)
-        cached = self.view.cached_everywhere(row, now_ns)
+        cached = self._cached(row, now_ns)
         for i in range(self.num_replicas):
             scores[i] = -INFINITY
             if self.view.accounts[i].is_routable:
-                scores[i] = cached[i]
-                best = max(best, cached[i])
+                count = cached[i]
+                for medium in range(1, NUM_MEDIA if self.view.has_tiers else 1):
+                    count += cached[medium * self.num_replicas + i]
+                scores[i] = count
+                best = max(best, count)
         return best > 0 and <int64_t>best * self._block_size >= self.requests[row].prompt_tokens - self._threshold
+
+    cdef const int32_t* _cached(self, int32_t row, int64_t now_ns) except NULL nogil:
+        cdef int8_t[NUM_MEDIA] order = [DEVICE, HOST, DISK, SHARED]
+        if self.view.has_tiers:
+            return self.view.best_tiers(row, order, NUM_MEDIA, now_ns)
+        return self.view.cached_everywhere(row, now_ns)
 
     cdef void _rates(self, int64_t now_ns, double* scores) noexcept nogil:
         cdef int32_t i

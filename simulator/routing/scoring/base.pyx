@@ -15,6 +15,13 @@ cdef class Scorer:
     A scorer is built as `Scorer(parameters, context)`, with its own frozen `Parameters` and a `RoutingContext`.
     """
 
+    tier_keys = ()                      # of Parameters, that weigh what [kv_tiers] keep; 0: not at all
+
+    @classmethod
+    def sees_tiers(cls, parameters):
+        """Return whether it looks at what the tiers of replicas hold."""
+        return any(getattr(parameters, key) for key in cls.tier_keys)
+
     def __cinit__(self, parameters, context, *_, **__):
         cdef const Request[::1] requests = context.workload.requests
         cdef const Demand[::1] demands = context.workload.demands

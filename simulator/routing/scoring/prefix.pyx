@@ -1,6 +1,6 @@
 """Scorers that know what part of the prompt a replica has in its cache, or may have."""
 from libc.math cimport NAN
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int8_t, int32_t, int64_t
 from libc.stdlib cimport calloc, free
 cimport cython
 
@@ -13,8 +13,12 @@ from simulator.core.index_list cimport NONE, IndexLinks, IndexList, new_list
 from simulator.routing.parts.pick cimport highest, lowest
 from simulator.routing.parts.prefix_index cimport PrefixIndex
 from simulator.routing.scoring.base cimport Scorer
+from simulator.signals.media cimport DEVICE, DISK, HOST, NUM_MEDIA, SHARED
 
 from simulator.routing.parts.prefix_router import Capacity
+
+
+TierWeight = Annotated[float, Meta(ge=0, le=1)]
 
 
 class PrefixAffinityParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -72,13 +76,19 @@ cdef class PrefixAffinity(Scorer):
 class PrecisePrefixCacheParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Score (c - least) / (most - least) of c blocks in the KV cache.
 
-    c: leading whole blocks of the prompt in the KV cache of the replica. What is seen may be as old as
-    cache_signal_delay_s says.
-    Source: BLIS's and llm-d's precise-prefix-cache.
+    c: leading whole blocks of the prompt in the KV cache of the replica; with a weight for what [kv_tiers] keep, those
+    that it has anywhere, each of which counts as the heaviest place that has it: 1 in the KV cache. What is seen may be
+    as old as cache_signal_delay_s says.
+    Source: BLIS's precise-prefix-cache, which sees no tiers, and llm-d's, whose weights are 0.8 for host memory, 0.3
+    for disks, 0.4 for shared stores (llm-d-kv-cache, pkg/kvcache, 2026).
     """
 
     if_equal: Annotated[Literal["one", "half_if_none"], Meta(description=(
         "score of all if they are equal: 1; or 0.5 if nothing is cached anywhere, as in BLIS 0.7.1"))] = "one"
+    host_weight: Annotated[TierWeight, Meta(description="of a block in host memory; llm-d: 0.8")] = 0.0
+    disk_weight: Annotated[TierWeight, Meta(description="of one on a disk of the replica's own; llm-d: 0.3")] = 0.0
+    shared_weight: Annotated[TierWeight, Meta(description=(
+        "of one in a store that replicas share; llm-d: 0.4"))] = 0.0
 
 
 @cython.final
@@ -87,8 +97,13 @@ cdef class PrecisePrefixCache(Scorer):
 
     Parameters = PrecisePrefixCacheParameters
 
+    tier_keys = ("host_weight", "disk_weight", "shared_weight")
+
     cdef double _score_of_none
     cdef double* _cached        # [replica] NaN: closed
+    cdef double[NUM_MEDIA] _weights
+    cdef int8_t[NUM_MEDIA] _order       # [_num_ordered] media, the heaviest first
+    cdef int32_t _num_ordered
 
     def __cinit__(self, parameters, context):
         self._cached = <double*>calloc(self.num_replicas, sizeof(double))
@@ -99,16 +114,25 @@ cdef class PrecisePrefixCache(Scorer):
         self._score_of_none = 0.5 if parameters.if_equal == "half_if_none" else 1.0
         self.is_per_request = True
         self.view.wants_caches = True
+        weights = dict(zip((DEVICE, HOST, DISK, SHARED), (
+            1.0, *(getattr(parameters, key) for key in self.tier_keys)), strict=True))
+        for medium, weight in sorted(weights.items(), key=lambda item: -item[1]):
+            self._weights[<int>medium] = weight
+            if weight > 0:
+                self._order[self._num_ordered] = medium
+                self._num_ordered += 1
+        self.view.wants_tiers |= self._num_ordered > 1
 
     def __dealloc__(self):
         free(self._cached)
 
     cdef int rate(self, int32_t row, int64_t now_ns) except -1 nogil:
-        cdef const int32_t* cached = self.view.cached_everywhere(row, now_ns)
         cdef double least, most
         cdef int32_t i
+        self._count(row, now_ns)
         for i in range(self.num_replicas):
-            self._cached[i] = cached[i] if self.view.accounts[i].is_routable else NAN
+            if not self.view.accounts[i].is_routable:
+                self._cached[i] = NAN
         least, most = lowest(self._cached, self.num_replicas), highest(self._cached, self.num_replicas)
         for i in range(self.num_replicas):
             if most > least:
@@ -116,6 +140,22 @@ cdef class PrecisePrefixCache(Scorer):
             else:
                 self.values[i] = 1.0 if most > 0 else self._score_of_none
         return 1
+
+    cdef int _count(self, int32_t row, int64_t now_ns) except -1 nogil:
+        """Count what each replica has of a prompt."""
+        cdef const int32_t* cached
+        cdef int32_t i, k
+        if self._num_ordered == 1 or not self.view.has_tiers:
+            cached = self.view.cached_everywhere(row, now_ns)
+            for i in range(self.num_replicas):
+                self._cached[i] = cached[i]
+            return 0
+        cached = self.view.best_tiers(row, self._order, self._num_ordered, now_ns)
+        for i in range(self.num_replicas):
+            self._cached[i] = 0.0
+            for k in range(self._num_ordered):
+                self._cached[i] += self._weights[self._order[k]] * cached[self._order[k] * self.num_replicas + i]
+        return 0
 
 
 class NoHitLruParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
