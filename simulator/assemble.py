@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from simulator import registry
 from simulator.budget import check_memory, check_time
 from simulator.config.experiment import Experiment
+from simulator.config.tiers import group_faults
 from simulator.domain import records
 from simulator.domain.deployment import Deployment
 from simulator.domain.facts import load_accelerator, load_model, load_node, load_node_with
@@ -171,7 +172,7 @@ def prepare(experiment: Experiment, workload: Workload | None = None, readings: 
     readings = readings or Readings()
     workload, *built, mover, hand_over = collect_faults(
         lambda: requests_of(experiment) if workload is None else workload,
-        *[partial(_of_pool, experiment, pool, partial(_pool, pool, readings)) for pool in experiment.all_pools()],
+        *[partial(_of_pool, experiment, pool, partial(_pool, pool, readings, experiment.cluster)) for pool in experiment.all_pools()],
         lambda: _mover(experiment), lambda: _hand_over(experiment))
     check_time(experiment, workload)
     return Prepared(experiment, workload, tuple(site for site, _ in built), tuple(pool for _, pool in built), mover,
@@ -253,7 +254,7 @@ def build(prepared: Prepared, sink, monitor=None, threads: int = 1):
     return build_cluster(prepared.workload, plan, Hooks(recorder, monitor))
 
 
-def _pool(pool, readings: Readings) -> tuple[Site, Pool]:
+def _pool(pool, readings: Readings, cluster) -> tuple[Site, Pool]:
     """Return what a pool runs on, and the pool as the engine takes it."""
     site, engine, topology = survey(pool), pool.engine, pool.topology
     model = latency_model(pool, site, readings)
@@ -262,14 +263,14 @@ def _pool(pool, readings: Readings) -> tuple[Site, Pool]:
         scheduler=registry.load("scheduler", engine.scheduler), parameters=engine.parameters, latency=model,
         num_gpu_blocks=site.num_gpu_blocks, block_size=engine.block_size, max_model_len=site.max_model_len,
         enable_prefix_caching=engine.enable_prefix_caching, fast_forward=engine.fast_forward,
-        host=host_times(pool, model), tier=_tier(pool, site), name=pool.name,
+        host=host_times(pool, model), tier=_tier(pool, site, cluster), name=pool.name,
         replicas=_num_replicas(pool), max_replicas=pool.max_replicas,
         model=pool.serves, role=pool.role, nodes_per_unit=pool.nodes_per_unit,
         cost_per_hour=pool.cost_per_hour, accelerators=gpus, layer_groups=site.layer_groups,
         replicas_per_node=max(load_node(topology.node).num_accelerators // gpus, 1) if topology.node else 1)
 
 
-def _tier(pool, site: Site):
+def _tier(pool, site: Site, cluster):
     """Return what makes the KV tier of a replica of a pool; None: there is none."""
     if pool.kv_tiers is None:
         return None
@@ -281,9 +282,10 @@ def _tier(pool, site: Site):
     tier_site = TierSite(engine.parameters, engine.block_size, site.num_gpu_blocks, pool.topology.tensor_parallel,
                          _host_kv(pool, site), site.layer_groups,
                          eviction and registry.load("kv_eviction", eviction))
-    faults = list(protocol.faults(parameters, tier_site))
+    faults = [f"kv_tiers.{key}: {message}" for key, message in protocol.faults(parameters, tier_site)]
+    faults += group_faults(cluster, pool, site.layer_groups)
     if faults:
-        raise InputErrors([KeyFault(f"kv_tiers.{key}: {message}") for key, message in faults])
+        raise InputErrors(map(KeyFault, faults))
     return protocol.maker(parameters, tier_site)
 
 

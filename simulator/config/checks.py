@@ -7,6 +7,7 @@ from simulator.config.hand_over import SECTIONS as HAND_OVER_SECTIONS
 from simulator.config.hand_over import hand_over_faults, kv_of
 from simulator.config.layers import Path
 from simulator.config.pools import prefill_replicas
+from simulator.config.tiers import tier_faults
 from simulator.errors import did_you_mean
 
 Fault = tuple[Path, str]
@@ -51,6 +52,8 @@ def check_all(sections: Mapping[str, Any], missing: object, fault: Callable[[Pat
         for path, message in _shared_stores(pools):
             fault(path, message)
         tiers = [sections["kv_tiers"], *(pool.kv_tiers for pool in pools)]
+        for path, message in tier_faults(sections["cluster"], tiers):
+            fault(path, message)
         if sections["cluster"].rescheduling is not None and any(each not in (None, missing) for each in tiers):
             fault(("cluster", "rescheduling"), "expected none with [kv_tiers]: what the tier of a replica has does not "
                   "follow a request that moves")

@@ -55,6 +55,12 @@ class LayerGroups(msgspec.Struct, frozen=True, kw_only=True):
         """Some layers keep a state of all text before, and no KV of each token."""
         return any(group.kind == "linear_attention" for group in self.groups)
 
+    @property
+    def is_even(self) -> bool:
+        """Whether blocks are of one size, and some layers need all of a text: what is said of these fits all."""
+        return len({group.block_size for group in self.groups}) == 1 and any(
+            group.kind == "full_attention" for group in self.groups)
+
     def explain(self, num_layers: tuple[int, ...] = ()) -> list[str]:
         """Return a line for each sort of groups.
 

@@ -184,6 +184,14 @@ def scorer(name, **keys):
         scorers=[{"weight": 1.0, **(values[2] if len(values) > 2 else {})}, SECOND])) for key, values in keys.items()})
 
 
+def of_media(what, values, settings=None):
+    """Return cases of what weighs host memory, disks and shared stores."""
+    below = {"disk": "replica", "shared": "cluster"}
+    return {f"{medium}_{what}": acts(*values, **(settings or {}) | TIERS | (
+        {"kv_tiers__secondary": [{"name": "below", "scope": below[medium]}]} if medium in below else {}))
+        for medium in ("host", "disk", "shared")}
+
+
 HEADROOM = {"ttft_slo_ms": 5000.0, "tpot_slo_ms": 5000.0, "per_sequence_us": 1000.0}
 ROUTERS = {
     **of("router:cache_aware", {
@@ -195,7 +203,7 @@ ROUTERS = {
         "key": acts("session", "tenant"), "prefix_tokens": acts(16, 256, cluster__routing__key="prompt"),
         "points_per_replica": acts(1, 160), "max_load_factor": acts(ABSENT, 1.0)}),
     **of("router:dynamo", {
-        "overlap_credit": acts(0.0, 1.0), "prefill_weight": acts(0.0, 1.0), "request_weight": acts(0.0, 100.0),
+        "overlap_credit": acts(0.0, 1.0), **of_media("credit", (0.0, 10.0)), "prefill_weight": acts(0.0, 1.0), "request_weight": acts(0.0, 100.0),
         "temperature": acts(0.0, 1.0), "overlap": acts("events", "approximate", **TIGHT),
         "capacity_blocks": acts(1, 1000, cluster__routing__overlap="approximate")}),
     **of("router:kvaware", {
@@ -227,6 +235,8 @@ ROUTERS = {
     **scorer("load-aware", threshold_requests=(1, 128)),
     **scorer("lora-affinity", rule=("resident", "tiers"), max_loras=(1, 8)),
     **scorer("precise-prefix-cache", if_equal=("one", "half_if_none")),
+    **of("scorer:precise-prefix-cache", of_media("weight", (0.0, 1.0), SCORED | routing(
+        scorers=[{"weight": 1.0}, SECOND]))),
     **scorer("prefix-affinity", capacity_blocks=(1, 1000), max_blocks=(1, 1000)),
     **scorer("queue-depth", load=("waiting", "effective")),
     **scorer("token-load", threshold_tokens=(10, 4194304)),

@@ -621,7 +621,7 @@ cdef class GroupOffloadingTier(HostTier):
 
         None: there is no such group, or blocks are of different sizes.
         """
-        if self._num_full == 0 or self._tables.grain() != self.kv.block_size:
+        if not self._tables.layers.is_even:
             return None
         return Holdings(self._groups[self._order[0]].chunk_tokens, self._tables.grain(), (self.table,))
 
