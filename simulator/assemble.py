@@ -172,7 +172,8 @@ def prepare(experiment: Experiment, workload: Workload | None = None, readings: 
     readings = readings or Readings()
     workload, *built, mover, hand_over = collect_faults(
         lambda: requests_of(experiment) if workload is None else workload,
-        *[partial(_of_pool, experiment, pool, partial(_pool, pool, readings, experiment.cluster)) for pool in experiment.all_pools()],
+        *[partial(_of_pool, experiment, pool, partial(_pool, pool, readings, experiment.cluster))
+          for pool in experiment.all_pools()],
         lambda: _mover(experiment), lambda: _hand_over(experiment))
     check_time(experiment, workload)
     return Prepared(experiment, workload, tuple(site for site, _ in built), tuple(pool for _, pool in built), mover,

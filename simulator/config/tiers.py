@@ -42,9 +42,9 @@ def tier_faults(cluster, tiers: Sequence) -> Iterator[Fault]:
 
 
 def group_faults(cluster, pool, layers) -> Iterator[str]:
-    """Refuse, once it is known what groups its layers form, a pool whose tier could not be seen.
+    """Refuse a pool whose tier would have to be seen and cannot be.
 
-    layers : LayerGroups of the pool; None: they share one block table.
+    layers : LayerGroups of the pool, once they are known; None: its layers share one block table.
     """
     if pool.kv_tiers is None or layers is None or layers.is_even:
         return

@@ -57,7 +57,10 @@ class LayerGroups(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_even(self) -> bool:
-        """Whether blocks are of one size, and some layers need all of a text: what is said of these fits all."""
+        """Whether blocks are of one size, and some layers need all of a text.
+
+        What is said of these layers fits the others then, as far as one may know without them.
+        """
         return len({group.block_size for group in self.groups}) == 1 and any(
             group.kind == "full_attention" for group in self.groups)
 

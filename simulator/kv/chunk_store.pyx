@@ -1,4 +1,4 @@
-"""Something beyond the blocks of a replica that keeps KV of texts under hashes: the base of all, which holds nothing."""
+"""Something beyond the blocks of a replica that keeps KV of texts under hashes: the base, which holds nothing."""
 from libc.stdint cimport int64_t, uint64_t
 
 from simulator.kv.cache_log cimport CacheLog

@@ -14,9 +14,9 @@ from simulator.signals.media cimport DEVICE, DISK, HOST, NUM_MEDIA, SHARED
 
 @cython.final
 cdef class TierHolders:
-    """Some of the replicas whose KV blocks `device` knows, and what their tiers hold: nothing at first.
+    """What replicas hold beyond the KV blocks that `device` knows of.
 
-    device : HolderSets.
+    device : HolderSets of all replicas.
     members : replicas to be looked at, all of which have chunks of `chunk_blocks` blocks.
     reach : for each store the members that read from it.
     """

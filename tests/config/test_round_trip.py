@@ -31,6 +31,7 @@ IMAGES = ({"count": {"distribution": "uniform", "max": 3}, "sizes": [[256.0, 256
           {"count": {"distribution": "constant", "tokens": 2}, "rule": "tokens_per_image", "tokens_per_image": 99})
 GROUPS = ([{"kind": "full_attention"}], [{"kind": "full_attention", "block_size": 32}, {"kind": "linear_attention"}],
           [{"kind": "sliding_attention", "window": 128}, {"kind": "full_attention"}])
+TIER_KEYS = ("host_credit", "disk_credit", "shared_credit", "host_weight", "disk_weight", "shared_weight")
 LENGTHS = {"distribution": "uniform", "min": 3, "max": 90}
 # Of drawn workloads: most that the declarations allow one by one do not go together.
 DRAWN = (
@@ -115,6 +116,10 @@ def settle_tiers(table):
     for place, key in ((table["engine"], "speculative"), (table["engine"], "vllm_version"),
                        (table.get("cluster", {}), "rescheduling")):
         if table.get("kv_tiers"):
+            place.pop(key, None)
+    routing = table.get("cluster", {}).get("routing", {})
+    for place in (routing, *routing.get("scorers", ())):
+        for key in () if table.get("kv_tiers") else TIER_KEYS:
             place.pop(key, None)
 
 

@@ -1,5 +1,6 @@
 """What routers and scorers make of KV tiers, worked out by hand."""
 import importlib
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -71,12 +72,12 @@ def test_kvaware_counts_whatever_can_be_brought(view_with, threshold, expected):
 
 # ---- replicas that run
 
-# Thirteen blocks of 16 tokens a replica and a large host. The document, ten blocks, comes to replica 0 and is driven out
-# of its KV cache by a prompt of thirteen; the first five blocks come to replica 1. Replica 2 serves nobody.
+# Thirteen blocks of 16 tokens a replica and a large host. The document, ten blocks, comes to replica 0 and is driven
+# out of its KV cache by a prompt of thirteen; the first five blocks come to replica 1. Replica 2 serves nobody.
 EXPERIMENT = """
 engine = {num_gpu_blocks = 14, max_model_len = 512, async_scheduling = false}
 topology = {replicas = 3}
-latency = {backend = "linear", base_us = 10_000, per_sequence_us = 0, per_prefill_token_us = 0, per_context_token_us = 0}
+latency = {backend = "linear", base_us = 10_000, per_sequence_us = 0, per_prefill_token_us = 0}
 workload = {type = "trace", path = "trace.csv"}
 kv_tiers = {cpu_gib = 0.01, kv_bytes_per_token = 1000.0, d2h_gb_per_s = 0.1, h2d_gb_per_s = 0.1}
 [cluster.routing]
@@ -123,13 +124,15 @@ def scores_of(context, row, now_ns):
     found = {name: kind(kind.Parameters(**keys), context).scores(row, now_ns).tolist()
              for name, keys in routers.items() for kind in [registry.load("router", name)]}
     kind = registry.load("scorer", "precise-prefix-cache")
-    for name, keys in {"as BLIS": {}, "as llm-d": {"host_weight": 0.8, "disk_weight": 0.3, "shared_weight": 0.4}}.items():
+    weights = {"host_weight": 0.8, "disk_weight": 0.3, "shared_weight": 0.4}
+    for name, keys in {"as BLIS": {}, "as llm-d": weights}.items():
         found[name] = kind(kind.Parameters(**keys), context).scores(row, now_ns).tolist()
     return found
 
 
 def test_the_scores_of_all_who_see_tiers(lead):
-    # dynamo: 12.5 - 0.75 x 10 + 13 = 18; 12.5 - 5 + 13 - 5 = 15.5; 12.5 + 13 = 25.5. kvaware: blocks, 160 of 200 tokens.
+    # dynamo: 12.5 - 0.75 x 10 + 13 = 18; 12.5 - 5 + 13 - 5 = 15.5; 12.5 + 13 = 25.5. kvaware: blocks, 160 of 200
+    # tokens.
     # precise-prefix-cache: 0, 5, 0 blocks; 0.8 x 10, 5, 0.
     seen, _ = lead(looks=scores_of)
     assert seen[3] == {"dynamo": [-18.0, -15.5, -25.5], "kvaware": [10.0, 5.0, 0.0], "as BLIS": [0.0, 1.0, 0.0],
@@ -193,5 +196,13 @@ def test_a_tier_that_cannot_be_seen_is_refused(lead, policy, keys, way):
         lead(cluster__routing__policy=policy, engine__kv_cache_groups=[
             {"kind": "full_attention"}, {"kind": "sliding_attention", "window": 64, "block_size": 32}])
     assert [fault.split(": ", 1)[1] for fault in raised.value.faults] == [
-        f"kv_tiers: expected none{way}, since cluster.routing chooses by what tiers hold: of layers with block tables of "
-        "their own that is known where blocks are of one size and some layers have full attention"]
+        f"kv_tiers: expected none{way}, since cluster.routing chooses by what tiers hold: of layers with block tables "
+        "of their own that is known where blocks are of one size and some layers have full attention"]
+
+
+def test_histories_are_loaded_where_the_router_sees_host_memory():
+    config = Path(__file__).parents[2] / "configs" / "tier_routing.toml"
+    seen, unseen = (simulator.run(config, {"cluster.routing.host_credit": credit}) for credit in (0.75, 0.0))
+    assert seen.requests["loaded_tokens"].sum() > 2 * unseen.requests["loaded_tokens"].sum() > 0
+    assert seen.summary["ttft_ms"]["p50"] == pytest.approx(97.3, abs=0.1)
+    assert unseen.summary["ttft_ms"]["p50"] == pytest.approx(124.3, abs=0.1)

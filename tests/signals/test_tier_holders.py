@@ -31,8 +31,8 @@ def test_each_medium_goes_on_where_the_one_above_ends():
 
 
 def test_of_a_chunk_the_blocks_behind_the_device_count():
-    # Chunks 12, 14, 16 of two blocks each of text 1 .. 7. The device has three blocks: one of chunk 14 is left, then 16;
-    # block 7 is in no whole chunk.
+    # Chunks 12, 14, 16 of two blocks each of text 1 .. 7. The device has three blocks: one of chunk 14 is left, then
+    # 16; block 7 is in no whole chunk.
     holders = holding(1, [(1, 0), (2, 0), (3, 0)], host=[(12, 0), (14, 0), (16, 0)], chunk_blocks=2)
     assert holders.matches(range(1, 8), [12, 14, 16], media=[HOST]) == [[3], [3], [0], [0]]
 

@@ -203,7 +203,8 @@ ROUTERS = {
         "key": acts("session", "tenant"), "prefix_tokens": acts(16, 256, cluster__routing__key="prompt"),
         "points_per_replica": acts(1, 160), "max_load_factor": acts(ABSENT, 1.0)}),
     **of("router:dynamo", {
-        "overlap_credit": acts(0.0, 1.0), **of_media("credit", (0.0, 10.0)), "prefill_weight": acts(0.0, 1.0), "request_weight": acts(0.0, 100.0),
+        "overlap_credit": acts(0.0, 1.0), **of_media("credit", (0.0, 10.0)),
+        "prefill_weight": acts(0.0, 1.0), "request_weight": acts(0.0, 100.0),
         "temperature": acts(0.0, 1.0), "overlap": acts("events", "approximate", **TIGHT),
         "capacity_blocks": acts(1, 1000, cluster__routing__overlap="approximate")}),
     **of("router:kvaware", {

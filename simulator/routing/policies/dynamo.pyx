@@ -36,7 +36,8 @@ class DynamoParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         "of a block that the replica has"))] = 1.0
     host_credit: Annotated[Weight, Meta(extra={"unit": "blocks"}, description=(
         "of one that follows in host memory; this and the next two: with overlap = \"events\""))] = 0.75
-    disk_credit: Annotated[Weight, Meta(extra={"unit": "blocks"}, description="of one that follows there on disk")] = 0.25
+    disk_credit: Annotated[Weight, Meta(extra={"unit": "blocks"}, description=(
+        "of one that follows there on a disk of its own"))] = 0.25
     shared_credit: Annotated[Weight, Meta(extra={"unit": "blocks"}, description=(
         "of one that follows in a store that replicas share"))] = 0.0
     prefill_weight: Annotated[Weight, Meta(description="of a block that is left to compute")] = 1.0
