@@ -157,6 +157,17 @@ def test_what_is_below_host_memory(lead, scope, expected):
     assert seen[2] == expected
 
 
+@pytest.mark.parametrize("fast_forward", [True, False])
+def test_what_has_been_written_to_a_shared_store_is_there_before_its_writer_knows(lead, fast_forward):
+    # Iterations of 1 s. Replica 0 hears at 3.001 s that the document is in its host, and writes it to the store, which
+    # takes milliseconds; it notices that at 4.001 s. Whoever looks at 3.5 s finds it, as replica 1 does.
+    seen, results = lead(
+        [(0, 160, 1, "doc:160"), (1.001, 16, 3, ""), (3.5, 200, 1, "doc:160/tail:40")], (0, 0, 1),
+        latency__base_us=1e6, engine__fast_forward=fast_forward, kv_tiers__secondary=[{"name": "store", "scope": "cluster"}])
+    assert seen[2] == [(10, 0, 0, 0), (0, 0, 0, 10), (0, 0, 0, 10)]
+    assert results.requests["loaded_tokens"].tolist() == [0, 0, 160]
+
+
 def test_replicas_with_other_blocks_and_chunks_and_without_tiers(lead):
     # Chunks of two blocks of 16 tokens; of a block of 32; none. All is counted in blocks of 16.
     tiers = {"cpu_gib": 0.01, "kv_bytes_per_token": 1000.0, "d2h_gb_per_s": 0.1, "h2d_gb_per_s": 0.1}
