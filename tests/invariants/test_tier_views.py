@@ -1,11 +1,14 @@
 """A router sees what the tiers of replicas hold at the instant it looks, whichever way the replicas got there."""
 import random
+from pathlib import Path
 
 import pytest
 
+import simulator
 from support.kv_tiers import BLOCK_BYTES, GIB, random_tiers, serve
 from support.tier_notes import SEEN
 
+CONFIGS = Path(__file__).parents[2] / "configs"
 BLIS = {"scheduler": "blis", "upstream_compat": True}
 
 
@@ -87,3 +90,21 @@ def test_there_is_something_to_see_on_each_medium():
     for change in (like_blis, in_groups):
         assert sum(blocks[1] for seed in range(10) for *_, replicas in seen(
             change(random_experiment(seed), random.Random(seed)), True) for blocks in replicas) > 100
+
+
+@pytest.mark.slow
+def test_so_it_is_where_prompts_are_computed_apart():
+    # Two gateways, for prompts and for what follows them, follow one store.
+    tiers = {"cpu_gib": 2.0, "d2h_gb_per_s": 50.0, "h2d_gb_per_s": 50.0, "secondary": [
+        {"name": "disk"}, {"name": "store", "scope": "cluster", "capacity_gib": 20.0}]}
+    found = []
+    for fast_forward in (True, False):
+        SEEN.clear()
+        simulator.run(CONFIGS / "prefill_decode_tiers.toml", {
+            "cluster.routing.policy": "support.tier_notes:Notes", "engine.fast_forward": fast_forward,
+            "workload.num_requests": 40, "pools": [
+                {"name": role, "role": role, "replicas": 2, "kv_tiers": tiers} for role in ("prefill", "decode")]})
+        found.append(list(SEEN))
+    assert found[0] == found[1]
+    assert len(found[0]) == 80
+    assert sum(blocks[3] for *_, replicas in found[0] for blocks in replicas) > 100

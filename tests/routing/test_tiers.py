@@ -163,7 +163,8 @@ def test_what_has_been_written_to_a_shared_store_is_there_before_its_writer_know
     # takes milliseconds; it notices that at 4.001 s. Whoever looks at 3.5 s finds it, as replica 1 does.
     seen, results = lead(
         [(0, 160, 1, "doc:160"), (1.001, 16, 3, ""), (3.5, 200, 1, "doc:160/tail:40")], (0, 0, 1),
-        latency__base_us=1e6, engine__fast_forward=fast_forward, kv_tiers__secondary=[{"name": "store", "scope": "cluster"}])
+        latency__base_us=1e6, engine__fast_forward=fast_forward,
+        kv_tiers__secondary=[{"name": "store", "scope": "cluster"}])
     assert seen[2] == [(10, 0, 0, 0), (0, 0, 0, 10), (0, 0, 0, 10)]
     assert results.requests["loaded_tokens"].tolist() == [0, 0, 160]
 
