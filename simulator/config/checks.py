@@ -51,12 +51,10 @@ def check_all(sections: Mapping[str, Any], missing: object, fault: Callable[[Pat
             fault(path, message)
         for path, message in _shared_stores(pools):
             fault(path, message)
-        tiers = [sections["kv_tiers"], *(pool.kv_tiers for pool in pools)]
-        for path, message in tier_faults(sections["cluster"], tiers):
+        tiers = {("pools", i, "kv_tiers"): pool.kv_tiers for i, pool in enumerate(pools)} or {
+            ("kv_tiers",): sections["kv_tiers"]}
+        for path, message in tier_faults(sections["cluster"], tiers) if missing not in tiers.values() else ():
             fault(path, message)
-        if sections["cluster"].rescheduling is not None and any(each not in (None, missing) for each in tiers):
-            fault(("cluster", "rescheduling"), "expected none with [kv_tiers]: what the tier of a replica has does not "
-                  "follow a request that moves")
     if sections["failures"] is not missing:
         for path, message in _failed_pools(sections["failures"], pools):
             fault(path, message)

@@ -1,6 +1,6 @@
 """What routers that see KV tiers, and replicas that have some, say together."""
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -25,12 +25,23 @@ def lookers(cluster) -> Iterator[tuple[Path, type, Any]]:
             yield (*path, "scorers", i), registry.load("scorer", scorer.name), scorer.parameters
 
 
-def tier_faults(cluster, tiers: Sequence) -> Iterator[Fault]:
-    """Refuse weights of what no tier keeps.
+def tier_faults(cluster, tiers: Mapping[Path, Any]) -> Iterator[Fault]:
+    """Refuse what looks at tiers in vain, and moves that leave KV behind.
 
-    tiers : [kv_tiers] of each pool; None: it has none.
+    tiers : [kv_tiers] of the experiment, or of each pool, by its path; None: there is none.
     """
-    if any(each is not None for each in tiers):
+    tiers = {path: tier for path, tier in tiers.items() if tier is not None}
+    if tiers and cluster.rescheduling is not None:
+        yield ("cluster", "rescheduling"), ("expected none with [kv_tiers]: what the tier of a replica has does not "
+                                            "follow a request that moves")
+    for path, tier in tiers.items():
+        why = registry.load("kv_tier", tier.protocol).why_unseen
+        looker = _first_looker(cluster)
+        if why and looker:
+            yield (*path, "protocol"), (
+                f'expected another{looker.way}, found "{tier.protocol}": {looker.name} chooses by what tiers hold, and '
+                f"sees nothing of this one: {why}")
+    if tiers:
         return
     for path, kind, parameters in lookers(cluster):
         for field in msgspec.structs.fields(parameters) if kind.tier_keys else ():
@@ -46,12 +57,23 @@ def group_faults(cluster, pool, layers) -> Iterator[str]:
 
     layers : LayerGroups of the pool, once they are known; None: its layers share one block table.
     """
-    if pool.kv_tiers is None or layers is None or layers.is_even:
-        return
+    looker = _first_looker(cluster)
+    if looker and not (pool.kv_tiers is None or layers is None or layers.is_even):
+        yield (f"kv_tiers: expected none{looker.way}, since {looker.name} chooses by what tiers hold: of layers with "
+               "block tables of their own that is known where blocks are of one size and some layers have full "
+               "attention")
+
+
+class _Looker(NamedTuple):
+    """name : of the first table that chooses a policy which sees tiers. way : in which it would not."""
+
+    name: str
+    way: str
+
+
+def _first_looker(cluster) -> _Looker | None:
     for path, kind, parameters in lookers(cluster):
         if kind.sees_tiers(parameters):
             way = f", or {' = '.join(kind.tier_keys)} = 0" if kind.tier_keys else ""
-            yield (f"kv_tiers: expected none{way}, since {'.'.join(map(str, path))} chooses by what tiers hold: of "
-                   "layers with block tables of their own that is known where blocks are of one size and some layers "
-                   "have full attention")
-            return
+            return _Looker(".".join(map(str, path)), way)
+    return None

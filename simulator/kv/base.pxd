@@ -153,6 +153,9 @@ cdef class KVCache:
     cdef int fence(self, int32_t slot, int32_t begin, int32_t end, int64_t reader) except -1 nogil
     cdef bint is_held(self, int32_t block) noexcept nogil
 
+    # The same of one that begins to run with the blocks that it has had for a while: whoever reads one is noted.
+    cdef int announce_all(self, int32_t slot) except -1 nogil
+
     # Hybrid: a sequence has `computed` tokens in KV. May it become a member: does it take and give back blocks at
     # regular times from now on? And with how many tokens in KV no more?
     cdef bint may_join(self, int32_t slot, int64_t computed) noexcept nogil

@@ -123,6 +123,9 @@ cdef class KVCache:
     cdef bint is_held(self, int32_t block) noexcept nogil:
         return False
 
+    cdef int announce_all(self, int32_t slot) except -1 nogil:
+        return 0
+
     cdef bint may_join(self, int32_t slot, int64_t computed) noexcept nogil:
         return True
 

@@ -186,6 +186,12 @@ cdef class PagedKV(BlockPool):
     cdef bint is_held(self, int32_t block) noexcept nogil:
         return self._blocks[block].references > 0
 
+    cdef int announce_all(self, int32_t slot) except -1 nogil:
+        cdef int32_t i
+        for i in range(self._owned[slot] if self.fences is not None else 0):
+            self.fences.touch(self._tables[slot].blocks[i])
+        return 0
+
     # ---- the group of decoding sequences
 
     cdef int join(self, int32_t slot, int32_t phase, int64_t order) except -1 nogil:

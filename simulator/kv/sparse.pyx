@@ -231,6 +231,13 @@ cdef class SparseKV(KVCache):
     cdef bint is_held(self, int32_t block) noexcept nogil:
         return True                 # who gets a block keeps it, until the iteration is formed
 
+    cdef int announce_all(self, int32_t slot) except -1 nogil:
+        cdef const Holding* holding = &self._holdings[slot]
+        cdef int32_t i
+        for i in range(min(holding.num_hashed, holding.num_public) if self.fences is not None else 0):
+            self.fences.touch(holding.shared[i])
+        return 0
+
     cdef int _append_nobodys(self, Holding* holding) except -1 nogil:
         """Append the private blocks of one that has left, the tail first."""
         cdef int32_t begin = holding.num_public, end = holding.num_hashed

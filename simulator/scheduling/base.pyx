@@ -646,6 +646,7 @@ cdef class Scheduler:
         return 0
 
     cdef int run_held(self, int32_t slot, Batch* batch) except -1 nogil:
+        self.kv.announce_all(slot)
         self._unhold(slot)
         return self._append(slot, batch)
 

@@ -109,9 +109,7 @@ cdef class Vllm(StridingScheduler):
         if self._is_async or context.num_stages > 1:
             self.overlap(self._is_async, context.num_stages)
         self.waiting = WaitingQueue(context.requests, context.demands, self._by_priority)
-        num_adapters = len(context.labels.get("adapter", ()))
-        if parameters.lora is not None and num_adapters > parameters.lora.max_loras:
-            self._adapters = Adapters(parameters.lora.max_loras, num_adapters)
+        self._limit_adapters(parameters.lora, len(context.labels.get("adapter", ())))
         if (self._stale != NULL or self._skips_long_prompts or self.tier is not None
                 or self._adapters is not None):
             self._skipped = <int32_t*>malloc((len(context.requests) + 1) * sizeof(int32_t))
@@ -127,6 +125,10 @@ cdef class Vllm(StridingScheduler):
             raise ValueError("a KV tier: " + (
                 why or "its rules are not settled with pipeline stages, groups of layers, nor with async_scheduling "
                 "where it is not told of each step"))
+
+    def _limit_adapters(self, lora, num_adapters):
+        if lora is not None and num_adapters > lora.max_loras:
+            self._adapters = Adapters(lora.max_loras, num_adapters)
 
     def _take_drafts(self, speculative, bint modern):
         cdef bint is_cut
@@ -370,8 +372,6 @@ cdef class Vllm(StridingScheduler):
             if outcome == STOP:
                 break
             self.waiting.pop()
-            if self._adapters is not None and outcome == ADMITTED:
-                self._adapters.use(self._demands[row].adapter)
             if outcome == SKIP:
                 self._skipped[num_skipped] = row
                 num_skipped += 1
@@ -411,8 +411,6 @@ cdef class Vllm(StridingScheduler):
                     return STOP
                 self.run_held(slot, batch)
                 self._begin(batch, slot, turn)
-                if self._adapters is not None:
-                    self._adapters.use(self._demands[self._sequences[slot].row].adapter)
             slot = following
         return ADMITTED
 
@@ -508,6 +506,8 @@ cdef class Vllm(StridingScheduler):
         self._sequences[slot].scheduled_drafts = turn.drafts
         self.add_entry(batch, slot)
         self._budget -= turn.tokens
+        if self._adapters is not None:
+            self._adapters.use(self._demands[self._sequences[slot].row].adapter)
 
     cdef int _try_hold(self, int32_t row, int32_t hits, External found, int64_t now_ns) except -1 nogil:
         """Give blocks to a request that will wait for KV from the tier.

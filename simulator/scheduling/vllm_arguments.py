@@ -13,9 +13,10 @@ Retention = Annotated[int, Meta(ge=0, le=2**31 - 1)] | Literal["dense"]
 
 
 class LoraParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """LoRA adapters side by side. Source: vLLM 0.32.0, vllm/config/lora.py, vllm/v1/core/sched/scheduler.py.
+    """LoRA adapters side by side.
 
     A request whose adapter has no slot is passed over, and others come before it; those that run keep their adapters.
+    Source: vLLM 0.32.0, vllm/config/lora.py, vllm/v1/core/sched/scheduler.py.
     """
 
     max_loras: Annotated[int, Meta(ge=1, le=2**16, description="adapters in a batch")] = 1

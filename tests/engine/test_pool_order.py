@@ -25,7 +25,7 @@ VALUES = {
     "engine.long_prefill_token_threshold_adaptive": {"engine.long_prefill_token_threshold": 30,
                                                      "engine.long_prefill_token_threshold_adaptive": True},
     "engine.policy": "priority", "engine.scheduler_reserve_full_isl": False, "engine.watermark": 0.5,
-    "engine.async_scheduling": True, "engine.vllm_version": "0.10",
+    "engine.async_scheduling": True, "engine.vllm_version": "0.10", "engine.lora.max_loras": 1,
     "engine.speculative": {"num_tokens": 2, "acceptance": [1, 0, 2]},
     "engine.kv_cache_groups": {"engine.num_gpu_blocks": 100, "engine.kv_cache_groups": [
         {"kind": "full_attention"}, {"kind": "sliding_attention", "window": 50}]},
@@ -55,7 +55,7 @@ ELSEWHERE = {
     "name": "results are told apart by it", "serves": "so are requests",
     "role": "as infer_type, its alias", "infer_type": "takes [kv_transfer]: tests/config/test_hand_over.py",
     "model.config": "instead of model.name",
-    "topology.data_parallel": "only 1",
+    "topology.data_parallel": "only 1", "topology.pd_node_ratio": "instead of pools",
     "engine.allow_long_max_model_len": "of a model's own maximum",
 }
 BASE = {
@@ -113,7 +113,7 @@ def trace(label):
         shared, own, outputs = 32 * (i % 5), 1 + 13 * i % 90, 1 + 7 * (i // 2) % 23
         prompt = f"s{i % 3}:{shared}/:{own}" if shared else f":{own}"
         deadline_s = f"{0.02 + 0.01 * (i % 11):.2f}" if i % 7 in (1, 2) else "100"
-        lines.append(f"{0.004 * (i // 2):.3f},{shared + own},{outputs},{prompt},{-(i % 3)},{'x' * (i % 4 == 3)},"
+        lines.append(f"{0.004 * (i // 2):.3f},{shared + own},{outputs},{prompt},{-(i % 3)},{('', 'x', '', 'y')[i % 4]},"
                      f"{deadline_s},{'ab'[i % 2]}")
     return "\n".join(lines) + "\n"
 

@@ -212,6 +212,26 @@ def test_a_tier_that_cannot_be_seen_is_refused(lead, policy, keys, way):
         "of their own that is known where blocks are of one size and some layers have full attention"]
 
 
+@pytest.mark.parametrize(("policy", "way"), [
+    ("dynamo", ", or host_credit = disk_credit = shared_credit = 0"), ("kvaware", ""), ("round_robin", None)])
+def test_a_tier_that_nobody_sees_is_refused_beside_who_looks(tmp_path, policy, way):
+    (tmp_path / "blis.toml").write_text(f"""
+engine = {{scheduler = "blis", num_gpu_blocks = 50, upstream_compat = true, max_model_len = 4096}}
+latency.backend = "linear"
+kv_tiers = {{protocol = "blis_offload", cpu_blocks = 9}}
+workload = {{type = "trace", path = "trace.csv"}}
+cluster.routing.policy = "{policy}"
+""")
+    if way is None:
+        assert load_experiment(tmp_path / "blis.toml").kv_tiers.protocol == "blis_offload"
+        return
+    with pytest.raises(InputErrors) as raised:
+        load_experiment(tmp_path / "blis.toml")
+    assert [fault.split(": ", 1)[1] for fault in raised.value.faults] == [
+        f'kv_tiers.protocol: expected another{way}, found "blis_offload": cluster.routing chooses by what tiers hold, '
+        "and sees nothing of this one: no prompt is found there: all of it comes back when blocks run out"]
+
+
 def test_histories_are_loaded_where_the_router_sees_host_memory():
     config = Path(__file__).parents[2] / "configs" / "tier_routing.toml"
     seen, unseen = (simulator.run(config, {"cluster.routing.host_credit": credit}) for credit in (0.75, 0.0))

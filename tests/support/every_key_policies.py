@@ -42,6 +42,7 @@ SCHEDULERS = {
                                        engine__kv_cache_groups=[{"window": 64}]),
         "kv_cache_groups[].block_size": acts(16, 32, engine__kv_cache_groups=[{"kind": "full_attention"}]),
         "kv_cache_groups[].window": acts(32, 128, engine__kv_cache_groups=[{"kind": "sliding_attention"}]),
+        "lora.max_loras": acts(1, 8),
         "speculative.num_tokens": acts(1, 3, engine__speculative__acceptance=[0, 1]),
         "speculative.num_lookahead_tokens": acts(0, 64, **DRAFTS, **TIGHT),
         "speculative.acceptance": acts([0], [2], **DRAFTS),

@@ -137,7 +137,8 @@ def _parameters(options, acceptance):
             acceptance=tuple(acceptance))
     scheduling = {key: value for key, value in options.items() if key not in NOT_SCHEDULING}
     limit = scheduling.pop("max_loras", None)
-    return VllmParameters(**scheduling, speculative=speculative, lora=LoraParameters(max_loras=limit) if limit else None)
+    lora = LoraParameters(max_loras=limit) if limit else None
+    return VllmParameters(**scheduling, speculative=speculative, lora=lora)
 
 
 def _workload(requests, late):

@@ -39,9 +39,11 @@ class Protocol:
 
     scheduler : with which it goes.
     kinds : of groups of layers with block tables of their own that it knows.
+    why_unseen : why no router sees what such a tier holds; "": routers do that see tiers.
     """
 
     scheduler = "vllm"
+    why_unseen = ""
     kinds = frozenset()
 
     @classmethod

@@ -26,6 +26,7 @@ class BlisOffload(BlisProtocol):
     """
 
     Parameters = BlisOffloadParameters
+    why_unseen = "no prompt is found there: all of it comes back when blocks run out"
 
     @classmethod
     def maker(cls, parameters, site):
