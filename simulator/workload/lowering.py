@@ -111,9 +111,14 @@ def _check_measure(measure: Measure, count: int) -> None:
 
 
 def _check_clients(columns: Columns, load: Load) -> None:
-    if columns.clients is not None and load.mode in FOR_ALL:
+    if columns.clients is None:
+        return
+    if load.mode in FOR_ALL:
         raise InputErrors([KeyFault(f'workload.load.mode: "{load.mode}" is for all requests, but clients have loads of '
                                     "their own; leave out the one or the other")])
+    if load.mode != "timestamps" and (columns.clients.codes >= 0).all():
+        raise InputErrors([KeyFault(f'workload.load.mode: "{load.mode}" is for nobody: each client has a load of its '
+                                    "own; leave it out")])
 
 
 def script_of(columns: Columns, load: Load, duration_s: float | None, streams: RandomStreams,

@@ -199,7 +199,10 @@ def test_what_clients_cannot_be_is_refused(file, keys, clients, message):
      'workload.clients[0].load.mode: expected "concurrency" beside the closed loop of [workload.load]'),
     ('load = {mode = "stages", stages = [{concurrency = 1, num_requests = 2}]}',
      'id = "a"\nnum_requests = 3\nload = {mode = "concurrency", concurrency = 1}',
-     'workload.load.mode: "stages" is for all requests, but clients have loads of their own')])
+     'workload.load.mode: "stages" is for all requests, but clients have loads of their own'),
+    ('load = {mode = "concurrency", concurrency = 2}',
+     'id = "a"\nnum_requests = 3\nload = {mode = "concurrency", concurrency = 1}',
+     'workload.load.mode: "concurrency" is for nobody: each client has a load of its own; leave it out')])
 def test_what_cannot_be_drawn_is_refused(file, keys, client, message):
     with pytest.raises(InputErrors) as error:
         requests_of(file(keys, client))
