@@ -543,16 +543,27 @@ cdef class Vllm(StridingScheduler):
         run to its end if all that run were preempted. Source: SGLang, disaggregation/decode.py, DecodePreallocQueue.
         """
         cdef int64_t reserved = self.tier.reserved_tokens, prompt = self._requests[row].prompt_tokens
-        cdef int64_t found = <int64_t>hits * self.kv.block_size, fetched, retractable = 0, largest = 0, least
+        cdef int64_t found = <int64_t>hits * self.kv.block_size, fetched, retractable = self._retractable(), least
+        cdef int64_t largest = 0
         cdef int32_t slot = self._running.head, active = self._running.size + self._held.size
-        while slot >= 0:
-            retractable += self.computed(slot) + 1
+        while slot >= 0 and retractable < self._max_model_len + MOST_RESERVED:      # else no text is longer
             largest = max(largest, self._longest(self._sequences[slot].row))
             slot = self._links.next(slot)
         fetched = prompt - found
         least = max(fetched + reserved, self._longest(row) - found - retractable)
         return least <= (<int64_t>(self.kv.free_blocks - self.kv.free_hits()) * self.kv.block_size
                          - max(reserved * active, largest - retractable))
+
+    cdef int64_t _retractable(self) noexcept nogil:
+        """Return the tokens in KV of all that run, with one more for each."""
+        cdef int64_t tokens = self.member_tokens if self.grouping else 0
+        cdef int32_t slot = -1 if self.grouping else self._running.head, i
+        for i in range(self._num_prefilling if self.grouping else 0):
+            tokens += self.computed(self._prefilling[i]) + 1
+        while slot >= 0:
+            tokens += self.computed(slot) + 1
+            slot = self._links.next(slot)
+        return tokens
 
     cdef inline int64_t _longest(self, int32_t row) noexcept nogil:
         return <int64_t>self._requests[row].prompt_tokens + min(<int64_t>self._demands[row].max_tokens, MOST_RESERVED)
