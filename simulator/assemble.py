@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from simulator import registry
 from simulator.budget import check_memory, check_time
 from simulator.config.experiment import Experiment
+from simulator.config.hand_over import does_either_leg
 from simulator.config.tiers import group_faults
 from simulator.domain import records
 from simulator.domain.deployment import Deployment
@@ -381,10 +382,12 @@ def _hand_over(experiment: Experiment):
     apart = {pool.serves for pool in pools if pool.role != "both"}
     block_bytes = collect_faults(*[
         partial(_block_bytes, experiment.kv_transfer, pool, pool.serves in apart) for pool in pools])
-    return hand_over_plan(
-        experiment.kv_transfer, [(pool.role, pool.serves) for pool in pools], deployments, fronts,
+    either = does_either_leg(experiment.cluster)
+    made = hand_over_plan(
+        experiment.kv_transfer, [("both" if either else pool.role, pool.serves) for pool in pools], deployments, fronts,
         chosen and (registry.load("decider", chosen.decider), chosen.parameters),
         chosen is None or chosen.stage_order == "decode_first", block_bytes)
+    return replace(made, either_leg=either)
 
 
 def _block_bytes(moving, pool, is_apart: bool) -> tuple[float, ...] | None:

@@ -173,7 +173,8 @@ def test_made_up_data_is_what_the_script_beside_it_writes(tmp_path):
     ("admission", {"cluster.admission.policy": "always"}),
     ("gateway_queue", {"cluster.gateway_queue.order": "fifo"}),
     ("llumnix", {"cluster.routing.enable_instance_status_local_account": False}),
-    ("llumnix_slo", {"cluster.routing.policy": "least_loaded"})])
+    ("llumnix_slo", {"cluster.routing.policy": "least_loaded"}),
+    ("adaptive_prefill_decode", {"cluster.routing.enable_adaptive_pd": False})])
 def test_policy_does_what_its_file_says(config, worse):
     path = CONFIGS / f"{config}.toml"
     assert p99_ttft_ms(path, {}) < 0.9 * p99_ttft_ms(path, worse)

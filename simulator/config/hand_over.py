@@ -35,6 +35,12 @@ def hand_over_faults(pools: Sequence, kv_transfer, cluster, failures, autoscalin
     yield from _only_nixl(kv_transfer, failures, autoscaling)
     yield from _autoscaler(autoscaling, roles)
     yield from _not_yet(cluster, roles)
+    yield from _either_leg(pools, kv_transfer, cluster, failures, autoscaling)
+
+
+def does_either_leg(cluster) -> bool:
+    """Return whether any replica of pools with roles may do either part."""
+    return cluster.routing.policy == "llumnix" and cluster.routing.parameters.enable_adaptive_pd
 
 
 def kv_of(model) -> str:
@@ -212,10 +218,57 @@ def _not_yet(cluster, roles: Sequence[str]) -> Iterator[Fault]:
                 '"llumnix" takes [cluster.disaggregation] stage_order = "prefill_first", its separate scheduling of '
                 "prefill and decode: its account must hear of a choice before the next one, and of a decode replica "
                 "that is chosen beforehand it hears when the prompt has been computed")
-        if section.parameters.enable_adaptive_pd:
+        if table[-1] != "routing" and section.parameters.enable_adaptive_pd:
             yield (*table, "enable_adaptive_pd"), (
-                "expected false, found true: either part of a request has a router of its own here, which sees the "
-                "replicas for that part alone; to let any replica do either is not built")
+                "expected false, found true: it has one scheduler choose replicas for either part of a request; give "
+                "it in [cluster.routing], without this table")
+
+
+def _either_leg(pools: Sequence, kv_transfer, cluster, failures, autoscaling) -> Iterator[Fault]:
+    """Refuse what does not go with replicas of which any may do either part of a request."""
+    if not does_either_leg(cluster):
+        return
+    routing, chosen, because = cluster.routing.parameters, cluster.disaggregation, "enable_adaptive_pd = true"
+    for key, needed, why in (
+            ("scheduling_policy", "slo", "other policies have no rule for it"),
+            ("mode", "full", "lite mode turns it off")):
+        if getattr(routing, key) != needed:
+            yield ("cluster", "routing", key), (
+                f'expected "{needed}" with {because}, found "{getattr(routing, key)}": {why}')
+    if cluster.routing.snapshot_refresh_interval_s > 0:
+        yield ("cluster", "routing", "snapshot_refresh_interval_s"), (
+            f"expected 0 with {because}, found {show(cluster.routing.snapshot_refresh_interval_s)}: "
+            "status_push_interval_s and status_poll_interval_s say how old its statuses are")
+    for leg in ("prefill", "decode"):
+        if chosen is not None and getattr(chosen, leg) is not None:
+            yield ("cluster", "disaggregation", leg), (
+                f"expected none with {because} of [cluster.routing]: one scheduler chooses for either part")
+    if chosen is not None and chosen.decider != "always":
+        yield ("cluster", "disaggregation", "decider"), (
+            f'expected "always" with {because}, found "{chosen.decider}": Llumnix splits every request, also one that '
+            "goes on where its prompt was computed")
+    if kv_transfer.protocol != "nixl":
+        yield ("kv_transfer", "protocol"), (
+            f'expected "nixl" with {because}, found "{kv_transfer.protocol}": what a replica that goes on with its own '
+            "prompt does is settled for that one alone")
+    for path, section, why in (
+            (("failures",), failures, "what becomes of what it reserves and of both parts when a replica fails"),
+            (("autoscaling",), autoscaling, "which pool has too few replicas when any does either part")):
+        if section:
+            yield path, f"expected none with {because}: {why} is not settled"
+    for i, pool in enumerate(pools):
+        yield from _either_leg_of(i, pool, because)
+
+
+def _either_leg_of(i: int, pool, because: str) -> Iterator[Fault]:
+    if not pool.engine.enable_prefix_caching:
+        yield ("pools", i, "engine", "enable_prefix_caching"), (
+            f"expected true with {because}, found false: a request that goes on where its prompt was computed finds "
+            "it in the prefix cache")
+    if pool.kv_tiers is not None:
+        yield ("pools", i, "kv_tiers"), (
+            f"expected none with {because}: a status would not tell which of the requests that wait for their host's "
+            "KV are prompts")
 
 
 def _routes(cluster, table: Path, leg: str) -> bool:

@@ -34,5 +34,5 @@ cdef struct Transfer:           # of a request; of several attempts the last one
     int8_t has_begun            # the prefill replica computes it; where it tells of that
     int8_t has_met              # the decode replica has room, and the two know each other
     int8_t is_tail              # its last layer alone is still to come
-    int8_t is_local             # a replica does all of it
+    int8_t is_local             # a replica does all of it, be it in two parts
     int8_t spare[3]

@@ -143,7 +143,8 @@ def build(workload, plan: ClusterPlan, hooks: Hooks) -> Cluster:
 
 def _prompts_return(plan: ClusterPlan) -> bool:
     """Return whether a replica may get a prompt that it has computed before for the same request."""
-    return plan.hand_over is not None and bool(plan.operations or any(pool.role == "both" for pool in plan.pools))
+    return plan.hand_over is not None and bool(
+        plan.operations or plan.hand_over.either_leg or any(pool.role == "both" for pool in plan.pools))
 
 
 def _looks_rarely(view: LiveView, front: GatewayPlan, workload, num_replicas: int) -> bool:
@@ -208,8 +209,8 @@ def _tier_of(pool: Pool, plan: ClusterPlan, shared: Shared):
     polls = (plan.hand_over.notices_at_start or pool.tier is not None
              or pool.scheduler.facts(pool.parameters).is_async)
     remote = partial(RemoteTier, shared.transfers, departures=shared.departures, polls=polls,
-                     reads=pool.role != "prefill", plan=plan.hand_over,
-                     names_blocks=any(each.role == "both" for each in plan.pools))
+                     reads=pool.role != "prefill" or plan.hand_over.either_leg, plan=plan.hand_over,
+                     names_blocks=plan.hand_over.either_leg or any(each.role == "both" for each in plan.pools))
     if pool.tier is None:
         return lambda workload: remote(workload.requests)
     asks_both = plan.hand_over.order != "destination"       # SGLang's decode replicas look at no tier for a prompt
@@ -278,12 +279,14 @@ def _leaves_a_token(workload, plan: ClusterPlan) -> np.ndarray:
 
 
 def _gateway(index: int, model: str | None, fleet: Fleet, plan: ClusterPlan, shared: Shared,
-             front: GatewayPlan) -> Gateway:
+             front: GatewayPlan, router=None) -> Gateway:
     """Return a gateway for the requests of a model.
 
     index : of it; those for what follows prompts come after one for each model.
+    router : that chooses among the replicas; None: the one of `front`.
     """
-    idle = () if model not in plan.split_models else ("prefill",) if index >= plan.num_models else ("decode",)
+    splits = model in plan.split_models
+    idle = () if not splits or plan.hand_over.either_leg else ("prefill",) if index >= plan.num_models else ("decode",)
     seats = [seat for seat in _seats(plan.pools)
              if plan.pools[seat.pool].model == model and plan.pools[seat.pool].role not in idle]
     view = LiveView(len(seats), [fleet.replicas[seat.replica] for seat in seats], shared,
@@ -293,10 +296,10 @@ def _gateway(index: int, model: str | None, fleet: Fleet, plan: ClusterPlan, sha
         account["pool"], account["node"], account["unit"] = seat.pool, seat.node, seat.unit
         account["infer_type"], account["is_routable"] = INFER_TYPES[pool.role], seat.place < pool.replicas
         view.state_array["max_batched_tokens"][i] = pool.scheduler.facts(pool.parameters).max_batched_tokens
-    legs = fleet.workload.requests[len(shared.workload):] if "decode" in idle else None
+    legs = fleet.workload.requests[len(shared.workload):] if splits and index < plan.num_models else None
     context = RoutingContext(view, shared.workload, shared.content, view.block_size, plan.seed,
                              _stream(index, model, plan), front.scorers, prefill_legs=legs)
-    router = front.router(front.router_parameters, context)
+    router = router or front.router(front.router_parameters, context)
     if view.wants_caches:
         view.watch_caches()
     if view.wants_tiers:

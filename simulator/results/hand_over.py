@@ -35,7 +35,7 @@ def metrics_of(run: Run) -> dict:
 
     count and bytes are those of transfers that came to their end, whatever became of the request. `wait_ms` is from the
     end of a prefill to the first byte, 0 where parts of it move before, `duration_ms` from the first byte to the last;
-    `local` counts requests that a decode replica did whole. Transfers that came to nothing:
+    `local` counts requests that one replica did whole, be it in two parts. Transfers that came to nothing:
     `failed`, as the lease had run out or the prefill replica was lost; `cancelled`, as the decode replica was.
     `expired` counts leases.
     """

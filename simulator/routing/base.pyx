@@ -27,8 +27,8 @@ class RoutingContext(msgspec.Struct, frozen=True):
     draws : simulator.core.draws.Draws to draw from, among equals too, in place of that stream; the one door for who
         repeats the draws of another system. None: the stream.
     scorers : (class, weight, parameters) of each score that a router may add up.
-    prefill_legs : structured array (requests,), `records.REQUEST`, what becomes of prompts where the replicas compute
-        these alone; None: they do more of a request.
+    prefill_legs : structured array (requests,), `records.REQUEST`, what becomes of prompts where these are computed
+        apart, for who sends them; None: whole requests are sent, or what follows prompts.
     """
 
     view: Any
@@ -91,6 +91,10 @@ cdef class Router:
         for i in range(self.num_replicas):
             scores[i] = -<double>effective_load(self.view, i) if self.view.accounts[i].is_routable else -INFINITY
         return 0
+
+    def for_decodes(self):
+        """Return a router for what follows prompts that sees the same replicas and knows what this one does."""
+        raise TypeError(f"{type(self).__name__} chooses replicas for one leg of requests alone")
 
     # The face for tests and exploration.
 

@@ -200,13 +200,10 @@ ROUND_ROBIN = "cluster.disaggregation.decode = {policy = 'round_robin'}"
      'cluster.routing.policy: "llumnix" takes [cluster.disaggregation] stage_order = "prefill_first", its separate '
      "scheduling of prefill and decode: its account must hear of a choice before the next one, and of a decode replica "
      "that is chosen beforehand it hears when the prompt has been computed"),
-    ([POOLS, STAGED, "cluster.routing = {policy = 'llumnix', scheduling_policy = 'slo', enable_adaptive_pd = true}"],
-     "cluster.routing.enable_adaptive_pd: expected false, found true: either part of a request has a router of its own "
-     "here, which sees the replicas for that part alone; to let any replica do either is not built"),
     ([POOLS, "cluster.disaggregation.prefill = {policy = 'llumnix', scheduling_policy = 'slo', "
              "enable_adaptive_pd = true}"],
-     "cluster.disaggregation.prefill.enable_adaptive_pd: expected false, found true: either part of a request has a "
-     "router of its own here, which sees the replicas for that part alone; to let any replica do either is not built"),
+     "cluster.disaggregation.prefill.enable_adaptive_pd: expected false, found true: it has one scheduler choose "
+     "replicas for either part of a request; give it in [cluster.routing], without this table"),
     ([POOLS, "cluster.rescheduling = {policy = 'rebalance', interval_s = 1.0, kv_bytes_per_token = 1.0, "
              "bandwidth_gb_per_s = 1.0}"],
      "cluster.rescheduling: migration is not built together with pools for prefill and decode: a request on the move "
@@ -246,6 +243,55 @@ def test_with_a_tier_a_replica_looks_when_an_iteration_starts(load, faults):
 def test_llumnix_sends_either_part(load):
     assert load(POOLS, SYNC, MOVES, LLUMNIX, STAGED).cluster.routing.policy == "llumnix"
     assert load(POOLS, SYNC, MOVES, LLUMNIX, ROUND_ROBIN).cluster.routing.policy == "llumnix"
+
+
+ADAPTIVE = "cluster.routing = {policy = 'llumnix', scheduling_policy = 'slo', enable_adaptive_pd = true}"
+BECAUSE = "with enable_adaptive_pd = true"
+
+
+def test_any_replica_may_do_either_part(load):
+    assert load(POOLS, SYNC, MOVES, ADAPTIVE, STAGED).cluster.routing.parameters.enable_adaptive_pd
+
+
+@pytest.mark.parametrize(("given", "fault"), [
+    ("cluster.routing.scheduling_policy = 'load-balance'",
+     f'cluster.routing.scheduling_policy: expected "slo" {BECAUSE}, found "load-balance": other policies have no rule '
+     "for it"),
+    ("cluster.routing.mode = 'lite'",
+     f'cluster.routing.mode: expected "full" {BECAUSE}, found "lite": lite mode turns it off'),
+    ("cluster.routing.snapshot_refresh_interval_s = 0.5",
+     f"cluster.routing.snapshot_refresh_interval_s: expected 0 {BECAUSE}, found 0.5: status_push_interval_s and "
+     "status_poll_interval_s say how old its statuses are"),
+    ("cluster.disaggregation.prefill = {policy = 'round_robin'}",
+     f"cluster.disaggregation.prefill: expected none {BECAUSE} of [cluster.routing]: one scheduler chooses for either "
+     "part"),
+    (ROUND_ROBIN, f"cluster.disaggregation.decode: expected none {BECAUSE} of [cluster.routing]: one scheduler chooses "
+                  "for either part"),
+    ("cluster.disaggregation.decider = 'never'",
+     f'cluster.disaggregation.decider: expected "always" {BECAUSE}, found "never": Llumnix splits every request, also '
+     "one that goes on where its prompt was computed"),
+    ("kv_transfer.protocol = 'nixl_push'",
+     f'kv_transfer.protocol: expected "nixl" {BECAUSE}, found "nixl_push": what a replica that goes on with its own '
+     "prompt does is settled for that one alone"),
+    ("failures = [{kind = 'stop', at_s = 1.0}]",
+     f"failures: expected none {BECAUSE}: what becomes of what it reserves and of both parts when a replica fails is "
+     "not settled"),
+    ("autoscaling = {policy = 'queue'}",
+     f"autoscaling: expected none {BECAUSE}: which pool has too few replicas when any does either part is not settled"),
+    ("pools[1].engine = {enable_prefix_caching = false}",
+     f"pools[1].engine.enable_prefix_caching: expected true {BECAUSE}, found false: a request that goes on where its "
+     "prompt was computed finds it in the prefix cache"),
+    ("pools[0].kv_tiers = {cpu_gib = 1.0, kv_bytes_per_token = 1e3, d2h_gb_per_s = 1.0, h2d_gb_per_s = 1.0}",
+     f"pools[0].kv_tiers: expected none {BECAUSE}: a status would not tell which of the requests that wait for their "
+     "host's KV are prompts")])
+def test_what_does_not_go_with_that(load, faults, given, fault):
+    pools = POOLS
+    if given.startswith("pools["):
+        index, _, rest = given.removeprefix("pools[").partition("].")
+        name = "pd"[int(index)]
+        pools, given = POOLS.replace(f"name = '{name}'", f"name = '{name}', {rest}"), ""
+
+    assert faults(load, pools, SYNC, MOVES, ADAPTIVE, STAGED, *([given] if given else [])) == [f"--set: {fault}"]
 
 
 SETTLED = ('what becomes of a hand-over when a replica goes is settled for protocol = "nixl"; with "mooncake" it is '

@@ -2,6 +2,7 @@
 from pathlib import Path
 
 from support.every_key import acts, refuses
+from support.every_key_hand_over import APART
 from support.every_key_sections import MOVES, SLOW
 
 DATA = Path(__file__).parents[2] / "configs" / "data"
@@ -24,6 +25,7 @@ NOT_YET = 'there is no pool with role = "prefill" or "decode"'
 NUMBER = {"name": "metric", "metrics": ["num_requests"]}
 BELOW = {"name": "metric", "metric": "num_requests", "threshold": 2.0}
 SLO = routing(scheduling_policy="slo", **TABLES)
+STAGED = APART | {"cluster__disaggregation__stage_order": "prefill_first"}
 CACHED = routing(enable_cache_aware_scheduling=True, cache_aware_min_tokens=0, kvs_chunk_size=16)
 FAILS = {"failures": [{"kind": "link", "which": 0, "at_s": 0.05, "duration_s": 3.0}], "workload__time_scale": 10.0,
          "cluster__health__detection_delay_s": 100.0, "hardware__name": "h100-sxm-80gb", "topology__node": "dgx-h100"}
@@ -68,7 +70,8 @@ ROUTER = {
         "dispatch_decode_load_metric": "num_requests", "dispatch_decode_load_threshold": 5.0,
         "enable_predictor_enhanced_scheduling": True, "num_predictor_warmup_samples": 1, "num_profiling_steps": 7,
         "max_num_batched_tokens": 16, "ttft_slo_ms": 1.0, "ttft_slo_dispatch_threshold": 0.001, "tpot_slo_ms": 1.0,
-        "tpot_slo_dispatch_threshold": 0.001, "enable_adaptive_pd": True}.items()},
+        "tpot_slo_dispatch_threshold": 0.001}.items()},
+    "enable_adaptive_pd": acts(False, True, **STAGED, **SLO),
 }
 
 

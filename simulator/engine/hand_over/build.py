@@ -51,13 +51,16 @@ def hand_over_between(fleet, gateways: Sequence[Gateway], plan, seats: Sequence,
     """Return all gateways, and the operation that hands requests over.
 
     gateways : one for each model, of the replicas that compute prompts. plan : ClusterPlan. seats : of build.PoolSeat.
-    gateway : makes another one, called with index, model and the GatewayPlan as `front`.
+    gateway : makes another one, called with index, model, the GatewayPlan as `front`, and a `router` in place of that
+        plan's; None: that one.
     """
     settings, models = plan.hand_over, plan.models
     seconds = {}
     for model in models:
         if model in plan.split_models:
-            seconds[model] = gateway(len(gateways) + len(seconds), model, front=settings.decode_front)
+            first = gateways[models.index(model)]
+            seconds[model] = gateway(len(gateways) + len(seconds), model, front=settings.decode_front,
+                                     router=first.router.for_decodes() if settings.either_leg else None)
     every = [*gateways, *seconds.values()]
     operation = HandOver(fleet, every, plan, Network(seats, settings))
     for first, model in zip(gateways, models, strict=True):
@@ -68,6 +71,6 @@ def hand_over_between(fleet, gateways: Sequence[Gateway], plan, seats: Sequence,
             for view in (first.view, second.view):
                 if view.wants_caches:           # the decider does
                     view.watch_caches()
-            operation.pair(first, second, Pairing(first, second, operation, decider, settings.decode_first,
+            operation.pair(first, second, Pairing(first, second, operation, decider, settings,
                                                   fleet.shared.workload), settings.decode_first)
     return every, operation

@@ -198,6 +198,7 @@ cdef class HandOver(Operation):
             if not (self._is_cut_off(replica) or self._is_cut_off(it.prefill_replica)):
                 self.leases.renew(it.lease, now_ns)
         if replica == it.prefill_replica:
+            it.is_local = True
             self._let_go(row, now_ns, 0)                    # else it would wait for blocks that it keeps itself
         (<Gateway>second).dispatch(row, place, ROLE_DECODE, now_ns)
         return True

@@ -14,16 +14,18 @@ from simulator.routing.disaggregation.base cimport Decider
 cdef class Pairing(PairingBase):
     """The choice of replicas for the legs of requests of one model.
 
-    Where no replica can compute a prompt now, or the same one would go on with it, that does the whole request.
+    Where no replica can compute a prompt now, or the same one would go on with it, that does the whole request; where
+    any may do either leg, the request is turned away if none takes its prompt.
 
     first, second : Gateway of the replicas for prompts, and for what follows them or for whole requests.
-    hand_over : HandOver. decider : Decider; None: every request is split. decode_first : see HandOverPlan.
+    hand_over : HandOver. decider : Decider; None: every request is split. plan : HandOverPlan.
     """
 
-    def __init__(self, Gateway first, Gateway second, HandOver hand_over, Decider decider, bint decode_first, workload):
+    def __init__(self, Gateway first, Gateway second, HandOver hand_over, Decider decider, plan, workload):
         cdef const Outcome[::1] outcomes = workload.outcomes
         self._first, self._second, self._hand_over = <void*>first, <void*>second, <void*>hand_over
-        self.decider, self._decode_first, self._owners = decider, decode_first, workload
+        self.decider, self._owners = decider, workload
+        self._decode_first, self._either_leg = plan.decode_first, plan.either_leg
         if len(outcomes):
             self._outcomes = &outcomes[0]
 
@@ -42,6 +44,8 @@ cdef class Pairing(PairingBase):
                 return self._keep_whole(row, decode, now_ns)
         if prefill < 0:
             prefill = (<Gateway>self._first).choose(row, now_ns)
+        if prefill < 0 and self._either_leg:
+            return (<Gateway>self._first).turn_away(row, now_ns)
         if prefill < 0 or (decode >= 0 and self._replica_of(self._first, prefill)
                            == self._replica_of(self._second, decode)):
             return self._keep_whole(row, decode, now_ns)

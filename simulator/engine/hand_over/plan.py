@@ -59,6 +59,7 @@ class HandOverPlan(msgspec.Struct, frozen=True):
     prefill_front, decode_front : engine.plan.GatewayPlan, how replicas for either leg are chosen.
     decider, decider_parameters : a routing.disaggregation Decider subclass and its `Parameters`; None: all requests are
         split.
+    either_leg : any replica may do either leg, and the router of the prompts chooses for both.
     decode_first : the decode replica is chosen when a request comes, else when its prompt has been computed; a replica
         of both roles might then hand over to itself, and compute the prompt again.
     contention : one of transport.CONTENTIONS.
@@ -90,6 +91,7 @@ class HandOverPlan(msgspec.Struct, frozen=True):
     decider: type | None = None
     decider_parameters: Any = None
     decode_first: bool = False
+    either_leg: bool = False
     contention: str = "fair"
     base_ns: int = 0
     handshake_ns: int = 0

@@ -9,6 +9,7 @@ from simulator.routing.base cimport Router
 from simulator.routing.llumnix.account cimport LocalAccount
 from simulator.routing.llumnix.candidates cimport Candidates
 from simulator.routing.llumnix.dispatcher cimport Dispatcher
+from simulator.routing.llumnix.leg_counts cimport LegCounts
 from simulator.routing.llumnix.lite_feed cimport LiteFeed
 from simulator.routing.llumnix.metrics cimport PREDICTED_TPOT, PREDICTED_TTFT, is_less
 from simulator.routing.llumnix.predictor cimport OnlinePredictor
@@ -113,6 +114,7 @@ cdef class Llumnix(Router):
     cdef readonly Dispatcher dispatcher
     cdef readonly Candidates candidates
     cdef StatusFeed _status             # full mode
+    cdef readonly LegCounts leg_counts  # prefill legs at replicas that do either leg; None: each does one
     cdef LiteFeed _lite                 # lite mode
     cdef LocalAccount _account          # None: nothing is counted
     cdef Standings _standings           # None: each decision judges all candidates
@@ -124,6 +126,7 @@ cdef class Llumnix(Router):
     cdef bint _is_adaptive
     cdef int32_t _row                   # the last decision: request, and the role in which it was to be sent
     cdef int8_t _role
+    cdef object _given                  # what it was made with
 
     def __init__(self, parameters, context):
         given, parameters = parameters, coerce(parameters)
@@ -143,6 +146,7 @@ cdef class Llumnix(Router):
         if parameters.mode == "full":
             self._status = StatusFeed(self.view, self.candidates, parameters, context.workload.requests,
                                       self._account, predictor, context.prefill_legs)
+            self.leg_counts = self._status.leg_counts
         else:
             self._lite = LiteFeed(self.view, self.candidates, parameters, context.workload.requests)
         self.dispatcher = Dispatcher(self.candidates, specs, self.draws, parameters, self._account, predictor)
@@ -153,7 +157,7 @@ cdef class Llumnix(Router):
         self._is_adaptive = parameters.enable_adaptive_pd
         if parameters.enable_cache_aware_scheduling:
             self.view.wants_caches = True
-        self._row = -1
+        self._row, self._given = -1, (given, context)
         self._keep_standings(parameters)
 
     def _keep_standings(self, parameters):
@@ -228,8 +232,15 @@ cdef class Llumnix(Router):
         return 0
 
     cdef int sent(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil:
+        cdef int8_t role = self._role if row == self._row else self.candidates.items[replica].infer_type
+        if self.leg_counts is not None:         # what follows prompts is sent through the other face
+            role = PREFILL
+            self.leg_counts.sent(row, replica)
+        return self.note_role(row, replica, role, now_ns)
+
+    # Account for a request that was sent in a role.
+    cdef int note_role(self, int32_t row, int32_t replica, int8_t role, int64_t now_ns) except -1 nogil:
         cdef bint is_known = row == self._row
-        cdef int8_t role = self._role if is_known else self.candidates.items[replica].infer_type
         cdef int64_t prompt_tokens = self.requests[row].prompt_tokens
         if self._lite is not None:
             return self._lite.sent(row, replica, prompt_tokens)
@@ -240,6 +251,12 @@ cdef class Llumnix(Router):
         return 0
 
     cdef int left(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil:
+        if self.leg_counts is not None:
+            self.leg_counts.left(row, replica)
+        return self.note_gone(row, replica)
+
+    # It is gone from there, in whatever role.
+    cdef int note_gone(self, int32_t row, int32_t replica) except -1 nogil:
         if self._lite is not None:
             self._lite.left(row, replica)
         if self._account is not None:
@@ -258,8 +275,10 @@ cdef class Llumnix(Router):
             self._standings.judge(replica)
 
     cdef int score(self, int32_t row, int64_t now_ns, double* scores) except -1 nogil:
-        """Score by the metric that the selector looks at first; what filters reject gets -inf."""
-        cdef int8_t role = self._prepare(row, now_ns)
+        return self.score_in_role(self._prepare(row, now_ns), scores)
+
+    # Score by the metric that the selector looks at first; what filters reject gets -inf.
+    cdef int score_in_role(self, int8_t role, double* scores) except -1 nogil:
         cdef const Selector* selector = &self.dispatcher.pipelines[role].selector
         cdef int32_t k, i, metric = -1
         if selector.kind == BY_METRICS:
@@ -276,6 +295,12 @@ cdef class Llumnix(Router):
                 scores[i] = -scores[i]      # less is better
         return 0
 
+    def for_decodes(self):
+        """See Router: the same scheduler makes both choices."""
+        if not self._is_adaptive:
+            raise ValueError("replicas do one leg each unless enable_adaptive_pd = true")
+        return LlumnixDecodes(*self._given, self)
+
     @property
     def keeps_standings(self):
         """Only candidates that changed are judged for a request."""
@@ -284,3 +309,31 @@ cdef class Llumnix(Router):
     def choose_decode_replica(self, row, now_ns):
         """Return the replica that is to decode a request; -1: none (for Python and tests)."""
         return self.route_decode(row, now_ns)
+
+
+@cython.final
+cdef class LlumnixDecodes(Router):
+    """The other face of a scheduler of adaptive P/D: who goes on with a prompt.
+
+    scheduler : Llumnix, which sends the prompts.
+    """
+
+    Parameters = LlumnixParameters
+
+    cdef readonly Llumnix scheduler
+
+    def __init__(self, parameters, context, Llumnix scheduler):
+        self.scheduler, self.reads_state, self.has_scores = scheduler, True, True
+
+    cdef int32_t route(self, int32_t row, int64_t now_ns) except -2 nogil:
+        return self.scheduler.route_decode(row, now_ns)
+
+    cdef int sent(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil:
+        return self.scheduler.note_role(row, replica, DECODE, now_ns)
+
+    cdef int left(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil:
+        return self.scheduler.note_gone(row, replica)
+
+    cdef int score(self, int32_t row, int64_t now_ns, double* scores) except -1 nogil:
+        self.scheduler._prepare(row, now_ns)
+        return self.scheduler.score_in_role(DECODE, scores)

@@ -6,6 +6,7 @@ from simulator.domain.replica_state cimport ReplicaState
 from simulator.domain.request cimport Request
 from simulator.routing.llumnix.account cimport LocalAccount
 from simulator.routing.llumnix.candidates cimport Candidates
+from simulator.routing.llumnix.leg_counts cimport LegCount, LegCounts
 from simulator.routing.llumnix.predictor cimport OnlinePredictor
 from simulator.signals.view cimport View
 
@@ -17,7 +18,8 @@ cdef class StatusFeed:
     cdef LocalAccount _account          # compared with each newer status; None: nothing is
     cdef OnlinePredictor _predictor     # fed with iterations of replicas for prefills; None: none is
     cdef const Request* _requests       # [row]; needed with an account
-    cdef const Request* _legs           # [row] what replicas for prefills do of each; NULL: it is the same
+    cdef const Request* _legs           # [row] what becomes of the prefill leg of each; NULL: there are none
+    cdef readonly LegCounts leg_counts  # of replicas that do either leg; None: each does one
     cdef int64_t _push_ns, _poll_ns     # intervals; both 0: every look sees the present
     cdef int64_t _step_interval         # iterations from one status to the next; 0: it changes within them too
     cdef int64_t _num_profiled          # first iterations of a replica that the predictor learns from
@@ -35,6 +37,9 @@ cdef class StatusFeed:
     cdef bint receive(self, int64_t now_ns) except -1 nogil
     cdef bint note_door(self, int32_t i) noexcept nogil
 
-    cdef void _take_all(self, const ReplicaState* states, int64_t now_ns) noexcept nogil
+    cdef int _look(self, int64_t now_ns) except -1 nogil
+    cdef int _check_legs(self) except -1 nogil
+    cdef void _take_all(self, const ReplicaState* states, const LegCount* legs, int64_t now_ns) noexcept nogil
     cdef void _take(self, int32_t i, const ReplicaState* state, int64_t now_ns) noexcept nogil
+    cdef void _take_decodes(self, int32_t i, const ReplicaState* state, const LegCount* legs) noexcept nogil
     cdef void _compare(self, int32_t i, const ReplicaState* state, int64_t now_ns) noexcept nogil

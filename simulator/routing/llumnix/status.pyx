@@ -13,11 +13,14 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 cimport cython
 
+from simulator.core.debug cimport SIM_DEBUG
+from simulator.core.errors cimport broken
 from simulator.domain.replica_state cimport PREFILL, ReplicaState
 from simulator.domain.request cimport Request
 from simulator.routing.llumnix.account cimport LocalAccount
 from simulator.routing.llumnix.candidates cimport Candidate, Candidates, is_idle
 from simulator.routing.llumnix.dispatches cimport Dispatch
+from simulator.routing.llumnix.leg_counts cimport LegCount, LegCounts
 from simulator.routing.llumnix.predictor cimport OnlinePredictor
 from simulator.signals.view cimport View
 
@@ -28,10 +31,12 @@ cdef class StatusFeed:
 
     view : View of the replicas.
     candidates : one per replica.
-    parameters : LlumnixParameters or those of the rescheduler, of which the status_* keys are read.
+    parameters : LlumnixParameters or those of the rescheduler, of which the status_* keys and `enable_adaptive_pd` are
+        read.
     requests : NumPy array of the requests; None: without an account it is not needed.
     account, predictor : what each newer status is told to; None: nothing.
-    legs : NumPy array of what replicas for prefills do of each request; None: its own record tells.
+    legs : NumPy array of what becomes of the prefill leg of each request; None: there are none here. With adaptive P/D
+        they are told from what follows them at the same replica.
     """
 
     def __cinit__(self, View view, *_, **__):
@@ -49,6 +54,8 @@ cdef class StatusFeed:
         if legs is not None and len(legs):
             legs_rows = legs
             self._legs = &legs_rows[0]
+            if parameters.enable_adaptive_pd:
+                self.leg_counts = LegCounts(view.num_replicas, len(legs), legs)
         self._owners = requests, legs
         self._view, self._candidates, self._account, self._predictor = view, candidates, account, predictor
         self._push_ns = round(1e9 * parameters.status_push_interval_s)
@@ -89,24 +96,44 @@ cdef class StatusFeed:
         cdef bint is_recent = self._pushed_ns >= 0 and now_ns - self._pushed_ns <= self._push_ns + self._poll_ns
         cdef bint has_come = poll != self._poll_epoch or self._poll_ns == 0
         if self._poll_ns == 0 or (poll != self._poll_epoch and not is_recent):
-            self._view.look(now_ns)
-            self._take_all(self._view.states, now_ns)
+            self._look(now_ns)
+            self._take_all(self._view.states, self.leg_counts.seen if self.leg_counts is not None else NULL, now_ns)
         elif poll != self._poll_epoch:
-            self._take_all(self._pushed, now_ns)
+            self._take_all(self._pushed, self.leg_counts.pushed if self.leg_counts is not None else NULL, now_ns)
         self._poll_epoch = poll
         if push != self._push_epoch and self._poll_ns > 0:
             self._push_epoch, self._pushed_ns = push, now_ns
-            self._view.look(now_ns)
+            self._look(now_ns)
             memcpy(self._pushed, self._view.states, self._candidates.count * sizeof(ReplicaState))
+            if self.leg_counts is not None:
+                self.leg_counts.push()
         return has_come
 
-    cdef void _take_all(self, const ReplicaState* states, int64_t now_ns) noexcept nogil:
+    cdef int _look(self, int64_t now_ns) except -1 nogil:
+        self._view.look(now_ns)
+        if self.leg_counts is not None:         # the view shows the present: snapshots are refused there
+            self.leg_counts.count()
+            return self._check_legs() if SIM_DEBUG else 0
+        return 0
+
+    cdef int _check_legs(self) except -1 nogil:
+        cdef int32_t i
+        cdef const ReplicaState* state
+        for i in range(self._candidates.count):
+            state = &self._view.states[i]
+            if (self.leg_counts.seen[i].requests > state.waiting + state.running
+                    or self.leg_counts.seen[i].tokens > state.waiting_tokens + state.running_tokens):
+                return broken("StatusFeed: a replica has more prefill legs than requests")
+        return 0
+
+    cdef void _take_all(self, const ReplicaState* states, const LegCount* legs, int64_t now_ns) noexcept nogil:
         cdef int32_t i
         cdef const ReplicaState* state
         for i in range(self._candidates.count):
             state = &states[i]
             if (self._step_interval == 0 or state.iterations - self._candidates.items[i].step >= self._step_interval
                     or (state.waiting == 0 and state.running == 0)):
+                self._take_decodes(i, state, &legs[i] if legs != NULL else NULL)
                 self._take(i, state, now_ns)
 
     cdef void _take(self, int32_t i, const ReplicaState* state, int64_t now_ns) noexcept nogil:
@@ -118,9 +145,6 @@ cdef class StatusFeed:
         c.waiting_prefill_tokens = state.waiting_prefill_tokens
         c.running_prefill_tokens = state.running_prefill_tokens
         c.unallocated_prefill_tokens = state.unallocated_prefill_tokens
-        if c.infer_type != PREFILL or self._legs == NULL:       # else one token alone is asked for
-            c.waiting_decode_tokens, c.waiting_decodes = state.waiting_tokens, state.waiting
-            c.running_decode_tokens, c.running_decodes = state.running_tokens, state.running
         c.loading_tokens, c.loading = state.loading_tokens, state.loading
         c.waiting, c.running = state.waiting, state.running
         c.max_batched_tokens = state.max_batched_tokens or self._max_batched_tokens
@@ -130,6 +154,20 @@ cdef class StatusFeed:
                 and state.iterations <= self._num_profiled):
             self._predictor.add(<double>state.iteration_prefill_tokens, 1e-6 * <double>state.iteration_ns)
 
+    cdef void _take_decodes(self, int32_t i, const ReplicaState* state, const LegCount* legs) noexcept nogil:
+        """Take the requests of a status that ask for more than one token; running ones less waiting prefill legs, too.
+
+        Nobody looks at more than the sum of the two.
+        """
+        cdef Candidate* c = &self._candidates.items[i]
+        if legs == NULL and self._legs != NULL and c.infer_type == PREFILL:
+            return
+        c.waiting_decode_tokens, c.waiting_decodes = state.waiting_tokens, state.waiting
+        c.running_decode_tokens, c.running_decodes = state.running_tokens, state.running
+        if legs != NULL:
+            c.running_decode_tokens -= legs.tokens
+            c.running_decodes -= legs.requests
+
     cdef void _compare(self, int32_t i, const ReplicaState* state, int64_t now_ns) noexcept nogil:
         """Tell the account which requests the status shows: those queued before it, and not scheduled by then."""
         cdef int32_t index = self._account.first_of_replica[i]
@@ -137,7 +175,7 @@ cdef class StatusFeed:
         cdef const Request* request
         while index >= 0:
             one = &self._account.items[index]
-            request = &(self._legs if self._legs != NULL else self._requests)[one.row]
+            request = &(self._legs if self._legs != NULL and one.infer_type == PREFILL else self._requests)[one.row]
             one.was_waiting = one.sent_ns < state.time_ns and 0 <= request.enqueued_ns < state.time_ns
             one.is_waiting = one.was_waiting and not 0 <= request.scheduled_ns < state.time_ns
             index = one.next_of_replica
