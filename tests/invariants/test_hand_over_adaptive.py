@@ -87,3 +87,32 @@ def test_some_requests_stay_and_some_move():
         crossed += sum(roles[replica] == "decode" for replica in table["prefill_replica"] if replica >= 0)
 
     assert stayed > 20 and moved > 20 and crossed > 20
+
+
+class Counting:
+    """Compares, whenever a replica acts, the prefill legs that the scheduler knows of with those that are there."""
+
+    def __init__(self):
+        self.cluster, self.most = None, 0
+
+    def scheduled(self, _):
+        counted = self.cluster.gateways[0].router.leg_counts.counted()
+        fleet = self.cluster.fleet
+        prompts = fleet.workload.requests["prompt_tokens"]
+        for replica, (count, tokens) in zip(self.cluster.replicas, counted, strict=True):
+            rows = [row for row in [*replica.scheduler.running_rows(), *replica.scheduler.waiting.rows()]
+                    if row >= fleet.num_clients]
+            assert (count, tokens) == (len(rows), prompts[rows].sum())
+            self.most = max(self.most, count)
+
+    ended = reported = scheduled
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_prefill_legs_are_known_at_each_step(seed):
+    workload, case = adaptive_case(seed)
+    watch = Counting()
+
+    serve(workload, observer=watch, **case)
+
+    assert watch.most > 0
