@@ -172,7 +172,7 @@ cdef class Llumnix(Router):
             self._bring_standings(now_ns)
             self._row = row
             return self._standings.pick(self.draws)
-        self._role = self._prepare(row, now_ns)
+        self._role = self.prepare(row, now_ns)
         self._row = row
         return self.dispatcher.pick(self._role)
 
@@ -201,11 +201,11 @@ cdef class Llumnix(Router):
 
     # The replica that is to decode request `row`, when its prefill is done or along with it.
     cdef int32_t route_decode(self, int32_t row, int64_t now_ns) except -2 nogil:
-        self._prepare(row, now_ns)
+        self.prepare(row, now_ns)
         self._row, self._role = row, DECODE
         return self.dispatcher.pick(DECODE)
 
-    cdef int8_t _prepare(self, int32_t row, int64_t now_ns) except -1 nogil:
+    cdef int8_t prepare(self, int32_t row, int64_t now_ns) except -1 nogil:
         """Measure everything for a request; says in which role it is to be sent first."""
         cdef int64_t prompt_tokens = self.requests[row].prompt_tokens
         self._is_judged = False
@@ -275,7 +275,7 @@ cdef class Llumnix(Router):
             self._standings.judge(replica)
 
     cdef int score(self, int32_t row, int64_t now_ns, double* scores) except -1 nogil:
-        return self.score_in_role(self._prepare(row, now_ns), scores)
+        return self.score_in_role(self.prepare(row, now_ns), scores)
 
     # Score by the metric that the selector looks at first; what filters reject gets -inf.
     cdef int score_in_role(self, int8_t role, double* scores) except -1 nogil:
@@ -335,5 +335,5 @@ cdef class LlumnixDecodes(Router):
         return self.scheduler.note_gone(row, replica)
 
     cdef int score(self, int32_t row, int64_t now_ns, double* scores) except -1 nogil:
-        self.scheduler._prepare(row, now_ns)
+        self.scheduler.prepare(row, now_ns)
         return self.scheduler.score_in_role(DECODE, scores)
