@@ -20,6 +20,7 @@ class Router:
     reads_state: bool
     has_scores: bool
     tier_keys: tuple[str, ...]
+    turns_away: bool
 
     def __init__(self, parameters: Any, context: RoutingContext) -> None: ...
     @classmethod

@@ -49,6 +49,7 @@ cdef class Router:
     """
 
     tier_keys = ()                      # of Parameters, that weigh what [kv_tiers] keep; 0: not at all
+    turns_away = False                  # who gets no replica for its prompt gets none for the whole request either
 
     @classmethod
     def sees_tiers(cls, parameters):

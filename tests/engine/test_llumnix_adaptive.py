@@ -127,3 +127,13 @@ def test_the_same_one_by_one(run, keys):
     fast, slow = run(ROLES[2], trace, **keys), run(ROLES[2], trace, engine__fast_forward=False, **keys)
 
     assert fast.requests.tobytes() == slow.requests.tobytes()
+
+
+@pytest.mark.parametrize(("slo_ms", "statuses"), [(6000.0, [3, 3]), (20.0, [4, 4])])
+def test_a_prompt_that_no_replica_may_compute_goes_to_no_decode_replica_either(run, slo_ms, statuses):
+    # Without adaptive P/D, too: a prompt of 168 tokens takes 26.8 ms, and 0.85 x 20 ms may be used up.
+    result = run(("prefill", "decode"), [(0, 168, 5), (1, 168, 5)], cluster__routing__enable_adaptive_pd=False,
+                 cluster__routing__ttft_slo_ms=slo_ms)
+
+    assert result.requests["status"].tolist() == statuses
+    assert (result.requests["replica"] == -1).all() == (slo_ms < 26.8)

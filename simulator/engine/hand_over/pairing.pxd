@@ -15,7 +15,7 @@ cdef class Pairing(PairingBase):
     cdef void* _hand_over               # HandOver, borrowed
     cdef readonly Decider decider       # None: every request is split
     cdef bint _decode_first             # the decode replica is chosen when a request comes
-    cdef bint _either_leg               # any replica may do either leg: a prompt waits for one that takes prompts
+    cdef bint _turns_away               # a request whose prompt nobody takes, whatever else could serve it
     cdef const Outcome* _outcomes       # [row] of the workload: of some requests no token is kept
     cdef object _owners
 

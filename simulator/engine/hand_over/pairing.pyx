@@ -14,8 +14,8 @@ from simulator.routing.disaggregation.base cimport Decider
 cdef class Pairing(PairingBase):
     """The choice of replicas for the legs of requests of one model.
 
-    Where no replica can compute a prompt now, or the same one would go on with it, that does the whole request; where
-    any may do either leg, the request is turned away if none takes its prompt.
+    Where no replica can compute a prompt now, or the same one would go on with it, that does the whole request, unless
+    the router of the prompts turns it away.
 
     first, second : Gateway of the replicas for prompts, and for what follows them or for whole requests.
     hand_over : HandOver. decider : Decider; None: every request is split. plan : HandOverPlan.
@@ -25,7 +25,7 @@ cdef class Pairing(PairingBase):
         cdef const Outcome[::1] outcomes = workload.outcomes
         self._first, self._second, self._hand_over = <void*>first, <void*>second, <void*>hand_over
         self.decider, self._owners = decider, workload
-        self._decode_first, self._either_leg = plan.decode_first, plan.either_leg
+        self._decode_first, self._turns_away = plan.decode_first, first.router.turns_away
         if len(outcomes):
             self._outcomes = &outcomes[0]
 
@@ -44,7 +44,7 @@ cdef class Pairing(PairingBase):
                 return self._keep_whole(row, decode, now_ns)
         if prefill < 0:
             prefill = (<Gateway>self._first).choose(row, now_ns)
-        if prefill < 0 and self._either_leg:
+        if prefill < 0 and self._turns_away:
             return (<Gateway>self._first).turn_away(row, now_ns)
         if prefill < 0 or (decode >= 0 and self._replica_of(self._first, prefill)
                            == self._replica_of(self._second, decode)):

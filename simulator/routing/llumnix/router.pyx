@@ -111,6 +111,8 @@ cdef class Llumnix(Router):
 
     Parameters = LlumnixParameters
 
+    turns_away = True
+
     cdef readonly Dispatcher dispatcher
     cdef readonly Candidates candidates
     cdef StatusFeed _status             # full mode
