@@ -246,7 +246,7 @@ cdef class OffloadingTier(HostTier):
             return 0
         user = self._user_of(slot, row)
         if user < 0:
-            user = self._users.get(row)
+            user = self._user_in[slot] = self._users.get(row)
         if self._confirms:
             end = <int32_t>(self._users.users[user].confirmed // self._chunk_tokens)
             self._users.users[user].confirmed = <int32_t>tokens
