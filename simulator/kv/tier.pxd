@@ -114,6 +114,12 @@ cdef class KVTier:
     cdef int64_t next_end_ns(self) noexcept nogil
     cdef bint is_quiet(self) noexcept nogil
 
+    # Steps of the same members may go ahead of it though it is not quiet: until they end nobody sees what it does.
+    # Afterwards it does that: `count` of them have ended, `behind` more were in flight, `ends_ns` are the ends of all,
+    # `num_done` what was done when the one that ends next was launched, and the one behind it; of those next now.
+    cdef bint may_lag(self) noexcept nogil
+    cdef int catch_up(self, const int64_t* ends_ns, int32_t count, int32_t behind, int64_t* num_done) except -1 nogil
+
     # What it answers may change though nobody comes, leaves or is admitted.
     cdef bint may_change(self) noexcept nogil
 

@@ -769,6 +769,9 @@ cdef class Scheduler:
     cdef int64_t _next_transfer_ns(self) noexcept nogil:
         return min(self.transfers.next_ns(), self.tier.next_end_ns())
 
+    cdef int64_t _next_stop_ns(self) noexcept nogil:
+        return self.transfers.next_ns() if self.copies and self.tier.may_lag() else self._next_transfer_ns()
+
     cdef int _leave_tier(self, int32_t slot) except -1 nogil:
         cdef int32_t row = self._sequences[slot].row
         return self.tier.leaves(slot, row, self.computed(slot),

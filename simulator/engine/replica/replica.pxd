@@ -162,3 +162,4 @@ cdef class Replica:
 
     # Do what the first iterations of the run, fewer than all, have brought.
     cdef int _end_ahead(self, int32_t count) except -1 nogil
+    cdef int _catch_up(self, int32_t count) except -1 nogil

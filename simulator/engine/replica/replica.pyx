@@ -280,8 +280,8 @@ cdef class Replica:
         batch = oldest(&self.pipeline)
         self.wake_ns = batch.end_ns
         if (batch.num_entries == 0 and batch.num_preempted == 0 and batch.num_starved == 0 and self.wake_ns < horizon_ns
-                and self._observer is None and self.wake_ns < self.scheduler.next_transfer_ns()):
-            self._plan_run(min(horizon_ns, self.scheduler.next_transfer_ns()))
+                and self._observer is None and self.wake_ns < self.scheduler.next_stop_ns()):
+            self._plan_run(min(horizon_ns, self.scheduler.next_stop_ns()))
         return 0
 
     cdef bint _await_otherwise(self) except -1 nogil:
@@ -353,7 +353,17 @@ cdef class Replica:
         if self.pipeline.num_stages > 1:
             return self.rank.end_rounds(&self.run, &self.rounds, &self.pipeline, count)
         self.rank.end_ahead(&self.run, oldest(&self.pipeline), count)
+        if self.scheduler.copies:
+            self._catch_up(count)
         drop_from_run(&self.run, &self.pipeline, count)
+        return 0
+
+    cdef int _catch_up(self, int32_t count) except -1 nogil:
+        """Let the tier do what steps did that the run has brought."""
+        cdef int64_t num_done[2]
+        num_done[0], num_done[1] = oldest(&self.pipeline).num_done, newest(&self.pipeline).num_done
+        self.scheduler.tier.catch_up(self.run.ends_ns, count, self.run.behind, num_done)
+        oldest(&self.pipeline).num_done, newest(&self.pipeline).num_done = num_done[0], num_done[self.run.behind]
         return 0
 
     cdef int keep_up(self, int64_t now_ns) except -1 nogil:

@@ -53,6 +53,7 @@ cdef class Copies:
     cdef readonly int64_t num_done              # that may be reported, so far
     cdef readonly int64_t num_reported          # of these
     cdef readonly int64_t num_cancelled
+    cdef readonly int64_t num_loading           # loads that were planned and are not reported
     cdef readonly int64_t num_flushed
     cdef readonly int64_t waited_ns             # batches waited for stores
     cdef bint has_acted         # the step launched last planned, flushed or reported something
@@ -93,6 +94,10 @@ cdef class Copies:
     # Nothing is planned, under way or to be reported. The same, but for what is under way.
     cdef bint is_idle(self) noexcept nogil
     cdef bint is_quiet(self) noexcept nogil
+
+    # A load is planned, under way, or done and not reported.
+    cdef inline bint loads_any(self) noexcept nogil:
+        return self.num_loading > 0
 
     # Copies that were planned and are not reported, counted one by one.
     cdef int64_t num_underway(self) noexcept nogil

@@ -74,6 +74,7 @@ cdef class Copies:
         it.number, it.num_blocks, it.user, it.slot = self.num_planned, num_blocks, user, slot
         it.direction, it.is_planned, it.is_flushed, it.sibling = direction, True, False, -1
         self.num_planned += 1
+        self.num_loading += direction == LOAD
         self._push(&self._new_stores if direction == STORE else &self._new_loads, copy)
         return copy
 
@@ -162,10 +163,13 @@ cdef class Copies:
         return 0
 
     cdef int32_t take_done(self, int64_t num_done) noexcept nogil:
+        cdef int32_t copy
         if self.num_reported >= num_done:
             return -1
         self.num_reported += 1
-        return self._pop(&self._done)
+        copy = self._pop(&self._done)
+        self.num_loading -= self.copies[copy].direction == LOAD
+        return copy
 
     # ---- questions
 
@@ -195,6 +199,7 @@ cdef class Copies:
         cdef int32_t i
         self.num_cancelled = self.num_planned - self.num_reported
         self.num_done = self.num_reported
+        self.num_loading = 0
         self._store_lane.clear()
         self._load_lane.clear()
         self._new_stores = self._new_loads = self._waiting = self._done = Queue(-1, -1)

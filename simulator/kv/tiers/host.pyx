@@ -105,6 +105,22 @@ cdef class HostTier(KVTier):
     cdef bint is_quiet(self) noexcept nogil:
         return self.copying.is_quiet() and self.kv.fences.size == 0
 
+    cdef int catch_up(self, const int64_t* ends_ns, int32_t count, int32_t behind, int64_t* num_done) except -1 nogil:
+        cdef int32_t i = 0
+        while i < count:
+            if self.copying.is_quiet():                 # what was done was told: so far no step does anything
+                while i < count and ends_ns[i] < self.copying.next_end_ns():
+                    i += 1
+                if i == count:
+                    break
+            self.take_loaded(num_done[0])
+            num_done[0] = num_done[behind]
+            self.copying.launch(ends_ns[i], ends_ns[i + behind])
+            self.copying.begin_loads(ends_ns[i], ends_ns[i + behind])
+            num_done[behind] = self.copying.num_done
+            i += 1
+        return 0
+
     cdef bint may_change(self) noexcept nogil:
         return not self.copying.is_idle()
 

@@ -571,6 +571,11 @@ cdef class OffloadingTier(HostTier):
         return self.copying.is_quiet() and self.kv.fences.size == 0 and (
             self.chain is None or self.chain.is_quiet())
 
+    cdef bint may_lag(self) noexcept nogil:
+        # No step finds a block that is read, nobody waits for what comes, and nobody follows the table.
+        return (self.chain is None and self.kv.fences.size == 0 and self.table.log is None
+                and self._leaving.size == 0 and not self.copying.loads_any())
+
     cdef bint may_change(self) noexcept nogil:
         return not self.copying.is_idle() or (self.chain is not None and not self.chain.is_idle())
 
