@@ -438,15 +438,9 @@ cdef class Scheduler:
     cdef inline int64_t next_transfer_ns(self) noexcept nogil:
         return self._next_transfer_ns() if self.transfers is not None else NEVER_NS
 
-    # With a tier that copies: a step brings nothing but its tokens, until something else is done.
-    @cython.final
-    cdef inline bint is_quiet(self) noexcept nogil:
-        return self.transfers.is_quiet() and (self.tier.may_lag() or self.tier.is_quiet())
-
-    # When the replica must have a step of its own, if it could go ahead otherwise; NEVER_NS: not for the tier.
-    @cython.final
-    cdef inline int64_t next_stop_ns(self) noexcept nogil:
-        return self._next_stop_ns() if self.transfers is not None else NEVER_NS
+    # With a tier that copies: until when steps bring nothing but their tokens, and the tier need not be told of each; 0:
+    # the next one is not like that.
+    cdef int64_t quiet_until_ns(self) noexcept nogil
 
     # With a tier that copies: tell it of the step just formed. The step has ended: take notice of what had been done
     # when it was launched; before that, of its end, if it was a batch.
@@ -607,7 +601,6 @@ cdef class Scheduler:
     cdef void _unhold(self, int32_t slot) noexcept nogil
     cdef int _arrive(self, int32_t slot, bint is_load) except -1 nogil
     cdef int64_t _next_transfer_ns(self) noexcept nogil
-    cdef int64_t _next_stop_ns(self) noexcept nogil
     cdef int _end_load(self, int32_t slot) except -1 nogil
     cdef int _leave_tier(self, int32_t slot) except -1 nogil
     cdef bint _may_join(self, const Entry* entry) noexcept nogil

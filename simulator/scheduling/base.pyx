@@ -756,7 +756,9 @@ cdef class Scheduler:
         return self.tier.plan()
 
     cdef int end_step(self, const Batch* batch) except -1 nogil:
-        cdef int32_t kind = 0, slot = self.transfers.take_polled(batch.num_polled, &kind)
+        cdef int32_t kind = 0, slot = -1
+        if not self.transfers.is_quiet():
+            slot = self.transfers.take_polled(batch.num_polled, &kind)
         while slot >= 0:
             self._arrive(slot, kind == LOAD)
             slot = self.transfers.take_polled(batch.num_polled, &kind)
@@ -769,8 +771,12 @@ cdef class Scheduler:
     cdef int64_t _next_transfer_ns(self) noexcept nogil:
         return min(self.transfers.next_ns(), self.tier.next_end_ns())
 
-    cdef int64_t _next_stop_ns(self) noexcept nogil:
-        return self.transfers.next_ns() if self.copies and self.tier.may_lag() else self._next_transfer_ns()
+    cdef int64_t quiet_until_ns(self) noexcept nogil:
+        if not self.transfers.is_quiet():
+            return 0
+        if self.tier.may_lag():
+            return self.transfers.next_ns()
+        return self._next_transfer_ns() if self.tier.is_quiet() else 0
 
     cdef int _leave_tier(self, int32_t slot) except -1 nogil:
         cdef int32_t row = self._sequences[slot].row

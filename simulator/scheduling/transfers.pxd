@@ -42,13 +42,16 @@ cdef class Transfers:
 
     # A step is launched: it has seen what is done by then; return `num_polled`. Take out the first of what was seen
     # and is not reported, up to that number, like `take`.
-    cdef int64_t poll(self, int64_t now_ns) except -1 nogil
+    cdef inline int64_t poll(self, int64_t now_ns) except -1 nogil:
+        return self._poll(now_ns) if self.next_ns() <= now_ns else self.num_polled
+
     cdef int32_t take_polled(self, int64_t num_polled, int32_t* kind) noexcept nogil
 
     # All that was seen is reported.
     cdef inline bint is_quiet(self) noexcept nogil:
         return self._num_taken == self.num_polled
 
+    cdef int64_t _poll(self, int64_t now_ns) except -1 nogil
     cdef int _grow(self) except -1 nogil
     cdef int _write_down(self, const char* what, int32_t row, int64_t tokens) except -1 nogil
 

@@ -39,7 +39,7 @@ cdef class Transfers:
         kind[0] = done.kind
         return done.replica
 
-    cdef int64_t poll(self, int64_t now_ns) except -1 nogil:
+    cdef int64_t _poll(self, int64_t now_ns) except -1 nogil:
         while self._queue.next_time() <= now_ns:
             if self.num_polled - self._num_taken == self._room:
                 self._grow()

@@ -29,7 +29,7 @@ cdef class Replica:
     cdef readonly int32_t num_siblings
     cdef readonly bint is_halted            # it stands still, see halt(); requests that come only wait
     cdef readonly bint has_ended            # see end_due(): at wake_ns, and the next iteration has not begun
-    cdef readonly bint has_acted            # with a tier that copies: it did something in the step formed last
+    cdef readonly bint has_acted            # with a tier that copies: it did something in the step formed last, if without tokens
     cdef bint _begins_plainly               # neither in steps with numbers nor with those of a tier that copies
     cdef bint _ends_plainly                 # not with those of a tier, and it takes effect then
     cdef readonly bint is_out_of_time       # an iteration would end after the last instant of the clock
@@ -142,8 +142,8 @@ cdef class Replica:
     cdef int _fill_launching(self, int64_t now_ns) except -1 nogil
     cdef int _launch(self, Batch* batch) except -1 nogil
     cdef int _end_otherwise(self, Batch* batch) except -1 nogil
-    cdef bint _await_step(self) noexcept nogil
-    cdef bint _await_otherwise(self) except -1 nogil
+    cdef int _await_step(self, int64_t horizon_ns) except -1 nogil
+    cdef int _await_otherwise(self, int64_t horizon_ns) except -1 nogil
     cdef int _end_step(self, Batch* batch) except -1 nogil
     cdef inline bint _execute(self, Batch* batch) except -1 nogil
     cdef inline int _await_end(self, int64_t horizon_ns) except -1 nogil

@@ -220,17 +220,22 @@ cdef class Replica:
             self.is_out_of_time = True
         self.scheduler.tier.begin_loads(launch_ns, max(batch.end_ns, free_ns))
         batch.num_done = self.scheduler.tier.num_done()
-        self.has_acted = self.scheduler.next_transfer_ns() <= launch_ns
+        if batch.shape.num_sequences == 0 or self._observer is not None:
+            self.has_acted = self.scheduler.next_transfer_ns() <= launch_ns or self.scheduler.tier.has_acted()
         batch.num_polled = self.scheduler.transfers.poll(launch_ns)
-        self.has_acted = self.has_acted or self.scheduler.tier.has_acted()
         return 0
 
-    cdef bint _await_step(self) noexcept nogil:
-        """Act next when the oldest step ends; say whether it brings nothing but tokens."""
+    cdef int _await_step(self, int64_t horizon_ns) except -1 nogil:
+        """Act next when the oldest step ends, or a run of them."""
         cdef Batch* batch = oldest(&self.pipeline)
         batch.end_ns = max(self.wake_ns, batch.end_ns)      # without tokens, it may have ended while another executed
         self.wake_ns = batch.end_ns
-        return batch.shape.num_sequences > 0 and self.scheduler.is_quiet()
+        if (batch.num_entries == 0 and batch.num_preempted == 0 and batch.num_starved == 0
+                and batch.shape.num_sequences > 0 and self.wake_ns < horizon_ns and self._observer is None):
+            horizon_ns = min(horizon_ns, self.scheduler.quiet_until_ns())
+            if self.wake_ns < horizon_ns:
+                return self._plan_run(horizon_ns)
+        return 0
 
     cdef int _end_otherwise(self, Batch* batch) except -1 nogil:
         """End a step, or what took effect when it began."""
@@ -275,22 +280,20 @@ cdef class Replica:
             if self.rank.is_livelocked or self.is_out_of_time:
                 self.wake_ns = NEVER_NS
             return 0
-        if not self._ends_plainly and not self._await_otherwise():
-            return 0
+        if not self._ends_plainly:
+            return self._await_otherwise(horizon_ns)
         batch = oldest(&self.pipeline)
         self.wake_ns = batch.end_ns
         if (batch.num_entries == 0 and batch.num_preempted == 0 and batch.num_starved == 0 and self.wake_ns < horizon_ns
-                and self._observer is None and self.wake_ns < self.scheduler.next_stop_ns()):
-            self._plan_run(min(horizon_ns, self.scheduler.next_stop_ns()))
+                and self._observer is None and self.wake_ns < self.scheduler.next_transfer_ns()):
+            self._plan_run(min(horizon_ns, self.scheduler.next_transfer_ns()))
         return 0
 
-    cdef bint _await_otherwise(self) except -1 nogil:
-        """Act next when the oldest iteration ends; False: that settles it."""
+    cdef int _await_otherwise(self, int64_t horizon_ns) except -1 nogil:
         if self.scheduler.copies:
-            return self._await_step()
+            return self._await_step(horizon_ns)
         self.wake_ns = oldest(&self.pipeline).end_ns
-        self._end_at_start()
-        return False
+        return self._end_at_start()
 
     cdef int _end_at_start(self) except -1 nogil:
         """Do now what an iteration brings; if nobody is left, the next may begin beside it."""

@@ -80,20 +80,29 @@ cdef class Copies:
     cdef int64_t launch(self, int64_t now_ns, int64_t free_ns) except -1 nogil
     cdef int begin_loads(self, int64_t launch_ns, int64_t end_ns) except -1 nogil
 
+    cdef int32_t _take_done(self) noexcept nogil
+    cdef int64_t _launch_flushing(self, Queue* planned, int64_t now_ns, int64_t free_ns) except -1 nogil
+
     # The next copy to be reported, of the first `num_done` that were done; -1: there is none. Whoever takes it gives it
     # back.
-    cdef int32_t take_done(self, int64_t num_done) noexcept nogil
+    cdef inline int32_t take_done(self, int64_t num_done) noexcept nogil:
+        return self._take_done() if self.num_reported < num_done else -1
+
     cdef void give_back(self, int32_t copy) noexcept nogil
 
     # How long the link is busy with what was done in a direction: so many copies of so many blocks.
     cdef double busy_ns(self, Direction direction, int64_t num_copies, int64_t num_blocks) noexcept nogil
 
     # When the next copy ends; NEVER_NS: none is under way.
-    cdef int64_t next_end_ns(self) noexcept nogil
+    cdef inline int64_t next_end_ns(self) noexcept nogil:
+        return min(self._store_lane.next_end_ns(), self._load_lane.next_end_ns())
 
     # Nothing is planned, under way or to be reported. The same, but for what is under way.
-    cdef bint is_idle(self) noexcept nogil
-    cdef bint is_quiet(self) noexcept nogil
+    cdef inline bint is_idle(self) noexcept nogil:
+        return self.num_planned == self.num_reported + self.num_cancelled
+
+    cdef inline bint is_quiet(self) noexcept nogil:
+        return self._waiting.first < 0 and self.num_reported == self.num_done
 
     # A load is planned, under way, or done and not reported.
     cdef inline bint loads_any(self) noexcept nogil:

@@ -101,24 +101,28 @@ cdef class Copies:
         return self._load_lane.begin(copy, it.num_blocks, now_ns)
 
     cdef int64_t launch(self, int64_t now_ns, int64_t free_ns) except -1 nogil:
-        cdef int64_t launch_ns = now_ns
-        cdef int32_t copy, i
+        cdef int32_t copy = self._waiting.first, following
         cdef Queue planned = self._new_stores
         self.has_acted = planned.first >= 0 or self._new_loads.first >= 0 or self.flushed.size > 0
-        self._new_stores = Queue(-1, -1)
         if self.loads_at_once:
             self._begin_at_once(max(now_ns, free_ns))
-        copy = self._pop(&self._waiting)
         while copy >= 0:
+            following = self.copies[copy].following
             self._begin(copy, max(now_ns, free_ns))
-            copy = self._pop(&self._waiting)
-        copy = self._pop(&planned)
+            copy = following
+        self._waiting, self._new_stores = planned, Queue(-1, -1)
+        return now_ns if self.flushed.size == 0 else self._launch_flushing(&planned, now_ns, free_ns)
+
+    cdef int64_t _launch_flushing(self, Queue* planned, int64_t now_ns, int64_t free_ns) except -1 nogil:
+        cdef int64_t launch_ns = now_ns
+        cdef int32_t copy = self._pop(planned), i
+        self._waiting = Queue(-1, -1)
         while copy >= 0:
             if self.copies[copy].is_flushed:
                 self._begin(copy, max(now_ns, free_ns))
             else:
                 self._push(&self._waiting, copy)
-            copy = self._pop(&planned)
+            copy = self._pop(planned)
         for i in range(self.flushed.size):
             copy = self.flushed.rows[i]
             launch_ns = max(launch_ns, self._store_lane.end_ns(copy))
@@ -142,13 +146,15 @@ cdef class Copies:
         return 0
 
     cdef int begin_loads(self, int64_t launch_ns, int64_t end_ns) except -1 nogil:
-        cdef int32_t copy = self._pop(&self._new_loads)
+        cdef int32_t copy = self._pop(&self._new_loads) if self._new_loads.first >= 0 else -1
         cdef int64_t done_before = self.num_done
         while copy >= 0:
             self._begin(copy, end_ns)
             copy = self._pop(&self._new_loads)
-        self._take_ended(self._store_lane, launch_ns)
-        self._take_ended(self._load_lane, launch_ns)
+        if self._store_lane.next_end_ns() <= launch_ns:
+            self._take_ended(self._store_lane, launch_ns)
+        if self._load_lane.next_end_ns() <= launch_ns:
+            self._take_ended(self._load_lane, launch_ns)
         self.has_acted = self.has_acted or self.num_done > done_before
         return 0
 
@@ -162,12 +168,9 @@ cdef class Copies:
             copy = lane.take(until_ns)
         return 0
 
-    cdef int32_t take_done(self, int64_t num_done) noexcept nogil:
-        cdef int32_t copy
-        if self.num_reported >= num_done:
-            return -1
+    cdef int32_t _take_done(self) noexcept nogil:
+        cdef int32_t copy = self._pop(&self._done)
         self.num_reported += 1
-        copy = self._pop(&self._done)
         self.num_loading -= self.copies[copy].direction == LOAD
         return copy
 
@@ -185,15 +188,6 @@ cdef class Copies:
             count -= 1
             copy = self.copies[copy].following
         return count
-
-    cdef int64_t next_end_ns(self) noexcept nogil:
-        return min(self._store_lane.next_end_ns(), self._load_lane.next_end_ns())
-
-    cdef bint is_quiet(self) noexcept nogil:
-        return self._waiting.first < 0 and self.num_reported == self.num_done
-
-    cdef bint is_idle(self) noexcept nogil:
-        return self.num_planned == self.num_reported + self.num_cancelled
 
     cdef int cancel(self) except -1 nogil:
         cdef int32_t i

@@ -29,4 +29,5 @@ cdef class FairLane(Lane):
 
     cdef double _next_change(self) noexcept nogil
     cdef double _next_end(self) noexcept nogil
+    cdef void _note_next_end(self) noexcept nogil
     cdef int _go_on(self) except -1 nogil

@@ -65,7 +65,9 @@ cdef class FairLane(Lane):
 
     cdef int begin(self, int32_t copy, int64_t num_blocks, int64_t now_ns) except -1 nogil:
         cdef double ready_ns = max(<double>now_ns + self._base_ns, self._now_ns)
-        return insert(&self._waiting, Shared(ready_ns, self._per_block_ns * <double>num_blocks, -1, copy, 0))
+        insert(&self._waiting, Shared(ready_ns, self._per_block_ns * <double>num_blocks, -1, copy, 0))
+        self._note_next_end()
+        return 0
 
     cdef double _next_end(self) noexcept nogil:
         """Return when the first copy under way gets its last byte."""
@@ -98,16 +100,20 @@ cdef class FairLane(Lane):
         return 0
 
     cdef int32_t take(self, int64_t until_ns) except -2 nogil:
+        cdef int32_t copy = -1
         while self._next_change() <= <double>until_ns + 1e-3:
             self._go_on()
-        if self._ended.size == 0 or self._ended.copies[0].end_ns > until_ns:
-            return -1
-        return pop(&self._ended).copy
+        if self._ended.size > 0 and self._ended.copies[0].end_ns <= until_ns:
+            copy = pop(&self._ended).copy
+        self._note_next_end()
+        return copy
 
-    cdef int64_t next_end_ns(self) noexcept nogil:
+    cdef void _note_next_end(self) noexcept nogil:
+        self._next_end_ns = NEVER_NS
         if self._ended.size > 0:
-            return self._ended.copies[0].end_ns
-        return instant(self._next_change()) if self._waiting.size + self._active.size > 0 else NEVER_NS
+            self._next_end_ns = self._ended.copies[0].end_ns
+        elif self._waiting.size + self._active.size > 0:
+            self._next_end_ns = instant(self._next_change())
 
     cdef int64_t end_ns(self, int32_t copy) except -2 nogil:
         """Let time pass in a copy of all this."""
@@ -132,4 +138,4 @@ cdef class FairLane(Lane):
 
     cdef void clear(self) noexcept nogil:
         self._waiting.size = self._active.size = self._ended.size = 0
-        self._virtual_ns = 0.0
+        self._virtual_ns, self._next_end_ns = 0.0, NEVER_NS

@@ -32,12 +32,16 @@ cdef class FifoLane(Lane):
 
     cdef int begin(self, int32_t copy, int64_t num_blocks, int64_t now_ns) except -1 nogil:
         cdef Queued* it
+        cdef int32_t place
         if self._size == self._room:
             self._grow()
         self._free_ns = max(self._free_ns, now_ns) + round_half_up(
             self._base_ns + self._per_block_ns * <double>num_blocks)
-        it = &self._queue[(self._first + self._size) % self._room]
+        place = self._first + self._size
+        it = &self._queue[place if place < self._room else place - self._room]
         it.end_ns, it.copy = self._free_ns, copy
+        if self._size == 0:
+            self._next_end_ns = self._free_ns
         self._size += 1
         return 0
 
@@ -52,9 +56,6 @@ cdef class FifoLane(Lane):
     cdef double busy_ns(self, int64_t num_copies, int64_t num_blocks) noexcept nogil:
         return self._base_ns * <double>num_copies + self._per_block_ns * <double>num_blocks
 
-    cdef int64_t next_end_ns(self) noexcept nogil:
-        return self._queue[self._first].end_ns if self._size > 0 else NEVER_NS
-
     cdef int64_t end_ns(self, int32_t copy) except -2 nogil:
         cdef int32_t i
         for i in range(self._size):
@@ -64,13 +65,14 @@ cdef class FifoLane(Lane):
 
     cdef int32_t take(self, int64_t until_ns) except -2 nogil:
         cdef int32_t copy
-        if self._size == 0 or self._queue[self._first].end_ns > until_ns:
+        if self._next_end_ns > until_ns or self._size == 0:
             return -1
         copy = self._queue[self._first].copy
         self._first = self._first + 1 if self._first + 1 < self._room else 0
         self._size -= 1
+        self._next_end_ns = self._queue[self._first].end_ns if self._size > 0 else NEVER_NS
         return copy
 
     cdef void clear(self) noexcept nogil:
         self._first = self._size = 0
-        self._free_ns = 0
+        self._free_ns, self._next_end_ns = 0, NEVER_NS

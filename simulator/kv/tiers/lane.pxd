@@ -1,10 +1,12 @@
 """One direction of a link over which blocks are copied: how long copies take side by side."""
 from libc.stdint cimport int32_t, int64_t
+cimport cython
 
 
 cdef class Lane:
     cdef double _base_ns        # of each copy, before its first byte
     cdef double _per_block_ns   # of a block that has the link to itself
+    cdef int64_t _next_end_ns   # see next_end_ns; whoever begins, takes or clears keeps it
 
     # Begin a copy of so many blocks at `now_ns`, not before any that began earlier.
     cdef int begin(self, int32_t copy, int64_t num_blocks, int64_t now_ns) except -1 nogil
@@ -14,7 +16,10 @@ cdef class Lane:
 
     # When something may change next; NEVER_NS: no copy is under way. When this one ends if no more begin; -1: it is not
     # under way.
-    cdef int64_t next_end_ns(self) noexcept nogil
+    @cython.final
+    cdef inline int64_t next_end_ns(self) noexcept nogil:
+        return self._next_end_ns
+
     cdef int64_t end_ns(self, int32_t copy) except -2 nogil
 
     # The first copy that has ended by `until_ns`, which is under way no more; -1: there is none.

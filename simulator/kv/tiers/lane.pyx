@@ -11,16 +11,13 @@ cdef class Lane:
     """
 
     def __init__(self, double base_ns, double per_block_ns):
-        self._base_ns, self._per_block_ns = base_ns, per_block_ns
+        self._base_ns, self._per_block_ns, self._next_end_ns = base_ns, per_block_ns, NEVER_NS
 
     cdef int begin(self, int32_t copy, int64_t num_blocks, int64_t now_ns) except -1 nogil:
         return 0
 
     cdef double busy_ns(self, int64_t num_copies, int64_t num_blocks) noexcept nogil:
         return self._per_block_ns * <double>num_blocks
-
-    cdef int64_t next_end_ns(self) noexcept nogil:
-        return NEVER_NS
 
     cdef int64_t end_ns(self, int32_t copy) except -2 nogil:
         return -1

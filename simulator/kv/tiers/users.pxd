@@ -34,10 +34,11 @@ cdef class Users:
     cdef bint _lists_all        # private text, too
     cdef int32_t _room
     cdef int32_t _free          # first not in use; -1: none
+    cdef int32_t _absent        # a row that is not there, looked for lately; -1: unknown
 
     # The user of a request; -1: nothing is remembered of it. The same, or a new one.
     cdef inline int32_t find(self, int32_t row) noexcept nogil:
-        return self._find(row) if self._user_of.size > 0 else -1
+        return self._find(row) if self._user_of.size > 0 and row != self._absent else -1
 
     cdef int32_t get(self, int32_t row) except -1 nogil
 

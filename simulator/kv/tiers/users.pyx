@@ -22,7 +22,7 @@ cdef class Users:
     def __cinit__(self, Content content, int32_t chunk_tokens, bint lists_all):
         self._content, self._chunk_tokens, self._lists_all = content, chunk_tokens, lists_all
         self._user_of = HashMap()
-        self._free = -1
+        self._free = self._absent = -1
 
     def __dealloc__(self):
         cdef int32_t i
@@ -48,7 +48,10 @@ cdef class Users:
         return 0
 
     cdef int32_t _find(self, int32_t row) noexcept nogil:
-        return self._user_of.get(key_of(row))
+        cdef int32_t user = self._user_of.get(key_of(row))
+        if user < 0:
+            self._absent = row
+        return user
 
     cdef int32_t get(self, int32_t row) except -1 nogil:
         cdef int32_t user = self.find(row)
@@ -58,6 +61,7 @@ cdef class Users:
         if self._free < 0:
             self._grow()
         user = self._free
+        self._absent = -1
         self._user_of.put(key_of(row), user)
         it = &self.users[user]
         self._free = it.row
@@ -65,7 +69,6 @@ cdef class Users:
         it.offered = it.num_hashed = it.loaded_tokens = it.last_chunk = it.confirmed = 0
         it.first_copy = -1
         it.has_left = it.is_closed = False
-        memset(&it.cursor, 0, sizeof(it.cursor))
         return user
 
     cdef int32_t listed_chunks(self, int32_t row) noexcept nogil:
@@ -82,6 +85,7 @@ cdef class Users:
             it.room = 2 * count
         memset(it.uses + it.num_hashed, 0, count - it.num_hashed)
         if it.num_hashed == 0:
+            memset(&it.cursor, 0, sizeof(it.cursor))
             first = self._content.first_hashes(it.row, self._chunk_tokens, &known)
             known = min(known, count)
             if known > 0:
