@@ -34,6 +34,8 @@ cdef class KVTier:
     cdef readonly bint puts_off_frees       # blocks of a batch in flight are freed when it ends
     cdef readonly bint drops_stale_tokens   # in flight when their request is preempted, they are computed anew
     cdef readonly bint takes_groups         # the replica may have a HybridKV
+    cdef bint looks_below                   # `begins` does something
+    cdef bint stays                         # `stays_ns` may be more than 0
     cdef readonly bint names_blocks         # who gets a block matters to it, also of those without a hash
 
     # What it has of the text of a request, whose first `local_tokens` (whole blocks) were found in the KV cache. Where
@@ -85,9 +87,9 @@ cdef class KVTier:
     cdef int plan(self) except -1 nogil
 
     # When its batch can be launched, formed at `now_ns`, when what executes will end at `free_ns`. Then it was timed:
-    # loads of the step begin when it ends.
+    # loads of the step begin when it ends; return what was done, so far, when the step was launched.
     cdef int64_t launch(self, int64_t now_ns, int64_t free_ns) except -1 nogil
-    cdef int begin_loads(self, int64_t launch_ns, int64_t end_ns) except -1 nogil
+    cdef int64_t begin_loads(self, int64_t launch_ns, int64_t end_ns) except -1 nogil
 
     # How much longer its batch takes, which alone would execute so long from `start_ns` on: it loads KV itself.
     cdef int64_t stays_ns(self, int64_t start_ns, int64_t executes_ns) noexcept nogil
@@ -95,9 +97,8 @@ cdef class KVTier:
     # It is a step even without a batch: something was planned, waited for or done, or somebody has left.
     cdef bint has_acted(self) noexcept nogil
 
-    # What was done, so far, when the step was launched. The step has ended: take notice of it, as far as that; the slot
-    # of the next load that has come, -1: there are no more.
-    cdef int64_t num_done(self) noexcept nogil
+    # The step has ended: take notice of what was done, as far as that; the slot of the next load that has come, -1: there
+    # are no more.
     cdef int32_t take_loaded(self, int64_t num_done) except -2 nogil
 
     # ---- and between steps
@@ -113,6 +114,10 @@ cdef class KVTier:
     # When a copy ends; NEVER_NS: none is under way. Steps before that can do without it: nothing else is to be done.
     cdef int64_t next_end_ns(self) noexcept nogil
     cdef bint is_quiet(self) noexcept nogil
+
+    # To ask it what it has of a text changes nothing and is not answered by UNDECIDED, now and as long as nobody comes,
+    # leaves or is admitted.
+    cdef bint surely_decides(self, int32_t row) noexcept nogil
 
     # Steps of the same members may go ahead of it though it is not quiet: until they end nobody sees what it does.
     # Afterwards it does that: `count` of them have ended, `behind` more were in flight, `ends_ns` are the ends of all,

@@ -66,10 +66,7 @@ cdef class KVTier:
     cdef bint has_acted(self) noexcept nogil:
         return False
 
-    cdef int begin_loads(self, int64_t launch_ns, int64_t end_ns) except -1 nogil:
-        return 0
-
-    cdef int64_t num_done(self) noexcept nogil:
+    cdef int64_t begin_loads(self, int64_t launch_ns, int64_t end_ns) except -1 nogil:
         return 0
 
     cdef int32_t take_loaded(self, int64_t num_done) except -2 nogil:
@@ -89,6 +86,9 @@ cdef class KVTier:
 
     cdef bint is_quiet(self) noexcept nogil:
         return True
+
+    cdef bint surely_decides(self, int32_t row) noexcept nogil:
+        return False
 
     cdef bint may_lag(self) noexcept nogil:
         return False

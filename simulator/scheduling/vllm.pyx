@@ -198,7 +198,8 @@ cdef class Vllm(StridingScheduler):
         # take cached blocks of it: it then needs more tokens, and is passed over, or has some without padding. And it
         # may fit into the next batch of several groups, of which each leaves another budget, or into blocks that
         # members of a hybrid cache give back. What a tier has of it needs less room than what is computed behind blocks
-        # that it loses. Adapters are those of the members, until one of them ends.
+        # that it loses. Unless it has no room whatever that has. Adapters are those of the members, until one of them
+        # ends.
         if self.kv.is_hybrid and (self.kv.num_shared > 0 or (
                 self._running.size < self.max_running and self.num_waiting() > 0)):
             return False
@@ -207,7 +208,26 @@ cdef class Vllm(StridingScheduler):
         if self.num_waiting() == 0:
             return True
         return not (self._queue_may_turn or (self._pads_admissions and self._budget <= self._num_drafts)
-                    or (self.copies and (self.tier.may_change() or self._running.size < self.max_running)))
+                    or (self.copies and self._running.size < self.max_running and not self._head_is_stuck()))
+
+    cdef bint _head_is_stuck(self) noexcept nogil:
+        """Say whether nobody is admitted as long as no blocks become free, whatever a tier that copies has."""
+        cdef int32_t row
+        if self._held.size > 0 or self._adapters is not None:
+            return False
+        row = self.waiting.top()
+        return self.stale_tokens(row) == 0 and self._is_stuck(
+            row, <int64_t>self._requests[row].prompt_tokens + self._requests[row].output_tokens)
+
+    cdef inline bint _is_stuck(self, int32_t row, int64_t text) noexcept nogil:
+        """Say whether a whole text has no room, whatever is found of it; under pressure the head often has none."""
+        cdef int64_t lacking
+        if not self._reserves_full_text or self._skips_long_prompts:
+            return False
+        lacking = blocks_for(min(text, self._max_model_len), self.kv.block_size) + self._watermark()
+        lacking -= self.kv.free_blocks
+        return lacking > 0 and lacking > self.kv.most_hits(row, <int32_t>text) and (
+            not self.copies or self.tier.surely_decides(row))
 
     cdef int64_t longest_surely_taken(self) noexcept nogil:
         if self.tier is not None or self._num_drafts > 0 or self.kv.is_hybrid:
@@ -420,10 +440,8 @@ cdef class Vllm(StridingScheduler):
         cdef int32_t hits, slot, outcome
         cdef Turn turn
         cdef External external
-        if (self._reserves_full_text and not self._skips_long_prompts and not self.copies
-                and blocks_for(min(text, self._max_model_len), self.kv.block_size)
-                - self.kv.most_hits(row, <int32_t>text) + self._watermark() > self.kv.free_blocks):
-            return STOP                 # whatever the lookup finds; under pressure the head often fails so
+        if self._is_stuck(row, text):
+            return STOP
         hits = self.kv.lookup(row, <int32_t>text)
         computed = <int64_t>hits * self.kv.block_size
         external.tokens, external.comes_later, external.brings_token = 0, False, False

@@ -186,7 +186,8 @@ cdef class Replica:
         cdef Batch* batch
         while self.pipeline.num_in_flight < self.pipeline.depth:
             batch = vacant_place(&self.pipeline)
-            self.scheduler.tier.begins(now_ns)
+            if self.scheduler.tier.looks_below:
+                self.scheduler.tier.begins(now_ns)
             self.rank.form(batch, now_ns)
             self._launch(batch)
             if self._observer is not None:
@@ -211,15 +212,15 @@ cdef class Replica:
         batch.end_ns, batch.duration_ns = launch_ns, 0
         if batch.shape.num_sequences > 0:
             duration_ns = self.latency.iteration_ns(&batch.shape)
-            duration_ns += self.scheduler.tier.stays_ns(max(launch_ns, free_ns), duration_ns)
+            if self.scheduler.tier.stays:
+                duration_ns += self.scheduler.tier.stays_ns(max(launch_ns, free_ns), duration_ns)
             batch.end_ns = max(launch_ns, free_ns) + duration_ns
             batch.duration_ns = batch.end_ns - free_ns
         if self.latency.has_failed():
             self._raise_latency_fault()
         if batch.end_ns > END_OF_CLOCK_NS:
             self.is_out_of_time = True
-        self.scheduler.tier.begin_loads(launch_ns, max(batch.end_ns, free_ns))
-        batch.num_done = self.scheduler.tier.num_done()
+        batch.num_done = self.scheduler.tier.begin_loads(launch_ns, max(batch.end_ns, free_ns))
         if batch.shape.num_sequences == 0 or self._observer is not None:
             self.has_acted = self.scheduler.next_transfer_ns() <= launch_ns or self.scheduler.tier.has_acted()
         batch.num_polled = self.scheduler.transfers.poll(launch_ns)

@@ -42,6 +42,7 @@ cdef class ChunkTable(ChunkStore):
     cdef int64_t sizes[NUM_LISTS]       # chunks in each list
     cdef readonly int64_t num_idle
     cdef readonly int64_t num_writing
+    cdef readonly int64_t num_busy      # chunks that others may share: being written, and as often as they are loaded
     cdef bint _numbers_slots
     cdef int32_t _num_fresh     # slots that were ever used
     cdef int32_t* _left_slots   # [_num_left] a stack of those that are free again
@@ -98,7 +99,14 @@ cdef class ChunkTable(ChunkStore):
     cdef int32_t cut(self, int32_t element, int32_t place) noexcept nogil
 
     # What was being written is there; one more request reads it; one less does.
-    cdef void written(self, int32_t element) noexcept nogil
+    cdef inline void written(self, int32_t element) noexcept nogil:
+        self.chunks[element].references = 0
+        self.num_writing -= self.length(element)
+        self.num_idle += self.length(element)
+        self.num_busy -= self.chunks[element].hash != 0
+        if self.log is not None:
+            self._tell(element, True)
+
     cdef void pin(self, int32_t element) noexcept nogil
     cdef void unpin(self, int32_t element) noexcept nogil
 
@@ -106,9 +114,11 @@ cdef class ChunkTable(ChunkStore):
     cdef inline void begin_load(self, int32_t element) noexcept nogil:
         self.pin(element)
         self.chunks[element].loads = self.chunks[element].loads + 1
+        self.num_busy += self.chunks[element].hash != 0
 
     cdef inline void end_load(self, int32_t element) noexcept nogil:
         self.chunks[element].loads = self.chunks[element].loads - 1
+        self.num_busy -= self.chunks[element].hash != 0
         self.unpin(element)
 
     # The last in a list to go, of those idle; a run is then reversed: its end goes first.

@@ -110,18 +110,18 @@ cdef class ChunkTable(ChunkStore):
         self._insert_before(element, listed)
         self.sizes[listed] += 1
         self.num_writing += 1
+        self.num_busy += 1
         if self._numbers_slots:
             self._take_slot(element)
         return element
 
     cdef int32_t add_run(self, int32_t row, int32_t begin, int32_t end, int32_t listed) except 0 nogil:
-        cdef int32_t element
-        self._runs_of.reserve(self._runs_of.size + 1)
+        cdef int32_t element, sibling = self.first_run(row)
+        self._runs_of.put(key_of(row), self._free)
         element = self._new()
         self.chunks[element].row, self.chunks[element].begin, self.chunks[element].end = row, begin, end
         self.chunks[element].references, self.chunks[element].listed = WRITING, listed
-        self.chunks[element].sibling = self.first_run(row)
-        self._runs_of.put(key_of(row), element)
+        self.chunks[element].sibling = sibling
         self._insert_before(element, listed)
         self.sizes[listed] += end - begin
         self.num_writing += end - begin
@@ -136,13 +136,6 @@ cdef class ChunkTable(ChunkStore):
             it.sibling = other
         self._insert_before(other, element if it.is_reversed else it.next)
         return other
-
-    cdef void written(self, int32_t element) noexcept nogil:
-        self.chunks[element].references = 0
-        self.num_writing -= self.length(element)
-        self.num_idle += self.length(element)
-        if self.log is not None:
-            self._tell(element, True)
 
     cdef void pin(self, int32_t element) noexcept nogil:
         if self.chunks[element].references == 0:
@@ -262,7 +255,7 @@ cdef class ChunkTable(ChunkStore):
             self.chunks[i].prev = self.chunks[i].next = i
             self.sizes[i] = 0
         self._num_records, self._free, self._num_free = NUM_LISTS, 0, 0
-        self.num_idle = self.num_writing = 0
+        self.num_idle = self.num_writing = self.num_busy = 0
         self._num_fresh = self._num_left = 0
         self._by_hash.clear()
         self._runs_of.clear()
@@ -291,7 +284,7 @@ cdef class ChunkTable(ChunkStore):
     def check(self):
         """Raise RuntimeError unless lists, counts, hashes and rows agree."""
         cdef int32_t listed, element, num_elements = 0
-        idle = writing = 0
+        idle = writing = busy = 0
         rows = {}
         for listed in range(NUM_LISTS):
             element, total = self.chunks[listed].next, 0
@@ -306,6 +299,8 @@ cdef class ChunkTable(ChunkStore):
                 if listed < REMEMBERED:
                     idle += it.end - it.begin if it.references == 0 else 0
                     writing += it.end - it.begin if it.references == WRITING else 0
+                if it.hash != 0 and listed < REMEMBERED:
+                    busy += 1 if it.references == WRITING else it.loads
                 total += it.end - it.begin
                 num_elements += 1
                 element = it.next
@@ -318,8 +313,8 @@ cdef class ChunkTable(ChunkStore):
                 element = self.chunks[element].sibling
             if linked != elements:
                 raise RuntimeError(f"runs {sorted(elements)} of request {row}, linked are {sorted(linked)}")
-        if (idle, writing) != (self.num_idle, self.num_writing) or self.size() > self.capacity:
-            raise RuntimeError(f"{idle} idle and {writing} written of {self.size()} chunks, {self.num_idle} and "
-                               f"{self.num_writing} counted, {self.capacity} fit")
+        if (idle, writing, busy) != (self.num_idle, self.num_writing, self.num_busy) or self.size() > self.capacity:
+            raise RuntimeError(f"{idle} idle, {writing} written and {busy} busy of {self.size()} chunks, {self.num_idle}, "
+                               f"{self.num_writing} and {self.num_busy} counted, {self.capacity} fit")
         if len(rows) != self._runs_of.size or num_elements + self._num_free + NUM_LISTS != self._num_records:
             raise RuntimeError(f"{num_elements} elements in use and {self._num_free} free of {self._num_records}")

@@ -61,6 +61,7 @@ cdef class Copies:
     cdef bint loads_at_once     # loads begin with their own batch, and not behind it
     cdef int64_t loaded_ns      # when those of the step launched last end; 0: it has none
     cdef RowList _begun         # of these
+    cdef bint _is_taken         # what had ended at the launch of that step is done
     cdef Queue _new_stores      # planned by the step being formed
     cdef Queue _new_loads
     cdef Queue _waiting         # stores planned by the step before
@@ -76,10 +77,13 @@ cdef class Copies:
     cdef int flush(self, int32_t copy) except -1 nogil
 
     # A step was formed at `now_ns`, when what executes will end at `free_ns`: when it can be launched. Then its batch
-    # was timed: its loads begin when it ends, and what has ended at its launch is done.
+    # was timed: its loads begin when it ends, and what has ended at its launch is done; return how many, so far.
     cdef int64_t launch(self, int64_t now_ns, int64_t free_ns) except -1 nogil
-    cdef int begin_loads(self, int64_t launch_ns, int64_t end_ns) except -1 nogil
+    cdef inline int64_t begin_loads(self, int64_t launch_ns, int64_t end_ns) except -1 nogil:
+        return self.num_done if self._is_taken else self._begin_loads(launch_ns, end_ns)
 
+    cdef int64_t _begin_loads(self, int64_t launch_ns, int64_t end_ns) except -1 nogil
+    cdef int _take_all_ended(self, int64_t launch_ns) except -1 nogil
     cdef int32_t _take_done(self) noexcept nogil
     cdef int64_t _launch_flushing(self, Queue* planned, int64_t now_ns, int64_t free_ns) except -1 nogil
 
@@ -103,10 +107,6 @@ cdef class Copies:
 
     cdef inline bint is_quiet(self) noexcept nogil:
         return self._waiting.first < 0 and self.num_reported == self.num_done
-
-    # A load is planned, under way, or done and not reported.
-    cdef inline bint loads_any(self) noexcept nogil:
-        return self.num_loading > 0
 
     # Copies that were planned and are not reported, counted one by one.
     cdef int64_t num_underway(self) noexcept nogil

@@ -111,6 +111,9 @@ cdef class Copies:
             self._begin(copy, max(now_ns, free_ns))
             copy = following
         self._waiting, self._new_stores = planned, Queue(-1, -1)
+        self._is_taken = self.flushed.size == 0 and self._new_loads.first < 0
+        if self._is_taken:
+            self._take_all_ended(now_ns)
         return now_ns if self.flushed.size == 0 else self._launch_flushing(&planned, now_ns, free_ns)
 
     cdef int64_t _launch_flushing(self, Queue* planned, int64_t now_ns, int64_t free_ns) except -1 nogil:
@@ -145,12 +148,16 @@ cdef class Copies:
             self.loaded_ns = max(self.loaded_ns, self._load_lane.end_ns(self._begun.rows[i]))
         return 0
 
-    cdef int begin_loads(self, int64_t launch_ns, int64_t end_ns) except -1 nogil:
-        cdef int32_t copy = self._pop(&self._new_loads) if self._new_loads.first >= 0 else -1
-        cdef int64_t done_before = self.num_done
+    cdef int64_t _begin_loads(self, int64_t launch_ns, int64_t end_ns) except -1 nogil:
+        cdef int32_t copy = self._pop(&self._new_loads)
         while copy >= 0:
             self._begin(copy, end_ns)
             copy = self._pop(&self._new_loads)
+        self._take_all_ended(launch_ns)
+        return self.num_done
+
+    cdef int _take_all_ended(self, int64_t launch_ns) except -1 nogil:
+        cdef int64_t done_before = self.num_done
         if self._store_lane.next_end_ns() <= launch_ns:
             self._take_ended(self._store_lane, launch_ns)
         if self._load_lane.next_end_ns() <= launch_ns:

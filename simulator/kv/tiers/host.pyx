@@ -93,11 +93,8 @@ cdef class HostTier(KVTier):
     cdef int64_t launch(self, int64_t now_ns, int64_t free_ns) except -1 nogil:
         return self.copying.launch(now_ns, free_ns)
 
-    cdef int begin_loads(self, int64_t launch_ns, int64_t end_ns) except -1 nogil:
+    cdef int64_t begin_loads(self, int64_t launch_ns, int64_t end_ns) except -1 nogil:
         return self.copying.begin_loads(launch_ns, end_ns)
-
-    cdef int64_t num_done(self) noexcept nogil:
-        return self.copying.num_done
 
     cdef int64_t next_end_ns(self) noexcept nogil:
         return self.copying.next_end_ns()
@@ -116,8 +113,7 @@ cdef class HostTier(KVTier):
             self.take_loaded(num_done[0])
             num_done[0] = num_done[behind]
             self.copying.launch(ends_ns[i], ends_ns[i + behind])
-            self.copying.begin_loads(ends_ns[i], ends_ns[i + behind])
-            num_done[behind] = self.copying.num_done
+            num_done[behind] = self.copying.begin_loads(ends_ns[i], ends_ns[i + behind])
             i += 1
         return 0
 

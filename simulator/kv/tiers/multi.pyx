@@ -88,7 +88,7 @@ cdef class MultiTier(KVTier):
     cdef int64_t launch(self, int64_t now_ns, int64_t free_ns) except -1 nogil:
         return self.second.launch(self.first.launch(now_ns, free_ns), free_ns)
 
-    cdef int begin_loads(self, int64_t launch_ns, int64_t end_ns) except -1 nogil:
+    cdef int64_t begin_loads(self, int64_t launch_ns, int64_t end_ns) except -1 nogil:
         self.first.begin_loads(launch_ns, end_ns)
         return self.second.begin_loads(launch_ns, end_ns)
 
@@ -97,9 +97,6 @@ cdef class MultiTier(KVTier):
 
     cdef bint has_acted(self) noexcept nogil:
         return self.first.has_acted() or self.second.has_acted()
-
-    cdef int64_t num_done(self) noexcept nogil:
-        return self.second.num_done()
 
     cdef int32_t take_loaded(self, int64_t num_done) except -2 nogil:
         return self.second.take_loaded(num_done)
@@ -135,6 +132,7 @@ cdef class MultiTier(KVTier):
     def attach(self, kv, content, use=None, with_tables=False):
         """See KVTier."""
         self.second.attach(kv, content, use, with_tables)
+        self.looks_below, self.stays = True, self.second.stays
 
     def share_content(self, content):
         """See KVCache."""

@@ -53,6 +53,7 @@ cdef class OffloadingTier(HostTier):
     cdef int _flush_touched(self) except -1 nogil
     cdef int _close(self, int32_t user) except -1 nogil
     cdef void _close_runs(self, int32_t row) noexcept nogil
+    cdef void _close_several(self, int32_t row, int32_t first) noexcept nogil
     cdef void _forget(self, int32_t user) noexcept nogil
     cdef void _link_copy(self, int32_t user, int32_t copy) noexcept nogil
     cdef void _unlink_copy(self, int32_t user, int32_t copy) noexcept nogil

@@ -41,7 +41,7 @@ cdef class OffloadingTier(HostTier):
         self.names_blocks = not settings.offload_prompt_only    # the end of an output leaves without a hash
         self._chunk_blocks = settings.blocks_per_chunk
         self._counts = ReuseCounts() if settings.store_threshold > 1 else None
-        self.copying.loads_at_once = self._in_step = settings.loads_in_step
+        self.copying.loads_at_once = self._in_step = self.stays = settings.loads_in_step
         self._overlaps, self._waits, self._confirms = settings.overlaps, settings.waits, settings.confirms
         self._promoted_tokens = settings.promoted_tokens
         self._levels = [Level(level) for level in settings.levels if level.scope == "replica"]
@@ -60,6 +60,7 @@ cdef class OffloadingTier(HostTier):
         self._caches = kv.caches
         self._chunk_tokens = <int64_t>self._chunk_blocks * kv.block_size
         self.chain = Chain(self._levels, self.table) if self._levels else None
+        self.looks_below = self.chain is not None
         self._lists_all = with_tables or self._counts is not None or self.chain is not None or not (
             self.policy.takes_runs)
         self._users = Users(content, <int32_t>self._chunk_tokens, self._lists_all)
@@ -289,14 +290,16 @@ cdef class OffloadingTier(HostTier):
         cdef Chunk* chunks = self.table.chunks
         cdef Chunk* chunk
         cdef int32_t* elements = it.elements
-        cdef int32_t i, element = 0
+        cdef int32_t i, element = 0, following
         cdef int64_t idle = 0, guard = self._guard
         cdef bint counts = self._counts is not None, is_often = True
         for i in range(begin, end):
             if counts:
                 is_often = self._counts.count(hashes[i]) >= self._threshold
-            element = self.table.find_behind(element, hashes[i])
-            elements[i] = element
+            following = chunks[element].sibling if element > 0 else 0
+            if following <= 0 or chunks[following].hash != hashes[i]:
+                following = self.table.find_behind(element, hashes[i])
+            element = elements[i] = following
             chunk = &chunks[element]
             if element == 0 or chunk.listed >= REMEMBERED:
                 if is_often:
@@ -469,9 +472,18 @@ cdef class OffloadingTier(HostTier):
         return 0
 
     cdef void _close_runs(self, int32_t row) noexcept nogil:
+        cdef int32_t first = self.table.first_run(row)
+        if first != 0 and self.table.chunks[first].sibling == 0:
+            self.policy.closed(first, SEEN | INSERTED)
+        elif first != 0:
+            self._close_several(row, first)
+        if first != 0 and self._content.has_left(row):
+            self.table.forget_row(row)
+
+    cdef void _close_several(self, int32_t row, int32_t first) noexcept nogil:
         cdef int32_t element, last = -1, before
         while True:
-            before, element = 0, self.table.first_run(row)
+            before, element = 0, first
             while element != 0:                         # the last run before `last`
                 if (last < 0 or self.table.chunks[element].begin < last) and (
                         before == 0 or self.table.chunks[element].begin > self.table.chunks[before].begin):
@@ -481,8 +493,6 @@ cdef class OffloadingTier(HostTier):
                 break
             last = self.table.chunks[before].begin
             self.policy.closed(before, SEEN | INSERTED)
-        if self._content.has_left(row):
-            self.table.forget_row(row)
 
     cdef void _forget(self, int32_t user) noexcept nogil:
         self.kv.fences.take_down(self._users.name(user))
@@ -571,10 +581,24 @@ cdef class OffloadingTier(HostTier):
         return self.copying.is_quiet() and self.kv.fences.size == 0 and (
             self.chain is None or self.chain.is_quiet())
 
+    cdef bint surely_decides(self, int32_t row) noexcept nogil:
+        cdef int32_t user, element
+        if self.chain is not None:
+            return False
+        if self.copying.is_idle():
+            return True
+        user = self._users.find(row)
+        if self.table.num_busy > 0 or (user >= 0 and self._users.users[user].first_copy >= 0):
+            return False
+        element = self.table.first_run(row)
+        while element != 0 and self.table.chunks[element].references == 0:
+            element = self.table.chunks[element].sibling
+        return element == 0
+
     cdef bint may_lag(self) noexcept nogil:
         # No step finds a block that is read, nobody waits for what comes, and nobody follows the table.
         return (self.chain is None and self.kv.fences.size == 0 and self.table.log is None
-                and self._leaving.size == 0 and not self.copying.loads_any())
+                and self._leaving.size == 0 and self.copying.num_loading == 0)
 
     cdef bint may_change(self) noexcept nogil:
         return not self.copying.is_idle() or (self.chain is not None and not self.chain.is_idle())
