@@ -289,17 +289,16 @@ cdef class OffloadingTier(HostTier):
         cdef uint8_t* uses = it.uses
         cdef Chunk* chunks = self.table.chunks
         cdef Chunk* chunk
+        cdef Chunk* following
         cdef int32_t* elements = it.elements
-        cdef int32_t i, element = 0, following
+        cdef int32_t i = begin - 1, element = 0
         cdef int64_t idle = 0, guard = self._guard
         cdef bint counts = self._counts is not None, is_often = True
-        for i in range(begin, end):
+        while i + 1 < end:
+            i += 1
             if counts:
                 is_often = self._counts.count(hashes[i]) >= self._threshold
-            following = chunks[element].sibling if element > 0 else 0
-            if following <= 0 or chunks[following].hash != hashes[i]:
-                following = self.table.find_behind(element, hashes[i])
-            element = elements[i] = following
+            element = elements[i] = self.table.find_behind(element, hashes[i])
             chunk = &chunks[element]
             if element == 0 or chunk.listed >= REMEMBERED:
                 if is_often:
@@ -309,6 +308,17 @@ cdef class OffloadingTier(HostTier):
                 chunk.guard = guard
                 idle += chunk.references == 0
                 uses[i] |= SEEN if uses[i] & INSERTED else SEEN | REUSED
+                while not counts and i + 1 < end and chunk.sibling > 0:     # the same for all behind it, in short
+                    following = &chunks[chunk.sibling]
+                    if following.hash != hashes[i + 1] or following.listed >= REMEMBERED or (
+                            following.references == WRITING):
+                        break
+                    i += 1
+                    element = elements[i] = chunk.sibling
+                    chunk = following
+                    chunk.guard = guard
+                    idle += chunk.references == 0
+                    uses[i] |= SEEN if uses[i] & INSERTED else SEEN | REUSED
         self._num_guarded += idle
         self._num_new += self._new.size
         return 0
