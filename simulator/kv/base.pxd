@@ -156,6 +156,10 @@ cdef class KVCache:
     # The same of one that begins to run with the blocks that it has had for a while: whoever reads one is noted.
     cdef int announce_all(self, int32_t slot) except -1 nogil
 
+    # The same of a member that was visited by itself, with so many tokens in KV, for the block that its turn has taken.
+    # Of who is no member the tier is told, and asks.
+    cdef int announce_turn(self, int32_t slot, int64_t computed) except -1 nogil
+
     # Hybrid: a sequence has `computed` tokens in KV. May it become a member: does it take and give back blocks at
     # regular times from now on? And with how many tokens in KV no more?
     cdef bint may_join(self, int32_t slot, int64_t computed) noexcept nogil

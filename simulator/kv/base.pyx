@@ -126,6 +126,9 @@ cdef class KVCache:
     cdef int announce_all(self, int32_t slot) except -1 nogil:
         return 0
 
+    cdef int announce_turn(self, int32_t slot, int64_t computed) except -1 nogil:
+        return 0
+
     cdef bint may_join(self, int32_t slot, int64_t computed) noexcept nogil:
         return True
 

@@ -97,8 +97,8 @@ cdef class KVTier:
     # It is a step even without a batch: something was planned, waited for or done, or somebody has left.
     cdef bint has_acted(self) noexcept nogil
 
-    # The step has ended: take notice of what was done, as far as that; the slot of the next load that has come, -1: there
-    # are no more.
+    # The step has ended: take notice of what was done, as far as that; the slot of the next load that has come, -1:
+    # there are no more.
     cdef int32_t take_loaded(self, int64_t num_done) except -2 nogil
 
     # ---- and between steps

@@ -438,8 +438,8 @@ cdef class Scheduler:
     cdef inline int64_t next_transfer_ns(self) noexcept nogil:
         return self._next_transfer_ns() if self.transfers is not None else NEVER_NS
 
-    # With a tier that copies: until when steps bring nothing but their tokens, and the tier need not be told of each; 0:
-    # the next one is not like that.
+    # With a tier that copies: until when steps bring nothing but their tokens, and the tier need not be told of each;
+    # 0: the next one is not like that.
     cdef int64_t quiet_until_ns(self) noexcept nogil
 
     # With a tier that copies: tell it of the step just formed. The step has ended: take notice of what had been done

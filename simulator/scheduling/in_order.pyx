@@ -84,6 +84,8 @@ cdef class InOrder(Scheduler):
                 batch.shape.context_tokens += self.iteration + sequence.offset + 1
                 sequence.scheduled = 0
                 sequence.is_starved = False
+                if self.copies:
+                    self.kv.announce_turn(slot, self.iteration + sequence.offset)
             else:
                 batch.num_starved += 1
                 sequence.is_starved = True

@@ -198,8 +198,7 @@ cdef class Vllm(StridingScheduler):
         # take cached blocks of it: it then needs more tokens, and is passed over, or has some without padding. And it
         # may fit into the next batch of several groups, of which each leaves another budget, or into blocks that
         # members of a hybrid cache give back. What a tier has of it needs less room than what is computed behind blocks
-        # that it loses. Unless it has no room whatever that has. Adapters are those of the members, until one of them
-        # ends.
+        # that it loses, unless the whole text has none. Adapters are those of the members, until one of them ends.
         if self.kv.is_hybrid and (self.kv.num_shared > 0 or (
                 self._running.size < self.max_running and self.num_waiting() > 0)):
             return False

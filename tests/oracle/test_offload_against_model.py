@@ -30,7 +30,7 @@ def fault_of(description, fast_forward):
 
 
 @pytest.mark.parametrize("fast_forward", [True, False], ids=["fast_forward", "stepwise"])
-@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.parametrize("seed", [*range(150), 21023, 21389, 21542, 21579, 21950])     # members that lack blocks
 def test_model_finds_no_fault_where_layers_are_in_groups(seed, fast_forward):
     fault = fault_of(with_group_offload(seed), fast_forward)
 

@@ -29,7 +29,7 @@ cdef class Replica:
     cdef readonly int32_t num_siblings
     cdef readonly bint is_halted            # it stands still, see halt(); requests that come only wait
     cdef readonly bint has_ended            # see end_due(): at wake_ns, and the next iteration has not begun
-    cdef readonly bint has_acted            # with a tier that copies: it did something in the step formed last, if without tokens
+    cdef readonly bint has_acted            # with a tier that copies: the step formed last is one, though of no tokens
     cdef bint _begins_plainly               # neither in steps with numbers nor with those of a tier that copies
     cdef bint _ends_plainly                 # not with those of a tier, and it takes effect then
     cdef readonly bint is_out_of_time       # an iteration would end after the last instant of the clock

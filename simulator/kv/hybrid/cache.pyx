@@ -170,7 +170,7 @@ cdef class HybridKV(GroupTables):
             if self.fences is not None:
                 last = self.table(slot, visit.takers[i]).size - 1
                 self.announce(self.table(slot, visit.takers[i]).blocks[last])
-        holder.computed = computed + 1
+        holder.computed = holder.announced = computed + 1
         return self.cache(slot, settled + 1) if visit.fills and self._lists(holder) else 0
 
     cdef int step_run(self, int32_t phase, int32_t count) except -1 nogil:

@@ -10,7 +10,7 @@ cimport cython
 from simulator.kv.base cimport KVCache
 from simulator.kv.content cimport Content, Cursor
 from simulator.kv.hybrid.block_store cimport BlockStore
-from simulator.kv.hybrid.layer_kind cimport Ends, Search, Table, salted
+from simulator.kv.hybrid.layer_kind cimport Ends, LayerKind, Search, Table, salted
 
 
 cdef struct Holder:             # of a slot
@@ -20,6 +20,7 @@ cdef struct Holder:             # of a slot
     int64_t computed            # tokens that there was room for after its last turn, or visit
     int64_t regular_until       # see KVCache; of a member
     uint64_t active             # bits of the kinds of which a member gives blocks back, see Beats
+    int64_t announced           # tokens with room in blocks that were announced in turns of a member
     int64_t junction            # as the lookup found it that it began with
     Ends ends
     Cursor cursor               # behind the hashed tokens of shared text
@@ -83,6 +84,11 @@ cdef class GroupTables(KVCache):
     cdef inline int announce(self, int32_t block) except -1 nogil:
         self._given_at[block] = self.turn
         return self.fences.touch(block)
+
+    # Was the block at a place announced when its sequence took it, as a member?
+    @cython.final
+    cdef inline bint was_announced(self, int32_t slot, int32_t group, int32_t place) noexcept nogil:
+        return <int64_t>place * (<LayerKind>self._kinds[group]).block_size < self._holders[slot].announced
 
     @cython.final
     cdef inline bint was_given_after(self, int64_t turn, int32_t block) noexcept nogil:

@@ -347,6 +347,16 @@ cdef class GroupTables(KVCache):
     cdef int64_t needed(self, int32_t slot, int32_t hits, int64_t slots) noexcept nogil:
         return self._need(slot, hits, slots, False)
 
+    cdef int announce_turn(self, int32_t slot, int64_t computed) except -1 nogil:
+        cdef const Table* table
+        cdef int32_t group
+        for group in range(self._num_groups if self.fences is not None else 0):
+            table = self.table(slot, group)
+            if computed % (<LayerKind>self._kinds[group]).block_size == 0:
+                self.announce(table.blocks[table.size - 1])
+        self._holders[slot].announced = computed + 1
+        return 0
+
     cdef int64_t arriving_blocks(self, int32_t slot, int32_t group) noexcept nogil:
         cdef const Table* table = &self._tables[<size_t>slot * self._num_groups + group]
         cdef int64_t found = self._holders[slot].hashed_tokens // (<LayerKind>self._kinds[group]).block_size, count = 0
@@ -388,6 +398,7 @@ cdef class GroupTables(KVCache):
             return 0
         if self._holders[slot].row < 0:
             self._begin(slot, row, hits)
+            self._holders[slot].announced = 0
         for group in range(self._num_groups):
             self._extend(slot, group, slots)
         self._holders[slot].computed = slots

@@ -314,7 +314,7 @@ cdef class ChunkTable(ChunkStore):
             if linked != elements:
                 raise RuntimeError(f"runs {sorted(elements)} of request {row}, linked are {sorted(linked)}")
         if (idle, writing, busy) != (self.num_idle, self.num_writing, self.num_busy) or self.size() > self.capacity:
-            raise RuntimeError(f"{idle} idle, {writing} written and {busy} busy of {self.size()} chunks, {self.num_idle}, "
-                               f"{self.num_writing} and {self.num_busy} counted, {self.capacity} fit")
+            raise RuntimeError(f"{idle} idle, {writing} written and {busy} busy of {self.size()} chunks, "
+                               f"{self.num_idle}, {self.num_writing} and {self.num_busy} counted, {self.capacity} fit")
         if len(rows) != self._runs_of.size or num_elements + self._num_free + NUM_LISTS != self._num_records:
             raise RuntimeError(f"{num_elements} elements in use and {self._num_free} free of {self._num_records}")

@@ -121,7 +121,7 @@ cdef class GroupUsers:
                 part.room = 2 * table.size
             for i in range(part.size, table.size):
                 part.blocks[i], part.turns[i] = table.blocks[i], FOR_EVER if self.keeps_all[group] else self._kv.turn
-                if table.blocks[i] > 0:
+                if table.blocks[i] > 0 and not self._kv.was_announced(slot, group, i):
                     self._kv.announce(table.blocks[i])
             part.size = max(part.size, table.size)
         return 0
