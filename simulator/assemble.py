@@ -31,6 +31,7 @@ from simulator.errors import InputErrors, KeyFault, collect_faults
 from simulator.latency.readings import Readings
 from simulator.results.cluster import PoolFacts
 from simulator.workload.base import Workload
+from simulator.workload.grammars import with_grammars
 from simulator.workload.load import load as load_workload
 from simulator.workload.open_ended import ENOUGH, Enough, last_sent_ns
 
@@ -176,6 +177,8 @@ def prepare(experiment: Experiment, workload: Workload | None = None, readings: 
         *[partial(_of_pool, experiment, pool, partial(_pool, pool, readings, experiment.cluster))
           for pool in experiment.all_pools()],
         lambda: _mover(experiment), lambda: _hand_over(experiment))
+    workload = with_grammars(workload, [getattr(pool.engine.parameters, "structured_outputs", None)
+                                        for pool in experiment.all_pools()], experiment.seed)
     check_time(experiment, workload)
     return Prepared(experiment, workload, tuple(site for site, _ in built), tuple(pool for _, pool in built), mover,
                     hand_over)
@@ -516,6 +519,9 @@ def latency_model(experiment: Experiment, site: Site, readings: Readings | None 
     model.set_host(latency.host.iteration_us, latency.resolution_us)
     if experiment.topology.pipeline_parallel > 1:
         model.set_stages(layers_of_stages(site.deployment, experiment.topology.pipeline_parallel))
+    engine = experiment.engine
+    for go_around in registry.load("scheduler", engine.scheduler).around(engine.parameters, site.deployment):
+        model = _built(go_around, "engine", model)
     return model
 
 

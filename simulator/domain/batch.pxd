@@ -1,11 +1,18 @@
 """What one iteration computes, as far as its duration can depend on it."""
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int8_t, int32_t, int64_t
 
 
 cdef struct Chunk:                      # the part of one prompt that an iteration computes
     int32_t tokens                      # computed now, >= 1
     int32_t context_tokens              # in the KV cache before it (computed earlier, or prefix hit)
     int32_t prompt_tokens               # of the whole request (for a resumed request: prompt and outputs so far)
+
+
+cdef enum Graph:
+    UNSETTLED = 0                       # nobody has asked, or there are no graphs
+    EAGER = 1                           # kernels are launched one by one
+    PIECEWISE = 2                       # graphs of what lies between attention layers
+    FULL = 3                            # one graph of everything
 
 
 cdef struct BatchShape:                 # sums over the batch; kept incrementally, never by a scan in steady state
@@ -20,3 +27,17 @@ cdef struct BatchShape:                 # sums over the batch; kept incrementall
     int64_t prefill_token_pairs         # sum over chunks of tokens * (2 * context_tokens + tokens + 1): twice the
                                         # (query, key) pairs of causal attention
     const Chunk* chunks                 # the chunks themselves, for models that need more than sums; NULL if none
+    int32_t pad_tokens                  # rows without a token that are computed, too, attention aside: padding to the
+                                        # size of a CUDA graph
+    int8_t graph                        # the Graph that executes it
+    # What else an engine's features make of it, 0 where it has none: see simulator/latency/around.
+    int32_t num_masks                   # rows of logits that a grammar restricts
+    int32_t num_adapters                # LoRA adapters, each counted once
+    int32_t num_loads                   # adapters that are copied to the accelerator before it begins
+    int32_t num_reads                   # of these, from the disk
+    int64_t encoder_tokens              # embeddings that encoders compute for it before it begins
+
+
+# Rows that matrix products compute: tokens and padding.
+cdef inline int64_t rows_of(const BatchShape* shape) noexcept nogil:
+    return shape.prefill_tokens + shape.decode_tokens + shape.pad_tokens

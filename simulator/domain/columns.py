@@ -40,6 +40,7 @@ REQUESTS = _columns(
     session=("", "in /labels/session"),
     model=("", "in /labels/model"),
     adapter=("", "in /labels/adapter"),
+    grammar=("", "in /labels/grammar"),
     admitted_ns=("ns", "the admission policy let it in"),
     dispatched_ns=("ns", "it was sent to a replica, the last time"),
     downtime_ns=("ns", "duration: without progress, for failures and migrations"),
@@ -75,6 +76,7 @@ ITERATIONS = _columns(
     running=("", "requests in the running list"),
     used_blocks=("blocks", "KV blocks in use, the null block not counted"),
     preempted=("", "requests that lost their place for it"),
+    padded_tokens=("tokens", "computed, those that pad the batch to the size of a CUDA graph included"),
     begin_ns=("ns", "the accelerator began it in this stage: later than start_ns where batches were ahead of it"),
 )
 REPLICAS = _columns(
@@ -172,4 +174,4 @@ CODES = {"requests": {"status": records.STATUS_NAMES, "finish_reason": records.F
          "lifecycle": {"state": records.STAGE_NAMES, "cause": records.LIFECYCLE_CAUSES},
          "legs": {"role": records.LEG_ROLES, "how": records.LEG_ENDS}}
 # Columns whose codes are places in /labels, -1 for none.
-LABELS = ("slo_class", "tenant", "session", "model", "adapter")
+LABELS = ("slo_class", "tenant", "session", "model", "adapter", "grammar")

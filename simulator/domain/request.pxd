@@ -13,7 +13,8 @@ cdef enum RequestStatus:        # the codes of results.h5 (attribute of /request
     REJECTED = 4                # refused at the door: the prompt leaves no room for a token, or admission said no
     DROPPED = 5                 # can never fit the KV cache
     TIMED_OUT = 6               # its deadline passed first
-    FAILED = 7                  # its client had tokens of it already, then it was refused or lost
+    FAILED = 7                  # its client had tokens of it already, then it was refused or lost; or its grammar does
+                                # not compile
     NOT_SENT = 8                # it never came: what it waited for failed, or the load ended first
 
 
@@ -45,6 +46,7 @@ cdef struct Demand:             # what the client declared; policies may read it
     int32_t session
     int32_t model
     int32_t adapter
+    int32_t grammar             # that its answer keeps to
     int32_t expected_tokens     # output length that somebody foretold, for policies; -1: nobody did
 
 

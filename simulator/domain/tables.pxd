@@ -15,7 +15,7 @@ cdef struct IterationRow:       # /iterations in results.h5; waiting to preempte
     int32_t running
     int32_t used_blocks         # the null block not counted
     int32_t preempted
-    int32_t spare
+    int32_t padded_tokens       # computed, those that pad the batch included
     int64_t begin_ns            # the accelerator begins it in this stage: later than start_ns where others are ahead
 
 

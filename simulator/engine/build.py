@@ -191,7 +191,7 @@ def _replicas(pool: Pool, plan: ClusterPlan, shared: Shared, workload, delivery:
             max_model_len=pool.max_model_len, prompts_use_outputs=workload.prompts_use_outputs,
             enable_prefix_caching=pool.enable_prefix_caching, fast_forward=plan.fast_forward and pool.fast_forward,
             num_stages=pool.latency.num_stages, tier=tier,
-            request_ids=workload.request_ids, labels=workload.labels)
+            request_ids=workload.request_ids, labels=workload.labels, seed=plan.seed)
         rank = Rank(index, _scheduler(pool, context), setup)
         replicas.append(Replica(index, rank, pool.latency, setup))
     if pool.ranks > 1:

@@ -32,13 +32,17 @@ class StepLog:
 
     def __init__(self, limit=None):
         self.steps = []
-        self._open, self._last = {}, {}
+        self._open, self._last, self._failing = {}, {}, []
         self._limit = limit
         self._num_iterations = 0
 
     def scheduled(self, Replica replica):
         """Note the batch just formed; called by the replica."""
         cdef const Batch* batch = replica.formed
+        failing = _failing_rows(replica)
+        is_over = batch.shape.num_sequences == 0 and replica.pipeline.num_in_flight == 0    # they leave at once
+        if not is_over:
+            self._failing += [row for row in failing if row not in self._failing]
         if batch.shape.num_sequences == 0 and batch.num_preempted == 0 and not _is_step(replica):
             return
         if batch.shape.num_sequences > 0:
@@ -49,6 +53,9 @@ class StepLog:
         _describe_batch(replica, step)
         _describe_state(replica, step)
         self.steps.append(step)
+        if is_over and failing:
+            step["finished"] = failing
+            _describe_end(replica.rank.scheduler.kv, step)
         if replica.rank.scheduler.copies:
             _describe_copies(replica, step)
             self._open.setdefault(replica.index, []).append(step)
@@ -69,6 +76,9 @@ class StepLog:
         if batch.num_stages > 1:
             step["stages"] = [(batch.visits[i].start_ns, batch.visits[i].end_ns) for i in range(batch.num_stages)]
         step["finished"] = [row for row, _ in step["scheduled"] if _has_finished(replica, row, batch.end_ns)]
+        failed = [row for row in self._failing if replica.rank.request(row).status == records.FAILED]
+        step["finished"] += failed
+        self._failing = [row for row in self._failing if row not in failed]
         _describe_end(kv, step)
 
     def reported(self, Replica replica):
@@ -90,7 +100,14 @@ cdef bint _is_step(Replica replica) noexcept:
     """Say whether a step in which nothing is computed is one, since a tier did something or is about to."""
     if replica.rank.scheduler.copies:
         return replica.has_acted
-    return replica.rank.scheduler.next_transfer_ns() < NEVER_NS
+    return replica.rank.scheduler.next_transfer_ns() < NEVER_NS or (
+        replica.rank.scheduler.failed.size > 0 and replica.pipeline.num_in_flight == 0)
+
+
+cdef list _failing_rows(Replica replica):
+    """Return whom the scheduler has found that it cannot serve."""
+    cdef Scheduler scheduler = replica.rank.scheduler
+    return [scheduler.failed.rows[i] for i in range(scheduler.failed.size)]
 
 
 cdef bint _has_finished(Replica replica, int32_t row, int64_t end_ns) except -1:

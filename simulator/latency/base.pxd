@@ -16,6 +16,7 @@ cdef class LatencyModel:
     cdef readonly bint is_monotone      # more sequences, tokens or context never make an iteration shorter, and none
                                         # fails; set by the backend
     cdef readonly bint is_shareable     # batch_ns writes nothing, and several threads may ask; set by the backend
+    cdef readonly bint pads             # it has a say in how batches are padded
     cdef CollectiveModel _collective    # prices communication; None: there is none, or the backend prices it itself
     cdef double _host_iteration_ns      # added to every iteration, [latency.host] iteration_us
     cdef int64_t _resolution_ns         # 0: nearest ns; else truncate to whole multiples of this, at least one
@@ -26,6 +27,10 @@ cdef class LatencyModel:
     # Nanoseconds of accelerator time for a batch of at least one token: a pure function of the shape. Backends override
     # this.
     cdef double batch_ns(self, const BatchShape* shape) noexcept nogil
+
+    # Where `pads`: settle graph and pad_tokens of batches that execute together, of ranks in lock step, of which
+    # `num_busy` have tokens; one alone is a rank, too. A shape that nobody has settled is priced as if it were alone.
+    cdef void pad(self, BatchShape* shapes, int32_t num_busy, int32_t num_ranks) noexcept nogil
 
     # The same for each pipeline stage, its hand-over to the next one included: fill in `ns`, [num_stages]. Backends
     # that know better override this; here batch_ns is shared out by layers.

@@ -3,6 +3,9 @@ from typing import Any
 
 class LatencyModel:
     needs_deployment: bool
+    takes_padding: bool
+    knows_kernels: bool
+    pads: bool
     takes_collective: bool
     reads_files: bool
     failed: bool

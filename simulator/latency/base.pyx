@@ -17,11 +17,15 @@ cdef class LatencyModel:
     One that sets the latter also takes `collective=None`, a CollectiveModel, and keeps it in `_collective`.
     One that sets `reads_files` has a static method `read` of the same parameters, and takes what that returns, which
     several models may share, as `reading=None`.
+    One that sets `takes_padding` prices `pad_tokens`, and one with `knows_kernels` times kernels as they are launched:
+    padding belongs to it unless the experiment says otherwise.
     """
 
     needs_deployment = False
     takes_collective = False
     reads_files = False
+    takes_padding = False
+    knows_kernels = False
 
     def __cinit__(self, *_, **__):
         self.num_stages = 1
@@ -39,6 +43,9 @@ cdef class LatencyModel:
         for i in range(num_busy):
             longest_ns = max(longest_ns, self.iteration_ns(&shapes[i]))
         return longest_ns
+
+    cdef void pad(self, BatchShape* shapes, int32_t num_busy, int32_t num_ranks) noexcept nogil:
+        pass
 
     cdef void stages_ns(self, const BatchShape* shape, double* ns) noexcept nogil:
         self.spread(self.batch_ns(shape), 0.0, 0.0, ns)

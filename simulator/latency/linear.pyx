@@ -1,4 +1,5 @@
 """`linear`: an iteration is a constant plus a price for each sequence, token and token of context."""
+from libc.stdint cimport int64_t
 cimport cython
 from typing import Annotated
 
@@ -29,6 +30,7 @@ cdef class Linear(LatencyModel):
     """A constant and four prices; see `LinearParameters`."""
 
     Parameters = LinearParameters
+    takes_padding = True
 
     cdef double _base, _sequence, _prefill, _decode, _context     # ns
 
@@ -42,8 +44,9 @@ cdef class Linear(LatencyModel):
         self.is_monotone = min(self._sequence, self._prefill, self._decode, self._context) >= 0.0
 
     cdef double batch_ns(self, const BatchShape* shape) noexcept nogil:
+        cdef int64_t decode_rows = shape.decode_tokens + shape.pad_tokens
         return (self._base + self._sequence * shape.num_sequences + self._prefill * <double>shape.prefill_tokens
-                + self._decode * <double>shape.decode_tokens + self._context * <double>shape.context_tokens)
+                + self._decode * <double>decode_rows + self._context * <double>shape.context_tokens)
 
     def breakdown(self, prefill=(), decode=(), int tokens_per_decode=1) -> dict:
         """Return the seconds of each term; arguments as `predict`, whose result is their sum."""

@@ -29,6 +29,7 @@ from simulator.domain.request cimport RUNNING, Demand, Request
 from simulator.kv.base cimport KVCache, blocks_for
 from simulator.kv.tier cimport External, KVTier
 from simulator.domain.iteration cimport Batch, Entry, grow_batch, has_entry
+from simulator.scheduling.tally cimport Tally
 from simulator.scheduling.strides cimport Strides, Turn
 from simulator.scheduling.transfers cimport KEEP, LOAD, Transfers
 from simulator.scheduling.waiting_queue cimport WaitingQueue
@@ -142,6 +143,10 @@ cdef class Scheduler:
     cdef readonly bint ends_at_start    # what an iteration brings takes effect when it begins; without a group, and
                                         # with one batch in flight
     cdef int64_t pause_ns               # of an iteration without tokens; 0: there is none, -1: as the model prices it
+    cdef Tally tally                    # of adapters and grammars in batches; None: nobody asks
+    cdef RowList failed                 # rows that wait and cannot be served, until the next iteration ends
+    cdef int64_t opens_ns               # when one who waits, though there is room, need not any more; NEVER_NS: nobody
+                                        # does. Kept by the policy, at the latest when it has formed a batch
     cdef int32_t* _stale                # [row] tokens still in flight from before a preemption; NULL: see overlap()
 
     cdef bint _counts_queries           # prefix caching is on
@@ -246,6 +251,7 @@ cdef class Scheduler:
     # All is scheduled: count the tokens as computed and sum up the shape. `drafts`: drafts that the next iteration
     # verifies (async scheduling, where it is formed before this one ends); -1: not async.
     cdef void close(self, Batch* batch, int32_t drafts) noexcept nogil
+    cdef void _take_tally(self, Batch* batch) noexcept nogil
 
     # ---- shared by all: when an iteration begins and ends
 
@@ -437,6 +443,11 @@ cdef class Scheduler:
     @cython.final
     cdef inline int64_t next_transfer_ns(self) noexcept nogil:
         return self._next_transfer_ns() if self.transfers is not None else NEVER_NS
+
+    # When there may be something to schedule though nothing ends before: KV comes, or the head of the queue may go.
+    @cython.final
+    cdef inline int64_t awaited_ns(self) noexcept nogil:
+        return min(self.next_transfer_ns(), self.opens_ns)
 
     # With a tier that copies: until when steps bring nothing but their tokens, and the tier need not be told of each;
     # 0: the next one is not like that.

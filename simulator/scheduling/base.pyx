@@ -45,6 +45,7 @@ cdef class Scheduler:
         self.kv = context.kv
         self.grouping = context.fast_forward
         self.num_groups = self.turn_tokens = 1
+        self.opens_ns = NEVER_NS
         self._counts_queries = context.enable_prefix_caching
         self._links = IndexLinks()
         self._running = self._parked = self._arrived = self._held = new_list()
@@ -66,6 +67,7 @@ cdef class Scheduler:
         free(self.dissolved.rows)
         free(self._put_off.rows)
         free(self.seeded.rows)
+        free(self.failed.rows)
 
     cdef int overlap(self, int32_t lead, int32_t num_groups) except -1:
         if self.grouping:
@@ -138,6 +140,16 @@ cdef class Scheduler:
             raise ValueError(f"{cls.__name__} does not say how many sequences and tokens a batch has at most; give "
                              "num_gpu_blocks, or override Scheduler.memory")
         return MemoryNeeds(facts.max_batched_tokens, facts.max_running)
+
+    @staticmethod
+    def around(parameters, deployment):
+        """Return what the engine adds to the time of its batches: functions from LatencyModel to LatencyModel.
+
+        The first is asked first, and the next ones go around it; see simulator/latency/around.
+
+        deployment : None where the experiment has no [model] or no [hardware].
+        """
+        return ()
 
     @staticmethod
     def completed(parameters, topology):
@@ -382,8 +394,23 @@ cdef class Scheduler:
                     sequence.num_drafts = drafts
                     if self.stride > 0:
                         self._eligible[entry.row] = self.step + self.stride
-        shape.num_sequences = batch.num_members + batch.num_entries
-        shape.chunks = batch.chunks
+        shape.num_sequences, shape.chunks = batch.num_members + batch.num_entries, batch.chunks
+        if self.tally is not None:
+            self._take_tally(batch)
+
+    cdef void _take_tally(self, Batch* batch) noexcept nogil:
+        cdef int32_t slot = self._running.head if batch.num_starved > 0 else -1, i
+        self.tally.begin(&batch.shape, self.group, self.turn_tokens - 1, batch.num_starved == 0)
+        while slot >= 0:
+            if (self._sequences[slot].is_member and self._sequences[slot].group == self.group
+                    and not self._sequences[slot].is_starved):
+                self.tally.visit(&batch.shape, self._sequences[slot].row, self.turn_tokens)
+            slot = self._links.next(slot)
+        for i in range(batch.num_entries):
+            self.tally.visit(&batch.shape, batch.entries[i].row, (
+                0 if batch.entries[i].is_partial else 1 + batch.entries[i].drafts))
+        if self.tally.slots is not None and batch.num_entries > 0:
+            self.tally.load(batch)
 
     # ---- the group
 
@@ -400,6 +427,8 @@ cdef class Scheduler:
         sequence.group = <int16_t>self.group
         sequence.offset = sequence.num_computed - self.iteration
         self.num_members += 1
+        if self.tally is not None:
+            self.tally.join(sequence.row, self.group)
         self.member_tokens += sequence.num_computed + 1
         if sequence.order > self._last_member_order:
             self._last_member_order = sequence.order
@@ -413,6 +442,8 @@ cdef class Scheduler:
             return
         sequence.is_member = False
         self.num_members -= 1
+        if self.tally is not None:
+            self.tally.leave(sequence.row, sequence.group)
         self.member_tokens -= computed + 1
         self.kv.leave(slot, self._phase_of(sequence.offset))
         if not sequence.scheduled:              # else its blocks were settled, and grown, when it was visited by itself

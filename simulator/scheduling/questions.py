@@ -83,6 +83,7 @@ class ReplicaContext(msgspec.Struct, frozen=True):
     fast_forward : advance decoding sequences in bulk where that changes no result.
     num_stages : pipeline stages, each with a batch of its own.
     tier : KVTier beyond the replica's blocks; None: there is none.
+    seed : of every random stream.
     request_ids, labels : names of the requests, and those behind the codes in `demands`, as Workload has them.
     """
 
@@ -97,3 +98,4 @@ class ReplicaContext(msgspec.Struct, frozen=True):
     tier: Any = None
     request_ids: Any = ()
     labels: Mapping = {}
+    seed: int = 0

@@ -42,6 +42,8 @@ cdef class StridingScheduler(InOrder):
         sequence.is_member = True
         sequence.scheduled = 0
         self.num_members += 1
+        if self.tally is not None:
+            self.tally.join(entry.row, self.group)
         self.member_tokens += sequence.num_computed + self.turn_tokens
         if sequence.order > self._last_member_order:
             self._last_member_order = sequence.order
@@ -53,6 +55,8 @@ cdef class StridingScheduler(InOrder):
         cdef bint has_ended = self.num_in_flight == 0           # else the turn comes to nothing
         sequence.is_member = False
         self.num_members -= 1
+        if self.tally is not None:
+            self.tally.leave(turn.row, self.group)
         self.member_tokens -= turn.computed + turn.tokens + self.turn_tokens
         self.kv.settle(slot, turn.computed + 1)
         sequence.num_computed = <int32_t>turn.computed + (turn.tokens if has_ended else 0)

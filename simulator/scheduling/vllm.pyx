@@ -17,7 +17,10 @@ from simulator.kv.hybrid.tables cimport GroupTables
 from simulator.kv.tier cimport UNDECIDED, External
 from simulator.scheduling.adapters cimport Adapters
 from simulator.scheduling.aligned_chunks cimport AlignedText, aligned_chunk
+from simulator.core.clock cimport NEVER_NS
+from simulator.core.row_list cimport add_row, has_row
 from simulator.scheduling.base cimport LOADED, Sequence
+from simulator.scheduling.grammars cimport Grammars
 from simulator.scheduling.striding cimport StridingScheduler
 from simulator.domain.iteration cimport Batch, Entry
 from simulator.scheduling.waiting_queue cimport WaitingQueue
@@ -30,6 +33,8 @@ from simulator.kv.hybrid.tables import unit_of
 from simulator.kv.paged import PagedKV
 from simulator.kv.sparse import SparseKV
 from simulator.scheduling.base import MemoryNeeds, SchedulerFacts
+from simulator.scheduling.vllm_around import around
+from simulator.scheduling.vllm_extras import new_grammars, new_tally
 from simulator.scheduling.vllm_arguments import (
     ADVICE, WHY_NO_ASYNC_STAGES, VllmParameters, completed, group_faults, start_up_faults, why_no_tier)
 
@@ -71,6 +76,7 @@ cdef class Vllm(StridingScheduler):
     cdef int32_t _lookahead_at_admission        # the same at admission; 0.10: none
     cdef bint _pads_admissions          # 0.32: a one-token admission is padded with dummy drafts
     cdef bint _queue_may_turn           # who cannot be admitted may be later, while members go on: see `repeats`
+    cdef Grammars _grammars             # of requests; None: nobody waits for any
     cdef Adapters _adapters             # of requests that a batch has room for; None: of any
     cdef int32_t* _skipped              # [n] rows passed over in an admission pass; NULL: none ever is
     cdef bint _chunk_continues          # a chunk of a prompt was scheduled among the running
@@ -109,12 +115,8 @@ cdef class Vllm(StridingScheduler):
         if self._is_async or context.num_stages > 1:
             self.overlap(self._is_async, context.num_stages)
         self.waiting = WaitingQueue(context.requests, context.demands, self._by_priority)
-        self._limit_adapters(parameters.lora, len(context.labels.get("adapter", ())))
-        if (self._stale != NULL or self._skips_long_prompts or self.tier is not None
-                or self._adapters is not None):
-            self._skipped = <int32_t*>malloc((len(context.requests) + 1) * sizeof(int32_t))
-            if self._skipped == NULL:
-                raise MemoryError()
+        self._take_extras(parameters, context)
+        self._reserve_skipped(len(context.requests))
 
     def __dealloc__(self):
         free(self._skipped)
@@ -126,9 +128,23 @@ cdef class Vllm(StridingScheduler):
                 why or "its rules are not settled with pipeline stages, groups of layers, nor with async_scheduling "
                 "where it is not told of each step"))
 
-    def _limit_adapters(self, lora, num_adapters):
-        if lora is not None and num_adapters > lora.max_loras:
-            self._adapters = Adapters(lora.max_loras, num_adapters)
+    cdef int _reserve_skipped(self, int64_t num_requests) except -1:
+        if (self._stale != NULL or self._skips_long_prompts or self.tier is not None
+                or self._adapters is not None or self._grammars is not None):
+            self._skipped = <int32_t*>malloc((num_requests + 1) * sizeof(int32_t))
+            if self._skipped == NULL:
+                raise MemoryError()
+        return 0
+
+    def _take_extras(self, parameters, context):
+        adapters, grammars = (len(context.labels.get(name, ())) for name in ("adapter", "grammar"))
+        lora, structured_outputs = parameters.lora, parameters.structured_outputs
+        if lora is not None and adapters > lora.max_loras:
+            self._adapters = Adapters(lora.max_loras, adapters)
+        if structured_outputs is not None and grammars > 0:
+            self._grammars = new_grammars(structured_outputs, context.labels["grammar"], context.seed)
+        if self._grammars is not None or (lora is not None and adapters > 0):
+            self.tally = new_tally(parameters, context, self.num_groups)
 
     def _take_drafts(self, speculative, bint modern):
         cdef bint is_cut
@@ -154,6 +170,11 @@ cdef class Vllm(StridingScheduler):
     def memory(cls, parameters, deployment, max_model_len):
         """See Scheduler."""
         return MemoryNeeds(parameters.max_num_batched_tokens, parameters.max_num_seqs)
+
+    @staticmethod
+    def around(parameters, deployment):
+        """See Scheduler."""
+        return around(parameters, deployment)
 
     @staticmethod
     def completed(parameters, topology):
@@ -229,7 +250,7 @@ cdef class Vllm(StridingScheduler):
             not self.copies or self.tier.surely_decides(row))
 
     cdef int64_t longest_surely_taken(self) noexcept nogil:
-        if self.tier is not None or self._num_drafts > 0 or self.kv.is_hybrid:
+        if self.tier is not None or self._num_drafts > 0 or self.kv.is_hybrid or self._grammars is not None:
             return -1
         return min(self.longest_prompt, <int64_t>self.kv.num_blocks * self.kv.block_size)
 
@@ -246,6 +267,8 @@ cdef class Vllm(StridingScheduler):
             self._continue_one_by_one(batch, threshold)
         if batch.num_preempted == 0 and self.num_waiting() > 0 and self._budget > 0:
             self._admit_waiting(batch, threshold)
+        if self._grammars is not None:
+            self.opens_ns = self._grammars.next_ns(now_ns) if self.num_waiting() > 0 else NEVER_NS
         self.close(batch, self._num_drafts if self._is_async else -1)
         return 0
 
@@ -384,7 +407,8 @@ cdef class Vllm(StridingScheduler):
             return 0
         while self._budget > 0 and self.waiting.size > 0 and self._running.size < self.max_running:
             row = self.waiting.top()
-            if self.stale_tokens(row) > 0 or not self._has_adapter(row):
+            if (self.stale_tokens(row) > 0 or not self._has_adapter(row)
+                    or (self._grammars is not None and self._lacks_grammar(row, batch.start_ns))):
                 outcome = SKIP
             else:
                 outcome = self._try_admission(batch, row, threshold, any_running)
@@ -398,6 +422,21 @@ cdef class Vllm(StridingScheduler):
             num_skipped -= 1
             self.waiting.push_front(self._skipped[num_skipped])
         return 0
+
+    cdef int enqueue(self, int32_t row) except -1 nogil:
+        if self._grammars is not None:
+            self._grammars.ask(self._demands[row].grammar, self._requests[row].enqueued_ns)
+        return StridingScheduler.enqueue(self, row)
+
+    cdef bint _lacks_grammar(self, int32_t row, int64_t now_ns) except -1 nogil:
+        """Say whether a request has to wait for its grammar, or has failed with it."""
+        cdef int32_t grammar = self._demands[row].grammar
+        self._grammars.ask(grammar, now_ns)             # who ran elsewhere before did not enter the queue
+        if self._grammars.is_awaited(grammar, now_ns):
+            return True
+        if self._grammars.fails(grammar) and not has_row(&self.failed, row):
+            add_row(&self.failed, row)
+        return self._grammars.fails(grammar)
 
     cdef inline bint _has_adapter(self, int32_t row) noexcept nogil:
         return self._adapters is None or self._adapters.has_room_for(self._demands[row].adapter)

@@ -6,20 +6,12 @@ import msgspec
 from msgspec import Meta
 
 from simulator.domain.layer_groups import GivenGroup, GroupRules, LayerGroups
+from simulator.latency.around.capture import CudaGraphParameters
 from simulator.scheduling.speculative import SpeculativeParameters
+from simulator.scheduling.vllm_tables import LoraParameters, StructuredOutputParameters
 
 Tokens = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Retention = Annotated[int, Meta(ge=0, le=2**31 - 1)] | Literal["dense"]
-
-
-class LoraParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """LoRA adapters side by side.
-
-    A request whose adapter has no slot is passed over, and others come before it; those that run keep their adapters.
-    Source: vLLM 0.32.0, vllm/config/lora.py, vllm/v1/core/sched/scheduler.py.
-    """
-
-    max_loras: Annotated[int, Meta(ge=1, le=2**16, description="adapters in a batch")] = 1
 
 
 class VllmParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -46,6 +38,10 @@ class VllmParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     vllm_version: Annotated[Literal["0.10", "0.32"], Meta(description="whose behaviour")] = "0.32"
     speculative: Annotated[SpeculativeParameters | None, Meta(description="absent: no speculation")] = None
     lora: Annotated[LoraParameters | None, Meta(description="absent: a batch may use any adapters")] = None
+    structured_outputs: Annotated[StructuredOutputParameters | None, Meta(description=(
+        "absent: grammars cost nothing"))] = None
+    cuda_graphs: Annotated[CudaGraphParameters | None, Meta(description=(
+        "absent: batches are not padded, but with a latency backend that timed kernels"))] = None
     disable_hybrid_kv_cache_manager: Annotated[bool, Meta(description=(
         "keep the KV of sliding and chunked layers as if they attended to the whole context"))] = False
     prefix_cache_retention_interval: Annotated[Retention | None, Meta(extra={"unit": "tokens"}, description=(
@@ -99,6 +95,10 @@ def start_up_faults(parameters: VllmParameters, max_model_len: int | None,
     if max_model_len is not None and not parameters.enable_chunked_prefill and tokens < max_model_len:
         yield "max_num_batched_tokens", (
             f"expected at least max_model_len = {max_model_len}, since enable_chunked_prefill is false, found {tokens}")
+    sizes = parameters.cuda_graphs.capture_sizes if parameters.cuda_graphs is not None else ()
+    if sizes and sizes[-1] > tokens:
+        yield "cuda_graphs", (f"expected capture_sizes up to max_num_batched_tokens = {tokens}, which no batch "
+                              f"exceeds, found {sizes[-1]}")
     groups = parameters.kv_cache_groups
     if groups and num_gpu_blocks is None:
         yield "kv_cache_groups", "expected num_gpu_blocks beside them: nothing says what their blocks hold"

@@ -16,7 +16,8 @@ class Workload(msgspec.Struct):
     segments : structured array (m,), `records.SEGMENT`: prompts as pieces of token streams; a request without pieces of
         its own (`num_segments` 0) shares nothing.
     request_ids : int64 array or list of str, (n,).
-    labels : names behind the codes in `demands`, by column: slo_class, tenant, session, model, adapter.
+    labels : names behind the codes in `demands`, by column: slo_class, tenant, session, model, adapter,
+        grammar.
     facts : what only some workloads say of requests, int64 (n,), limits.MISSING: not known; reasoning_tokens,
         num_images, image_tokens.
     prompts_use_outputs : some prompt contains the output stream of another request.

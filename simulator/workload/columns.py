@@ -12,7 +12,8 @@ from simulator.workload.limits import MISSING
 FACTS = ("predicted_tokens", "reasoning_tokens", "num_images", "image_tokens")
 ROWWISE = ("arrival_ns", "prompt_tokens", "output_tokens", "request_ids", "priority", "max_tokens", "timeout_ns",
            "expected_tokens")
-LABELS = ("slo_class", "tenant", "session", "model", "adapter")     # text columns, for policies and breakdowns
+# text columns, for policies and breakdowns
+LABELS = ("slo_class", "tenant", "session", "model", "adapter", "grammar")
 
 
 class Prompts(msgspec.Struct, frozen=True):

@@ -22,6 +22,22 @@ def routing(**settings):
     return at("cluster__routing", **settings)
 
 
+def of_drawn_times(key, scale=1, **settings):
+    """Return entries of a time that may be drawn; settings of its table."""
+    table, values = {f"engine__structured_outputs__{name}": value for name, value in settings.items()}, (50.0, 90.0)
+    name = f"engine__{key.replace('.', '__')}"
+    return {
+        key: acts(10.0 * scale, 100.0 * scale, **table),
+        f"{key}.distribution": acts("empirical", "listed", **{f"{name}__values": [*values]}, **table),
+        f"{key}.value": acts(10.0 * scale, 100.0 * scale, **table),
+        f"{key}.median": acts(10.0, 20.0 * scale, **{name: {"distribution": "lognormal", "mean": 90.0 * scale}}, **table),
+        f"{key}.mean": acts(10.0, 100.0 * scale, **{name: {"distribution": "exponential"}}, **table),
+        f"{key}.values": acts([10.0 * scale], [100.0 * scale], **{name: {"distribution": "empirical"}}, **table)}
+
+
+STRUCTURED = at("engine__structured_outputs", fraction=0.5)
+OF_ADAPTERS = {"engine__lora__adapter_mb": 50.0}
+PADS = {"latency__per_decode_token_us": 100.0}
 GROUPS = {"engine__kv_cache_groups": [{"kind": "full_attention"}, {"kind": "sliding_attention", "window": 48}]}
 DRAFTS = at("engine__speculative", num_tokens=3, acceptance=[0, 1, 2])
 SCHEDULERS = {
@@ -42,7 +58,23 @@ SCHEDULERS = {
                                        engine__kv_cache_groups=[{"window": 64}]),
         "kv_cache_groups[].block_size": acts(16, 32, engine__kv_cache_groups=[{"kind": "full_attention"}]),
         "kv_cache_groups[].window": acts(32, 128, engine__kv_cache_groups=[{"kind": "sliding_attention"}]),
-        "lora.max_loras": acts(1, 8),
+        "lora.max_loras": acts(1, 8), "lora.step_factor": acts(1.0, 1.5), "lora.per_adapter_us": acts(0.0, 500.0),
+        "lora.adapter_mb": acts(10.0, 100.0, engine__lora__h2d_gb_per_s=20.0),
+        "lora.disk_gb_per_s": acts(ABSENT, 1.0, **OF_ADAPTERS), "lora.h2d_gb_per_s": acts(ABSENT, 1.0, **OF_ADAPTERS),
+        "lora.rank": acts(8, 64, model__name="llama-3.1-8b", engine__lora__h2d_gb_per_s=20.0),
+        "lora.max_cpu_loras": acts(1, 2, engine__lora={"max_loras": 1, "adapter_mb": 50.0, "disk_gb_per_s": 1.0}),
+        **of_drawn_times("structured_outputs.compile_ms", fraction=0.5, mask_us=0.0),
+        **of_drawn_times("structured_outputs.mask_us", fraction=1.0, compile_ms=0.0, scale=100),
+        "structured_outputs.fraction": acts(0.0, 0.5),
+        "structured_outputs.num_grammars": acts(0, 1, **STRUCTURED), "structured_outputs.backend": acts(
+            "xgrammar", "guidance", **STRUCTURED),
+        "structured_outputs.failing_fraction": acts(0.0, 0.5, **STRUCTURED),
+        "structured_outputs.failing": acts([], ["0"], **STRUCTURED),
+        "structured_outputs.cpus": acts(1, 8, **STRUCTURED),
+        "cuda_graphs.mode": acts("none", "full", **PADS), "cuda_graphs.capture_sizes": acts([], [64], **PADS),
+        "cuda_graphs.piecewise_us_per_layer": acts(0.0, 100.0, model__name="llama-3.1-8b"),
+        "cuda_graphs.eager_us_per_layer": acts(0.0, 1000.0, model__name="llama-3.1-8b",
+                                               engine__cuda_graphs={"mode": "none"}),
         "speculative.num_tokens": acts(1, 3, engine__speculative__acceptance=[0, 1]),
         "speculative.num_lookahead_tokens": acts(0, 64, **DRAFTS, **TIGHT),
         "speculative.acceptance": acts([0], [2], **DRAFTS),

@@ -32,12 +32,13 @@ def judge_copies(description, log):
 
 def judge_groups(description, log, is_cut=False):
     """Return what the second model holds against a log of ours with groups of layers, or None."""
-    steps = [_as_recorded(step) for step in log["steps"] if step["scheduled"] or not _is_async(description)]
+    steps = [_as_recorded(step) for step in log["steps"]
+             if step["scheduled"] or step.get("finished") or not _is_async(description)]
     steps = steps[:-2] if is_cut else steps
     for number, step in enumerate(steps):
         step["step"] = number
-        if not step["scheduled"]:                   # nothing ran, so nothing ended
-            step |= {"dur": 0.0, "finished": [], "free_blocks_end": step["free_blocks"]}
+        if not step["scheduled"]:                   # nothing ran; only who cannot be served has ended
+            step |= {"dur": 0.0, "finished": step.get("finished", []), "free_blocks_end": step["free_blocks"]}
     model = _model(SECOND_MODEL)
     try:
         model.run(description | ({"max_steps": len(steps)} if is_cut else {}), {"steps": steps})

@@ -12,6 +12,7 @@ from decimal import Decimal
 import numpy as np
 
 from simulator.domain import records
+from simulator.domain.drawn_times import DrawnTime
 from simulator.domain.host import HostParameters
 from simulator.domain.layer_groups import LayerGroup, LayerGroups
 from simulator.kv.declared_tier import DECLARED, DeclaredTier
@@ -24,7 +25,7 @@ from simulator.kv.tiers.settings import Offloading
 from simulator.latency.linear import LinearParameters
 from simulator.scheduling.speculative import SpeculativeParameters
 from simulator.scheduling.vllm import VllmParameters
-from simulator.scheduling.vllm_arguments import LoraParameters
+from simulator.scheduling.vllm_tables import LoraParameters, StructuredOutputParameters
 from simulator.workload.base import Workload
 
 # What the recorder of the cases assumed for options that a scenario leaves out (they stand in full in each log).
@@ -68,7 +69,7 @@ def load(description, late=()):
         name=description.get("name", "unnamed"),
         ids=[request["id"] for request in requests],
         workload=_workload(requests, late),
-        parameters=_parameters(options, description.get("spec_accept") or [0]),
+        parameters=_parameters(options, description.get("spec_accept") or [0], _structured_outputs(requests)),
         cache={**{ours: options[theirs] for theirs, ours in CACHE_OPTIONS.items()},
                "layer_groups": _layer_groups(options)},
         prices=_prices(description),
@@ -129,7 +130,18 @@ def _prices(description):
                             per_prefill_token_us=price_us["per_token"], per_decode_token_us=price_us["per_token"])
 
 
-def _parameters(options, acceptance):
+def _structured_outputs(requests):
+    """Return the grammars of requests, each its own, compiled beside each other; None: there are none."""
+    given = {request["id"]: request["grammar"] for request in requests if request.get("grammar")}
+    if not given:
+        return None
+    compile_ms = tuple(nanoseconds(grammar.get("compile", 0)) / 1e6 for grammar in given.values())
+    return StructuredOutputParameters(
+        compile_ms=DrawnTime(distribution="listed", values=compile_ms), mask_us=0.0, cpus=0,
+        failing=tuple(name for name, grammar in given.items() if grammar.get("error")))
+
+
+def _parameters(options, acceptance, structured_outputs):
     speculative = None
     if options.get("num_speculative_tokens"):
         speculative = SpeculativeParameters(
@@ -138,7 +150,7 @@ def _parameters(options, acceptance):
     scheduling = {key: value for key, value in options.items() if key not in NOT_SCHEDULING}
     limit = scheduling.pop("max_loras", None)
     lora = LoraParameters(max_loras=limit) if limit else None
-    return VllmParameters(**scheduling, speculative=speculative, lora=lora)
+    return VllmParameters(**scheduling, speculative=speculative, lora=lora, structured_outputs=structured_outputs)
 
 
 def _workload(requests, late):
@@ -157,7 +169,7 @@ def _workload(requests, late):
     segments = [segment for request in requests for segment in prompts[request["id"]]]
     return Workload(requests=table, demands=_demands(requests, prompts), outcomes=outcomes,
                     segments=np.array(segments, records.SEGMENT), request_ids=[request["id"] for request in requests],
-                    labels={"adapter": _adapters(requests)},
+                    labels={"adapter": _adapters(requests), "grammar": _grammars(requests)},
                     prompts_use_outputs=any(piece[0] == "output" for request in requests
                                             for piece in request["prompt"]))
 
@@ -165,6 +177,11 @@ def _workload(requests, late):
 def _adapters(requests):
     """Return the names of the LoRA adapters that requests ask for."""
     return sorted({request["lora"] for request in requests if request.get("lora")})
+
+
+def _grammars(requests):
+    """Return the names of the grammars: those of the requests that have one."""
+    return [request["id"] for request in requests if request.get("grammar")]
 
 
 def _demands(requests, prompts):
@@ -177,6 +194,8 @@ def _demands(requests, prompts):
     demands["priority"] = [request.get("priority", 0) for request in requests]
     adapters = _adapters(requests)
     demands["adapter"] = [adapters.index(request["lora"]) if request.get("lora") else -1 for request in requests]
+    grammars = _grammars(requests)
+    demands["grammar"] = [grammars.index(request["id"]) if request.get("grammar") else -1 for request in requests]
     rank = {request_id: place for place, request_id in enumerate(sorted(prompts))}
     demands["tie_rank"] = [rank[request["id"]] for request in requests]
     lengths = [len(prompts[request["id"]]) for request in requests]

@@ -23,8 +23,8 @@ PAIR = "a prefill/decode pair, see `test_vllm_pd.py`"
 NEEDS = {"kv_role": "a KV connector of two sides", "prefill": PAIR, "decode": PAIR,
          "prefix_match_unit": "hits of parts of blocks"}
 REQUEST_KEYS = {"id", "arrival", "output_len", "priority", "max_tokens", "stop_at", "prompt", "external", "hold",
-                "lora"}
-REQUEST_NEEDS = {"grammar": "structured outputs", "mm": "encoder inputs", "local": PAIR,
+                "lora", "grammar"}
+REQUEST_NEEDS = {"mm": "encoder inputs", "local": PAIR,
                  "rank": "data-parallel ranks"}
 
 

@@ -4,7 +4,7 @@ from libc.string cimport memcpy, memmove
 cimport cython
 
 from simulator.core.weighted_samples cimport WeightedSamples
-from simulator.domain.batch cimport BatchShape
+from simulator.domain.batch cimport BatchShape, rows_of
 from simulator.domain.tables cimport IterationRow, TokenRow
 from simulator.domain.iteration cimport Batch
 from simulator.engine.output.row_order cimport RowOrder
@@ -75,7 +75,7 @@ cdef class Recorder:
         row.running = batch.running
         row.used_blocks = batch.used_blocks
         row.preempted = batch.num_preempted
-        row.spare = 0
+        row.padded_tokens = <int32_t>rows_of(shape)
 
     cdef int repeated(self, int32_t index, const Batch* batch, const int64_t* ends_ns, const int32_t* used_blocks,
                       const int64_t* contexts, int32_t count) except -1 nogil:

@@ -60,6 +60,12 @@ cdef class Rank:
     # hand.
     cdef bint withdraw(self, int32_t row, int8_t status) except -1 nogil
 
+    # Those whom the scheduler cannot serve leave.
+    cdef inline int drop_failed(self) except -1 nogil:
+        return self._drop_failed() if self.scheduler.failed.size > 0 else 0
+
+    cdef int _drop_failed(self) except -1 nogil
+
     # Somebody withdrew and leaves with the iteration at hand.
     cdef inline bint awaits_withdrawals(self) noexcept nogil:
         return self._aborted.size > 0

@@ -7,7 +7,7 @@ from simulator.core.debug cimport SIM_DEBUG
 from simulator.core.finish_heap cimport FinishHeap
 from simulator.core.row_list cimport add_row, has_row
 from simulator.domain.iteration cimport Batch, Entry, Preempted
-from simulator.domain.request cimport COMPLETED, RUNNING, WAITING, Request
+from simulator.domain.request cimport COMPLETED, FAILED, RUNNING, WAITING, Request
 from simulator.engine.output.recorder cimport Recorder
 from simulator.engine.replica.delivery cimport Delivery
 from simulator.engine.replica.pipeline cimport Pipeline, batch_at, spare_batch
@@ -109,6 +109,13 @@ cdef class Rank:
         if self.scheduler.ends_at_start:
             self._collect_aborted()
         return True
+
+    cdef int _drop_failed(self) except -1 nogil:
+        cdef int32_t i
+        for i in range(self.scheduler.failed.size):
+            self.withdraw(self.scheduler.failed.rows[i], FAILED)
+        self.scheduler.failed.size = 0
+        return 0
 
     cdef int _collect_aborted(self) except -1 nogil:
         """Let requests whose clients gave up meanwhile leave without a token."""
@@ -285,6 +292,7 @@ cdef class Rank:
             self._return(&batch.entries[i], batch.end_ns)
         if self._finished.size > 0:
             self._free_finished(batch.end_ns)
+        self.drop_failed()
         if batch.shape.num_samples > 0:
             self._fruitless = 0
         if SIM_DEBUG and (self.row.iterations < OFTEN_CHECKED or self.row.iterations % OFTEN_CHECKED == 0):

@@ -152,6 +152,9 @@ cdef class Replica:
                     self.formed = batch
                     self._observe(False)
                 if batch.shape.num_sequences == 0 and not self.scheduler.pauses(batch):
+                    if self.scheduler.failed.size > 0 and self.pipeline.num_in_flight == 0:
+                        self.rank.drop_failed()         # a step of nothing but that
+                        continue
                     if batch.num_preempted == 0 or self.pipeline.num_in_flight > 0 or self.rank.is_livelocked:
                         break
                 elif not self._execute(batch):
@@ -211,6 +214,8 @@ cdef class Replica:
         launch_ns = batch.launch_ns = self.scheduler.tier.launch(batch.start_ns, free_ns)
         batch.end_ns, batch.duration_ns = launch_ns, 0
         if batch.shape.num_sequences > 0:
+            if self.latency.pads:
+                self.latency.pad(&batch.shape, 1, 1)
             duration_ns = self.latency.iteration_ns(&batch.shape)
             if self.scheduler.tier.stays:
                 duration_ns += self.scheduler.tier.stays_ns(max(launch_ns, free_ns), duration_ns)
@@ -233,7 +238,7 @@ cdef class Replica:
         self.wake_ns = batch.end_ns
         if (batch.num_entries == 0 and batch.num_preempted == 0 and batch.num_starved == 0
                 and batch.shape.num_sequences > 0 and self.wake_ns < horizon_ns and self._observer is None):
-            horizon_ns = min(horizon_ns, self.scheduler.quiet_until_ns())
+            horizon_ns = min(horizon_ns, min(self.scheduler.quiet_until_ns(), self.scheduler.opens_ns))
             if self.wake_ns < horizon_ns:
                 return self._plan_run(horizon_ns)
         return 0
@@ -263,6 +268,8 @@ cdef class Replica:
 
     cdef inline bint _execute(self, Batch* batch) except -1 nogil:
         """Let the batch just formed follow those in flight; False: it would end behind the end of the clock."""
+        if self.latency.pads:
+            self.latency.pad(&batch.shape, 1, 1)
         time_batch(&self.pipeline, batch, self.latency, self.scheduler.pause_ns)
         if self.latency.has_failed():
             self._raise_latency_fault()
@@ -277,7 +284,7 @@ cdef class Replica:
         """Act next when the oldest batch ends, or a run of them."""
         cdef const Batch* batch
         if self.pipeline.num_in_flight == 0 or self.rank.is_livelocked or self.is_out_of_time:
-            self.wake_ns = self.scheduler.next_transfer_ns()
+            self.wake_ns = self.scheduler.awaited_ns()
             if self.rank.is_livelocked or self.is_out_of_time:
                 self.wake_ns = NEVER_NS
             return 0
@@ -286,8 +293,8 @@ cdef class Replica:
         batch = oldest(&self.pipeline)
         self.wake_ns = batch.end_ns
         if (batch.num_entries == 0 and batch.num_preempted == 0 and batch.num_starved == 0 and self.wake_ns < horizon_ns
-                and self._observer is None and self.wake_ns < self.scheduler.next_transfer_ns()):
-            self._plan_run(min(horizon_ns, self.scheduler.next_transfer_ns()))
+                and self._observer is None and self.wake_ns < self.scheduler.awaited_ns()):
+            self._plan_run(min(horizon_ns, self.scheduler.awaited_ns()))
         return 0
 
     cdef int _await_otherwise(self, int64_t horizon_ns) except -1 nogil:
@@ -477,7 +484,7 @@ cdef class Replica:
         elif self.scheduler.num_waiting() + self.scheduler.num_running() > 0:
             self.wake_ns = now_ns
         else:                                       # blocks may have been read meanwhile
-            self.wake_ns = max(now_ns, self.scheduler.next_transfer_ns())
+            self.wake_ns = max(now_ns, self.scheduler.awaited_ns())
         return 0
 
     cdef int evacuate(self, RowList* rows) except -1 nogil:

@@ -21,7 +21,7 @@ within 4.9 % with 1.9 ms of host time an iteration on H100, 0.7 ms on H200: see 
 cimport cython
 from libc.stdint cimport int64_t, uint8_t
 
-from simulator.domain.batch cimport BatchShape, Chunk
+from simulator.domain.batch cimport BatchShape, Chunk, rows_of
 from simulator.latency.base cimport LatencyModel
 from simulator.latency.batch_view cimport BatchView
 
@@ -123,6 +123,7 @@ cdef class Operators(LatencyModel):
     """Measured times of kernels on current GPUs, composed into iterations."""
 
     Parameters = OperatorsParameters
+    takes_padding = knows_kernels = True
     takes_collective = True
     reads_files = True
 
@@ -192,7 +193,7 @@ cdef class Operators(LatencyModel):
 
     cdef double _tokens(self, const BatchShape* shape, Origin* origin) noexcept nogil:
         return self._vector(self._tokens_ns, self._tokens_origins,
-                            share_of(shape.prefill_tokens + shape.decode_tokens, self._ranks), origin)
+                            share_of(rows_of(shape), self._ranks), origin)
 
     cdef double _samples(self, const BatchShape* shape, Origin* origin) noexcept nogil:
         return self._vector(self._samples_ns, self._samples_origins, share_of(shape.num_samples, self._ranks), origin)
@@ -276,7 +277,7 @@ cdef class Operators(LatencyModel):
 
     cdef double batch_ns(self, const BatchShape* shape) noexcept nogil:
         cdef const Line* line = &self._line
-        if (shape.num_chunks == 0 and shape.num_decodes == line.sequences and shape.decode_tokens == line.tokens
+        if (shape.num_chunks == 0 and shape.num_decodes == line.sequences and rows_of(shape) == line.tokens
                 and shape.num_samples == line.samples and line.begin <= shape.context_tokens < line.end):
             self._counts[<int>(line.node if shape.context_tokens == line.begin else line.between)] += 1
             return line.ns + line.slope * <double>(shape.context_tokens - line.begin)
@@ -287,7 +288,7 @@ cdef class Operators(LatencyModel):
     cdef void stages_ns(self, const BatchShape* shape, double* ns) noexcept nogil:
         """Head and sampler belong to the last stage; embedding and last norm are divided like the layers."""
         cdef Origin origin = EXACT
-        cdef int64_t tokens = share_of(shape.prefill_tokens + shape.decode_tokens, self._ranks)
+        cdef int64_t tokens = share_of(rows_of(shape), self._ranks)
         cdef double handover_ns = 0.0
         cdef double last_ns = self._samples(shape, &origin)
         if self._hops:
@@ -297,7 +298,7 @@ cdef class Operators(LatencyModel):
     cdef double _new_line_ns(self, const BatchShape* shape) noexcept nogil:
         cdef Line line = self._decode_line(shape.num_decodes, shape.context_tokens)
         cdef Origin origin = EXACT
-        line.tokens, line.samples = shape.decode_tokens, shape.num_samples
+        line.tokens, line.samples = rows_of(shape), shape.num_samples
         line.ns += self._tokens(shape, &origin) + self._samples(shape, &origin) + self._state(shape)
         line.node, line.between = max(line.node, origin), max(line.between, origin)
         self._line = line
@@ -329,7 +330,7 @@ cdef class Operators(LatencyModel):
         cdef BatchView batch = BatchView(prefill, decode, tokens_per_decode)
         cdef const BatchShape* shape = &batch.shape
         cdef Origin origin = EXACT
-        terms_ns = self._terms(self.tables.tokens_ns, share_of(shape.prefill_tokens + shape.decode_tokens, self._ranks))
+        terms_ns = self._terms(self.tables.tokens_ns, share_of(rows_of(shape), self._ranks))
         terms_ns |= self._terms(self.tables.samples_ns, share_of(shape.num_samples, self._ranks))
         terms_ns["prefill_attention"] = self._prefill(shape, &origin) if shape.num_chunks else 0.0
         terms_ns["decode_attention"] = self._decode(shape, &origin) if shape.num_decodes else 0.0

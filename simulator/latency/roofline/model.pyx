@@ -36,7 +36,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from simulator.domain.batch cimport BatchShape
+from simulator.domain.batch cimport BatchShape, rows_of
 from simulator.latency.base cimport LatencyModel
 from simulator.latency.batch_view cimport BatchView
 from simulator.collective.base cimport CollectiveModel
@@ -129,6 +129,7 @@ cdef class Roofline(LatencyModel):
     """Duration from FLOPs and bytes: any model on any accelerator, nothing fitted."""
 
     Parameters = RooflineParameters
+    takes_padding = True
     takes_collective = True
 
     cdef readonly object costs                  # RooflineCosts, for reading
@@ -171,13 +172,13 @@ cdef class Roofline(LatencyModel):
 
     cdef double _dense_ns(self, const BatchShape* shape) noexcept nogil:
         cdef double arithmetic_ns = (self._costs.dense_prefill_ns * <double>shape.prefill_tokens
-                                     + self._costs.dense_decode_ns * <double>shape.decode_tokens)
+                                     + self._costs.dense_decode_ns * <double>(shape.decode_tokens + shape.pad_tokens))
         return larger(arithmetic_ns, self._costs.dense_weights_ns)
 
     cdef double _experts_ns(self, const BatchShape* shape) noexcept nogil:
-        cdef Py_ssize_t tokens = shape.prefill_tokens + shape.decode_tokens
+        cdef Py_ssize_t tokens = rows_of(shape)
         cdef double arithmetic_ns = (self._costs.expert_prefill_ns * <double>shape.prefill_tokens
-                                     + self._costs.expert_decode_ns * <double>shape.decode_tokens)
+                                     + self._costs.expert_decode_ns * <double>(shape.decode_tokens + shape.pad_tokens))
         if tokens > self._last_expert_entry:
             tokens = self._last_expert_entry
         return larger(arithmetic_ns, self._expert_weights_ns[tokens])
@@ -200,19 +201,19 @@ cdef class Roofline(LatencyModel):
                 + self._costs.state_token_ns * <double>shape.prefill_tokens)
 
     cdef inline double _collectives_ns(self, const BatchShape* shape) noexcept nogil:
-        cdef int64_t tokens = shape.prefill_tokens + shape.decode_tokens
+        cdef int64_t tokens = rows_of(shape)
         if self._collectives is None:
             return self._costs.collective_token_ns * <double>tokens
         return self._collectives.ns(tokens)
 
     cdef double _handover_ns(self, const BatchShape* shape) noexcept nogil:
-        cdef int64_t tokens = shape.prefill_tokens + shape.decode_tokens
+        cdef int64_t tokens = rows_of(shape)
         if self._collectives is None:
             return self._costs.handover_ns + self._costs.handover_token_ns * <double>tokens
         return self._collectives.handover_ns(tokens)
 
     cdef double batch_ns(self, const BatchShape* shape) noexcept nogil:
-        cdef double tokens = <double>(shape.prefill_tokens + shape.decode_tokens)
+        cdef double tokens = <double>rows_of(shape)
         return (self._costs.constant_ns + self._costs.activation_token_ns * tokens + self._collectives_ns(shape)
                 + self._costs.sampler_sample_ns * shape.num_samples
                 + self._dense_ns(shape) + self._experts_ns(shape) + self._head_ns(shape)
@@ -228,7 +229,7 @@ cdef class Roofline(LatencyModel):
         """Return the seconds of each operator; arguments as `predict`, whose result is their sum."""
         cdef BatchView batch = BatchView(prefill, decode, tokens_per_decode)
         cdef const BatchShape* shape = &batch.shape
-        cdef double tokens = <double>(shape.prefill_tokens + shape.decode_tokens)
+        cdef double tokens = <double>rows_of(shape)
         terms_ns = {
             "dense": self._dense_ns(shape),
             "experts": self._experts_ns(shape),

@@ -1,0 +1,26 @@
+"""How large a LoRA adapter is."""
+from simulator.domain.layer_spec import MultiHeadAttention
+from simulator.domain.model_spec import ModelSpec
+
+BYTES = 2           # of a weight: adapters are kept in 16 bits
+
+
+def adapter_bytes(model: ModelSpec, rank: int) -> int:
+    """Return the bytes of an adapter of all projections of attention and MLP.
+
+    Each has r (in + out) weights.     Source: Hu et al., LoRA, arXiv 2106.09685, section 4.1.
+
+    Raises
+    ------
+    ValueError
+        Layers other than multi-head attention with a dense MLP: which of their projections an adapter has is not known.
+    """
+    attention, mlp, hidden = model.attention, model.mlp, model.hidden_size
+    if model.moe is not None or set(model.layer_types) != {"full_attention"} or not isinstance(
+            attention, MultiHeadAttention):
+        raise ValueError(f"lora.adapter_mb: needed for {model.name}: which projections of experts, latent, sliding or "
+                         "linear attention its adapters have is not known")
+    keys, values = attention.num_kv_heads * attention.head_dim, attention.num_kv_heads * attention.value_dim
+    queries, outputs = attention.num_heads * attention.head_dim, attention.num_heads * attention.value_dim
+    widths = 4 * hidden + queries + keys + values + outputs + mlp.num_matrices * (hidden + mlp.intermediate_size)
+    return BYTES * rank * widths * model.num_layers

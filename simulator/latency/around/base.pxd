@@ -1,0 +1,11 @@
+"""What an engine adds to the time of a batch: a latency model around another one."""
+from simulator.latency.base cimport LatencyModel
+
+
+cdef class Around(LatencyModel):
+    cdef readonly LatencyModel model    # that this one stands in for
+
+    # Take over a fault of the model just asked.
+    cdef inline void note_fault(self) noexcept nogil:
+        if self.model.has_failed():
+            self.failed = True

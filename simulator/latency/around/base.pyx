@@ -1,0 +1,61 @@
+"""What an engine adds to the time of a batch: a latency model around another one.
+
+A backend knows what an iteration computes. What the engine does besides, before or beside that (padding, loading
+adapters, encoding images, masking logits), is a model of its own around it: it overrides `batch_ns`, and `stages_ns`
+for pipelines, asks `model`, calls `note_fault`, and returns what the two take together. It is a pure function of the
+shape, too. So runs that are planned ahead, ranks in lock step and stragglers need not know of it.
+"""
+from libc.stdint cimport int32_t
+
+from simulator.domain.batch cimport BatchShape
+from simulator.latency.base cimport LatencyModel
+
+
+cdef class Around(LatencyModel):
+    """A latency model around `model`; by itself it adds nothing."""
+
+    def __init__(self, LatencyModel model):
+        self.model = model
+        self.take_host_of(model, 1.0)
+        self.is_monotone, self.is_shareable, self.pads = model.is_monotone, model.is_shareable, model.pads
+        if model.num_stages > 1:
+            self.set_stages([1] * model.num_stages)     # room for the stages; `model` knows what they hold
+
+    cdef double batch_ns(self, const BatchShape* shape) noexcept nogil:
+        cdef double ns = self.model.batch_ns(shape)
+        self.note_fault()
+        return ns
+
+    cdef void pad(self, BatchShape* shapes, int32_t num_busy, int32_t num_ranks) noexcept nogil:
+        self.model.pad(shapes, num_busy, num_ranks)
+
+    cdef void stages_ns(self, const BatchShape* shape, double* ns) noexcept nogil:
+        self.model.stages_ns(shape, ns)
+        self.note_fault()
+
+    def breakdown(self, prefill=(), decode=(), int tokens_per_decode=1) -> dict:
+        """Return the parts that the model tells, and what is added to them; arguments as `predict`."""
+        parts = self.model.breakdown(prefill, decode, tokens_per_decode)
+        whole = self.predict(prefill, decode, tokens_per_decode)
+        added = whole - self.model.predict(prefill, decode, tokens_per_decode)
+        if not added:
+            return parts
+        name = type(self).__name__.lower()
+        return {"model": whole - added, name: added} if not parts else parts | {name: added}
+
+    def host_terms(self) -> dict:
+        """Return those of the model."""
+        return self.model.host_terms()
+
+    def provenance(self) -> dict:
+        """Return that of the model."""
+        return self.model.provenance()
+
+    def warnings(self) -> list:
+        """Return those of the model."""
+        return self.model.warnings()
+
+    def raise_if_failed(self):
+        """Raise what the model raises."""
+        self.failed = False
+        self.model.raise_if_failed()

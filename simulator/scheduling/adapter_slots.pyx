@@ -1,0 +1,66 @@
+"""Which LoRA adapters a worker holds, on the accelerator and in host memory.
+
+An adapter that a batch needs is loaded before it: from the disk to host memory, unless it is there, and from there to
+the accelerator. In both places those go that were not used for the longest time. Source: vLLM 0.32.0,
+vllm/lora/worker_manager.py, LRUCacheWorkerLoRAManager, vllm/lora/model_manager.py, LRUCacheLoRAModelManager.
+"""
+from libc.stdint cimport int32_t, int64_t
+from libc.stdlib cimport calloc, free
+cimport cython
+
+from simulator.domain.batch cimport BatchShape
+
+
+@cython.final
+cdef class AdapterSlots:
+    """Of one replica.
+
+    num_adapters : that requests ask for. max_loras, max_cpu_loras : on the accelerator, in host memory.
+    """
+
+    def __cinit__(self, int32_t num_adapters, int32_t max_loras, int32_t max_cpu_loras):
+        cdef int level
+        self._limits[0], self._limits[1] = max_loras, max(max_cpu_loras, max_loras)
+        self._used = <int64_t*>calloc(num_adapters + 1, sizeof(int64_t))
+        for level in range(2):
+            self._limits[level] = min(self._limits[level], max(num_adapters, 1))
+            self._held[level] = <int32_t*>calloc(self._limits[level], sizeof(int32_t))
+        if self._used == NULL or self._held[0] == NULL or self._held[1] == NULL:
+            raise MemoryError()
+
+    def __dealloc__(self):
+        free(self._used)
+        free(self._held[0])
+        free(self._held[1])
+
+    cdef bint _holds(self, int level, int32_t adapter) noexcept nogil:
+        cdef int32_t i
+        for i in range(self._num_held[level]):
+            if self._held[level][i] == adapter:
+                return True
+        return False
+
+    cdef void _load(self, int32_t adapter, BatchShape* shape) noexcept nogil:
+        if not self._holds(1, adapter):
+            self._put(1, adapter)
+            self.reads += 1
+            shape.num_reads += 1
+        self.evictions += self._put(0, adapter)
+        self.loads += 1
+        shape.num_loads += 1
+        self._now += 1
+        self._used[adapter] = self._now
+
+    cdef bint _put(self, int level, int32_t adapter) noexcept nogil:
+        """Add an adapter; True: another one goes for it."""
+        cdef int32_t* held = self._held[level]
+        cdef int32_t oldest = 0, i
+        if self._num_held[level] < self._limits[level]:
+            held[self._num_held[level]] = adapter
+            self._num_held[level] += 1
+            return False
+        for i in range(1, self._num_held[level]):
+            if self._used[held[i]] < self._used[held[oldest]]:
+                oldest = i
+        held[oldest] = adapter
+        return True

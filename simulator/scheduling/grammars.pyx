@@ -1,0 +1,53 @@
+"""Which grammars of structured outputs are compiled, and when the others are.
+
+Source: vLLM 0.32.0, vllm/v1/structured_output/__init__.py, StructuredOutputManager.grammar_init.
+"""
+from libc.stdint cimport int8_t, int32_t, int64_t
+from libc.stdlib cimport calloc, free, malloc
+cimport cython
+
+from simulator.core.clock cimport NEVER_NS
+from simulator.core.event_queue cimport EventQueue
+
+
+@cython.final
+cdef class Grammars:
+    """Of one replica.
+
+    compile_ns : int64 (g,), how long each takes. fails : int8 (g,), those that do not compile at the end of it.
+    num_workers : threads that compile, each one grammar at a time; 0: as many as it takes.
+    """
+
+    def __cinit__(self, const int64_t[::1] compile_ns, const int8_t[::1] fails, int32_t num_workers):
+        cdef Py_ssize_t count = len(compile_ns), i
+        self._owners, self._underway = (compile_ns, fails), EventQueue()
+        self._compile_ns = &compile_ns[0] if count else NULL
+        self._fails = &fails[0] if count else NULL
+        self._ready_ns = <int64_t*>malloc((count + 1) * sizeof(int64_t))
+        self._num_workers = num_workers
+        if num_workers > 0:
+            self._free_ns = <int64_t*>calloc(num_workers, sizeof(int64_t))
+        if self._ready_ns == NULL or (num_workers > 0 and self._free_ns == NULL):
+            raise MemoryError()
+        for i in range(count):
+            self._ready_ns[i] = NEVER_NS
+
+    def __dealloc__(self):
+        free(self._ready_ns)
+        free(self._free_ns)
+
+    cdef int ask(self, int32_t grammar, int64_t now_ns) except -1 nogil:
+        cdef int64_t begin_ns = now_ns
+        cdef int32_t worker = 0, i
+        if grammar < 0 or self._ready_ns[grammar] < NEVER_NS:
+            return 0
+        if self._num_workers > 0:
+            for i in range(1, self._num_workers):
+                if self._free_ns[i] < self._free_ns[worker]:
+                    worker = i
+            begin_ns = max(begin_ns, self._free_ns[worker])
+            self._free_ns[worker] = begin_ns + self._compile_ns[grammar]
+        self._ready_ns[grammar] = begin_ns + self._compile_ns[grammar]
+        self.num_compiled += 1
+        self.compile_ns += self._compile_ns[grammar]
+        return self._underway.push(self._ready_ns[grammar], 0, 0, 0, 0)

@@ -1,0 +1,40 @@
+"""What the sequences of a batch bring besides tokens: LoRA adapters and grammars."""
+from libc.stdint cimport int32_t, int64_t
+cimport cython
+
+from simulator.domain.batch cimport BatchShape
+from simulator.domain.iteration cimport Batch
+from simulator.domain.request cimport Demand
+from simulator.scheduling.adapter_slots cimport AdapterSlots
+
+
+@cython.final
+cdef class Tally:
+    cdef const Demand* _demands
+    cdef object _owner
+    cdef readonly AdapterSlots slots    # None: adapters take no time to load
+    cdef int32_t _num_adapters, _num_groups
+    cdef int32_t _group                 # whose members the batch has all; -1: they are visited
+    cdef int32_t* _masked               # [group] members with a grammar
+    cdef int32_t* _distinct             # [group] adapters among members
+    cdef int32_t* _members              # [group, adapter] members with it
+    cdef int64_t* _counted              # [adapter] the batch that last had it visited
+    cdef int64_t _batch                 # its number
+
+    # A sequence becomes a member of a group, or is one no more.
+    cdef inline void join(self, int32_t row, int32_t group) noexcept nogil:
+        self._change(&self._demands[row], group, 1)
+
+    cdef inline void leave(self, int32_t row, int32_t group) noexcept nogil:
+        self._change(&self._demands[row], group, -1)
+
+    # A batch is formed: of all members of a group, with so many drafts each, if none is without a turn; else they are
+    # visited, as those that are no members are. `row`: its sequence has that many rows of logits to be masked.
+    cdef void begin(self, BatchShape* shape, int32_t group, int32_t drafts, bint is_whole) noexcept nogil
+    cdef void visit(self, BatchShape* shape, int32_t row, int32_t rows) noexcept nogil
+
+    # All were visited: adapters that the worker lacks are loaded for the entries.
+    cdef void load(self, Batch* batch) noexcept nogil
+
+    cdef void _change(self, const Demand* demand, int32_t group, int32_t by) noexcept nogil
+    cdef bint _has_member(self, int32_t adapter) noexcept nogil

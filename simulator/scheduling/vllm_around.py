@@ -1,0 +1,87 @@
+"""What the engine of the scheduler `vllm` adds to the time of a batch."""
+from functools import partial
+
+import numpy as np
+
+from simulator.domain.adapter_size import adapter_bytes
+from simulator.latency.around.adapters import Adapters
+from simulator.latency.around.capture import CudaGraphParameters, sizes_of
+from simulator.latency.around.graphs import Graphs
+from simulator.latency.around.masks import Masks
+
+NUM_DRAWS = 2**16           # masks whose times are drawn, once and for all
+MASK_SEED = 20
+NEWEST = ("b200", "b300", "gb200", "gb300")     # compute capability 10.x: the first word of a name
+
+
+def around(parameters, deployment) -> tuple:
+    """Return functions from LatencyModel to LatencyModel, the innermost first.
+
+    parameters : VllmParameters. deployment : None where the experiment has no [model] or no [hardware].
+    """
+    found = [partial(_with_graphs, parameters, deployment)]
+    if parameters.lora is not None:
+        found.append(partial(_with_adapters, parameters.lora, deployment))
+    if parameters.structured_outputs is not None:
+        found.append(partial(_with_masks, parameters))
+    return tuple(found)
+
+
+def _drafts(parameters) -> int:
+    return parameters.speculative.num_tokens if parameters.speculative is not None else 0
+
+
+def _with_graphs(parameters, deployment, model):
+    """Return a model with CUDA graphs: where they are asked for, or kernels were timed that they launch.
+
+    Raises
+    ------
+    ValueError
+        The model does not price padding.
+    """
+    given = parameters.cuda_graphs
+    if given is None and not model.knows_kernels:
+        return model
+    if not model.takes_padding:
+        raise ValueError(f"cuda_graphs: expected none, {type(model).__name__} cannot price padded batches: linear, "
+                         "roofline and operators can")
+    given = given or CudaGraphParameters()
+    mode = given.mode or ("piecewise" if parameters.vllm_version == "0.10" else "full_and_piecewise")
+    if given.eager_us_per_layer + given.piecewise_us_per_layer > 0 and deployment is None:
+        raise ValueError("cuda_graphs: eager_us_per_layer and piecewise_us_per_layer need [model], whose layers count")
+    layers = deployment.model.num_layers if deployment is not None else 0
+    is_newest = deployment is not None and deployment.accelerator is not None and (
+        deployment.accelerator.name.split("-")[0] in NEWEST)
+    drafts = _drafts(parameters)
+    sizes = [] if mode == "none" else sizes_of(parameters, 1 + drafts, is_newest)
+    if mode == "none" and given.eager_us_per_layer == 0:
+        return model
+    return Graphs(model, mode, sizes, 1 + drafts, given.piecewise_us_per_layer * layers,
+                  given.eager_us_per_layer * layers)
+
+
+def _with_adapters(lora, deployment, model):
+    """Return a model that prices adapters and their loads.
+
+    Raises
+    ------
+    ValueError
+        Their size is needed and not known.
+    """
+    load_us = read_us = 0.0
+    if lora.takes_time_to_load:
+        if lora.adapter_mb is None and deployment is None:
+            raise ValueError("lora.adapter_mb: needed, since there is no [model] that tells how large adapters are")
+        size = lora.adapter_mb * 1e6 if lora.adapter_mb is not None else adapter_bytes(deployment.model, lora.rank)
+        load_us, read_us = (size / (rate * 1e3) if rate else 0.0 for rate in (lora.h2d_gb_per_s, lora.disk_gb_per_s))
+    return Adapters(model, lora.step_factor, lora.per_adapter_us, load_us, read_us)
+
+
+def _with_masks(parameters, model):
+    """Return a model that waits for masks.
+
+    Their times are the same for every seed; which of them a batch takes depends on what it holds.
+    """
+    given = parameters.structured_outputs
+    times = given.mask_time.draw(np.random.default_rng(MASK_SEED), NUM_DRAWS)
+    return Masks(model, times, max(given.cpus, 1), _drafts(parameters))

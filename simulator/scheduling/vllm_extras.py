@@ -1,0 +1,31 @@
+"""What the scheduler `vllm` keeps of what requests bring besides tokens."""
+import numpy as np
+
+from simulator.core.random_streams import RandomStreams
+from simulator.scheduling.adapter_slots import AdapterSlots
+from simulator.scheduling.grammars import Grammars
+from simulator.scheduling.tally import Tally
+
+
+def new_grammars(given, names, seed: int) -> Grammars:
+    """Return the grammars of one replica; all replicas compile one in the same time.
+
+    given : StructuredOutputParameters. names : of the grammars.
+    """
+    streams = RandomStreams(seed)
+    compile_ms = given.compile_time.draw(streams.generator("grammars"), len(names))
+    fails = streams.generator("failing grammars").random(len(names)) < given.failing_fraction
+    fails |= np.isin(np.array(names, object), given.failing)
+    return Grammars(np.rint(1e6 * compile_ms).astype(np.int64), fails.astype(np.int8), (given.cpus + 1) // 2)
+
+
+def new_tally(parameters, context, num_groups: int) -> Tally:
+    """Return what counts adapters and grammars in the batches of one replica.
+
+    parameters : VllmParameters. context : ReplicaContext. num_groups : of members.
+    """
+    lora, slots = parameters.lora, None
+    num_adapters = len(context.labels.get("adapter", ())) if lora is not None else 0
+    if num_adapters > 0 and lora.takes_time_to_load:
+        slots = AdapterSlots(num_adapters, lora.max_loras, lora.max_cpu_loras or lora.max_loras)
+    return Tally(context.demands, num_groups, num_adapters, slots)

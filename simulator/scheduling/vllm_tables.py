@@ -1,0 +1,86 @@
+"""Tables below [engine] of the scheduler `vllm`: LoRA adapters and structured outputs."""
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from simulator.domain.drawn_times import DrawnTime, drawn
+
+Slots = Annotated[int, Meta(ge=1, le=2**16)]
+Rate = Annotated[float, Meta(gt=0, le=1e9)]
+Time = Annotated[float, Meta(ge=0, le=1e12)]
+# Seen on 10,000 JSON schemas, one thread; a lognormal distribution of these medians and means has their 99th
+# percentiles of compilation within 5 %, but makes fewer very long masks. Source: guidance-ai/jsonschemabench,
+# maskbench/README.md, at 00c3d018: xgrammar 0.1.10 and llguidance.
+PUBLISHED = {
+    "xgrammar": (DrawnTime(distribution="lognormal", median=540.0, mean=4140.0),
+                 DrawnTime(distribution="lognormal", median=8.0, mean=292.0)),
+    "guidance": (DrawnTime(value=1.6), DrawnTime(distribution="lognormal", median=36.0, mean=47.0)),
+}
+
+
+class LoraParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """LoRA adapters side by side, [engine.lora].
+
+    A request whose adapter has no slot is passed over, and others come before it; those that run keep their adapters.
+    An adapter that the worker lacks is loaded before the first iteration that needs it, while all wait.
+    Source: vLLM 0.32.0, vllm/config/lora.py, vllm/v1/core/sched/scheduler.py, vllm/lora/worker_manager.py.
+    """
+
+    max_loras: Annotated[Slots, Meta(description="adapters in a batch, and on the accelerator")] = 1
+    max_cpu_loras: Annotated[Slots | None, Meta(description="adapters in host memory; default max_loras")] = None
+    rank: Annotated[int, Meta(ge=1, le=4096, description="of each adapter, from which follows its size")] = 16
+    adapter_mb: Annotated[Rate | None, Meta(description=(
+        "megabytes of each adapter; default: all projections of attention and MLP in 16 bits"))] = None
+    disk_gb_per_s: Annotated[Rate | None, Meta(description=(
+        "at which an adapter is read that is not in host memory; absent: in no time"))] = None
+    h2d_gb_per_s: Annotated[Rate | None, Meta(description=(
+        "at which it is copied to the accelerator; absent: in no time"))] = None
+    step_factor: Annotated[float, Meta(ge=1, le=100, description=(
+        "an iteration with any adapter takes so many times as long"))] = 1.1
+    per_adapter_us: Annotated[Time, Meta(description="more for each adapter in it")] = 0.0
+
+    def __post_init__(self):
+        if self.max_cpu_loras is not None and self.max_cpu_loras < self.max_loras:
+            raise ValueError(f"max_cpu_loras: expected at least max_loras = {self.max_loras}, found "
+                             f"{self.max_cpu_loras}")
+
+    @property
+    def takes_time_to_load(self) -> bool:
+        """Say whether the size of adapters matters."""
+        return self.disk_gb_per_s is not None or self.h2d_gb_per_s is not None
+
+
+class StructuredOutputParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Grammars of structured outputs, [engine.structured_outputs].
+
+    A grammar is compiled when the first request with it comes, beside the engine; who needs it is passed over until
+    then. In each iteration the host masks the logits of all requests with grammars, beside the forward pass.
+    Source: vLLM 0.32.0, vllm/v1/structured_output/__init__.py, vllm/v1/engine/core.py.
+    """
+
+    fraction: Annotated[float, Meta(ge=0, le=1, description=(
+        "of the requests, drawn: that have a grammar; 0: those whom the trace's column grammar gives one"))] = 0.0
+    num_grammars: Annotated[int, Meta(ge=0, le=2**20, description=(
+        "of those drawn: different ones, equally likely; 0: each request has its own"))] = 0
+    failing_fraction: Annotated[float, Meta(ge=0, le=1, description=(
+        "of the grammars, drawn: that do not compile, and whose requests fail"))] = 0.0
+    failing: Annotated[tuple[str, ...], Meta(description="names of grammars of the trace that do not compile")] = ()
+    backend: Annotated[Literal["xgrammar", "guidance"], Meta(description=(
+        "whose published times stand for compile_ms and mask_us unless these are given"))] = "xgrammar"
+    compile_ms: Annotated[Time | DrawnTime | None, Meta(description="to compile a grammar, drawn for each")] = None
+    mask_us: Annotated[Time | DrawnTime | None, Meta(description=(
+        "to fill a mask, drawn for each; there is one for a sequence, and one for each draft"))] = None
+    cpus: Annotated[int, Meta(ge=0, le=4096, description=(
+        "of the host: half of them compile, and up to 8 mask where more than 128 requests have grammars; 0: any number "
+        "compiles"))] = 16
+
+    @property
+    def compile_time(self) -> DrawnTime:
+        """Milliseconds to compile a grammar."""
+        return PUBLISHED[self.backend][0] if self.compile_ms is None else drawn(self.compile_ms)
+
+    @property
+    def mask_time(self) -> DrawnTime:
+        """Microseconds to fill a mask."""
+        return PUBLISHED[self.backend][1] if self.mask_us is None else drawn(self.mask_us)
