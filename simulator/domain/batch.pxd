@@ -33,6 +33,7 @@ cdef struct BatchShape:                 # sums over the batch; kept incrementall
     # What else an engine's features make of it, 0 where it has none: see simulator/latency/around.
     int32_t num_masks                   # rows of logits that a grammar restricts
     int32_t num_adapters                # LoRA adapters, each counted once
+    int32_t largest_rank                # of these, where ranks are known
     int32_t num_loads                   # adapters that are copied to the accelerator before it begins
     int32_t num_reads                   # of these, from the disk
     int64_t encoder_tokens              # embeddings that encoders compute for it before it begins

@@ -27,6 +27,7 @@ class Run(msgspec.Struct):
     transfer_counts : how many there were, and what became of them.
     lifecycle : structured array (changes,), `records.LIFECYCLE`, how replicas came, went, failed and recovered, in
         order of time; None: all were up all the time.
+    adapters : {loads, reads, evictions}: of LoRA adapters, by all replicas; None: nobody tracks them.
     kv_tiers : structured array (levels,), `records.KV_TIER`, each level of each replica; None: there are no KV tiers.
     tier_use : structured array (requests,), `records.TIER_USE`; None: likewise.
     first_answer_ns : int64 (requests,), when the first token behind each request's reasoning was seen, -1: there is
@@ -49,6 +50,7 @@ class Run(msgspec.Struct):
     transfer_counts: dict = {}
     lifecycle: np.ndarray | None = None
     kv_tiers: np.ndarray | None = None
+    adapters: dict | None = None
     tier_use: np.ndarray | None = None
     first_answer_ns: np.ndarray | None = None
     decisions: dict | None = None

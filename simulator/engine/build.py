@@ -304,6 +304,8 @@ def _gateway(index: int, model: str | None, fleet: Fleet, plan: ClusterPlan, sha
         view.watch_caches()
     if view.wants_tiers:
         view.watch_tiers()
+    if view.wants_adapters:
+        view.watch_adapters(len(shared.workload.labels.get("adapter", ())))
     slots = sum(replica.scheduler.max_running for replica in view.replicas)
     gate = AdmissionContext(view, shared.workload, front.classes, slots, front.make)
     admission = front.admission and front.admission(front.admission_parameters, gate)

@@ -152,6 +152,7 @@ cdef class Cluster:
                   replicas=self._replica_table(), itl_ns=self._recorder.gaps, journeys=self._journeys,
                   latency=provenance_of(self._plan.pools), diagnosis=diagnosis,
                   legs=None if self.fleet.legs is None else self.fleet.legs.table(), kv_tiers=self._tier_table(),
+                  adapters=self._adapters(),
                   tier_use=self._tier_use)
         for operation in self.operations:
             operation.report(run)
@@ -446,6 +447,11 @@ cdef class Cluster:
             for name, value in ({"replica": index} | row).items():
                 table[i][name] = value
         return table
+
+    def _adapters(self):
+        """Return how often LoRA adapters were loaded, by all replicas; None: nobody tracks them."""
+        counts = [counts for replica in self.replicas if (counts := replica.scheduler.adapter_counts()) is not None]
+        return {name: sum(each[name] for each in counts) for name in counts[0]} if counts else None
 
     def _replica_table(self):
         cdef ReplicaRow[::1] rows

@@ -62,6 +62,7 @@ def summarise(run: Run, bounds, pools: tuple[cluster.PoolFacts, ...] = ()) -> di
         "kv_cache": kv_cache(run.replicas),
         "prefix_cache": prefix_cache(run.replicas),
         **kv_tiers(run),
+        **({} if run.adapters is None else {"adapters": run.adapters}),
         "by_slo_class": breakdown(run, "slo_class", verdicts, is_cut),
         "by_tenant": breakdown(run, "tenant", verdicts, is_cut),
         "by_model": breakdown(run, "model", verdicts, is_cut),
@@ -81,12 +82,24 @@ def remarks(workload, is_cut: np.ndarray) -> list[str]:
 
     is_cut : bool (n,), what max_model_len cut; likewise below.
     """
+    found = _ungrammatical(workload)
     rows = np.flatnonzero(is_cut).tolist()
     if not rows:
-        return []
+        return found
     what = "1 output was" if len(rows) == 1 else f"{len(rows)} outputs were"
-    return [f"{what} cut at max_model_len, request {workload.request_ids[rows[0]]} first: prompt and whole output are "
+    return [*found, f"{what} cut at max_model_len, request {workload.request_ids[rows[0]]} first: prompt and whole output are "
             "longer; they count as completed, with the tokens they got"]
+
+
+def _ungrammatical(workload) -> list[str]:
+    """Say how many requests failed without a token, since their grammar did not compile."""
+    requests = workload.requests
+    rows = np.flatnonzero((requests["status"] == records.FAILED) & (workload.demands["grammar"] >= 0)
+                          & (requests["scheduled_ns"] < 0))
+    if not len(rows):
+        return []
+    return [f"{len(rows)} request{'s' * (len(rows) > 1)} failed, {workload.request_ids[rows[0]]} first: the grammar of "
+            "the answer did not compile"]
 
 
 def count_by_status(requests: np.ndarray, is_cut: np.ndarray) -> dict[str, int]:

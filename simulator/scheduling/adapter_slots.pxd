@@ -12,7 +12,7 @@ cdef class AdapterSlots:
     cdef int32_t* _held[2]              # [_limits] adapters that are there
     cdef int32_t _num_held[2]
     cdef int64_t _now                   # uses so far
-    cdef readonly int64_t loads, reads, evictions       # to the accelerator; of these, from the disk; from there
+    cdef int64_t loads, reads, evictions       # to the accelerator; of these, from the disk; from there
 
     # A batch uses an adapter; -1: a request without one. It is loaded before, if need be.
     cdef inline void use(self, int32_t adapter, BatchShape* shape) noexcept nogil:

@@ -33,6 +33,10 @@ cdef class AdapterSlots:
         free(self._held[0])
         free(self._held[1])
 
+    def counts(self):
+        """Return {loads, reads, evictions}: to the accelerator; of these, from the disk; from the accelerator."""
+        return {"loads": self.loads, "reads": self.reads, "evictions": self.evictions}
+
     cdef bint _holds(self, int level, int32_t adapter) noexcept nogil:
         cdef int32_t i
         for i in range(self._num_held[level]):

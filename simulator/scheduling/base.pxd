@@ -143,6 +143,7 @@ cdef class Scheduler:
     cdef readonly bint ends_at_start    # what an iteration brings takes effect when it begins; without a group, and
                                         # with one batch in flight
     cdef int64_t pause_ns               # of an iteration without tokens; 0: there is none, -1: as the model prices it
+    cdef readonly bint tracks_adapters  # it says which adapters are loaded
     cdef Tally tally                    # of adapters and grammars in batches; None: nobody asks
     cdef RowList failed                 # rows that wait and cannot be served, until the next iteration ends
     cdef int64_t opens_ns               # when one who waits, though there is room, need not any more; NEVER_NS: nobody
@@ -201,6 +202,9 @@ cdef class Scheduler:
 
     # A request arrives in the waiting queue.
     cdef int enqueue(self, int32_t row) except -1 nogil
+
+    # Is a LoRA adapter loaded, of a policy with `tracks_adapters`?
+    cdef bint holds_adapter(self, int32_t adapter, int64_t now_ns) noexcept nogil
 
     # An entry came back: `sampled` tokens are appended to the text, `rejected` of the scheduled drafts taken back.
     # `goes_on`: it sampled, and will go on.

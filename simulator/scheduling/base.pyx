@@ -209,6 +209,9 @@ cdef class Scheduler:
         self._requests[row].status = WAITING
         return self.waiting.push(row)
 
+    cdef bint holds_adapter(self, int32_t adapter, int64_t now_ns) noexcept nogil:
+        return False
+
     cdef int update(self, const Entry* entry, int32_t sampled, int32_t rejected, bint goes_on) except -1 nogil:
         self._sequences[entry.slot].num_tokens += sampled
         self._sequences[entry.slot].num_computed -= rejected
@@ -407,8 +410,11 @@ cdef class Scheduler:
                 self.tally.visit(&batch.shape, self._sequences[slot].row, self.turn_tokens)
             slot = self._links.next(slot)
         for i in range(batch.num_entries):
-            self.tally.visit(&batch.shape, batch.entries[i].row, (
-                0 if batch.entries[i].is_partial else 1 + batch.entries[i].drafts))
+            if batch.entries[i].tokens > 0:
+                self.tally.visit(&batch.shape, batch.entries[i].row, (
+                    0 if batch.entries[i].is_partial else 1 + batch.entries[i].drafts))
+        if self.tally.has_ranks and batch.shape.num_adapters > 0:
+            batch.shape.largest_rank = self.tally.largest_rank()
         if self.tally.slots is not None and batch.num_entries > 0:
             self.tally.load(batch)
 
@@ -831,6 +837,10 @@ cdef class Scheduler:
     cdef int drop(self, int32_t slot) except -1 nogil:
         self._requests[self._sequences[slot].row].status = WAITING
         return self._vacate(slot, True)
+
+    def adapter_counts(self):
+        """Return {name: count} of what was done with LoRA adapters; None: they are not tracked."""
+        return None
 
     def advice(self, plight):
         """Return what may help a replica that cannot go on, as the end of a sentence.

@@ -27,6 +27,7 @@ from simulator.domain.iteration cimport Batch
 from simulator.domain.request cimport COMPLETED, DROPPED, Request
 from simulator.kv.blis_cache cimport BlisKV
 from simulator.kv.mirror cimport IS_PUT_OFF, NO_WAIT, Mirror
+from simulator.scheduling.adapter_loads cimport AdapterLoads
 from simulator.scheduling.base cimport Sequence
 from simulator.scheduling.in_order cimport InOrder
 from simulator.scheduling.waiting_queue cimport (
@@ -40,6 +41,7 @@ from msgspec import Meta
 from simulator.kv.blis_sparse import SparseBlisKV
 from simulator.kv.counting import CountingKV
 from simulator.scheduling.base import SchedulerFacts
+from simulator.scheduling.blis_lora import BlisLoraParameters, around, new_loads, new_tally
 
 Tokens = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 
@@ -63,6 +65,7 @@ class BlisParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     upstream_compat: Annotated[bool, Meta(description=(
         "do as BLIS where it departs from every engine: completions take effect a step early, prompts found whole are "
         "free, iterations of no tokens take time"))] = False
+    lora: Annotated[BlisLoraParameters | None, Meta(description="absent: adapters cost nothing")] = None
 
     @property
     def reads_expected_tokens(self):
@@ -92,6 +95,7 @@ cdef class Blis(InOrder):
 
     cdef BlisKV _blocks                 # kv; None without upstream_compat
     cdef Mirror _mirror                 # the tier; None: there is none, or another
+    cdef AdapterLoads _loads            # None: adapters cost nothing
     cdef RowList _passed_over           # taken out of the queue while the batch is formed
     cdef bint _takes_over               # requests come whose prompts other replicas have computed
     cdef int32_t _num_taken             # of the batch being formed, those just admitted
@@ -125,8 +129,17 @@ cdef class Blis(InOrder):
         self.waiting = WaitingQueue(
             context.requests, context.demands, ORDERS[parameters.policy][parameters.priority_policy])
 
+        if parameters.lora is not None and len(context.labels.get("adapter", ())) > 0:
+            self._loads = new_loads(parameters.lora, context.labels["adapter"])
+            self.tally, self.tracks_adapters = new_tally(parameters.lora, context), True
+
     def __dealloc__(self):
         free(self._passed_over.rows)
+
+    @staticmethod
+    def around(parameters, deployment):
+        """See Scheduler."""
+        return around(parameters.lora)
 
     @staticmethod
     def facts(parameters):
@@ -134,6 +147,10 @@ cdef class Blis(InOrder):
         return SchedulerFacts(parameters.max_num_seqs, parameters.max_num_batched_tokens, takes_stages=False,
                               takes_threads=True, takes_reserved=True,
                               blocks_held_back=1)           # num_gpu_blocks is counted as for vllm
+
+    def adapter_counts(self):
+        """See Scheduler."""
+        return self._loads.counts() if self.tracks_adapters else None
 
     def advice(self, plight):
         """See Scheduler."""
@@ -172,6 +189,8 @@ cdef class Blis(InOrder):
         if self.waiting.size == 0 or self._running.size >= self.max_running:
             return True
         row = self.waiting.top()
+        if self._loads is not None and self._demands[row].adapter >= 0:
+            return False            # it may be loaded, or another one go for it
         return not self._outputs_are_prompts and (
             self._requests[row].prompt_tokens <= min(self._threshold, self._token_budget - self.num_members)
             or self.kv.most_hits(row, self._requests[row].prompt_tokens) == 0)
@@ -183,6 +202,8 @@ cdef class Blis(InOrder):
         self._budget = self._token_budget
         if self._mirror is not None:
             self._mirror.begins(now_ns)
+        if self._loads is not None:
+            self._load_for_head(now_ns)
         if not (self.grouping and self._continue_at_once(batch, self._threshold)):
             self._continue_one_by_one(batch)
         if self._mirror is not None:
@@ -196,6 +217,22 @@ cdef class Blis(InOrder):
         if self._mirror is not None:
             self._keep_mirror(batch)
         return 0
+
+    cdef void _load_for_head(self, int64_t now_ns) noexcept nogil:
+        """Begin to load the adapter of the head of the queue, if it is not here, as BLIS does before it forms a batch."""
+        cdef int32_t slot = self._running.head, adapter
+        self._loads.settle(now_ns)
+        adapter = self._demands[self.waiting.top()].adapter if self.waiting.size > 0 else -1
+        if not self._loads.is_here(adapter, now_ns):
+            self._loads.unpin_all()
+            while slot >= 0:
+                self._loads.pin(self._demands[self._sequences[slot].row].adapter)
+                slot = self._links.next(slot)
+            self._loads.load(adapter, now_ns)
+        self.opens_ns = self._loads.done_ns
+
+    cdef bint holds_adapter(self, int32_t adapter, int64_t now_ns) noexcept nogil:
+        return self._loads is not None and self._loads.is_here(adapter, now_ns)
 
     cdef int _keep_mirror(self, Batch* batch) except -1 nogil:
         """Copy what those who run have filled to host memory, unless blocks move there; wait for what came back."""
@@ -293,6 +330,8 @@ cdef class Blis(InOrder):
             row = self.waiting.top()
             if self._passes_over(row):
                 continue
+            if self._loads is not None and not self._loads.is_here(self._demands[row].adapter, batch.start_ns):
+                break
             if self._takes_over and self.tier.slot_of(row) >= 0:
                 if not self._take_over(batch, row, self.tier.slot_of(row)):
                     break
@@ -310,6 +349,8 @@ cdef class Blis(InOrder):
                 break
             self.waiting.pop()
             self.admit(row, hits, batch)
+            if self._loads is not None:
+                self._loads.use(self._demands[row].adapter)
             self._sequences[slot].scheduled = <int32_t>tokens
             self.add_entry(batch, slot)
             self._budget -= tokens

@@ -13,11 +13,13 @@ cdef class Tally:
     cdef const Demand* _demands
     cdef object _owner
     cdef readonly AdapterSlots slots    # None: adapters take no time to load
+    cdef bint has_ranks
     cdef int32_t _num_adapters, _num_groups
     cdef int32_t _group                 # whose members the batch has all; -1: they are visited
     cdef int32_t* _masked               # [group] members with a grammar
     cdef int32_t* _distinct             # [group] adapters among members
     cdef int32_t* _members              # [group, adapter] members with it
+    cdef const int32_t[::1] _ranks      # [adapter]; None: nobody asks
     cdef int64_t* _counted              # [adapter] the batch that last had it visited
     cdef int64_t _batch                 # its number
 
@@ -35,6 +37,9 @@ cdef class Tally:
 
     # All were visited: adapters that the worker lacks are loaded for the entries.
     cdef void load(self, Batch* batch) noexcept nogil
+
+    # All were visited: the largest rank among the adapters of the batch.
+    cdef int32_t largest_rank(self) noexcept nogil
 
     cdef void _change(self, const Demand* demand, int32_t group, int32_t by) noexcept nogil
     cdef bint _has_member(self, int32_t adapter) noexcept nogil

@@ -18,10 +18,13 @@ cdef class Tally:
 
     demands : structured array (n,), `records.DEMAND`. num_groups : of members.
     num_adapters : that requests ask for; 0: they are not counted. slots : AdapterSlots, None: loads take no time.
+    ranks : int32 (a,), of the adapters; None: nobody asks.
     """
 
-    def __cinit__(self, const Demand[::1] demands, int32_t num_groups, int32_t num_adapters, AdapterSlots slots):
-        self._owner, self.slots = demands, slots
+    def __cinit__(self, const Demand[::1] demands, int32_t num_groups, int32_t num_adapters, AdapterSlots slots,
+                  ranks=None):
+        self._owner, self.slots, self._ranks = demands, slots, ranks
+        self.has_ranks = ranks is not None
         self._demands = &demands[0] if len(demands) else NULL
         self._num_adapters, self._num_groups = num_adapters, num_groups
         self._masked = <int32_t*>calloc(num_groups, sizeof(int32_t))
@@ -66,6 +69,14 @@ cdef class Tally:
         self._counted[demand.adapter] = self._batch
         if self._group < 0 or self._members[<int64_t>self._group * self._num_adapters + demand.adapter] == 0:
             shape.num_adapters += 1
+
+    cdef int32_t largest_rank(self) noexcept nogil:
+        cdef int32_t largest = 0, i
+        for i in range(self._num_adapters):
+            if self._counted[i] == self._batch or (
+                    self._group >= 0 and self._members[<int64_t>self._group * self._num_adapters + i] > 0):
+                largest = max(largest, self._ranks[i])
+        return largest
 
     cdef bint _has_member(self, int32_t adapter) noexcept nogil:
         cdef int32_t group

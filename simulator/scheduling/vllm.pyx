@@ -143,7 +143,8 @@ cdef class Vllm(StridingScheduler):
             self._adapters = Adapters(lora.max_loras, adapters)
         if structured_outputs is not None and grammars > 0:
             self._grammars = new_grammars(structured_outputs, context.labels["grammar"], context.seed)
-        if self._grammars is not None or (lora is not None and adapters > 0):
+        self.tracks_adapters = lora is not None and adapters > 0
+        if self._grammars is not None or self.tracks_adapters:
             self.tally = new_tally(parameters, context, self.num_groups)
 
     def _take_drafts(self, speculative, bint modern):
@@ -190,6 +191,10 @@ cdef class Vllm(StridingScheduler):
     def layer_faults(parameters, layers, enable_prefix_caching):
         """See Scheduler."""
         return group_faults(parameters, layers, enable_prefix_caching)
+
+    def adapter_counts(self):
+        """See Scheduler."""
+        return self.tally.slots.counts() if self.tracks_adapters else None
 
     def advice(self, plight):
         """See Scheduler."""
@@ -422,6 +427,9 @@ cdef class Vllm(StridingScheduler):
             num_skipped -= 1
             self.waiting.push_front(self._skipped[num_skipped])
         return 0
+
+    cdef bint holds_adapter(self, int32_t adapter, int64_t now_ns) noexcept nogil:
+        return self.tracks_adapters and self.tally.slots.has(adapter)
 
     cdef int enqueue(self, int32_t row) except -1 nogil:
         if self._grammars is not None:

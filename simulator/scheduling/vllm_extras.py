@@ -26,6 +26,6 @@ def new_tally(parameters, context, num_groups: int) -> Tally:
     """
     lora, slots = parameters.lora, None
     num_adapters = len(context.labels.get("adapter", ())) if lora is not None else 0
-    if num_adapters > 0 and lora.takes_time_to_load:
+    if num_adapters > 0:
         slots = AdapterSlots(num_adapters, lora.max_loras, lora.max_cpu_loras or lora.max_loras)
     return Tally(context.demands, num_groups, num_adapters, slots)

@@ -19,6 +19,7 @@ cdef class View:
     cdef public bint wants_times            # `time_ns` of a replica that moves is that of the look, if all else is old
     cdef public bint wants_caches           # `cached_blocks`
     cdef public bint wants_tiers            # `tiers_in_turn`, `best_tiers`
+    cdef public bint wants_adapters         # `holds_adapter`; and counts, with which it is read
     cdef public bint wants_in_flight        # who got or lost a request, in `changed`, instead of by `sent` and `left`
 
     # A live look leaves a state as it is where nothing changed, `time_ns` too, unless somebody wants times. Where
@@ -47,6 +48,10 @@ cdef class View:
     # The same of all of them at once, [num_replicas], for who asks of more than one. Valid until the next call.
     cdef const int32_t* cached_everywhere(self, int32_t row, int64_t now_ns) except NULL nogil
     cdef int32_t* cached                    # what it found, unless the engine has found it
+
+    # Is a LoRA adapter loaded at a replica, as far as can be known at `now_ns`? Of no meaning unless `knows_adapters`.
+    cdef bint holds_adapter(self, int32_t replica, int32_t adapter, int64_t now_ns) noexcept nogil
+    cdef readonly bint knows_adapters       # somebody says which are loaded
 
     # What a tier has of it besides, [medium x num_replicas], see signals/media.pxd and TierHolders: of `media`, bit m:
     # medium m, those that follow where the medium before ends; or all, each at the first medium in `order` that has it.

@@ -59,6 +59,9 @@ cdef class View:
             self.cached[i] = self.cached_blocks(i, row, now_ns)
         return self.cached
 
+    cdef bint holds_adapter(self, int32_t replica, int32_t adapter, int64_t now_ns) noexcept nogil:
+        return False
+
     cdef const int32_t* tiers_in_turn(self, int32_t row, int32_t media, int64_t now_ns) except NULL nogil:
         memcpy(self._tiered, self.cached_everywhere(row, now_ns), self.num_replicas * sizeof(int32_t))
         return self._tiered

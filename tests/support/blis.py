@@ -30,7 +30,7 @@ DECIDERS = {"always": "always", "never": "never", "prefix-threshold": "prefix_th
 GATHERING = ("naive", "allgather_reducescatter")        # names of --moe-comm-backend; all others are all-to-all
 VERSIONS = {"blis": "head", "blis-bb": "bb", "blis-old": "v071", "blis-tier": "v069"}   # by folder of the program
 SPEC_KEYS = {"version", "seed", "category", "aggregate_rate", "num_requests", "clients"}    # nothing more is drawn
-UNEXPLAINED_COLUMNS = ("adapter", "vllm_priority")      # of a trace: what they do to a run is not modelled
+UNEXPLAINED_COLUMNS = ("vllm_priority",)      # of a trace: what they do to a run is not modelled
 # Flags that the comparison of latency models with our vLLM scheduler understands, where they are not at their default
 LATENCY_FLAGS = {
     "block-size-in-tokens", "dp", "hardware", "hardware-config", "horizon", "latency-model",
@@ -67,6 +67,11 @@ class Case:
     @cached_property
     def policies(self):
         return read_yaml(self.file("policy-config").read_text(encoding="utf-8")) if self.file("policy-config") else {}
+
+    @cached_property
+    def lora(self):
+        """Return what its file says of LoRA adapters; empty: there is none."""
+        return read_yaml(self.file("lora-config").read_text(encoding="utf-8"))["lora"] if self.file("lora-config") else {}
 
     @cached_property
     def header(self):
@@ -295,6 +300,7 @@ class Case:
 
     def _obstacle_in_rows(self):
         columns = [name for name in UNEXPLAINED_COLUMNS if any(row.get(name) for row in self.rows)]
+        columns += ["adapter"] * (not self.lora and any(row.get("adapter") for row in self.rows))
         if columns:
             return f"columns of the trace whose effect is not modelled: {', '.join(columns)}"
         if any(row["model"] not in ("", self.settings["model"]) for row in self.rows):

@@ -92,6 +92,8 @@ def experiment_of(case, folder):
     _router(case, experiment["cluster"]["routing"])
     if case.pools:
         _pools(case, experiment)
+    if case.lora:
+        experiment["engine"]["lora"] = _lora(case.lora)
     _gate(case, experiment["cluster"])
     _classes(case, experiment)
     PRICES[case.latency_model](case, experiment, folder)
@@ -184,6 +186,14 @@ def _pools(case, experiment):
         experiment["cluster"]["routing"]["policy"] = "support.blis_pools:OneRoundRobin"
 
 
+def _lora(given):
+    """Return [engine.lora], which has the same keys; ranks of tiers stand in the tiers."""
+    tiers = [{"rank": int(rank)} | {key: float(value) for key, value in prices.items()}
+             for rank, prices in given.get("step_overhead_tiers", {}).items()]
+    adapters = [{"id": each["id"], "rank": int(each["rank"])} for each in given["adapters"]]
+    return given | {"step_overhead_tiers": tiers, "adapters": adapters, "adapter_capacity": int(given["adapter_capacity"])}
+
+
 # ---- what stands before the replicas
 
 def _router(case, routing):
@@ -194,6 +204,8 @@ def _router(case, routing):
     if policy != "weighted":
         return
     scorers = _scorers(case.settings["routing-scorers"])
+    if float(case.settings["lora-scorer-weight"]) > 0:
+        scorers.append(("lora-affinity", float(case.settings["lora-scorer-weight"])))
     if not scorers:
         routing["profile"] = "blis-0.7.1" if is_old else "blis"
         return

@@ -33,6 +33,8 @@ DEFAULTS = {        # None: worked out from the model, the trace or other flags
     "kv-transfer-base-latency": "0",
     "latency-model": None,
     "long-prefill-token-threshold": "0",
+    "lora-config": "",
+    "lora-scorer-weight": "0",
     "max-concurrency": "100",
     "max-gateway-queue-depth": "0",
     "max-model-len": "0",
@@ -106,7 +108,7 @@ IGNORED = {
 }
 _TIERS = "a file of KV tiers, not in the header of the trace"
 _ENCODERS, _UNLIKE = "encode replicas", "pools of unlike replicas"
-_SESSIONS, _LORA = "sessions of which so many are active at once", "LoRA adapters"
+_SESSIONS = "sessions of which so many are active at once"
 _DRAWN = "a workload that BLIS draws itself, and does not export"
 LEFT_OUT = {        # flag: what leaves it without effect, and what else it is part of
     "autoscaler": ("", "an autoscaler; see test_blis_autoscaler.py"),
@@ -120,7 +122,7 @@ LEFT_OUT = {        # flag: what leaves it without effect, and what else it is p
         ("hardware", ""), ("latency-model", ""), ("max-model-len", "0"), ("moe-comm-backend", ""),
         ("routing-scorers", ""), ("tp", "0"))},
     **dict.fromkeys(("concurrent-sessions", "total-sessions"), ("0", _SESSIONS)),
-    "lora-config": ("", _LORA), "lora-adapter-capacity": ("0", _LORA), "lora-scorer-weight": ("0", _LORA),
+    "lora-adapter-capacity": ("0", "a number of LoRA adapters that is not that of their file"),
     "workload": ("", _DRAWN), "rate": ("", _DRAWN), "think-time-dist": ("", "times to think that BLIS draws"),
 }
 # Flags that refine what one of LEFT_OUT switches on.

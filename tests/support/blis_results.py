@@ -17,7 +17,7 @@ ANOTHER_ATTEMPT = "our results have the first scheduling of a request, BLIS the 
 NOT_COMPARED_OF_REQUEST = {"output": "what the trace asks for, whatever came of it",
                            "schedule_ticks": "its first and its number are compared as scheduled_us and preemptions"}
 NOT_COMPARED_OF_RUN = {
-    "adapters": "LoRA adapters", "instance_id": "the name of what is reported on",
+    "instance_id": "the name of what is reported on",
     "kv_allocation_failures": "BLIS counts blocks that it failed to get for a last token, which then nobody needs",
     **dict.fromkeys(("goodput_rps", "slo_attainment", "per_class", "saturation"),
                     "a verdict on latencies that are compared"),
@@ -131,7 +131,18 @@ class Results:
             "vllm_estimated_duration_s": duration_s,
             "responses_per_sec": len(done) / duration_s if duration_s else 0.0,
             "tokens_per_sec": tokens / duration_s if duration_s else 0.0,
-        } | self._latencies(requests, [gap for row in done for gap in self.gaps_us(row)])
+        } | self._latencies(requests, [gap for row in done for gap in self.gaps_us(row)]) | self._adapters(
+            at_replica, duration_s)
+
+    def _adapters(self, is_here, duration_s):
+        """Return what came of the requests with each LoRA adapter; {}: there are none."""
+        found = {}
+        for name in self._labels.get("adapter", ()):
+            mine = is_here & (self.label("adapter", None) == name)
+            ttft_us = [self.request(row)["ttft_us"] for row in np.flatnonzero(mine)]
+            found |= {f"{name} ttft_p{rank}_us": float(np.percentile(ttft_us, rank)) for rank in (50, 99)}
+            found[f"{name} throughput_tok_per_s"] = float(self.rows["output_tokens"][mine].sum()) / duration_s
+        return found
 
     def _latencies(self, requests, gaps_us):
         """Return means and percentiles; all are 0 where nothing completed."""
@@ -184,7 +195,9 @@ def expected_aggregate(case, recorded):
     """Return what BLIS recorded of the whole run, or of one replica, as `Results.aggregate`."""
     if case.held_back:              # not all of it runs
         return {}
-    known = {key: value for key, value in recorded.items() if key not in NOT_COMPARED_OF_RUN}
+    known = {key: value for key, value in recorded.items() if key not in (*NOT_COMPARED_OF_RUN, "adapters")}
+    known |= {f"{name} {key}": value for name, figures in recorded.get("adapters", {}).items()
+              for key, value in figures.items() if key not in ("load_count", "eviction_count")}   # /replicas have them
     if recorded["preemption_count"]:
         del known["scheduling_delay_p99_ms"]            # ANOTHER_ATTEMPT
     if case.version in ("v071", "v069"):    # leave out first tokens, and count again what is done again

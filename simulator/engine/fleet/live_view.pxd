@@ -18,6 +18,9 @@ cdef class LiveView(View):
     cdef int8_t _closeness              # of looks: Closeness
     cdef int8_t* _is_silent             # [replica] it stood still when it was read last
     cdef Laggards _laggards             # None: replicas are up to date whenever somebody looks
+    cdef int8_t* _held                  # [replica x adapter] loaded when the snapshot was taken; NULL: nobody asks, or
+                                        # looks are live
+    cdef int32_t _num_adapters
     cdef LiveCaches _caches             # None: nobody asks
     cdef int64_t _cache_delay_ns        # age up to which what was seen of the caches is used again; 0: always live
     cdef readonly int32_t block_size    # tokens in which `cached_blocks` counts: the greatest common divisor of theirs
@@ -32,6 +35,7 @@ cdef class LiveView(View):
             self._caches.outdated.note(replica)
 
     cdef int _look_again(self, int64_t now_ns) except -1 nogil
+    cdef void _read_adapters(self, int32_t replica, int64_t now_ns) noexcept nogil
     cdef int _look_live(self, int64_t now_ns) except -1 nogil
     cdef int _read_all(self, int64_t now_ns) except -1 nogil
     cdef int _read_changed(self, int8_t closeness, int64_t now_ns) except -1 nogil

@@ -57,10 +57,12 @@ cdef class LiveView(View):
             self._replicas[i] = <void*>replica
             self.accounts[i].replica = replica.index
             observe(replica, 0, &self.states[i])
+            self.knows_adapters = self.knows_adapters or replica.scheduler.tracks_adapters
 
     def __dealloc__(self):
         free(self._replicas)
         free(self._is_silent)
+        free(self._held)
 
     cdef int look(self, int64_t now_ns) except -1 nogil:
         if self._interval_ns == 0:
@@ -132,6 +134,8 @@ cdef class LiveView(View):
             return 0
         observe(<Replica>self._replicas[replica],
                 self._departures.acted_until_ns(self.accounts[replica].replica, now_ns), &self.states[replica])
+        if self._held != NULL:
+            self._read_adapters(replica, now_ns)
         self.states[replica].time_ns = now_ns
         self.is_moving[replica] = self._interval_ns > 0 or (
             self._closeness >= BLOCKS and (<Replica>self._replicas[replica]).wake_ns < NEVER_NS)
@@ -182,6 +186,27 @@ cdef class LiveView(View):
         self._laggards = laggards
         if self._caches is not None:
             self._caches.lag(laggards)
+
+    # ---- LoRA adapters
+
+    def watch_adapters(self, int32_t num_adapters):
+        """Follow which adapters are loaded; before anybody has looked."""
+        self._num_adapters = num_adapters
+        if self._interval_ns > 0 and self._held == NULL:
+            self._held = <int8_t*>calloc(<size_t>self.num_replicas * num_adapters + 1, sizeof(int8_t))
+            if self._held == NULL:
+                raise MemoryError()
+
+    cdef void _read_adapters(self, int32_t replica, int64_t now_ns) noexcept nogil:
+        cdef int8_t* held = &self._held[<int64_t>replica * self._num_adapters]
+        cdef int32_t i
+        for i in range(self._num_adapters):
+            held[i] = (<Replica>self._replicas[replica]).scheduler.holds_adapter(i, now_ns)
+
+    cdef bint holds_adapter(self, int32_t replica, int32_t adapter, int64_t now_ns) noexcept nogil:
+        if self._held != NULL:
+            return self._held[<int64_t>replica * self._num_adapters + adapter]
+        return (<Replica>self._replicas[replica]).scheduler.holds_adapter(adapter, now_ns)
 
     # ---- prefix caches
 

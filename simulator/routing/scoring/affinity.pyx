@@ -56,8 +56,8 @@ cdef class SessionAffinity(Scorer):
 class LoraAffinityParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Score replicas by whether they hold the adapter of the request.
 
-    A request without one scores 1 everywhere. The gateway goes by what it sent: a replica holds the `max_loras`
-    adapters that it was sent last. resident: 1 if it holds the adapter, else 0 (all 1 if none does); source: BLIS's
+    A request without one scores 1 everywhere. With [engine.lora] replicas say which adapters are loaded; without it, and
+    for tiers, the gateway goes by what it sent: a replica holds the `max_loras` adapters that it was sent last. resident: 1 if it holds the adapter, else 0 (all 1 if none does); source: BLIS's
     lora-affinity. tiers: 1 if a request with the adapter is in flight there, 0.8 if fewer than `max_loras` adapters are
     in flight, 0.6 if the adapter is held without being in flight, else 0; source: llm-d's lora-affinity-scorer (active,
     room, waiting, none).
@@ -80,6 +80,7 @@ cdef class LoraAffinity(Scorer):
     Parameters = LoraAffinityParameters
 
     cdef bint _has_tiers
+    cdef bint _asks_replicas    # they say what they hold
     cdef int32_t _max_loras
     cdef int32_t _num_adapters
     cdef int64_t _num_sent
@@ -99,6 +100,8 @@ cdef class LoraAffinity(Scorer):
         self._has_tiers = parameters.rule == "tiers"
         self._max_loras = parameters.max_loras
         self.is_per_request = True
+        if self.view.knows_adapters and not self._has_tiers:
+            self._asks_replicas = self.view.wants_adapters = self.view.wants_counts = True
 
     def __dealloc__(self):
         free(self._adapters)
@@ -108,21 +111,22 @@ cdef class LoraAffinity(Scorer):
     cdef int rate(self, int32_t row, int64_t now_ns) except -1 nogil:
         cdef int32_t adapter = self.demands[row].adapter, i
         cdef Adapter* it
-        cdef bint is_anywhere = False
+        cdef bint is_anywhere = False, is_held
         for i in range(self.num_replicas):
             if adapter < 0:
                 self.values[i] = 1.0
                 continue
             it = self._of(i, adapter)
-            is_anywhere = is_anywhere or (it.is_held and self.view.accounts[i].is_routable)
+            is_held = self.view.holds_adapter(i, adapter, now_ns) if self._asks_replicas else it.is_held
+            is_anywhere = is_anywhere or (is_held and self.view.accounts[i].is_routable)
             if not self._has_tiers:
-                self.values[i] = 1.0 if it.is_held else 0.0
+                self.values[i] = 1.0 if is_held else 0.0
             elif it.in_flight > 0:
                 self.values[i] = 1.0
             elif self._num_active[i] < self._max_loras:
                 self.values[i] = 0.8
             else:
-                self.values[i] = 0.6 if it.is_held else 0.0
+                self.values[i] = 0.6 if is_held else 0.0
         if adapter >= 0 and not self._has_tiers and not is_anywhere:
             for i in range(self.num_replicas):
                 self.values[i] = 1.0

@@ -1,0 +1,97 @@
+"""LoRA adapters as BLIS has them: the table [engine.lora] of the scheduler `blis`."""
+import math
+from functools import partial
+from typing import Annotated
+
+import msgspec
+import numpy as np
+from msgspec import Meta
+
+from simulator.latency.around.overhead import Overhead
+from simulator.scheduling.adapter_loads import AdapterLoads
+from simulator.scheduling.tally import Tally
+
+Rank = Annotated[int, Meta(ge=1, le=2**16)]
+Positive = Annotated[float, Meta(gt=0, le=1e18)]
+Time = Annotated[float, Meta(ge=0, le=1e12)]
+
+
+class OverheadTier(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What adapters of a rank cost in an iteration: k6 / k7 of it for each adapter."""
+
+    rank: Annotated[Rank, Meta(description="of the largest adapter in the batch; the nearest tier counts")]
+    k6: Annotated[Time, Meta(description="numerator")]
+    k7: Annotated[Positive, Meta(description="denominator")] = 1.0
+
+
+class RankedAdapter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An adapter and its rank."""
+
+    id: Annotated[str, Meta(min_length=1, description="its name, as the trace has it")]
+    rank: Annotated[Rank, Meta(description="of its matrices")]
+
+
+class BlisLoraParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """LoRA adapters, [engine.lora], under BLIS's names.
+
+    The head of the queue waits for its adapter, and all behind it; one at a time is loaded, beside the iterations.
+    Source: inference-sim (BLIS) at f90a1e3a, sim/lora.
+    """
+
+    adapter_capacity: Annotated[int, Meta(ge=1, le=2**16, description="adapters on a replica at once")]
+    adapters: Annotated[tuple[RankedAdapter, ...], Meta(description="all that requests ask for")]
+    load_base_latency_us: Annotated[Time, Meta(description="of a load, whatever its size")] = 0.0
+    load_bandwidth_bytes_us: Annotated[Positive, Meta(extra={"unit": "bytes/us"}, description="of loads")] = 1.0
+    footprint_bytes_per_rank: Annotated[Time, Meta(extra={"unit": "bytes"}, description=(
+        "of an adapter, for each unit of its rank"))] = 0.0
+    step_overhead_tiers: Annotated[tuple[OverheadTier, ...], Meta(description=(
+        "how much longer iterations with adapters take"))] = ()
+
+    def __post_init__(self):
+        names = [adapter.id for adapter in self.adapters]
+        ranks = [tier.rank for tier in self.step_overhead_tiers]
+        if len(set(names)) < len(names) or len(set(ranks)) < len(ranks):
+            raise ValueError("adapters and step_overhead_tiers: expected each id and each rank once")
+
+    def load_us(self, rank: int) -> int:
+        """Return how long an adapter takes to load, in whole microseconds."""
+        transfer_us = math.ceil(rank * self.footprint_bytes_per_rank / self.load_bandwidth_bytes_us)
+        return max(1, math.ceil(self.load_base_latency_us + transfer_us))
+
+
+def ranks_of(lora: BlisLoraParameters, names) -> list[int]:
+    """Return the rank of each adapter.
+
+    Raises
+    ------
+    ValueError
+        One is not listed.
+    """
+    ranks = {adapter.id: adapter.rank for adapter in lora.adapters}
+    if strangers := [name for name in names if name not in ranks]:
+        raise ValueError(f"engine.lora.adapters: expected all that requests ask for, {', '.join(strangers)} missing")
+    return [ranks[name] for name in names]
+
+
+def new_loads(lora: BlisLoraParameters, names) -> AdapterLoads:
+    """Return the adapters of one replica."""
+    load_ns = [1000 * lora.load_us(rank) for rank in ranks_of(lora, names)]
+    return AdapterLoads(np.array(load_ns, np.int64), lora.adapter_capacity)
+
+
+def new_tally(lora: BlisLoraParameters, context) -> Tally:
+    """Return what counts the adapters of batches, and knows their ranks."""
+    names = context.labels["adapter"]
+    return Tally(context.demands, 1, len(names), None, np.array(ranks_of(lora, names), np.int32))
+
+
+def around(lora: BlisLoraParameters | None) -> tuple:
+    """Return what adapters add to the time of iterations: functions from LatencyModel to LatencyModel."""
+    if lora is None or not lora.step_overhead_tiers:
+        return ()
+    tiers = sorted(lora.step_overhead_tiers, key=lambda tier: tier.rank)
+    return (partial(_with_overhead, [tier.rank for tier in tiers], [tier.k6 / tier.k7 for tier in tiers]),)
+
+
+def _with_overhead(ranks, shares, model):
+    return Overhead(model, np.array(ranks, np.int32), np.array(shares, np.float64))
