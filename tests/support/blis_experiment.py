@@ -191,7 +191,10 @@ def _lora(given):
     tiers = [{"rank": int(rank)} | {key: float(value) for key, value in prices.items()}
              for rank, prices in given.get("step_overhead_tiers", {}).items()]
     adapters = [{"id": each["id"], "rank": int(each["rank"])} for each in given["adapters"]]
-    return given | {"step_overhead_tiers": tiers, "adapters": adapters, "adapter_capacity": int(given["adapter_capacity"])}
+    prices = {key: float(given[key]) for key in (
+        "load_base_latency_us", "load_bandwidth_bytes_us", "footprint_bytes_per_rank") if key in given}
+    return prices | {"step_overhead_tiers": tiers, "adapters": adapters,
+                     "adapter_capacity": int(given["adapter_capacity"])}
 
 
 # ---- what stands before the replicas

@@ -140,6 +140,8 @@ class Results:
         for name in self._labels.get("adapter", ()):
             mine = is_here & (self.label("adapter", None) == name)
             ttft_us = [self.request(row)["ttft_us"] for row in np.flatnonzero(mine)]
+            if not ttft_us:
+                continue
             found |= {f"{name} ttft_p{rank}_us": float(np.percentile(ttft_us, rank)) for rank in (50, 99)}
             found[f"{name} throughput_tok_per_s"] = float(self.rows["output_tokens"][mine].sum()) / duration_s
         return found
