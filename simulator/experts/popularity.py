@@ -72,7 +72,7 @@ def _load(cell: str) -> float | None:
 
 
 def chosen_frac(loads: np.ndarray, chosen: int) -> np.ndarray:
-    """Return the share of tokens that choose each expert, `chosen` different ones each.
+    """Return the share of tokens that choose each expert, `chosen` different ones.
 
     In proportion to the loads, but none above 1: what is above goes to the others, in proportion to theirs. Proposed
     here; there is no published check.

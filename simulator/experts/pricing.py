@@ -1,4 +1,6 @@
 """What a latency backend needs to know to price experts."""
+from collections.abc import Callable
+
 import msgspec
 import numpy as np
 
@@ -74,6 +76,31 @@ def exchange_ns(deployment: Deployment, backend: str, tokens: np.ndarray, link_b
                              "node in [topology]")
         found = {what: kernel_ns(backend, what, each, site, links) for what in PHASES}
     return {what: np.where(np.asarray(tokens) > 0, ns, 0.0) for what, ns in found.items()}
+
+
+def asked_ns(deployment: Deployment, backend: str, tokens: np.ndarray, predict: Callable) -> dict[str, np.ndarray]:
+    """Return the same as a collective model predicts it, asked at some sizes.
+
+    DeepEP's bytes as an all-to-all of them; gathered and scattered as such, whose size is the gathered buffer.
+
+    predict : of the model: (group, kind, bytes) -> seconds.
+    """
+    model, ways = deployment.model, deployment.parallelism
+    ranks = ways.tensor_parallel * ways.data_parallel
+    site = Site(model.hidden_size, model.moe.experts_per_token, ranks, links_of(deployment).num_domains(ranks),
+                deployment.activation_bytes)
+    nodes = np.unique(np.round(np.append(2 ** np.arange(0, np.log2(tokens[-1]), 1 / 4), tokens[-1])))
+    kinds = {what: "all_to_all" for what in PHASES}
+    if backend == GATHER:
+        kinds = {"dispatch": "all_gather", "combine": "reduce_scatter"}
+    found = {}
+    for what, kind in kinds.items():
+        whole = ranks / (ranks - 1) if backend == GATHER else 1.0
+        sizes = sent_bytes(backend, what, nodes / ranks, site) * whole
+        group = "expert" if ways.expert_parallel > 1 else "data"
+        ns = np.interp(tokens, nodes, [predict(group, kind, float(size)) * 1e9 for size in sizes])
+        found[what] = np.where(tokens > 0, ns, 0.0)
+    return found
 
 
 def exchange_notes(deployment: Deployment, backend: str) -> list[str]:

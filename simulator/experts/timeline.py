@@ -8,7 +8,7 @@ experts are not known of models, so that all nodes are one to it.
 
 All of it is a function of the number of iterations alone: equal for all replicas, whatever happens to them.
 """
-from functools import cache
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +18,9 @@ from simulator.experts import eplb, placement
 from simulator.experts.imbalance import ExpertLoad, expert_load
 from simulator.experts.popularity import chosen_frac, loads_of
 from simulator.experts.traffic import moved_expert_bytes
+
+
+MOST_KEPT = 32          # draws and placements that are not worked out again
 
 
 class Arrangement(NamedTuple):
@@ -38,8 +41,8 @@ class ExpertTimeline:
         self.moe, self.ranks = deployment.model.moe, deployment.parallelism.expert_parallel
         self.num_layers = deployment.model.num_moe_layers
         self.num_slots = self.moe.num_experts + self.experts.num_redundant
-        self.fracs_of, self.slots_after, self.load_of = (       # what was worked out is kept, by its arguments
-            cache(self._fracs_of), cache(self._slots_after), cache(self._load_of))
+        kept = lru_cache(maxsize=MOST_KEPT)
+        self.fracs_of, self.slots_after = kept(self._fracs_of), kept(self._slots_after)
 
     # ---- when
 
@@ -92,7 +95,7 @@ class ExpertTimeline:
         draws = range(start // drift, (end - 1) // drift + 1)
         return sum(self.fracs_of(draw) * (min(end, (draw + 1) * drift) - max(start, draw * drift)) for draw in draws)
 
-    def _load_of(self, arrangement: Arrangement) -> ExpertLoad:
+    def load_of(self, arrangement: Arrangement) -> ExpertLoad:
         """Return the load of the busiest rank."""
         slots, fracs = self.slots_after(arrangement.rearrangements), self.fracs_of(arrangement.draw)
         each = placement.of_slots(slots, fracs).reshape(len(slots), self.ranks, -1)

@@ -17,11 +17,14 @@ cdef class LatencyModel:
     One that sets the latter also takes `collective=None`, a CollectiveModel, and keeps it in `_collective`.
     One that sets `reads_files` has a static method `read` of the same parameters, and takes what that returns, which
     several models may share, as `reading=None`.
+    One that prices how unevenly experts are loaded names in `takes_experts` what else of [engine.experts] it prices,
+    and takes `experts=None`, an `simulator.experts.pricing.ExpertPricing`.
     """
 
     needs_deployment = False
     takes_collective = False
     reads_files = False
+    takes_experts = None
 
     def __cinit__(self, *_, **__):
         self.num_stages = 1
