@@ -16,7 +16,7 @@ ALL2ALL_WORDS = {"all2all_backend": {}, "expert_exchange": {
 
 
 def with_exchange(experiment: Experiment, backend: type):
-    """Return the backend's parameters with the exchange that [engine.experts] asks for.
+    """Return the backend's parameters with the exchange of [engine.experts].
 
     Raises
     ------

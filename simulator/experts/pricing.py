@@ -90,7 +90,7 @@ def asked_ns(deployment: Deployment, backend: str, tokens: np.ndarray, predict: 
     site = Site(model.hidden_size, model.moe.experts_per_token, ranks, links_of(deployment).num_domains(ranks),
                 deployment.activation_bytes)
     nodes = np.unique(np.round(np.append(2 ** np.arange(0, np.log2(tokens[-1]), 1 / 4), tokens[-1])))
-    kinds = {what: "all_to_all" for what in PHASES}
+    kinds = dict.fromkeys(PHASES, "all_to_all")
     if backend == GATHER:
         kinds = {"dispatch": "all_gather", "combine": "reduce_scatter"}
     found = {}

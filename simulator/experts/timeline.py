@@ -19,7 +19,6 @@ from simulator.experts.imbalance import ExpertLoad, expert_load
 from simulator.experts.popularity import chosen_frac, loads_of
 from simulator.experts.traffic import moved_expert_bytes
 
-
 MOST_KEPT = 32          # draws and placements that are not worked out again
 
 

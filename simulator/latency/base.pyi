@@ -5,6 +5,7 @@ class LatencyModel:
     needs_deployment: bool
     takes_collective: bool
     reads_files: bool
+    takes_experts: tuple[str, ...] | None
     failed: bool
     is_monotone: bool
     is_shareable: bool

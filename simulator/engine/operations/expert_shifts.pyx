@@ -7,7 +7,7 @@ shortest time, of which half is counted on: as many of these as iterations are m
 looked at again, the more often the nearer it is. Times at which it is looked at depend on what replicas have begun by
 then alone, not on runs ahead. Two batches in flight may begin at one instant; then the change is one iteration late.
 """
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int64_t
 cimport cython
 
 from simulator.core.event_queue cimport Event
@@ -66,9 +66,10 @@ cdef class ExpertShifts(Operation):
         """See Operation."""
         for name, models in self._pools:
             found = models.imbalances
-            told = (f"experts: loads changed {sum(each.num_changes for each in self._followers if each.models is models)} "
-                    f"times in all replicas together, over {len(found)} arrangements; of infinitely many tokens the "
-                    f"busiest rank has {min(found):.3f} to {max(found):.3f} times the mean to do, {found[0]:.3f} at first")
+            changes = sum(each.num_changes for each in self._followers if each.models is models)
+            told = (f"experts: loads changed {changes} times in all replicas together, over {len(found)} arrangements; "
+                    f"of infinitely many tokens the busiest rank has {min(found):.3f} to {max(found):.3f} times the "
+                    f"mean to do, {found[0]:.3f} at first")
             run.diagnosis.append(told if len(self._pools) == 1 else f"pool {name}: {told}")
             models.add_to(run.latency.get(name, run.latency), run.diagnosis)
 
@@ -85,12 +86,13 @@ cdef class Follower:
     cdef object _now                    # Arrangement in force: not yet the last where weights are on their way
     cdef int64_t _step                  # iteration with which the last change began
     cdef int64_t _resume_step           # a stall ends with it; < 0: there is none
-    cdef int64_t _floor_ns
+    cdef int64_t _floor_ns              # of iterations in flight and to come
+    cdef int64_t _last_floor_ns         # of those to come
 
     def __init__(self, Fleet fleet, Agenda agenda, Replica replica, shift, models):
         self._fleet, self._agenda, self._replica, self._shift, self.models = fleet, agenda, replica, shift, models
         self._now, self._resume_step = shift.timeline.arrangement(0), -1
-        self._floor_ns = floor_ns(replica.latency)
+        self._floor_ns = self._last_floor_ns = floor_ns(replica.latency)
 
     def await_next(self, int64_t now_ns):
         """Look again when the next change may be due."""
@@ -145,7 +147,8 @@ cdef class Follower:
         return self._set(self.models.of(arrangement), now_ns)
 
     cdef int _set(self, LatencyModel latency, int64_t now_ns) except -1:
-        self._floor_ns = floor_ns(latency)
+        cdef int64_t next_ns = floor_ns(latency)
+        self._floor_ns, self._last_floor_ns = min(self._last_floor_ns, next_ns), next_ns
         self._replica.set_latency(latency, now_ns)
         self._fleet.touched(self._replica.index)
         return 0

@@ -23,7 +23,7 @@ class ShiftPlan(msgspec.Struct, frozen=True):
 
 
 class Models:
-    """The latency models of a pool by arrangement, made when first needed; replicas share them."""
+    """The latency models of a pool by arrangement, which its replicas share."""
 
     def __init__(self, plan: ShiftPlan, base: Any):
         self._plan, self._base = plan, base

@@ -7,7 +7,7 @@ from simulator.latency.base cimport LatencyModel
 
 @cython.final
 cdef class Stalled(LatencyModel):
-    """Iterations take `stall_ns` longer than those of `model`; with pipeline stages, the first one does.
+    """Iterations take `stall_ns` longer than those of `model`, in the first stage.
 
     It stands in for the model of a replica for one iteration, so that others pay nothing.
     """

@@ -180,6 +180,7 @@ cdef class Aicb(LatencyModel):
     cdef int64_t _data_ranks
     cdef object _experts                        # ExpertPricing; None: loaded as they were measured
     cdef bint _has_experts
+    cdef bint _is_plain                         # one slice, and experts as they were measured
     cdef const double[::1] _imbalance           # by tokens of all ranks
     cdef object _deployment
     cdef double _handover_bytes                 # of one token
@@ -205,6 +206,7 @@ cdef class Aicb(LatencyModel):
         self._prefill, self._decode, self.sources = _Grid([read.prefill]), _Grid(read.decode), read.sources
         self._num_slices = read.prefill.parts_ns.shape[1]
         self._stride = self._num_slices * NUM_PARTS
+        self._is_plain = self._num_slices == 1 and experts is None
         self._hops = ways.pipeline_parallel - 1
         self._is_pass = parameters.pipeline == "pass"
         self._data_ranks = ways.data_parallel
@@ -296,7 +298,7 @@ cdef class Aicb(LatencyModel):
 
     cdef double batch_ns(self, const BatchShape* shape) noexcept nogil:
         cdef Place place
-        if self._num_slices == 1 and not self._has_experts and shape.num_chunks == 0 and shape.decode_tokens == shape.num_decodes:    # steady
+        if self._is_plain and shape.num_chunks == 0 and shape.decode_tokens == shape.num_decodes:       # steady
             place = self._decode_place(share_of(shape.num_decodes, self._data_ranks), self._length(shape))
             self._count(shape, place.trust)
             return value(&place, 0, TOTAL)

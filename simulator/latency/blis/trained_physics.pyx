@@ -195,9 +195,9 @@ cdef class TrainedPhysics(LearnedModel):
         """Return what lies outside of what was fitted, and which formats the accelerator lacks."""
         told = LearnedModel.warnings(self) + [f"trained_physics: {note}" for note in self._deployment.format_notes()]
         if self._experts is not None:
-            told += [*self._experts.warnings(self._deployment, "trained_physics"),
-                     "trained_physics: experts: coefficients were fitted to servers whose experts were not loaded evenly "
-                     "either: what their imbalance costs is counted twice as far as they make up for it"]
+            told += self._experts.warnings(self._deployment, "trained_physics")
+            told.append("trained_physics: experts: coefficients were fitted to servers whose experts were not loaded "
+                        "evenly either: what imbalance costs is counted twice as far as they make up for it")
         return told
 
     def provenance(self) -> dict:

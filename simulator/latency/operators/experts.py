@@ -16,7 +16,7 @@ NOTE = ("experts are looked up at tokens x imbalance: how many experts of a rank
 
 
 def unevenly_loaded(tables, experts: ExpertPricing, data_ranks: int):
-    """Return IterationTables whose operators `experts` and `imbalance` add up to what the busiest rank takes.
+    """Return IterationTables of the busiest rank: `experts` and `imbalance` add up.
 
     data_ranks : over which the tokens of an iteration are spread; tables go by those of one.
     """
