@@ -38,8 +38,8 @@ DRAWN = {"workload": {"num_requests": 30, "arrival": {"process": "poisson", "rat
 # A mixture whose experts are not loaded evenly; of which changes show.
 UNEVEN = MODELLED | {"model__name": "gpt-oss-20b", "topology__tensor_parallel": 2, "topology__expert_parallel": 2,
                      "engine__experts__popularity__distribution": "zipf", "engine__experts__popularity__s": 1.0}
-SHIFTING = UNEVEN | {"topology__replicas": 1, "engine__experts__popularity__drift_steps": 10, "latency__mfu_decode": 1e-4,
-                     "engine__experts__eplb__step_interval": 8}
+SHIFTING = UNEVEN | {"topology__replicas": 1, "engine__experts__popularity__drift_steps": 10,
+                     "latency__mfu_decode": 1e-4, "engine__experts__eplb__step_interval": 8}
 ON_ALL_RANKS = "expected false with topology.data_parallel = 1"
 OF_EXPERTS = {
     "engine.experts.all2all_backend": refuses("deepep_low_latency", "expected none with topology.data_parallel = 1",

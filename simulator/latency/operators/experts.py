@@ -30,7 +30,7 @@ def unevenly_loaded(tables, experts: ExpertPricing, data_ranks: int):
                    tokens_origins=origins.astype(np.uint8), origins=tables.origins | {"imbalance": "formula"})
 
 
-def exchange_ns(tables) -> np.ndarray:
+def exchange_of(tables) -> np.ndarray:
     """Return what tokens take to their experts and back, by tokens of a rank."""
     return sum((tables.tokens_ns[name] for name in EXCHANGES if name in tables.tokens_ns),
                np.zeros(len(next(iter(tables.tokens_ns.values())))))

@@ -35,7 +35,7 @@ from simulator.errors import InputErrors, KeyFault
 from simulator.latency.operators.composition import Composer
 from simulator.latency.operators.curves import ORIGINS, SPIKE
 from simulator.latency.operators.database import Database
-from simulator.latency.operators.experts import NOTE, exchange_ns, unevenly_loaded
+from simulator.latency.operators.experts import NOTE, exchange_of, unevenly_loaded
 from simulator.latency.roofline.model import Roofline
 from simulator.latency.roofline.costs import rates
 
@@ -210,7 +210,7 @@ cdef class Operators(LatencyModel):
     cdef int _take_overlap(self, dbo) except -1:
         self._overlap = Overlap(dbo.enabled, dbo.decode_token_threshold, dbo.prefill_token_threshold,
                                 dbo.num_sms / (dbo.num_sms - dbo.comm_sms), self._deployment.model.num_layers)
-        self._exchange_ns = exchange_ns(self.tables)
+        self._exchange_ns = exchange_of(self.tables)
         return 0
 
     # ---- lookups; each raises `origin` to its own where that is worse

@@ -19,10 +19,10 @@ all on one accelerator; costs.py has each coefficient. [engine.experts] has the 
 the weights of those that it needs, and adds dispatch and combine: experts.py; with two-batch overlap halves of a batch
 take turns, as experts/overlap.py of the package says, where all layers count as alike. With pipeline stages, head and
 sampler are the last one's, a hand-over follows each of the others, and the rest is divided by layers. A maximum is
-taken where the hardware takes it, within an operator. Prompts and decodes of a batch share one pass over the weights but not attention. Against
-the roofline of whole phases, max(sum of FLOPs / peak, sum of bytes / bandwidth), nothing hides behind what it cannot
-run beside; and the shares of peak are those of single kernels, which are published, not those of a whole model, which
-must be fitted.
+taken where the hardware takes it, within an operator. Prompts and decodes of a batch share one pass over the weights
+but not attention. Against the roofline of whole phases, max(sum of FLOPs / peak, sum of bytes / bandwidth), nothing
+hides behind what it cannot run beside; and the shares of peak are those of single kernels, which are published, not
+those of a whole model, which must be fitted.
 
 Windows: only sums over the batch are known, so layers that see w tokens are charged min(C, w x decodes), min(X, w x
 chunks) and min(A, w P): exact while all sequences are on one side of the window, else an overestimate. A chunked window
