@@ -16,7 +16,8 @@ class Popularity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     distribution: Annotated[Literal["uniform", "zipf", "file"], Meta(description=(
         "all alike; the i-th of a layer in proportion to i^-s, in an order of each layer's own; as a file says"))
         ] = "uniform"
-    s: Annotated[Annotated[float, Meta(ge=0, le=10)] | None, Meta(extra={"unit": "exponent"}, description="zipf")] = None
+    s: Annotated[Annotated[float, Meta(ge=0, le=10)] | None, Meta(extra={"unit": "exponent"}, description=(
+        "zipf: the larger, the less evenly"))] = None
     file: Annotated[str | None, Meta(extra={"path": True}, description=(
         "CSV without header, a load for each expert; one line for all layers with experts, or one for each"))] = None
     drift_steps: Annotated[Steps | None, Meta(extra={"unit": "iterations"}, description=(
@@ -37,7 +38,8 @@ class Eplb(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """vLLM's expert-parallel load balancer, under its names."""
 
     num_redundant_experts: Annotated[Redundant, Meta(description="slots beyond one for each expert, all ranks")] = 0
-    window_size: Annotated[Steps, Meta(extra={"unit": "iterations"}, description="iterations over which loads are recorded")] = 1000
+    window_size: Annotated[Steps, Meta(extra={"unit": "iterations"}, description=(
+        "over which loads are recorded"))] = 1000
     step_interval: Annotated[Steps, Meta(extra={"unit": "iterations"}, description=(
         "iterations from one rearrangement to the next; the first comes after a quarter of them"))] = 3000
     use_async: Annotated[bool, Meta(description=(
@@ -51,7 +53,8 @@ class Dbo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         "halves of a batch take turns: one computes while the tokens of the other are on their way"))] = False
     decode_token_threshold: Annotated[Threshold, Meta(extra={"unit": "tokens"}, description=(
         "tokens of the rank that has fewest, decodes alone"))] = 32
-    prefill_token_threshold: Annotated[Threshold, Meta(extra={"unit": "tokens"}, description="the same with prompts in the batch")] = 512
+    prefill_token_threshold: Annotated[Threshold, Meta(extra={"unit": "tokens"}, description=(
+        "the same with prompts in the batch"))] = 512
     comm_sms: Annotated[int, Meta(ge=0, le=4096, description=(
         "multiprocessors that communication keeps; VLLM_DBO_COMM_SMS"))] = 20
     num_sms: Annotated[int, Meta(ge=1, le=4096, description="multiprocessors of the accelerator; 132: H100")] = 132

@@ -65,7 +65,7 @@ cdef class ExpertShifts(Operation):
     def report(self, run):
         """See Operation."""
         for name, models in self._pools:
-            found = models.imbalances
+            found = list(models.imbalances.values())
             changes = sum(each.num_changes for each in self._followers if each.models is models)
             told = (f"experts: loads changed {changes} times in all replicas together, over {len(found)} arrangements; "
                     f"of infinitely many tokens the busiest rank has {min(found):.3f} to {max(found):.3f} times the "

@@ -31,13 +31,13 @@ class Models:
         self._users = {}                        # arrangement -> replicas that have it
         self._counts = {}                       # what models that are gone have counted
         self._warnings = {}                     # and told, in order
-        self.imbalances = [_imbalance(base)]
+        self.imbalances = {plan.timeline.arrangement(0): _imbalance(base)}
 
     def of(self, arrangement: Hashable) -> Any:
         """Return the model of an arrangement."""
         if arrangement not in self._models:
             self._models[arrangement] = self._plan.make(arrangement)
-            self.imbalances.append(_imbalance(self._models[arrangement]))
+            self.imbalances[arrangement] = _imbalance(self._models[arrangement])
         return self._models[arrangement]
 
     def change(self, before: Hashable, after: Hashable) -> None:
