@@ -28,6 +28,9 @@ from simulator.engine.build import build as build_cluster
 from simulator.engine.output.recorder import Recorder
 from simulator.engine.plan import ClusterPlan, GatewayPlan, Hooks, Pool
 from simulator.errors import InputErrors, KeyFault, collect_faults
+from simulator.expert_assembly import expert_pricing, expert_shift, with_exchange
+from simulator.experts.faults import expert_faults
+from simulator.experts.timeline import Arrangement
 from simulator.latency.readings import Readings
 from simulator.results.cluster import PoolFacts
 from simulator.workload.base import Workload
@@ -44,6 +47,7 @@ class Prepared(msgspec.Struct, frozen=True):
     pools : as the engine takes them; what their latency models keep is of one run.
     mover : what moves requests between replicas, as an operation of the plan; empty where they stay.
     hand_over : engine.hand_over.plan.HandOverPlan; None where no prompts are computed apart.
+    shifts : of each pool engine.operations.shift_plan.ShiftPlan, None where the load of its experts stays.
     """
 
     experiment: Experiment
@@ -52,6 +56,7 @@ class Prepared(msgspec.Struct, frozen=True):
     pools: tuple[Pool, ...]
     mover: tuple
     hand_over: Any = None
+    shifts: tuple = ()
 
 
 class Site(msgspec.Struct, frozen=True):
@@ -180,8 +185,11 @@ def prepare(experiment: Experiment, workload: Workload | None = None, readings: 
     workload = with_grammars(workload, [getattr(pool.engine.parameters, "structured_outputs", None)
                                         for pool in experiment.all_pools()], experiment.seed)
     check_time(experiment, workload)
-    return Prepared(experiment, workload, tuple(site for site, _ in built), tuple(pool for _, pool in built), mover,
-                    hand_over)
+    sites, pools = tuple(site for site, _ in built), tuple(pool for _, pool in built)
+    shifts = tuple(_of_pool(experiment, pool, partial(
+        expert_shift, experiment, pool, site, partial(latency_model, pool, site, readings)))
+                   for pool, site in zip(experiment.all_pools(), sites, strict=True))
+    return Prepared(experiment, workload, sites, pools, mover, hand_over, shifts)
 
 
 def with_all_requests(prepared: Prepared, monitor=None, readings: Readings | None = None) -> Prepared:
@@ -254,7 +262,7 @@ def build(prepared: Prepared, sink, monitor=None, threads: int = 1):
         keeps_legs=bool(upkeep + prepared.mover),
         tracks_identity=True if any(failure.kind == "link" for failure in experiment.failures) else None,
         moves_requests=experiment.cluster.rescheduling is not None, tracer=_tracer(experiment, sink),
-        operations=_sampler(experiment, sink) + prepared.mover + upkeep)
+        operations=_sampler(experiment, sink) + prepared.mover + upkeep + _expert_shifts(prepared.shifts))
     recorder = Recorder(sink, sink.wants_iterations, sink.wants_tokens)
     return build_cluster(prepared.workload, plan, Hooks(recorder, monitor))
 
@@ -493,10 +501,12 @@ def _of_pool(experiment: Experiment, pool, work):
                            for fault in errors.faults]) from None
 
 
-def latency_model(experiment: Experiment, site: Site, readings: Readings | None = None):
+def latency_model(experiment: Experiment, site: Site, readings: Readings | None = None,
+                  arrangement: Arrangement | None = None):
     """Return the latency backend of an experiment, with its collective model.
 
     readings : as in `prepare`.
+    arrangement : of experts; None: that of the first iteration.
 
     Raises
     ------
@@ -505,17 +515,23 @@ def latency_model(experiment: Experiment, site: Site, readings: Readings | None 
     """
     latency = experiment.latency
     backend = registry.load("latency", latency.backend)
-    given = {}
+    given, parameters = {}, latency.parameters
+    pricing = None
+    if experiment.engine.experts is not None:
+        parameters = with_exchange(experiment, backend)
+        pricing = expert_pricing(experiment, site.deployment, arrangement)
     if latency.collective is not None:
         if not backend.takes_collective:
             raise InputErrors([KeyFault(f"latency.collective: {latency.backend} has no collectives to replace")])
         model = registry.load("collective", latency.collective.backend)
         given["collective"] = _built(model, "latency.collective", latency.collective.parameters, site.deployment)
     if backend.reads_files:
-        read = partial(_built, backend.read, "latency", latency.parameters, site.deployment, **given)
-        asked = latency.backend, latency.parameters, latency.collective, site.deployment
+        read = partial(_built, backend.read, "latency", parameters, site.deployment, **given)
+        asked = latency.backend, parameters, latency.collective, site.deployment
         given["reading"] = read() if readings is None else readings.of(asked, read)
-    model = _built(backend, "latency", latency.parameters, site.deployment, **given)
+    if pricing is not None:
+        given["experts"] = pricing
+    model = _built(backend, "latency", parameters, site.deployment, **given)
     model.set_host(latency.host.iteration_us, latency.resolution_us)
     if experiment.topology.pipeline_parallel > 1:
         model.set_stages(layers_of_stages(site.deployment, experiment.topology.pipeline_parallel))
@@ -523,6 +539,15 @@ def latency_model(experiment: Experiment, site: Site, readings: Readings | None 
     for go_around in registry.load("scheduler", engine.scheduler).around(engine.parameters, site.deployment):
         model = _built(go_around, "engine", model)
     return model
+
+
+def _expert_shifts(shifts: tuple) -> tuple:
+    """Return what changes the load of experts, as an operation of the plan; none where it stays."""
+    if not any(shifts):
+        return ()
+    from simulator.engine.operations.expert_shifts import ExpertShifts
+
+    return (partial(ExpertShifts, shifts=shifts),)
 
 
 def layers_of_stages(deployment: Deployment | None, num_stages: int) -> list[int]:
@@ -568,7 +593,10 @@ def deployment_of(experiment: Experiment) -> Deployment | None:
     node = load_node_with(accelerator, topology.node, "topology.node") if topology.node else None
     if model is None or hardware is None:
         return None
-    return _deployment(experiment, accelerator, node)
+    deployment = _deployment(experiment, accelerator, node)
+    if deployment.experts is not None and (faults := list(expert_faults(deployment))):
+        raise InputErrors([KeyFault(f"engine.experts{key}: {message}") for key, message in faults])
+    return deployment
 
 
 def _deployment(experiment: Experiment, accelerator: AcceleratorSpec | None,
@@ -584,7 +612,7 @@ def _deployment(experiment: Experiment, accelerator: AcceleratorSpec | None,
     return Deployment(
         model=spec, accelerator=accelerator, parallelism=parallelism, node=node,
         weight_dtype=model.dtype, kv_cache_dtype=model.kv_cache_dtype,
-        gpu_memory_utilization=experiment.engine.gpu_memory_utilization)
+        gpu_memory_utilization=experiment.engine.gpu_memory_utilization, experts=experiment.engine.experts)
 
 
 def model_of(section) -> ModelSpec:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from simulator.domain.autoscaling import Autoscaling
 from simulator.domain.dtypes import KvCacheDtype, WeightDtype
+from simulator.domain.experts import Experts
 from simulator.domain.failures import Failure, Health
 from simulator.domain.gateway import GatewayQueueParameters
 from simulator.domain.host import HostParameters
@@ -81,6 +82,8 @@ class Engine(Section, kw_only=True):
     enable_prefix_caching: Annotated[bool, Meta(description="requests share the KV blocks of equal prefixes")] = True
     fast_forward: Annotated[bool, Meta(description=(
         "advance runs of equal iterations at once; the results are the same"))] = True
+    experts: Annotated[Experts | None, Meta(description=(
+        "how experts of a mixture are laid out, chosen and fed; absent: evenly loaded, each held once"))] = None
     parameters: Annotated[Any, Meta(extra={"kind": "scheduler"})]
 
 

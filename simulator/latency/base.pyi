@@ -8,6 +8,7 @@ class LatencyModel:
     pads: bool
     takes_collective: bool
     reads_files: bool
+    takes_experts: tuple[str, ...] | None
     failed: bool
     is_monotone: bool
     is_shareable: bool

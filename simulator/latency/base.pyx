@@ -19,6 +19,8 @@ cdef class LatencyModel:
     several models may share, as `reading=None`.
     One that sets `takes_padding` prices `pad_tokens`, and one with `knows_kernels` times kernels as they are launched:
     padding belongs to it unless the experiment says otherwise.
+    One that prices how unevenly experts are loaded names in `takes_experts` what else of [engine.experts] it prices,
+    and takes `experts=None`, an `simulator.experts.pricing.ExpertPricing`.
     """
 
     needs_deployment = False
@@ -26,6 +28,7 @@ cdef class LatencyModel:
     reads_files = False
     takes_padding = False
     knows_kernels = False
+    takes_experts = None
 
     def __cinit__(self, *_, **__):
         self.num_stages = 1

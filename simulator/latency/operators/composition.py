@@ -178,7 +178,7 @@ class Composer:
         the gathering of these parts.
         """
         ways, hidden = self.deployment.parallelism, self.deployment.model.hidden_size
-        mode = self.parameters.all2all_backend
+        mode = self.parameters.all2all_backend or GATHER
         if mode == GATHER:
             return {name: self._collective("expert", name, ranks, hidden * ways.data_parallel)
                     for name in ("all_gather", "reduce_scatter")}
