@@ -131,7 +131,7 @@ def build(workload, plan: ClusterPlan, hooks: Hooks) -> Cluster:
     operations += [make(fleet, gateways, plan) for make in plan.operations]
     source = Trace(workload) if workload.script is None else Scripted(
         workload, hooks.recorder, gates[0].last_tokens)
-    coupled = plan.coupled or not source.is_fixed or bool(shared.stores) or any(pool.ranks > 1 for pool in plan.pools)
+    coupled = plan.coupled or not source.is_fixed or bool(shared.stores) or any(pool.marches for pool in plan.pools)
     if coupled or operations or not all(gateway.is_blind for gateway in gateways):
         is_watched = coupled or operations or plan.tracer or hooks.observer
         fleet.couple(may_lag=not is_watched and all(
@@ -194,7 +194,7 @@ def _replicas(pool: Pool, plan: ClusterPlan, shared: Shared, workload, delivery:
             request_ids=workload.request_ids, labels=workload.labels)
         rank = Rank(index, _scheduler(pool, context), setup)
         replicas.append(Replica(index, rank, pool.latency, setup))
-    if pool.ranks > 1:
+    if pool.marches:
         _march(replicas, pool, facts, plan)
     return replicas
 
@@ -203,7 +203,7 @@ def _tier_of(pool: Pool, plan: ClusterPlan, shared: Shared):
     """Return what makes the KVTier of a replica of a pool; None: it has none."""
     if not plan.hand_over:
         return pool.tier
-    if pool.ranks > 1:
+    if pool.marches:
         raise ValueError("requests are handed over between replicas that are not in lock step: what these would do "
                          "together is not settled")
     polls = (plan.hand_over.notices_at_start or pool.tier is not None
@@ -219,7 +219,7 @@ def _tier_of(pool: Pool, plan: ClusterPlan, shared: Shared):
 
 def _march(replicas: list[Replica], pool: Pool, facts: SchedulerFacts, plan: ClusterPlan) -> None:
     """Give each so many replicas of a pool one beat."""
-    unsettled = {"async scheduling": facts.is_async, "pipeline stages": pool.latency.num_stages > 1,
+    unsettled = {"pipeline stages": pool.latency.num_stages > 1,
                  "a KV tier": pool.tier is not None, "failures, autoscaling and migration": bool(plan.operations),
                  "iterations that end when they begin": any(replica.scheduler.ends_at_start for replica in replicas)}
     found = [what for what, is_there in unsettled.items() if is_there]
@@ -227,7 +227,7 @@ def _march(replicas: list[Replica], pool: Pool, facts: SchedulerFacts, plan: Clu
         raise ValueError(f"{pool.ranks} ranks in lock step: {' and '.join(found)} cannot be had together with them yet"
                          if found else f"{len(replicas)} replicas are no groups of {pool.ranks} ranks")
     for first in range(0, len(replicas), pool.ranks):
-        LockStep(replicas[first:first + pool.ranks], pool.latency, pool.sync_interval)
+        LockStep(replicas[first:first + pool.ranks], pool.latency, pool.lock_step, facts.is_async)
 
 
 def _scheduler(pool: Pool, context: ReplicaContext):

@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from simulator.domain.data_parallel import LockStepRules
 from simulator.domain.host import HostParameters
 from simulator.domain.layer_groups import LayerGroups
 from simulator.engine.output.recorder import Recorder
@@ -28,8 +29,8 @@ class Pool(msgspec.Struct, frozen=True):
     role : "both", or "prefill" or "decode" alone, see `ClusterPlan.hand_over`.
     replicas_per_node : how many share a node, and fail with it. nodes_per_unit : likewise.
     cost_per_hour : of a replica, in any currency. accelerators : likewise.
-    ranks : how many consecutive replicas are the ranks of one engine, in lock step (data parallelism with experts).
-    sync_interval : iterations after which they agree on whether to go on, vLLM's dp_sync_interval.
+    ranks : how many consecutive replicas are the ranks of one (data parallelism).
+    lock_step : domain.data_parallel.LockStepRules of these; None: each is an engine by itself.
     tier : called with the workload, returns the KVTier of a replica; None: there is nothing beyond its blocks.
     layer_groups : LayerGroups, which have block tables of their own; None: all layers share one.
     """
@@ -53,9 +54,14 @@ class Pool(msgspec.Struct, frozen=True):
     cost_per_hour: float = 0.0
     accelerators: int = 1
     ranks: int = 1
-    sync_interval: int = 16
+    lock_step: LockStepRules | None = LockStepRules()
     tier: Callable | None = None
     layer_groups: LayerGroups | None = None
+
+    @property
+    def marches(self) -> bool:
+        """Whether some of the replicas are in lock step."""
+        return self.ranks > 1 and self.lock_step is not None
 
     @property
     def places(self) -> int:

@@ -101,7 +101,6 @@ def test_clients_that_give_up_leave_with_the_common_iteration():
 
 
 @pytest.mark.parametrize(("setup", "message"), [
-    ({"options": {"async_scheduling": True}}, "async scheduling cannot be had together with them yet"),
     ({"replicas": 3}, "3 replicas are no groups of 2 ranks")])
 def test_what_is_not_settled_with_ranks_is_refused(setup, message):
     with pytest.raises(ValueError, match=message):
