@@ -16,8 +16,11 @@ def test_model_finds_no_fault_in_ranks(seed):
     assert fault is None, fault
 
 
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
 @pytest.mark.parametrize("seed", range(200))
-def test_taking_iterations_at_once_changes_nothing(seed):
-    runs = [waves.run(random_waves(seed), fast_forward=bulk, details=False)[1] for bulk in (True, False)]
+def test_taking_iterations_at_once_changes_nothing(seed, is_async):
+    description = random_waves(seed)
+    description["options"]["async_scheduling"] = is_async
+    runs = [waves.run(description, fast_forward=bulk, details=False)[1] for bulk in (True, False)]
 
     assert waves.tables(runs[0]) == waves.tables(runs[1])
