@@ -20,3 +20,17 @@ cdef struct BatchShape:                 # sums over the batch; kept incrementall
     int64_t prefill_token_pairs         # sum over chunks of tokens * (2 * context_tokens + tokens + 1): twice the
                                         # (query, key) pairs of causal attention
     const Chunk* chunks                 # the chunks themselves, for models that need more than sums; NULL if none
+
+
+# The sums over `count` batches like one; its chunks are those of one.
+cdef inline void repeat_shape(BatchShape* result, const BatchShape* shape, int32_t count) noexcept nogil:
+    result[0] = shape[0]
+    result.num_sequences *= count
+    result.num_decodes *= count
+    result.num_chunks *= count
+    result.num_samples *= count
+    result.prefill_tokens *= count
+    result.decode_tokens *= count
+    result.context_tokens *= count
+    result.prefill_context_tokens *= count
+    result.prefill_token_pairs *= count

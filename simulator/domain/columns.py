@@ -31,6 +31,7 @@ REQUESTS = _columns(
     cached_tokens=("tokens", "of the prompt, found in the prefix cache at first admission"),
     preemptions=("", "times that it lost its place and its KV blocks"),
     replica=("", "row in /replicas; -1: it reached none"),
+    rank=("", "which of its data-parallel ranks that is; -1: it reached none"),
     prefill_replica=("", "replica that computed the prompt for another; -1: none did"),
     status=("", "what became of it"),
     finish_reason=("", "why its output ended; vLLM's names, and max_model_len where vLLM says length too"),

@@ -1,6 +1,7 @@
 """Build a cluster from its plan."""
 from collections.abc import Iterator
 from functools import partial
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import msgspec
@@ -117,6 +118,9 @@ def build(workload, plan: ClusterPlan, hooks: Hooks) -> Cluster:
         legs=LegBook(len(legs)) if plan.keeps_legs or plan.hand_over else None,
         tier_use=np.zeros(len(legs), records.TIER_USE) if any(pool.tier for pool in plan.pools) else None,
         transfers=new_transfers(len(workload)) if plan.hand_over else None, stores={})
+    if any(pool.ranks > 1 for pool in plan.pools):
+        hooks.recorder.number_ranks(np.concatenate([
+            np.arange(pool.places, dtype=np.int32) % pool.ranks for pool in plan.pools]))
     replicas, hosts = [], []
     for pool, delivery in zip(plan.pools, gates, strict=True):
         replicas += _replicas(pool, plan, shared, legs, delivery, len(replicas))
@@ -192,7 +196,7 @@ def _replicas(pool: Pool, plan: ClusterPlan, shared: Shared, workload, delivery:
             enable_prefix_caching=pool.enable_prefix_caching, fast_forward=plan.fast_forward and pool.fast_forward,
             num_stages=pool.latency.num_stages, tier=tier,
             request_ids=workload.request_ids, labels=workload.labels)
-        rank = Rank(index, _scheduler(pool, context), setup)
+        rank = Rank(index, _scheduler(pool, context), setup, (index - first) % pool.ranks)
         replicas.append(Replica(index, rank, pool.latency, setup))
     if pool.marches:
         _march(replicas, pool, facts, plan)
@@ -299,7 +303,9 @@ def _gateway(index: int, model: str | None, fleet: Fleet, plan: ClusterPlan, sha
     legs = fleet.workload.requests[len(shared.workload):] if splits and index < plan.num_models else None
     context = RoutingContext(view, shared.workload, shared.content, view.block_size, plan.seed,
                              _stream(index, model, plan), front.scorers, prefill_legs=legs)
-    router = router or front.router(front.router_parameters, context)
+    reports = None
+    if router is None:
+        router, reports = _router(seats, context, fleet, plan, front)
     if view.wants_caches:
         view.watch_caches()
     if view.wants_tiers:
@@ -309,8 +315,29 @@ def _gateway(index: int, model: str | None, fleet: Fleet, plan: ClusterPlan, sha
     admission = front.admission and front.admission(front.admission_parameters, gate)
     queue = front.queue and front.queue(front.queue_parameters, gate)
     tracer = plan.tracer and plan.tracer(view, index)
-    return Gateway(index, fleet, view, (admission, queue, router, tracer),
-                    (front.admission_latency_ns, front.routing_latency_ns, front.retry_ns, front.patience_ns))
+    gateway = Gateway(index, fleet, view, (admission, queue, router, tracer),
+                      (front.admission_latency_ns, front.routing_latency_ns, front.retry_ns, front.patience_ns))
+    if reports is not None:
+        fleet.seat(reports, index)
+    return gateway
+
+
+def _router(seats: list[PoolSeat], context: RoutingContext, fleet: Fleet, plan: ClusterPlan, front: GatewayPlan):
+    """Return the router of a front, before data-parallel ranks two in a row, and the view of the second, or None."""
+    sizes = _choices(seats, plan.pools)
+    if max(sizes) == 1:
+        return front.router(front.router_parameters, context), None
+    ranks = front.ranks
+    reports = LiveView(len(seats), [fleet.replicas[seat.replica] for seat in seats], fleet.shared,
+                       (ranks.snapshot_interval_ns, 0))
+    return ranks.both((sizes, (front.router, front.router_parameters), (ranks.router, ranks.parameters), reports),
+                      context), reports
+
+
+def _choices(seats: list[PoolSeat], pools: tuple[Pool, ...]) -> list[int]:
+    """Return how many ranks each choice of the first router leaves to the second, in order of seats."""
+    return [len(list(group)) for _, group in groupby(
+        seats, lambda seat: (seat.pool, seat.place // pools[seat.pool].ranks_per_choice))]
 
 
 def _stream(index: int, model: str | None, plan: ClusterPlan) -> str:

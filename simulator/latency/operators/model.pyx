@@ -19,19 +19,21 @@ What it is good for: static look-ups in these tables meet 246 points of unsatura
 within 4.9 % with 1.9 ms of host time an iteration on H100, 0.7 ms on H200: see [latency.host] iteration_us.
 """
 cimport cython
-from libc.stdint cimport int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from simulator.domain.batch cimport BatchShape, Chunk
 from simulator.latency.base cimport LatencyModel
 from simulator.latency.batch_view cimport BatchView
+from simulator.latency.gathering cimport Gathered
 
 from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
+import numpy as np
 from msgspec import Meta
 
 from simulator.errors import InputErrors, KeyFault
-from simulator.latency.operators.composition import Composer
+from simulator.latency.operators.composition import OF_ALL_RANKS, Composer
 from simulator.latency.operators.curves import ORIGINS, SPIKE
 from simulator.latency.operators.database import Database
 from simulator.latency.roofline.model import Roofline
@@ -125,6 +127,7 @@ cdef class Operators(LatencyModel):
     Parameters = OperatorsParameters
     takes_collective = True
     reads_files = True
+    prices_gathered = True
 
     cdef readonly object tables             # IterationTables
     cdef readonly dict origins              # operator -> measured, interpolated, extrapolated, roofline, formula
@@ -138,6 +141,7 @@ cdef class Operators(LatencyModel):
     cdef int64_t _hops                      # hand-overs between stages
     cdef double _state_sequence_ns, _state_token_ns
     cdef const double[::1] _tokens_ns, _samples_ns
+    cdef const double[::1] _own_ns, _gathered_ns    # of _tokens_ns: what goes by the tokens of a rank, and by those of all
     cdef const double[::1] _handover_ns     # of _tokens_ns, one hand-over between stages
     cdef const uint8_t[::1] _tokens_origins, _samples_origins
     cdef const double[:, ::1] _decode_ns, _prefill_ns
@@ -179,6 +183,8 @@ cdef class Operators(LatencyModel):
     cdef int _share_tables(self) except -1:
         tables = self.tables
         self._tokens_ns, self._samples_ns = sum(tables.tokens_ns.values()), sum(tables.samples_ns.values())
+        gathered = sum((ns for name, ns in tables.tokens_ns.items() if name in OF_ALL_RANKS), np.zeros(len(self._tokens_ns)))
+        self._own_ns, self._gathered_ns = self._tokens_ns - gathered, gathered
         if self._hops:
             self._handover_ns = tables.tokens_ns["send_recv"] / self._hops
         self._tokens_origins, self._samples_origins = tables.tokens_origins, tables.samples_origins
@@ -273,6 +279,22 @@ cdef class Operators(LatencyModel):
                 + self._state_token_ns * <double>shape.prefill_tokens)
 
     # ---- composition
+
+    cdef double rank_ns(self, const BatchShape* shape, const Gathered* gathered, int32_t num_ranks) noexcept nogil:
+        cdef int64_t ranks = self._ranks, tokens = gathered.prefill_tokens + gathered.decode_tokens
+        cdef Origin origin = EXACT
+        cdef double ns = self._state(shape) * ranks
+        self._ranks = 1                 # the batch is that of one
+        ns += self._vector(self._own_ns, self._tokens_origins, shape.prefill_tokens + shape.decode_tokens, &origin)
+        ns += self._samples(shape, &origin)
+        if shape.num_decodes > 0:
+            ns += self._decode(shape, &origin)
+        if shape.num_chunks > 0:
+            ns += self._prefill(shape, &origin)
+        self._ranks = ranks
+        ns += self._vector(self._gathered_ns, self._tokens_origins, share_of(tokens, num_ranks), &origin)
+        self._count(origin)
+        return ns
 
     cdef double batch_ns(self, const BatchShape* shape) noexcept nogil:
         cdef const Line* line = &self._line

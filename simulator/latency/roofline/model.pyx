@@ -28,7 +28,7 @@ chunks) and min(A, w P): exact while all sequences are on one side of the window
 where no sequence samples, as vLLM computes the logits of unfinished prompts too.
 """
 cimport cython
-from libc.stdint cimport int64_t
+from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free, malloc
 
 from typing import Annotated
@@ -36,9 +36,10 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from simulator.domain.batch cimport BatchShape
+from simulator.domain.batch cimport BatchShape, repeat_shape
 from simulator.latency.base cimport LatencyModel
 from simulator.latency.batch_view cimport BatchView
+from simulator.latency.gathering cimport Gathered
 from simulator.collective.base cimport CollectiveModel
 from simulator.collective.per_iteration cimport IterationCollectives
 
@@ -83,6 +84,7 @@ cdef struct Costs:              # see RooflineCosts
     double constant_ns
     double activation_token_ns
     double collective_token_ns
+    double gather_token_ns
     double handover_ns
     double handover_token_ns
     double dense_prefill_ns
@@ -130,6 +132,7 @@ cdef class Roofline(LatencyModel):
 
     Parameters = RooflineParameters
     takes_collective = True
+    prices_gathered = True
 
     cdef readonly object costs                  # RooflineCosts, for reading
     cdef Costs _costs                           # the same, for the loop
@@ -181,6 +184,23 @@ cdef class Roofline(LatencyModel):
         if tokens > self._last_expert_entry:
             tokens = self._last_expert_entry
         return larger(arithmetic_ns, self._expert_weights_ns[tokens])
+
+    cdef double rank_ns(self, const BatchShape* shape, const Gathered* gathered, int32_t num_ranks) noexcept nogil:
+        # Coefficients are those of a batch that is spread over the ranks: as if each had this one. Experts and what is
+        # gathered for them are of all batches.
+        cdef BatchShape alike, together = shape[0]
+        cdef double own_tokens = <double>num_ranks * <double>(shape.prefill_tokens + shape.decode_tokens)
+        repeat_shape(&alike, shape, num_ranks)
+        together.prefill_tokens, together.decode_tokens = gathered.prefill_tokens, gathered.decode_tokens
+        return (self.batch_ns(&alike) - self._experts_ns(&alike) - self._collectives_ns(&alike)
+                + self._experts_ns(&together)
+                + self._rank_collectives_ns(own_tokens, gathered.prefill_tokens + gathered.decode_tokens))
+
+    cdef double _rank_collectives_ns(self, double own_tokens, int64_t gathered) noexcept nogil:
+        if self._collectives is None:
+            return ((self._costs.collective_token_ns - self._costs.gather_token_ns) * own_tokens
+                    + self._costs.gather_token_ns * <double>gathered)
+        return self._collectives.rank_ns(<int64_t>own_tokens, gathered)
 
     cdef double _head_ns(self, const BatchShape* shape) noexcept nogil:
         return larger(self._costs.head_sample_ns * shape.num_samples, self._costs.head_weights_ns)
