@@ -77,11 +77,13 @@ ITERATIONS = _columns(
     used_blocks=("blocks", "KV blocks in use, the null block not counted"),
     preempted=("", "requests that lost their place for it"),
     begin_ns=("ns", "the accelerator began it in this stage: later than start_ns where batches were ahead of it"),
+    rank=("", "which of the data-parallel ranks of its replica that is; 0 where there are none"),
 )
 REPLICAS = _columns(
     replica=("", "its number"),
     num_blocks=("blocks", "KV blocks, the null block not counted"),
     peak_used_blocks=("blocks", "most in use at once"),
+    rank=("", "which of the data-parallel ranks of its replica this is; 0 where there are none"),
     iterations=("", "that computed at least one token"),
     preemptions=("", "of its requests"),
     requests=("", "sent there"),

@@ -13,8 +13,8 @@ from simulator.results.traits import COLUMNS
 BLOCK_ROWS = 1 << 16
 
 ITERATION_FIELDS = (
-    "replica", "rank", "stage", "start_ns", "duration_ns", "sequences", "prefill_tokens", "decode_tokens", "context_tokens",
-    "waiting", "running", "used_blocks", "preempted", "begin_ns")
+    "replica", "stage", "start_ns", "duration_ns", "sequences", "prefill_tokens", "decode_tokens", "context_tokens",
+    "waiting", "running", "used_blocks", "preempted", "begin_ns", "rank")
 REQUEST_FIELDS = tuple(name for name in records.REQUEST.names if name != "spare")
 LABEL_COLUMNS = columns.LABELS
 SCRIPT_FIELDS, MEASURED = ("scheduled_arrival_ns", "client_queue_ns"), "measured"
