@@ -286,8 +286,8 @@ def _lock_step(pool):
 def marches(pool) -> bool:
     """Return whether the ranks of a pool are in lock step.
 
-    Source: vLLM 0.32.0, vllm/v1/engine/core.py: DPEngineCoreProc asserts that the model has experts, ranks of others are
-    engines by themselves.
+    Source: vLLM 0.32.0, vllm/v1/engine/core.py: DPEngineCoreProc asserts that the model has experts; ranks of others
+    are engines by themselves.
 
     Raises
     ------

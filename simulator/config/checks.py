@@ -56,10 +56,8 @@ def check_all(sections: Mapping[str, Any], missing: object, fault: Callable[[Pat
             ("kv_tiers",): sections["kv_tiers"]}
         for path, message in tier_faults(sections["cluster"], tiers) if missing not in tiers.values() else ():
             fault(path, message)
-    if not any(sections[name] is missing for name in ("topology", "failures", "autoscaling", "cluster", "kv_transfer")):
-        for path, message in conflicts_of_ranks(pools, *(sections[name] for name in (
-                "topology", "failures", "autoscaling", "cluster", "kv_transfer"))):
-            fault(path, message)
+    for path, message in conflicts_of_ranks(pools, sections, missing):
+        fault(path, message)
     if sections["failures"] is not missing:
         for path, message in _failed_pools(sections["failures"], pools):
             fault(path, message)

@@ -1,5 +1,6 @@
 """Data-parallel ranks: what does not go together with them, and what says nothing without them."""
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from simulator import registry
 from simulator.config.layers import Path
@@ -43,7 +44,8 @@ def _keys(ranks: DataParallel, topology, engine, latency) -> Iterator[Fault]:
             "[engine.cuda_graphs] is not there yet")
     if ranks.padding == "sglang" and not registry.load("latency", latency.backend).prices_gathered:
         yield (*SECTION, "padding"), (
-            f'expected "none", found "sglang": latency.backend = "{latency.backend}" prices each rank by its own tokens')
+            f'expected "none", found "sglang": latency.backend = "{latency.backend}" prices each rank by its own '
+            "tokens")
     if ranks.lockstep is False:
         for name in OF_LOCK_STEP:
             if getattr(ranks, name) != getattr(DataParallel(), name):
@@ -56,8 +58,15 @@ def _keys(ranks: DataParallel, topology, engine, latency) -> Iterator[Fault]:
         yield (*SECTION, "load_balancing"), '"hybrid" chooses among nodes: expected topology.node beside it'
 
 
-def conflicts_of_ranks(pools, topology, failures, autoscaling, cluster, kv_transfer) -> Iterator[Fault]:
-    """Yield what an experiment cannot have together with ranks in any of its pools."""
+def conflicts_of_ranks(pools, sections: Mapping[str, Any], missing: object) -> Iterator[Fault]:
+    """Yield what an experiment cannot have together with ranks in any of its pools.
+
+    missing : stands for a section that could not be read.
+    """
+    found = [sections[name] for name in ("topology", "failures", "autoscaling", "cluster", "kv_transfer")]
+    if any(section is missing for section in found):
+        return
+    topology, failures, autoscaling, cluster, kv_transfer = found
     if not any(each.data_parallel > 1 for each in ([pool.topology for pool in pools] or [topology])):
         return
     why = "expected none where topology.data_parallel is above 1: "

@@ -42,8 +42,8 @@ class DataParallel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         "so-manieth iteration alone"))] = 1
     load_balancing: Annotated[Literal["internal", "hybrid", "external"], Meta(description=(
         "internal: [cluster.routing] chooses the replica, the rule of vllm_dp its rank; hybrid: [cluster.routing] "
-        "chooses a node of the replica, vllm_dp a rank there; external: [cluster.routing] chooses among all ranks"))] = (
-            "internal")
+        "chooses a node of the replica, vllm_dp a rank there; external: [cluster.routing] chooses among all ranks"
+    ))] = "internal"
     stats_interval_s: Annotated[float, Meta(ge=0, le=1e6, description=(
         "internal, hybrid: age up to which what ranks report is used again; 0: always live"))] = 0.1
     hop_us: Annotated[float, Meta(ge=0, le=1e9, description=(

@@ -60,7 +60,7 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
     kv_bytes_per_token: float       # in all layers of the stage, as long as no window has passed over it
     block_bytes: float              # block_size tokens; with groups, what any of them needs for a block
     request_bytes: float            # KV cache of one request of max_model_len
-    num_gpu_blocks: int             # of the replica, or of each data-parallel rank of it, as vLLM counts: the null block included
+    num_gpu_blocks: int             # of the replica, or of each of its data-parallel ranks; the null block included
 
     num_accelerators: int           # of the replica
     memory_bytes: int               # of one accelerator, nominal

@@ -72,7 +72,7 @@ class Pool(msgspec.Struct, frozen=True):
 
 
 class RankFront(msgspec.Struct, frozen=True):
-    """What chooses among the ranks of a replica, behind the router that chooses the replica.
+    """What chooses among the ranks of a replica, once the replica is chosen.
 
     both : Router subclass that asks one after the other, see routing.ranks.
     router, parameters : a Router subclass and its `Parameters`.

@@ -1,8 +1,8 @@
 """How many tokens ranks in lock step bring to the experts together.
 
-A rank without tokens brings one, its dummy. Under SGLang's attention data parallelism buffers are as long as all batches
-together (SUM_LEN), or each is padded to the longest one (MAX_LEN): the latter where no rank computes a prompt and the
-padding at most doubles the tokens. Source: SGLang, python/sglang/srt/layers/dp_attention.py, DpPaddingMode.
+A rank without tokens brings one, its dummy. Under SGLang's attention data parallelism buffers are as long as all
+batches together (SUM_LEN), or each is padded to the longest one (MAX_LEN): the latter where no rank computes a prompt
+and the padding at most doubles the tokens. Source: SGLang, python/sglang/srt/layers/dp_attention.py, DpPaddingMode.
 """
 from libc.stdint cimport int32_t, int64_t
 

@@ -19,7 +19,10 @@ cdef void gather(Gathered* gathered, const BatchShape* shapes, int32_t num_busy,
 
 
 def padding_mode(tokens, has_prompts=False):
-    """Return SGLang's padding mode and the tokens that are gathered; `tokens` of each rank, dummies included."""
+    """Return SGLang's padding mode and the tokens that are gathered.
+
+    tokens : of each rank, dummies included.
+    """
     if pads_to_longest(sum(tokens), max(tokens), len(tokens), has_prompts):
         return "MAX_LEN", max(tokens) * len(tokens)
     return "SUM_LEN", sum(tokens)

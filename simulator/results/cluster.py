@@ -112,7 +112,8 @@ def by_pool(run: Run, pools: tuple[PoolFacts, ...]) -> dict[str, dict]:
         rows, up, paid = run.replicas[own], int(up_ns[own].sum()), int(paid_ns[own].sum())
         busy = int(rows["busy_ns"].sum())
         parts[pool.name] = {
-            "replicas": pool.num_replicas // pool.ranks, **{name: int(rows[name].sum()) for name in ("requests", "completed")},
+            "replicas": pool.num_replicas // pool.ranks,
+            **{name: int(rows[name].sum()) for name in ("requests", "completed")},
             "up_s": up / 1e9, "utilisation": _utilisation(busy, up),
             "cost_per_hour": pool.cost_per_hour * pool.ranks, "cost": pool.cost_per_hour * paid / NS_PER_HOUR}
     return parts

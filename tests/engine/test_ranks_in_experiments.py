@@ -112,7 +112,7 @@ def test_ranks_of_a_dense_model_are_engines_by_themselves(tmp_path):
     first, second = (result.iterations[result.iterations["rank"] == rank] for rank in (0, 1))
 
     assert first["duration_ns"][0] < second["duration_ns"][0]
-    with pytest.raises(InputErrors, match="lockstep: expected false, found true: .* has no experts"):
+    with pytest.raises(InputErrors, match=r"lockstep: expected false, found true: .* has no experts"):
         run(tmp_path, [(0, 100, 5)], ranks=2, engine="lockstep = true", more=model)
 
 

@@ -1,4 +1,4 @@
-"""Ranks in lock step do what the real ones of vLLM 0.32 did, forward by forward and message by message; see README.md."""
+"""Ranks in lock step do what those of vLLM 0.32 did, forward by forward, message by message; see README.md."""
 from collections import Counter
 
 import pytest

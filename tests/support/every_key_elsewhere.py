@@ -57,7 +57,7 @@ WAITING = {
     **{f"collective:busbw.{group}.{kind}": "asked by the backend operators and by `simulator collective`"
        for group in ("tensor", "expert") for kind in ("all_gather", "reduce_scatter", "all_to_all", "all_reduce")
        if (group, kind) not in (("tensor", "all_reduce"), ("expert", "all_to_all"))},
-    **{f"collective:busbw.data.{kind}": "of experts over data-parallel ranks: tests/collective/test_iteration_collectives.py"
+    **{f"collective:busbw.data.{kind}": "of experts over ranks: tests/collective/test_iteration_collectives.py"
        for kind in ("all_gather", "reduce_scatter", "all_to_all", "all_reduce")},
     "collective:busbw.data_overlap": "likewise",
     "rescheduler:llumnix.max_num_batched_tokens": "of replicas that do not say; all do",

@@ -20,7 +20,8 @@ class Prices(PythonLatencyModel):
 
     def __init__(self, description):
         super().__init__()
-        self._us = [nanoseconds(description["step_time"].get(key, 0.0)) / 1e3 for key in ("base", "per_token", "per_req")]
+        price = description["step_time"]
+        self._us = [nanoseconds(price.get(key, 0.0)) / 1e3 for key in ("base", "per_token", "per_req")]
         dummy = description.get("dummy_time")
         self._dummy_us = self._us[0] if dummy is None else nanoseconds(dummy) / 1e3
 

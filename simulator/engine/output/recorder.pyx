@@ -40,7 +40,7 @@ cdef class Recorder:
             self._hold_tokens(np.empty(CHUNK_TOKENS, records.TOKEN))
 
     def number_ranks(self, ranks):
-        """Tell which rank of its replica each of those is that are recorded, int32 (replicas,); without it all are 0."""
+        """Tell which rank of its replica each of those is that are recorded, int32 (replicas,); else all are 0."""
         cdef int32_t[::1] view = ranks
         self._rank_numbers, self._ranks = ranks, &view[0]
 

@@ -113,7 +113,7 @@ cdef class LockStep(Beat):
 
     @property
     def log(self):
-        """Return a dict per step: begin_ns, end_ns, counter, waves, busy [ranks with tokens], goes_on (None: unasked)."""
+        """Return a dict per step: begin_ns, end_ns, counter, waves, busy [ranks], goes_on (None: nobody asked)."""
         return self._log
 
     # ---- what comes from outside
@@ -246,7 +246,8 @@ cdef class LockStep(Beat):
             if self._latency.has_failed():
                 with gil:
                     self._latency.raise_if_failed()
-        if now_ns + step_ns > END_OF_CLOCK_NS or self._is_broken() or (step.num_busy == 0 and self._has_nowhere_to_go()):
+        if (now_ns + step_ns > END_OF_CLOCK_NS or self._is_broken()
+                or (step.num_busy == 0 and self._has_nowhere_to_go())):
             self._stop(now_ns)
             return False
         self._executing, self._next = step, self._executing

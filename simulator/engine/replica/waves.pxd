@@ -1,9 +1,9 @@
 """Who knows when that ranks in lock step run: messages between their front end, a coordinator and the ranks.
 
-Ranks run in waves. Somebody who sends a request while he believes them idle tells the coordinator, who tells all ranks to
-start; a rank that has the request needs no telling. When the ranks agree that nobody has unfinished requests, the wave is
-over, and rank 0 says so. Each message takes `hop_ns` on its way. So a request may come with the number of a wave that has
-ended meanwhile: the rank that finds it has the next one started.
+Ranks run in waves. Somebody who sends a request while he believes them idle tells the coordinator, who tells all ranks
+to start; a rank that has the request needs no telling. When the ranks agree that nobody has unfinished requests, the
+wave is over, and rank 0 says so. Each message takes `hop_ns` on its way. So a request may come with the number of a
+wave that has ended meanwhile: the rank that finds it has the next one started.
 
 Source: vLLM 0.32.0, vllm/v1/engine/core.py, DPEngineCoreProc; vllm/v1/engine/coordinator.py, DPCoordinatorProc.
 """

@@ -141,7 +141,7 @@ cdef class Operators(LatencyModel):
     cdef int64_t _hops                      # hand-overs between stages
     cdef double _state_sequence_ns, _state_token_ns
     cdef const double[::1] _tokens_ns, _samples_ns
-    cdef const double[::1] _own_ns, _gathered_ns    # of _tokens_ns: what goes by the tokens of a rank, and by those of all
+    cdef const double[::1] _own_ns, _gathered_ns    # of _tokens_ns, what goes by the tokens of a rank; of all ranks
     cdef const double[::1] _handover_ns     # of _tokens_ns, one hand-over between stages
     cdef const uint8_t[::1] _tokens_origins, _samples_origins
     cdef const double[:, ::1] _decode_ns, _prefill_ns
@@ -183,7 +183,9 @@ cdef class Operators(LatencyModel):
     cdef int _share_tables(self) except -1:
         tables = self.tables
         self._tokens_ns, self._samples_ns = sum(tables.tokens_ns.values()), sum(tables.samples_ns.values())
-        gathered = sum((ns for name, ns in tables.tokens_ns.items() if name in OF_ALL_RANKS), np.zeros(len(self._tokens_ns)))
+        gathered = np.zeros(len(self._tokens_ns))
+        for name in OF_ALL_RANKS:
+            gathered += tables.tokens_ns.get(name, 0.0)
         self._own_ns, self._gathered_ns = self._tokens_ns - gathered, gathered
         if self._hops:
             self._handover_ns = tables.tokens_ns["send_recv"] / self._hops

@@ -10,7 +10,9 @@ from simulator.signals.view cimport View
 
 @cython.final
 cdef class Groups(View):
-    """Each group of ranks as one replica: what its ranks report, and what the gateway knows of them, added up.
+    """Each group of ranks as one replica.
+
+    What its ranks report, and what the gateway knows of them, is added up.
 
     num_replicas : groups.
     ranks : View of all ranks.
