@@ -13,6 +13,7 @@ from simulator.config.experiment import Experiment
 from simulator.config.hand_over import does_either_leg
 from simulator.config.tiers import group_faults
 from simulator.domain import records
+from simulator.domain.data_parallel import DataParallel
 from simulator.domain.deployment import Deployment
 from simulator.domain.facts import load_accelerator, load_model, load_node, load_node_with
 from simulator.domain.hardware_spec import AcceleratorSpec, NodeSpec
@@ -26,7 +27,7 @@ from simulator.domain.parallelism import Parallelism
 from simulator.domain.slo_classes import by_name
 from simulator.engine.build import build as build_cluster
 from simulator.engine.output.recorder import Recorder
-from simulator.engine.plan import ClusterPlan, GatewayPlan, Hooks, Pool
+from simulator.engine.plan import ClusterPlan, GatewayPlan, Hooks, Pool, RankFront
 from simulator.errors import InputErrors, KeyFault, collect_faults
 from simulator.expert_assembly import expert_pricing, expert_shift, with_exchange
 from simulator.experts.faults import expert_faults
@@ -271,16 +272,61 @@ def _pool(pool, readings: Readings, cluster) -> tuple[Site, Pool]:
     """Return what a pool runs on, and the pool as the engine takes it."""
     site, engine, topology = survey(pool), pool.engine, pool.topology
     model = latency_model(pool, site, readings)
-    gpus = topology.tensor_parallel * topology.pipeline_parallel * topology.data_parallel
+    gpus, ranks = topology.tensor_parallel * topology.pipeline_parallel, topology.data_parallel
+    per_node = max(load_node(topology.node).num_accelerators // gpus, 1) if topology.node else 1
     return site, Pool(
         scheduler=registry.load("scheduler", engine.scheduler), parameters=engine.parameters, latency=model,
         num_gpu_blocks=site.num_gpu_blocks, block_size=engine.block_size, max_model_len=site.max_model_len,
         enable_prefix_caching=engine.enable_prefix_caching, fast_forward=engine.fast_forward,
         host=host_times(pool, model), tier=_tier(pool, site, cluster), name=pool.name,
-        replicas=_num_replicas(pool), max_replicas=pool.max_replicas,
+        replicas=_num_replicas(pool) * ranks, max_replicas=None if ranks > 1 else pool.max_replicas, ranks=ranks,
+        ranks_per_choice=_ranks_per_choice(pool, per_node), lock_step=_lock_step(pool),
         model=pool.serves, role=pool.role, nodes_per_unit=pool.nodes_per_unit,
-        cost_per_hour=pool.cost_per_hour, accelerators=gpus, layer_groups=site.layer_groups,
-        replicas_per_node=max(load_node(topology.node).num_accelerators // gpus, 1) if topology.node else 1)
+        cost_per_hour=pool.cost_per_hour / ranks, accelerators=gpus, layer_groups=site.layer_groups,
+        replicas_per_node=per_node)
+
+
+def _lock_step(pool):
+    """Return the rules of the pool's ranks; None: they are not in lock step, or there are none."""
+    if pool.topology.data_parallel == 1 or not marches(pool):
+        return None
+    is_old = getattr(pool.engine.parameters, "vllm_version", None) == "0.10"
+    return (pool.engine.data_parallel or DataParallel()).rules(is_old)
+
+
+def marches(pool) -> bool:
+    """Return whether the ranks of a pool are in lock step.
+
+    Source: vLLM 0.32.0, vllm/v1/engine/core.py: DPEngineCoreProc asserts that the model has experts; ranks of others
+    are engines by themselves.
+
+    Raises
+    ------
+    InputErrors
+        The experiment says otherwise than the model has it.
+    """
+    asked = pool.engine.data_parallel and pool.engine.data_parallel.lockstep
+    if pool.model is None:
+        return asked is not False
+    model = model_of(pool.model)
+    if asked is not None and asked != (model.moe is not None):
+        why = ("has no experts, and vLLM's ranks are engines by themselves then" if asked else
+               "has experts, which the ranks share")
+        raise InputErrors([KeyFault(f"engine.data_parallel.lockstep: expected {str(not asked).lower()}, found "
+                                    f"{str(asked).lower()}: {model.name} {why}")])
+    return model.moe is not None
+
+
+def _ranks_per_choice(pool, per_node: int) -> int:
+    """Return how many ranks [cluster.routing] leaves to choose among."""
+    ranks, mode = pool.topology.data_parallel, (pool.engine.data_parallel or DataParallel()).load_balancing
+    if pool.topology.node and ranks > 1 and (ranks % per_node and per_node % ranks):
+        raise InputErrors([KeyFault(
+            f"topology.data_parallel: {ranks} ranks of {pool.topology.tensor_parallel} accelerators neither fill whole "
+            f"nodes nor share one evenly: a {pool.topology.node} has room for {per_node}")])
+    if mode == "hybrid":
+        return min(ranks, per_node)
+    return ranks if mode == "internal" else 1
 
 
 def _tier(pool, site: Site, cluster):
@@ -332,7 +378,21 @@ def _front(experiment: Experiment, routing=None) -> GatewayPlan:
         cache_delay_ns=round(routing.cache_signal_delay_s * 1e9),
         admission_latency_ns=round(admission.latency_s * 1e9), routing_latency_ns=round(routing.latency_s * 1e9),
         retry_ns=round(cluster.routing.retry_interval_s * 1e9),
-        patience_ns=round(cluster.routing.retry_timeout_s * 1e9))
+        patience_ns=round(cluster.routing.retry_timeout_s * 1e9), ranks=_rank_front(experiment))
+
+
+def _rank_front(experiment: Experiment) -> RankFront | None:
+    """Return what chooses among the ranks of a replica; None: there are none, or [cluster.routing] does."""
+    chosen = [pool for pool in experiment.all_pools() if pool.topology.data_parallel > 1
+              and (pool.engine.data_parallel or DataParallel()).load_balancing != "external"]
+    if not chosen:
+        return None
+    from simulator.routing.ranks.two_routers import TwoRouters  # only those who want it load it
+
+    router, engine = registry.load("router", "vllm_dp"), chosen[0].engine
+    parameters = router.Parameters(vllm_version=getattr(engine.parameters, "vllm_version", "0.32"))
+    interval_s = (engine.data_parallel or DataParallel()).stats_interval_s
+    return RankFront(TwoRouters, router, parameters, round(interval_s * 1e9))
 
 
 def _gateway_queue():
@@ -469,8 +529,10 @@ def _tracer(experiment: Experiment, sink):
 
 def pools_of(experiment: Experiment) -> tuple[PoolFacts, ...]:
     """Return what a summary says of each pool; empty where the experiment has none."""
-    return tuple(PoolFacts(pool.name, max(_num_replicas(pool), pool.max_replicas or 0), pool.cost_per_hour,
-                           pool.topology.node or (pool.hardware.name if pool.hardware else ""))
+    return tuple(PoolFacts(pool.name, max(_num_replicas(pool), pool.max_replicas or 0) * pool.topology.data_parallel,
+                           pool.cost_per_hour / pool.topology.data_parallel,
+                           pool.topology.node or (pool.hardware.name if pool.hardware else ""),
+                           pool.topology.data_parallel)
                  for pool in experiment.all_pools() if experiment.pools)
 
 
@@ -538,6 +600,8 @@ def latency_model(experiment: Experiment, site: Site, readings: Readings | None 
     engine = experiment.engine
     for go_around in registry.load("scheduler", engine.scheduler).around(engine.parameters, site.deployment):
         model = _built(go_around, "engine", model)
+    if experiment.engine.data_parallel and experiment.engine.data_parallel.padding == "sglang":
+        model.pad_gathered()
     return model
 
 
@@ -604,7 +668,8 @@ def _deployment(experiment: Experiment, accelerator: AcceleratorSpec | None,
     model, topology = experiment.model, experiment.topology
     parallelism = Parallelism(
         tensor_parallel=topology.tensor_parallel, pipeline_parallel=topology.pipeline_parallel,
-        expert_parallel=topology.expert_parallel, data_parallel=topology.data_parallel)
+        expert_parallel=topology.expert_parallel,
+        data_parallel=topology.data_parallel if marches(experiment) else 1)
     spec = model_of(model)
     faults = [f"topology: {fault}" for fault in parallelism.faults(spec)]
     if faults:

@@ -62,12 +62,16 @@ ELSEWHERE = {
     "name": "results are told apart by it", "serves": "so are requests",
     "role": "as infer_type, its alias", "infer_type": "takes [kv_transfer]: tests/config/test_hand_over.py",
     "model.config": "instead of model.name",
-    "topology.data_parallel": "only 1", "topology.pd_node_ratio": "instead of pools",
+    "topology.data_parallel": "with experts: configs/deepseek_dp8.toml",
+    "topology.pd_node_ratio": "instead of pools",
     "engine.experts.popularity.file": "tests/experts/test_imbalance.py",
     **{f"engine.experts.{key}": "with data_parallel alone: tests/latency/test_uneven_experts.py" for key in (
         "all2all_backend", "dbo.enabled", "dbo.decode_token_threshold", "dbo.prefill_token_threshold", "dbo.comm_sms",
         "dbo.num_sms")},
     "engine.allow_long_max_model_len": "of a model's own maximum",
+    **{f"engine.data_parallel.{key}": "of pools with ranks: tests/engine/test_ranks_in_experiments.py" for key in (
+        "lockstep", "dp_sync_interval", "prefill_schedule_interval", "load_balancing", "stats_interval_s", "hop_us",
+        "padding")},
 }
 BASE = {
     "model": {"name": "llama-3.1-8b"}, "hardware": {"name": "h100-sxm-80gb"},

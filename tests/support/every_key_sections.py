@@ -75,7 +75,17 @@ GENERAL = {
     "topology.expert_parallel": acts(1, 2, "memory", **MODELLED | {
         "model__name": "qwen3-30b-a3b", "topology__tensor_parallel": 2, "engine__num_gpu_blocks": ABSENT,
         "engine__max_num_batched_tokens": 8192}),
-    "topology.data_parallel": refuses(2, "only 1 is supported yet"),
+    "topology.data_parallel": acts(1, 2),
+    "engine.data_parallel.lockstep": acts(True, False, topology__data_parallel=2),
+    "engine.data_parallel.dp_sync_interval": acts(
+        1, 64, topology__data_parallel=2, topology__replicas=1, latency__base_us=300.0, engine__async_scheduling=False),
+    "engine.data_parallel.prefill_schedule_interval": acts(1, 8, topology__data_parallel=2),
+    "engine.data_parallel.load_balancing": acts("internal", "external", topology__data_parallel=2),
+    "engine.data_parallel.stats_interval_s": refuses(
+        5.0, "[cluster.routing] alone chooses", topology__data_parallel=2,
+        engine__data_parallel__load_balancing="external"),
+    "engine.data_parallel.hop_us": acts(0.0, 1e4, topology__data_parallel=2),
+    "engine.data_parallel.padding": refuses("vllm", "sizes of CUDA graphs", topology__data_parallel=2),
     "topology.node": predicts(ABSENT, "dgx-h100", **MODELLED | {"topology__tensor_parallel": 16,
                                                                 "model__name": "llama-3.1-405b"}),
     "engine.scheduler": acts("vllm", "blis", engine__num_gpu_blocks=16, **SLOW),

@@ -19,10 +19,8 @@ cdef class Stalled(Around):
         Around.__init__(self, model)
         self._stall_ns = stall_ns
 
-    cdef double batch_ns(self, const BatchShape* shape) noexcept nogil:
-        cdef double ns = self._stall_ns + self.model.batch_ns(shape)
-        self.note_fault()
-        return ns
+    cdef double around_ns(self, const BatchShape* shape, double ns) noexcept nogil:
+        return ns + self._stall_ns
 
     cdef void stages_ns(self, const BatchShape* shape, double* ns) noexcept nogil:
         self.model.stages_ns(shape, ns)

@@ -35,6 +35,7 @@ import numpy as np
 from simulator.domain.batch cimport BatchShape, Chunk
 from simulator.latency.base cimport LatencyModel
 from simulator.latency.batch_view cimport BatchView
+from simulator.latency.gathering cimport Gathered
 from simulator.collective.base cimport PIPELINE, SEND_RECV, CollectiveModel
 
 from simulator.errors import InputErrors, KeyFault
@@ -303,6 +304,15 @@ cdef class Aicb(LatencyModel):
             self._count(shape, place.trust)
             return value(&place, 0, TOTAL)
         return self._composed_ns(shape)
+
+    cdef double rank_ns(self, const BatchShape* shape, const Gathered* gathered, int32_t num_ranks) noexcept nogil:
+        # The tables are of ranks that all have such a batch.
+        cdef int64_t ranks = self._data_ranks
+        cdef double ns
+        self._data_ranks = 1
+        ns = self.batch_ns(shape)
+        self._data_ranks = ranks
+        return ns
 
     cdef double _composed_ns(self, const BatchShape* shape) noexcept nogil:
         cdef Places places = self._places(shape)

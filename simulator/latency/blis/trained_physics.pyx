@@ -17,15 +17,16 @@ Source: inference-sim (BLIS) at f90a1e3a, sim/latency/trained_physics_model.go. 
 mean E2E latency 6.7 %, of mean TTFT 17.6 %, over 36 runs that were not fitted (docs/blog, how-blis-learns-latency).
 """
 cimport cython
-from libc.stdint cimport int64_t
+from libc.stdint cimport int32_t, int64_t
 
 from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
-from simulator.domain.batch cimport BatchShape
+from simulator.domain.batch cimport BatchShape, repeat_shape
 from simulator.latency.batch_view cimport BatchView
+from simulator.latency.gathering cimport Gathered
 from simulator.latency.blis.learned cimport LearnedModel
 
 from simulator.latency.blis.coefficients import Alpha, Coefficient, Fit, LearnedParameters
@@ -96,6 +97,7 @@ cdef class TrainedPhysics(LearnedModel):
     cdef object _experts                    # ExpertPricing; None: loaded evenly
     cdef bint _has_experts
     cdef const double[::1] _imbalance       # by tokens of all ranks
+    cdef double _copies                     # of the chunks of a batch, in all ranks
 
     def __init__(self, parameters, deployment, experts=None):
         if deployment is None:
@@ -105,6 +107,7 @@ cdef class TrainedPhysics(LearnedModel):
         self.prices = prices(deployment, self.choice.fit.beta, conventions,
                              parameters.expert_exchange or "all_gather")
         self._prices = msgspec.structs.asdict(self.prices)
+        self._copies = 1.0
         if experts is not None:
             self._experts, self._has_experts, self._imbalance = experts, True, experts.load.imbalance
 
@@ -122,6 +125,7 @@ cdef class TrainedPhysics(LearnedModel):
         cdef int i
         for i in range(shape.num_chunks):
             pairs += shape.chunks[i].tokens * (shape.chunks[i].prompt_tokens + 0.5 * shape.chunks[i].tokens)
+        pairs *= self._copies
         arithmetic = price.prefill_token * tokens + price.prefill_pair * pairs
         if self._has_experts:
             arithmetic += self._extra_us(shape, tokens)
@@ -129,6 +133,17 @@ cdef class TrainedPhysics(LearnedModel):
         if price.splits_prefill:
             return price.beta_prefill * arithmetic + price.beta_prefill_kv * memory
         return price.beta_prefill * larger(arithmetic, memory)
+
+    cdef double rank_ns(self, const BatchShape* shape, const Gathered* gathered, int32_t num_ranks) noexcept nogil:
+        # Coefficients are those of a batch that is spread over the ranks: as if each had this one.
+        cdef BatchShape alike
+        cdef double ns
+        repeat_shape(&alike, shape, num_ranks)
+        alike.num_sequences, alike.num_chunks = shape.num_sequences, shape.num_chunks
+        self._copies = num_ranks
+        ns = self.batch_ns(&alike)
+        self._copies = 1.0
+        return ns
 
     cdef double _decode_us(self, const BatchShape* shape) noexcept nogil:
         cdef const Prices* price = &self._prices

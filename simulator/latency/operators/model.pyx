@@ -19,20 +19,22 @@ What it is good for: static look-ups in these tables meet 246 points of unsatura
 within 4.9 % with 1.9 ms of host time an iteration on H100, 0.7 ms on H200: see [latency.host] iteration_us.
 """
 cimport cython
-from libc.stdint cimport int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from simulator.domain.batch cimport BatchShape, Chunk, rows_of
 from simulator.latency.base cimport LatencyModel
 from simulator.latency.batch_view cimport BatchView
+from simulator.latency.gathering cimport Gathered
 
 from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
+import numpy as np
 from msgspec import Meta
 
 from simulator.domain.experts import All2All
 from simulator.errors import InputErrors, KeyFault
-from simulator.latency.operators.composition import Composer
+from simulator.latency.operators.composition import OF_ALL_RANKS, Composer
 from simulator.latency.operators.curves import ORIGINS, SPIKE
 from simulator.latency.operators.database import Database
 from simulator.latency.operators.experts import NOTE, exchange_of, unevenly_loaded
@@ -136,6 +138,7 @@ cdef class Operators(LatencyModel):
     takes_collective = True
     reads_files = True
     takes_experts = ("all2all_backend", "dbo")
+    prices_gathered = True
 
     cdef readonly object tables             # IterationTables
     cdef readonly dict origins              # operator -> measured, interpolated, extrapolated, roofline, formula
@@ -149,6 +152,7 @@ cdef class Operators(LatencyModel):
     cdef int64_t _hops                      # hand-overs between stages
     cdef double _state_sequence_ns, _state_token_ns
     cdef const double[::1] _tokens_ns, _samples_ns
+    cdef const double[::1] _own_ns, _gathered_ns    # of _tokens_ns, what goes by the tokens of a rank; of all ranks
     cdef const double[::1] _handover_ns     # of _tokens_ns, one hand-over between stages
     cdef const uint8_t[::1] _tokens_origins, _samples_origins
     cdef const double[:, ::1] _decode_ns, _prefill_ns
@@ -199,6 +203,10 @@ cdef class Operators(LatencyModel):
     cdef int _share_tables(self) except -1:
         tables = self.tables
         self._tokens_ns, self._samples_ns = sum(tables.tokens_ns.values()), sum(tables.samples_ns.values())
+        gathered = np.zeros(len(self._tokens_ns))
+        for name in OF_ALL_RANKS:
+            gathered += tables.tokens_ns.get(name, 0.0)
+        self._own_ns, self._gathered_ns = self._tokens_ns - gathered, gathered
         if self._hops:
             self._handover_ns = tables.tokens_ns["send_recv"] / self._hops
         self._tokens_origins, self._samples_origins = tables.tokens_origins, tables.samples_origins
@@ -320,6 +328,26 @@ cdef class Operators(LatencyModel):
         self._count(origin)
         return rest_ns + (2.0 * max(compute_ns * self._overlap.slowdown, exchange_ns)
                           + (compute_ns + exchange_ns) / self._overlap.layers)
+
+    cdef double rank_ns(self, const BatchShape* shape, const Gathered* gathered, int32_t num_ranks) noexcept nogil:
+        cdef int64_t ranks = self._ranks, tokens = gathered.prefill_tokens + gathered.decode_tokens
+        cdef Origin origin = EXACT
+        cdef double ns = self._state(shape) * ranks
+        self._ranks = 1                 # the batch is that of one
+        if self._is_split(shape):       # as if all had this one
+            ns = self._halves_ns(shape)
+            self._ranks = ranks
+            return ns
+        ns += self._vector(self._own_ns, self._tokens_origins, rows_of(shape), &origin)
+        ns += self._samples(shape, &origin)
+        if shape.num_decodes > 0:
+            ns += self._decode(shape, &origin)
+        if shape.num_chunks > 0:
+            ns += self._prefill(shape, &origin)
+        self._ranks = ranks
+        ns += self._vector(self._gathered_ns, self._tokens_origins, share_of(tokens, num_ranks), &origin)
+        self._count(origin)
+        return ns
 
     cdef double batch_ns(self, const BatchShape* shape) noexcept nogil:
         cdef const Line* line = &self._line

@@ -58,6 +58,7 @@ class RooflineCosts(msgspec.Struct, frozen=True, kw_only=True):
     constant_ns: float              # kernel and collective latencies of an iteration
     activation_token_ns: float      # per token: what memory-bound kernels move, KV write included
     collective_token_ns: float      # per token: all-reduces, expert exchange, stage hand-over
+    gather_token_ns: float          # of collective_token_ns: what every rank gathers of all tokens for its experts
     handover_ns: float              # of the constant: one hand-over to the next stage
     handover_token_ns: float        # of collective_token_ns, likewise
     dense_prefill_ns: float         # per prompt token: projections and dense MLPs
@@ -125,6 +126,7 @@ def roofline_costs(deployment: Deployment, rate: Rates, prices_collectives: bool
         constant_ns=constant_ns + _kernel_ns(deployment, rate),
         activation_token_ns=_activation_bytes_per_token(deployment) / rate.memory_bytes / copies,
         collective_token_ns=collective_ns,
+        gather_token_ns=_gather_ns(deployment, rate) if prices_collectives and prices_exchange else 0.0,
         handover_ns=handover_ns,
         handover_token_ns=handover_token_ns,
         dense_prefill_ns=dense_flops / rate.matrix_prefill_flops,
@@ -295,6 +297,12 @@ def _collectives(deployment: Deployment, rate: Rates, prices_exchange: bool) -> 
     needed = [each for each in exchanges(deployment) if prices_exchange or each.group not in EXPERT_GROUPS]
     volume_ns = sum(each.count * _link_ns(deployment, rate, each.sent_bytes, each.span) for each in needed)
     return sum(each.count for each in needed) * rate.collective_ns, volume_ns
+
+
+def _gather_ns(deployment: Deployment, rate: Rates) -> float:
+    """Return ns per token of what data-parallel ranks gather for their experts."""
+    return sum(each.count * _link_ns(deployment, rate, each.sent_bytes, each.span)
+               for each in exchanges(deployment) if each.group == "data")
 
 
 def _handover(deployment: Deployment, rate: Rates) -> tuple[float, float]:

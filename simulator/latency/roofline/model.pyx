@@ -30,7 +30,7 @@ chunks) and min(A, w P): exact while all sequences are on one side of the window
 where no sequence samples, as vLLM computes the logits of unfinished prompts too.
 """
 cimport cython
-from libc.stdint cimport int64_t
+from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free, malloc
 
 from typing import Annotated
@@ -38,9 +38,10 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from simulator.domain.batch cimport BatchShape, rows_of
+from simulator.domain.batch cimport BatchShape, repeat_shape, rows_of
 from simulator.latency.base cimport LatencyModel
 from simulator.latency.batch_view cimport BatchView
+from simulator.latency.gathering cimport Gathered
 from simulator.collective.base cimport CollectiveModel
 from simulator.collective.per_iteration cimport IterationCollectives
 
@@ -87,6 +88,7 @@ cdef struct Costs:              # see RooflineCosts
     double constant_ns
     double activation_token_ns
     double collective_token_ns
+    double gather_token_ns
     double handover_ns
     double handover_token_ns
     double dense_prefill_ns
@@ -144,6 +146,7 @@ cdef class Roofline(LatencyModel):
     takes_padding = True
     takes_collective = True
     takes_experts = ("all2all_backend", "dbo")
+    prices_gathered = True
 
     cdef readonly object costs                  # RooflineCosts, for reading
     cdef Costs _costs                           # the same, for the loop
@@ -258,6 +261,27 @@ cdef class Roofline(LatencyModel):
             return ns + self._halves_ns(shape)
         return ns + self._exchange_ns(rows_of(shape)) + self._layers_ns(
             shape, self._prefill_attention_ns(shape) + self._decode_attention_ns(shape) + self._state_ns(shape))
+    cdef double rank_ns(self, const BatchShape* shape, const Gathered* gathered, int32_t num_ranks) noexcept nogil:
+        # Coefficients are those of a batch that is spread over the ranks: as if each had this one. Experts and what is
+        # gathered for them are of all batches.
+        cdef BatchShape alike, together = shape[0]
+        cdef double own_tokens = <double>num_ranks * <double>rows_of(shape), ns
+        repeat_shape(&alike, shape, num_ranks)
+        together.prefill_tokens, together.decode_tokens = gathered.prefill_tokens, gathered.decode_tokens
+        together.pad_tokens = 0                         # counted among those gathered
+        ns = self.batch_ns(&alike)
+        if self._has_experts:
+            if self._is_split(&alike):                  # as if all had this one
+                return ns
+            ns += self._exchange_ns(rows_of(&together)) - self._exchange_ns(rows_of(&alike))
+        return (ns - self._experts_ns(&alike) - self._collectives_ns(&alike) + self._experts_ns(&together)
+                + self._rank_collectives_ns(own_tokens, rows_of(&together)))
+
+    cdef double _rank_collectives_ns(self, double own_tokens, int64_t gathered) noexcept nogil:
+        if self._collectives is None:
+            return ((self._costs.collective_token_ns - self._costs.gather_token_ns) * own_tokens
+                    + self._costs.gather_token_ns * <double>gathered)
+        return self._collectives.rank_ns(<int64_t>own_tokens, gathered)
 
     cdef double _head_ns(self, const BatchShape* shape) noexcept nogil:
         return larger(self._costs.head_sample_ns * shape.num_samples, self._costs.head_weights_ns)
