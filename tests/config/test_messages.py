@@ -87,9 +87,6 @@ FAULTS = [
      "is not settled"),
     ("engine.data_parallel = {hop_us = 5.0}",
      "engine.data_parallel: expected none with topology.data_parallel = 1: there are no ranks"),
-    ("engine.data_parallel = {padding = 'vllm'}\ntopology.data_parallel = 2",
-     'engine.data_parallel.padding: expected "none" or "sglang", found "vllm": batches are padded to sizes of CUDA '
-     "graphs, and [engine.cuda_graphs] is not there yet"),
     ("engine.data_parallel = {padding = 'sglang'}\ntopology.data_parallel = 2",
      'engine.data_parallel.padding: expected "none", found "sglang": latency.backend = "linear" prices each rank by '
      "its own tokens"),

@@ -97,6 +97,8 @@ cdef class LockStep(Beat):
             (<Replica>self._replicas[i]).march(self, self._owners[0].index, self._num_ranks)
         memset(&dummy, 0, sizeof(BatchShape))
         dummy.num_sequences = dummy.num_decodes = dummy.num_samples = dummy.decode_tokens = dummy.context_tokens = 1
+        if latency.pads:
+            latency.pad(&dummy, 1, self._num_ranks)
         self._dummy_ns = latency.step_ns(&dummy, 1, self._num_ranks)
         latency.raise_if_failed()
 
