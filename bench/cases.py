@@ -43,6 +43,7 @@ class Case:
     """One measurement; the defaults are those of the lower bound.
 
     rate_per_s : requests a second at each replica. 25 are 0.8 of what a replica can sustain with these lengths.
+    ranks : of the replicas, how many are in lock step.
     num_gpu_blocks : of each replica. system_prompts : see `traffic.chat`. engine : further fields of ClusterPlan.
     front : what stands before the replicas; None: round robin.
     backend : "linear" or "roofline" (Llama-3.1-8B on one H100; the linear prices are close to it).
@@ -57,6 +58,7 @@ class Case:
     rate_per_s: float = 25.0
     system_prompts: tuple = (0, 0)
     num_gpu_blocks: int = UNLIMITED_BLOCKS
+    ranks: int = 1
     backend: str = "linear"
     engine: dict = field(default_factory=dict)
     front: GatewayPlan | None = None
@@ -105,6 +107,7 @@ class Prepared:
         front = case.front or GatewayPlan(RoundRobin, RoundRobinParameters())
         pool = Pool(case.scheduler, case.parameters, _latency(case.backend, case.stages),
                     num_gpu_blocks=case.num_gpu_blocks, block_size=16, max_model_len=16384, replicas=case.replicas,
+                    ranks=case.ranks,
                     layer_groups=case.layer_groups, tier=case.tier)
         plan = ClusterPlan((pool,), front, **case.engine)
         if case.decode_replicas:

@@ -11,7 +11,9 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from simulator.domain.autoscaling import Autoscaling
+from simulator.domain.data_parallel import DataParallel
 from simulator.domain.dtypes import KvCacheDtype, WeightDtype
+from simulator.domain.experts import Experts
 from simulator.domain.failures import Failure, Health
 from simulator.domain.gateway import GatewayQueueParameters
 from simulator.domain.host import HostParameters
@@ -56,8 +58,10 @@ class Topology(Section, kw_only=True):
     replicas: Annotated[Count, Meta(description="serving instances")] = 1
     tensor_parallel: Annotated[Count, Meta(description="within a replica")] = 1
     pipeline_parallel: Annotated[Count, Meta(description="within a replica")] = 1
-    expert_parallel: Annotated[Count, Meta(description="within a replica")] = 1
-    data_parallel: Annotated[Count, Meta(description="of attention, within a replica")] = 1
+    expert_parallel: Annotated[Count, Meta(description=(
+        "within a replica; with data_parallel above 1: 1, or tensor_parallel x data_parallel"))] = 1
+    data_parallel: Annotated[Count, Meta(description=(
+        "ranks of a replica, of attention: each has a queue and KV blocks of its own; see [engine.data_parallel]"))] = 1
     node: Annotated[str | None, Meta(extra={"facts": "node"}, description=(
         "hardware/nodes/<name>.toml: GPUs per node, NVLink domain, NICs"))] = None
     pd_node_ratio: Annotated[Annotated[float, Meta(gt=0, le=1)] | None, Meta(description=(
@@ -81,6 +85,11 @@ class Engine(Section, kw_only=True):
     enable_prefix_caching: Annotated[bool, Meta(description="requests share the KV blocks of equal prefixes")] = True
     fast_forward: Annotated[bool, Meta(description=(
         "advance runs of equal iterations at once; the results are the same"))] = True
+    experts: Annotated[Experts | None, Meta(description=(
+        "how experts of a mixture are laid out, chosen and fed; absent: evenly loaded, each held once"))] = None
+    data_parallel: Annotated[DataParallel | None, Meta(description=(
+        "how the ranks of a replica work side by side, where topology.data_parallel is above 1; absent: as vLLM's"
+    ))] = None
     parameters: Annotated[Any, Meta(extra={"kind": "scheduler"})]
 
 

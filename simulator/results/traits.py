@@ -9,9 +9,9 @@ from simulator.results.token_times import TokenTimes
 from simulator.workload.base import Workload
 from simulator.workload.limits import MISSING
 
-UNKNOWN = -1
+UNKNOWN = NO_RANK = -1
 # Columns of /requests that are there where the workload says something of the kind, and their types.
-COLUMNS = {"due_ns": "i8", "expected_tokens": "i4", "reasoning_tokens": "i4", "first_answer_ns": "i8",
+COLUMNS = {"rank": "i4", "due_ns": "i8", "expected_tokens": "i4", "reasoning_tokens": "i4", "first_answer_ns": "i8",
            "num_images": "i4", "image_tokens": "i4", "loaded_tokens": "i4", "stored_tokens": "i4",
            "prefill_replica": "i4", **dict.fromkeys(hand_over.COLUMNS, "i8")}
 
@@ -30,6 +30,8 @@ def traits_of(run: Run) -> dict[str, np.ndarray]:
     if run.tier_use is not None:
         found |= {name: run.tier_use[name] for name in run.tier_use.dtype.names}
     found |= hand_over.columns_of(run)
+    if run.replicas["rank"].any():
+        found["rank"] = np.append(run.replicas["rank"], NO_RANK)[workload.requests["replica"]]
     return {name: found[name] for name in COLUMNS if name in found}
 
 

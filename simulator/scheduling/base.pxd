@@ -140,6 +140,8 @@ cdef class Scheduler:
     cdef readonly Strides strides       # what turns of members bring; None: a token each
     cdef RowList dissolved              # rows that were members until the batch was formed; emptied by the rank
 
+    cdef bint holds_prefills            # while others decode, no prompts are computed in the batch formed next, which
+                                        # ranks in lock step want in some steps; of `vllm` alone
     cdef readonly bint ends_at_start    # what an iteration brings takes effect when it begins; without a group, and
                                         # with one batch in flight
     cdef int64_t pause_ns               # of an iteration without tokens; 0: there is none, -1: as the model prices it

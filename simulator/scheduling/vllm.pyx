@@ -79,6 +79,8 @@ cdef class Vllm(StridingScheduler):
     cdef Grammars _grammars             # of requests; None: nobody waits for any
     cdef Adapters _adapters             # of requests that a batch has room for; None: of any
     cdef int32_t* _skipped              # [n] rows passed over in an admission pass; NULL: none ever is
+    cdef bint _holds_now                # prompts are not computed in this batch, see _must_hold
+    cdef bint _has_no_room              # the last pass that admitted what it could left somebody behind
     cdef bint _chunk_continues          # a chunk of a prompt was scheduled among the running
 
     def __init__(self, parameters, context):
@@ -266,16 +268,35 @@ cdef class Vllm(StridingScheduler):
         memset(&batch.shape, 0, sizeof(BatchShape))
         self._budget = self._token_budget
         self._chunk_continues = False
+        self._holds_now = self.holds_prefills and self._must_hold()
         if self.kv.is_hybrid:
             self.kv.begin_batch()
         if not (self.grouping and self._continue_at_once(batch, threshold)):
             self._continue_one_by_one(batch, threshold)
         if batch.num_preempted == 0 and self.num_waiting() > 0 and self._budget > 0:
             self._admit_waiting(batch, threshold)
+        elif batch.num_preempted == 0 and not self._holds_now:
+            self._has_no_room = self.num_waiting() > 0
         if self._grammars is not None:
             self.opens_ns = self._grammars.next_ns(now_ns) if self.num_waiting() > 0 else NEVER_NS
         self.close(batch, self._num_drafts if self._is_async else -1)
         return 0
+
+    cdef bint _must_hold(self) noexcept nogil:
+        """Say whether prompts wait for another step: somebody decodes, and the last pass left nobody behind.
+
+        Source: vLLM 0.32.0, Scheduler.schedule (throttle_prefills).
+        """
+        cdef int32_t slot = self._running.head
+        if self._has_no_room:
+            return False
+        if self.num_members > 0:
+            return True
+        while slot >= 0:
+            if not self._sequences[slot].is_partial:
+                return True
+            slot = self._links.next(slot)
+        return False
 
     cdef bint feeds(self, const Batch* batch) noexcept nogil:
         # All tokens are sent to the first stage but one that ends a text as its first.
@@ -345,6 +366,8 @@ cdef class Vllm(StridingScheduler):
         if sequence.is_member:
             return sequence.group == self.group
         if sequence.num_placeholders > 0 and self._waits_for_tokens(sequence):
+            return 0
+        if self._holds_now and sequence.is_partial:
             return 0
         tokens = sequence.num_tokens + sequence.num_drafts + sequence.num_placeholders - computed
         return min(min(tokens, threshold), self._max_model_len - computed - 1)
@@ -423,6 +446,8 @@ cdef class Vllm(StridingScheduler):
             if outcome == SKIP:
                 self._skipped[num_skipped] = row
                 num_skipped += 1
+        if not self._holds_now:
+            self._has_no_room = self.waiting.size > 0
         while num_skipped > 0:
             num_skipped -= 1
             self.waiting.push_front(self._skipped[num_skipped])
@@ -496,6 +521,8 @@ cdef class Vllm(StridingScheduler):
             if outcome != ELIGIBLE:
                 return outcome
             computed += external.tokens
+        if self._holds_now and computed < text - 1:
+            return STOP
         turn = self._turn(row, -1, computed, threshold, any_running)
         if turn.tokens == 0:
             return SKIP if self._skips_long_prompts else STOP

@@ -323,7 +323,7 @@ class Case:
         if self.pools and self.settings["pd-decider"] not in DECIDERS:
             return f"the decider {self.settings['pd-decider']}"
         if self.number("dp") > 1:
-            return "data-parallel ranks that form one batch: topology.data_parallel is 1"
+            return "data-parallel ranks that form one batch: ours form one each"
         return None
 
     def latency_obstacle(self):

@@ -76,6 +76,18 @@ def judge_pair(description, logs):
     return None
 
 
+def judge_waves(description, log):
+    """Return what the second model holds against our log of ranks in lock step (`waves.to_log`), or None."""
+    steps = [step | {"t": step["t"] / 1e9, "end": step["end"] / 1e9} for step in log["steps"]]
+    messages = [[round(time_ns / 1e9, 9), *said] for time_ns, *said in log["messages"]]
+    model = _model(SECOND_MODEL)
+    try:
+        model.run(description, {"steps": steps, "messages": messages})
+    except model.Diff as disagreement:
+        return str(disagreement)
+    return None
+
+
 def _in_seconds(step, is_async):
     duration_ns = step["end"] - step["start" if is_async else "t"]
     return step | {"dur": duration_ns / 1e9} | {name: step[name] / 1e9 for name in ("t", "launch", "start")}

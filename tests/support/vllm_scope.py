@@ -20,6 +20,7 @@ KINDS = {"full": "full_attention", "sliding": "sliding_attention", "chunked": "c
 GROUP_KEYS = {"kind", "block_size", "window", "chunk", "mode"}
 SEVERAL_KINDS = "a KV connector beside a KV cache of several kinds"
 PAIR = "a prefill/decode pair, see `test_vllm_pd.py`"
+RANKS = "nothing but data-parallel ranks in lock-step, see `test_vllm_waves.py`"
 NEEDS = {"kv_role": "a KV connector of two sides", "prefill": PAIR, "decode": PAIR,
          "prefix_match_unit": "hits of parts of blocks"}
 REQUEST_KEYS = {"id", "arrival", "output_len", "priority", "max_tokens", "stop_at", "prompt", "external", "hold",
@@ -36,7 +37,7 @@ def missing(description):
     if "engines" in description:
         return "nothing but the choice of a data-parallel engine, see `test_vllm_dp.py`"
     if "ranks" in description:
-        return "data-parallel ranks in lock-step"
+        return RANKS
     options = {key: value for key, value in description["options"].items() if value}
     for key, needed in NEEDS.items():
         if key in options:
@@ -55,6 +56,13 @@ def missing(description):
     unknown = options.keys() - KNOWN - OF_REQUESTS - {"dcp"}
     unknown |= {key for request in requests for key in request} - REQUEST_KEYS - REQUEST_NEEDS.keys()
     return f"{', '.join(sorted(unknown))}, which nobody has translated" if unknown else None
+
+
+def missing_of_ranks(description):
+    """Return what recorded ranks in lock step need that the engine does not have, or None."""
+    requests = [{key: value for key, value in request.items() if key != "rank"} for request in description["requests"]]
+    others = {key: value for key, value in description.items() if key != "ranks"}
+    return missing(others | {"requests": requests})
 
 
 def missing_of_pair(description):

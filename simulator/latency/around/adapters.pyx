@@ -25,9 +25,7 @@ cdef class Adapters(Around):
     cdef inline double _loads_ns(self, const BatchShape* shape) noexcept nogil:
         return self._load_ns * shape.num_loads + self._read_ns * shape.num_reads
 
-    cdef double batch_ns(self, const BatchShape* shape) noexcept nogil:
-        cdef double ns = self.model.batch_ns(shape)
-        self.note_fault()
+    cdef double around_ns(self, const BatchShape* shape, double ns) noexcept nogil:
         if shape.num_adapters > 0:
             ns = ns * self._factor + self._adapter_ns * shape.num_adapters
         return ns + self._loads_ns(shape)
