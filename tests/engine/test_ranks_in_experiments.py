@@ -26,11 +26,11 @@ output = {token_times = true}
 """
 
 
-def run(folder, requests, *, ranks, replicas=1, engine="", more=""):
+def run(folder, requests, *, ranks, replicas=1, engine="", tables="", more=""):
     """Serve requests, each (arrival in s, prompt tokens, outputs)."""
     rows = ["arrived_at,num_prefill_tokens,num_decode_tokens", *(",".join(map(str, each)) for each in requests)]
     (folder / "trace.csv").write_text("\n".join(rows) + "\n")
-    settings = {"ranks": ranks, "replicas": replicas, "engine": engine and f", data_parallel = {{{engine}}}",
+    settings = {"ranks": ranks, "replicas": replicas, "engine": (engine and f", data_parallel = {{{engine}}}") + tables,
                 "more": more}
     (folder / "e.toml").write_text(EXPERIMENT % settings)
     return simulator.run(folder / "e.toml", out=folder / "out", overwrite=True)
@@ -160,3 +160,16 @@ def test_rows_of_ranks_in_lock_step_begin_and_end_together(tmp_path):
     spans = sorted(set(zip(rows["start_ns"].tolist(), (rows["start_ns"] + rows["duration_ns"]).tolist(), strict=True)))
 
     assert all(end <= begin for (_, end), (begin, _) in pairwise(spans))
+
+
+@pytest.mark.parametrize(("padding", "padded"), [("vllm", [24, 24, 24]), ("none", [4, 24, 16])])
+def test_example_d1_ranks_run_the_graph_of_the_largest_batch(tmp_path, padding, padded):
+    # Requests go to the four ranks in turn: 3, 17, none and 9 of them decode at 100 ms; alone these are padded otherwise.
+    counts = (3, 17, 0, 9)
+    requests = [(0.001 * i, 16, 80 if i // 4 < counts[i % 4] else 1) for i in range(4 * 17)]
+    found = run(tmp_path, requests, ranks=4, engine=f'load_balancing = "external", padding = "{padding}"',
+                tables=', cuda_graphs = {mode = "full"}', more='cluster.routing.policy = "round_robin"').iterations
+    decodes = found[(found["prefill_tokens"] == 0) & (found["start_ns"] > 150_000_000)]
+    last = decodes[decodes["start_ns"] == decodes["start_ns"].min()]
+    assert last["sequences"].tolist() == [3, 17, 9]
+    assert last["padded_tokens"].tolist() == padded
