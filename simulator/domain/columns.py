@@ -56,6 +56,7 @@ REQUESTS = _columns(
     first_answer_ns=("ns", "its client saw the first token of the answer"),
     num_images=("", "in its prompt"),
     image_tokens=("tokens", "of its prompt that are images"),
+    encoded_tokens=("tokens", "of images, encoded for it, again after a preemption; with [engine.encoder]"),
     loaded_tokens=("tokens", "of its text, given by KV tiers, again after a preemption; with [kv_tiers], as the next"),
     stored_tokens=("tokens", "of its text, written to KV tiers for it"),
     prefill_done_ns=("ns", "its prefill replica had computed the prompt; with pools for prefill, likewise below"),

@@ -32,6 +32,7 @@ DEMAND = _record(
     expected_tokens="i4")
 OUTCOME = _record(output_tokens="i4")
 SEGMENT = _record(stream="i8", num_tokens="i8")
+ITEM = _record(content="i4", offset="i4", tokens="i4")
 ITERATION = _record(
     replica="i4", stage="i4", start_ns="i8", duration_ns="i8", sequences="i4", prefill_tokens="i4", decode_tokens="i4",
     waiting="i4", context_tokens="i8", running="i4", used_blocks="i4", preempted="i4",
