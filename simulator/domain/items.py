@@ -6,7 +6,9 @@ from simulator.domain import records
 
 
 class Items(msgspec.Struct, frozen=True):
-    """The items of all prompts, one after the other; those of one prompt by offset, and none overlap.
+    """The items of all prompts, one after the other.
+
+    Those of one prompt stand by offset, and none overlap.
 
     begins : int64 (n + 1,), where those of each request begin in the table, and its length.
     table : structured array (m,), `records.ITEM`.
@@ -23,12 +25,15 @@ class Items(msgspec.Struct, frozen=True):
         return int(self.table["tokens"].max(initial=0))
 
     def tokens_of(self, n: int) -> np.ndarray:
-        """Return the embeddings of the items of each of the first `n` requests, int64 (n,)."""
+        """Return the embeddings in each of the first `n` prompts, int64 (n,)."""
         ends = np.append(0, np.cumsum(self.table["tokens"], dtype=np.int64))
         return np.diff(ends[self.begins[:n + 1]])
 
     def twice(self) -> "Items":
-        """Return the same for a table of requests that has each row twice, all of them again behind the last."""
+        """Return the same for a table of requests that has each row twice.
+
+        All of them stand again behind the last.
+        """
         return Items(np.concatenate([self.begins, self.begins[1:] + len(self.table)]),
                      np.concatenate([self.table, self.table]), self.num_contents)
 

@@ -8,7 +8,7 @@ from libc.stdlib cimport calloc, free
 cimport cython
 
 from simulator.core.index_list cimport IndexLinks, new_list
-from simulator.core.row_list cimport RowList, add_row
+from simulator.core.row_list cimport add_row
 from simulator.domain.request cimport Item
 
 import numpy as np

@@ -34,7 +34,9 @@ def new_tally(parameters, context, num_groups: int) -> Tally:
 
 
 def new_encoder(parameters, context) -> EncoderCache | None:
-    """Return what keeps the embeddings of one replica; None: there is no encoder, or nothing for it to do.
+    """Return what keeps the embeddings of one replica.
+
+    None: there is no encoder, or nothing for it to do.
 
     parameters : VllmParameters. context : ReplicaContext.
     """

@@ -6,9 +6,9 @@ from simulator.workload.columns import Columns
 
 
 def items_in(columns: Columns, n: int) -> Items | None:
-    """Return the images of the first `n` prompts; None: nobody says that there are any.
+    """Return the images of the first `n` prompts.
 
-    Two are the same where they are as long pieces of the same stream.
+    None: nobody says that there are any. Two are the same where they are as long pieces of the same stream.
     """
     if columns.images is None or columns.prompts is None:
         return None

@@ -46,7 +46,8 @@ def under_pressure(seed):
     options, step = description["options"], rng.choice([6, 10])
     options |= {"policy": "priority", "scheduler_reserve_full_isl": False, "enable_chunked_prefill": True,
                 "watermark": 0, "max_num_batched_tokens": 64, "max_num_scheduled_tokens": None, "max_num_seqs": 8,
-                "block_size": 4, "max_num_active_seqs": None, "long_prefill_token_threshold": step, "max_model_len": 512,
+                "block_size": 4,
+                "max_num_active_seqs": None, "long_prefill_token_threshold": step, "max_model_len": 512,
                 "num_speculative_tokens": 0, "spec_lookahead": 0, "long_prefill_token_threshold_adaptive": False,
                 "max_num_encoder_input_tokens": rng.choice([10, 12, 20]), "encoder_cache_size": 300, "num_blocks": 40}
     for number, request in enumerate(description["requests"]):

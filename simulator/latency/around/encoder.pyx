@@ -8,7 +8,7 @@ from simulator.latency.base cimport LatencyModel
 
 @cython.final
 cdef class Encoder(Around):
-    """Adds a price for each embedding; with pipeline stages in the first, where the encoder is."""
+    """Adds a price for each embedding, of several stages in the first."""
 
     cdef double _embedding_ns
 
