@@ -16,7 +16,7 @@ cdef class EncodingScheduler(StridingScheduler):
 
     # Of `tokens` behind `computed`, those that one can compute in the batch being formed; see EncoderCache.plan.
     @cython.final
-    cdef inline int64_t tokens_with_items(self, int32_t row, int64_t computed, int64_t tokens) except -1 nogil:
+    cdef inline int64_t tokens_with_items(self, int32_t row, int64_t computed, int64_t tokens) except? -1 nogil:
         return self.encoder.plan(row, computed, tokens) if self.encoder is not None and tokens > 0 else tokens
 
     # It is not admitted, and refers to no items.

@@ -324,7 +324,7 @@ cdef class Vllm(EncodingScheduler):
             passed_over -= passed_over > 0
             if self.kv.chunk_alignment > 0 and tokens > 0:
                 tokens = self._cut(slot, tokens)
-            if not sequence.is_member:
+            if tokens > 0 and not sequence.is_member:
                 tokens = self.tokens_with_items(sequence.row, sequence.num_computed, tokens)
             if tokens > 0:
                 if sequence.is_member:

@@ -93,8 +93,9 @@ WHY_NO_OLD_ENCODER = "what vLLM 0.10 keeps of images is by request, and not buil
 class EncoderParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Encoders of images and the like, [engine.encoder].
 
-    They compute embeddings on the accelerators of the model, before it. A step encodes no more than its budget, and what is kept has its places: both are at least the largest item. vLLM
-    has no flag for either. Source: vLLM 0.32.0, vllm/v1/core/encoder_cache_manager.py, vllm/config/scheduler.py.
+    They compute embeddings on the accelerators of the model, before it. A step encodes no more than its budget, and
+    what is kept has its places: both are at least the largest item. vLLM has no flag for either.
+    Source: vLLM 0.32.0, vllm/v1/core/encoder_cache_manager.py, vllm/config/scheduler.py.
     """
 
     us_per_embedding: Annotated[Time | None, Meta(description=(
