@@ -68,7 +68,7 @@ SCHEDULERS = {
         "encoder.tokens_per_s": acts(1e4, 1e5, **PICTURES),
         "encoder.cache_tokens": acts(1, 4096, **PICTURES | at("engine__encoder", us_per_embedding=50.0)),
         "encoder.max_num_encoder_input_tokens": acts(1, 4096, **PICTURES),
-        "encoder.disable_chunked_mm_input": acts(False, True, **PICTURES),
+        "encoder.disable_chunked_mm_input": acts(False, True, engine__max_num_batched_tokens=50, **PICTURES),
         "lora.max_loras": acts(1, 8), "lora.step_factor": acts(1.0, 1.5), "lora.per_adapter_us": acts(0.0, 500.0),
         "lora.adapter_mb": acts(10.0, 100.0, engine__lora__h2d_gb_per_s=20.0),
         "lora.disk_gb_per_s": acts(ABSENT, 1.0, **OF_ADAPTERS), "lora.h2d_gb_per_s": acts(ABSENT, 1.0, **OF_ADAPTERS),
