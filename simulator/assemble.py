@@ -185,12 +185,23 @@ def prepare(experiment: Experiment, workload: Workload | None = None, readings: 
         lambda: _mover(experiment), lambda: _hand_over(experiment))
     workload = with_grammars(workload, [getattr(pool.engine.parameters, "structured_outputs", None)
                                         for pool in experiment.all_pools()], experiment.seed)
+    _check_items(experiment, workload)
     check_time(experiment, workload)
     sites, pools = tuple(site for site, _ in built), tuple(pool for _, pool in built)
     shifts = tuple(_of_pool(experiment, pool, partial(
         expert_shift, experiment, pool, site, partial(latency_model, pool, site, readings)))
                    for pool, site in zip(experiment.all_pools(), sites, strict=True))
     return Prepared(experiment, workload, sites, pools, mover, hand_over, shifts)
+
+
+def _check_items(experiment: Experiment, workload: Workload) -> None:
+    """Refuse engines that cannot do with the images of the requests."""
+    def check(pool):
+        scheduler = registry.load("scheduler", pool.engine.scheduler)
+        if faults := list(scheduler.item_faults(pool.engine.parameters, workload.items)):
+            raise InputErrors([KeyFault(f"engine.{key}: {message}") for key, message in faults])
+
+    collect_faults(*[partial(_of_pool, experiment, pool, partial(check, pool)) for pool in experiment.all_pools()])
 
 
 def with_all_requests(prepared: Prepared, monitor=None, readings: Readings | None = None) -> Prepared:

@@ -21,6 +21,8 @@ class Recording:
         - scheduled [(row, tokens)], hits {row: tokens} of admissions, drafts {row: n}, preempted [rows];
         - running [rows], waiting [rows], free_blocks, evicted [blocks], cached_hashes, blocks {row: [blocks]},
           free_queue [blocks], all as they stand after the decision;
+        - where items are encoded: encoder {row: [numbers of its items]}, encoder_evicted [contents], encoder_free
+          [places, those that nobody needs included];
         - stages [(start_ns, end_ns)] with several pipeline stages;
         - with a KV tier: held [rows], which wait for KV with their blocks, held_blocks {row: [blocks]}, loads [(row,
           tokens, comes_later)], and as reported when the iteration has ended came [rows] and read [rows];
@@ -66,6 +68,8 @@ def record(workload, plan: ClusterPlan, *, details=True, max_iterations=None) ->
             beat.keep_log()
         for replica in cluster.replicas:
             replica.scheduler.kv.log_evictions()
+            if replica.scheduler.encoder is not None:
+                replica.scheduler.encoder.keep_log()
             if replica.scheduler.transfers is not None:
                 replica.scheduler.transfers.keep_log()
                 replica.scheduler.tier.keep_log()

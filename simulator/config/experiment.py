@@ -128,9 +128,9 @@ class Pool(Section, kw_only=True):
     max_replicas: Annotated[Count | None, Meta(description="that autoscaling may reach; default: replicas")] = None
     serves: Annotated[str | None, Meta(description=(
         "requests whose column model says so; default: all that no other pool serves"))] = None
-    role: Annotated[Literal["both", "prefill", "decode"] | None, Meta(description=(
+    role: Annotated[Literal["both", "prefill", "decode", "encode"] | None, Meta(description=(
         "what it computes: prompts alone, for decode pools to go on with; what follows them, and requests that are not "
-        "split; or any of it. Pools for one of the two need [kv_transfer]; default: both"))] = None
+        "split; or any of it. Pools for one of the two need [kv_transfer]; encode is not built; default: both"))] = None
     infer_type: Annotated[Literal["neutral", "prefill", "decode"] | None, Meta(description=(
         "Llumnix's word for role, neutral for both"))] = None
     nodes_per_unit: Annotated[Count, Meta(description="nodes that fail together, a rack for instance")] = 1
@@ -143,6 +143,10 @@ class Pool(Section, kw_only=True):
     kv_tiers: Annotated[KvTiers | None, Meta(description="over [kv_tiers]")] = None
 
     def __post_init__(self):
+        if self.role == "encode":
+            raise ValueError('role = "encode": pools that encode images for others are not built: what a request that '
+                             "waits for its embeddings may be passed over for is not settled; [engine.encoder] encodes "
+                             "where the prompt is computed")
         meant = {None: self.role, "neutral": "both"}.get(self.infer_type, self.infer_type)
         if self.role not in (None, meant):
             raise ValueError(f'role = "{self.role}" and infer_type = "{self.infer_type}" say different things of pool '

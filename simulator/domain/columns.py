@@ -57,6 +57,7 @@ REQUESTS = _columns(
     first_answer_ns=("ns", "its client saw the first token of the answer"),
     num_images=("", "in its prompt"),
     image_tokens=("tokens", "of its prompt that are images"),
+    encoded_tokens=("tokens", "of images, encoded for it, again after a preemption; with [engine.encoder]"),
     loaded_tokens=("tokens", "of its text, given by KV tiers, again after a preemption; with [kv_tiers], as the next"),
     stored_tokens=("tokens", "of its text, written to KV tiers for it"),
     prefill_done_ns=("ns", "its prefill replica had computed the prompt; with pools for prefill, likewise below"),
@@ -78,6 +79,7 @@ ITERATIONS = _columns(
     used_blocks=("blocks", "KV blocks in use, the null block not counted"),
     preempted=("", "requests that lost their place for it"),
     padded_tokens=("tokens", "computed, those that pad the batch to the size of a CUDA graph included"),
+    encoder_tokens=("tokens", "embeddings that encoders computed before it"),
     begin_ns=("ns", "the accelerator began it in this stage: later than start_ns where batches were ahead of it"),
     rank=("", "which of the data-parallel ranks of its replica that is; 0 where there are none"),
 )

@@ -17,7 +17,7 @@ cdef struct IterationRow:       # /iterations in results.h5; waiting to preempte
     int32_t preempted
     int32_t rank                # of a data-parallel replica: which one; 0 elsewhere
     int32_t padded_tokens       # computed, those that pad the batch included
-    int32_t spare
+    int32_t encoder_tokens      # embeddings that encoders computed for it
     int64_t begin_ns            # the accelerator begins it in this stage: later than start_ns where others are ahead
 
 

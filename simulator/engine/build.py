@@ -49,6 +49,8 @@ class Shared(msgspec.Struct, frozen=True):
     horizon_ns : see `ClusterPlan`.
     legs : of requests that may stay at several replicas; None: each stays at one.
     tier_use : structured array (requests,), `records.TIER_USE`, of prefill legs, too; None: there are no KV tiers.
+    encoded_tokens : int64 (requests,), embeddings that encoders compute for each, prefill legs, too; None: there are
+        no encoders.
     transfers : structured array (requests,), `records.TRANSFER`; None: nothing is handed over.
     stores : {name: Level}, stores of KV that replicas share; they add them as they are built.
     """
@@ -65,6 +67,7 @@ class Shared(msgspec.Struct, frozen=True):
     horizon_ns: int | None
     legs: LegBook | None
     tier_use: np.ndarray | None
+    encoded_tokens: np.ndarray | None
     transfers: np.ndarray | None
     stores: dict
 
@@ -117,6 +120,8 @@ def build(workload, plan: ClusterPlan, hooks: Hooks) -> Cluster:
         journeys=_journeys(len(legs)) if plan.keeps_journeys or plan.hand_over else None,
         legs=LegBook(len(legs)) if plan.keeps_legs or plan.hand_over else None,
         tier_use=np.zeros(len(legs), records.TIER_USE) if any(pool.tier for pool in plan.pools) else None,
+        encoded_tokens=np.zeros(len(legs), np.int64) if any(
+            pool.scheduler.facts(pool.parameters).encodes for pool in plan.pools) else None,
         transfers=new_transfers(len(workload)) if plan.hand_over else None, stores={})
     if any(pool.ranks > 1 for pool in plan.pools):
         hooks.recorder.number_ranks(np.concatenate([
@@ -195,7 +200,8 @@ def _replicas(pool: Pool, plan: ClusterPlan, shared: Shared, workload, delivery:
             max_model_len=pool.max_model_len, prompts_use_outputs=workload.prompts_use_outputs,
             enable_prefix_caching=pool.enable_prefix_caching, fast_forward=plan.fast_forward and pool.fast_forward,
             num_stages=pool.latency.num_stages, tier=tier,
-            request_ids=workload.request_ids, labels=workload.labels, seed=plan.seed)
+            request_ids=workload.request_ids, labels=workload.labels, seed=plan.seed, items=workload.items,
+            encoded_tokens=shared.encoded_tokens)
         rank = Rank(index, _scheduler(pool, context), setup, (index - first) % pool.ranks)
         replicas.append(Replica(index, rank, pool.latency, setup))
     if pool.marches:

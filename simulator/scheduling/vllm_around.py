@@ -6,6 +6,7 @@ import numpy as np
 from simulator.domain.adapter_size import adapter_bytes
 from simulator.latency.around.adapters import Adapters
 from simulator.latency.around.capture import CudaGraphParameters, sizes_of
+from simulator.latency.around.encoder import Encoder
 from simulator.latency.around.graphs import Graphs
 from simulator.latency.around.masks import Masks
 
@@ -22,7 +23,9 @@ def around(parameters, deployment) -> tuple:
     found = [partial(_with_graphs, parameters, deployment)]
     if parameters.lora is not None:
         found.append(partial(_with_adapters, parameters.lora, deployment))
-    if parameters.structured_outputs is not None:
+    if parameters.encoder is not None and parameters.encoder.embedding_us:
+        found.append(partial(Encoder, us_per_embedding=parameters.encoder.embedding_us))
+    if parameters.structured_outputs is not None:       # masks are filled beside all that
         found.append(partial(_with_masks, parameters))
     return tuple(found)
 

@@ -13,8 +13,8 @@ KNOWN = {"max_num_batched_tokens", "max_num_scheduled_tokens", "max_num_seqs", "
          "watermark", "async_scheduling", "num_speculative_tokens", "spec_lookahead", "kv_connector",
          "kv_offload", "groups"}
 # Options that only act on what requests bring along, or on caches with several groups
-OF_REQUESTS = {"max_loras", "max_num_encoder_input_tokens", "encoder_cache_size", "disable_chunked_mm_input",
-               "prefix_cache_retention_interval"}
+OF_ENCODERS = {"max_num_encoder_input_tokens", "encoder_cache_size", "disable_chunked_mm_input"}
+OF_REQUESTS = {"max_loras", "prefix_cache_retention_interval", *OF_ENCODERS}
 KINDS = {"full": "full_attention", "sliding": "sliding_attention", "chunked": "chunked_attention",
          "mamba": "linear_attention"}
 GROUP_KEYS = {"kind", "block_size", "window", "chunk", "mode"}
@@ -24,8 +24,8 @@ RANKS = "nothing but data-parallel ranks in lock-step, see `test_vllm_waves.py`"
 NEEDS = {"kv_role": "a KV connector of two sides", "prefill": PAIR, "decode": PAIR,
          "prefix_match_unit": "hits of parts of blocks"}
 REQUEST_KEYS = {"id", "arrival", "output_len", "priority", "max_tokens", "stop_at", "prompt", "external", "hold",
-                "lora", "grammar"}
-REQUEST_NEEDS = {"mm": "encoder inputs", "local": PAIR,
+                "lora", "grammar", "mm"}
+REQUEST_NEEDS = {"local": PAIR,
                  "rank": "data-parallel ranks"}
 
 
@@ -98,6 +98,11 @@ def missing_in_files(description):
     return missing_elsewhere(description)
 
 
+def missing_in_twin(description):
+    """Return what a scenario needs that the twin does not have, or None."""
+    return "encoder inputs, which the twin does not have" if encodes(description) else missing_elsewhere(description)
+
+
 def missing_elsewhere(description):
     """Return what a scenario needs that neither an experiment file nor the twin has, or None."""
     if not missing(description):
@@ -116,11 +121,19 @@ def limits_adapters(description):
     return len(adapters) > (description["options"].get("max_loras") or len(adapters))
 
 
+def encodes(description):
+    """Say whether there are items in prompts, and an encoder for them."""
+    return bool(description["options"].get("encoder_cache_size")) and any(
+        request.get("mm") for request in description["requests"])
+
+
 def plain(description):
     """Return a scenario that `missing` lets pass in the words that the engine knows."""
     options = {key: value for key, value in description["options"].items() if key in KNOWN}
     if limits_adapters(description):
         options["max_loras"] = description["options"]["max_loras"]
+    if encodes(description):
+        options |= {key: description["options"][key] for key in OF_ENCODERS if key in description["options"]}
     if _is_hybrid(options.get("groups") or []):
         options |= groups_of(description["options"])
     else:

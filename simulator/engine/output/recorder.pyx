@@ -82,7 +82,7 @@ cdef class Recorder:
         row.preempted = batch.num_preempted
         row.rank = self._ranks[index] if self._ranks != NULL else 0
         row.padded_tokens = <int32_t>rows_of(shape)
-        row.spare = 0
+        row.encoder_tokens = <int32_t>shape.encoder_tokens
 
     cdef int repeated(self, int32_t index, const Batch* batch, const int64_t* ends_ns, const int32_t* used_blocks,
                       const int64_t* contexts, int32_t count) except -1 nogil:
