@@ -14,7 +14,8 @@ BLOCK_ROWS = 1 << 16
 
 ITERATION_FIELDS = (
     "replica", "stage", "start_ns", "duration_ns", "sequences", "prefill_tokens", "decode_tokens", "context_tokens",
-    "waiting", "running", "used_blocks", "preempted", "begin_ns", "rank")
+    "waiting", "running", "used_blocks", "preempted", "begin_ns", "rank",
+    "padded_tokens", "encoder_tokens")
 REQUEST_FIELDS = tuple(name for name in records.REQUEST.names if name != "spare")
 LABEL_COLUMNS = columns.LABELS
 SCRIPT_FIELDS, MEASURED = ("scheduled_arrival_ns", "client_queue_ns"), "measured"
