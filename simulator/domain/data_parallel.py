@@ -57,5 +57,5 @@ class DataParallel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     def rules(self, is_old: bool) -> LockStepRules:
         """Return what ranks in lock step go by; `is_old` : vLLM 0.10."""
         interval = self.dp_sync_interval or (SYNC_INTERVALS["0.10"] if is_old else SYNC_INTERVAL)
-        return LockStepRules(sync_interval=interval, agrees_at_first=not is_old,
-                             prefill_interval=self.prefill_schedule_interval, hop_ns=round(self.hop_us * 1e3), pads_alike=self.padding == "vllm")
+        return LockStepRules(sync_interval=interval, agrees_at_first=not is_old, pads_alike=self.padding == "vllm",
+                             prefill_interval=self.prefill_schedule_interval, hop_ns=round(self.hop_us * 1e3))

@@ -87,8 +87,8 @@ def remarks(workload, is_cut: np.ndarray) -> list[str]:
     if not rows:
         return found
     what = "1 output was" if len(rows) == 1 else f"{len(rows)} outputs were"
-    return [*found, f"{what} cut at max_model_len, request {workload.request_ids[rows[0]]} first: prompt and whole output are "
-            "longer; they count as completed, with the tokens they got"]
+    return [*found, f"{what} cut at max_model_len, request {workload.request_ids[rows[0]]} first: prompt and whole "
+            "output are longer; they count as completed, with the tokens they got"]
 
 
 def _ungrammatical(workload) -> list[str]:

@@ -26,6 +26,14 @@ VALUES = {
                                                      "engine.long_prefill_token_threshold_adaptive": True},
     "engine.policy": "priority", "engine.scheduler_reserve_full_isl": False, "engine.watermark": 0.5,
     "engine.async_scheduling": True, "engine.vllm_version": "0.10", "engine.lora.max_loras": 1,
+    "engine.lora.step_factor": 1.5, "engine.lora.per_adapter_us": 500.0, "engine.lora.disk_gb_per_s": 0.5,
+    "engine.lora.h2d_gb_per_s": 0.5, **{f"engine.lora.{key}": {
+        "engine.lora.disk_gb_per_s": 0.5, "engine.lora.h2d_gb_per_s": 0.5, f"engine.lora.{key}": value}
+       for key, value in (("rank", 64), ("adapter_mb", 10.0), ("max_cpu_loras", 1))},
+    "engine.cuda_graphs.mode": "full", "engine.cuda_graphs.capture_sizes": [64],
+    "engine.cuda_graphs.piecewise_us_per_layer": 50.0, "engine.cuda_graphs.eager_us_per_layer": {
+        "engine.cuda_graphs.mode": "none", "engine.cuda_graphs.eager_us_per_layer": 5000.0},
+
     "engine.speculative": {"num_tokens": 2, "acceptance": [1, 0, 2]},
     "engine.kv_cache_groups": {"engine.num_gpu_blocks": 100, "engine.kv_cache_groups": [
         {"kind": "full_attention"}, {"kind": "sliding_attention", "window": 50}]},
@@ -69,6 +77,10 @@ ELSEWHERE = {
         "all2all_backend", "dbo.enabled", "dbo.decode_token_threshold", "dbo.prefill_token_threshold", "dbo.comm_sms",
         "dbo.num_sms")},
     "engine.allow_long_max_model_len": "of a model's own maximum",
+    **{f"engine.structured_outputs.{key}": "the same in all pools: tests/support/every_key_policies.py" for key in (
+        "fraction", "num_grammars", "failing_fraction", "failing", "backend", "cpus", *(
+            f"{time}{part}" for time in ("compile_ms", "mask_us") for part in (
+                "", ".distribution", ".value", ".median", ".mean", ".values")))},
     **{f"engine.data_parallel.{key}": "of pools with ranks: tests/engine/test_ranks_in_experiments.py" for key in (
         "lockstep", "dp_sync_interval", "prefill_schedule_interval", "load_balancing", "stats_interval_s", "hop_us",
         "padding")},

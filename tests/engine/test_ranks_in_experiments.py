@@ -164,7 +164,7 @@ def test_rows_of_ranks_in_lock_step_begin_and_end_together(tmp_path):
 
 @pytest.mark.parametrize(("padding", "padded"), [("vllm", [24, 24, 24]), ("none", [4, 24, 16])])
 def test_example_d1_ranks_run_the_graph_of_the_largest_batch(tmp_path, padding, padded):
-    # Requests go to the four ranks in turn: 3, 17, none and 9 of them decode at 100 ms; alone these are padded otherwise.
+    # Requests go to the four ranks in turn: 3, 17, none and 9 decode in the end; alone these are padded otherwise.
     counts = (3, 17, 0, 9)
     requests = [(0.001 * i, 16, 80 if i // 4 < counts[i % 4] else 1) for i in range(4 * 17)]
     found = run(tmp_path, requests, ranks=4, engine=f'load_balancing = "external", padding = "{padding}"',

@@ -71,7 +71,8 @@ class Case:
     @cached_property
     def lora(self):
         """Return what its file says of LoRA adapters; empty: there is none."""
-        return read_yaml(self.file("lora-config").read_text(encoding="utf-8"))["lora"] if self.file("lora-config") else {}
+        path = self.file("lora-config")
+        return read_yaml(path.read_text(encoding="utf-8"))["lora"] if path else {}
 
     @cached_property
     def header(self):

@@ -30,7 +30,8 @@ def of_drawn_times(key, scale=1, **settings):
         key: acts(10.0 * scale, 100.0 * scale, **table),
         f"{key}.distribution": acts("empirical", "listed", **{f"{name}__values": [*values]}, **table),
         f"{key}.value": acts(10.0 * scale, 100.0 * scale, **table),
-        f"{key}.median": acts(10.0, 20.0 * scale, **{name: {"distribution": "lognormal", "mean": 90.0 * scale}}, **table),
+        f"{key}.median": acts(10.0, 20.0 * scale, **{name: {"distribution": "lognormal", "mean": 90.0 * scale}},
+                              **table),
         f"{key}.mean": acts(10.0, 100.0 * scale, **{name: {"distribution": "exponential"}}, **table),
         f"{key}.values": acts([10.0 * scale], [100.0 * scale], **{name: {"distribution": "empirical"}}, **table)}
 

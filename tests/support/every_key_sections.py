@@ -86,7 +86,8 @@ GENERAL = {
         engine__data_parallel__load_balancing="external"),
     "engine.data_parallel.hop_us": acts(0.0, 1e4, topology__data_parallel=2),
     "engine.data_parallel.padding": acts(
-        "vllm", "none", topology__data_parallel=2, engine__cuda_graphs__mode="full", latency__per_decode_token_us=100.0),
+        "vllm", "none", topology__data_parallel=2, engine__cuda_graphs__mode="full",
+        latency__per_decode_token_us=100.0),
     "topology.node": predicts(ABSENT, "dgx-h100", **MODELLED | {"topology__tensor_parallel": 16,
                                                                 "model__name": "llama-3.1-405b"}),
     "engine.scheduler": acts("vllm", "blis", engine__num_gpu_blocks=16, **SLOW),

@@ -9,8 +9,9 @@ from simulator.latency.base cimport LatencyModel
 
 @cython.final
 cdef class Adapters(Around):
-    """A batch with adapters takes `step_factor` as long, and `per_adapter_us` for each of them.
+    """A batch with adapters takes `step_factor` times as long, and a bit for each.
 
+    That is `per_adapter_us`.
     Before it come the loads of those that the worker does not have, as the batch says, for all sequences alike:
     `load_us` for each, and `read_us` for one that is read from the disk.
     """

@@ -34,7 +34,7 @@ class CudaGraphParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
 
 
 def largest_size(parameters, query_tokens: int, is_newest_hardware: bool) -> int:
-    """Return the tokens of the largest batch for which vLLM captures a graph.
+    """Return the tokens of the largest batch that has a graph.
 
     parameters : VllmParameters. query_tokens : of a decoding sequence, 1 + drafts.
     is_newest_hardware : compute capability 10.x.
@@ -64,6 +64,6 @@ def default_sizes(parameters, query_tokens: int, is_newest_hardware: bool) -> li
 
 
 def sizes_of(parameters, query_tokens: int, is_newest_hardware: bool) -> list[int]:
-    """Return the captured sizes, those that the experiment gives or vLLM's own; arguments as `largest_size`."""
+    """Return the captured sizes: given ones, or vLLM's; as `largest_size`."""
     given = parameters.cuda_graphs.capture_sizes if parameters.cuda_graphs is not None else ()
     return list(given) or default_sizes(parameters, query_tokens, is_newest_hardware)
