@@ -120,12 +120,9 @@ def build(workload, plan: ClusterPlan, hooks: Hooks) -> Cluster:
         journeys=_journeys(len(legs)) if plan.keeps_journeys or plan.hand_over else None,
         legs=LegBook(len(legs)) if plan.keeps_legs or plan.hand_over else None,
         tier_use=np.zeros(len(legs), records.TIER_USE) if any(pool.tier for pool in plan.pools) else None,
-        encoded_tokens=np.zeros(len(legs), np.int64) if any(
-            pool.scheduler.facts(pool.parameters).encodes for pool in plan.pools) else None,
+        encoded_tokens=_encoded_tokens(plan, len(legs)),
         transfers=new_transfers(len(workload)) if plan.hand_over else None, stores={})
-    if any(pool.ranks > 1 for pool in plan.pools):
-        hooks.recorder.number_ranks(np.concatenate([
-            np.arange(pool.places, dtype=np.int32) % pool.ranks for pool in plan.pools]))
+    _number_ranks(plan, hooks.recorder)
     replicas, hosts = [], []
     for pool, delivery in zip(plan.pools, gates, strict=True):
         replicas += _replicas(pool, plan, shared, legs, delivery, len(replicas))
@@ -148,6 +145,19 @@ def build(workload, plan: ClusterPlan, hooks: Hooks) -> Cluster:
     if plan.hand_over or not source.is_fixed:
         fleet.act_in_halves()
     return Cluster(fleet, gateways, gateway_of, operations, source, shared)
+
+
+def _encoded_tokens(plan: ClusterPlan, num_requests: int) -> np.ndarray | None:
+    """Return where embeddings of each request are counted; None: nobody encodes any."""
+    encodes = any(pool.scheduler.facts(pool.parameters).encodes for pool in plan.pools)
+    return np.zeros(num_requests, np.int64) if encodes else None
+
+
+def _number_ranks(plan: ClusterPlan, recorder: Recorder) -> None:
+    """Tell the recorder which replicas are which rank."""
+    if any(pool.ranks > 1 for pool in plan.pools):
+        recorder.number_ranks(np.concatenate([
+            np.arange(pool.places, dtype=np.int32) % pool.ranks for pool in plan.pools]))
 
 
 def _prompts_return(plan: ClusterPlan) -> bool:

@@ -54,7 +54,7 @@ def workload_of(requests, request_ids=None, **labels):
     demands = np.zeros(len(requests), records.DEMAND)
     demands["deadline_ns"] = demands["due_ns"] = demands["expected_tokens"] = NEVER
     names = {}
-    for column in ("slo_class", "tenant", "session", "model", "adapter"):
+    for column in ("slo_class", "tenant", "session", "model", "adapter", "grammar"):
         given = labels.get(column, [None] * len(requests))
         names[column] = sorted({name for name in given if name is not None})
         demands[column] = [-1 if name is None else names[column].index(name) for name in given]

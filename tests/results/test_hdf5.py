@@ -53,7 +53,8 @@ def test_iterations_have_the_fields_of_the_contract_in_order(tmp_path):
 
     assert table.dtype.names == (
         "replica", "stage", "start_ns", "duration_ns", "sequences", "prefill_tokens", "decode_tokens", "context_tokens",
-        "waiting", "running", "used_blocks", "preempted", "begin_ns", "rank")
+        "waiting", "running", "used_blocks", "preempted", "begin_ns", "rank",
+        "padded_tokens", "encoder_tokens")
     expected = iterations_of(3)
     for name in table.dtype.names:
         assert table[name].tolist() == expected[name].tolist()
