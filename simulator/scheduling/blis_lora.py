@@ -86,7 +86,7 @@ def new_tally(lora: BlisLoraParameters, context) -> Tally:
 
 
 def around(lora: BlisLoraParameters | None) -> tuple:
-    """Return what adapters add to the time of iterations: functions from LatencyModel to LatencyModel."""
+    """Return what adapters add to the time of iterations; see Scheduler."""
     if lora is None or not lora.step_overhead_tiers:
         return ()
     tiers = sorted(lora.step_overhead_tiers, key=lambda tier: tier.rank)
