@@ -605,8 +605,7 @@ def latency_model(experiment: Experiment, site: Site, readings: Readings | None 
     model.set_host(latency.host.iteration_us, latency.resolution_us)
     if experiment.topology.pipeline_parallel > 1:
         model.set_stages(layers_of_stages(site.deployment, experiment.topology.pipeline_parallel))
-    model = with_context_parallel(experiment, site.deployment, model, attention_of_stages(
-        site.deployment, experiment.topology.pipeline_parallel))
+    model = with_context_parallel(experiment, site.deployment, model)
     engine = experiment.engine
     for go_around in registry.load("scheduler", engine.scheduler).around(engine.parameters, site.deployment):
         model = _built(go_around, "engine", model)
@@ -630,15 +629,6 @@ def layers_of_stages(deployment: Deployment | None, num_stages: int) -> list[int
         return [1] * num_stages
     ways, model = deployment.parallelism, deployment.model
     return [len(ways.layers_of_stage(model, stage)) for stage in range(num_stages)]
-
-
-def attention_of_stages(deployment: Deployment | None, num_stages: int) -> list[int]:
-    """Return the layers of full attention of each pipeline stage; one each where no model is named."""
-    if deployment is None:
-        return [1] * num_stages
-    ways, kinds = deployment.parallelism, deployment.model.layer_types
-    return [sum(kinds[layer] == "full_attention" for layer in ways.layers_of_stage(deployment.model, stage))
-            for stage in range(num_stages)]
 
 
 def host_times(experiment: Experiment, model) -> HostParameters:

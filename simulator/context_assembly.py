@@ -14,7 +14,9 @@ SUMS_ALONE = ("decode context parallelism: only the sum of the contexts of a bat
 
 
 def block_tokens(pool, layer_groups=None) -> int:
-    """Return the tokens of a KV block of a replica; with groups of layers those of the engine, groups have their own.
+    """Return the tokens of a KV block of a replica.
+
+    With groups of layers those of the engine: groups have their own.
 
     pool : or an Experiment.
     """
@@ -22,10 +24,10 @@ def block_tokens(pool, layer_groups=None) -> int:
     return pool.engine.block_size * (1 if layer_groups is not None else degree)
 
 
-def with_context_parallel(experiment: Experiment, deployment: Deployment | None, model, stage_layers):
-    """Return a latency model whose decodes attend to the share of a rank; the same where nothing is shared.
+def with_context_parallel(experiment: Experiment, deployment: Deployment | None, model):
+    """Return a model whose decodes attend to the share of a rank.
 
-    stage_layers : of each pipeline stage, layers of full attention.
+    Where nothing is shared it is the same.
 
     Raises
     ------
@@ -49,9 +51,21 @@ def with_context_parallel(experiment: Experiment, deployment: Deployment | None,
         if collective is None:
             notes.append(f"{latency.backend}: decode context parallelism: what ranks exchange is priced as bytes over "
                          "the link and a latency")
-    return ContextParallel(
-        model, degree, topology.cp_kv_cache_interleave_size, exchanges, stage_layers,
-        deployment.parallelism.data_parallel if deployment else 1, collective, notes)
+    shared = ContextParallel(
+        model, degree, topology.cp_kv_cache_interleave_size, exchanges,
+        attention_of_stages(deployment, topology.pipeline_parallel),
+        deployment.parallelism.data_parallel if deployment else 1, collective)
+    shared.notes += notes
+    return shared
+
+
+def attention_of_stages(deployment: Deployment | None, num_stages: int) -> list[int]:
+    """Return the layers of full attention of each stage; one each without a model."""
+    if deployment is None:
+        return [1] * num_stages
+    ways, kinds = deployment.parallelism, deployment.model.layer_types
+    return [sum(kinds[layer] == "full_attention" for layer in ways.layers_of_stage(deployment.model, stage))
+            for stage in range(num_stages)]
 
 
 def _exchanges(experiment: Experiment, deployment: Deployment):

@@ -57,9 +57,8 @@ def check_all(sections: Mapping[str, Any], missing: object, fault: Callable[[Pat
             ("kv_tiers",): sections["kv_tiers"]}
         for path, message in tier_faults(sections["cluster"], tiers) if missing not in tiers.values() else ():
             fault(path, message)
-    for find_conflicts in (conflicts_of_ranks, conflicts_of_context):
-        for path, message in find_conflicts(pools, sections, missing):
-            fault(path, message)
+    for path, message in (*conflicts_of_ranks(pools, sections, missing), *conflicts_of_context(pools, sections, missing)):
+        fault(path, message)
     if sections["failures"] is not missing:
         for path, message in _failed_pools(sections["failures"], pools):
             fault(path, message)

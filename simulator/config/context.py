@@ -15,6 +15,10 @@ def context_faults(topology, engine, kv_tiers, latency) -> Iterator[Fault]:
 
     Source: vLLM 0.32.0, vllm/config/parallel.py and vllm/config/vllm.py.
     """
+    if topology.prefill_context_parallel > 1:
+        yield ("topology", "prefill_context_parallel"), (
+            f"expected 1, found {topology.prefill_context_parallel}: accelerators that divide the prompts of a replica, "
+            "and the exchange of their keys and values, are not built")
     degree, interleave = topology.decode_context_parallel, topology.cp_kv_cache_interleave_size
     if degree == 1:
         for name, default in OF_IT.items():
@@ -40,7 +44,7 @@ def context_faults(topology, engine, kv_tiers, latency) -> Iterator[Fault]:
 
 
 def conflicts_of_context(pools, sections: Mapping[str, Any], missing: object) -> Iterator[Fault]:
-    """Yield what an experiment cannot have together with decode context parallelism in any of its pools.
+    """Yield what an experiment cannot have together with shared contexts in any pool.
 
     missing : stands for a section that could not be read.
     """

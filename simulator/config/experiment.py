@@ -65,6 +65,8 @@ class Topology(Section, kw_only=True):
     decode_context_parallel: Annotated[Count, Meta(description=(
         "of the tensor_parallel accelerators, those that share the KV of a sequence: a KV block holds as many times "
         "block_size tokens"))] = 1
+    prefill_context_parallel: Annotated[Count, Meta(description=(
+        "accelerators of a replica that divide prompts among them; 1: nothing else is built"))] = 1
     cp_kv_cache_interleave_size: Annotated[Count, Meta(extra={"unit": "tokens"}, description=(
         "that lie on one of these before the next has its turn"))] = 1
     dcp_comm_backend: Annotated[Literal["ag_rs", "a2a"], Meta(description=(

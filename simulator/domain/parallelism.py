@@ -26,7 +26,10 @@ class Parallelism(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     @property
     def query_parallel(self) -> int:
-        """Ranks over which heads are spread where decodes attend: those that share KV gather their queries."""
+        """Ranks over which heads are spread where decodes attend.
+
+        Those that share KV gather their queries.
+        """
         return self.tensor_parallel // self.decode_context_parallel
 
     def faults(self, model: ModelSpec) -> list[str]:

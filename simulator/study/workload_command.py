@@ -3,9 +3,8 @@ import argparse
 import os
 from pathlib import Path
 
-from simulator.assemble import requests_of
+from simulator.assemble import block_tokens, requests_of
 from simulator.config.load import load_experiment
-from simulator.context_assembly import block_tokens
 from simulator.core.paths import special
 from simulator.errors import InputErrors, OutputError, faults_of
 from simulator.results.summary import json_text

@@ -89,7 +89,7 @@ def test_arithmetic_is_not_shared_since_each_rank_has_the_heads_of_all():
 
 
 @pytest.mark.parametrize(("model", "backend", "elements"), [
-    (LATENT, "ag_rs", [4 * 40 * 2, 4 * 4 * 4, 4 * 32 * 2, 40 * 2]),     # queries, logarithms of 4 ranks, outputs; context
+    (LATENT, "ag_rs", [4 * 40 * 2, 4 * 4 * 4, 4 * 32 * 2, 40 * 2]),     # queries, logarithms, outputs; context
     (LATENT, "a2a", [4 * 40 * 2, 4 * (32 * 2 + 4), 40 * 2]),
     (ONE_HEAD, "ag_rs", [4 * 16 * 2, 4 * 4 * 4, 4 * 16 * 2]),
     (ONE_HEAD, "a2a", [4 * 16 * 2, 4 * (16 * 2 + 4)])])

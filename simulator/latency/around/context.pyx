@@ -31,7 +31,9 @@ cdef struct Shared:                 # one collective of each layer of full atten
 
 @cython.final
 cdef class ContextParallel(Around):
-    """A model that is asked for the context of the rank that has most of it; and the exchange of the ranks.
+    """Each rank attends to its share of the context; what they exchange comes on top.
+
+    The model is asked for the context of the rank that has most of it.
 
     Only sums over a batch are known. Of one decoding sequence the share is exact. Of m sequences with C tokens it is
     C / n + m I (n - 1) / (2 n), what rank 0 has in the mean if contexts end anywhere in a round of I n tokens: at most
@@ -45,24 +47,23 @@ cdef class ContextParallel(Around):
     stage_layers : of each pipeline stage, layers of full attention.
     copies : data-parallel ranks over which a batch is spread.
     collective : CollectiveModel whose tensor-parallel group are the n ranks; None: as the exchanges say.
-    notes : sentences for `warnings`.
     """
 
     cdef int64_t _degree, _interleave, _copies
     cdef Shared _exchanges[MAX_EXCHANGES]
     cdef int32_t _num_exchanges
-    cdef list _notes
+    cdef public list notes          # sentences for `warnings`
     cdef int64_t _last_tokens[3]    # of the last exchange, where a collective model is asked
     cdef double _last_ns
 
     def __init__(self, LatencyModel model, int64_t degree, int64_t interleave=1, exchanges=(), stage_layers=(1,),
-                 int64_t copies=1, CollectiveModel collective=None, notes=()):
+                 int64_t copies=1, CollectiveModel collective=None):
         cdef int32_t i
         Around.__init__(self, model)
         if len(exchanges) > MAX_EXCHANGES:
             raise ValueError(f"{len(exchanges)} exchanges, at most {MAX_EXCHANGES} expected")
         self._degree, self._interleave, self._copies = degree, interleave, copies
-        self._num_exchanges, self._collective, self._notes = len(exchanges), collective, list(notes)
+        self._num_exchanges, self._collective, self.notes = len(exchanges), collective, []
         for i in range(self._num_exchanges):
             each = exchanges[i]
             self._exchanges[i] = Shared(KINDS.index(each.kind), each.layers, each.token_bytes, each.of_prompts,
@@ -166,7 +167,7 @@ cdef class ContextParallel(Around):
 
     def warnings(self) -> list:
         """Return those of the model, and how context parallelism is priced."""
-        return self.model.warnings() + self._notes
+        return self.model.warnings() + self.notes
 
     def raise_if_failed(self):
         """Raise what the model or the collective model raises."""
