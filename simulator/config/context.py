@@ -17,8 +17,8 @@ def context_faults(topology, engine, kv_tiers, latency) -> Iterator[Fault]:
     """
     if topology.prefill_context_parallel > 1:
         yield ("topology", "prefill_context_parallel"), (
-            f"expected 1, found {topology.prefill_context_parallel}: accelerators that divide the prompts of a replica, "
-            "and the exchange of their keys and values, are not built")
+            f"expected 1, found {topology.prefill_context_parallel}: accelerators that divide the prompts of a "
+            "replica, and the exchange of their keys and values, are not built")
     degree, interleave = topology.decode_context_parallel, topology.cp_kv_cache_interleave_size
     if degree == 1:
         for name, default in OF_IT.items():

@@ -83,9 +83,12 @@ def test_copies_of_a_head_may_share_its_tokens():
     (["topology.prefill_context_parallel = 2"],
      "topology.prefill_context_parallel: expected 1, found 2: accelerators that divide the prompts of a replica, and "
      "the exchange of their keys and values, are not built"),
-    ([TWO, "kv_tiers = {host_memory_gb = 1.0, kv_bytes_per_token = 1e5}"],
+    ([TWO, "kv_tiers = {cpu_gib = 1.0, kv_bytes_per_token = 1e5, h2d_gb_per_s = 1.0, d2h_gb_per_s = 1.0}"],
      f"kv_tiers: expected none with {SHARED} = 2: what a tier keeps of blocks whose tokens are on several ranks is not "
      "settled"),
+    ([TWO, "pools = [{name = 'p', role = 'prefill'}, {name = 'd', role = 'decode'}]", "engine.async_scheduling = false",
+      "kv_transfer = {bandwidth_gb_per_s = 40.0, kv_bytes_per_token = 1e5}"],
+     f"kv_transfer: expected none where {SHARED} is above 1: which rank sends what to which is not settled"),
     ([TWO, "cluster.rescheduling = {policy = 'rebalance', mode = 'live', kv_bytes_per_token = 1e5, "
            "bandwidth_gb_per_s = 1.0}"],
      f'cluster.rescheduling.mode: expected "recompute", found "live", where {SHARED} is above 1: which rank sends what '
