@@ -1,9 +1,12 @@
 """Decode context parallelism: the share of a rank, what it saves, and what the ranks exchange for it."""
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+import simulator
 from simulator.collective.busbw.model import Busbw
 from simulator.latency.around.context import ContextParallel
 from simulator.latency.around.context_costs import context_exchanges
@@ -131,3 +134,16 @@ def test_stages_add_up_to_an_iteration():
     stages = model.predict_stages_ns(decode=[4096] * 10)
     assert len(stages) == 2
     assert sum(stages) == pytest.approx(model.predict(decode=[4096] * 10) * 1e9, abs=1)
+
+
+# ---- an experiment
+
+@pytest.mark.parametrize("said", [
+    {}, {"topology.cp_kv_cache_interleave_size": 64}, {"topology.pipeline_parallel": 2},
+    {"topology.data_parallel": 2, "topology.tensor_parallel": 4, "topology.decode_context_parallel": 4}])
+def test_runs_are_the_same_with_fast_forward_and_without(said):
+    small = {"workload.num_requests": 12, "workload.arrival.rate_per_s": 5.0, "workload.output_tokens.max": 40,
+             "workload.output_tokens.mean": 20, "workload.output_tokens.std": 10}
+    path = Path(__file__).parents[2] / "configs/context_parallel.toml"
+    runs = [simulator.run(path, small | said | {"engine.fast_forward": each}).summary for each in (True, False)]
+    assert runs[0]["e2el_ms"] == runs[1]["e2el_ms"]
