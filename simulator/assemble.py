@@ -12,6 +12,7 @@ from simulator.budget import check_memory, check_time
 from simulator.config.experiment import Experiment
 from simulator.config.hand_over import does_either_leg
 from simulator.config.tiers import group_faults
+from simulator.context_assembly import block_tokens, with_context_parallel
 from simulator.domain import records
 from simulator.domain.data_parallel import DataParallel
 from simulator.domain.deployment import Deployment
@@ -68,6 +69,7 @@ class Site(msgspec.Struct, frozen=True):
     num_gpu_blocks : KV blocks of each replica as vLLM counts them, null block included.
     memory : MemoryPlan that gave num_gpu_blocks; None where the experiment gives it.
     layer_groups : LayerGroups, which have block tables of their own; None: all layers share one.
+    block_tokens : of a KV block, where several accelerators share its tokens; 0: they do not.
     """
 
     deployment: Deployment | None
@@ -75,6 +77,7 @@ class Site(msgspec.Struct, frozen=True):
     num_gpu_blocks: int
     memory: MemoryPlan | None
     layer_groups: LayerGroups | None = None
+    block_tokens: int = 0
 
     def explain(self) -> list[str]:
         """Return where memory goes, and which layers have block tables of their own."""
@@ -82,6 +85,9 @@ class Site(msgspec.Struct, frozen=True):
             lines = self.memory.explain().splitlines()
         else:
             lines = self.layer_groups.explain() if self.layer_groups else []
+            if self.block_tokens:
+                lines.append(f"{self.num_gpu_blocks} blocks of {self.block_tokens} tokens, shared by several "
+                             "accelerators")
         if self.layer_groups is None and self.deployment is not None and self.deployment.model.sliding_attention:
             lines.append("one block table for all layers: each keeps a token to the end, whatever its window")
         return lines
@@ -104,7 +110,9 @@ def survey(experiment: Experiment) -> Site:
     if faults := list(scheduler.layer_faults(engine.parameters, layers, engine.enable_prefix_caching)):
         raise InputErrors([KeyFault(f"engine.{key}: {message}") for key, message in faults])
     if engine.num_gpu_blocks is not None:
-        return Site(deployment, max_model_len, engine.num_gpu_blocks, None, layers)
+        is_shared = layers is None and experiment.topology.decode_context_parallel > 1
+        return Site(deployment, max_model_len, engine.num_gpu_blocks, None, layers,
+                    block_tokens(experiment) if is_shared else 0)
     try:
         needs = scheduler.memory(engine.parameters, deployment, max_model_len)
         memory = plan(deployment, engine.block_size, max_model_len, needs.max_num_batched_tokens, needs.max_num_seqs,
@@ -126,7 +134,7 @@ def _layer_groups(experiment: Experiment, rules: GroupRules | None, max_model_le
     if rules is None:
         return None
     if rules.given:
-        return rules.groups_given(block_size, max_model_len)
+        return rules.groups_given(block_size, max_model_len, experiment.topology.decode_context_parallel)
     if experiment.model is None:
         enabled = None
     else:
@@ -287,9 +295,9 @@ def _pool(pool, readings: Readings, cluster) -> tuple[Site, Pool]:
     per_node = max(load_node(topology.node).num_accelerators // gpus, 1) if topology.node else 1
     return site, Pool(
         scheduler=registry.load("scheduler", engine.scheduler), parameters=engine.parameters, latency=model,
-        num_gpu_blocks=site.num_gpu_blocks, block_size=engine.block_size, max_model_len=site.max_model_len,
-        enable_prefix_caching=engine.enable_prefix_caching, fast_forward=engine.fast_forward,
-        host=host_times(pool, model), tier=_tier(pool, site, cluster), name=pool.name,
+        num_gpu_blocks=site.num_gpu_blocks, block_size=block_tokens(pool, site.layer_groups),
+        max_model_len=site.max_model_len, enable_prefix_caching=engine.enable_prefix_caching,
+        fast_forward=engine.fast_forward, host=host_times(pool, model), tier=_tier(pool, site, cluster), name=pool.name,
         replicas=_num_replicas(pool) * ranks, max_replicas=None if ranks > 1 else pool.max_replicas, ranks=ranks,
         ranks_per_choice=_ranks_per_choice(pool, per_node), lock_step=_lock_step(pool),
         model=pool.serves, role=pool.role, nodes_per_unit=pool.nodes_per_unit,
@@ -608,6 +616,7 @@ def latency_model(experiment: Experiment, site: Site, readings: Readings | None 
     model.set_host(latency.host.iteration_us, latency.resolution_us)
     if experiment.topology.pipeline_parallel > 1:
         model.set_stages(layers_of_stages(site.deployment, experiment.topology.pipeline_parallel))
+    model = with_context_parallel(experiment, site.deployment, model)
     engine = experiment.engine
     for go_around in registry.load("scheduler", engine.scheduler).around(engine.parameters, site.deployment):
         model = _built(go_around, "engine", model)
@@ -680,7 +689,8 @@ def _deployment(experiment: Experiment, accelerator: AcceleratorSpec | None,
     parallelism = Parallelism(
         tensor_parallel=topology.tensor_parallel, pipeline_parallel=topology.pipeline_parallel,
         expert_parallel=topology.expert_parallel,
-        data_parallel=topology.data_parallel if marches(experiment) else 1)
+        data_parallel=topology.data_parallel if marches(experiment) else 1,
+        decode_context_parallel=topology.decode_context_parallel)
     spec = model_of(model)
     faults = [f"topology: {fault}" for fault in parallelism.faults(spec)]
     if faults:

@@ -1,8 +1,10 @@
 """What the tables of an experiment say together: faults that no single key shows."""
 from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 from simulator import registry
+from simulator.config.context import conflicts_of_context, context_faults
 from simulator.config.hand_over import SECTIONS as HAND_OVER_SECTIONS
 from simulator.config.hand_over import hand_over_faults, kv_of
 from simulator.config.layers import Path
@@ -56,7 +58,7 @@ def check_all(sections: Mapping[str, Any], missing: object, fault: Callable[[Pat
             ("kv_tiers",): sections["kv_tiers"]}
         for path, message in tier_faults(sections["cluster"], tiers) if missing not in tiers.values() else ():
             fault(path, message)
-    for path, message in conflicts_of_ranks(pools, sections, missing):
+    for path, message in chain.from_iterable(find(pools, sections, missing) for find in CONFLICTS):
         fault(path, message)
     if sections["failures"] is not missing:
         for path, message in _failed_pools(sections["failures"], pools):
@@ -225,10 +227,12 @@ def _scheduler_rules(engine) -> Iterator[Fault]:
         yield ("engine", key), message
 
 
+CONFLICTS = (conflicts_of_ranks, conflicts_of_context)
 CHECKS = (
     (_model_source, ("model",)),
     (_presence, ("model", "hardware", "engine", "latency")),
     (rank_faults, ("topology", "engine", "kv_tiers", "latency")),
+    (context_faults, ("topology", "engine", "kv_tiers", "latency")),
     (_pipeline, ("topology", "engine")),
     (_scheduler_rules, ("engine",)),
     (_tiers, ("kv_tiers", "engine", "topology")),

@@ -62,6 +62,15 @@ class Topology(Section, kw_only=True):
         "within a replica; with data_parallel above 1: 1, or tensor_parallel x data_parallel"))] = 1
     data_parallel: Annotated[Count, Meta(description=(
         "ranks of a replica, of attention: each has a queue and KV blocks of its own; see [engine.data_parallel]"))] = 1
+    decode_context_parallel: Annotated[Count, Meta(description=(
+        "of the tensor_parallel accelerators, those that share the KV of a sequence: a KV block holds as many times "
+        "block_size tokens"))] = 1
+    prefill_context_parallel: Annotated[Count, Meta(description=(
+        "accelerators of a replica that divide prompts among them; 1: nothing else is built"))] = 1
+    cp_kv_cache_interleave_size: Annotated[Count, Meta(extra={"unit": "tokens"}, description=(
+        "that lie on one of these before the next has its turn"))] = 1
+    dcp_comm_backend: Annotated[Literal["ag_rs", "a2a"], Meta(description=(
+        "how these combine what they have attended to: all-gather and reduce-scatter, or all-to-all"))] = "ag_rs"
     node: Annotated[str | None, Meta(extra={"facts": "node"}, description=(
         "hardware/nodes/<name>.toml: GPUs per node, NVLink domain, NICs"))] = None
     pd_node_ratio: Annotated[Annotated[float, Meta(gt=0, le=1)] | None, Meta(description=(

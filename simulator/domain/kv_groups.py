@@ -100,13 +100,13 @@ def plan_groups(deployment: Deployment, block_size: int, max_model_len: int,
     page_bytes = max(pages.values())
     size = _group_size([len(layers) for layers in layers_of.values()])
     state_size = block_size if rules.enable_prefix_caching else max_model_len
-    sliding = model.sliding_attention
+    sliding, shared = model.sliding_attention, deployment.parallelism.decode_context_parallel
     groups, members = [], []
     for kind, layers in layers_of.items():
         count = -(-len(layers) // size)
         stretched = _stretched(block_size, page_bytes, pages[kind])
         groups += [LayerGroup(kind="chunked_attention" if kind == "sliding_attention" and sliding.chunked else kind,
-                              block_size=state_size if kind == "linear_attention" else stretched,
+                              block_size=state_size if kind == "linear_attention" else stretched * shared,
                               window=sliding.window if kind == "sliding_attention" else 0,
                               aligned=kind == "linear_attention" and rules.enable_prefix_caching)] * count
         members += [layers[i::count] for i in range(count)]

@@ -104,11 +104,14 @@ class GroupRules(msgspec.Struct, frozen=True, kw_only=True):
     retention_interval: int | None = 0
     given: tuple[GivenGroup, ...] = ()
 
-    def groups_given(self, block_size: int, max_model_len: int) -> LayerGroups:
-        """Return the groups that are given; the arguments are the engine's."""
+    def groups_given(self, block_size: int, max_model_len: int, context_ways: int = 1) -> LayerGroups:
+        """Return the groups that are given; the arguments are the engine's.
+
+        context_ways : ranks that share the KV of a sequence; a block of full attention holds the tokens of all.
+        """
         def group(given):
             is_state = given.kind == "linear_attention"
-            size = given.block_size or block_size
+            size = (given.block_size or block_size) * (context_ways if given.kind == "full_attention" else 1)
             return LayerGroup(kind=given.kind, window=given.window, aligned=is_state and self.enable_prefix_caching,
                               block_size=max_model_len if is_state and not self.enable_prefix_caching else size)
 

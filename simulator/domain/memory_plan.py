@@ -57,7 +57,8 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
     state_bytes: float              # recurrent state of max_num_seqs sequences, linear-attention layers
     kv_cache_bytes: float           # budget less all of the above
 
-    kv_bytes_per_token: float       # in all layers of the stage, as long as no window has passed over it
+    kv_bytes_per_token: float       # in all layers of the stage, as long as no window has passed over it; of a shared
+                                    # context the mean of the ranks
     block_bytes: float              # block_size tokens; with groups, what any of them needs for a block
     request_bytes: float            # KV cache of one request of max_model_len
     num_gpu_blocks: int             # of the replica, or of each of its data-parallel ranks; the null block included
@@ -65,9 +66,10 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
     num_accelerators: int           # of the replica
     memory_bytes: int               # of one accelerator, nominal
     gpu_memory_utilization: float
-    block_size: int
+    block_size: int                 # tokens of a block of the replica
     max_model_len: int
     groups: GroupPlan | None = None
+    context_ways: int = 1           # accelerators that share the tokens of a sequence
 
     @property
     def max_concurrency(self) -> float:
@@ -89,6 +91,8 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
         blocks = f"of {self.block_size} tokens" if self.groups is None else f"of {self.block_bytes:.0f} bytes"
         lines.append(f"{self.num_gpu_blocks} blocks {blocks}, {self.kv_bytes_per_token:.0f} bytes a token, "
                      f"{self.max_concurrency:.2f} requests of {self.max_model_len} tokens")
+        if self.context_ways > 1:
+            lines.append(f"{self.context_ways} accelerators share the tokens of a sequence, and those of a block")
         return "\n".join(lines + (self.groups.explain() if self.groups else []))
 
 
@@ -100,7 +104,7 @@ def plan(deployment: Deployment, block_size: int, max_model_len: int, max_num_ba
     ----------
     deployment : Deployment
     block_size : int
-        Tokens of a KV block.
+        Tokens of a KV block on one accelerator; ranks that share the context hold as many each.
     max_model_len, max_num_batched_tokens, max_num_seqs : int
         The engine's limits, under vLLM's names.
     reserve : MemoryReserve, optional
@@ -138,7 +142,7 @@ def _plan(deployment: Deployment, limits: EngineLimits, reserve: MemoryReserve) 
 
 
 def _stage(deployment: Deployment, layers: range, limits: EngineLimits, reserve: MemoryReserve) -> MemoryPlan:
-    ways = deployment.parallelism
+    ways, shared = deployment.parallelism, deployment.parallelism.decode_context_parallel
     total = deployment.accelerator.memory_bytes - reserve.driver_bytes
     budget = total * deployment.gpu_memory_utilization
     weights = rank_weights(deployment, layers).num_bytes
@@ -149,7 +153,7 @@ def _stage(deployment: Deployment, layers: range, limits: EngineLimits, reserve:
     if groups is None:
         state = layout.state_bytes_per_sequence * limits.max_num_seqs
         block = layout.bytes_per_token * limits.block_size
-        request = -(-limits.max_model_len // limits.block_size) * block
+        request = -(-limits.max_model_len // (limits.block_size * shared)) * block
     else:                                       # states are blocks, too
         state, block = 0.0, groups.block_bytes(layers)
         request = groups.blocks_of_request(limits.max_model_len, limits.max_num_batched_tokens) * block
@@ -157,12 +161,12 @@ def _stage(deployment: Deployment, layers: range, limits: EngineLimits, reserve:
     return MemoryPlan(
         total_bytes=total, budget_bytes=budget, weights_bytes=weights, activation_bytes=activations,
         non_torch_bytes=non_torch, state_bytes=state, kv_cache_bytes=kv_cache,
-        kv_bytes_per_token=layout.bytes_per_token, block_bytes=block,
+        kv_bytes_per_token=layout.bytes_per_token / shared, block_bytes=block,
         request_bytes=request, groups=groups,
         num_gpu_blocks=_num_blocks(kv_cache, block),
         num_accelerators=ways.num_accelerators, memory_bytes=deployment.accelerator.memory_bytes,
-        gpu_memory_utilization=deployment.gpu_memory_utilization, block_size=limits.block_size,
-        max_model_len=limits.max_model_len)
+        gpu_memory_utilization=deployment.gpu_memory_utilization, block_size=limits.block_size * shared,
+        max_model_len=limits.max_model_len, context_ways=shared)
 
 
 def _num_blocks(kv_cache_bytes: float, block_bytes: float) -> int:
@@ -237,12 +241,13 @@ def _budget(result: MemoryPlan) -> str:
 
 def _longest_request(deployment: Deployment, limits: EngineLimits, reserve: MemoryReserve) -> int:
     """Return the longest max_model_len that fits, in whole blocks, by bisection."""
-    low, high = 0, limits.max_model_len // limits.block_size
+    block_size = limits.block_size * deployment.parallelism.decode_context_parallel
+    low, high = 0, limits.max_model_len // block_size
     while low < high:
         middle = (low + high + 1) // 2
-        shorter = replace(limits, max_model_len=middle * limits.block_size)
+        shorter = replace(limits, max_model_len=middle * block_size)
         low, high = (middle, high) if _fits(deployment, shorter, reserve) else (low, middle - 1)
-    return low * limits.block_size
+    return low * block_size
 
 
 def _advice(deployment: Deployment, limits: EngineLimits, reserve: MemoryReserve, options: Sequence[str] = ()) -> str:

@@ -4,6 +4,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from simulator.domain.layer_spec import LatentAttention
 from simulator.domain.model_spec import ModelSpec
 
 Ways = Annotated[int, Meta(ge=1)]
@@ -16,15 +17,25 @@ class Parallelism(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     pipeline_parallel: Ways = 1
     expert_parallel: Ways = 1
     data_parallel: Ways = 1                     # attention data parallelism
+    decode_context_parallel: Ways = 1           # tensor-parallel ranks that share the KV of a sequence
 
     @property
     def num_accelerators(self) -> int:
         """Accelerators of one replica."""
         return self.tensor_parallel * self.pipeline_parallel * self.data_parallel
 
+    @property
+    def query_parallel(self) -> int:
+        """Ranks over which heads are spread where decodes attend.
+
+        Those that share KV gather their queries.
+        """
+        return self.tensor_parallel // self.decode_context_parallel
+
     def faults(self, model: ModelSpec) -> list[str]:
         """Return why `model` cannot be spread this way; empty when it can."""
-        return [message for is_fault, message in self._checks(model) if is_fault] + self._shard_faults(model)
+        return [message for is_fault, message in self._checks(model) if is_fault] + (
+            self._context_faults(model) + self._shard_faults(model))
 
     def _checks(self, model: ModelSpec):
         tensor, expert, stages = self.tensor_parallel, self.expert_parallel, self.pipeline_parallel
@@ -37,6 +48,35 @@ class Parallelism(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
                f"expert_parallel = {expert} does not divide the {experts} experts of {model.name}")
         yield (stage_width % expert,
                f"expert_parallel = {expert} does not divide tensor_parallel x data_parallel = {stage_width}")
+
+    def _context_faults(self, model: ModelSpec) -> list[str]:
+        """Return why the KV of a sequence cannot be shared.
+
+        Source: vLLM 0.32.0, vllm/config/model.py (verify_with_parallel_config).
+        """
+        degree, tensor, attention = self.decode_context_parallel, self.tensor_parallel, model.attention
+        if degree == 1:
+            return []
+        found = f"decode_context_parallel = {degree}"
+        if not model.num_full_attention_layers:
+            return [f"{found}, but {model.name} has no layers of full attention, whose KV could be shared"]
+        if model.num_sliding_attention_layers:
+            return [f"{found}, but {model.name} has layers with windows, which vLLM does not share"]
+        if getattr(attention, "indexer", None):
+            return [f"{found}, but {model.name} attends to the tokens that an indexer picks: on which ranks these lie "
+                    "is not settled"]
+        if tensor % degree:
+            return [f"{found} does not divide tensor_parallel = {tensor}"]
+        if isinstance(attention, LatentAttention):
+            return []
+        heads = attention.num_kv_heads
+        if degree > tensor // heads:
+            return [f"{found} is above tensor_parallel / KV heads = {tensor} / {heads} = {tensor // heads} of "
+                    f"{model.name}: only ranks that would hold the same KV head share its tokens"]
+        if attention.num_heads // heads % degree:
+            return [f"{found} does not divide the {attention.num_heads // heads} query heads of a KV head of "
+                    f"{model.name}"]
+        return []
 
     def _shard_faults(self, model: ModelSpec) -> list[str]:
         split = [model.attention, model.windowed_attention, model.linear_attention, model.mlp]

@@ -31,6 +31,7 @@ cdef class LatencyModel:
     knows_kernels = False
     takes_experts = None
     prices_gathered = False             # `rank_ns` goes by the tokens of all ranks
+    prices_context_parallel = False     # a decode takes longer by its context, of which a rank may have a share
 
     def __cinit__(self, *_, **__):
         self.num_stages = 1

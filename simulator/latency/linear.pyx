@@ -30,7 +30,7 @@ cdef class Linear(LatencyModel):
     """A constant and four prices; see `LinearParameters`."""
 
     Parameters = LinearParameters
-    takes_padding = True
+    takes_padding = prices_context_parallel = True
 
     cdef double _base, _sequence, _prefill, _decode, _context     # ns
 

@@ -3,7 +3,7 @@ import argparse
 import os
 from pathlib import Path
 
-from simulator.assemble import requests_of
+from simulator.assemble import block_tokens, requests_of
 from simulator.config.load import load_experiment
 from simulator.core.paths import special
 from simulator.errors import InputErrors, OutputError, faults_of
@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
                                "leave them out to write it down"])
     if out:
         _write(out, workload)
-    facts = facts_of(workload, experiment.engine.block_size)
+    facts = facts_of(workload, block_tokens(experiment))
     if options.json:
         print(json_text({"name": experiment.name, "seed": experiment.seed, **facts}), end="")
         return DONE

@@ -166,7 +166,9 @@ def experiments(draw):
     table["latency"] = {"backend": "linear"} if "model" not in table else table["latency"]
     for key in ("pools", "kv_transfer"):            # each is an experiment in small: see test_pools
         table.pop(key, None)
-    table["topology"].pop("pd_node_ratio", None)
+    for key in ("pd_node_ratio", "decode_context_parallel", "prefill_context_parallel", "cp_kv_cache_interleave_size",
+                "dcp_comm_backend"):
+        table["topology"].pop(key, None)
     (table.get("autoscaling") or {}).pop("max_replicas", None)      # has to fit topology.replicas
     if (table.get("autoscaling") or {}).get("policy") == "planner":
         table.pop("autoscaling")                                    # it balances pools of roles

@@ -72,6 +72,9 @@ ELSEWHERE = {
     "model.config": "instead of model.name",
     "topology.data_parallel": "with experts: configs/deepseek_dp8.toml",
     "topology.pd_node_ratio": "instead of pools",
+    "topology.prefill_context_parallel": "refused above 1",
+    **{f"topology.{key}": "tests/latency/test_context_parallel.py" for key in (
+        "decode_context_parallel", "cp_kv_cache_interleave_size", "dcp_comm_backend")},
     "engine.experts.popularity.file": "tests/experts/test_imbalance.py",
     **{f"engine.experts.{key}": "with data_parallel alone: tests/latency/test_uneven_experts.py" for key in (
         "all2all_backend", "dbo.enabled", "dbo.decode_token_threshold", "dbo.prefill_token_threshold", "dbo.comm_sms",

@@ -11,7 +11,7 @@ import simulator
 from support import goldens
 from support.files import WrittenResults, write_experiment
 from support.files_log import differences
-from support.vllm_scope import missing_in_files, plain
+from support.vllm_scope import missing_in_files, plain_of_files
 
 STEP = 5            # the decision that is changed
 STRIDE = int(os.environ.get("SIM_PARITY_STRIDE", "1"))         # k: every k-th case only, for a quick look
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.skipif(not CASES, reason=f"no recorded runs under {gold
 
 
 def write(path, log, folder):
-    description = plain(goldens.read_scenario(path))
+    description = plain_of_files(goldens.read_scenario(path))
     return write_experiment(description, folder, goldens.late_arrivals(log, description))
 
 

@@ -19,6 +19,8 @@ TWO_POOLS = {"pools": [{"name": "a"}, {"name": "b"}]}
 SCALES = {"autoscaling__policy": "queue", "autoscaling__interval_s": 0.05, "autoscaling__max_replicas": 6,
           "autoscaling__target_waiting": 1.0, **SLOW}
 SHRINKS = SCALES | {"autoscaling__target_waiting": 1000.0}
+SHARED = {"topology__tensor_parallel": 2, "topology__decode_context_parallel": 2,
+          "latency__per_context_token_us": 10.0}
 RANDOM = {"cluster__routing__policy": "random"}
 CLASSES = [{"name": "critical"}, {"name": "standard"}]
 
@@ -76,6 +78,11 @@ GENERAL = {
         "model__name": "qwen3-30b-a3b", "topology__tensor_parallel": 2, "engine__num_gpu_blocks": ABSENT,
         "engine__max_num_batched_tokens": 8192}),
     "topology.data_parallel": acts(1, 2),
+    "topology.decode_context_parallel": acts(1, 2, topology__tensor_parallel=2),
+    "topology.cp_kv_cache_interleave_size": acts(1, 8, **SHARED),
+    "topology.dcp_comm_backend": predicts("ag_rs", "a2a", **MODELLED | {
+        "topology__tensor_parallel": 16, "topology__decode_context_parallel": 2}),
+    "topology.prefill_context_parallel": refuses(2, "are not built"),
     "engine.data_parallel.lockstep": acts(True, False, topology__data_parallel=2),
     "engine.data_parallel.dp_sync_interval": acts(
         1, 64, topology__data_parallel=2, topology__replicas=1, latency__base_us=300.0, engine__async_scheduling=False),

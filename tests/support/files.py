@@ -15,7 +15,8 @@ OTHER_NAMES = {"num_blocks": "num_gpu_blocks"}
 SPECULATIVE_OPTIONS = {"num_speculative_tokens": "num_tokens", "spec_lookahead": "num_lookahead_tokens"}
 ENCODER_OPTIONS = {"max_num_encoder_input_tokens": "max_num_encoder_input_tokens", "encoder_cache_size": "cache_tokens",
                    "disable_chunked_mm_input": "disable_chunked_mm_input"}
-NOT_OPTIONS = {"kv_connector", "groups", "prefix_cache_retention_interval", *SPECULATIVE_OPTIONS, *ENCODER_OPTIONS}
+NOT_OPTIONS = {"dcp", "kv_connector", "groups", "prefix_cache_retention_interval", *SPECULATIVE_OPTIONS,
+               *ENCODER_OPTIONS}
 GROUP_KEYS = {"kind", "block_size", "window"}       # what else a group has follows from enable_prefix_caching
 # What the recorder assumed where a scenario is silent (in full in the `options` of each log)
 RECORDER_DEFAULTS = {"max_num_batched_tokens": 2048, "max_num_seqs": 128, "block_size": 16, "num_blocks": 1000,
@@ -108,13 +109,17 @@ def _experiment(description):
     if encoder:
         engine["encoder"] = encoder | {"us_per_embedding": price_us["per_embed"]}
     return {
-        "name": "recorded", "engine": engine,
+        "name": "recorded", "engine": engine, "topology": _topology(description["options"].get("dcp") or 1),
         "latency": {"backend": "linear", "base_us": price_us["base"], "per_sequence_us": price_us["per_req"],
                     "per_prefill_token_us": price_us["per_token"], "per_decode_token_us": price_us["per_token"],
                     "per_context_token_us": 0.0},
         "workload": {"type": "trace", "path": "trace.csv"},
         "output": {"token_times": True},
     }
+
+
+def _topology(degree):
+    return {"tensor_parallel": degree, "decode_context_parallel": degree}
 
 
 class WrittenResults:

@@ -153,6 +153,13 @@ def plain(description):
     return description | {"options": options, "requests": requests}
 
 
+def plain_of_files(description):
+    """Return it in the words of experiment files, which know of decode context parallelism themselves."""
+    degree, options = description["options"].get("dcp") or 1, description["options"]
+    found = plain(description | {"options": options | {"dcp": None}})
+    return found | {"options": found["options"] | {"dcp": degree}}
+
+
 def groups_of(options):
     """Return the options of groups of layers in the words that the engine knows."""
     degree, block_size = options.get("dcp") or 1, options.get("block_size", 16)

@@ -116,42 +116,45 @@ class _Recurrence:
 
 
 class _Kind:
-    """Attention layers that are alike, on one rank."""
+    """Attention layers that are alike, on one rank; decodes that share their context have the heads of all sharers."""
 
     def __init__(self, composer, name: str, part, layers: int, window: int):
         self._composer, self._deployment, self._rate = composer, composer.deployment, composer.rate
         self._database = composer.database
         self.name, self.layers, self._window = name, layers, window
-        self._part = part.shard(self._deployment.parallelism.tensor_parallel)
+        ways = self._deployment.parallelism
+        self._parts = {"context": part.shard(ways.tensor_parallel), "generation": part.shard(ways.query_parallel)}
+        self._is_latent = isinstance(part, LatentAttention)
         self._kv_dtype = "fp8" if self._deployment.kv_cache_bytes == 1 else "bfloat16"
-        if isinstance(part, LatentAttention):
-            self._latent = LatentTables(self._database, self._part, self._kv_dtype, composer.parameters.cuda_graph)
+        if self._is_latent:
+            self._latent = {phase: LatentTables(self._database, each, self._kv_dtype, composer.parameters.cuda_graph)
+                            for phase, each in self._parts.items()}
 
     def is_measured(self, phase: str) -> bool:
         """Say whether these very heads were measured."""
-        return self._site() in self._curves(phase).get(1, {})
+        return self._site(phase) in self._curves(phase).get(1, {})
 
     def batches(self) -> list[int]:
         """Return the sizes of batches of decodes that were measured with these very heads."""
         return [batch for batch, curves in self._curves("generation").items()
-                if self._site() in curves and batch <= MAX_DECODES]
+                if self._site("generation") in curves and batch <= MAX_DECODES]
 
-    def _site(self) -> tuple:
-        part = self._part
-        heads = (part.num_heads,) if isinstance(part, LatentAttention) else (
+    def _site(self, phase: str) -> tuple:
+        part = self._parts[phase]
+        heads = (part.num_heads,) if self._is_latent else (
             part.num_heads, part.num_kv_heads, part.head_dim)
         return tuple(map(float, heads))
 
     def _curves(self, phase: str) -> dict[int, dict]:
-        if isinstance(self._part, LatentAttention):
-            return self._latent.curves(phase)
+        if self._is_latent:
+            return self._latent[phase].curves(phase)
         return self._database.attention_curves(phase, self._kv_dtype, self._window)
 
     def times(self, phase: str, batch: int, lengths: np.ndarray) -> Times | None:
         """Return the times of one layer for a batch size; None: not measured."""
-        if isinstance(self._part, LatentAttention):
+        if self._is_latent:
             with np.errstate(divide="ignore", invalid="ignore"):
-                return self._latent.times(phase, int(batch), lengths)
+                return self._latent[phase].times(phase, int(batch), lengths)
         with np.errstate(divide="ignore", invalid="ignore"):
             times = self._measured(phase, batch, self._window, lengths)
             if times is None and self._window:
@@ -160,7 +163,7 @@ class _Kind:
         return times
 
     def _measured(self, phase: str, batch: int, window: int, lengths: np.ndarray) -> Times | None:
-        return self._database.attention(phase, int(batch), self._part, self._kv_dtype, window, lengths)
+        return self._database.attention(phase, int(batch), self._parts[phase], self._kv_dtype, window, lengths)
 
     def _windowed(self, phase: str, whole: Times, lengths: np.ndarray) -> Times:
         """Return what layers with a window take: their full length up to it, its price for each token beyond."""
@@ -176,8 +179,8 @@ class _Kind:
 
     def roofline_decode(self, sequences: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return times and origins of one layer, by sequences and CONTEXT_NODES."""
-        part, rate = self._part, self._rate
-        self._composer.missing[f"{self.name} decode"] = self._wanted()
+        part, rate = self._parts["generation"], self._rate
+        self._composer.missing[f"{self.name} decode"] = self._wanted(part)
         seen = np.minimum(CONTEXT_NODES, self._window) if self._window else CONTEXT_NODES
         token_ns = max(part.decode_flops_per_context_token / rate.attention_flops,
                        part.kv_elements_per_token * self._deployment.kv_cache_bytes / rate.memory_bytes)
@@ -186,17 +189,16 @@ class _Kind:
 
     def roofline_prefill(self, prompts: int, lengths: np.ndarray) -> Times:
         """Return the times of one layer for `prompts` prompts of each length."""
-        part, rate = self._part, self._rate
-        self._composer.missing[f"{self.name} prefill"] = self._wanted()
+        part, rate = self._parts["context"], self._rate
+        self._composer.missing[f"{self.name} prefill"] = self._wanted(part)
         seen = np.minimum(lengths, self._window) if self._window else lengths
         pairs = seen * (seen + 1) / 2 + (lengths - seen) * seen
         kv_ns = part.kv_elements_per_token * self._deployment.kv_cache_bytes / rate.memory_bytes
         ns = prompts * np.maximum(pairs * part.flops_per_context_token / rate.attention_flops, lengths * kv_ns)
         return Times(ns + rate.attention_ns + rate.kernel_ns, np.full(len(lengths), ROOFLINE, dtype=np.uint8))
 
-    def _wanted(self) -> str:
-        part = self._part
-        if isinstance(part, LatentAttention):
+    def _wanted(self, part) -> str:
+        if self._is_latent:
             return f"no latent attention of {part.num_heads} heads, {self._kv_dtype} cache, of these widths"
         return (f"no attention of {part.num_heads} heads, {part.num_kv_heads} KV heads, head_dim {part.head_dim}, "
                 f"{self._kv_dtype} cache, nor one near it")

@@ -138,7 +138,7 @@ cdef class Operators(LatencyModel):
     takes_collective = True
     reads_files = True
     takes_experts = ("all2all_backend", "dbo")
-    prices_gathered = True
+    prices_gathered = prices_context_parallel = True
 
     cdef readonly object tables             # IterationTables
     cdef readonly dict origins              # operator -> measured, interpolated, extrapolated, roofline, formula

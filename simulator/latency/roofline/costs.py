@@ -207,9 +207,11 @@ def _layer_costs(deployment: Deployment, rate: Rates, attention, num_layers: int
     Arithmetic per pair: 2 FLOPs per multiply-add of q.k and p.v, over all query heads. Memory: the KV cache of the
     context is read once per sequence. MLA: prompts expand the latents of their context to keys and values, 2 x kv_rank
     x heads x (nope + value) FLOPs a token; decodes work on the latents (DeepSeek-V2, arXiv 2405.04434, section 2.1).
+    Ranks that share the context of decodes attend to their share with the heads of all of them.
     """
-    local = attention.shard(deployment.parallelism.tensor_parallel)
-    layers = num_layers / deployment.parallelism.data_parallel
+    ways = deployment.parallelism
+    local, attending = attention.shard(ways.tensor_parallel), attention.shard(ways.query_parallel)
+    layers = num_layers / ways.data_parallel
     kv_bytes = layers * local.kv_elements_per_token * deployment.kv_cache_bytes
     expand = 0
     if isinstance(local, LatentAttention):
@@ -219,7 +221,7 @@ def _layer_costs(deployment: Deployment, rate: Rates, attention, num_layers: int
         pair_ns=layers * local.flops_per_context_token / rate.attention_flops,
         expand_ns=layers * expand / rate.matrix_prefill_flops,
         prefill_kv_ns=kv_bytes / rate.memory_bytes,
-        context_flops_ns=layers * local.decode_flops_per_context_token / rate.attention_flops,
+        context_flops_ns=layers * attending.decode_flops_per_context_token / rate.attention_flops,
         context_kv_ns=kv_bytes / rate.memory_bytes)
 
 

@@ -146,7 +146,7 @@ cdef class Roofline(LatencyModel):
     takes_padding = True
     takes_collective = True
     takes_experts = ("all2all_backend", "dbo")
-    prices_gathered = True
+    prices_gathered = prices_context_parallel = True
 
     cdef readonly object costs                  # RooflineCosts, for reading
     cdef Costs _costs                           # the same, for the loop

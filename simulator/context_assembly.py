@@ -1,0 +1,89 @@
+"""From [topology] to what latency backends are told of context parallelism."""
+from msgspec.structs import replace
+
+from simulator import registry
+from simulator.config.experiment import Experiment
+from simulator.domain.deployment import Deployment
+from simulator.domain.efficiency import COLLECTIVE_LATENCY_US, LINK_EFFICIENCY
+from simulator.domain.parallelism import Parallelism
+from simulator.errors import InputErrors, KeyFault
+
+SUMS_ALONE = ("decode context parallelism: only the sum of the contexts of a batch is known; of several sequences each "
+              "is priced with the mean excess of the rank that has most, at most interleave x (n - 1) / (2 n) tokens "
+              "a sequence from the truth")
+
+
+def block_tokens(pool, layer_groups=None) -> int:
+    """Return the tokens of a KV block of a replica.
+
+    With groups of layers those of the engine: groups have their own.
+
+    pool : or an Experiment.
+    """
+    degree = pool.topology.decode_context_parallel
+    return pool.engine.block_size * (1 if layer_groups is not None else degree)
+
+
+def with_context_parallel(experiment: Experiment, deployment: Deployment | None, model):
+    """Return a model whose decodes attend to the share of a rank.
+
+    Where nothing is shared it is the same.
+
+    Raises
+    ------
+    InputErrors
+        The exchange of the ranks cannot be priced.
+    """
+    topology, latency = experiment.topology, experiment.latency
+    degree = topology.decode_context_parallel
+    if degree == 1:
+        return model
+    from simulator.latency.around.context import ContextParallel  # only those who want it load it
+
+    notes, exchanges, collective = [], (), None
+    if topology.cp_kv_cache_interleave_size > 1:
+        notes.append(SUMS_ALONE)
+    if deployment is None or not registry.load("latency", latency.backend).takes_collective:
+        notes.append(f"{latency.backend}: decode context parallelism: what ranks exchange is not priced apart, it "
+                     "belongs to the prices given")
+    else:
+        exchanges, collective = _exchanges(experiment, deployment)
+        if collective is None:
+            notes.append(f"{latency.backend}: decode context parallelism: what ranks exchange is priced as bytes over "
+                         "the link and a latency")
+    shared = ContextParallel(
+        model, degree, topology.cp_kv_cache_interleave_size, exchanges,
+        attention_of_stages(deployment, topology.pipeline_parallel),
+        deployment.parallelism.data_parallel if deployment else 1, collective)
+    shared.notes += notes
+    return shared
+
+
+def attention_of_stages(deployment: Deployment | None, num_stages: int) -> list[int]:
+    """Return the layers of full attention of each stage; one each without a model."""
+    if deployment is None:
+        return [1] * num_stages
+    ways, kinds = deployment.parallelism, deployment.model.layer_types
+    return [sum(kinds[layer] == "full_attention" for layer in ways.layers_of_stage(deployment.model, stage))
+            for stage in range(num_stages)]
+
+
+def _exchanges(experiment: Experiment, deployment: Deployment):
+    """Return what ranks exchange, and the collective model that times it; None: the exchanges say."""
+    from simulator.latency.around.context_costs import context_exchanges  # likewise
+
+    topology, latency = experiment.topology, experiment.latency
+    try:
+        exchanges = context_exchanges(
+            deployment, topology.dcp_comm_backend,
+            getattr(latency.parameters, "collective_latency_us", COLLECTIVE_LATENCY_US),
+            getattr(latency.parameters, "link_efficiency", LINK_EFFICIENCY))
+        if latency.collective is None:
+            return exchanges, None
+        ranks = Parallelism(tensor_parallel=topology.decode_context_parallel)    # neighbours: as a group by themselves
+        model = registry.load("collective", latency.collective.backend)
+        return exchanges, model(latency.collective.parameters, replace(deployment, parallelism=ranks))
+    except InputErrors:
+        raise
+    except ValueError as error:         # no link bandwidth
+        raise InputErrors([KeyFault(f"topology.decode_context_parallel: {error}")]) from None

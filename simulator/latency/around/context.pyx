@@ -1,0 +1,176 @@
+"""Decode context parallelism: the tokens of a sequence lie on several ranks, and all attend to their share.
+
+With n ranks and interleave I, token i of a sequence is on rank floor(i / I) mod n. Rank 0 has the largest share:
+floor(floor(L / I) / n) I + min(rest, I) of L tokens. Source: vLLM 0.32.0, vllm/v1/attention/backends/utils.py
+(get_dcp_local_seq_lens); collectives: vllm/v1/attention/ops/common.py, dcp_alltoall.py.
+"""
+from libc.stdint cimport int32_t, int64_t
+cimport cython
+
+from simulator.collective.base cimport TENSOR, CollectiveKind, CollectiveModel
+from simulator.domain.batch cimport BatchShape, rows_of
+from simulator.latency.around.base cimport Around
+from simulator.latency.base cimport LatencyModel
+from simulator.latency.gathering cimport Gathered
+
+from simulator.collective.groups import KINDS
+
+cdef enum:
+    MAX_EXCHANGES = 4
+
+
+cdef struct Shared:                 # one collective of each layer of full attention; see context_costs.Exchange
+    CollectiveKind kind
+    double layers
+    double token_bytes
+    bint of_prompts
+    bint of_context
+    double link_token_ns            # instead of a collective model: latency_ns + this, for each token
+    double latency_ns
+
+
+@cython.final
+cdef class ContextParallel(Around):
+    """Each rank attends to its share of the context; what they exchange comes on top.
+
+    The model is asked for the context of the rank that has most of it.
+
+    Only sums over a batch are known. Of one decoding sequence the share is exact. Of m sequences with C tokens it is
+    C / n + m I (n - 1) / (2 n), what rank 0 has in the mean if contexts end anywhere in a round of I n tokens: at most
+    m I (n - 1) / (2 n) from the truth. Prompts attend as without it.
+
+    Parameters
+    ----------
+    model : LatencyModel with `prices_context_parallel`.
+    degree, interleave : n and I.
+    exchanges : of context_costs.Exchange; none: nothing is added.
+    stage_layers : of each pipeline stage, layers of full attention.
+    copies : data-parallel ranks over which a batch is spread.
+    collective : CollectiveModel whose tensor-parallel group are the n ranks; None: as the exchanges say.
+    """
+
+    cdef int64_t _degree, _interleave, _copies
+    cdef Shared _exchanges[MAX_EXCHANGES]
+    cdef int32_t _num_exchanges
+    cdef public list notes          # sentences for `warnings`
+    cdef int64_t _last_tokens[3]    # of the last exchange, where a collective model is asked
+    cdef double _last_ns
+
+    def __init__(self, LatencyModel model, int64_t degree, int64_t interleave=1, exchanges=(), stage_layers=(1,),
+                 int64_t copies=1, CollectiveModel collective=None):
+        cdef int32_t i
+        Around.__init__(self, model)
+        if len(exchanges) > MAX_EXCHANGES:
+            raise ValueError(f"{len(exchanges)} exchanges, at most {MAX_EXCHANGES} expected")
+        self._degree, self._interleave, self._copies = degree, interleave, copies
+        self._num_exchanges, self._collective, self.notes = len(exchanges), collective, []
+        for i in range(self._num_exchanges):
+            each = exchanges[i]
+            self._exchanges[i] = Shared(KINDS.index(each.kind), each.layers, each.token_bytes, each.of_prompts,
+                                        each.of_context, each.link_token_ns, each.latency_ns)
+        if model.num_stages > 1:
+            self.set_stages(stage_layers)       # of the exchange alone: `model` knows what else they hold
+        self._last_tokens[0] = -1
+        if collective is not None:              # it remembers, and may be no rising function of the bytes
+            self.is_shareable = self.is_monotone = False
+
+    @property
+    def takes_padding(self):
+        """Whether the model prices padding."""
+        return self.model.takes_padding
+
+    @property
+    def knows_kernels(self):
+        """Whether the model times kernels as they are launched."""
+        return self.model.knows_kernels
+
+    def share(self, int64_t context_tokens, int32_t num_sequences=1) -> int:
+        """Return the context of decodes on the rank that has most of it."""
+        return self._share(context_tokens, num_sequences)
+
+    cdef inline int64_t _share(self, int64_t tokens, int32_t sequences) noexcept nogil:
+        cdef int64_t whole, most
+        if sequences <= 1:
+            whole = tokens // (self._interleave * self._degree) * self._interleave
+            return whole + min(tokens - whole * self._degree, self._interleave)
+        most = 2 * tokens + sequences * self._interleave * (self._degree - 1)
+        most = (most + 2 * self._degree - 1) // (2 * self._degree)
+        return min(tokens, max(most, <int64_t>sequences))
+
+    cdef inline void _cut(self, BatchShape* cut, const BatchShape* shape) noexcept nogil:
+        cut[0] = shape[0]
+        cut.context_tokens = self._share(shape.context_tokens, shape.num_decodes)
+
+    cdef double _exchange_ns(self, const BatchShape* shape, int64_t copies) noexcept nogil:
+        """Return the time of all exchanges of a batch that is spread over `copies`."""
+        cdef int64_t decodes, rows, context
+        cdef double total = 0.0, tokens
+        cdef const Shared* each
+        cdef int32_t i
+        decodes = (shape.decode_tokens + shape.pad_tokens + copies - 1) // copies if shape.num_decodes > 0 else 0
+        rows = (rows_of(shape) + copies - 1) // copies
+        context = (shape.prefill_context_tokens + copies - 1) // copies
+        if self._collective is not None and self._last_tokens[0] == decodes and self._last_tokens[1] == rows and (
+                self._last_tokens[2] == context):
+            return self._last_ns
+        for i in range(self._num_exchanges):
+            each = &self._exchanges[i]
+            tokens = <double>(context if each.of_context else rows if each.of_prompts else decodes)
+            if tokens == 0.0:
+                continue
+            if self._collective is None:
+                total += each.layers * (each.latency_ns + each.link_token_ns * tokens)
+            else:
+                total += each.layers * self._collective.time_ns(TENSOR, each.kind, each.token_bytes * tokens)
+        if self._collective is not None and not self._collective.failed:
+            self._last_tokens[0], self._last_tokens[1], self._last_tokens[2] = decodes, rows, context
+            self._last_ns = total
+        return total
+
+    cdef double batch_ns(self, const BatchShape* shape) noexcept nogil:
+        cdef BatchShape cut
+        cdef double ns
+        self._cut(&cut, shape)
+        ns = self.model.batch_ns(&cut)
+        self.note_fault()
+        return ns + self._exchange_ns(shape, self._copies)
+
+    cdef double rank_ns(self, const BatchShape* shape, const Gathered* gathered, int32_t num_ranks) noexcept nogil:
+        cdef BatchShape cut
+        cdef double ns
+        self._cut(&cut, shape)
+        ns = self.model.rank_ns(&cut, gathered, num_ranks)
+        self.note_fault()
+        return ns + self._exchange_ns(shape, 1)
+
+    cdef void stages_ns(self, const BatchShape* shape, double* ns) noexcept nogil:
+        cdef BatchShape cut
+        cdef double exchange_ns = self._exchange_ns(shape, self._copies)
+        cdef int32_t i
+        self._cut(&cut, shape)
+        self.model.stages_ns(&cut, ns)
+        self.note_fault()
+        for i in range(self.num_stages):
+            ns[i] += exchange_ns * self._stage_shares[i]
+
+    def breakdown(self, prefill=(), decode=(), int tokens_per_decode=1) -> dict:
+        """Return the parts of the model, with the context of a rank, and the exchange; arguments as `predict`."""
+        cut = list(decode)
+        count = len(cut)
+        if count:
+            context = self._share(sum(cut), count)
+            cut = [context // count + (i < context % count) for i in range(count)]
+        parts = self.model.breakdown(prefill, cut, tokens_per_decode)
+        own = self.model.predict(prefill, cut, tokens_per_decode)
+        exchange = self.predict(prefill, decode, tokens_per_decode) - own
+        return (parts or {"model": own}) | ({"context_exchange": exchange} if exchange else {})
+
+    def warnings(self) -> list:
+        """Return those of the model, and how context parallelism is priced."""
+        return self.model.warnings() + self.notes
+
+    def raise_if_failed(self):
+        """Raise what the model or the collective model raises."""
+        Around.raise_if_failed(self)
+        if self._collective is not None:
+            self._collective.raise_if_failed()

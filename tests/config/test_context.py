@@ -1,0 +1,97 @@
+"""Context parallelism in an experiment: what it changes, and what it cannot go with."""
+import pytest
+from msgspec.structs import replace
+
+from simulator import assemble
+from simulator.domain.kv_groups import plan_groups
+from simulator.domain.layer_groups import GivenGroup, GroupRules
+from simulator.domain.layer_spec import Indexer
+from simulator.domain.memory_plan import MemoryReserve, plan
+from simulator.domain.parallelism import Parallelism
+from support.small_models import DENSE, LATENT, RECURRENT, SLIDING, deploy
+
+NOTHING = MemoryReserve(driver_bytes=0, non_torch_bytes=0, non_torch_parallel_bytes=0, sampler_bytes_per_logit=0)
+TWO = "topology = {tensor_parallel = 4, decode_context_parallel = 2}"
+SHARED = "topology.decode_context_parallel"
+
+
+def planned(degree):
+    return plan(deploy(LATENT, tensor_parallel=4, decode_context_parallel=degree), 16, 512, 1000, 8, NOTHING)
+
+
+def test_as_many_blocks_hold_the_tokens_of_all_ranks():
+    one, four = planned(1), planned(4)
+    assert (four.num_gpu_blocks, four.block_bytes) == (one.num_gpu_blocks, one.block_bytes)
+    assert (one.block_size, four.block_size) == (16, 64)
+    assert four.request_bytes == one.request_bytes / 4          # 512 tokens: 8 blocks instead of 32
+    assert "4 accelerators share the tokens of a sequence" in four.explain()
+
+
+def test_blocks_of_full_attention_grow_and_those_of_states_do_not():
+    model = replace(RECURRENT, attention=replace(RECURRENT.attention, num_kv_heads=1))
+    one, two = (plan_groups(deploy(model, tensor_parallel=2, decode_context_parallel=n), 16, 4096).layers
+                for n in (1, 2))
+    sizes = [{group.kind: group.block_size for group in layers.groups} for layers in (one, two)]
+    assert sizes[1]["full_attention"] == 2 * sizes[0]["full_attention"]
+    assert sizes[1]["linear_attention"] == sizes[0]["linear_attention"]
+    assert two.chunk_alignment == one.chunk_alignment
+
+
+def test_given_groups_of_full_attention_grow():
+    rules = GroupRules(given=(GivenGroup(kind="full_attention"), GivenGroup(kind="linear_attention")))
+    assert [group.block_size for group in rules.groups_given(16, 512, 4).groups] == [64, 16]
+
+
+def test_a_block_of_a_replica_holds_the_tokens_of_all_ranks(load):
+    assert assemble.block_tokens(load(TWO)) == 32
+    assert assemble.survey(load(TWO)).explain() == ["1000 blocks of 32 tokens, shared by several accelerators"]
+
+
+@pytest.mark.parametrize(("model", "ways", "why"), [
+    (DENSE, (2, 2), "is above tensor_parallel / KV heads = 2 / 2 = 1"),
+    (replace(DENSE, attention=replace(DENSE.attention, num_heads=6, num_kv_heads=2)), (6, 2), "does not divide the 3"),
+    (SLIDING, (4, 2), "layers with windows"),
+    (LATENT, (4, 3), "does not divide tensor_parallel = 4"),
+    (replace(LATENT, attention=replace(LATENT.attention, indexer=Indexer(num_heads=2, head_dim=8, top_k=64))), (4, 4),
+     "an indexer picks")])
+def test_models_whose_kv_cannot_be_shared_so_are_refused(model, ways, why):
+    tensor, degree = ways
+    found = Parallelism(tensor_parallel=tensor, decode_context_parallel=degree).faults(model)
+    assert why in found[0]
+
+
+def test_copies_of_a_head_may_share_its_tokens():
+    assert Parallelism(tensor_parallel=4, decode_context_parallel=2).faults(DENSE) == []
+    assert Parallelism(tensor_parallel=4, decode_context_parallel=4).faults(LATENT) == []
+
+
+@pytest.mark.parametrize(("said", "message"), [
+    (["topology = {tensor_parallel = 4, decode_context_parallel = 3}"],
+     f"{SHARED}: expected a divisor of tensor_parallel = 4, found 3"),
+    ([TWO, "topology.cp_kv_cache_interleave_size = 5"],
+     "topology.cp_kv_cache_interleave_size: expected a divisor of engine.block_size = 16, found 5"),
+    (["topology.cp_kv_cache_interleave_size = 4"],
+     "topology.cp_kv_cache_interleave_size: expected none with decode_context_parallel = 1: nothing is shared"),
+    (["topology.dcp_comm_backend = 'a2a'"],
+     "topology.dcp_comm_backend: expected none with decode_context_parallel = 1: nothing is shared"),
+    ([TWO, "latency = {backend = 'blackbox', beta = [5000.0, 20.0, 15.0]}"],
+     f'{SHARED}: expected 1, found 2: latency.backend = "blackbox" does not tell the context of decodes from what else '
+     'an iteration takes, as "roofline", "operators" and "linear" do'),
+    ([TWO, "engine.kv_cache_groups = [{kind = 'full_attention'}, {kind = 'sliding_attention', window = 64}]"],
+     'engine.kv_cache_groups[1].kind: expected "full_attention" or "linear_attention" with '
+     f'{SHARED} = 2, found "sliding_attention": vLLM shares no windows'),
+    (["topology.prefill_context_parallel = 2"],
+     "topology.prefill_context_parallel: expected 1, found 2: accelerators that divide the prompts of a replica, and "
+     "the exchange of their keys and values, are not built"),
+    ([TWO, "kv_tiers = {cpu_gib = 1.0, kv_bytes_per_token = 1e5, h2d_gb_per_s = 1.0, d2h_gb_per_s = 1.0}"],
+     f"kv_tiers: expected none with {SHARED} = 2: what a tier keeps of blocks whose tokens are on several ranks is not "
+     "settled"),
+    ([TWO, "pools = [{name = 'p', role = 'prefill'}, {name = 'd', role = 'decode'}]", "engine.async_scheduling = false",
+      "kv_transfer = {bandwidth_gb_per_s = 40.0, kv_bytes_per_token = 1e5}"],
+     f"kv_transfer: expected none where {SHARED} is above 1: which rank sends what to which is not settled"),
+    ([TWO, "cluster.rescheduling = {policy = 'rebalance', mode = 'live', kv_bytes_per_token = 1e5, "
+           "bandwidth_gb_per_s = 1.0}"],
+     f'cluster.rescheduling.mode: expected "recompute", found "live", where {SHARED} is above 1: which rank sends what '
+     "to which is not settled")])
+def test_what_does_not_go_together_is_refused(load, faults, said, message):
+    assert f"--set: {message}" in faults(load, *said)
