@@ -8,7 +8,7 @@ from msgspec import Meta
 
 from simulator.domain.traits import check_readers
 
-Time = Annotated[float, Meta(ge=0, le=1e12)]
+Time = Annotated[float, Meta(ge=0, le=1e12, extra={"unit": "as the key"})]
 
 
 class DrawnTime(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -27,9 +27,9 @@ class DrawnTime(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             "value": ("constant",), "median": ("lognormal",), "mean": ("lognormal", "exponential"),
             "values": ("empirical", "listed")})
         if self.distribution == "lognormal" and not 0 < self.median <= self.mean:
-            raise ValueError(f"lognormal: expected 0 < median <= mean, found {self.median:g} and {self.mean:g}")
+            raise ValueError(f"lognormal: give 0 < median <= mean, not {self.median:g} and {self.mean:g}")
         if self.distribution in ("empirical", "listed") and not self.values:
-            raise ValueError(f"{self.distribution}: expected values, found none")
+            raise ValueError(f"{self.distribution}: give values")
 
     def draw(self, generator: np.random.Generator, count: int) -> np.ndarray:
         """Return `count` times, float64, in the unit of the key."""

@@ -101,7 +101,7 @@ class Images(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         "qwen2_vl: a smaller image is enlarged"))] = 3136
     max_pixels: Annotated[Pixels, Meta(extra={"unit": "pixels"}, description=(
         "qwen2_vl: a larger image is reduced; the default is that of the published models"))] = 12_845_056
-    distinct: Annotated[Annotated[int, Meta(ge=1, le=2**24)] | None, Meta(description=(
+    distinct: Annotated[Annotated[int, Meta(ge=1, le=2**24)] | None, Meta(extra={"unit": "images"}, description=(
         "different images that there are, each as likely; one that comes again need not be encoded again; default: no "
         "two are the same"))] = None
     tokens_per_image: Annotated[Tokens | None, Meta(description="tokens_per_image: the constant")] = None

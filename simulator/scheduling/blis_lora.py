@@ -11,7 +11,7 @@ from simulator.latency.around.overhead import Overhead
 from simulator.scheduling.adapter_loads import AdapterLoads
 from simulator.scheduling.tally import Tally
 
-Rank = Annotated[int, Meta(ge=1, le=2**16)]
+Rank = Annotated[int, Meta(ge=1, le=2**16, extra={"unit": "of matrices"})]
 Positive = Annotated[float, Meta(gt=0, le=1e18)]
 Time = Annotated[float, Meta(ge=0, le=1e12)]
 
@@ -20,8 +20,8 @@ class OverheadTier(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """What adapters of a rank cost in an iteration: k6 / k7 of it for each adapter."""
 
     rank: Annotated[Rank, Meta(description="of the largest adapter in the batch; the nearest tier counts")]
-    k6: Annotated[Time, Meta(description="numerator")]
-    k7: Annotated[Positive, Meta(description="denominator")] = 1.0
+    k6: Annotated[Time, Meta(extra={"unit": "ratio"}, description="numerator")]
+    k7: Annotated[Positive, Meta(extra={"unit": "ratio"}, description="denominator")] = 1.0
 
 
 class RankedAdapter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -38,7 +38,7 @@ class BlisLoraParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     Source: inference-sim (BLIS) at f90a1e3a, sim/lora.
     """
 
-    adapter_capacity: Annotated[int, Meta(ge=1, le=2**16, description="adapters on a replica at once")]
+    adapter_capacity: Annotated[int, Meta(ge=1, le=2**16, extra={"unit": "adapters"}, description="adapters on a replica at once")]
     adapters: Annotated[tuple[RankedAdapter, ...], Meta(description="all that requests ask for")]
     load_base_latency_us: Annotated[Time, Meta(description="of a load, whatever its size")] = 0.0
     load_bandwidth_bytes_us: Annotated[Positive, Meta(extra={"unit": "bytes/us"}, description="of loads")] = 1.0
@@ -51,7 +51,7 @@ class BlisLoraParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
         names = [adapter.id for adapter in self.adapters]
         ranks = [tier.rank for tier in self.step_overhead_tiers]
         if len(set(names)) < len(names) or len(set(ranks)) < len(ranks):
-            raise ValueError("adapters and step_overhead_tiers: expected each id and each rank once")
+            raise ValueError("adapters and step_overhead_tiers: an id, or a rank, is there twice")
 
     def load_us(self, rank: int) -> int:
         """Return how long an adapter takes to load, in whole microseconds."""

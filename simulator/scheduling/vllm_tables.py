@@ -30,8 +30,8 @@ class LoraParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     max_loras: Annotated[Slots, Meta(description="adapters in a batch, and on the accelerator")] = 1
     max_cpu_loras: Annotated[Slots | None, Meta(description="adapters in host memory; default max_loras")] = None
-    rank: Annotated[int, Meta(ge=1, le=4096, description="of each adapter, from which follows its size")] = 16
-    adapter_mb: Annotated[Rate | None, Meta(description=(
+    rank: Annotated[int, Meta(ge=1, le=4096, extra={"unit": "of matrices"}, description="of each adapter, from which follows its size")] = 16
+    adapter_mb: Annotated[Rate | None, Meta(extra={"unit": "MB"}, description=(
         "megabytes of each adapter; default: all projections of attention and MLP in 16 bits"))] = None
     disk_gb_per_s: Annotated[Rate | None, Meta(description=(
         "at which an adapter is read that is not in host memory; absent: in no time"))] = None
@@ -43,8 +43,8 @@ class LoraParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     def __post_init__(self):
         if self.max_cpu_loras is not None and self.max_cpu_loras < self.max_loras:
-            raise ValueError(f"max_cpu_loras: expected at least max_loras = {self.max_loras}, found "
-                             f"{self.max_cpu_loras}")
+            raise ValueError(f"max_cpu_loras = {self.max_cpu_loras} is below max_loras = {self.max_loras}: host memory "
+                             "holds what the accelerator does")
 
     @property
     def takes_time_to_load(self) -> bool:
@@ -60,7 +60,7 @@ class StructuredOutputParameters(msgspec.Struct, frozen=True, kw_only=True, forb
     Source: vLLM 0.32.0, vllm/v1/structured_output/__init__.py, vllm/v1/engine/core.py.
     """
 
-    fraction: Annotated[float, Meta(ge=0, le=1, description=(
+    fraction: Annotated[float, Meta(ge=0, le=1, extra={"unit": "share"}, description=(
         "of the requests, drawn: that have a grammar; 0: those whom the trace's column grammar gives one"))] = 0.0
     num_grammars: Annotated[int, Meta(ge=0, le=2**20, description=(
         "of those drawn: different ones, equally likely; 0: each request has its own"))] = 0

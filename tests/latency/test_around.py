@@ -87,7 +87,7 @@ def test_one_token_of_a_prompt_is_a_decode_to_a_graph():
 
 
 def test_sizes_must_ascend():
-    with pytest.raises(ValueError, match="ascending"):
+    with pytest.raises(ValueError, match="ascend"):
         CudaGraphParameters(capture_sizes=(8, 8))
 
 

@@ -24,7 +24,7 @@ def routing(**settings):
 
 def of_drawn_times(key, scale=1, **settings):
     """Return entries of a time that may be drawn; settings of its table."""
-    table, values = {f"engine__structured_outputs__{name}": value for name, value in settings.items()}, (50.0, 90.0)
+    table, values = {f"engine__structured_outputs__{name}": value for name, value in settings.items()}, (50.0 * scale, 90.0 * scale)
     name = f"engine__{key.replace('.', '__')}"
     return {
         key: acts(10.0 * scale, 100.0 * scale, **table),
@@ -36,7 +36,18 @@ def of_drawn_times(key, scale=1, **settings):
         f"{key}.values": acts([10.0 * scale], [100.0 * scale], **{name: {"distribution": "empirical"}}, **table)}
 
 
+BLIS_LORA = at("engine__lora", adapter_capacity=2, load_base_latency_us=2000.0, load_bandwidth_bytes_us=100.0,
+               footprint_bytes_per_rank=1e4, adapters=[{"id": f"a{i}", "rank": 8} for i in range(4)])
+
+
+def adapters_but(missing):
+    """Return the adapters of BLIS, the first without a key."""
+    first, *others = BLIS_LORA["engine__lora__adapters"]
+    return at("engine__lora", adapters=[{key: first[key] for key in first if key != missing}, *others])
+
+
 STRUCTURED = at("engine__structured_outputs", fraction=0.5)
+LLAMA = {"model__name": "llama-3.1-8b", "hardware__name": "h100-sxm-80gb"}
 OF_ADAPTERS = {"engine__lora__adapter_mb": 50.0}
 PADS = {"latency__per_decode_token_us": 100.0}
 GROUPS = {"engine__kv_cache_groups": [{"kind": "full_attention"}, {"kind": "sliding_attention", "window": 48}]}
@@ -73,8 +84,8 @@ SCHEDULERS = {
         "lora.max_loras": acts(1, 8), "lora.step_factor": acts(1.0, 1.5), "lora.per_adapter_us": acts(0.0, 500.0),
         "lora.adapter_mb": acts(10.0, 100.0, engine__lora__h2d_gb_per_s=20.0),
         "lora.disk_gb_per_s": acts(ABSENT, 1.0, **OF_ADAPTERS), "lora.h2d_gb_per_s": acts(ABSENT, 1.0, **OF_ADAPTERS),
-        "lora.rank": acts(8, 64, model__name="llama-3.1-8b", engine__lora__h2d_gb_per_s=20.0),
-        "lora.max_cpu_loras": acts(1, 2, engine__lora={"max_loras": 1, "adapter_mb": 50.0, "disk_gb_per_s": 1.0}),
+        "lora.rank": acts(8, 64, **LLAMA, engine__lora__h2d_gb_per_s=20.0),
+        "lora.max_cpu_loras": refuses(1, "is below max_loras = 2", engine__lora__max_loras=2),
         **of_drawn_times("structured_outputs.compile_ms", fraction=0.5, mask_us=0.0),
         **of_drawn_times("structured_outputs.mask_us", fraction=1.0, compile_ms=0.0, scale=100),
         "structured_outputs.fraction": acts(0.0, 0.5),
@@ -84,8 +95,8 @@ SCHEDULERS = {
         "structured_outputs.failing": acts([], ["0"], **STRUCTURED),
         "structured_outputs.cpus": acts(1, 8, **STRUCTURED),
         "cuda_graphs.mode": acts("none", "full", **PADS), "cuda_graphs.capture_sizes": acts([], [64], **PADS),
-        "cuda_graphs.piecewise_us_per_layer": acts(0.0, 100.0, model__name="llama-3.1-8b"),
-        "cuda_graphs.eager_us_per_layer": acts(0.0, 1000.0, model__name="llama-3.1-8b",
+        "cuda_graphs.piecewise_us_per_layer": acts(0.0, 100.0, **LLAMA),
+        "cuda_graphs.eager_us_per_layer": acts(0.0, 1000.0, **LLAMA,
                                                engine__cuda_graphs={"mode": "none"}),
         "speculative.num_tokens": acts(1, 3, engine__speculative__acceptance=[0, 1]),
         "speculative.num_lookahead_tokens": acts(0, 64, **DRAFTS, **TIGHT),
@@ -96,7 +107,19 @@ SCHEDULERS = {
         "long_prefill_token_threshold": acts(0, 16),
         "policy": acts("fcfs", "priority-fcfs"), "preemption_policy": acts("fcfs", "priority", **TIGHT),
         "priority_policy": acts("class", "constant", engine__policy="priority-fcfs"),
-        "blis_version": acts("0.7", "head", **TIGHT), "upstream_compat": acts(False, True)}),
+        "blis_version": acts("0.7", "head", **TIGHT), "upstream_compat": acts(False, True),
+        "lora.adapter_capacity": acts(1, 4, **BLIS_LORA),
+        "lora.adapters[].id": refuses("b", "a0 missing", **BLIS_LORA | adapters_but("id")),
+        "lora.adapters[].rank": acts(8, 400, **BLIS_LORA | adapters_but("rank")),
+        "lora.load_base_latency_us": acts(0.0, 5000.0, **BLIS_LORA),
+        "lora.load_bandwidth_bytes_us": acts(10.0, 1000.0, **BLIS_LORA),
+        "lora.footprint_bytes_per_rank": acts(1e4, 1e6, **BLIS_LORA),
+        "lora.step_overhead_tiers[].rank": acts(8, 64, **BLIS_LORA | at("engine__lora", step_overhead_tiers=[
+            {"k6": 0.1}, {"rank": 32, "k6": 5.0}])),
+        "lora.step_overhead_tiers[].k6": acts(0.0, 1.0, **BLIS_LORA | at("engine__lora", step_overhead_tiers=[
+            {"rank": 8}])),
+        "lora.step_overhead_tiers[].k7": acts(1.0, 2.0, **BLIS_LORA | at("engine__lora", step_overhead_tiers=[
+            {"rank": 8, "k6": 0.5}]))}),
 }
 
 GROWS = {key: value for key, value in SCALES.items()

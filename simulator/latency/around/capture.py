@@ -28,9 +28,9 @@ class CudaGraphParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
     def __post_init__(self):
         sizes = self.capture_sizes
         if any(after <= before for before, after in pairwise(sizes)):
-            raise ValueError(f"capture_sizes: expected them ascending, found {list(sizes)}")
+            raise ValueError(f"capture_sizes: {list(sizes)} do not ascend")
         if self.mode == "none" and sizes:
-            raise ValueError('capture_sizes: expected none beside mode = "none"')
+            raise ValueError('capture_sizes: there are none with mode = "none"')
 
 
 def largest_size(parameters, query_tokens: int, is_newest_hardware: bool) -> int:
