@@ -8,8 +8,9 @@ from simulator.kv.tiers.fifo_lane import FifoLane
 from simulator.kv.tiers.lru import Lru
 from simulator.kv.tiers.offloading import OffloadingTier
 from simulator.kv.tiers.settings import Offloading
+from simulator.scheduling.acceptance_table import AcceptanceTable
 from simulator.scheduling.blis import Blis, BlisParameters
-from simulator.scheduling.speculative import AcceptanceTable, SpeculativeParameters
+from simulator.scheduling.speculative import SpeculativeParameters
 from simulator.scheduling.vllm import VllmParameters
 
 ASYNC = VllmParameters(async_scheduling=True)

@@ -342,7 +342,7 @@ def _journeys(num_requests: int) -> np.ndarray:
 def _acceptance(speculative, workload, seed: int) -> Acceptance | None:
     if speculative is None:
         return None
-    weights = getattr(speculative.acceptance, "distribution", None)
+    weights = speculative.weights
     key = int(RandomStreams(seed).generator("acceptance").integers(0, 2**64, dtype=np.uint64))
     if weights is None:
         return Acceptance(speculative.acceptance, None, len(workload), key)

@@ -78,7 +78,11 @@ SCHEDULERS = {
         "speculative.num_tokens": acts(1, 3, engine__speculative__acceptance=[0, 1]),
         "speculative.num_lookahead_tokens": acts(0, 64, **DRAFTS, **TIGHT),
         "speculative.acceptance": acts([0], [2], **DRAFTS),
-        "speculative.acceptance.distribution": acts([1.0, 0.0], [1.0, 1.0], engine__speculative={"num_tokens": 3})}),
+        **of("speculative.acceptance", {
+            "distribution": acts([1.0, 0.0], [1.0, 1.0], engine__speculative={"num_tokens": 3}),
+            "rates": acts([0.2], [0.9, 0.8], engine__speculative={"num_tokens": 3}),
+            "per_position": acts([0.2], [0.9, 0.8], engine__speculative={"num_tokens": 3}),
+            "mean_length": acts(1.1, 3.5, engine__speculative={"num_tokens": 3})})}),
     **of("scheduler:blis", {
         "max_num_seqs": acts(1, 4), "max_num_batched_tokens": acts(64, 128),
         "long_prefill_token_threshold": acts(0, 16),
