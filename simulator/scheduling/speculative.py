@@ -5,7 +5,10 @@ import msgspec
 from msgspec import Meta
 
 from simulator.scheduling.acceptance_table import AcceptanceTable
+from simulator.scheduling.drafters import OF_THE_MODEL, Method, acceptance_of
 
+Time = Annotated[float, Meta(ge=0, le=1e12)]
+DRAFTER_KEYS = ("drafter_share", "drafter_forward_us", "drafter_per_sequence_us")
 AcceptanceCycle = Annotated[tuple[Annotated[int, Meta(ge=0, le=1024)], ...], Meta(min_length=1)]
 
 
@@ -13,14 +16,46 @@ class SpeculativeParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_un
     """Speculative decoding, [engine.speculative]."""
 
     num_tokens: Annotated[int, Meta(ge=1, le=1024, description="drafts per step")]
-    num_lookahead_tokens: Annotated[int, Meta(ge=0, le=1024, description=(
-        "slots reserved ahead: 0 for n-gram, num_tokens for EAGLE, MTP or a draft model"))] = 0
-    acceptance: Annotated[AcceptanceCycle | AcceptanceTable, Meta(description=(
-        "accepted drafts per verify step, cycled per request; or a table of what they are drawn from"))] = (0,)
+    method: Annotated[Method | None, Meta(description=(
+        "who drafts, which takes time; acceptance and slots are by default its own; absent: drafts cost nothing"))] = None
+    num_lookahead_tokens: Annotated[Annotated[int, Meta(ge=0, le=1024)] | None, Meta(description=(
+        "slots reserved ahead: 0 for n-gram, num_tokens for EAGLE, MTP or a draft model; default: as the method has "
+        "it, without one 0"))] = None
+    acceptance: Annotated[AcceptanceCycle | AcceptanceTable | None, Meta(description=(
+        "accepted drafts per verify step, cycled per request; or a table of what they are drawn from; default: what "
+        "was measured of the method, without one none"))] = None
+    drafter_share: Annotated[Annotated[float, Meta(ge=0, le=10)] | None, Meta(description=(
+        "a forward pass of the drafter takes such a share of the model's for the same tokens; default: for EAGLE and "
+        "MTP by the weights of a layer and the head, but 0 beside drafter_forward_us"))] = None
+    drafter_forward_us: Annotated[Time | None, Meta(description=(
+        "added to each forward pass of the drafter, one for each draft"))] = None
+    drafter_per_sequence_us: Annotated[Time | None, Meta(description=(
+        "of the host for each sequence of a batch; has to be given for n-grams"))] = None
 
     def __post_init__(self):
+        if fault := self._drafter_fault():
+            raise ValueError(fault)
+        if self.num_lookahead_tokens is None:
+            slots = self.num_tokens if self.method not in (None, "ngram") else 0
+            msgspec.structs.force_setattr(self, "num_lookahead_tokens", slots)
+        if self.acceptance is None:
+            acceptance = acceptance_of(self.method, self.num_tokens) if self.method is not None else (0,)
+            msgspec.structs.force_setattr(self, "acceptance", acceptance)
         if fault := _fault(self.acceptance, self.num_tokens):
             raise ValueError(f"acceptance: {fault}")
+
+    def _drafter_fault(self) -> str:
+        method, given = self.method, [key for key in DRAFTER_KEYS if getattr(self, key) is not None]
+        if method is None:
+            return f"{given[0]}: expected none without method" if given else ""
+        if method == "ngram":
+            if passes := [key for key in given if key != "drafter_per_sequence_us"]:
+                return f"{passes[0]}: expected none, n-grams are looked up without forward passes"
+            return "" if given else (
+                "drafter_per_sequence_us: missing; expected a number, since nothing says how long a look-up takes")
+        if method not in OF_THE_MODEL and not {"drafter_share", "drafter_forward_us"} & set(given):
+            return "drafter_share: missing; expected a number, or drafter_forward_us: what a draft model takes"
+        return ""
 
     @property
     def weights(self) -> tuple[float, ...] | None:

@@ -40,6 +40,7 @@ OF_ADAPTERS = {"engine__lora__adapter_mb": 50.0}
 PADS = {"latency__per_decode_token_us": 100.0}
 GROUPS = {"engine__kv_cache_groups": [{"kind": "full_attention"}, {"kind": "sliding_attention", "window": 48}]}
 DRAFTS = at("engine__speculative", num_tokens=3, acceptance=[0, 1, 2])
+DRAFTER = at("engine__speculative", num_tokens=3, method="draft_model", drafter_share=0.1)
 SCHEDULERS = {
     **of("scheduler:vllm", {
         "max_num_seqs": acts(1, 4), "max_num_batched_tokens": acts(64, 128),
@@ -78,6 +79,11 @@ SCHEDULERS = {
         "speculative.num_tokens": acts(1, 3, engine__speculative__acceptance=[0, 1]),
         "speculative.num_lookahead_tokens": acts(0, 64, **DRAFTS, **TIGHT),
         "speculative.acceptance": acts([0], [2], **DRAFTS),
+        "speculative.method": acts("eagle3", "mtp", **DRAFTER),
+        "speculative.drafter_share": acts(0.0, 0.5, **DRAFTER),
+        "speculative.drafter_forward_us": acts(0.0, 500.0, **DRAFTER),
+        "speculative.drafter_per_sequence_us": acts(0.0, 500.0, **at(
+            "engine__speculative", num_tokens=3, method="ngram")),
         **of("speculative.acceptance", {
             "distribution": acts([1.0, 0.0], [1.0, 1.0], engine__speculative={"num_tokens": 3}),
             "rates": acts([0.2], [0.9, 0.8], engine__speculative={"num_tokens": 3}),
