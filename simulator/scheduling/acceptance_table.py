@@ -28,6 +28,9 @@ class AcceptanceTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         "ratio of the last two goes on"))] = None
     mean_length: Annotated[Length | None, Meta(extra={"unit": "tokens"}, description=(
         "that a verify step brings in the mean, the bonus token included; all drafts have the same rate"))] = None
+    length_std: Annotated[Annotated[float, Meta(ge=0, le=1024)], Meta(extra={"unit": "tokens"}, description=(
+        "standard deviation over requests of what their verify steps bring in the mean; the mean over requests is kept"
+    ))] = 0.0
 
     def __post_init__(self):
         given = [form for form in FORMS if getattr(self, form) is not None]
@@ -42,6 +45,15 @@ class AcceptanceTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     def fault(self, num_tokens: int) -> str:
         """Say what cannot be with so many drafts a step; empty: nothing."""
+        if fault := self._form_fault(num_tokens):
+            return fault
+        most = variance_of(self.weights(num_tokens)) ** 0.5
+        if self.length_std > 0 and self.length_std >= most:
+            return (f"length_std: expected less than {most:.6g}, the standard deviation over steps: requests differ no "
+                    f"more than steps do, found {self.length_std}")
+        return ""
+
+    def _form_fault(self, num_tokens: int) -> str:
         if self.distribution is not None:
             return _too_many(max(i for i, weight in enumerate(self.distribution) if weight), num_tokens)
         if self.mean_length is not None and self.mean_length > num_tokens + 1:
@@ -57,6 +69,14 @@ class AcceptanceTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         survivals = (1.0, *accumulate(self._conditional(num_tokens), mul), 0.0)
         return tuple(at - after for at, after in pairwise(survivals))
 
+    def concentration(self, num_tokens: int) -> float:
+        """Return that of the distributions of requests around this one, where they differ.
+
+        With concentration c, the mean number of accepted drafts of a request has 1 / (c + 1) of the variance that steps
+        have.
+        """
+        return variance_of(self.weights(num_tokens)) / self.length_std**2 - 1
+
     def _conditional(self, num_tokens: int) -> tuple[float, ...]:
         """Return the share of each draft that is accepted where all before it are."""
         if self.mean_length is not None:
@@ -65,6 +85,13 @@ class AcceptanceTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         if rates is None:
             rates = tuple(share / last if last else 0.0 for last, share in pairwise((1.0, *self.per_position)))
         return (rates + rates[-1:] * num_tokens)[:num_tokens]
+
+
+def variance_of(weights: tuple[float, ...]) -> float:
+    """Return the variance of the accepted drafts of a step."""
+    total = sum(weights)
+    mean = sum(i * weight for i, weight in enumerate(weights)) / total
+    return sum(weight * (i - mean) ** 2 for i, weight in enumerate(weights)) / total
 
 
 def rate_of(mean_length: float, num_tokens: int) -> float:

@@ -25,9 +25,9 @@ METHODS = {
     # 1 - 1 / length. Source: hemingkx/Spec-Bench at 09244ff3, Leaderboard.md, Vicuna-7B-v1.3 on an A100: "SpS", a draft
     # model of 68 million weights, 2.28; "PLD", prompt lookup, 1.73.
     "draft_model": Drafting(AcceptanceTable(rates=(1 - 1 / 2.28,)), "Spec-Bench, Vicuna-7B with 68M weights: 2.28"),
-    "ngram": Drafting(AcceptanceTable(rates=(1 - 1 / 1.73,)), "Spec-Bench, Vicuna-7B with prompt lookup: 1.73"),
-    # Llama-3-8B on MT-Bench: mean lengths of 1.89 with 2 drafts, 2.08 with 4, of which this is the rate; with 2 it gives
-    # 1.84. Source: vllm-project/vllm, pull request 16035, comment of 9 April 2025, early in the making of vLLM V1.
+    "ngram": Drafting(AcceptanceTable(rates=(1 - 1 / 1.73,)), "Spec-Bench, Vicuna-7B, prompt lookup: 1.73"),
+    # Llama-3-8B on MT-Bench: mean lengths of 1.89 with 2 drafts, 2.08 with 4, of which this is the rate; with 2 it
+    # gives 1.84. Source: vllm-project/vllm, pull request 16035, comment of 9 April 2025, early in vLLM V1.
     "eagle": Drafting(AcceptanceTable(rates=(0.5418,)), "vLLM pull request 16035, Llama-3-8B on MT-Bench: 2.08", 4),
     # MT-Bench, greedy. Source: vllm-project/vllm, tests/v1/spec_decode/test_acceptance_length.py: Llama-3.1-8B with
     # RedHatAI's EAGLE-3 head, three drafts, mean length 2.60. There, too: Qwen3-8B 0.6541, 0.3993, 0.2020; gpt-oss-20b

@@ -1,5 +1,5 @@
 """What an experiment says of speculative decoding, whichever scheduler does it."""
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
@@ -7,9 +7,18 @@ from msgspec import Meta
 from simulator.scheduling.acceptance_table import AcceptanceTable
 from simulator.scheduling.drafters import OF_THE_MODEL, Method, acceptance_of
 
+Label = Literal["slo_class", "tenant", "session", "model", "adapter", "grammar"]
 Time = Annotated[float, Meta(ge=0, le=1e12)]
 DRAFTER_KEYS = ("drafter_share", "drafter_forward_us", "drafter_per_sequence_us")
 AcceptanceCycle = Annotated[tuple[Annotated[int, Meta(ge=0, le=1024)], ...], Meta(min_length=1)]
+
+
+class TextAcceptance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is accepted of some requests, [[engine.speculative.by_text]]."""
+
+    label: Annotated[Label, Meta(description="column of the workload")]
+    name: Annotated[str, Meta(min_length=1, description="that the requests have there")]
+    acceptance: Annotated[AcceptanceTable, Meta(description="what is accepted of them")]
 
 
 class SpeculativeParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -17,10 +26,13 @@ class SpeculativeParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_un
 
     num_tokens: Annotated[int, Meta(ge=1, le=1024, description="drafts per step")]
     method: Annotated[Method | None, Meta(description=(
-        "who drafts, which takes time; acceptance and slots are by default its own; absent: drafts cost nothing"))] = None
+        "who drafts, which takes time; acceptance and slots are by default its own; absent: drafts cost "
+        "nothing"))] = None
     num_lookahead_tokens: Annotated[Annotated[int, Meta(ge=0, le=1024)] | None, Meta(description=(
         "slots reserved ahead: 0 for n-gram, num_tokens for EAGLE, MTP or a draft model; default: as the method has "
         "it, without one 0"))] = None
+    by_text: Annotated[tuple[TextAcceptance, ...], Meta(description=(
+        "acceptance of requests with some label; of several that fit, the first goes"))] = ()
     acceptance: Annotated[AcceptanceCycle | AcceptanceTable | None, Meta(description=(
         "accepted drafts per verify step, cycled per request; or a table of what they are drawn from; default: what "
         "was measured of the method, without one none"))] = None
@@ -43,6 +55,17 @@ class SpeculativeParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_un
             msgspec.structs.force_setattr(self, "acceptance", acceptance)
         if fault := _fault(self.acceptance, self.num_tokens):
             raise ValueError(f"acceptance: {fault}")
+        if fault := self._text_fault():
+            raise ValueError(f"by_text: {fault}")
+
+    def _text_fault(self) -> str:
+        faults = (f"{text.name}: {fault}" for text in self.by_text if (fault := text.acceptance.fault(self.num_tokens)))
+        named = [(text.label, text.name) for text in self.by_text]
+        if twice := next((each for each in named if named.count(each) > 1), None):
+            return f"{twice[0]} {twice[1]}: expected once, found {named.count(twice)} times"
+        if named and self.weights is None and len(set(self.acceptance)) > 1:
+            return "expected none where acceptance is a cycle, or acceptance as a table"
+        return next(faults, "")
 
     def _drafter_fault(self) -> str:
         method, given = self.method, [key for key in DRAFTER_KEYS if getattr(self, key) is not None]
@@ -61,6 +84,19 @@ class SpeculativeParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_un
     def weights(self) -> tuple[float, ...] | None:
         """Weight of 0, 1, 2, ... accepted drafts; None: acceptance is a cycle."""
         return self.acceptance.weights(self.num_tokens) if isinstance(self.acceptance, AcceptanceTable) else None
+
+    @property
+    def tables(self) -> tuple[AcceptanceTable, ...]:
+        """What is accepted of all requests but those of `by_text`, and of these."""
+        others = self.acceptance
+        if not isinstance(others, AcceptanceTable):
+            others = AcceptanceTable(distribution=(0.0,) * others[0] + (1.0,))
+        return others, *(text.acceptance for text in self.by_text)
+
+    @property
+    def tells_requests_apart(self) -> bool:
+        """Say whether requests differ in more than what is drawn for their steps."""
+        return bool(self.by_text) or (self.weights is not None and self.acceptance.length_std > 0)
 
 
 def _fault(acceptance: tuple | AcceptanceTable, num_tokens: int) -> str:

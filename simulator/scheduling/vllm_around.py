@@ -102,9 +102,10 @@ def _with_drafter(given, deployment, model):
     share = given.drafter_share
     if share is None and given.method in OF_THE_MODEL and given.drafter_forward_us is None:
         if deployment is None:
-            raise ValueError("speculative.drafter_share: missing; expected a number, or drafter_forward_us, since there "
-                             "is no [model] whose layers tell it")
+            raise ValueError("speculative.drafter_share: missing; expected a number, or drafter_forward_us, since "
+                             "there is no [model] whose layers tell it")
         share = layer_share(deployment.model)
     is_measured = given.acceptance == acceptance_of(given.method, given.num_tokens)
+    notes = notes_of(given.method, given.num_tokens) if is_measured else ()
     return Drafter(model, given.num_tokens, share or 0.0, given.drafter_forward_us or 0.0,
-                   given.drafter_per_sequence_us or 0.0, notes_of(given.method, given.num_tokens) if is_measured else ())
+                   given.drafter_per_sequence_us or 0.0, notes)

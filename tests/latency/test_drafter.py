@@ -39,7 +39,7 @@ def speculative(**keys):
 @pytest.fixture
 def load(tmp_path):
     (tmp_path / "a.toml").write_text(TEXT)
-    (tmp_path / "trace.csv").write_text("arrival_s,prompt_tokens,output_tokens\n0,10,10\n")
+    (tmp_path / "trace.csv").write_text("arrived_at,num_prefill_tokens,num_decode_tokens\n0,10,10\n")
 
     def loaded(**keys):
         return load_experiment(tmp_path / "a.toml", {"engine": {"speculative": keys}})
@@ -99,7 +99,8 @@ def test_a_method_has_slots_and_measured_acceptance(method):
     assert (given.acceptance, given.num_lookahead_tokens) == ((1,), 1)
 
 
-@pytest.mark.parametrize(("method", "num_tokens", "length"), [("eagle", 4, 2.08), ("eagle3", 3, 2.60), ("mtp", 1, 1.882)])
+@pytest.mark.parametrize(("method", "num_tokens", "length"), [
+    ("eagle", 4, 2.08), ("eagle3", 3, 2.60), ("mtp", 1, 1.882)])
 def test_measured_acceptance_has_the_published_length(method, num_tokens, length):
     weights = acceptance_of(method, num_tokens).weights(num_tokens)
     assert 1 + sum(i * weight for i, weight in enumerate(weights)) == pytest.approx(length, abs=0.006)   # as printed

@@ -35,6 +35,12 @@ def of_drawn_times(key, scale=1, **settings):
         f"{key}.values": acts([10.0 * scale], [100.0 * scale], **{name: {"distribution": "empirical"}}, **table)}
 
 
+def by_text(**keys):
+    """Return settings of acceptance by text, other than that of all other requests."""
+    return at("engine__speculative", num_tokens=3, acceptance={"rates": [0.1]}, by_text=[
+        {"acceptance": {"rates": [0.8]}} | keys])
+
+
 STRUCTURED = at("engine__structured_outputs", fraction=0.5)
 OF_ADAPTERS = {"engine__lora__adapter_mb": 50.0}
 PADS = {"latency__per_decode_token_us": 100.0}
@@ -88,7 +94,16 @@ SCHEDULERS = {
             "distribution": acts([1.0, 0.0], [1.0, 1.0], engine__speculative={"num_tokens": 3}),
             "rates": acts([0.2], [0.9, 0.8], engine__speculative={"num_tokens": 3}),
             "per_position": acts([0.2], [0.9, 0.8], engine__speculative={"num_tokens": 3}),
-            "mean_length": acts(1.1, 3.5, engine__speculative={"num_tokens": 3})})}),
+            "mean_length": acts(1.1, 3.5, engine__speculative={"num_tokens": 3}),
+            "length_std": acts(0.0, 0.9, engine__speculative={"num_tokens": 3, "acceptance": {"rates": [0.6]}})}),
+        "speculative.by_text[].label": acts("tenant", "slo_class", **by_text(name="both")),
+        "speculative.by_text[].name": acts("a", "b", **by_text(label="tenant")),
+        **of("speculative.by_text[].acceptance", {
+            "distribution": acts([1.0, 0.0], [0.0, 1.0], **by_text(label="tenant", name="a", acceptance={})),
+            "rates": acts([0.2], [0.9, 0.8], **by_text(label="tenant", name="a", acceptance={})),
+            "per_position": acts([0.2], [0.9, 0.8], **by_text(label="tenant", name="a", acceptance={})),
+            "mean_length": acts(1.1, 3.5, **by_text(label="tenant", name="a", acceptance={})),
+            "length_std": acts(0.0, 0.9, **by_text(label="tenant", name="a"))})}),
     **of("scheduler:blis", {
         "max_num_seqs": acts(1, 4), "max_num_batched_tokens": acts(64, 128),
         "long_prefill_token_threshold": acts(0, 16),
