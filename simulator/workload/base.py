@@ -58,7 +58,10 @@ class Workload(msgspec.Struct):
         return keys_of(self.request_ids, len(self))
 
     def log_gammas(self, seed: int, purpose: str, shape: float) -> np.ndarray:
-        """Return the logarithm of a gamma distributed number for each request, float64 (n,)."""
+        """Return the logarithm of a gamma distributed number for each request.
+
+        As `own_draws.log_gammas` does, float64 (n,).
+        """
         return log_gammas(seed, purpose, self.numbers(), shape)
 
     def untouched(self) -> "Workload":
