@@ -43,12 +43,14 @@ class Case:
     """One measurement; the defaults are those of the lower bound.
 
     rate_per_s : requests a second at each replica. 25 are 0.8 of what a replica can sustain with these lengths.
+    ranks : of the replicas, how many are in lock step.
     num_gpu_blocks : of each replica. system_prompts : see `traffic.chat`. engine : further fields of ClusterPlan.
     front : what stands before the replicas; None: round robin.
     backend : "linear" or "roofline" (Llama-3.1-8B on one H100; the linear prices are close to it).
     scheduler, parameters : of each replica. stages : pipeline stages, of equal length; "linear" only.
     layer_groups : LayerGroups with block tables of their own; None: all layers share one.
     tier : makes the KV tier of a replica; None: there is none.
+    labels : "adapter" and "grammar": how many there are; each request has one of them.
     decode_replicas : of these replicas, those that take over prompts which the others have computed.
     """
 
@@ -57,6 +59,7 @@ class Case:
     rate_per_s: float = 25.0
     system_prompts: tuple = (0, 0)
     num_gpu_blocks: int = UNLIMITED_BLOCKS
+    ranks: int = 1
     backend: str = "linear"
     engine: dict = field(default_factory=dict)
     front: GatewayPlan | None = None
@@ -66,6 +69,7 @@ class Case:
     layer_groups: LayerGroups | None = None
     tier: object = None
     decode_replicas: int = 0
+    labels: dict = field(default_factory=dict)
 
     def traffic(self):
         """Draw the requests."""
@@ -81,7 +85,7 @@ class Prepared:
     def __init__(self, case):
         self.case = case
         self.traffic = case.traffic()
-        self.workload = self.traffic.workload()
+        self.workload = _labelled(self.traffic.workload(), case.labels)
         self.finished = None
         self.keep_untouched()
 
@@ -103,8 +107,12 @@ class Prepared:
         case = self.case
         self.workload.requests[:] = self._untouched
         front = case.front or GatewayPlan(RoundRobin, RoundRobinParameters())
-        pool = Pool(case.scheduler, case.parameters, _latency(case.backend, case.stages),
+        latency = _latency(case.backend, case.stages)
+        for go_around in case.scheduler.around(case.parameters, None):
+            latency = go_around(latency)
+        pool = Pool(case.scheduler, case.parameters, latency,
                     num_gpu_blocks=case.num_gpu_blocks, block_size=16, max_model_len=16384, replicas=case.replicas,
+                    ranks=case.ranks,
                     layer_groups=case.layer_groups, tier=case.tier)
         plan = ClusterPlan((pool,), front, **case.engine)
         if case.decode_replicas:
@@ -124,6 +132,14 @@ class Prepared:
         first_token_ns = requests["first_token_ns"] - requests["arrival_ns"]
         end_to_end_ns = requests["completed_ns"] - requests["arrival_ns"]
         return first_token_ns.mean() / 1e6, end_to_end_ns.mean() / 1e6
+
+
+def _labelled(workload, counts):
+    """Return the workload with adapters and grammars."""
+    generator = np.random.default_rng(2)
+    for name, count in counts.items():
+        workload.demands[name] = generator.integers(0, count, len(workload))
+    return replace(workload, labels=workload.labels | {name: [*map(str, range(n))] for name, n in counts.items()})
 
 
 def _apart(plan, decode_replicas):

@@ -8,10 +8,12 @@ from simulator.kv.tiers.fifo_lane import FifoLane
 from simulator.kv.tiers.lru import Lru
 from simulator.kv.tiers.offloading import OffloadingTier
 from simulator.kv.tiers.settings import Offloading
+from simulator.latency.around.capture import CudaGraphParameters
 from simulator.scheduling.acceptance_table import AcceptanceTable
 from simulator.scheduling.blis import Blis, BlisParameters
 from simulator.scheduling.speculative import SpeculativeParameters
 from simulator.scheduling.vllm import VllmParameters
+from simulator.scheduling.vllm_tables import LoraParameters, StructuredOutputParameters
 
 ASYNC = VllmParameters(async_scheduling=True)
 BLIS = {"scheduler": Blis, "parameters": BlisParameters()}
@@ -77,6 +79,15 @@ MODES = {
     "host tier, system prompts": Mode(Case(20_000, num_gpu_blocks=8000, tier=host_tier, **SHARED), "<= 1.5 x"),
     "host tier, system prompts, KV pressure": Mode(
         Case(20_000, num_gpu_blocks=3500, tier=host_tier, **SHARED), "<= 1.5 x"),
+    "CUDA graphs": Mode(Case(20_000, parameters=VllmParameters(
+        async_scheduling=False, cuda_graphs=CudaGraphParameters())), "<= 1.5 x"),
+    "LoRA, 40 adapters, room for all": Mode(Case(20_000, labels={"adapter": 40}, parameters=VllmParameters(
+        async_scheduling=False, lora=LoraParameters(max_loras=40, adapter_mb=80.0, h2d_gb_per_s=50.0))), "<= 1.5 x"),
+    "LoRA, 40 adapters, room for 8": Mode(Case(20_000, rate_per_s=12.0, labels={"adapter": 40}, parameters=(
+        VllmParameters(async_scheduling=False, lora=LoraParameters(
+            max_loras=8, adapter_mb=80.0, h2d_gb_per_s=50.0)))), "<= 1.5 x"),
+    "masks, 40 grammars": Mode(Case(20_000, labels={"grammar": 40}, parameters=VllmParameters(
+        async_scheduling=False, structured_outputs=StructuredOutputParameters(compile_ms=5.0))), "<= 1.5 x"),
     "speculation, KV pressure": Mode(Case(20_000, parameters=_speculating(1), num_gpu_blocks=6500), "<= 5 x"),
 }
 

@@ -47,6 +47,16 @@ def test_roofline_against_linear(pairs, report):
     report.add("roofline", f"{per_iteration:.2f} x linear", "<= 3 x", f"{pair}; the ratio is per iteration")
 
 
+def test_ranks_in_lock_step_against_one(pairs, report):
+    one, eight = Prepared(Case(5_000)), Prepared(Case(40_000, 8, ranks=8))
+
+    pair = pairs.against(lambda: cpu_s(one.ready()), eight.ready, rounds=7)
+
+    per_iteration = pair.ratio * one.total("iterations") / eight.total("iterations")
+    report.add("ranks in lock step", f"{per_iteration:.2f} x one rank", "",
+               f"{pair}; per iteration of a rank, alone it foresees longer runs")
+
+
 @pytest.mark.parametrize("name", CHANGES)
 def test_change_of_the_engine_against_none(name, pairs, report):
     case, engine = CHANGES[name]

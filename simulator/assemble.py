@@ -13,6 +13,7 @@ from simulator.config.experiment import Experiment
 from simulator.config.hand_over import does_either_leg
 from simulator.config.tiers import group_faults
 from simulator.domain import records
+from simulator.domain.data_parallel import DataParallel
 from simulator.domain.deployment import Deployment
 from simulator.domain.facts import load_accelerator, load_model, load_node, load_node_with
 from simulator.domain.hardware_spec import AcceleratorSpec, NodeSpec
@@ -27,8 +28,11 @@ from simulator.domain.slo_classes import by_name
 from simulator.engine.accepting import missing_texts
 from simulator.engine.build import build as build_cluster
 from simulator.engine.output.recorder import Recorder
-from simulator.engine.plan import ClusterPlan, GatewayPlan, Hooks, Pool
+from simulator.engine.plan import ClusterPlan, GatewayPlan, Hooks, Pool, RankFront
 from simulator.errors import InputErrors, KeyFault, collect_faults
+from simulator.expert_assembly import expert_pricing, expert_shift, with_exchange
+from simulator.experts.faults import expert_faults
+from simulator.experts.timeline import Arrangement
 from simulator.latency.readings import Readings
 from simulator.results.cluster import PoolFacts
 from simulator.workload.base import Workload
@@ -45,6 +49,7 @@ class Prepared(msgspec.Struct, frozen=True):
     pools : as the engine takes them; what their latency models keep is of one run.
     mover : what moves requests between replicas, as an operation of the plan; empty where they stay.
     hand_over : engine.hand_over.plan.HandOverPlan; None where no prompts are computed apart.
+    shifts : of each pool engine.operations.shift_plan.ShiftPlan, None where the load of its experts stays.
     """
 
     experiment: Experiment
@@ -53,6 +58,7 @@ class Prepared(msgspec.Struct, frozen=True):
     pools: tuple[Pool, ...]
     mover: tuple
     hand_over: Any = None
+    shifts: tuple = ()
 
 
 class Site(msgspec.Struct, frozen=True):
@@ -182,9 +188,23 @@ def prepare(experiment: Experiment, workload: Workload | None = None, readings: 
                                         for pool in experiment.all_pools()], experiment.seed)
     if faults := list(_missing_texts(experiment, workload)):
         raise InputErrors(map(KeyFault, faults))
+    _check_items(experiment, workload)
     check_time(experiment, workload)
-    return Prepared(experiment, workload, tuple(site for site, _ in built), tuple(pool for _, pool in built), mover,
-                    hand_over)
+    sites, pools = tuple(site for site, _ in built), tuple(pool for _, pool in built)
+    shifts = tuple(_of_pool(experiment, pool, partial(
+        expert_shift, experiment, pool, site, partial(latency_model, pool, site, readings)))
+                   for pool, site in zip(experiment.all_pools(), sites, strict=True))
+    return Prepared(experiment, workload, sites, pools, mover, hand_over, shifts)
+
+
+def _check_items(experiment: Experiment, workload: Workload) -> None:
+    """Refuse engines that cannot do with the images of the requests."""
+    def check(pool):
+        scheduler = registry.load("scheduler", pool.engine.scheduler)
+        if faults := list(scheduler.item_faults(pool.engine.parameters, workload.items)):
+            raise InputErrors([KeyFault(f"engine.{key}: {message}") for key, message in faults])
+
+    collect_faults(*[partial(_of_pool, experiment, pool, partial(check, pool)) for pool in experiment.all_pools()])
 
 
 def _missing_texts(experiment: Experiment, workload: Workload) -> Iterator[str]:
@@ -268,7 +288,7 @@ def build(prepared: Prepared, sink, monitor=None, threads: int = 1):
         keeps_legs=bool(upkeep + prepared.mover),
         tracks_identity=True if any(failure.kind == "link" for failure in experiment.failures) else None,
         moves_requests=experiment.cluster.rescheduling is not None, tracer=_tracer(experiment, sink),
-        operations=_sampler(experiment, sink) + prepared.mover + upkeep)
+        operations=_sampler(experiment, sink) + prepared.mover + upkeep + _expert_shifts(prepared.shifts))
     recorder = Recorder(sink, sink.wants_iterations, sink.wants_tokens)
     return build_cluster(prepared.workload, plan, Hooks(recorder, monitor))
 
@@ -277,16 +297,61 @@ def _pool(pool, readings: Readings, cluster) -> tuple[Site, Pool]:
     """Return what a pool runs on, and the pool as the engine takes it."""
     site, engine, topology = survey(pool), pool.engine, pool.topology
     model = latency_model(pool, site, readings)
-    gpus = topology.tensor_parallel * topology.pipeline_parallel * topology.data_parallel
+    gpus, ranks = topology.tensor_parallel * topology.pipeline_parallel, topology.data_parallel
+    per_node = max(load_node(topology.node).num_accelerators // gpus, 1) if topology.node else 1
     return site, Pool(
         scheduler=registry.load("scheduler", engine.scheduler), parameters=engine.parameters, latency=model,
         num_gpu_blocks=site.num_gpu_blocks, block_size=engine.block_size, max_model_len=site.max_model_len,
         enable_prefix_caching=engine.enable_prefix_caching, fast_forward=engine.fast_forward,
         host=host_times(pool, model), tier=_tier(pool, site, cluster), name=pool.name,
-        replicas=_num_replicas(pool), max_replicas=pool.max_replicas,
+        replicas=_num_replicas(pool) * ranks, max_replicas=None if ranks > 1 else pool.max_replicas, ranks=ranks,
+        ranks_per_choice=_ranks_per_choice(pool, per_node), lock_step=_lock_step(pool),
         model=pool.serves, role=pool.role, nodes_per_unit=pool.nodes_per_unit,
-        cost_per_hour=pool.cost_per_hour, accelerators=gpus, layer_groups=site.layer_groups,
-        replicas_per_node=max(load_node(topology.node).num_accelerators // gpus, 1) if topology.node else 1)
+        cost_per_hour=pool.cost_per_hour / ranks, accelerators=gpus, layer_groups=site.layer_groups,
+        replicas_per_node=per_node)
+
+
+def _lock_step(pool):
+    """Return the rules of the pool's ranks; None: they are not in lock step, or there are none."""
+    if pool.topology.data_parallel == 1 or not marches(pool):
+        return None
+    is_old = getattr(pool.engine.parameters, "vllm_version", None) == "0.10"
+    return (pool.engine.data_parallel or DataParallel()).rules(is_old)
+
+
+def marches(pool) -> bool:
+    """Return whether the ranks of a pool are in lock step.
+
+    Source: vLLM 0.32.0, vllm/v1/engine/core.py: DPEngineCoreProc asserts that the model has experts; ranks of others
+    are engines by themselves.
+
+    Raises
+    ------
+    InputErrors
+        The experiment says otherwise than the model has it.
+    """
+    asked = pool.engine.data_parallel and pool.engine.data_parallel.lockstep
+    if pool.model is None:
+        return asked is not False
+    model = model_of(pool.model)
+    if asked is not None and asked != (model.moe is not None):
+        why = ("has no experts, and vLLM's ranks are engines by themselves then" if asked else
+               "has experts, which the ranks share")
+        raise InputErrors([KeyFault(f"engine.data_parallel.lockstep: expected {str(not asked).lower()}, found "
+                                    f"{str(asked).lower()}: {model.name} {why}")])
+    return model.moe is not None
+
+
+def _ranks_per_choice(pool, per_node: int) -> int:
+    """Return how many ranks [cluster.routing] leaves to choose among."""
+    ranks, mode = pool.topology.data_parallel, (pool.engine.data_parallel or DataParallel()).load_balancing
+    if pool.topology.node and ranks > 1 and (ranks % per_node and per_node % ranks):
+        raise InputErrors([KeyFault(
+            f"topology.data_parallel: {ranks} ranks of {pool.topology.tensor_parallel} accelerators neither fill whole "
+            f"nodes nor share one evenly: a {pool.topology.node} has room for {per_node}")])
+    if mode == "hybrid":
+        return min(ranks, per_node)
+    return ranks if mode == "internal" else 1
 
 
 def _tier(pool, site: Site, cluster):
@@ -338,7 +403,21 @@ def _front(experiment: Experiment, routing=None) -> GatewayPlan:
         cache_delay_ns=round(routing.cache_signal_delay_s * 1e9),
         admission_latency_ns=round(admission.latency_s * 1e9), routing_latency_ns=round(routing.latency_s * 1e9),
         retry_ns=round(cluster.routing.retry_interval_s * 1e9),
-        patience_ns=round(cluster.routing.retry_timeout_s * 1e9))
+        patience_ns=round(cluster.routing.retry_timeout_s * 1e9), ranks=_rank_front(experiment))
+
+
+def _rank_front(experiment: Experiment) -> RankFront | None:
+    """Return what chooses among the ranks of a replica; None: there are none, or [cluster.routing] does."""
+    chosen = [pool for pool in experiment.all_pools() if pool.topology.data_parallel > 1
+              and (pool.engine.data_parallel or DataParallel()).load_balancing != "external"]
+    if not chosen:
+        return None
+    from simulator.routing.ranks.two_routers import TwoRouters  # only those who want it load it
+
+    router, engine = registry.load("router", "vllm_dp"), chosen[0].engine
+    parameters = router.Parameters(vllm_version=getattr(engine.parameters, "vllm_version", "0.32"))
+    interval_s = (engine.data_parallel or DataParallel()).stats_interval_s
+    return RankFront(TwoRouters, router, parameters, round(interval_s * 1e9))
 
 
 def _gateway_queue():
@@ -475,8 +554,10 @@ def _tracer(experiment: Experiment, sink):
 
 def pools_of(experiment: Experiment) -> tuple[PoolFacts, ...]:
     """Return what a summary says of each pool; empty where the experiment has none."""
-    return tuple(PoolFacts(pool.name, max(_num_replicas(pool), pool.max_replicas or 0), pool.cost_per_hour,
-                           pool.topology.node or (pool.hardware.name if pool.hardware else ""))
+    return tuple(PoolFacts(pool.name, max(_num_replicas(pool), pool.max_replicas or 0) * pool.topology.data_parallel,
+                           pool.cost_per_hour / pool.topology.data_parallel,
+                           pool.topology.node or (pool.hardware.name if pool.hardware else ""),
+                           pool.topology.data_parallel)
                  for pool in experiment.all_pools() if experiment.pools)
 
 
@@ -507,10 +588,12 @@ def _of_pool(experiment: Experiment, pool, work):
                            for fault in errors.faults]) from None
 
 
-def latency_model(experiment: Experiment, site: Site, readings: Readings | None = None):
+def latency_model(experiment: Experiment, site: Site, readings: Readings | None = None,
+                  arrangement: Arrangement | None = None):
     """Return the latency backend of an experiment, with its collective model.
 
     readings : as in `prepare`.
+    arrangement : of experts; None: that of the first iteration.
 
     Raises
     ------
@@ -519,24 +602,41 @@ def latency_model(experiment: Experiment, site: Site, readings: Readings | None 
     """
     latency = experiment.latency
     backend = registry.load("latency", latency.backend)
-    given = {}
+    given, parameters = {}, latency.parameters
+    pricing = None
+    if experiment.engine.experts is not None:
+        parameters = with_exchange(experiment, backend)
+        pricing = expert_pricing(experiment, site.deployment, arrangement)
     if latency.collective is not None:
         if not backend.takes_collective:
             raise InputErrors([KeyFault(f"latency.collective: {latency.backend} has no collectives to replace")])
         model = registry.load("collective", latency.collective.backend)
         given["collective"] = _built(model, "latency.collective", latency.collective.parameters, site.deployment)
     if backend.reads_files:
-        read = partial(_built, backend.read, "latency", latency.parameters, site.deployment, **given)
-        asked = latency.backend, latency.parameters, latency.collective, site.deployment
+        read = partial(_built, backend.read, "latency", parameters, site.deployment, **given)
+        asked = latency.backend, parameters, latency.collective, site.deployment
         given["reading"] = read() if readings is None else readings.of(asked, read)
-    model = _built(backend, "latency", latency.parameters, site.deployment, **given)
+    if pricing is not None:
+        given["experts"] = pricing
+    model = _built(backend, "latency", parameters, site.deployment, **given)
     model.set_host(latency.host.iteration_us, latency.resolution_us)
     if experiment.topology.pipeline_parallel > 1:
         model.set_stages(layers_of_stages(site.deployment, experiment.topology.pipeline_parallel))
     engine = experiment.engine
     for go_around in registry.load("scheduler", engine.scheduler).around(engine.parameters, site.deployment):
         model = _built(go_around, "engine", model)
+    if experiment.engine.data_parallel and experiment.engine.data_parallel.padding == "sglang":
+        model.pad_gathered()
     return model
+
+
+def _expert_shifts(shifts: tuple) -> tuple:
+    """Return what changes the load of experts, as an operation of the plan; none where it stays."""
+    if not any(shifts):
+        return ()
+    from simulator.engine.operations.expert_shifts import ExpertShifts
+
+    return (partial(ExpertShifts, shifts=shifts),)
 
 
 def layers_of_stages(deployment: Deployment | None, num_stages: int) -> list[int]:
@@ -582,7 +682,10 @@ def deployment_of(experiment: Experiment) -> Deployment | None:
     node = load_node_with(accelerator, topology.node, "topology.node") if topology.node else None
     if model is None or hardware is None:
         return None
-    return _deployment(experiment, accelerator, node)
+    deployment = _deployment(experiment, accelerator, node)
+    if deployment.experts is not None and (faults := list(expert_faults(deployment))):
+        raise InputErrors([KeyFault(f"engine.experts{key}: {message}") for key, message in faults])
+    return deployment
 
 
 def _deployment(experiment: Experiment, accelerator: AcceleratorSpec | None,
@@ -590,7 +693,8 @@ def _deployment(experiment: Experiment, accelerator: AcceleratorSpec | None,
     model, topology = experiment.model, experiment.topology
     parallelism = Parallelism(
         tensor_parallel=topology.tensor_parallel, pipeline_parallel=topology.pipeline_parallel,
-        expert_parallel=topology.expert_parallel, data_parallel=topology.data_parallel)
+        expert_parallel=topology.expert_parallel,
+        data_parallel=topology.data_parallel if marches(experiment) else 1)
     spec = model_of(model)
     faults = [f"topology: {fault}" for fault in parallelism.faults(spec)]
     if faults:
@@ -598,7 +702,7 @@ def _deployment(experiment: Experiment, accelerator: AcceleratorSpec | None,
     return Deployment(
         model=spec, accelerator=accelerator, parallelism=parallelism, node=node,
         weight_dtype=model.dtype, kv_cache_dtype=model.kv_cache_dtype,
-        gpu_memory_utilization=experiment.engine.gpu_memory_utilization)
+        gpu_memory_utilization=experiment.engine.gpu_memory_utilization, experts=experiment.engine.experts)
 
 
 def model_of(section) -> ModelSpec:

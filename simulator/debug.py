@@ -21,6 +21,8 @@ class Recording:
         - scheduled [(row, tokens)], hits {row: tokens} of admissions, drafts {row: n}, preempted [rows];
         - running [rows], waiting [rows], free_blocks, evicted [blocks], cached_hashes, blocks {row: [blocks]},
           free_queue [blocks], all as they stand after the decision;
+        - where items are encoded: encoder {row: [numbers of its items]}, encoder_evicted [contents], encoder_free
+          [places, those that nobody needs included];
         - stages [(start_ns, end_ns)] with several pipeline stages;
         - with a KV tier: held [rows], which wait for KV with their blocks, held_blocks {row: [blocks]}, loads [(row,
           tokens, comes_later)], and as reported when the iteration has ended came [rows] and read [rows];
@@ -33,6 +35,8 @@ class Recording:
     diagnosis : what could not go on, one sentence each.
     complete : nothing was left to do, or the horizon was reached.
     transfers, legs : structured arrays, as `Run` has them; None: there are none.
+    beats : engine.replica.lock_step.LockStep of each engine whose ranks are in lock step; with `details` its `log` and
+        `waves.log` say what the ranks did together.
     """
 
     requests: np.ndarray
@@ -46,6 +50,7 @@ class Recording:
     complete: bool
     transfers: np.ndarray | None = None
     legs: np.ndarray | None = None
+    beats: tuple = ()
 
 
 def record(workload, plan: ClusterPlan, *, details=True, max_iterations=None) -> Recording:
@@ -57,9 +62,14 @@ def record(workload, plan: ClusterPlan, *, details=True, max_iterations=None) ->
     tables, log = _Tables(), StepLog(max_iterations) if details else None
     hooks = Hooks(recorder=Recorder(tables, iterations=True, tokens=True), observer=log)
     cluster = build(workload, replace(plan, tracks_identity=True) if details else plan, hooks)
+    beats = tuple(dict.fromkeys(replica.beat for replica in cluster.replicas if replica.beat is not None))
     if details:
+        for beat in beats:
+            beat.keep_log()
         for replica in cluster.replicas:
             replica.scheduler.kv.log_evictions()
+            if replica.scheduler.encoder is not None:
+                replica.scheduler.encoder.keep_log()
             if replica.scheduler.transfers is not None:
                 replica.scheduler.transfers.keep_log()
                 replica.scheduler.tier.keep_log()
@@ -73,7 +83,7 @@ def record(workload, plan: ClusterPlan, *, details=True, max_iterations=None) ->
         iterations=_joined(tables.iteration_chunks, records.ITERATION),
         steps=log.steps if details else [], token_times=_token_times(_joined(tables.token_chunks, records.TOKEN)),
         itl_gap_ns=gap_ns, itl_count=count, diagnosis=run.diagnosis, complete=run.complete,
-        transfers=run.transfers, legs=run.legs)
+        transfers=run.transfers, legs=run.legs, beats=beats)
 
 
 class _Tables:

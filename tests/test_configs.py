@@ -180,6 +180,14 @@ def test_policy_does_what_its_file_says(config, worse):
     assert p99_ttft_ms(path, {}) < 0.9 * p99_ttft_ms(path, worse)
 
 
+def test_the_balancer_follows_loads_that_drift():
+    path, fewer = CONFIGS / "eplb_drift.toml", {"workload.num_requests": 500}
+    balanced, left_alone = (simulator.run(path, fewer | {"engine.experts.eplb.step_interval": steps}).summary
+                            for steps in (200, 10**9))
+
+    assert balanced["tpot_ms"]["mean"] < 0.95 * left_alone["tpot_ms"]["mean"]
+
+
 def test_a_busy_tenant_queues_by_itself():
     vtc, turns = (simulator.run(CONFIGS / "fairness.toml", overrides).summary["by_tenant"]
                   for overrides in ({}, {"cluster.routing": {"policy": "round_robin"}}))

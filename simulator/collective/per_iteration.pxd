@@ -29,5 +29,8 @@ cdef class IterationCollectives:
     # Of these, one hand-over to the next pipeline stage; 0 with one stage.
     cdef double handover_ns(self, int64_t tokens) noexcept nogil
 
+    # The same for a rank in lock step that has an equal part of `tokens`, where all together have `gathered`.
+    cdef double rank_ns(self, int64_t tokens, int64_t gathered) noexcept nogil
+
     cdef double _price(self, int64_t tokens) noexcept nogil
     cdef double _exchange_ns(self, int i, int64_t tokens) noexcept nogil

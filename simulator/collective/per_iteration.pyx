@@ -1,7 +1,7 @@
 """The collectives of an iteration, priced together by the number of its tokens."""
 cimport cython
 
-from simulator.collective.base cimport PIPELINE, CollectiveModel
+from simulator.collective.base cimport DATA, PIPELINE, CollectiveModel
 
 from simulator.collective.groups import GROUPS, KINDS
 
@@ -28,6 +28,13 @@ cdef class IterationCollectives:
             if self._exchanges[i].group == PIPELINE:
                 return self._exchange_ns(i, tokens) / self._exchanges[i].count
         return 0.0
+
+    cdef double rank_ns(self, int64_t tokens, int64_t gathered) noexcept nogil:
+        cdef double total = 0.0
+        cdef int i
+        for i in range(self._num_exchanges):
+            total += self._exchange_ns(i, gathered if self._exchanges[i].group == DATA else tokens)
+        return total
 
     cdef double _price(self, int64_t tokens) noexcept nogil:
         cdef double total = 0.0

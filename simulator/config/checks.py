@@ -7,6 +7,7 @@ from simulator.config.hand_over import SECTIONS as HAND_OVER_SECTIONS
 from simulator.config.hand_over import hand_over_faults, kv_of
 from simulator.config.layers import Path
 from simulator.config.pools import prefill_replicas
+from simulator.config.ranks import conflicts_of_ranks, rank_faults
 from simulator.config.tiers import tier_faults
 from simulator.errors import did_you_mean
 
@@ -55,6 +56,8 @@ def check_all(sections: Mapping[str, Any], missing: object, fault: Callable[[Pat
             ("kv_tiers",): sections["kv_tiers"]}
         for path, message in tier_faults(sections["cluster"], tiers) if missing not in tiers.values() else ():
             fault(path, message)
+    for path, message in conflicts_of_ranks(pools, sections, missing):
+        fault(path, message)
     if sections["failures"] is not missing:
         for path, message in _failed_pools(sections["failures"], pools):
             fault(path, message)
@@ -178,11 +181,6 @@ def _presence(model, hardware, engine, latency) -> Iterator[Fault]:
             yield (name,), f"missing table; it is needed by {' and by '.join(reasons)}"
 
 
-def _topology(topology) -> Iterator[Fault]:
-    if topology.data_parallel > 1:
-        yield ("topology", "data_parallel"), f"only 1 is supported yet, found {topology.data_parallel}"
-
-
 def _pd_node_ratio(topology, pools) -> Iterator[Fault]:
     """Refuse a share of replicas that was not made pools; see pools.overlay."""
     key, ratio = ("topology", "pd_node_ratio"), topology.pd_node_ratio
@@ -230,7 +228,7 @@ def _scheduler_rules(engine) -> Iterator[Fault]:
 CHECKS = (
     (_model_source, ("model",)),
     (_presence, ("model", "hardware", "engine", "latency")),
-    (_topology, ("topology",)),
+    (rank_faults, ("topology", "engine", "kv_tiers", "latency")),
     (_pipeline, ("topology", "engine")),
     (_scheduler_rules, ("engine",)),
     (_tiers, ("kv_tiers", "engine", "topology")),

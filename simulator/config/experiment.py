@@ -11,7 +11,9 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from simulator.domain.autoscaling import Autoscaling
+from simulator.domain.data_parallel import DataParallel
 from simulator.domain.dtypes import KvCacheDtype, WeightDtype
+from simulator.domain.experts import Experts
 from simulator.domain.failures import Failure, Health
 from simulator.domain.gateway import GatewayQueueParameters
 from simulator.domain.host import HostParameters
@@ -56,8 +58,10 @@ class Topology(Section, kw_only=True):
     replicas: Annotated[Count, Meta(description="serving instances")] = 1
     tensor_parallel: Annotated[Count, Meta(description="within a replica")] = 1
     pipeline_parallel: Annotated[Count, Meta(description="within a replica")] = 1
-    expert_parallel: Annotated[Count, Meta(description="within a replica")] = 1
-    data_parallel: Annotated[Count, Meta(description="of attention, within a replica")] = 1
+    expert_parallel: Annotated[Count, Meta(description=(
+        "within a replica; with data_parallel above 1: 1, or tensor_parallel x data_parallel"))] = 1
+    data_parallel: Annotated[Count, Meta(description=(
+        "ranks of a replica, of attention: each has a queue and KV blocks of its own; see [engine.data_parallel]"))] = 1
     node: Annotated[str | None, Meta(extra={"facts": "node"}, description=(
         "hardware/nodes/<name>.toml: GPUs per node, NVLink domain, NICs"))] = None
     pd_node_ratio: Annotated[Annotated[float, Meta(gt=0, le=1)] | None, Meta(description=(
@@ -81,6 +85,11 @@ class Engine(Section, kw_only=True):
     enable_prefix_caching: Annotated[bool, Meta(description="requests share the KV blocks of equal prefixes")] = True
     fast_forward: Annotated[bool, Meta(description=(
         "advance runs of equal iterations at once; the results are the same"))] = True
+    experts: Annotated[Experts | None, Meta(description=(
+        "how experts of a mixture are laid out, chosen and fed; absent: evenly loaded, each held once"))] = None
+    data_parallel: Annotated[DataParallel | None, Meta(description=(
+        "how the ranks of a replica work side by side, where topology.data_parallel is above 1; absent: as vLLM's"
+    ))] = None
     parameters: Annotated[Any, Meta(extra={"kind": "scheduler"})]
 
 
@@ -119,9 +128,9 @@ class Pool(Section, kw_only=True):
     max_replicas: Annotated[Count | None, Meta(description="that autoscaling may reach; default: replicas")] = None
     serves: Annotated[str | None, Meta(description=(
         "requests whose column model says so; default: all that no other pool serves"))] = None
-    role: Annotated[Literal["both", "prefill", "decode"] | None, Meta(description=(
+    role: Annotated[Literal["both", "prefill", "decode", "encode"] | None, Meta(description=(
         "what it computes: prompts alone, for decode pools to go on with; what follows them, and requests that are not "
-        "split; or any of it. Pools for one of the two need [kv_transfer]; default: both"))] = None
+        "split; or any of it. Pools for one of the two need [kv_transfer]; encode is not built; default: both"))] = None
     infer_type: Annotated[Literal["neutral", "prefill", "decode"] | None, Meta(description=(
         "Llumnix's word for role, neutral for both"))] = None
     nodes_per_unit: Annotated[Count, Meta(description="nodes that fail together, a rack for instance")] = 1
@@ -134,6 +143,10 @@ class Pool(Section, kw_only=True):
     kv_tiers: Annotated[KvTiers | None, Meta(description="over [kv_tiers]")] = None
 
     def __post_init__(self):
+        if self.role == "encode":
+            raise ValueError('role = "encode": pools that encode images for others are not built: what a request that '
+                             "waits for its embeddings may be passed over for is not settled; [engine.encoder] encodes "
+                             "where the prompt is computed")
         meant = {None: self.role, "neutral": "both"}.get(self.infer_type, self.infer_type)
         if self.role not in (None, meant):
             raise ValueError(f'role = "{self.role}" and infer_type = "{self.infer_type}" say different things of pool '

@@ -42,3 +42,18 @@ cdef struct BatchShape:                 # sums over the batch; kept incrementall
 # Rows that matrix products compute: tokens and padding.
 cdef inline int64_t rows_of(const BatchShape* shape) noexcept nogil:
     return shape.prefill_tokens + shape.decode_tokens + shape.pad_tokens
+
+
+# The sums over `count` batches like one; its chunks are those of one.
+cdef inline void repeat_shape(BatchShape* result, const BatchShape* shape, int32_t count) noexcept nogil:
+    result[0] = shape[0]
+    result.num_sequences *= count
+    result.num_decodes *= count
+    result.num_chunks *= count
+    result.num_samples *= count
+    result.prefill_tokens *= count
+    result.decode_tokens *= count
+    result.pad_tokens *= count
+    result.context_tokens *= count
+    result.prefill_context_tokens *= count
+    result.prefill_token_pairs *= count

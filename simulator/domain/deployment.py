@@ -12,6 +12,7 @@ from simulator.domain.dtypes import (
     WeightDtype,
     dtype_bytes,
 )
+from simulator.domain.experts import Experts
 from simulator.domain.hardware_spec import AcceleratorSpec, NodeSpec
 from simulator.domain.model_spec import ModelSpec, Quantization
 from simulator.domain.parallelism import Parallelism
@@ -27,6 +28,7 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True):
     weight_dtype: WeightDtype | None = None     # None: as the checkpoint stores it
     kv_cache_dtype: KvCacheDtype = "auto"       # auto: the model's dtype
     gpu_memory_utilization: Annotated[float, Meta(gt=0, le=1)] = 0.9
+    experts: Experts | None = None              # None: evenly loaded, each held once
 
     @property
     def activation_dtype(self) -> str:
@@ -79,6 +81,12 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True):
     def expert_bytes(self) -> float:
         """Bytes of one weight of the routed experts, its share of scales included."""
         return self.quantization.bits_per_weight / 8 if self.quantization else self.activation_bytes
+
+    @property
+    def num_expert_slots(self) -> int:
+        """Experts of a layer, copies included, that all ranks hold together."""
+        redundant = self.experts.num_redundant if self.experts else 0
+        return self.model.moe.num_experts + redundant if self.model.moe else 0
 
     @property
     def kv_cache_bytes(self) -> float:

@@ -60,7 +60,7 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
     kv_bytes_per_token: float       # in all layers of the stage, as long as no window has passed over it
     block_bytes: float              # block_size tokens; with groups, what any of them needs for a block
     request_bytes: float            # KV cache of one request of max_model_len
-    num_gpu_blocks: int             # of the replica, as vLLM counts: the null block included
+    num_gpu_blocks: int             # of the replica, or of each of its data-parallel ranks; the null block included
 
     num_accelerators: int           # of the replica
     memory_bytes: int               # of one accelerator, nominal
@@ -147,7 +147,7 @@ def _stage(deployment: Deployment, layers: range, limits: EngineLimits, reserve:
     layout = kv_layout(deployment, layers)
     groups = limits.grouping and plan_groups(deployment, limits.block_size, limits.max_model_len, limits.grouping)
     if groups is None:
-        state = layout.state_bytes_per_sequence * -(-limits.max_num_seqs // ways.data_parallel)
+        state = layout.state_bytes_per_sequence * limits.max_num_seqs
         block = layout.bytes_per_token * limits.block_size
         request = -(-limits.max_model_len // limits.block_size) * block
     else:                                       # states are blocks, too
@@ -159,7 +159,7 @@ def _stage(deployment: Deployment, layers: range, limits: EngineLimits, reserve:
         non_torch_bytes=non_torch, state_bytes=state, kv_cache_bytes=kv_cache,
         kv_bytes_per_token=layout.bytes_per_token, block_bytes=block,
         request_bytes=request, groups=groups,
-        num_gpu_blocks=_num_blocks(kv_cache, block) * ways.data_parallel,
+        num_gpu_blocks=_num_blocks(kv_cache, block),
         num_accelerators=ways.num_accelerators, memory_bytes=deployment.accelerator.memory_bytes,
         gpu_memory_utilization=deployment.gpu_memory_utilization, block_size=limits.block_size,
         max_model_len=limits.max_model_len)

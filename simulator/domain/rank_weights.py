@@ -82,8 +82,9 @@ def _layer(deployment: Deployment, mixer: str, network: str) -> tuple[float, flo
     if moe is None:
         return matrices, 0.0, plain
     ranks = tensor * ways.data_parallel
-    experts = moe.num_experts * moe.expert.matrix_parameters(width) / ranks
-    biases = moe.num_experts * moe.expert.num_parameters(width) / ranks - experts
+    slots = deployment.num_expert_slots
+    experts = slots * moe.expert.matrix_parameters(width) / ranks
+    biases = slots * moe.expert.num_parameters(width) / ranks - experts
     return matrices, experts, plain + biases + moe.router_parameters(width)
 
 

@@ -32,12 +32,13 @@ DEMAND = _record(
     expected_tokens="i4")
 OUTCOME = _record(output_tokens="i4")
 SEGMENT = _record(stream="i8", num_tokens="i8")
+ITEM = _record(content="i4", offset="i4", tokens="i4")
 ITERATION = _record(
     replica="i4", stage="i4", start_ns="i8", duration_ns="i8", sequences="i4", prefill_tokens="i4", decode_tokens="i4",
-    waiting="i4", context_tokens="i8", running="i4", used_blocks="i4", preempted="i4",
-    padded_tokens="i4", begin_ns="i8")
+    waiting="i4", context_tokens="i8", running="i4", used_blocks="i4", preempted="i4", rank="i4",
+    padded_tokens="i4", encoder_tokens="i4", begin_ns="i8")
 REPLICA = _record(
-    replica="i4", num_blocks="i4", peak_used_blocks="i4", spare="i4", iterations="i8", preemptions="i8", requests="i8",
+    replica="i4", num_blocks="i4", peak_used_blocks="i4", rank="i4", iterations="i8", preemptions="i8", requests="i8",
     completed="i8", busy_ns="i8", used_block_ns="f8", prefix_query_tokens="i8", prefix_hit_tokens="i8",
     prefill_tokens="i8", decode_tokens="i8")
 REPLICA_STATE = _record(

@@ -59,6 +59,12 @@ cdef struct Segment:            # `num_tokens` first tokens of a token stream; a
     int64_t num_tokens          # >= 1
 
 
+cdef struct Item:               # a piece of a prompt whose embeddings an encoder makes: an image, say
+    int32_t content             # what it shows: equal items have one code, 0 .. Items.num_contents - 1
+    int32_t offset              # tokens of the prompt before it
+    int32_t tokens              # of the prompt that it takes, each an embedding; >= 1
+
+
 # Stream codes. A token's identity is (stream, offset); two prompts share a prefix as far as these agree.
 cdef inline int64_t named_stream(int64_t code) noexcept nogil:
     return code << 2

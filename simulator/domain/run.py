@@ -30,6 +30,7 @@ class Run(msgspec.Struct):
     adapters : {loads, reads, evictions}: of LoRA adapters, by all replicas; None: nobody tracks them.
     kv_tiers : structured array (levels,), `records.KV_TIER`, each level of each replica; None: there are no KV tiers.
     tier_use : structured array (requests,), `records.TIER_USE`; None: likewise.
+    encoded_tokens : int64 (requests,), embeddings that encoders computed for each; None: there are no encoders.
     first_answer_ns : int64 (requests,), when the first token behind each request's reasoning was seen, -1: there is
         none; None: nobody says what of the outputs is reasoning. The results fill it in.
     decisions : what the decisions of the routers amount to; None: they were not written down.
@@ -52,6 +53,7 @@ class Run(msgspec.Struct):
     kv_tiers: np.ndarray | None = None
     adapters: dict | None = None
     tier_use: np.ndarray | None = None
+    encoded_tokens: np.ndarray | None = None
     first_answer_ns: np.ndarray | None = None
     decisions: dict | None = None
     diagnosis: list[str] = []

@@ -15,7 +15,9 @@ cdef struct IterationRow:       # /iterations in results.h5; waiting to preempte
     int32_t running
     int32_t used_blocks         # the null block not counted
     int32_t preempted
+    int32_t rank                # of a data-parallel replica: which one; 0 elsewhere
     int32_t padded_tokens       # computed, those that pad the batch included
+    int32_t encoder_tokens      # embeddings that encoders computed for it
     int64_t begin_ns            # the accelerator begins it in this stage: later than start_ns where others are ahead
 
 
@@ -23,7 +25,7 @@ cdef struct ReplicaRow:         # /replicas in results.h5
     int32_t replica
     int32_t num_blocks          # usable: the null block not counted
     int32_t peak_used_blocks
-    int32_t spare
+    int32_t rank                # likewise
     int64_t iterations          # that computed at least one token
     int64_t preemptions
     int64_t requests            # routed here

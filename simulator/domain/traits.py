@@ -88,7 +88,8 @@ class CountChoice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class Images(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Images in prompts, [workload.images].
 
-    They stand behind what prompts share, before the request's own text. What encoders take for them is not simulated.
+    They stand behind what prompts share, before the request's own text. Encoders compute them as [engine.encoder] says;
+    without it they take their tokens and no more.
     """
 
     count: Annotated[CountChoice, Meta(description="images of a request; give min = 0 where there may be none")]
@@ -100,6 +101,9 @@ class Images(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         "qwen2_vl: a smaller image is enlarged"))] = 3136
     max_pixels: Annotated[Pixels, Meta(extra={"unit": "pixels"}, description=(
         "qwen2_vl: a larger image is reduced; the default is that of the published models"))] = 12_845_056
+    distinct: Annotated[Annotated[int, Meta(ge=1, le=2**24)] | None, Meta(description=(
+        "different images that there are, each as likely; one that comes again need not be encoded again; default: no "
+        "two are the same"))] = None
     tokens_per_image: Annotated[Tokens | None, Meta(description="tokens_per_image: the constant")] = None
 
     def __post_init__(self):

@@ -1,6 +1,7 @@
 """Build a cluster from its plan."""
 from collections.abc import Iterator
 from functools import partial
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import msgspec
@@ -48,6 +49,8 @@ class Shared(msgspec.Struct, frozen=True):
     horizon_ns : see `ClusterPlan`.
     legs : of requests that may stay at several replicas; None: each stays at one.
     tier_use : structured array (requests,), `records.TIER_USE`, of prefill legs, too; None: there are no KV tiers.
+    encoded_tokens : int64 (requests,), embeddings that encoders compute for each, prefill legs, too; None: there are
+        no encoders.
     transfers : structured array (requests,), `records.TRANSFER`; None: nothing is handed over.
     stores : {name: Level}, stores of KV that replicas share; they add them as they are built.
     """
@@ -64,6 +67,7 @@ class Shared(msgspec.Struct, frozen=True):
     horizon_ns: int | None
     legs: LegBook | None
     tier_use: np.ndarray | None
+    encoded_tokens: np.ndarray | None
     transfers: np.ndarray | None
     stores: dict
 
@@ -116,7 +120,9 @@ def build(workload, plan: ClusterPlan, hooks: Hooks) -> Cluster:
         journeys=_journeys(len(legs)) if plan.keeps_journeys or plan.hand_over else None,
         legs=LegBook(len(legs)) if plan.keeps_legs or plan.hand_over else None,
         tier_use=np.zeros(len(legs), records.TIER_USE) if any(pool.tier for pool in plan.pools) else None,
+        encoded_tokens=_encoded_tokens(plan, len(legs)),
         transfers=new_transfers(len(workload)) if plan.hand_over else None, stores={})
+    _number_ranks(plan, hooks.recorder)
     replicas, hosts = [], []
     for pool, delivery in zip(plan.pools, gates, strict=True):
         replicas += _replicas(pool, plan, shared, legs, delivery, len(replicas))
@@ -131,7 +137,7 @@ def build(workload, plan: ClusterPlan, hooks: Hooks) -> Cluster:
     operations += [make(fleet, gateways, plan) for make in plan.operations]
     source = Trace(workload) if workload.script is None else Scripted(
         workload, hooks.recorder, gates[0].last_tokens)
-    coupled = plan.coupled or not source.is_fixed or bool(shared.stores) or any(pool.ranks > 1 for pool in plan.pools)
+    coupled = plan.coupled or not source.is_fixed or bool(shared.stores) or any(pool.marches for pool in plan.pools)
     if coupled or operations or not all(gateway.is_blind for gateway in gateways):
         is_watched = coupled or operations or plan.tracer or hooks.observer
         fleet.couple(may_lag=not is_watched and all(
@@ -139,6 +145,19 @@ def build(workload, plan: ClusterPlan, hooks: Hooks) -> Cluster:
     if plan.hand_over or not source.is_fixed:
         fleet.act_in_halves()
     return Cluster(fleet, gateways, gateway_of, operations, source, shared)
+
+
+def _encoded_tokens(plan: ClusterPlan, num_requests: int) -> np.ndarray | None:
+    """Return where embeddings of each request are counted; None: nobody encodes any."""
+    encodes = any(pool.scheduler.facts(pool.parameters).encodes for pool in plan.pools)
+    return np.zeros(num_requests, np.int64) if encodes else None
+
+
+def _number_ranks(plan: ClusterPlan, recorder: Recorder) -> None:
+    """Tell the recorder which replicas are which rank."""
+    if any(pool.ranks > 1 for pool in plan.pools):
+        recorder.number_ranks(np.concatenate([
+            np.arange(pool.places, dtype=np.int32) % pool.ranks for pool in plan.pools]))
 
 
 def _prompts_return(plan: ClusterPlan) -> bool:
@@ -191,10 +210,11 @@ def _replicas(pool: Pool, plan: ClusterPlan, shared: Shared, workload, delivery:
             max_model_len=pool.max_model_len, prompts_use_outputs=workload.prompts_use_outputs,
             enable_prefix_caching=pool.enable_prefix_caching, fast_forward=plan.fast_forward and pool.fast_forward,
             num_stages=pool.latency.num_stages, tier=tier,
-            request_ids=workload.request_ids, labels=workload.labels, seed=plan.seed)
-        rank = Rank(index, _scheduler(pool, context), setup)
+            request_ids=workload.request_ids, labels=workload.labels, seed=plan.seed, items=workload.items,
+            encoded_tokens=shared.encoded_tokens)
+        rank = Rank(index, _scheduler(pool, context), setup, (index - first) % pool.ranks)
         replicas.append(Replica(index, rank, pool.latency, setup))
-    if pool.ranks > 1:
+    if pool.marches:
         _march(replicas, pool, facts, plan)
     return replicas
 
@@ -203,7 +223,7 @@ def _tier_of(pool: Pool, plan: ClusterPlan, shared: Shared):
     """Return what makes the KVTier of a replica of a pool; None: it has none."""
     if not plan.hand_over:
         return pool.tier
-    if pool.ranks > 1:
+    if pool.marches:
         raise ValueError("requests are handed over between replicas that are not in lock step: what these would do "
                          "together is not settled")
     polls = (plan.hand_over.notices_at_start or pool.tier is not None
@@ -219,7 +239,7 @@ def _tier_of(pool: Pool, plan: ClusterPlan, shared: Shared):
 
 def _march(replicas: list[Replica], pool: Pool, facts: SchedulerFacts, plan: ClusterPlan) -> None:
     """Give each so many replicas of a pool one beat."""
-    unsettled = {"async scheduling": facts.is_async, "pipeline stages": pool.latency.num_stages > 1,
+    unsettled = {"pipeline stages": pool.latency.num_stages > 1,
                  "a KV tier": pool.tier is not None, "failures, autoscaling and migration": bool(plan.operations),
                  "iterations that end when they begin": any(replica.scheduler.ends_at_start for replica in replicas)}
     found = [what for what, is_there in unsettled.items() if is_there]
@@ -227,7 +247,7 @@ def _march(replicas: list[Replica], pool: Pool, facts: SchedulerFacts, plan: Clu
         raise ValueError(f"{pool.ranks} ranks in lock step: {' and '.join(found)} cannot be had together with them yet"
                          if found else f"{len(replicas)} replicas are no groups of {pool.ranks} ranks")
     for first in range(0, len(replicas), pool.ranks):
-        LockStep(replicas[first:first + pool.ranks], pool.latency, pool.sync_interval)
+        LockStep(replicas[first:first + pool.ranks], pool.latency, pool.lock_step, facts.is_async)
 
 
 def _scheduler(pool: Pool, context: ReplicaContext):
@@ -299,7 +319,9 @@ def _gateway(index: int, model: str | None, fleet: Fleet, plan: ClusterPlan, sha
     legs = fleet.workload.requests[len(shared.workload):] if splits and index < plan.num_models else None
     context = RoutingContext(view, shared.workload, shared.content, view.block_size, plan.seed,
                              _stream(index, model, plan), front.scorers, prefill_legs=legs)
-    router = router or front.router(front.router_parameters, context)
+    reports = None
+    if router is None:
+        router, reports = _router(seats, context, fleet, plan, front)
     if view.wants_caches:
         view.watch_caches()
     if view.wants_tiers:
@@ -311,8 +333,29 @@ def _gateway(index: int, model: str | None, fleet: Fleet, plan: ClusterPlan, sha
     admission = front.admission and front.admission(front.admission_parameters, gate)
     queue = front.queue and front.queue(front.queue_parameters, gate)
     tracer = plan.tracer and plan.tracer(view, index)
-    return Gateway(index, fleet, view, (admission, queue, router, tracer),
-                    (front.admission_latency_ns, front.routing_latency_ns, front.retry_ns, front.patience_ns))
+    gateway = Gateway(index, fleet, view, (admission, queue, router, tracer),
+                      (front.admission_latency_ns, front.routing_latency_ns, front.retry_ns, front.patience_ns))
+    if reports is not None:
+        fleet.seat(reports, index)
+    return gateway
+
+
+def _router(seats: list[PoolSeat], context: RoutingContext, fleet: Fleet, plan: ClusterPlan, front: GatewayPlan):
+    """Return the router of a front, before data-parallel ranks two in a row, and the view of the second, or None."""
+    sizes = _choices(seats, plan.pools)
+    if max(sizes) == 1:
+        return front.router(front.router_parameters, context), None
+    ranks = front.ranks
+    reports = LiveView(len(seats), [fleet.replicas[seat.replica] for seat in seats], fleet.shared,
+                       (ranks.snapshot_interval_ns, 0))
+    return ranks.both((sizes, (front.router, front.router_parameters), (ranks.router, ranks.parameters), reports),
+                      context), reports
+
+
+def _choices(seats: list[PoolSeat], pools: tuple[Pool, ...]) -> list[int]:
+    """Return how many ranks each choice of the first router leaves to the second, in order of seats."""
+    return [len(list(group)) for _, group in groupby(
+        seats, lambda seat: (seat.pool, seat.place // pools[seat.pool].ranks_per_choice))]
 
 
 def _stream(index: int, model: str | None, plan: ClusterPlan) -> str:

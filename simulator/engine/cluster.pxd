@@ -40,6 +40,7 @@ cdef class Cluster:
     cdef int64_t _gave_up_ns            # the one of the two that has passed; 0: neither
     cdef bint _gave_up_quietly          # it was the first
     cdef object _plan                   # ClusterPlan
+    cdef object _encoded_tokens         # int64 (requests,), embeddings encoded for each; None: there are no encoders
     cdef object _tier_use               # structured array (requests,), `records.TIER_USE`; None: there are no KV tiers
     cdef dict _stores                   # {name: Level} of KV that replicas share
     cdef object _observer               # sees every batch; None: nobody does

@@ -85,7 +85,7 @@ cdef class Cluster:
             self._requests, self._demands = &requests[0], &demands[0]
         self._horizon_ns = NEVER_NS - 1 if shared.horizon_ns is None else shared.horizon_ns
         self._plan, self._observer, self._tier_use = shared.plan, shared.observer, shared.tier_use
-        self._stores = shared.stores
+        self._stores, self._encoded_tokens = shared.stores, shared.encoded_tokens
         self._give_up_ns, self._give_up_failing_ns = self._plan.give_up_ns, self._plan.give_up_failing_ns
         self._next_poll = self._poll_iterations = POLL_ITERATIONS
 
@@ -153,7 +153,7 @@ cdef class Cluster:
                   latency=provenance_of(self._plan.pools), diagnosis=diagnosis,
                   legs=None if self.fleet.legs is None else self.fleet.legs.table(), kv_tiers=self._tier_table(),
                   adapters=self._adapters(),
-                  tier_use=self._tier_use)
+                  tier_use=self._tier_use, encoded_tokens=self._encoded_tokens)
         for operation in self.operations:
             operation.report(run)
         return run

@@ -176,6 +176,10 @@ cdef object _describe_state(Replica replica, dict step):
     if scheduler.transfers is not None:
         step["held"] = scheduler.held_rows()
         step["loads"] = [(row, tokens, what == "later") for what, row, tokens in scheduler.transfers.take_log()]
+    if scheduler.encoder is not None:
+        step["encoder"] = scheduler.encoder.encoded()
+        step["encoder_evicted"] = scheduler.encoder.take_evictions()
+        step["encoder_free"] = [scheduler.encoder.free, scheduler.encoder.reclaimable]
     step["free_blocks"] = kv.free_blocks
     paged = isinstance(kv, WITH_TABLES)
     step["evicted"] = kv.take_evictions() if paged else None

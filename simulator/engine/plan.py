@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from simulator.domain.data_parallel import LockStepRules
 from simulator.domain.host import HostParameters
 from simulator.domain.layer_groups import LayerGroups
 from simulator.engine.output.recorder import Recorder
@@ -28,8 +29,9 @@ class Pool(msgspec.Struct, frozen=True):
     role : "both", or "prefill" or "decode" alone, see `ClusterPlan.hand_over`.
     replicas_per_node : how many share a node, and fail with it. nodes_per_unit : likewise.
     cost_per_hour : of a replica, in any currency. accelerators : likewise.
-    ranks : how many consecutive replicas are the ranks of one engine, in lock step (data parallelism with experts).
-    sync_interval : iterations after which they agree on whether to go on, vLLM's dp_sync_interval.
+    ranks : how many consecutive replicas are the ranks of one (data parallelism).
+    ranks_per_choice : consecutive ranks of a replica among which `GatewayPlan.ranks` chooses, instead of the router.
+    lock_step : domain.data_parallel.LockStepRules of these; None: each is an engine by itself.
     tier : called with the workload, returns the KVTier of a replica; None: there is nothing beyond its blocks.
     layer_groups : LayerGroups, which have block tables of their own; None: all layers share one.
     """
@@ -53,14 +55,34 @@ class Pool(msgspec.Struct, frozen=True):
     cost_per_hour: float = 0.0
     accelerators: int = 1
     ranks: int = 1
-    sync_interval: int = 16
+    ranks_per_choice: int = 1
+    lock_step: LockStepRules | None = LockStepRules()
     tier: Callable | None = None
     layer_groups: LayerGroups | None = None
+
+    @property
+    def marches(self) -> bool:
+        """Whether some of the replicas are in lock step."""
+        return self.ranks > 1 and self.lock_step is not None
 
     @property
     def places(self) -> int:
         """Replicas that there may be at most."""
         return max(self.replicas, self.max_replicas or 0)
+
+
+class RankFront(msgspec.Struct, frozen=True):
+    """What chooses among the ranks of a replica, once the replica is chosen.
+
+    both : Router subclass that asks one after the other, see routing.ranks.
+    router, parameters : a Router subclass and its `Parameters`.
+    snapshot_interval_ns : age up to which a snapshot of what ranks report is used again; 0: always live.
+    """
+
+    both: type
+    router: type
+    parameters: Any
+    snapshot_interval_ns: int = 0
 
 
 class GatewayPlan(msgspec.Struct, frozen=True):
@@ -76,6 +98,7 @@ class GatewayPlan(msgspec.Struct, frozen=True):
     cache_delay_ns : age up to which what was seen of the prefix caches is used again; 0: always live.
     admission_latency_ns, routing_latency_ns : how long the decisions take.
     retry_ns : after which a request that no replica could take is routed again.
+    ranks : RankFront; None: there are no ranks to choose among.
     patience_ns : how long after its admission it may be; 0: it is refused at once. Needs journeys.
     """
 
@@ -94,6 +117,7 @@ class GatewayPlan(msgspec.Struct, frozen=True):
     routing_latency_ns: int = 0
     retry_ns: int = 1_000_000_000
     patience_ns: int = 0
+    ranks: RankFront | None = None
 
 
 class ClusterPlan(msgspec.Struct, frozen=True):

@@ -8,13 +8,16 @@ The KV of a token depends on the adapter that computes it: the chain of a reques
 salt, so that requests of different adapters share no blocks. Source: vLLM 0.32.0, vllm/v1/core/kv_cache_utils.py,
 generate_block_hash_extra_keys, where the adapter's name enters the hash of every block.
 
+The same goes for items, images say, whose placeholders stand in a prompt: a block's hash covers those that reach into
+it, and where they begin. Source: the same function.
+
 From the first token of a stream that only this request draws on, a text is private: nobody else can have the same
 prefix.
 """
 from libc.stdint cimport int32_t, int64_t, uint64_t
 cimport cython
 
-from simulator.domain.request cimport COMPLETED, Demand, Request, Segment
+from simulator.domain.request cimport COMPLETED, Demand, Item, Request, Segment
 
 
 cdef struct Cursor:             # a place in a text, at a block boundary
@@ -41,6 +44,8 @@ cdef class Content:
     cdef const Request* _requests
     cdef const Demand* _demands
     cdef const Segment* _segments
+    cdef const int64_t* _item_begins    # [rows + 1] of the items of each; NULL: nobody has any
+    cdef const Item* _items
     cdef int32_t _num_clients           # rows from here on are prefill legs, whose text is their client's
     cdef int32_t* _public_tokens        # [row] leading tokens of its text that others may share; NULL: none in any
     cdef readonly bint has_public_outputs       # of some request others may share all of its text
@@ -89,5 +94,11 @@ cdef class Content:
     # The place behind the first `num_blocks` (>= 1) of these.
     cdef Cursor behind(self, int32_t row, int32_t block_size, const uint64_t* hashes,
                        int32_t num_blocks) noexcept nogil
+
+    # Tokens of a request's text before a place; those before its first item, INT64_MAX: it has none. A hash that goes
+    # on with what reaches into the next `num_tokens` tokens there.
+    cdef int64_t _tokens_before(self, int32_t row, const Cursor* cursor) noexcept nogil
+    cdef int64_t _first_item(self, int32_t row) noexcept nogil
+    cdef uint64_t _with_items(self, int32_t row, int64_t begin, int32_t num_tokens, uint64_t hash) noexcept nogil
 
     cdef int _find_public_tokens(self, int32_t num_requests, bint prompts_return) except -1

@@ -4,7 +4,7 @@ from libc.stdlib cimport calloc, free, realloc
 cimport cython
 
 from simulator.core.errors cimport out_of_memory
-from simulator.domain.request cimport Demand, Request, Segment, output_stream, own_stream
+from simulator.domain.request cimport Demand, Item, Request, Segment, output_stream, own_stream
 
 cdef extern from *:
     """
@@ -26,6 +26,11 @@ cdef uint64_t SALT_B = 0xD1B54A32D192ED03
 cdef uint64_t SALT_C = 0xC13FA9A902A6328F
 
 
+cdef inline int64_t item_stream(int64_t content) noexcept nogil:
+    """Code of an item among those of token streams, which end otherwise."""
+    return (content << 2) | 3
+
+
 cdef inline uint64_t extended(uint64_t hash, int64_t stream, int64_t offset, int64_t num_tokens) noexcept nogil:
     """Hash of a text that goes on with tokens offset .. offset + num_tokens - 1 of a stream."""
     return fold_product(hash ^ (<uint64_t>stream * SALT_A) ^ SALT_B,
@@ -45,7 +50,12 @@ cdef class Content:
         cdef const Request[::1] requests
         cdef const Demand[::1] demands
         cdef const Segment[::1] segments
-        self._owners = (workload.requests, workload.demands, workload.segments)
+        cdef const int64_t[::1] begins
+        cdef const Item[::1] items
+        self._owners = (workload.requests, workload.demands, workload.segments, workload.items)
+        if workload.items is not None and len(workload.items.table):
+            begins, items = workload.items.begins, workload.items.table
+            self._item_begins, self._items = &begins[0], &items[0]
         requests, demands, segments = workload.requests, workload.demands, workload.segments
         self._requests = &requests[0] if len(requests) else NULL
         self._num_clients = <int32_t>(len(requests) - workload.num_prefill_legs)
@@ -94,11 +104,38 @@ cdef class Content:
     cdef uint64_t salt(self, int32_t row) noexcept nogil:
         return <uint64_t>(<int64_t>self._demands[row].adapter + 1) * SALT_C
 
+    cdef int64_t _first_item(self, int32_t row) noexcept nogil:
+        if self._item_begins == NULL or self._item_begins[row] == self._item_begins[row + 1]:
+            return INT64_MAX
+        return self._items[self._item_begins[row]].offset
+
+    cdef int64_t _tokens_before(self, int32_t row, const Cursor* cursor) noexcept nogil:
+        cdef int64_t tokens = cursor.offset
+        cdef int32_t i
+        if self._demands[row].num_segments == 0:
+            return tokens + self._requests[row].prompt_tokens if cursor.piece > 0 else tokens
+        for i in range(cursor.piece):
+            tokens += self._segments[self._demands[row].segments_begin + i].num_tokens
+        return tokens
+
+    cdef uint64_t _with_items(self, int32_t row, int64_t begin, int32_t num_tokens, uint64_t hash) noexcept nogil:
+        cdef const Item* item
+        cdef int64_t i
+        for i in range(self._item_begins[row], self._item_begins[row + 1]):
+            item = &self._items[i]
+            if item.offset >= begin + num_tokens:
+                break
+            if <int64_t>item.offset + item.tokens > begin:
+                hash = extended(hash, item_stream(item.content), item.offset - begin, 0)
+        return hash
+
     cdef uint64_t advance(self, int32_t row, int32_t num_tokens, Cursor* cursor) noexcept nogil:
         cdef int64_t left = num_tokens, stream, length, taken
         cdef int32_t num_pieces = max(self._demands[row].num_segments, 1)
         cdef uint64_t hash = cursor.hash if cursor.hash != 0 else self.salt(row)
         cdef const Segment* segment
+        if self._first_item(row) < INT64_MAX:
+            hash = self._with_items(row, self._tokens_before(row, cursor), num_tokens, hash)
         while left > 0:
             if cursor.piece >= num_pieces:
                 stream, length = output_stream(row), INT64_MAX
@@ -131,7 +168,7 @@ cdef class Content:
         entry = &self._streams[((<uint64_t>segment.stream ^ salt) * SALT_A + <uint64_t>block_size * SALT_B) >> 56]
         if entry.stream != segment.stream or entry.salt != salt or entry.block_size != block_size:
             entry.stream, entry.salt, entry.block_size, entry.count = segment.stream, salt, block_size, 0
-        whole = <int32_t>(segment.num_tokens // block_size)
+        whole = <int32_t>(min(segment.num_tokens, self._first_item(row)) // block_size)     # what others have, too
         if whole > entry.room:
             hashes = <uint64_t*>realloc(entry.hashes, whole * sizeof(uint64_t))
             if hashes == NULL:

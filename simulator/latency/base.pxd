@@ -6,6 +6,7 @@ from libc.stdint cimport int32_t, int64_t
 from simulator.core.arithmetic cimport round_half_up
 from simulator.domain.batch cimport BatchShape
 from simulator.collective.base cimport CollectiveModel
+from simulator.latency.gathering cimport Gathered
 
 cdef extern from *:
     const int64_t LONGEST_ITERATION_NS "INT64_C(1000000000000000000)"    # 31 years; what is longer is cut to it
@@ -20,6 +21,7 @@ cdef class LatencyModel:
     cdef CollectiveModel _collective    # prices communication; None: there is none, or the backend prices it itself
     cdef double _host_iteration_ns      # added to every iteration, [latency.host] iteration_us
     cdef int64_t _resolution_ns         # 0: nearest ns; else truncate to whole multiples of this, at least one
+    cdef bint _pads_gathered            # ranks in lock step bring the tokens that SGLang gathers, see gathering.pxd
     cdef readonly int32_t num_stages    # pipeline stages of the replica
     cdef double* _stage_shares          # [num_stages] of the layers; NULL: one stage
     cdef double* _stage_ns              # [num_stages] scratch
@@ -55,8 +57,14 @@ cdef class LatencyModel:
         return self.rounded_ns(self.batch_ns(shape) + self._host_iteration_ns)
 
     # How long an iteration of `num_ranks` ranks in lock step takes, of which these have tokens; host time included,
-    # rounded. By default as long as the longest of them by itself; backends that price what ranks exchange override it.
+    # rounded: as long as that of the slowest. Here, and only here, the shapes of all ranks are known together.
+    @cython.final
     cdef int64_t step_ns(self, const BatchShape* shapes, int32_t num_busy, int32_t num_ranks) noexcept nogil
+
+    # Nanoseconds of accelerator time of a rank with this batch, where all `num_ranks` ranks together bring `gathered`
+    # tokens to the experts. By default those of its batch alone; backends for which a batch is that of the whole
+    # replica, spread over its ranks, override it.
+    cdef double rank_ns(self, const BatchShape* shape, const Gathered* gathered, int32_t num_ranks) noexcept nogil
 
     # Times are truncated to whole multiples of this; 0: rounded to the nearest ns.
     @cython.final

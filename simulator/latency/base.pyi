@@ -7,7 +7,9 @@ class LatencyModel:
     knows_kernels: bool
     pads: bool
     takes_collective: bool
+    prices_gathered: bool
     reads_files: bool
+    takes_experts: tuple[str, ...] | None
     failed: bool
     is_monotone: bool
     is_shareable: bool
@@ -21,6 +23,8 @@ class LatencyModel:
                              tokens_per_decode: int = 1) -> int: ...
     @property
     def least_iteration_ns(self) -> int: ...
+    def pad_gathered(self) -> None: ...
+    def predict_step_ns(self, batches: Sequence[tuple], num_ranks: int) -> int: ...
     def predict_stages_ns(self, prefill: Iterable[tuple[int, int]] = (), decode: Iterable[int] = (),
                           tokens_per_decode: int = 1) -> list[int]: ...
     def breakdown(self, prefill: Iterable[tuple[int, int]] = (), decode: Iterable[int] = (),

@@ -7,6 +7,7 @@ from libc.string cimport memset
 from simulator.core.arithmetic cimport round_half_up
 from simulator.domain.batch cimport BatchShape, Chunk
 from simulator.latency.batch_view cimport BatchView
+from simulator.latency.gathering cimport Gathered, gather
 
 cdef class LatencyModel:
     """Predict the duration of an iteration from the sums of its batch.
@@ -19,6 +20,8 @@ cdef class LatencyModel:
     several models may share, as `reading=None`.
     One that sets `takes_padding` prices `pad_tokens`, and one with `knows_kernels` times kernels as they are launched:
     padding belongs to it unless the experiment says otherwise.
+    One that prices how unevenly experts are loaded names in `takes_experts` what else of [engine.experts] it prices,
+    and takes `experts=None`, an `simulator.experts.pricing.ExpertPricing`.
     """
 
     needs_deployment = False
@@ -26,6 +29,8 @@ cdef class LatencyModel:
     reads_files = False
     takes_padding = False
     knows_kernels = False
+    takes_experts = None
+    prices_gathered = False             # `rank_ns` goes by the tokens of all ranks
 
     def __cinit__(self, *_, **__):
         self.num_stages = 1
@@ -38,11 +43,16 @@ cdef class LatencyModel:
         return 1.0
 
     cdef int64_t step_ns(self, const BatchShape* shapes, int32_t num_busy, int32_t num_ranks) noexcept nogil:
-        cdef int64_t longest_ns = 1
+        cdef Gathered gathered
+        cdef double longest_ns = 0.0
         cdef int32_t i
+        gather(&gathered, shapes, num_busy, num_ranks, self._pads_gathered)
         for i in range(num_busy):
-            longest_ns = max(longest_ns, self.iteration_ns(&shapes[i]))
-        return longest_ns
+            longest_ns = max(longest_ns, self.rank_ns(&shapes[i], &gathered, num_ranks))
+        return self.rounded_ns(longest_ns + self._host_iteration_ns)
+
+    cdef double rank_ns(self, const BatchShape* shape, const Gathered* gathered, int32_t num_ranks) noexcept nogil:
+        return self.batch_ns(shape)
 
     cdef void pad(self, BatchShape* shapes, int32_t num_busy, int32_t num_ranks) noexcept nogil:
         pass
@@ -101,6 +111,29 @@ cdef class LatencyModel:
         """Set the host time per iteration and the resolution to which iterations are truncated (0: nearest ns)."""
         self._host_iteration_ns = iteration_us * 1e3
         self._resolution_ns = llround(resolution_us * 1e3)
+
+    def pad_gathered(self):
+        """Have ranks in lock step bring as many tokens to the experts as SGLang gathers; see gathering.pxd."""
+        self._pads_gathered = True
+
+    def predict_step_ns(self, batches, int32_t num_ranks) -> int:
+        """Return how long an iteration of ranks in lock step takes, as the engine sees it.
+
+        batches : of each rank that has tokens, its `prefill` and `decode`, as `predict` takes them; the others execute
+            dummy batches.
+        """
+        cdef BatchShape* shapes = <BatchShape*>malloc(max(len(batches), 1) * sizeof(BatchShape))
+        cdef BatchView view
+        cdef int64_t ns
+        if shapes == NULL:
+            raise MemoryError()
+        views = [BatchView(*batch) for batch in batches]
+        for i, view in enumerate(views):
+            shapes[<int32_t>i] = view.shape
+        ns = self.step_ns(shapes, len(batches), num_ranks)
+        free(shapes)
+        self.raise_if_failed()
+        return ns
 
     def predict(self, prefill=(), decode=(), int tokens_per_decode=1) -> float:
         """Return the accelerator seconds of one iteration, unrounded.

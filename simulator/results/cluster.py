@@ -21,6 +21,7 @@ class PoolFacts(NamedTuple):
     num_replicas: int           # places in it; replicas are numbered pool by pool
     cost_per_hour: float        # of a replica, in any currency
     node: str = ""              # type of node, or accelerator, that it runs on; "": not said
+    ranks: int = 1              # how many of the places are the ranks of one replica
 
 
 def by_cause(requests: np.ndarray, journeys: Columns | None) -> dict[str, dict[str, int]]:
@@ -111,9 +112,10 @@ def by_pool(run: Run, pools: tuple[PoolFacts, ...]) -> dict[str, dict]:
         rows, up, paid = run.replicas[own], int(up_ns[own].sum()), int(paid_ns[own].sum())
         busy = int(rows["busy_ns"].sum())
         parts[pool.name] = {
-            "replicas": pool.num_replicas, **{name: int(rows[name].sum()) for name in ("requests", "completed")},
+            "replicas": pool.num_replicas // pool.ranks,
+            **{name: int(rows[name].sum()) for name in ("requests", "completed")},
             "up_s": up / 1e9, "utilisation": _utilisation(busy, up),
-            "cost_per_hour": pool.cost_per_hour, "cost": pool.cost_per_hour * paid / NS_PER_HOUR}
+            "cost_per_hour": pool.cost_per_hour * pool.ranks, "cost": pool.cost_per_hour * paid / NS_PER_HOUR}
     return parts
 
 

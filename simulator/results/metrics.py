@@ -7,6 +7,7 @@ first scheduled. What the other requests had by then stands under `not_completed
 they happen, before anybody knows what becomes of the request: `itl_ms` holds those of the others too, and
 `not_completed` says of how many (`in_itl`).
 """
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -69,8 +70,7 @@ def summarise(run: Run, bounds, pools: tuple[cluster.PoolFacts, ...] = ()) -> di
         "fairness": cluster.fairness(run),
         "by_pool": (parts := cluster.by_pool(run, pools)),
         "cost_by_node": cluster.cost_by_node(pools, parts),
-        "replicas": [_replica(run.replicas[row:row + 1]) | share
-                     for row, share in enumerate(cluster.replica_shares(run, pools))],
+        "replicas": _replicas(run.replicas, cluster.replica_shares(run, pools)),
         **({} if run.decisions is None else {"decisions": run.decisions}),
         "latency": dict(run.latency),
         "diagnosis": [*run.diagnosis, *remarks(run.workload, is_cut)],
@@ -87,8 +87,8 @@ def remarks(workload, is_cut: np.ndarray) -> list[str]:
     if not rows:
         return found
     what = "1 output was" if len(rows) == 1 else f"{len(rows)} outputs were"
-    return [*found, f"{what} cut at max_model_len, request {workload.request_ids[rows[0]]} first: prompt and whole output are "
-            "longer; they count as completed, with the tokens they got"]
+    return [*found, f"{what} cut at max_model_len, request {workload.request_ids[rows[0]]} first: prompt and whole "
+            "output are longer; they count as completed, with the tokens they got"]
 
 
 def _ungrammatical(workload) -> list[str]:
@@ -326,6 +326,18 @@ def _part(requests: np.ndarray, duration_s: float, num_good: int | None, is_cut:
         "slo_attainment": None if num_good is None or not counts["injected"] else num_good / counts["injected"],
         **latencies(completed_of(requests)),
     }
+
+
+def _replicas(rows: np.ndarray, shares: list[dict]) -> list[dict]:
+    """Describe the replicas, of which each may have data-parallel ranks; these are rows of /replicas, too."""
+    described = [_replica(rows[row:row + 1]) | share for row, share in enumerate(shares)]
+    begins = [*np.flatnonzero(rows["rank"] == 0).tolist(), len(rows)]
+    if len(begins) > len(rows):
+        return described
+    return [{"replica": number, "requests": int(rows["requests"][first:last].sum()),
+             "completed": int(rows["completed"][first:last].sum()),
+             "ranks": [{"rank": rank} | each for rank, each in enumerate(described[first:last])]}
+            for number, (first, last) in enumerate(pairwise(begins))]
 
 
 def _replica(row: np.ndarray) -> dict:

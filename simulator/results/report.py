@@ -46,6 +46,9 @@ def _facts(summary: dict) -> list[tuple[str, str]]:
                               f"{peak:.1%} at the peak"))
     if prefix["query_tokens"]:
         facts.append(("prefix cache", f"{prefix['hit_rate']:.1%} of {prefix['query_tokens']:,} prompt tokens found"))
+    if images := summary.get("encoder"):
+        facts.append(("encoder", f"{images['encoded_tokens']:,} embeddings computed of {images['item_tokens']:,} that "
+                                 "prompts have"))
     if moved := summary.get("kv_transfer"):
         facts.append(("KV transfers", _transfers(moved)))
     return facts

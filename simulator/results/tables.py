@@ -14,7 +14,8 @@ BLOCK_ROWS = 1 << 16
 
 ITERATION_FIELDS = (
     "replica", "stage", "start_ns", "duration_ns", "sequences", "prefill_tokens", "decode_tokens", "context_tokens",
-    "waiting", "running", "used_blocks", "preempted", "begin_ns")
+    "waiting", "running", "used_blocks", "preempted", "begin_ns", "rank",
+    "padded_tokens", "encoder_tokens")
 REQUEST_FIELDS = tuple(name for name in records.REQUEST.names if name != "spare")
 LABEL_COLUMNS = columns.LABELS
 SCRIPT_FIELDS, MEASURED = ("scheduled_arrival_ns", "client_queue_ns"), "measured"
@@ -136,9 +137,7 @@ def with_text_ids(rows: np.ndarray) -> np.ndarray:
 
 def replica_rows(replicas: np.ndarray) -> np.ndarray:
     """Return /replicas."""
-    rows = replicas.copy()
-    rows["spare"] = 0
-    return rows.view(REPLICA)
+    return replicas.view(REPLICA)
 
 
 def lifecycle_rows(lifecycle: np.ndarray) -> np.ndarray:

@@ -9,11 +9,11 @@ from simulator.results.token_times import TokenTimes
 from simulator.workload.base import Workload
 from simulator.workload.limits import MISSING
 
-UNKNOWN = -1
+UNKNOWN = NO_RANK = -1
 # Columns of /requests that are there where the workload says something of the kind, and their types.
-COLUMNS = {"due_ns": "i8", "expected_tokens": "i4", "reasoning_tokens": "i4", "first_answer_ns": "i8",
-           "num_images": "i4", "image_tokens": "i4", "loaded_tokens": "i4", "stored_tokens": "i4",
-           "prefill_replica": "i4", **dict.fromkeys(hand_over.COLUMNS, "i8")}
+COLUMNS = {"rank": "i4", "due_ns": "i8", "expected_tokens": "i4", "reasoning_tokens": "i4", "first_answer_ns": "i8",
+           "num_images": "i4", "image_tokens": "i4", "encoded_tokens": "i8", "loaded_tokens": "i4",
+           "stored_tokens": "i4", "prefill_replica": "i4", **dict.fromkeys(hand_over.COLUMNS, "i8")}
 
 
 def traits_of(run: Run) -> dict[str, np.ndarray]:
@@ -27,18 +27,23 @@ def traits_of(run: Run) -> dict[str, np.ndarray]:
     found |= {name: np.where(values == MISSING, UNKNOWN, values) for name, values in workload.facts.items()}
     if run.first_answer_ns is not None:
         found["first_answer_ns"] = run.first_answer_ns
+    if run.encoded_tokens is not None:
+        found["encoded_tokens"] = run.encoded_tokens
     if run.tier_use is not None:
         found |= {name: run.tier_use[name] for name in run.tier_use.dtype.names}
     found |= hand_over.columns_of(run)
+    if run.replicas["rank"].any():
+        found["rank"] = np.append(run.replicas["rank"], NO_RANK)[workload.requests["replica"]]
     return {name: found[name] for name in COLUMNS if name in found}
 
 
 def metrics_of(run: Run) -> dict:
-    """Return what the summary says of deadlines and answers.
+    """Return what the summary says of deadlines, answers and images.
 
-    Where there are none it says nothing. `missed` counts the requests that had not completed when they were due; what
-    is due later counts as `given` alone. `ttfat_ms` is arrival to the first token behind the reasoning, of completed
-    requests that have one.
+    Where there are none it says nothing. `encoder` counts the embeddings of the images of all requests that have been
+    scheduled, and those that were computed: less, since images come again or stand in a prefix that was found. `missed`
+    counts the requests that had not completed when they were due; what is due later counts as `given` alone.
+    `ttfat_ms` is arrival to the first token behind the reasoning, of completed requests that have one.
     """
     told, requests = {}, run.workload.requests
     due_ns = run.workload.demands["due_ns"]
@@ -52,6 +57,10 @@ def metrics_of(run: Run) -> dict:
         chosen = (requests["status"] == records.COMPLETED) & (run.first_answer_ns >= 0)
         since_ns = run.first_answer_ns[chosen] - requests["arrival_ns"][chosen]
         told["ttfat_ms"] = distribution(since_ns / 1e6)
+    if run.encoded_tokens is not None and run.workload.items is not None:
+        items, began = run.workload.items, requests["scheduled_ns"] >= 0
+        told["encoder"] = {"item_tokens": int(items.tokens_of(len(requests))[began].sum()),
+                           "encoded_tokens": int(run.encoded_tokens.sum())}
     return told
 
 

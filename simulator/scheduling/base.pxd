@@ -29,6 +29,7 @@ from simulator.domain.request cimport RUNNING, Demand, Request
 from simulator.kv.base cimport KVCache, blocks_for
 from simulator.kv.tier cimport External, KVTier
 from simulator.domain.iteration cimport Batch, Entry, grow_batch, has_entry
+from simulator.scheduling.encoder_cache cimport EncoderCache
 from simulator.scheduling.tally cimport Tally
 from simulator.scheduling.strides cimport Strides, Turn
 from simulator.scheduling.transfers cimport KEEP, LOAD, Transfers
@@ -105,6 +106,7 @@ cdef class Scheduler:
     cdef IndexList _arrived             # of sequences whose KV has come: they run before anything else is admitted
     cdef readonly KVTier tier           # KV beyond the blocks; None: there is none
     cdef readonly Transfers transfers   # between it and the blocks; None: likewise
+    cdef readonly EncoderCache encoder  # of items in prompts; set by the policy. None: nothing is paid for them
     cdef readonly bint copies           # the tier copies blocks, and is told of each step
     cdef bint _asks_who_joins           # not everybody may become a member at once
     cdef bint _puts_off_frees           # likewise, and a batch may be in flight: blocks that it writes are freed later
@@ -140,6 +142,8 @@ cdef class Scheduler:
     cdef readonly Strides strides       # what turns of members bring; None: a token each
     cdef RowList dissolved              # rows that were members until the batch was formed; emptied by the rank
 
+    cdef bint holds_prefills            # while others decode, no prompts are computed in the batch formed next, which
+                                        # ranks in lock step want in some steps; of `vllm` alone
     cdef readonly bint ends_at_start    # what an iteration brings takes effect when it begins; without a group, and
                                         # with one batch in flight
     cdef int64_t pause_ns               # of an iteration without tokens; 0: there is none, -1: as the model prices it
@@ -604,6 +608,8 @@ cdef class Scheduler:
     cdef inline void _stop(self, int32_t slot) noexcept nogil:
         if self.overlaps:
             self._part_in_flight(slot)
+        if self.encoder is not None:
+            self.encoder.let_go(self._sequences[slot].row)
         if self._sequences[slot].is_member:
             self.leave(slot)
         elif self.grouping:

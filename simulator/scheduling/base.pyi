@@ -9,6 +9,7 @@ class Scheduler:
     num_slots: int
     tier: Any                           # KVTier, None: there is none
     transfers: Any                      # Transfers, likewise
+    encoder: Any                        # EncoderCache, None: nothing is paid for items
     copies: bool                        # the tier copies blocks
     strides: Any                        # Strides, likewise
     ends_at_start: bool
@@ -32,6 +33,8 @@ class Scheduler:
     def completed(parameters: Any, topology: Any) -> Any: ...
     @staticmethod
     def faults(parameters: Any, engine: Any) -> Iterable[tuple[str, str]]: ...
+    @staticmethod
+    def item_faults(parameters: Any, items: Any) -> Iterable[tuple[str, str]]: ...
     @staticmethod
     def layer_faults(parameters: Any, layers: Any, enable_prefix_caching: bool) -> Iterable[tuple[str, str]]: ...
     @staticmethod

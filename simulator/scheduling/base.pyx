@@ -168,6 +168,11 @@ cdef class Scheduler:
         return ()
 
     @staticmethod
+    def item_faults(parameters, items):
+        """Return (key of [engine], what is wrong with it) for what does not go with these Items; None: none."""
+        return ()
+
+    @staticmethod
     def layer_faults(parameters, layers, enable_prefix_caching):
         """Return (key of [engine], what is wrong with it) for what does not go with these LayerGroups; None: none."""
         return ()
@@ -880,6 +885,9 @@ cdef class Scheduler:
                 f"{members} members hold {tokens} tokens, {counted_members} and {counted_tokens} counted")
         if self.strides is not None:
             self.strides.check([(slot, self.iteration) for slot in slots if self._sequences[slot].is_member])
+        if self.encoder is not None:
+            self.encoder.check([self._sequences[slot].row for slot in self.slots()
+                                if not self._sequences[slot].is_member])
         self.kv.check(owned)
 
     def running_rows(self):

@@ -219,7 +219,7 @@ cdef class Blis(InOrder):
         return 0
 
     cdef void _load_for_head(self, int64_t now_ns) noexcept nogil:
-        """Begin to load the adapter of the head of the queue, if it is not here, as BLIS does before it forms a batch."""
+        """Begin to load the adapter of the head of the queue, if it is not here: before a batch is formed."""
         cdef int32_t slot = self._running.head, adapter
         self._loads.settle(now_ns)
         adapter = self._demands[self.waiting.top()].adapter if self.waiting.size > 0 else -1

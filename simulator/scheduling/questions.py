@@ -19,6 +19,7 @@ class SchedulerFacts(msgspec.Struct, frozen=True):
     why_no_async_stages : why it does not with `is_async`; empty: it does.
     takes_threads : several replicas may be served at once, for none writes what another reads and no Python decides.
     blocks_held_back : of num_gpu_blocks, KV blocks that no request gets.
+    encodes : encoders compute the items of prompts where they are computed.
     takes_reserved : it admits waiting requests that were given blocks, with their KV in them, before they came.
     why_no_tier : why it cannot work with KV beyond its blocks, as that of a prefill replica; empty: it can.
     grouping : how layers of unlike kinds have block tables of their own; None: all layers share one.
@@ -35,6 +36,7 @@ class SchedulerFacts(msgspec.Struct, frozen=True):
     why_no_tier: str = "it asks nobody for KV beyond its blocks"
     grouping: GroupRules | None = None
     takes_reserved: bool = False
+    encodes: bool = False
 
 
 class MemoryNeeds(msgspec.Struct, frozen=True):
@@ -85,6 +87,8 @@ class ReplicaContext(msgspec.Struct, frozen=True):
     tier : KVTier beyond the replica's blocks; None: there is none.
     seed : of every random stream.
     request_ids, labels : names of the requests, and those behind the codes in `demands`, as Workload has them.
+    items : simulator.domain.items.Items, images and the like in prompts; None: nobody has any.
+    encoded_tokens : int64 (n,), embeddings that encoders have computed for each request; who encodes adds to it.
     """
 
     kv: Any
@@ -99,3 +103,5 @@ class ReplicaContext(msgspec.Struct, frozen=True):
     request_ids: Any = ()
     labels: Mapping = {}
     seed: int = 0
+    items: Any = None
+    encoded_tokens: np.ndarray | None = None

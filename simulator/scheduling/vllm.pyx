@@ -20,8 +20,8 @@ from simulator.scheduling.aligned_chunks cimport AlignedText, aligned_chunk
 from simulator.core.clock cimport NEVER_NS
 from simulator.core.row_list cimport add_row, has_row
 from simulator.scheduling.base cimport LOADED, Sequence
+from simulator.scheduling.encoding cimport EncodingScheduler
 from simulator.scheduling.grammars cimport Grammars
-from simulator.scheduling.striding cimport StridingScheduler
 from simulator.domain.iteration cimport Batch, Entry
 from simulator.scheduling.waiting_queue cimport WaitingQueue
 
@@ -34,9 +34,10 @@ from simulator.kv.paged import PagedKV
 from simulator.kv.sparse import SparseKV
 from simulator.scheduling.base import MemoryNeeds, SchedulerFacts
 from simulator.scheduling.vllm_around import around
-from simulator.scheduling.vllm_extras import new_grammars, new_tally
+from simulator.scheduling.vllm_extras import new_encoder, new_grammars, new_tally
 from simulator.scheduling.vllm_arguments import (
-    ADVICE, WHY_NO_ASYNC_STAGES, VllmParameters, completed, group_faults, start_up_faults, why_no_tier)
+    ADVICE, WHY_NO_ASYNC_STAGES, VllmParameters, completed, group_faults, item_faults,
+    start_up_faults, why_no_tier)
 
 cdef enum:
     MOST_RESERVED = 4096        # tokens of an answer, as SGLang reserves for it (CLIP_MAX_NEW_TOKEN)
@@ -55,7 +56,7 @@ cdef struct Turn:               # what a request gets of an iteration
 
 
 @cython.final
-cdef class Vllm(StridingScheduler):
+cdef class Vllm(EncodingScheduler):
     """Iterations of a token budget; see `VllmParameters`."""
 
     Parameters = VllmParameters
@@ -79,6 +80,8 @@ cdef class Vllm(StridingScheduler):
     cdef Grammars _grammars             # of requests; None: nobody waits for any
     cdef Adapters _adapters             # of requests that a batch has room for; None: of any
     cdef int32_t* _skipped              # [n] rows passed over in an admission pass; NULL: none ever is
+    cdef bint _holds_now                # prompts are not computed in this batch, see _must_hold
+    cdef bint _has_no_room              # the last pass that admitted what it could left somebody behind
     cdef bint _chunk_continues          # a chunk of a prompt was scheduled among the running
 
     def __init__(self, parameters, context):
@@ -116,6 +119,7 @@ cdef class Vllm(StridingScheduler):
             self.overlap(self._is_async, context.num_stages)
         self.waiting = WaitingQueue(context.requests, context.demands, self._by_priority)
         self._take_extras(parameters, context)
+        self.encode_by(new_encoder(parameters, context))
         self._reserve_skipped(len(context.requests))
 
     def __dealloc__(self):
@@ -165,7 +169,7 @@ cdef class Vllm(StridingScheduler):
             bool(parameters.async_scheduling), parameters.speculative, takes_threads=True,
             why_no_async_stages=WHY_NO_ASYNC_STAGES if parameters.vllm_version == "0.10" else "",
             blocks_held_back=1,         # the null block
-            grouping=parameters.grouping, why_no_tier=why_no_tier(parameters))
+            grouping=parameters.grouping, why_no_tier=why_no_tier(parameters), encodes=parameters.encoder is not None)
 
     @classmethod
     def memory(cls, parameters, deployment, max_model_len):
@@ -188,6 +192,11 @@ cdef class Vllm(StridingScheduler):
         return start_up_faults(parameters, engine.max_model_len, engine.num_gpu_blocks)
 
     @staticmethod
+    def item_faults(parameters, items):
+        """See Scheduler."""
+        return item_faults(parameters, items)
+
+    @staticmethod
     def layer_faults(parameters, layers, enable_prefix_caching):
         """See Scheduler."""
         return group_faults(parameters, layers, enable_prefix_caching)
@@ -198,7 +207,7 @@ cdef class Vllm(StridingScheduler):
 
     def advice(self, plight):
         """See Scheduler."""
-        return ADVICE.get(plight) or StridingScheduler.advice(self, plight)
+        return ADVICE.get(plight) or EncodingScheduler.advice(self, plight)
 
     @staticmethod
     def kv_cache(parameters, plan):
@@ -266,16 +275,39 @@ cdef class Vllm(StridingScheduler):
         memset(&batch.shape, 0, sizeof(BatchShape))
         self._budget = self._token_budget
         self._chunk_continues = False
+        self._holds_now = self.holds_prefills and self._must_hold()
         if self.kv.is_hybrid:
             self.kv.begin_batch()
-        if not (self.grouping and self._continue_at_once(batch, threshold)):
+        if self.encoder is not None:
+            self.encoder.begin()
+        if not (self.grouping and self.needs_no_encoder() and self._continue_at_once(batch, threshold)):
             self._continue_one_by_one(batch, threshold)
         if batch.num_preempted == 0 and self.num_waiting() > 0 and self._budget > 0:
             self._admit_waiting(batch, threshold)
+        elif batch.num_preempted == 0 and not self._holds_now:
+            self._has_no_room = self.num_waiting() > 0
         if self._grammars is not None:
             self.opens_ns = self._grammars.next_ns(now_ns) if self.num_waiting() > 0 else NEVER_NS
         self.close(batch, self._num_drafts if self._is_async else -1)
+        if self.encoder is not None:
+            batch.shape.encoder_tokens = self.encoder.batch_tokens
         return 0
+
+    cdef bint _must_hold(self) noexcept nogil:
+        """Say whether prompts wait for another step: somebody decodes, and the last pass left nobody behind.
+
+        Source: vLLM 0.32.0, Scheduler.schedule (throttle_prefills).
+        """
+        cdef int32_t slot = self._running.head
+        if self._has_no_room:
+            return False
+        if self.num_members > 0:
+            return True
+        while slot >= 0:
+            if not self._sequences[slot].is_partial:
+                return True
+            slot = self._links.next(slot)
+        return False
 
     cdef bint feeds(self, const Batch* batch) noexcept nogil:
         # All tokens are sent to the first stage but one that ends a text as its first.
@@ -318,6 +350,8 @@ cdef class Vllm(StridingScheduler):
             passed_over -= passed_over > 0
             if self.kv.chunk_alignment > 0 and tokens > 0:
                 tokens = self._cut(slot, tokens)
+            if tokens > 0 and not sequence.is_member:
+                tokens = self.tokens_with_items(sequence.row, sequence.num_computed, tokens)
             if tokens > 0:
                 if sequence.is_member:
                     self.kv.settle(slot, self.iteration + sequence.offset)
@@ -325,6 +359,8 @@ cdef class Vllm(StridingScheduler):
                     break
                 sequence.scheduled = <int32_t>tokens
                 self._budget -= tokens
+                if self.encoder is not None and not sequence.is_member:
+                    self.encoder.encode(sequence.row)
                 if self._notes_turns:
                     self._note_turn(sequence)
             slot = self._links.next(slot)
@@ -345,6 +381,8 @@ cdef class Vllm(StridingScheduler):
         if sequence.is_member:
             return sequence.group == self.group
         if sequence.num_placeholders > 0 and self._waits_for_tokens(sequence):
+            return 0
+        if self._holds_now and sequence.is_partial:
             return 0
         tokens = sequence.num_tokens + sequence.num_drafts + sequence.num_placeholders - computed
         return min(min(tokens, threshold), self._max_model_len - computed - 1)
@@ -373,6 +411,8 @@ cdef class Vllm(StridingScheduler):
             if victim != slot and self._by_priority:
                 if self._mends_victims:
                     self._budget += self._sequences[victim].scheduled
+                    if self.encoder is not None:
+                        self.encoder.give_back(self._sequences[victim].row)
                 elif self._sequences[victim].order < sequence.order:
                     passed_over[0] += 1
             self._evict(batch, victim)
@@ -423,6 +463,8 @@ cdef class Vllm(StridingScheduler):
             if outcome == SKIP:
                 self._skipped[num_skipped] = row
                 num_skipped += 1
+        if not self._holds_now:
+            self._has_no_room = self.waiting.size > 0
         while num_skipped > 0:
             num_skipped -= 1
             self.waiting.push_front(self._skipped[num_skipped])
@@ -434,7 +476,7 @@ cdef class Vllm(StridingScheduler):
     cdef int enqueue(self, int32_t row) except -1 nogil:
         if self._grammars is not None:
             self._grammars.ask(self._demands[row].grammar, self._requests[row].enqueued_ns)
-        return StridingScheduler.enqueue(self, row)
+        return EncodingScheduler.enqueue(self, row)
 
     cdef bint _lacks_grammar(self, int32_t row, int64_t now_ns) except -1 nogil:
         """Say whether a request has to wait for its grammar, or has failed with it."""
@@ -454,7 +496,9 @@ cdef class Vllm(StridingScheduler):
         cdef int32_t slot = self._running.head
         self._adapters.begin()
         while slot >= 0:
-            if self._sequences[slot].is_member or self._sequences[slot].scheduled > 0:
+            if (self._sequences[slot].is_member or self._sequences[slot].scheduled > 0
+                    or (self.encoder is not None and self.encoder.lacks(        # held up, and going to go on
+                        self._sequences[slot].row, self._sequences[slot].num_computed))):
                 self._adapters.use(self._demands[self._sequences[slot].row].adapter)
             slot = self._links.next(slot)
 
@@ -472,8 +516,10 @@ cdef class Vllm(StridingScheduler):
                     slot = following
                     continue
                 turn = self._turn(sequence.row, slot, sequence.num_computed, threshold, any_running)
+                turn.tokens = self.tokens_with_items(sequence.row, sequence.num_computed, turn.tokens)
                 if turn.tokens == 0 or not self._allocate(
                         slot, sequence.row, 0, sequence.num_tokens, sequence.num_computed, turn.tokens):
+                    self.let_items_go(sequence.row)
                     return STOP
                 self.run_held(slot, batch)
                 self._begin(batch, slot, turn)
@@ -486,7 +532,7 @@ cdef class Vllm(StridingScheduler):
         cdef int32_t hits, slot, outcome
         cdef Turn turn
         cdef External external
-        if self._is_stuck(row, text):
+        if self._is_stuck(row, text) and (self.encoder is None or not self.encoder.has_items(row)):
             return STOP
         hits = self.kv.lookup(row, <int32_t>text)
         computed = <int64_t>hits * self.kv.block_size
@@ -496,11 +542,15 @@ cdef class Vllm(StridingScheduler):
             if outcome != ELIGIBLE:
                 return outcome
             computed += external.tokens
+        if self._holds_now and computed < text - 1:
+            return STOP
         turn = self._turn(row, -1, computed, threshold, any_running)
         if turn.tokens == 0:
             return SKIP if self._skips_long_prompts else STOP
+        turn.tokens = self.tokens_with_items(row, computed, turn.tokens)
         slot = self.top_slot()
-        if not self._allocate(slot, row, hits, text, computed, turn.tokens):
+        if turn.tokens == 0 or not self._allocate(slot, row, hits, text, computed, turn.tokens):
+            self.let_items_go(row)
             return STOP
         self.admit(row, hits, batch)
         if external.tokens > 0:
@@ -568,6 +618,8 @@ cdef class Vllm(StridingScheduler):
     cdef void _begin(self, Batch* batch, int32_t slot, Turn turn) noexcept nogil:
         self._sequences[slot].scheduled = <int32_t>turn.tokens
         self._sequences[slot].scheduled_drafts = turn.drafts
+        if self.encoder is not None:
+            self.encoder.encode(self._sequences[slot].row)
         self.add_entry(batch, slot)
         self._budget -= turn.tokens
         if self._adapters is not None:
@@ -659,6 +711,9 @@ cdef class Vllm(StridingScheduler):
 
     cdef int update(self, const Entry* entry, int32_t sampled, int32_t rejected, bint goes_on) except -1 nogil:
         cdef Sequence* sequence = &self._sequences[entry.slot]
+        if self.encoder is not None:
+            self.pass_items(sequence, sequence.num_placeholders if self._is_async else rejected,
+                            sampled > 0 and not goes_on)
         if sampled == 0:
             return 0
         sequence.num_tokens += sampled

@@ -5,10 +5,16 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from simulator.domain.items import Items
 from simulator.domain.layer_groups import GivenGroup, GroupRules, LayerGroups
 from simulator.latency.around.capture import CudaGraphParameters
 from simulator.scheduling.speculative import SpeculativeParameters
-from simulator.scheduling.vllm_tables import LoraParameters, StructuredOutputParameters
+from simulator.scheduling.vllm_tables import (
+    WHY_NO_OLD_ENCODER,
+    EncoderParameters,
+    LoraParameters,
+    StructuredOutputParameters,
+)
 
 Tokens = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Retention = Annotated[int, Meta(ge=0, le=2**31 - 1)] | Literal["dense"]
@@ -42,6 +48,7 @@ class VllmParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         "absent: grammars cost nothing"))] = None
     cuda_graphs: Annotated[CudaGraphParameters | None, Meta(description=(
         "absent: batches are not padded, but with a latency backend that timed kernels"))] = None
+    encoder: Annotated[EncoderParameters | None, Meta(description="absent: items take their tokens and no more")] = None
     disable_hybrid_kv_cache_manager: Annotated[bool, Meta(description=(
         "keep the KV of sliding and chunked layers as if they attended to the whole context"))] = False
     prefix_cache_retention_interval: Annotated[Retention | None, Meta(extra={"unit": "tokens"}, description=(
@@ -90,6 +97,8 @@ def start_up_faults(parameters: VllmParameters, max_model_len: int | None,
     Source: vllm-project/vllm, vllm/config/scheduler.py, SchedulerConfig.verify_max_model_len.
     """
     tokens, seqs = parameters.max_num_batched_tokens, parameters.max_num_seqs
+    if parameters.encoder is not None and parameters.vllm_version == "0.10":
+        yield "encoder", WHY_NO_OLD_ENCODER
     if tokens < seqs:
         yield "max_num_batched_tokens", f"expected at least max_num_seqs = {seqs}, found {tokens}"
     if max_model_len is not None and not parameters.enable_chunked_prefill and tokens < max_model_len:
@@ -106,6 +115,22 @@ def start_up_faults(parameters: VllmParameters, max_model_len: int | None,
         yield "disable_hybrid_kv_cache_manager", "expected false beside kv_cache_groups, found true"
     if any(group.kind == "chunked_attention" for group in groups) and len({group.block_size for group in groups}) > 1:
         yield "kv_cache_groups", "expected one block_size where a group is of chunked_attention, found several"
+
+
+def item_faults(parameters: VllmParameters, items: Items | None) -> Iterator[tuple[str, str]]:
+    """Yield what does not go with the items of the prompts: (key, what is wrong).
+
+    Source: vLLM 0.32.0, vllm/v1/core/encoder_cache_manager.py, where budgets of encoders are worked out.
+    """
+    given, tokens = parameters.encoder, parameters.max_num_batched_tokens
+    if given is None:
+        return
+    if items is None:
+        yield "encoder", "expected none: no prompt of this workload has an image; see [workload.images]"
+    elif given.disable_chunked_mm_input and items.largest > tokens:
+        yield "encoder.disable_chunked_mm_input", (
+            f"the largest item has {items.largest} tokens, more than max_num_batched_tokens = {tokens}, and could "
+            "never be computed in one step; vLLM refuses to start")
 
 
 def group_faults(parameters: VllmParameters, layers: LayerGroups | None,

@@ -7,6 +7,7 @@ from simulator.domain.adapter_size import adapter_bytes
 from simulator.latency.around.adapters import Adapters
 from simulator.latency.around.capture import CudaGraphParameters, sizes_of
 from simulator.latency.around.drafter import Drafter
+from simulator.latency.around.encoder import Encoder
 from simulator.latency.around.graphs import Graphs
 from simulator.latency.around.masks import Masks
 from simulator.scheduling.drafters import OF_THE_MODEL, acceptance_of, layer_share, notes_of
@@ -24,7 +25,9 @@ def around(parameters, deployment) -> tuple:
     found = [partial(_with_graphs, parameters, deployment)]
     if parameters.lora is not None:
         found.append(partial(_with_adapters, parameters.lora, deployment))
-    if parameters.structured_outputs is not None:
+    if parameters.encoder is not None and parameters.encoder.embedding_us:
+        found.append(partial(Encoder, us_per_embedding=parameters.encoder.embedding_us))
+    if parameters.structured_outputs is not None:       # masks are filled beside all that
         found.append(partial(_with_masks, parameters))
     if parameters.speculative is not None and parameters.speculative.method is not None:
         found.append(partial(_with_drafter, parameters.speculative, deployment))

@@ -3,8 +3,10 @@ import numpy as np
 
 from simulator.core.random_streams import RandomStreams
 from simulator.scheduling.adapter_slots import AdapterSlots
+from simulator.scheduling.encoder_cache import EncoderCache
 from simulator.scheduling.grammars import Grammars
 from simulator.scheduling.tally import Tally
+from simulator.scheduling.vllm_tables import WHY_NO_OLD_ENCODER
 
 
 def new_grammars(given, names, seed: int) -> Grammars:
@@ -29,3 +31,20 @@ def new_tally(parameters, context, num_groups: int) -> Tally:
     if num_adapters > 0:
         slots = AdapterSlots(num_adapters, lora.max_loras, lora.max_cpu_loras or lora.max_loras)
     return Tally(context.demands, num_groups, num_adapters, slots)
+
+
+def new_encoder(parameters, context) -> EncoderCache | None:
+    """Return what keeps the embeddings of one replica.
+
+    None: there is no encoder, or nothing for it to do.
+
+    parameters : VllmParameters. context : ReplicaContext.
+    """
+    given, items = parameters.encoder, context.items
+    if given is None or items is None or not len(items.table):
+        return None
+    if parameters.vllm_version != "0.32":
+        raise ValueError(f"encoder: {WHY_NO_OLD_ENCODER}")
+    return EncoderCache(items, given.max_num_encoder_input_tokens or parameters.max_num_batched_tokens,
+                        given.cache_tokens or parameters.max_num_batched_tokens, given.disable_chunked_mm_input,
+                        context.encoded_tokens)

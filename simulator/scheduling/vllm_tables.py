@@ -1,4 +1,4 @@
-"""Tables below [engine] of the scheduler `vllm`: LoRA adapters and structured outputs."""
+"""Tables below [engine] of the scheduler `vllm`: LoRA adapters, structured outputs, encoders of images."""
 from typing import Annotated, Literal
 
 import msgspec
@@ -6,6 +6,7 @@ from msgspec import Meta
 
 from simulator.domain.drawn_times import DrawnTime, drawn
 
+Tokens = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Slots = Annotated[int, Meta(ge=1, le=2**16)]
 Rate = Annotated[float, Meta(gt=0, le=1e9)]
 Time = Annotated[float, Meta(ge=0, le=1e12)]
@@ -84,3 +85,35 @@ class StructuredOutputParameters(msgspec.Struct, frozen=True, kw_only=True, forb
     def mask_time(self) -> DrawnTime:
         """Microseconds to fill a mask."""
         return PUBLISHED[self.backend][1] if self.mask_us is None else drawn(self.mask_us)
+
+
+WHY_NO_OLD_ENCODER = "what vLLM 0.10 keeps of images is by request, and not built; leave vllm_version at \"0.32\""
+
+
+class EncoderParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Encoders of images and the like, [engine.encoder].
+
+    They compute embeddings on the accelerators of the model, before it. A step encodes no more than its budget, and
+    what is kept has its places: both are at least the largest item. vLLM has no flag for either.
+    Source: vLLM 0.32.0, vllm/v1/core/encoder_cache_manager.py, vllm/config/scheduler.py.
+    """
+
+    us_per_embedding: Annotated[Time | None, Meta(description=(
+        "what an embedding adds to the step that computes it; default 0"))] = None
+    tokens_per_s: Annotated[Annotated[float, Meta(ge=1e-3, le=1e15)] | None, Meta(
+        extra={"unit": "embeddings/s"}, description="the same as a rate")] = None
+    cache_tokens: Annotated[Tokens | None, Meta(extra={"unit": "embeddings"}, description=(
+        "embeddings that are kept; default max_num_batched_tokens"))] = None
+    max_num_encoder_input_tokens: Annotated[Tokens | None, Meta(extra={"unit": "embeddings"}, description=(
+        "embeddings that a step computes, at most; default max_num_batched_tokens"))] = None
+    disable_chunked_mm_input: Annotated[bool, Meta(description=(
+        "no chunk of a prompt ends inside of an item that it does not begin in"))] = False
+
+    def __post_init__(self):
+        if self.us_per_embedding is not None and self.tokens_per_s is not None:
+            raise ValueError("us_per_embedding and tokens_per_s say the same; give one of them")
+
+    @property
+    def embedding_us(self) -> float:
+        """What an embedding takes."""
+        return 1e6 / self.tokens_per_s if self.tokens_per_s is not None else self.us_per_embedding or 0.0

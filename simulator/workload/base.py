@@ -3,6 +3,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
+from simulator.domain.items import Items
 from simulator.workload.own_draws import keys_of, log_gammas
 from simulator.workload.script import Script
 
@@ -15,6 +16,7 @@ class Workload(msgspec.Struct):
     outcomes : structured array (n,), `records.OUTCOME`: true output lengths, seen by the engine only.
     segments : structured array (m,), `records.SEGMENT`: prompts as pieces of token streams; a request without pieces of
         its own (`num_segments` 0) shares nothing.
+    items : images and what else in prompts comes from encoders; None: nothing does.
     request_ids : int64 array or list of str, (n,).
     labels : names behind the codes in `demands`, by column: slo_class, tenant, session, model, adapter,
         grammar.
@@ -44,6 +46,7 @@ class Workload(msgspec.Struct):
     num_prefill_legs: int = 0
     measured: np.ndarray | None = None
     notes: tuple[str, ...] = ()
+    items: Items | None = None
 
     def __len__(self):
         return len(self.requests)

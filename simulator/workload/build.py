@@ -5,6 +5,7 @@ from simulator.domain import records
 from simulator.errors import InputErrors, KeyFault
 from simulator.workload.base import Workload
 from simulator.workload.columns import LABELS, Columns, Prompts
+from simulator.workload.items import items_in
 from simulator.workload.limits import MAX_TOKENS, MISSING
 
 
@@ -31,6 +32,7 @@ def build_workload(columns: Columns) -> Workload:
         request_ids=columns.request_ids[:n],
         labels={column: list(names) for column, (codes, names) in columns.labels.items()}, notes=columns.notes,
         facts={column: values[:n] for column, values in columns.facts.items() if column != "predicted_tokens"},
+        items=items_in(columns, n),
         prompts_use_outputs=bool(np.any(segments["stream"] & 3 == records.output_stream(0))))
 
 

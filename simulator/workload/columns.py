@@ -92,6 +92,8 @@ class Columns(msgspec.Struct, frozen=True):
     notes : what was left out or replaced, a sentence each, for the diagnosis.
     is_guess : only the end of [workload.load] bounds the requests, so that these are not all, or too many; those of
         clients with loads of their own aside.
+    images : codes of the named streams that are images, ascending: pieces of prompts that encoders compute; None: there
+        are none.
     has_times : False: nothing says when plays come, `arrival_ns` is 0; slots or lanes have to let them.
     """
 
@@ -115,6 +117,7 @@ class Columns(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
     is_guess: bool = False
     has_times: bool = True
+    images: np.ndarray | None = None
 
     def __len__(self):
         return len(self.arrival_ns)

@@ -10,7 +10,7 @@ KEY = "engine.structured_outputs"
 
 
 def with_grammars(workload: Workload, tables: list, seed: int) -> Workload:
-    """Return the requests with the grammars that [engine.structured_outputs] gives them.
+    """Return the requests with grammars, as [engine.structured_outputs] has it.
 
     tables : StructuredOutputParameters of each pool; None: it has none.
 

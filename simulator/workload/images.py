@@ -45,7 +45,7 @@ def qwen2_vl_tokens(height: int, width: int, min_pixels: int = 3136, max_pixels:
 def with_images(columns: Columns, given: Images | None, streams: RandomStreams) -> Columns:
     """Return the requests with the images of [workload.images] in their prompts.
 
-    Each image is a token stream of its own.
+    Each is a token stream of its own, or the same image comes again where there are `distinct` ones.
 
     Raises
     ------
@@ -62,15 +62,20 @@ def with_images(columns: Columns, given: Images | None, streams: RandomStreams) 
             "prompt of a trace, as name:tokens")])
     distribution = registry.load("length_distribution", given.count.distribution)(given.count.parameters)
     counts = distribution.draw(streams.generator("image_counts"), len(columns))
-    tokens = _tokens(given, streams.generator("image_sizes"), int(counts.sum()))
     owners = np.repeat(np.arange(len(columns)), counts)
+    shown = np.arange(len(owners))
+    if given.distinct is not None:
+        shown = streams.generator("image_choices").integers(0, given.distinct, len(owners))
+    tokens = _tokens(given, streams.generator("image_sizes"), given.distinct or len(owners))[shown]
     image_tokens = np.bincount(owners, weights=tokens, minlength=len(columns)).astype(np.int64)
     prompt_tokens = columns.prompt_tokens + image_tokens
     if prompt_tokens.max() > MAX_TOKENS:
         raise InputErrors([KeyFault(
             f"workload.images: make a prompt of {prompt_tokens.max()} tokens, at most {MAX_TOKENS} are possible")])
-    return replace(columns, prompts=_inserted(columns, owners, tokens), prompt_tokens=prompt_tokens,
-                   facts=columns.facts | {"num_images": counts, "image_tokens": image_tokens})
+    images = _first_free(columns) + np.arange(given.distinct or len(owners))
+    images = records.named_stream(images)
+    return replace(columns, prompts=_inserted(columns, owners, images[shown], tokens), prompt_tokens=prompt_tokens,
+                   images=images, facts=columns.facts | {"num_images": counts, "image_tokens": image_tokens})
 
 
 def _tokens(given: Images, generator: np.random.Generator, count: int) -> np.ndarray:
@@ -86,12 +91,18 @@ def _tokens(given: Images, generator: np.random.Generator, count: int) -> np.nda
     return np.array(of_size)[np.searchsorted(ends, generator.random(count) * ends[-1], side="right")]
 
 
-def _inserted(columns: Columns, owners: np.ndarray, tokens: np.ndarray) -> Prompts:
+def _first_free(columns: Columns) -> int:
+    """Return the first name that no stream has."""
+    streams = np.empty(0, np.int64) if columns.prompts is None else columns.prompts.streams
+    return int((streams[streams & 3 == records.named_stream(0)] >> 2).max(initial=-1)) + 1
+
+
+def _inserted(columns: Columns, owners: np.ndarray, images: np.ndarray, tokens: np.ndarray) -> Prompts:
     """Return the prompts with images before the first token that is the request's own; at the end if there is none.
 
     Parameters
     ----------
-    owners, tokens : (m,) whose each image is, in ascending order, and how long.
+    owners, images, tokens : (m,) whose each image is, in ascending order, its stream, and how long.
     """
     count = len(columns)
     own = records.own_stream(np.arange(count))
@@ -105,7 +116,5 @@ def _inserted(columns: Columns, owners: np.ndarray, tokens: np.ndarray) -> Promp
     at = np.cumsum(counts)
     is_own = np.flatnonzero(streams == own[rows])[::-1]
     at[rows[is_own]] = is_own                                   # of several the first stays
-    named = streams[streams & 3 == records.named_stream(0)]
-    images = records.named_stream((int(named.max()) >> 2 if len(named) else -1) + 1 + np.arange(len(owners)))
     return Prompts(counts + np.bincount(owners, minlength=count), np.insert(streams, at[owners], images),
                    np.insert(num_tokens, at[owners], tokens))

@@ -36,7 +36,11 @@ def repeated(columns: Columns, num_requests: int) -> Columns:
             sources=np.tile(waits.sources, times) + shift, targets=np.tile(waits.targets, times) + shift,
             delays_ns=np.tile(waits.delays_ns, times), from_dispatch=np.tile(waits.from_dispatch, times),
             not_before_ns=None if waits.not_before_ns is None else np.tile(waits.not_before_ns, times))
-    return replace(columns, **tiled, labels=labels, waits=waits, prompts=_repeated(columns.prompts, times, count),
+    images = columns.images
+    if images is not None:
+        images = (images + (np.arange(times)[:, None] * _num_named(columns.prompts) << 2)).reshape(-1)
+    return replace(columns, **tiled, labels=labels, waits=waits, images=images,
+                   prompts=_repeated(columns.prompts, times, count),
                    request_ids=[f"{each}#{k}" if k else str(each) for k in range(times) for each in ids])
 
 
@@ -46,6 +50,11 @@ def _repeated(prompts: Prompts | None, times: int, count: int) -> Prompts | None
     streams = np.tile(prompts.streams, times)
     turn = np.repeat(np.arange(times), len(prompts.streams))
     is_named = streams & 3 == records.named_stream(0)
-    num_named = int((prompts.streams >> 2).max(initial=0)) + 1
-    return Prompts(np.tile(prompts.num_segments, times), streams + (turn * np.where(is_named, num_named, count) << 2),
+    shift = np.where(is_named, _num_named(prompts), count)
+    return Prompts(np.tile(prompts.num_segments, times), streams + (turn * shift << 2),
                    np.tile(prompts.num_tokens, times))
+
+
+def _num_named(prompts: Prompts) -> int:
+    """Return a number that no stream reaches."""
+    return int((prompts.streams >> 2).max(initial=0)) + 1

@@ -80,7 +80,23 @@ FAULTS = [
     ("engine.async_scheduling = true\nengine.vllm_version = '0.10'\ntopology.pipeline_parallel = 2",
      "engine.async_scheduling: expected false with topology.pipeline_parallel = 2, found true: vLLM 0.10 refuses it "
      "with them"),
-    ("topology.data_parallel = 4", "topology.data_parallel: only 1 is supported yet, found 4"),
+    ("topology = {data_parallel = 4, expert_parallel = 2}",
+     "topology.expert_parallel: expected 1, or tensor_parallel x data_parallel = 4, found 2"),
+    ("topology = {data_parallel = 4, pipeline_parallel = 2}",
+     "topology.pipeline_parallel: expected 1 with data_parallel = 4, found 2: when ranks in lock step enter the stages "
+     "is not settled"),
+    ("engine.data_parallel = {hop_us = 5.0}",
+     "engine.data_parallel: expected none with topology.data_parallel = 1: there are no ranks"),
+    ("engine.data_parallel = {padding = 'sglang'}\ntopology.data_parallel = 2",
+     'engine.data_parallel.padding: expected "none", found "sglang": latency.backend = "linear" prices each rank by '
+     "its own tokens"),
+    ("engine.data_parallel = {lockstep = false, hop_us = 5.0}\ntopology.data_parallel = 2",
+     "engine.data_parallel.hop_us: expected none with lockstep = false: it concerns ranks in lock step alone"),
+    ("engine.data_parallel = {load_balancing = 'hybrid'}\ntopology.data_parallel = 2",
+     'engine.data_parallel.load_balancing: "hybrid" chooses among nodes: expected topology.node beside it'),
+    ("failures = [{kind = 'stop', at_s = 1.0}]\ntopology.data_parallel = 2",
+     "failures: expected none where topology.data_parallel is above 1: what becomes of the other ranks when one fails "
+     "is not settled"),
     ("model.dtype = 'fp8'", "model: give either name or config"),
     ("model = {name = 'llama-3.1-8b', config = 'c.json'}", "model: give either name or config"),
 ]
@@ -112,8 +128,6 @@ def test_all_faults_come_at_once_one_a_line(load, faults):
         [latency]
         backend = "linear"
         base_us = "x"
-        [topology]
-        data_parallel = 2
     """
     assert faults(load, text=text) == [
         "a.toml: horizon_s: expected a number > 0, found -1",
@@ -122,7 +136,6 @@ def test_all_faults_come_at_once_one_a_line(load, faults):
         'a.toml: latency.base_us: expected a number from 0 to 1000000000000, found "x"',
         'a.toml: workload.type: missing; expected "clients", "sessions", "synthetic", "trace", "vidur", '
         '"vllm_multi_turn" or "module:Class" (where requests come from)',
-        "a.toml: topology.data_parallel: only 1 is supported yet, found 2",
     ]
 
 

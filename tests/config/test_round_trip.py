@@ -163,6 +163,7 @@ def experiments(draw):
     table["topology"] = table["topology"] | {"pipeline_parallel": 1, "data_parallel": 1}
     table["engine"] |= {"max_num_batched_tokens": 2**20, "long_prefill_token_threshold": 0, "max_model_len": 4096,
                         "num_gpu_blocks": 100}
+    table["engine"].pop("data_parallel", None)
     if table["engine"].get("kv_cache_groups"):
         table["engine"]["kv_cache_groups"] = draw(st.sampled_from(GROUPS))
         table["engine"].pop("disable_hybrid_kv_cache_manager", None)

@@ -78,10 +78,10 @@ def test_recurrent_state_is_kept_for_all_sequences():
     assert small(10_000_000, RECURRENT).state_bytes == 22_528
 
 
-def test_data_parallel_ranks_pool_their_blocks():
+def test_each_data_parallel_rank_has_blocks_of_its_own():
     one, two = small(10_000_000), small(10_000_000, data_parallel=2)
 
-    assert two.num_gpu_blocks == 2 * one.num_gpu_blocks
+    assert two.num_gpu_blocks == one.num_gpu_blocks
     assert two.num_accelerators == 2
 
 

@@ -124,6 +124,7 @@ def test_equal_grammars_compile_once_and_workers_take_turns():
 
 def test_requests_whose_grammar_fails_end_as_failed_and_others_go_on():
     table = StructuredOutputParameters(compile_ms=30.0, mask_us=0.0, failing=("r0",))
-    recording = run([(0, 16, 1, {"grammar": {"compile": 0}}), (0, 16, 1, {"grammar": {"compile": 0}})], structured_outputs=table)
+    requests = [(0, 16, 1, {"grammar": {"compile": 0}}) for _ in range(2)]
+    recording = run(requests, structured_outputs=table)
     assert recording.requests["status"].tolist() == [7, 3]
     assert ms(recording, "completed_ns")[1] == 40

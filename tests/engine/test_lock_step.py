@@ -68,10 +68,11 @@ def test_engines_beside_each_other_have_a_beat_each():
     assert ms(recording, "completed_ns") == [21 + 10 + 10, 21, 31, 11]
 
 
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
 @pytest.mark.parametrize("seed", range(40))
-def test_taking_iterations_in_bulk_changes_nothing(seed):
+def test_taking_iterations_in_bulk_changes_nothing(seed, is_async):
     description = random_description(seed)
-    description["options"] |= {"async_scheduling": False, "num_speculative_tokens": 0, "spec_lookahead": 0}
+    description["options"] |= {"async_scheduling": is_async, "num_speculative_tokens": 0, "spec_lookahead": 0}
     description["requests"] += [
         {"id": f"long{i}", "arrival": 0.01 * i, "output_len": 40, "prompt": [["uniq", 5]]} for i in range(4)]
     needed = 2 + -(-60 // description["options"].get("block_size", 16))
@@ -101,7 +102,6 @@ def test_clients_that_give_up_leave_with_the_common_iteration():
 
 
 @pytest.mark.parametrize(("setup", "message"), [
-    ({"options": {"async_scheduling": True}}, "async scheduling cannot be had together with them yet"),
     ({"replicas": 3}, "3 replicas are no groups of 2 ranks")])
 def test_what_is_not_settled_with_ranks_is_refused(setup, message):
     with pytest.raises(ValueError, match=message):

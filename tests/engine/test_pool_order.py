@@ -26,6 +26,14 @@ VALUES = {
                                                      "engine.long_prefill_token_threshold_adaptive": True},
     "engine.policy": "priority", "engine.scheduler_reserve_full_isl": False, "engine.watermark": 0.5,
     "engine.async_scheduling": True, "engine.vllm_version": "0.10", "engine.lora.max_loras": 1,
+    "engine.lora.step_factor": 1.5, "engine.lora.per_adapter_us": 500.0, "engine.lora.disk_gb_per_s": 0.5,
+    "engine.lora.h2d_gb_per_s": 0.5, **{f"engine.lora.{key}": {
+        "engine.lora.disk_gb_per_s": 0.5, "engine.lora.h2d_gb_per_s": 0.5, f"engine.lora.{key}": value}
+       for key, value in (("rank", 64), ("adapter_mb", 10.0), ("max_cpu_loras", 1))},
+    "engine.cuda_graphs.mode": "full", "engine.cuda_graphs.capture_sizes": [64],
+    "engine.cuda_graphs.piecewise_us_per_layer": 50.0, "engine.cuda_graphs.eager_us_per_layer": {
+        "engine.cuda_graphs.mode": "none", "engine.cuda_graphs.eager_us_per_layer": 5000.0},
+
     "engine.speculative": {"num_tokens": 2, "acceptance": [1, 0, 2]},
     "engine.kv_cache_groups": {"engine.num_gpu_blocks": 100, "engine.kv_cache_groups": [
         {"kind": "full_attention"}, {"kind": "sliding_attention", "window": 50}]},
@@ -33,6 +41,13 @@ VALUES = {
                                                "engine.disable_hybrid_kv_cache_manager": True},
     "engine.prefix_cache_retention_interval": {"model.name": "gpt-oss-20b",
                                                "engine.prefix_cache_retention_interval": "dense"},
+    **{f"engine.experts.{key}": {
+        "model.name": "gpt-oss-20b", "topology.tensor_parallel": 2, "topology.expert_parallel": 2,
+        "engine.experts.popularity.distribution": "zipf", "engine.experts.popularity.s": 1.0,
+        f"engine.experts.{key}": value} for key, value in (
+            ("placement", "round_robin"), ("popularity.distribution", "zipf"), ("popularity.s", 0.5),
+            ("popularity.drift_steps", 20), ("popularity.seed", 3), ("eplb.num_redundant_experts", 4),
+            ("eplb.window_size", 5), ("eplb.step_interval", 12), ("eplb.use_async", False))},
     **{f"kv_tiers.{key}": {"engine.num_gpu_blocks": 40, "kv_tiers.cpu_gib": 0.2, f"kv_tiers.{key}": value}
        for key, value in (
            ("protocol", "vllm_offload"), ("cpu_gib", 0.1), ("blocks_per_chunk", 2), ("eviction_policy", "arc"),
@@ -55,8 +70,20 @@ ELSEWHERE = {
     "name": "results are told apart by it", "serves": "so are requests",
     "role": "as infer_type, its alias", "infer_type": "takes [kv_transfer]: tests/config/test_hand_over.py",
     "model.config": "instead of model.name",
-    "topology.data_parallel": "only 1", "topology.pd_node_ratio": "instead of pools",
+    "topology.data_parallel": "with experts: configs/deepseek_dp8.toml",
+    "topology.pd_node_ratio": "instead of pools",
+    "engine.experts.popularity.file": "tests/experts/test_imbalance.py",
+    **{f"engine.experts.{key}": "with data_parallel alone: tests/latency/test_uneven_experts.py" for key in (
+        "all2all_backend", "dbo.enabled", "dbo.decode_token_threshold", "dbo.prefill_token_threshold", "dbo.comm_sms",
+        "dbo.num_sms")},
     "engine.allow_long_max_model_len": "of a model's own maximum",
+    **{f"engine.structured_outputs.{key}": "the same in all pools: tests/support/every_key_policies.py" for key in (
+        "fraction", "num_grammars", "failing_fraction", "failing", "backend", "cpus", *(
+            f"{time}{part}" for time in ("compile_ms", "mask_us") for part in (
+                "", ".distribution", ".value", ".median", ".mean", ".values")))},
+    **{f"engine.data_parallel.{key}": "of pools with ranks: tests/engine/test_ranks_in_experiments.py" for key in (
+        "lockstep", "dp_sync_interval", "prefill_schedule_interval", "load_balancing", "stats_interval_s", "hop_us",
+        "padding")},
 }
 BASE = {
     "model": {"name": "llama-3.1-8b"}, "hardware": {"name": "h100-sxm-80gb"},

@@ -15,6 +15,7 @@ from parity import (
     test_vllm_dp,
     test_vllm_files,
     test_vllm_pd,
+    test_vllm_waves,
 )
 from support import goldens
 
@@ -22,6 +23,7 @@ TESTS = (
     ("`test_vllm.py`", "scenarios", test_vllm),
     ("`test_vllm_files.py`", "scenarios", test_vllm_files),
     ("`test_vllm_dp.py`", "choices of an engine", test_vllm_dp),
+    ("`test_vllm_waves.py`", "waves of data-parallel ranks", test_vllm_waves),
     ("`test_vllm_pd.py`", "pairs of engines", test_vllm_pd),
     ("`test_vidur_tables.py`", "runs", test_vidur_tables),
     ("`test_aicb.py`", "runs", test_aicb),

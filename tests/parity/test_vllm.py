@@ -25,5 +25,5 @@ def test_engine_reproduces_the_recorded_run(path, fast_forward):
     scenario = load(description, goldens.late_arrivals(log, description))
     num_computing = sum(bool(step["scheduled"]) for step in log["steps"])
     recording = engine.run(scenario, fast_forward=fast_forward, max_iterations=num_computing + 2)
-    difference = first_difference(log, to_log(recording, scenario.ids), is_cut=log["summary"]["cut"])
+    difference = first_difference(log, to_log(recording, scenario.ids, scenario.contents), is_cut=log["summary"]["cut"])
     assert difference is None, difference

@@ -54,7 +54,7 @@ def workload_of(requests, request_ids=None, **labels):
     demands = np.zeros(len(requests), records.DEMAND)
     demands["deadline_ns"] = demands["due_ns"] = demands["expected_tokens"] = NEVER
     names = {}
-    for column in ("slo_class", "tenant", "session", "model", "adapter"):
+    for column in ("slo_class", "tenant", "session", "model", "adapter", "grammar"):
         given = labels.get(column, [None] * len(requests))
         names[column] = sorted({name for name in given if name is not None})
         demands[column] = [-1 if name is None else names[column].index(name) for name in given]
@@ -85,8 +85,8 @@ def small_run(request_ids=None, complete=True, **labels):
                gaps_ns)
 
 
-def iterations_of(num_rows, spare=0):
-    """Return plausible iterations, a prefill first; `spare` fills the hole that must not reach a file."""
+def iterations_of(num_rows):
+    """Return plausible iterations, a prefill first."""
     rows = np.zeros(num_rows, records.ITERATION)
     number = np.arange(num_rows)
     rows["start_ns"], rows["duration_ns"] = 10 * MS * number, 10 * MS + number % 7
@@ -94,7 +94,6 @@ def iterations_of(num_rows, spare=0):
     rows["sequences"], rows["prefill_tokens"], rows["decode_tokens"] = 2, np.where(is_first, 100, 0), 2 * ~is_first
     rows["context_tokens"], rows["waiting"], rows["running"], rows["used_blocks"] = 100 + number, 1, 2, 7
     rows["begin_ns"][1:] = np.cumsum(rows["duration_ns"])[:-1]      # each has to wait for those before it
-    rows["spare"] = spare
     return rows
 
 
@@ -131,7 +130,7 @@ class FakeCluster:
 
     def __init__(self, run, sink, monitor, num_iterations=3, chunk_rows=2, before_monitor=lambda: None):
         self._run, self._sink, self._monitor = run, sink, monitor
-        self._iterations, self._chunk_rows = iterations_of(num_iterations, spare=-1), chunk_rows
+        self._iterations, self._chunk_rows = iterations_of(num_iterations), chunk_rows
         self._before_monitor = before_monitor
 
     def run(self):

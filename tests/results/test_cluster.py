@@ -53,7 +53,7 @@ def test_a_plain_run_of_one_replica_says_nothing_of_a_gateway():
     assert "gateway_ms" not in summary
     assert "utilisation" not in summary["replicas"][0]
     assert summary["by_cause"] == {"rejected": {"engine": 1}}
-    assert tables.request_dtype(run.workload, None).names[-1] == "adapter"
+    assert tables.request_dtype(run.workload, None).names[-1] == "grammar"
 
 
 def test_gateway_time_runs_from_admission_to_dispatch():

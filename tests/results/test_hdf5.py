@@ -53,7 +53,8 @@ def test_iterations_have_the_fields_of_the_contract_in_order(tmp_path):
 
     assert table.dtype.names == (
         "replica", "stage", "start_ns", "duration_ns", "sequences", "prefill_tokens", "decode_tokens", "context_tokens",
-        "waiting", "running", "used_blocks", "preempted", "begin_ns")
+        "waiting", "running", "used_blocks", "preempted", "begin_ns", "rank",
+        "padded_tokens", "encoder_tokens")
     expected = iterations_of(3)
     for name in table.dtype.names:
         assert table[name].tolist() == expected[name].tolist()
@@ -149,9 +150,10 @@ def test_unused_bytes_of_a_record_do_not_reach_the_file(tmp_path):
     for spare in (0, -1):
         path = tmp_path / f"{spare}.h5"
         run = small_run()
-        run.replicas["spare"] = spare
+        run.lifecycle = np.zeros(1, records.LIFECYCLE)
+        run.lifecycle["spare"] = spare
         with Writer(path, ATTRIBUTES, iterations=True) as writer:
-            writer.append("iterations", iterations_of(10, spare))
+            writer.append("iterations", iterations_of(10))
             writer.finish(run, requests=True, token_times=None)
         bytes_written.append(path.read_bytes())
 

@@ -15,7 +15,8 @@ _ENUM_VALUE = re.compile(r"^    ([A-Z_]+) = (\d+)", re.MULTILINE)
 C_TYPES = {"int8_t": "i1", "int16_t": "i2", "int32_t": "i4", "int64_t": "i8", "uint64_t": "u8", "double": "f8"}
 RECORDS = {     # NumPy name: file and C name
     "REQUEST": ("request", "Request"), "DEMAND": ("request", "Demand"), "OUTCOME": ("request", "Outcome"),
-    "SEGMENT": ("request", "Segment"), "ITERATION": ("tables", "IterationRow"), "REPLICA": ("tables", "ReplicaRow"),
+    "SEGMENT": ("request", "Segment"), "ITEM": ("request", "Item"),
+    "ITERATION": ("tables", "IterationRow"), "REPLICA": ("tables", "ReplicaRow"),
     "TOKEN": ("tables", "TokenRow"), "JOURNEY": ("journey", "Journey"), "SAMPLE": ("trace_rows", "SampleRow"),
     "DECISION": ("trace_rows", "DecisionRow"), "CANDIDATE": ("trace_rows", "CandidateRow"),
     "KV_TIER": ("tables", "TierRow"), "TIER_USE": ("tables", "TierUse"), "TRANSFER": ("transfer", "Transfer"),

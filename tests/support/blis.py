@@ -71,7 +71,8 @@ class Case:
     @cached_property
     def lora(self):
         """Return what its file says of LoRA adapters; empty: there is none."""
-        return read_yaml(self.file("lora-config").read_text(encoding="utf-8"))["lora"] if self.file("lora-config") else {}
+        path = self.file("lora-config")
+        return read_yaml(path.read_text(encoding="utf-8"))["lora"] if path else {}
 
     @cached_property
     def header(self):
@@ -323,7 +324,7 @@ class Case:
         if self.pools and self.settings["pd-decider"] not in DECIDERS:
             return f"the decider {self.settings['pd-decider']}"
         if self.number("dp") > 1:
-            return "data-parallel ranks that form one batch: topology.data_parallel is 1"
+            return "data-parallel ranks that form one batch: ours form one each"
         return None
 
     def latency_obstacle(self):

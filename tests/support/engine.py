@@ -41,6 +41,8 @@ def run(scenario, *, layers=None, **options):
     latency.set_host(scenario.host.iteration_us, 0.0)
     if layers is not None:
         latency.set_stages(layers)
+    for go_around in options.get("scheduler", Vllm).around(scenario.parameters, None):
+        latency = go_around(latency)
     workload = replace(scenario.workload, requests=scenario.workload.requests.copy())       # the engine writes to it
     return record(workload, scenario.parameters, latency, host=scenario.host, tier=scenario.tier,
                   **(scenario.cache | options))

@@ -57,11 +57,11 @@ WAITING = {
     **{f"collective:busbw.{group}.{kind}": "asked by the backend operators and by `simulator collective`"
        for group in ("tensor", "expert") for kind in ("all_gather", "reduce_scatter", "all_to_all", "all_reduce")
        if (group, kind) not in (("tensor", "all_reduce"), ("expert", "all_to_all"))},
-    **{f"collective:busbw.data.{kind}": "topology.data_parallel above 1 is refused"
+    **{f"collective:busbw.data.{kind}": "of experts over ranks: tests/collective/test_iteration_collectives.py"
        for kind in ("all_gather", "reduce_scatter", "all_to_all", "all_reduce")},
-    "collective:busbw.data_overlap": "topology.data_parallel above 1 is refused",
+    "collective:busbw.data_overlap": "likewise",
     "rescheduler:llumnix.max_num_batched_tokens": "of replicas that do not say; all do",
-    "latency:trained_physics.expert_exchange": "topology.data_parallel above 1 is refused",
+    "latency:trained_physics.expert_exchange": "of experts over data-parallel ranks: tests/latency",
 }
 
 

@@ -30,7 +30,8 @@ def of_drawn_times(key, scale=1, **settings):
         key: acts(10.0 * scale, 100.0 * scale, **table),
         f"{key}.distribution": acts("empirical", "listed", **{f"{name}__values": [*values]}, **table),
         f"{key}.value": acts(10.0 * scale, 100.0 * scale, **table),
-        f"{key}.median": acts(10.0, 20.0 * scale, **{name: {"distribution": "lognormal", "mean": 90.0 * scale}}, **table),
+        f"{key}.median": acts(10.0, 20.0 * scale, **{name: {"distribution": "lognormal", "mean": 90.0 * scale}},
+                              **table),
         f"{key}.mean": acts(10.0, 100.0 * scale, **{name: {"distribution": "exponential"}}, **table),
         f"{key}.values": acts([10.0 * scale], [100.0 * scale], **{name: {"distribution": "empirical"}}, **table)}
 
@@ -47,6 +48,12 @@ PADS = {"latency__per_decode_token_us": 100.0}
 GROUPS = {"engine__kv_cache_groups": [{"kind": "full_attention"}, {"kind": "sliding_attention", "window": 48}]}
 DRAFTS = at("engine__speculative", num_tokens=3, acceptance=[0, 1, 2])
 DRAFTER = at("engine__speculative", num_tokens=3, method="draft_model", drafter_share=0.1)
+PICTURES = {"workload": {
+    "type": "synthetic", "num_requests": 30, "arrival": {"process": "poisson", "rate_per_s": 100.0},
+    "prompt_tokens": {"distribution": "constant", "tokens": 30},
+    "output_tokens": {"distribution": "constant", "tokens": 3}, "images": {
+        "count": {"distribution": "uniform", "min": 0, "max": 3}, "rule": "tokens_per_image", "tokens_per_image": 40,
+        "distinct": 9}}}
 SCHEDULERS = {
     **of("scheduler:vllm", {
         "max_num_seqs": acts(1, 4), "max_num_batched_tokens": acts(64, 128),
@@ -65,6 +72,11 @@ SCHEDULERS = {
                                        engine__kv_cache_groups=[{"window": 64}]),
         "kv_cache_groups[].block_size": acts(16, 32, engine__kv_cache_groups=[{"kind": "full_attention"}]),
         "kv_cache_groups[].window": acts(32, 128, engine__kv_cache_groups=[{"kind": "sliding_attention"}]),
+        "encoder.us_per_embedding": acts(0.0, 50.0, **PICTURES),
+        "encoder.tokens_per_s": acts(1e4, 1e5, **PICTURES),
+        "encoder.cache_tokens": acts(1, 4096, **PICTURES | at("engine__encoder", us_per_embedding=50.0)),
+        "encoder.max_num_encoder_input_tokens": acts(1, 4096, **PICTURES),
+        "encoder.disable_chunked_mm_input": acts(False, True, engine__max_num_batched_tokens=50, **PICTURES),
         "lora.max_loras": acts(1, 8), "lora.step_factor": acts(1.0, 1.5), "lora.per_adapter_us": acts(0.0, 500.0),
         "lora.adapter_mb": acts(10.0, 100.0, engine__lora__h2d_gb_per_s=20.0),
         "lora.disk_gb_per_s": acts(ABSENT, 1.0, **OF_ADAPTERS), "lora.h2d_gb_per_s": acts(ABSENT, 1.0, **OF_ADAPTERS),
@@ -452,6 +464,7 @@ TRAITS = {
     "workload.images.sizes": acts([[112, 112, 1.0]], [[28, 28, 1.0]], **IMAGES),
     "workload.images.min_pixels": acts(784, 50_000, **IMAGES),
     "workload.images.max_pixels": acts(3136, 12_845_056, **IMAGES),
+    "workload.images.distinct": acts(1, 1000, **IMAGES),
     "workload.images.tokens_per_image": acts(10, 20, **DRAWN | {"workload__images": {
         "count": {"distribution": "constant", "tokens": 1}, "rule": "tokens_per_image"}}),
 }

@@ -35,6 +35,31 @@ def delay(key):
 DRAWN = {"workload": {"num_requests": 30, "arrival": {"process": "poisson", "rate_per_s": 500.0},
                       "prompt_tokens": {"distribution": "constant", "tokens": 20},
                       "output_tokens": {"distribution": "constant", "tokens": 20}}}
+# A mixture whose experts are not loaded evenly; of which changes show.
+UNEVEN = MODELLED | {"model__name": "gpt-oss-20b", "topology__tensor_parallel": 2, "topology__expert_parallel": 2,
+                     "engine__experts__popularity__distribution": "zipf", "engine__experts__popularity__s": 1.0}
+SHIFTING = UNEVEN | {"topology__replicas": 1, "engine__experts__popularity__drift_steps": 10,
+                     "latency__mfu_decode": 1e-4, "engine__experts__eplb__step_interval": 8}
+ON_ALL_RANKS = "expected false with topology.data_parallel = 1"
+OF_EXPERTS = {
+    "engine.experts.all2all_backend": refuses("deepep_low_latency", "expected none with topology.data_parallel = 1",
+                                              **UNEVEN),
+    "engine.experts.placement": predicts("linear", "round_robin", **UNEVEN),
+    "engine.experts.popularity.distribution": refuses("uniform", 's goes with "zipf"', **UNEVEN),
+    "engine.experts.popularity.s": predicts(0.5, 1.5, **UNEVEN),
+    "engine.experts.popularity.file": refuses("no-such-file.csv", 'file goes with "file"', **UNEVEN),
+    "engine.experts.popularity.drift_steps": acts(7, 20, **SHIFTING),
+    "engine.experts.popularity.seed": predicts(0, 1, **UNEVEN),
+    "engine.experts.eplb.num_redundant_experts": acts(0, 2, "memory", **UNEVEN | {
+        "engine__num_gpu_blocks": ABSENT, "engine__max_num_batched_tokens": 8192}),
+    "engine.experts.eplb.window_size": acts(1, 20, **SHIFTING),
+    "engine.experts.eplb.step_interval": acts(8, 20, **SHIFTING),
+    "engine.experts.eplb.use_async": acts(False, True, **SHIFTING),
+    "engine.experts.dbo.enabled": refuses(True, ON_ALL_RANKS, **UNEVEN),
+    **{f"engine.experts.dbo.{name}": refuses(7, ON_ALL_RANKS, **UNEVEN | {"engine__experts__dbo__enabled": True})
+       for name in ("decode_token_threshold", "prefill_token_threshold", "comm_sms")},
+    "engine.experts.dbo.num_sms": refuses(80, ON_ALL_RANKS, **UNEVEN | {"engine__experts__dbo__enabled": True}),
+}
 GENERAL = {
     "name": acts("a", "b", "summary"),
     "seed": acts(1, 2, **RANDOM),
@@ -50,7 +75,19 @@ GENERAL = {
     "topology.expert_parallel": acts(1, 2, "memory", **MODELLED | {
         "model__name": "qwen3-30b-a3b", "topology__tensor_parallel": 2, "engine__num_gpu_blocks": ABSENT,
         "engine__max_num_batched_tokens": 8192}),
-    "topology.data_parallel": refuses(2, "only 1 is supported yet"),
+    "topology.data_parallel": acts(1, 2),
+    "engine.data_parallel.lockstep": acts(True, False, topology__data_parallel=2),
+    "engine.data_parallel.dp_sync_interval": acts(
+        1, 64, topology__data_parallel=2, topology__replicas=1, latency__base_us=300.0, engine__async_scheduling=False),
+    "engine.data_parallel.prefill_schedule_interval": acts(1, 8, topology__data_parallel=2),
+    "engine.data_parallel.load_balancing": acts("internal", "external", topology__data_parallel=2),
+    "engine.data_parallel.stats_interval_s": refuses(
+        5.0, "[cluster.routing] alone chooses", topology__data_parallel=2,
+        engine__data_parallel__load_balancing="external"),
+    "engine.data_parallel.hop_us": acts(0.0, 1e4, topology__data_parallel=2),
+    "engine.data_parallel.padding": acts(
+        "vllm", "none", topology__data_parallel=2, engine__cuda_graphs__mode="full",
+        latency__per_decode_token_us=100.0),
     "topology.node": predicts(ABSENT, "dgx-h100", **MODELLED | {"topology__tensor_parallel": 16,
                                                                 "model__name": "llama-3.1-405b"}),
     "engine.scheduler": acts("vllm", "blis", engine__num_gpu_blocks=16, **SLOW),
@@ -180,4 +217,4 @@ POOLS = {
 TIERS = {"kv_tiers__cpu_gib": 0.0005, "kv_tiers__kv_bytes_per_token": 1000.0, "kv_tiers__d2h_gb_per_s": 0.01,
          "kv_tiers__h2d_gb_per_s": 0.01, "engine__num_gpu_blocks": 26}
 OF_TIERS = {"kv_tiers.protocol": refuses("none", 'no protocol of KV tiers "none"', **TIERS)}
-SECTIONS = GENERAL | FRONT | POOLS | OF_TIERS
+SECTIONS = GENERAL | OF_EXPERTS | FRONT | POOLS | OF_TIERS

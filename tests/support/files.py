@@ -13,7 +13,9 @@ import tomli_w
 COMPLETED = "completed"
 OTHER_NAMES = {"num_blocks": "num_gpu_blocks"}
 SPECULATIVE_OPTIONS = {"num_speculative_tokens": "num_tokens", "spec_lookahead": "num_lookahead_tokens"}
-NOT_OPTIONS = {"kv_connector", "groups", "prefix_cache_retention_interval", *SPECULATIVE_OPTIONS}
+ENCODER_OPTIONS = {"max_num_encoder_input_tokens": "max_num_encoder_input_tokens", "encoder_cache_size": "cache_tokens",
+                   "disable_chunked_mm_input": "disable_chunked_mm_input"}
+NOT_OPTIONS = {"kv_connector", "groups", "prefix_cache_retention_interval", *SPECULATIVE_OPTIONS, *ENCODER_OPTIONS}
 GROUP_KEYS = {"kind", "block_size", "window"}       # what else a group has follows from enable_prefix_caching
 # What the recorder assumed where a scenario is silent (in full in the `options` of each log)
 RECORDER_DEFAULTS = {"max_num_batched_tokens": 2048, "max_num_seqs": 128, "block_size": 16, "num_blocks": 1000,
@@ -41,7 +43,7 @@ def trace_text(requests, late=()):
     lines = ["request_id,arrived_at,num_prefill_tokens,num_decode_tokens,max_tokens,priority,prompt"]
     pieces = {request["id"]: request["prompt"] for request in requests}
     for request in requests:
-        segments = _segments(request["id"], pieces)
+        segments = list(_with_images(request, _segments(request["id"], pieces)))
         stops_after = min(request.get("stop_at") or request["output_len"], request["output_len"])
         arrival_ns = nanoseconds(request["arrival"]) + (request["id"] in late)
         lines.append(",".join(map(str, (
@@ -69,6 +71,26 @@ def _segments(request_id, pieces):
     return [(stream, tokens) for stream, tokens in segments if tokens]
 
 
+def _with_images(request, segments):
+    """Yield the segments of a prompt with its images in place of the text that they stand for."""
+    at, items = 0, [*(request.get("mm") or ())]
+    for stream, tokens in segments:
+        begin = at                          # tokens of the prompt before the segment, and before what is left of it
+        while at < begin + tokens:
+            end = min(begin + tokens, items[0]["offset"] if items else begin + tokens)
+            if end > at:
+                later = f"{stream or request['id'] + '.own'}@{at - begin}"
+                yield (later if at > begin else stream), end - at
+                at = end
+            elif at >= items[0]["offset"]:
+                item = items[0]
+                if at == item["offset"]:
+                    yield f"{item['hash']}.img", item["length"]
+                at = min(begin + tokens, item["offset"] + item["length"])
+                if at == item["offset"] + item["length"]:
+                    items.pop(0)
+
+
 def _experiment(description):
     options = RECORDER_DEFAULTS | {key: value for key, value in description["options"].items() if value is not None}
     engine = {OTHER_NAMES.get(key, key): value for key, value in options.items() if key not in NOT_OPTIONS}
@@ -81,7 +103,10 @@ def _experiment(description):
     if options.get("num_speculative_tokens"):
         engine["speculative"] = {ours: options.get(theirs, 0) for theirs, ours in SPECULATIVE_OPTIONS.items()}
         engine["speculative"]["acceptance"] = description.get("spec_accept") or [0]
+    encoder = {ours: options[theirs] for theirs, ours in ENCODER_OPTIONS.items() if options.get(theirs)}
     price_us = {key: float(Decimal(repr(seconds)) * 10**6) for key, seconds in description["step_time"].items()}
+    if encoder:
+        engine["encoder"] = encoder | {"us_per_embedding": price_us["per_embed"]}
     return {
         "name": "recorded", "engine": engine,
         "latency": {"backend": "linear", "base_us": price_us["base"], "per_sequence_us": price_us["per_req"],

@@ -6,7 +6,8 @@ numbers of microseconds. So a rounded time is the exact time: comparing round(t 
 STEP_FIELDS = ("t", "scheduled", "dur", "preempted", "hits", "drafts", "running", "waiting", "free_blocks", "evicted",
                "cached_hashes", "blocks", "free_queue", "waiting_remote", "kv_loads", "finished", "free_blocks_end",
                "free_queue_end", "finished_recving", "finished_sending", "reads", "sends", "launch", "start", "stores",
-               "loads", "flush", "completed", "cpu", "cpu_order", "cpu_evicted")
+               "loads", "flush", "completed", "cpu", "cpu_order", "cpu_evicted", "encoder", "encoder_evicted",
+               "encoder_free")
 TIMES = ("t", "dur", "launch", "start")
 # Our name of what only a KV connector has
 OF_TIERS = {"waiting_remote": "held", "finished_recving": "came", "finished_sending": "read"}
@@ -14,10 +15,13 @@ REQUEST_FIELDS = ("prompt_len", "first_scheduled", "first_token", "finish", "n_o
                   "token_times")
 
 
-def to_log(recording, ids):
-    """Return `{"requests": [...], "steps": [...]}` with text ids; times are integers in ns."""
+def to_log(recording, ids, contents=()):
+    """Return `{"requests": [...], "steps": [...]}` with text ids; times are integers in ns.
+
+    contents : names of what items show, by code.
+    """
     return {"requests": [_request_entry(recording, row, ids[row]) for row in range(len(recording.requests))],
-            "steps": [_step_entry(step, ids, number) for number, step in enumerate(recording.steps)]}
+            "steps": [_step_entry(step, ids, number, contents) for number, step in enumerate(recording.steps)]}
 
 
 def _request_entry(recording, row, request_id):
@@ -34,7 +38,7 @@ def _request_entry(recording, row, request_id):
             "token_times": [int(time) for time in recording.token_times.get(row, ())]}
 
 
-def _step_entry(step, ids, number):
+def _step_entry(step, ids, number, contents):
     entry = {"step": number, "t": int(step["t_ns"]), "dur": int(step["duration_ns"]),
              "scheduled": [[ids[row], tokens] for row, tokens in step["scheduled"]]}
     for name in ("preempted", "running", "waiting", "finished"):
@@ -54,7 +58,11 @@ def _step_entry(step, ids, number):
     for theirs, name in (("launch", "launch_ns"), ("end", "end_ns")):
         if name in step:
             entry[theirs] = step[name]
-    for name in ("free_blocks", "evicted", "cached_hashes", "free_queue", "free_blocks_end", "free_queue_end"):
+    if "encoder" in step:
+        entry["encoder"] = {ids[row]: items for row, items in step["encoder"].items()}
+        entry["encoder_evicted"] = [contents[code] for code in step["encoder_evicted"]]
+    for name in ("free_blocks", "evicted", "cached_hashes", "free_queue", "free_blocks_end", "free_queue_end",
+                 "encoder_free"):
         if step.get(name) is not None:
             entry[name] = step[name]
     return entry | (_copy_fields(step, ids) if "copies" in step else {})
@@ -116,6 +124,8 @@ def _field_difference(name, step, our_step, is_last):
     expected, found = step[name], our_step.get(name)
     if name == "finished" and not step["scheduled"]:        # nothing ran; only who cannot be served has ended
         found = found or []
+    if found is None and not step["scheduled"] and name.endswith("_end"):       # likewise: all stands as it was
+        found = our_step.get(name.removesuffix("_end"))
     if name in TIMES:
         expected = nanoseconds(expected)
     elif isinstance(expected, int) and isinstance(found, list):

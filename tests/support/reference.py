@@ -32,9 +32,12 @@ def judge_copies(description, log):
 
 def judge_groups(description, log, is_cut=False):
     """Return what the second model holds against a log of ours with groups of layers, or None."""
-    steps = [_as_recorded(step) for step in log["steps"]
-             if step["scheduled"] or step.get("finished") or not _is_async(description)]
+    steps = [_as_recorded(step) for step in log["steps"]]
+    if _is_async(description):
+        steps = _without_empty(steps, {request["id"]: request.get("mm") for request in description["requests"]})
     steps = steps[:-2] if is_cut else steps
+    for step in steps[-2:] if is_cut and _is_async(description) else ():
+        step.pop("finished", None)                  # the model leaves out what came in empty ones before they ended
     for number, step in enumerate(steps):
         step["step"] = number
         if not step["scheduled"]:                   # nothing ran; only who cannot be served has ended
@@ -71,6 +74,33 @@ def judge_pair(description, logs):
     try:
         model.run(description, {side: {"steps": [_as_recorded(step) for step in log["steps"]]}
                                 for side, log in logs.items()})
+    except model.Diff as disagreement:
+        return str(disagreement)
+    return None
+
+
+def _without_empty(steps, items):
+    """Return the steps that schedule something; what went in others of the encoder's cache is told by the next one."""
+    kept, gone = [], []
+    for step in steps:
+        gone = gone + step.get("encoder_evicted", [])
+        if step["scheduled"] or step.get("finished"):
+            if gone:
+                back = {items[request][number]["hash"]
+                        for request, numbers in step.get("encoder", {}).items() for number in numbers}
+                step = step | {"encoder_evicted": [content for content in gone if content not in back]}
+            kept.append(step)
+            gone = []
+    return kept
+
+
+def judge_waves(description, log):
+    """Return what the second model holds against our log of ranks in lock step (`waves.to_log`), or None."""
+    steps = [step | {"t": step["t"] / 1e9, "end": step["end"] / 1e9} for step in log["steps"]]
+    messages = [[round(time_ns / 1e9, 9), *said] for time_ns, *said in log["messages"]]
+    model = _model(SECOND_MODEL)
+    try:
+        model.run(description, {"steps": steps, "messages": messages})
     except model.Diff as disagreement:
         return str(disagreement)
     return None

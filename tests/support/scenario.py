@@ -14,6 +14,7 @@ import numpy as np
 from simulator.domain import records
 from simulator.domain.drawn_times import DrawnTime
 from simulator.domain.host import HostParameters
+from simulator.domain.items import items_of
 from simulator.domain.layer_groups import LayerGroup, LayerGroups
 from simulator.kv.declared_tier import DECLARED, DeclaredTier
 from simulator.kv.tiers.arc import Arc
@@ -25,7 +26,7 @@ from simulator.kv.tiers.settings import Offloading
 from simulator.latency.linear import LinearParameters
 from simulator.scheduling.speculative import SpeculativeParameters
 from simulator.scheduling.vllm import VllmParameters
-from simulator.scheduling.vllm_tables import LoraParameters, StructuredOutputParameters
+from simulator.scheduling.vllm_tables import EncoderParameters, LoraParameters, StructuredOutputParameters
 from simulator.workload.base import Workload
 
 # What the recorder of the cases assumed for options that a scenario leaves out (they stand in full in each log).
@@ -35,6 +36,8 @@ CACHE_OPTIONS = {"num_blocks": "num_gpu_blocks", "block_size": "block_size", "ma
                  "enable_prefix_caching": "enable_prefix_caching"}
 NOT_SCHEDULING = {"num_speculative_tokens", "spec_lookahead", "kv_connector", "kv_offload", "groups",
                   "prefix_cache_retention_interval", *CACHE_OPTIONS}
+OF_ENCODERS = {"max_num_encoder_input_tokens": "max_num_encoder_input_tokens", "encoder_cache_size": "cache_tokens",
+               "disable_chunked_mm_input": "disable_chunked_mm_input"}
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,7 @@ class Scenario:
     """One run, in the engine's terms.
 
     ids : request ids (text) by row.
+    contents : what items show, by code.
     tier : makes the KV tier; None: there is none.
     cache : num_gpu_blocks, block_size, enable_prefix_caching, max_model_len and layer_groups, as `record` takes them.
     """
@@ -54,6 +58,7 @@ class Scenario:
     prices: LinearParameters
     host: HostParameters
     tier: Callable | None = None
+    contents: list = ()
 
 
 def nanoseconds(seconds):
@@ -69,12 +74,13 @@ def load(description, late=()):
         name=description.get("name", "unnamed"),
         ids=[request["id"] for request in requests],
         workload=_workload(requests, late),
-        parameters=_parameters(options, description.get("spec_accept") or [0], _structured_outputs(requests)),
+        parameters=_parameters(options, description, _structured_outputs(requests)),
         cache={**{ours: options[theirs] for theirs, ours in CACHE_OPTIONS.items()},
                "layer_groups": _layer_groups(options)},
         prices=_prices(description),
         host=HostParameters(**description.get("host", {})),
         tier=_tier(requests, description, options),
+        contents=_contents(requests),
     )
 
 
@@ -141,16 +147,26 @@ def _structured_outputs(requests):
         failing=tuple(name for name, grammar in given.items() if grammar.get("error")))
 
 
-def _parameters(options, acceptance, structured_outputs):
+def _parameters(options, description, structured_outputs):
     speculative = None
     if options.get("num_speculative_tokens"):
         speculative = SpeculativeParameters(
             num_tokens=options["num_speculative_tokens"], num_lookahead_tokens=options.get("spec_lookahead", 0),
-            acceptance=tuple(acceptance))
-    scheduling = {key: value for key, value in options.items() if key not in NOT_SCHEDULING}
+            acceptance=tuple(description.get("spec_accept") or [0]))
+    scheduling = {key: value for key, value in options.items() if key not in NOT_SCHEDULING | OF_ENCODERS.keys()}
     limit = scheduling.pop("max_loras", None)
     lora = LoraParameters(max_loras=limit) if limit else None
-    return VllmParameters(**scheduling, speculative=speculative, lora=lora, structured_outputs=structured_outputs)
+    return VllmParameters(**scheduling, speculative=speculative, lora=lora,
+                          structured_outputs=structured_outputs, encoder=_encoder(options, description))
+
+
+def _encoder(options, description):
+    """Return what is said of the encoder; None: nothing."""
+    given = {ours: options[theirs] for theirs, ours in OF_ENCODERS.items() if options.get(theirs)}
+    if not given:
+        return None
+    price = description.get("step_time", {}).get("per_embed", 0.0)
+    return EncoderParameters(**given, us_per_embedding=float(Decimal(repr(price)) * 10**6))
 
 
 def _workload(requests, late):
@@ -170,8 +186,25 @@ def _workload(requests, late):
     return Workload(requests=table, demands=_demands(requests, prompts), outcomes=outcomes,
                     segments=np.array(segments, records.SEGMENT), request_ids=[request["id"] for request in requests],
                     labels={"adapter": _adapters(requests), "grammar": _grammars(requests)},
+                    items=_items(requests),
                     prompts_use_outputs=any(piece[0] == "output" for request in requests
                                             for piece in request["prompt"]))
+
+
+def _contents(requests):
+    """Return what items show, sorted."""
+    return sorted({item["hash"] for request in requests for item in request.get("mm") or ()})
+
+
+def _items(requests):
+    """Return the items of the prompts, or None."""
+    contents = {name: code for code, name in enumerate(_contents(requests))}
+    items = [item for request in requests for item in request.get("mm") or ()]
+    return items_of(
+        np.array([len(request.get("mm") or ()) for request in requests]),
+        *(np.array([each(item) for item in items]) for each in (
+            lambda item: contents[item["hash"]], lambda item: item["offset"], lambda item: item["length"])),
+    ) if items else None
 
 
 def _adapters(requests):

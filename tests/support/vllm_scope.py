@@ -13,18 +13,19 @@ KNOWN = {"max_num_batched_tokens", "max_num_scheduled_tokens", "max_num_seqs", "
          "watermark", "async_scheduling", "num_speculative_tokens", "spec_lookahead", "kv_connector",
          "kv_offload", "groups"}
 # Options that only act on what requests bring along, or on caches with several groups
-OF_REQUESTS = {"max_loras", "max_num_encoder_input_tokens", "encoder_cache_size", "disable_chunked_mm_input",
-               "prefix_cache_retention_interval"}
+OF_ENCODERS = {"max_num_encoder_input_tokens", "encoder_cache_size", "disable_chunked_mm_input"}
+OF_REQUESTS = {"max_loras", "prefix_cache_retention_interval", *OF_ENCODERS}
 KINDS = {"full": "full_attention", "sliding": "sliding_attention", "chunked": "chunked_attention",
          "mamba": "linear_attention"}
 GROUP_KEYS = {"kind", "block_size", "window", "chunk", "mode"}
 SEVERAL_KINDS = "a KV connector beside a KV cache of several kinds"
 PAIR = "a prefill/decode pair, see `test_vllm_pd.py`"
+RANKS = "nothing but data-parallel ranks in lock-step, see `test_vllm_waves.py`"
 NEEDS = {"kv_role": "a KV connector of two sides", "prefill": PAIR, "decode": PAIR,
          "prefix_match_unit": "hits of parts of blocks"}
 REQUEST_KEYS = {"id", "arrival", "output_len", "priority", "max_tokens", "stop_at", "prompt", "external", "hold",
-                "lora", "grammar"}
-REQUEST_NEEDS = {"mm": "encoder inputs", "local": PAIR,
+                "lora", "grammar", "mm"}
+REQUEST_NEEDS = {"local": PAIR,
                  "rank": "data-parallel ranks"}
 
 
@@ -36,7 +37,7 @@ def missing(description):
     if "engines" in description:
         return "nothing but the choice of a data-parallel engine, see `test_vllm_dp.py`"
     if "ranks" in description:
-        return "data-parallel ranks in lock-step"
+        return RANKS
     options = {key: value for key, value in description["options"].items() if value}
     for key, needed in NEEDS.items():
         if key in options:
@@ -55,6 +56,13 @@ def missing(description):
     unknown = options.keys() - KNOWN - OF_REQUESTS - {"dcp"}
     unknown |= {key for request in requests for key in request} - REQUEST_KEYS - REQUEST_NEEDS.keys()
     return f"{', '.join(sorted(unknown))}, which nobody has translated" if unknown else None
+
+
+def missing_of_ranks(description):
+    """Return what recorded ranks in lock step need that the engine does not have, or None."""
+    requests = [{key: value for key, value in request.items() if key != "rank"} for request in description["requests"]]
+    others = {key: value for key, value in description.items() if key != "ranks"}
+    return missing(others | {"requests": requests})
 
 
 def missing_of_pair(description):
@@ -90,6 +98,11 @@ def missing_in_files(description):
     return missing_elsewhere(description)
 
 
+def missing_in_twin(description):
+    """Return what a scenario needs that the twin does not have, or None."""
+    return "encoder inputs, which the twin does not have" if encodes(description) else missing_elsewhere(description)
+
+
 def missing_elsewhere(description):
     """Return what a scenario needs that neither an experiment file nor the twin has, or None."""
     if not missing(description):
@@ -108,11 +121,19 @@ def limits_adapters(description):
     return len(adapters) > (description["options"].get("max_loras") or len(adapters))
 
 
+def encodes(description):
+    """Say whether there are items in prompts, and an encoder for them."""
+    return bool(description["options"].get("encoder_cache_size")) and any(
+        request.get("mm") for request in description["requests"])
+
+
 def plain(description):
     """Return a scenario that `missing` lets pass in the words that the engine knows."""
     options = {key: value for key, value in description["options"].items() if key in KNOWN}
     if limits_adapters(description):
         options["max_loras"] = description["options"]["max_loras"]
+    if encodes(description):
+        options |= {key: description["options"][key] for key in OF_ENCODERS if key in description["options"]}
     if _is_hybrid(options.get("groups") or []):
         options |= groups_of(description["options"])
     else:

@@ -21,4 +21,5 @@ cdef enum EventKind:            # kind and priority in one: at equal times the l
     REPLICAS = 17               # replicas act; never in the queue, it only shows that they do so between the two
     TIME_OUT = 18               # the client of a request gives up
     LEASE = 19                  # blocks that wait to be read have waited too long
-    NUM_KINDS = 20
+    SHIFT = 20                  # the load of a replica's experts may have changed
+    NUM_KINDS = 21

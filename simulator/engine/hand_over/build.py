@@ -33,7 +33,8 @@ def with_prefill_legs(workload, leaves_a_token):
     demands["tie_rank"][num_clients:] += num_clients
     workload.requests, workload.demands = requests[:num_clients], demands[:num_clients]
     workload.outcomes = outcomes[:num_clients]
-    return replace(workload, requests=requests, demands=demands, outcomes=outcomes, num_prefill_legs=num_clients)
+    return replace(workload, requests=requests, demands=demands, outcomes=outcomes, num_prefill_legs=num_clients,
+                   items=workload.items and workload.items.twice())
 
 
 def new_transfers(num_requests: int) -> np.ndarray:

@@ -665,6 +665,8 @@ cdef class HandOver(Operation):
             run.tier_use, of_legs = run.tier_use[:len(table)], run.tier_use[len(table):]
             for name in run.tier_use.dtype.names:
                 run.tier_use[name] += of_legs[name]
+        if run.encoded_tokens is not None:
+            run.encoded_tokens = run.encoded_tokens[:len(table)] + run.encoded_tokens[len(table):]
         run.legs["request"] %= max(len(table), 1)
 
     def check(self):

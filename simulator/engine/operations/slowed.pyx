@@ -21,10 +21,8 @@ cdef class Slowed(Around):
         self._factor = factor
         self.take_host_of(model, factor)
 
-    cdef double batch_ns(self, const BatchShape* shape) noexcept nogil:
-        cdef double ns = self._factor * self.model.batch_ns(shape)
-        self.note_fault()
-        return ns
+    cdef double around_ns(self, const BatchShape* shape, double ns) noexcept nogil:
+        return self._factor * ns
 
     cdef void stages_ns(self, const BatchShape* shape, double* ns) noexcept nogil:
         cdef int32_t i

@@ -26,6 +26,8 @@ cdef class Recorder:
     cdef int64_t _num_ordered                   # of these iterations, those before the ones that `put_in_order` sorts
     cdef int64_t _room_iterations               # rows that fit before the array grows
     cdef int64_t _room_tokens                   # rows that fit before the array is passed on
+    cdef const int32_t* _ranks                  # [replica] which one of a data-parallel replica; NULL: there are none
+    cdef object _rank_numbers                   # the array that it borrows from
     cdef bint _has_stages                       # rows of later stages are among them: not in order of start
     cdef readonly WeightedSamples gaps          # ns between two messages of a request, by number of messages
 

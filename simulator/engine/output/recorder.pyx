@@ -39,6 +39,11 @@ cdef class Recorder:
         if tokens:
             self._hold_tokens(np.empty(CHUNK_TOKENS, records.TOKEN))
 
+    def number_ranks(self, ranks):
+        """Tell which rank of its replica each of those is that are recorded, int32 (replicas,); else all are 0."""
+        cdef int32_t[::1] view = ranks
+        self._rank_numbers, self._ranks = ranks, &view[0]
+
     def _hold_iterations(self, rows):
         cdef IterationRow[::1] view = rows
         self._iteration_rows = rows
@@ -75,7 +80,9 @@ cdef class Recorder:
         row.running = batch.running
         row.used_blocks = batch.used_blocks
         row.preempted = batch.num_preempted
+        row.rank = self._ranks[index] if self._ranks != NULL else 0
         row.padded_tokens = <int32_t>rows_of(shape)
+        row.encoder_tokens = <int32_t>shape.encoder_tokens
 
     cdef int repeated(self, int32_t index, const Batch* batch, const int64_t* ends_ns, const int32_t* used_blocks,
                       const int64_t* contexts, int32_t count) except -1 nogil:
@@ -126,6 +133,7 @@ cdef class Recorder:
         """Return a recorder of the same things for another thread, whose account `absorb` takes over."""
         cdef Recorder made = Recorder(self._sink, self.wants_iterations, self.wants_tokens)
         self._turn = made._turn = self._turn or Lock()
+        made._rank_numbers, made._ranks = self._rank_numbers, self._ranks
         return made
 
     def absorb(self, Recorder lane):

@@ -1,16 +1,21 @@
 """Ranks in lock step: attention data parallelism, whose mixture-of-experts layers all ranks enter together.
 
 Each rank is a replica with a scheduler and a KV cache of its own: routers choose among ranks, and views, accounts and
-results number them as replicas. What they share is the beat. All form their batches at the same instant, an iteration
-lasts as `LatencyModel.step_ns` says of all batches together, a rank without tokens executes a dummy batch, and what
-arrives meanwhile waits for the end. Every `sync_interval` iterations, and after the first, the ranks agree on whether
-anybody has unfinished requests; until then they go on with dummy batches, and an iteration in which all batches are
-dummies lasts as one token of a decoding request does.
+results number them as replicas. What they share is the beat. A step begins when all have formed their batches, lasts as
+`LatencyModel.step_ns` says of all batches together, a rank without tokens executes a dummy batch, and what arrives
+meanwhile waits for the end. Every `sync_interval` steps, and after the first, the ranks agree on whether anybody has
+unfinished requests; until then they go on with dummy batches, and a step in which all batches are dummies lasts as one
+token of a decoding request does. How ranks that sleep are woken, see waves.pxd.
+
+Under async scheduling each rank forms a batch, or a dummy, when the step before it begins to execute. A rank counts a
+step when it has formed its batch and taken in what the one before brought: so the ranks agree once the last but one has
+ended, and one more step executes behind a wave. Of async ranks no run is recorded: this follows from the order of
+step_with_batch_queue in the loop of DPEngineCoreProc.
 
 Source: vLLM 0.32.0, vllm/v1/engine/core.py, DPEngineCoreProc.run_busy_loop and _has_global_unfinished_reqs;
-vllm/v1/worker/gpu_model_runner.py, execute_dummy_batch. The messages that wake sleeping ranks take no time here.
+vllm/v1/worker/gpu_model_runner.py, execute_dummy_batch.
 """
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int8_t, int32_t, int64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 cimport cython
@@ -22,7 +27,16 @@ from simulator.engine.replica.pipeline cimport oldest
 from simulator.engine.replica.replica cimport Replica
 from simulator.engine.replica.run_ahead cimport (
     END_OF_CLOCK_NS, MAX_RUN, RunAhead, cut_run, forget_fault, free_run, grow_run)
+from simulator.engine.replica.waves cimport Waves
 from simulator.latency.base cimport LONGEST_ITERATION_NS, LatencyModel
+
+
+cdef struct Step:               # what all ranks do together
+    BatchShape* shapes          # [num_busy] batches of those that have one
+    int8_t* is_busy             # [rank] it has one
+    int8_t* is_formed           # [rank] it knows whether it has one
+    int32_t num_busy
+    int32_t num_formed
 
 
 @cython.final
@@ -31,7 +45,8 @@ cdef class LockStep(Beat):
 
     replicas : list of Replica of one pool, which have it as their beat from now on.
     latency : LatencyModel of the pool.
-    sync_interval : iterations from one agreement to the next.
+    rules : domain.data_parallel.LockStepRules.
+    is_async : schedule a step while the one before it executes.
     """
 
     cdef list _owners
@@ -39,52 +54,108 @@ cdef class LockStep(Beat):
     cdef int32_t _num_ranks
     cdef LatencyModel _latency
     cdef int64_t _dummy_ns
+    cdef readonly Waves waves
     cdef int32_t _sync_interval
-    cdef int64_t _step                  # iterations since the ranks woke
-    cdef bint _is_awake
-    cdef BatchShape* _shapes            # [_num_busy] batches of the iteration in progress
-    cdef int32_t _num_busy              # ranks that have one
+    cdef int32_t _prefill_interval
+    cdef bint _agrees_at_first
+    cdef bint _is_async
+    cdef bint _pads_alike               # batches to the same size
+    cdef bint _is_observed
+    cdef int64_t _num_steps             # that the ranks have counted since they woke
+    cdef bint _is_awake                 # all are in step; else each waits for something, or for the others
+    cdef bint _is_stuck                 # nobody can go on until something changes
+    cdef int64_t _end_ns                # of the step that executes; NEVER_NS: none does
+    cdef Step _steps[2]
+    cdef Step* _executing
+    cdef Step* _next                    # being formed; async: or formed
     cdef RunAhead _run                  # iterations planned for all; its used_blocks are of no meaning
+    cdef list _log                      # None: nobody wants to know
+    cdef dict _noted                    # its last entry
 
-    def __init__(self, replicas, LatencyModel latency, int32_t sync_interval):
+    def __init__(self, replicas, LatencyModel latency, rules, is_async=False):
         cdef BatchShape dummy
         cdef int32_t i
         self._owners, self._num_ranks, self._latency = list(replicas), len(replicas), latency
-        self._sync_interval, self.wake_ns, self._run.length = sync_interval, NEVER_NS, 1
+        self._sync_interval, self._prefill_interval = rules.sync_interval, rules.prefill_interval
+        self._agrees_at_first, self._is_async = rules.agrees_at_first, is_async
+        self._pads_alike = rules.pads_alike
+        self.waves = Waves(self._num_ranks, rules.hop_ns)
+        self.wake_ns = self._end_ns = NEVER_NS
+        self._run.length = 1
         self._replicas = <void**>calloc(self._num_ranks, sizeof(void*))
-        self._shapes = <BatchShape*>calloc(self._num_ranks, sizeof(BatchShape))
-        if self._replicas == NULL or self._shapes == NULL:
+        if self._replicas == NULL:
             raise MemoryError()
+        for i in range(2):
+            self._steps[i].shapes = <BatchShape*>calloc(self._num_ranks, sizeof(BatchShape))
+            self._steps[i].is_busy = <int8_t*>calloc(2 * self._num_ranks, sizeof(int8_t))
+            if self._steps[i].shapes == NULL or self._steps[i].is_busy == NULL:
+                raise MemoryError()
+            self._steps[i].is_formed = self._steps[i].is_busy + self._num_ranks
+        self._executing, self._next = &self._steps[0], &self._steps[1]
         for i in range(self._num_ranks):
             self._replicas[i] = <void*>self._owners[i]
             (<Replica>self._replicas[i]).march(self, self._owners[0].index, self._num_ranks)
         memset(&dummy, 0, sizeof(BatchShape))
         dummy.num_sequences = dummy.num_decodes = dummy.num_samples = dummy.decode_tokens = dummy.context_tokens = 1
+        if latency.pads:
+            latency.pad(&dummy, 1, self._num_ranks)
         self._dummy_ns = latency.step_ns(&dummy, 1, self._num_ranks)
         latency.raise_if_failed()
 
     def __dealloc__(self):
+        cdef int32_t i
+        for i in range(2):
+            free(self._steps[i].shapes)
+            free(self._steps[i].is_busy)
         free(self._replicas)
-        free(self._shapes)
         free_run(&self._run)
+
+    def keep_log(self):
+        """Keep what all ranks do together from now on, and what they say."""
+        self._log, self._is_observed = [], True
+        self.waves.keep_log()
+
+    @property
+    def log(self):
+        """Return a dict per step: begin_ns, end_ns, counter, waves, busy [ranks], goes_on (None: nobody asked)."""
+        return self._log
+
+    # ---- what comes from outside
+
+    cdef int arrive(self, int32_t index, int32_t row, int64_t now_ns) except -1 nogil:
+        self.cut(now_ns)
+        self.waves.arrive(index - (<Replica>self._replicas[0]).index, row, now_ns)
+        if not self._is_awake and now_ns < self.wake_ns:
+            self._wake_at(now_ns)
+        return 0
+
+    cdef void forget(self, int32_t index, int32_t row) noexcept nogil:
+        self.waves.forget(index - (<Replica>self._replicas[0]).index, row)
 
     cdef int advance(self, int64_t until_ns, int64_t horizon_ns) except -1 nogil:
         cdef int64_t now_ns
         while self.wake_ns < until_ns:
             now_ns = self.wake_ns
-            self._end()
-            self._begin(now_ns, horizon_ns)
+            if self._end_ns <= now_ns:
+                self._end(now_ns)
+            if self._is_awake:
+                self._go_on(now_ns, horizon_ns)
+            else:
+                self._gather(now_ns, horizon_ns)
         return 0
 
     cdef void cut(self, int64_t now_ns) noexcept nogil:
         cdef int32_t i
         if self._run.length > 1:
-            self._wake_at(cut_run(&self._run, now_ns))
+            self._end_ns = cut_run(&self._run, now_ns)
+            self._wake_at(self._end_ns)
             for i in range(self._num_ranks):
                 (<Replica>self._replicas[i]).cut_own(now_ns)
 
     cdef void rouse(self, int64_t now_ns) noexcept nogil:
-        if not self._is_awake and self.wake_ns > now_ns:
+        if self._is_stuck:
+            self._is_stuck = False
+            self.waves.go_on()
             self._wake_at(now_ns)
 
     cdef void _wake_at(self, int64_t time_ns) noexcept nogil:
@@ -93,72 +164,223 @@ cdef class LockStep(Beat):
         for i in range(self._num_ranks):
             (<Replica>self._replicas[i]).wake_at(time_ns)
 
-    # ---- an iteration ends
+    # ---- a step ends
 
-    cdef int _end(self) except -1 nogil:
+    cdef int _end(self, int64_t now_ns) except -1 nogil:
         cdef int32_t i
-        if not self._is_awake:
-            return 0
+        self.waves.deliver(now_ns)
         for i in range(self._num_ranks):
-            (<Replica>self._replicas[i]).end_oldest()
-        self._step += self._run.length
-        self._run.length = 1
-        if (self._step == 1 or self._step % self._sync_interval == 0) and not self._has_requests():
-            self._is_awake, self._step = False, 0
+            if self._executing.is_busy[i]:
+                (<Replica>self._replicas[i]).end_oldest()
+        self._end_ns = NEVER_NS
+        if not self._is_async:
+            self._count(now_ns)
         return 0
 
-    cdef bint _has_requests(self) noexcept nogil:
+    cdef int _count(self, int64_t now_ns) except -1 nogil:
+        """Count a step, or a run of them; let the ranks agree on whether to go on, if it is time."""
+        cdef bint is_asked, goes_on = True
+        self._num_steps += self._run.length
+        self._run.length = 1
+        is_asked = self._num_steps % self._sync_interval == 0 or (self._num_steps == 1 and self._agrees_at_first)
+        if is_asked:
+            goes_on = self._has_unfinished()
+        if self._is_observed:
+            with gil:
+                self._noted["goes_on"] = goes_on if is_asked else None
+        self.waves.end_step(goes_on, now_ns)
+        if not goes_on:
+            self._is_awake, self._num_steps = False, 0
+        return 0
+
+    cdef bint _has_unfinished(self) noexcept nogil:
+        """Say whether some rank has a request that it knows of."""
         cdef int32_t i
         for i in range(self._num_ranks):
-            if (<Replica>self._replicas[i]).has_requests():
+            if (<Replica>self._replicas[i]).num_requests() > self.waves.num_untaken(i):
                 return True
         return False
 
-    # ---- an iteration begins
+    # ---- steps in a row
 
-    cdef int _begin(self, int64_t now_ns, int64_t horizon_ns) except -1 nogil:
-        cdef bint is_steady = True, is_broken = False
-        cdef int64_t step_ns = self._dummy_ns
+    cdef int _go_on(self, int64_t now_ns, int64_t horizon_ns) except -1 nogil:
+        cdef bint is_steady
+        if self._is_async:
+            if self._next.num_formed == self._num_ranks and not self._execute(now_ns):
+                return 0
+            self._count(now_ns)
+            if not self._is_awake:
+                return self._gather(now_ns, horizon_ns)
+        is_steady = self._form_all(now_ns)
+        if self._is_async:
+            return self._stop(now_ns) if self._is_broken() else 0
+        if self._execute(now_ns) and is_steady and self._executing.num_busy > 0 and self._end_ns < horizon_ns:
+            self._plan(now_ns, horizon_ns)
+        return 0
+
+    cdef bint _form_all(self, int64_t now_ns) except -1 nogil:
+        """Let all ranks form their next batches; say whether these are like the ones before."""
+        cdef bint is_steady = not (self._is_observed or self._is_async)
         cdef int32_t i
-        self._num_busy = 0
         for i in range(self._num_ranks):
-            if (<Replica>self._replicas[i]).form(now_ns, &self._shapes[self._num_busy]):
-                self._num_busy += 1
+            self.waves.take(i, now_ns)
+            self._form(i, now_ns)
             is_steady = is_steady and (<Replica>self._replicas[i]).is_steady()
-            is_broken = is_broken or (<Replica>self._replicas[i]).rank.is_livelocked
-        if self._num_busy > 0:
-            step_ns = self._latency.step_ns(self._shapes, self._num_busy, self._num_ranks)
+        return is_steady
+
+    cdef int _form(self, int32_t i, int64_t now_ns) except -1 nogil:
+        cdef Step* step = self._next
+        if self._prefill_interval > 1:
+            (<Replica>self._replicas[i]).scheduler.holds_prefills = self._num_steps % self._prefill_interval != 0
+        step.is_busy[i] = (<Replica>self._replicas[i]).form(now_ns, &step.shapes[step.num_busy])
+        step.is_formed[i] = True
+        step.num_formed += 1
+        step.num_busy += step.is_busy[i]
+        if self._is_async and step.is_busy[i]:
+            (<Replica>self._replicas[i]).launch()
+        return 0
+
+    cdef bint _execute(self, int64_t now_ns) except -1 nogil:
+        """Begin the step that all ranks have formed; False: nobody can go on until something changes."""
+        cdef Step* step = self._next
+        cdef int64_t step_ns = self._dummy_ns
+        cdef int32_t busy = 0, i
+        if step.num_busy > 0:
+            self._pad(step)
+            step_ns = self._latency.step_ns(step.shapes, step.num_busy, self._num_ranks)
             if self._latency.has_failed():
                 with gil:
                     self._latency.raise_if_failed()
-        if is_broken or now_ns + step_ns > END_OF_CLOCK_NS or self._num_busy == 0 and (
-                not self._is_awake or self._has_requests()):    # nobody can go on until something changes
-            self._is_awake, self._step = False, 0
-            self._wake_at(NEVER_NS)
+        if (now_ns + step_ns > END_OF_CLOCK_NS or self._is_broken()
+                or (step.num_busy == 0 and self._has_nowhere_to_go())):
+            self._stop(now_ns)
+            return False
+        self._executing, self._next = step, self._executing
+        self._next.num_busy = self._next.num_formed = 0
+        memset(self._next.is_busy, False, 2 * self._num_ranks)
+        self._end_ns = now_ns + step_ns
+        for i in range(self._num_ranks):
+            if step.is_busy[i]:
+                (<Replica>self._replicas[i]).start(now_ns, self._end_ns, &step.shapes[busy])
+                busy += 1
+        self._wake_at(self._end_ns)
+        if self._is_observed:
+            self._note_step(now_ns)
+        return True
+
+    cdef void _pad(self, Step* step) noexcept nogil:
+        """Pad batches to sizes of CUDA graphs: all alike, or each by itself."""
+        cdef int32_t i
+        if self._latency.pads and self._pads_alike:
+            self._latency.pad(step.shapes, step.num_busy, self._num_ranks)
+        elif self._latency.pads:
+            for i in range(step.num_busy):
+                self._latency.pad(&step.shapes[i], 1, 1)
+
+    cdef int _note_step(self, int64_t now_ns) except -1 nogil:
+        with gil:
+            self._noted = {
+                "begin_ns": now_ns, "end_ns": self._end_ns, "counter": self._num_steps, "waves": self.waves.waves,
+                "busy": [i for i in range(self._num_ranks) if self._executing.is_busy[<int32_t>i]], "goes_on": None}
+            self._log.append(self._noted)
+        return 0
+
+    cdef bint _is_broken(self) noexcept nogil:
+        cdef int32_t i
+        for i in range(self._num_ranks):
+            if (<Replica>self._replicas[i]).rank.is_livelocked:
+                return True
+        return False
+
+    cdef bint _has_nowhere_to_go(self) noexcept nogil:
+        """Say whether requests wait that dummies will not help: nobody preempted another, nothing was in flight."""
+        cdef int32_t i
+        cdef bint found = False
+        if self._is_async and self._executing.num_busy > 0:
+            return False
+        for i in range(self._num_ranks):
+            if (<Replica>self._replicas[i]).has_moved() or (
+                    (<Replica>self._replicas[i]).scheduler.awaited_ns() < NEVER_NS):
+                return False
+            found = found or (<Replica>self._replicas[i]).num_requests() > 0
+        return found
+
+    cdef int _stop(self, int64_t now_ns) except -1 nogil:
+        """All stand still: what they formed comes to nothing."""
+        cdef bint is_broken = self._is_broken()
+        self._is_awake, self._is_stuck, self._num_steps = False, not is_broken, 0
+        self._next.num_busy = self._next.num_formed = 0
+        memset(self._next.is_busy, False, 2 * self._num_ranks)
+        self.waves.stand_still()
+        self._end_ns = NEVER_NS
+        self._wake_at(NEVER_NS)
+        return 0
+
+    # ---- ranks fall in: each forms its first batch when it hears that there is something to do
+
+    cdef int _gather(self, int64_t now_ns, int64_t horizon_ns) except -1 nogil:
+        cdef int64_t next_ns = now_ns
+        cdef int32_t i
+        self._is_stuck = False
+        while next_ns <= now_ns:
+            self.waves.deliver(now_ns)
+            for i in range(self._num_ranks):
+                if not self._may_form(i):
+                    continue
+                self.waves.take(i, now_ns)
+                if self.waves.is_running(i) or (<Replica>self._replicas[i]).num_requests() > 0:
+                    self._form(i, now_ns)
+            if self._next.num_formed == self._num_ranks and self._end_ns == NEVER_NS:
+                return self._fall_in(now_ns, horizon_ns)
+            next_ns = self._next_ns()
+        self._wake_at(next_ns)
+        return 0
+
+    cdef inline bint _may_form(self, int32_t i) noexcept nogil:
+        return not self._next.is_formed[i] and (<Replica>self._replicas[i]).pipeline.num_in_flight == 0
+
+    cdef int64_t _next_ns(self) noexcept nogil:
+        """Return when something happens that may let a rank form a batch, or all of them begin."""
+        cdef int64_t next_ns = min(self._end_ns, self.waves.next_ns())
+        cdef int32_t i
+        for i in range(self._num_ranks):
+            if self._may_form(i):
+                next_ns = min(next_ns, self.waves.next_of(i))
+        return next_ns
+
+    cdef int _fall_in(self, int64_t now_ns, int64_t horizon_ns) except -1 nogil:
+        """Begin the first step of a wave."""
+        if not self._execute(now_ns):
             return 0
         self._is_awake = True
-        for i in range(self._num_ranks):
-            (<Replica>self._replicas[i]).start(now_ns + step_ns)
-        self._wake_at(now_ns + step_ns)
-        if is_steady and self._num_busy > 0 and self.wake_ns < horizon_ns:
-            self._plan(now_ns, horizon_ns)
+        if self._is_async:
+            self._count(now_ns)
+            if self._is_awake:
+                self._form_all(now_ns)
+                return self._stop(now_ns) if self._is_broken() else 0
+            return self._gather(now_ns, horizon_ns)
         return 0
+
+    # ---- many steps at once
 
     cdef int _plan(self, int64_t now_ns, int64_t horizon_ns) except -1 nogil:
         """Foresee iterations of the same members, as many as all ranks can."""
         cdef int64_t most = MAX_RUN, step_ns
         cdef int32_t length = 1, i
+        if not self.waves.is_settled():
+            return 0
         for i in range(self._num_ranks):
-            most = min(most, (<Replica>self._replicas[i]).num_alike())
+            most = min(most, (<Replica>self._replicas[i]).num_alike(self._prefill_interval > 1))
         if most <= 1:
             return 0
         if most > self._run.room:
             grow_run(&self._run, most)
         for i in range(self._num_ranks):
             (<Replica>self._replicas[i]).begin_run(most)
+            horizon_ns = min(horizon_ns, (<Replica>self._replicas[i]).scheduler.awaited_ns())
         self._run.start_ns, self._run.ends_ns[0] = now_ns, self.wake_ns
         while length < most and self._run.ends_ns[length - 1] < horizon_ns and self._foresee(length):
-            step_ns = self._latency.step_ns(self._shapes, self._num_busy, self._num_ranks)
+            step_ns = self._latency.step_ns(self._executing.shapes, self._executing.num_busy, self._num_ranks)
             if self._latency.has_failed():
                 forget_fault(self._latency)
                 break
@@ -167,7 +389,8 @@ cdef class LockStep(Beat):
         self._run.length = length
         for i in range(self._num_ranks):
             (<Replica>self._replicas[i]).end_run(&self._run)
-        self._wake_at(self._run.ends_ns[length - 1])
+        self._end_ns = self._run.ends_ns[length - 1]
+        self._wake_at(self._end_ns)
         return 0
 
     cdef bint _foresee(self, int32_t number) noexcept nogil:
@@ -179,6 +402,7 @@ cdef class LockStep(Beat):
             if (<Replica>self._replicas[i]).pipeline.num_in_flight > 0:
                 if not (<Replica>self._replicas[i]).foresee(number):
                     return False
-                self._shapes[busy].context_tokens += oldest(&(<Replica>self._replicas[i]).pipeline).num_members
+                self._executing.shapes[busy].context_tokens += (
+                    oldest(&(<Replica>self._replicas[i]).pipeline).num_members)
                 busy += 1
         return True

@@ -27,13 +27,14 @@ cdef class Rank:
 
     index : number of its replica, from 0.
     scheduler : its own.
+    number : which one of its data-parallel replica it is.
     setup : build.ReplicaSetup, what it shares with the others.
     """
 
-    def __init__(self, int32_t index, Scheduler scheduler, setup):
+    def __init__(self, int32_t index, Scheduler scheduler, setup, int32_t number=0):
         cdef Request[::1] requests = setup.workload.requests
         self.scheduler, self.kv = scheduler, scheduler.kv
-        self.row.replica, self.row.num_blocks = index, scheduler.kv.num_blocks
+        self.row.replica, self.row.rank, self.row.num_blocks = index, number, scheduler.kv.num_blocks
         self.delivery, self.recorder, self._acceptance = setup.delivery, setup.recorder, setup.acceptance
         self._legs = setup.legs
         self._requests = &requests[0] if len(requests) else NULL

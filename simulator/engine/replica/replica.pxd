@@ -109,8 +109,9 @@ cdef class Replica:
     # A request that has been elsewhere, without its KV, enters the waiting queue: in front if it had run.
     cdef int enqueue_again(self, int32_t row, int64_t now_ns) except -1 nogil
 
-    # ---- in lock step with others: what its beat asks, in this order. Each iteration begins with `form` and `start`, a
-    # run of them is foreseen between `begin_run` and `end_run`.
+    # ---- in lock step with others: what its beat asks, in this order. Each iteration begins with `form` and `start`,
+    # under async scheduling with `launch` between them, where its place in the pipeline is taken though it is not known
+    # when it executes. A run of iterations is foreseen between `begin_run` and `end_run`.
 
     # Form the next batch at `now_ns`; False: it has no tokens, and `shape` was not written.
     cdef bint form(self, int64_t now_ns, BatchShape* shape) except -1 nogil
@@ -118,18 +119,24 @@ cdef class Replica:
     # The batch formed last consists of members alone, or of nothing.
     cdef bint is_steady(self) noexcept nogil
 
-    # What was formed ends at `end_ns`.
-    cdef int start(self, int64_t end_ns) except -1 nogil
+    # Something is in flight, or the batch formed last, of nothing, preempted somebody.
+    cdef bint has_moved(self) noexcept nogil
 
-    # How many iterations the batch in flight may be repeated as it is; without one, for ever.
-    cdef int64_t num_alike(self) noexcept nogil
+    cdef int launch(self) except -1 nogil
+
+    # What was formed first of that which has not ended executes, padded as this shape of it is.
+    cdef int start(self, int64_t begin_ns, int64_t end_ns, const BatchShape* shape) except -1 nogil
+
+    # How many iterations the batch in flight may be repeated as it is; without one, for ever. `holds_prefills`: prompts
+    # are held in some of them.
+    cdef int64_t num_alike(self, bint holds_prefills) noexcept nogil
 
     cdef int begin_run(self, int64_t most) except -1 nogil
     cdef bint foresee(self, int32_t number) noexcept nogil
     cdef void end_run(self, const RunAhead* common) noexcept nogil
 
-    # It has requests that run or wait.
-    cdef bint has_requests(self) noexcept nogil
+    # Requests that run or wait.
+    cdef int32_t num_requests(self) noexcept nogil
 
     # When all will act next; the run of its own is cut.
     cdef inline void wake_at(self, int64_t time_ns) noexcept nogil:

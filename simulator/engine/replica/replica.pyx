@@ -95,9 +95,8 @@ cdef class Replica:
         if not self.rank.enqueue(row, now_ns):
             return 0
         if self.beat is not None:
-            self.beat.cut(now_ns)
-            self.beat.rouse(now_ns)
-        elif self.run.length > 1:
+            return self.beat.arrive(self.index, row, now_ns)
+        if self.run.length > 1:
             self.wake_ns = cut_run(&self.run, now_ns)
         else:
             self.rouse(now_ns)
@@ -107,11 +106,13 @@ cdef class Replica:
         if self.rank.request(row).status >= COMPLETED:
             return 0
         self.cut(now_ns + 1)
-        if not self.rank.withdraw(row, status) and self.pipeline.num_in_flight == 0 and not self.is_halted:
-            if self.beat is not None:
-                self.beat.rouse(now_ns)
-            else:
-                self.wake_ns = now_ns                   # it may have blocked the queue
+        if self.rank.withdraw(row, status):
+            return 0
+        if self.beat is not None:
+            self.beat.forget(self.index, row)
+            self.beat.rouse(now_ns)
+        elif self.pipeline.num_in_flight == 0 and not self.is_halted:
+            self.wake_ns = now_ns                       # it may have blocked the queue
         return 0
 
     cdef int64_t first_open_ns(self) noexcept nogil:
@@ -168,7 +169,7 @@ cdef class Replica:
         """Form batches where one of nothing takes a place in the queue, too, as long as there are requests."""
         cdef Batch* batch
         self.pipeline.num_blank = 0
-        while self.has_requests() and not is_full(&self.pipeline, self.scheduler.step):
+        while self.num_requests() > 0 and not is_full(&self.pipeline, self.scheduler.step):
             batch = vacant_place(&self.pipeline)
             self.scheduler.step += 1
             batch.step = self.scheduler.step
@@ -385,32 +386,44 @@ cdef class Replica:
 
     cdef bint form(self, int64_t now_ns, BatchShape* shape) except -1 nogil:
         cdef Batch* batch = vacant_place(&self.pipeline)
-        while True:
-            self.rank.form(batch, now_ns)
-            if self._observer is not None:
-                self.formed = batch
-                self._observe(False)
-            if batch.shape.num_sequences > 0 or batch.num_preempted == 0 or self.rank.is_livelocked:
-                break
+        self.rank.form(batch, now_ns)
+        if self._observer is not None:
+            self.formed = batch
+            self._observe(False)
         if batch.shape.num_sequences > 0:
             shape[0] = batch.shape
+        elif self.pipeline.num_in_flight == 0:
+            self.rank.drop_failed()
         return batch.shape.num_sequences > 0
 
     cdef bint is_steady(self) noexcept nogil:
         cdef const Batch* batch = vacant_place(&self.pipeline)
         return batch.num_entries == 0 and batch.num_preempted == 0 and batch.num_starved == 0 and self._observer is None
 
-    cdef int start(self, int64_t end_ns) except -1 nogil:
+    cdef bint has_moved(self) noexcept nogil:
+        return self.pipeline.num_in_flight > 0 or vacant_place(&self.pipeline).num_preempted > 0
+
+    cdef int launch(self) except -1 nogil:
         cdef Batch* batch = vacant_place(&self.pipeline)
-        if batch.shape.num_sequences > 0:
-            batch.duration_ns, batch.end_ns = end_ns - batch.start_ns, end_ns
+        batch.duration_ns, batch.end_ns = 0, NEVER_NS
+        self.rank.start(batch)
+        self.pipeline.num_in_flight += 1
+        return 0
+
+    cdef int start(self, int64_t begin_ns, int64_t end_ns, const BatchShape* shape) except -1 nogil:
+        cdef Batch* batch = oldest(&self.pipeline)          # launched, or the vacant place
+        batch.shape.graph, batch.shape.pad_tokens = shape.graph, shape.pad_tokens
+        batch.duration_ns, batch.end_ns = end_ns - begin_ns, end_ns
+        if self.pipeline.num_in_flight == 0:
             self.rank.start(batch)
             self.pipeline.num_in_flight += 1
         return 0
 
-    cdef int64_t num_alike(self) noexcept nogil:
+    cdef int64_t num_alike(self, bint holds_prefills) noexcept nogil:
         if self.scheduler.strides is not None:
             return 1                                # a run in lock step gives each member a token an iteration
+        if holds_prefills and self.scheduler.num_waiting() + self.scheduler.num_prefilling() > 0:
+            return 1                                # they are held in some steps and not in others
         return self.rank.num_alike() if self.pipeline.num_in_flight > 0 else MAX_RUN
 
     cdef int begin_run(self, int64_t most) except -1 nogil:
@@ -431,8 +444,8 @@ cdef class Replica:
             memcpy(self.run.ends_ns, common.ends_ns, common.length * sizeof(int64_t))
             self.run.length = common.length
 
-    cdef bint has_requests(self) noexcept nogil:
-        return self.scheduler.num_running() + self.scheduler.num_waiting() > 0
+    cdef int32_t num_requests(self) noexcept nogil:
+        return self.scheduler.num_running() + self.scheduler.num_waiting()
 
     cdef void cut_own(self, int64_t now_ns) noexcept nogil:
         if self.run.length > 1:

@@ -35,6 +35,7 @@ import numpy as np
 from simulator.domain.batch cimport BatchShape, Chunk
 from simulator.latency.base cimport LatencyModel
 from simulator.latency.batch_view cimport BatchView
+from simulator.latency.gathering cimport Gathered
 from simulator.collective.base cimport PIPELINE, SEND_RECV, CollectiveModel
 
 from simulator.errors import InputErrors, KeyFault
@@ -170,6 +171,7 @@ cdef class Aicb(LatencyModel):
 
     Parameters = AicbParameters
     takes_collective = True
+    takes_experts = ()
     Profile = Profile           # writes tables
 
     cdef readonly tuple sources                 # what the tables say of where their numbers come from
@@ -177,13 +179,23 @@ cdef class Aicb(LatencyModel):
     cdef Py_ssize_t _num_slices, _stride
     cdef int _hops                              # hand-overs between stages in a pass
     cdef int64_t _data_ranks
+    cdef object _experts                        # ExpertPricing; None: loaded as they were measured
+    cdef bint _has_experts
+    cdef bint _is_plain                         # one slice, and experts as they were measured
+    cdef const double[::1] _imbalance           # by tokens of all ranks
+    cdef object _deployment
     cdef double _handover_bytes                 # of one token
     cdef bint _is_upstream, _is_strict
     cdef bint _is_pass                          # an iteration passes all stages, one after another
     cdef int64_t[NUM_PHASES][NUM_TRUSTS] _counts
     cdef double[NUM_PHASES][2] _outside         # the first batch beyond the tables: sequences or tokens, length
 
-    def __init__(self, parameters, deployment, CollectiveModel collective=None):
+    def __init__(self, parameters, deployment, CollectiveModel collective=None, experts=None):
+        if experts is not None and parameters.is_upstream:
+            raise ValueError('variant = "upstream" knows of no imbalance: expected no [engine.experts]')
+        self._deployment = deployment
+        if experts is not None:
+            self._experts, self._has_experts, self._imbalance = experts, True, experts.load.imbalance
         if deployment is None:
             raise ValueError("aicb needs [model] and [hardware]")
         ways = deployment.parallelism
@@ -195,6 +207,7 @@ cdef class Aicb(LatencyModel):
         self._prefill, self._decode, self.sources = _Grid([read.prefill]), _Grid(read.decode), read.sources
         self._num_slices = read.prefill.parts_ns.shape[1]
         self._stride = self._num_slices * NUM_PARTS
+        self._is_plain = self._num_slices == 1 and experts is None
         self._hops = ways.pipeline_parallel - 1
         self._is_pass = parameters.pipeline == "pass"
         self._data_ranks = ways.data_parallel
@@ -258,8 +271,16 @@ cdef class Aicb(LatencyModel):
         cdef double tokens = <double>share_of(shape.prefill_tokens + shape.decode_tokens, self._data_ranks)
         return self._collective.time_ns(PIPELINE, SEND_RECV, tokens * self._handover_bytes)
 
+    cdef inline double _extra_ns(self, const BatchShape* shape, Places* places, Py_ssize_t slice) noexcept nogil:
+        """Return what experts on the busiest rank take beyond those of the tables."""
+        cdef int64_t last = self._imbalance.shape[0] - 1
+        return value(&places.others, slice, MOE) * (
+            self._imbalance[min(shape.prefill_tokens + shape.decode_tokens, last)] - 1.0)
+
     cdef double _slice_ns(self, const BatchShape* shape, Places* places, Py_ssize_t slice) noexcept nogil:
         cdef double total = value(&places.others, slice, OTHERS)
+        if self._has_experts:
+            total += self._extra_ns(shape, places, slice)
         if shape.num_decodes:
             total += value(&places.attention, slice, ATTENTION)
         if shape.num_chunks:
@@ -278,11 +299,20 @@ cdef class Aicb(LatencyModel):
 
     cdef double batch_ns(self, const BatchShape* shape) noexcept nogil:
         cdef Place place
-        if self._num_slices == 1 and shape.num_chunks == 0 and shape.decode_tokens == shape.num_decodes:    # steady
+        if self._is_plain and shape.num_chunks == 0 and shape.decode_tokens == shape.num_decodes:       # steady
             place = self._decode_place(share_of(shape.num_decodes, self._data_ranks), self._length(shape))
             self._count(shape, place.trust)
             return value(&place, 0, TOTAL)
         return self._composed_ns(shape)
+
+    cdef double rank_ns(self, const BatchShape* shape, const Gathered* gathered, int32_t num_ranks) noexcept nogil:
+        # The tables are of ranks that all have such a batch.
+        cdef int64_t ranks = self._data_ranks
+        cdef double ns
+        self._data_ranks = 1
+        ns = self.batch_ns(shape)
+        self._data_ranks = ranks
+        return ns
 
     cdef double _composed_ns(self, const BatchShape* shape) noexcept nogil:
         cdef Places places = self._places(shape)
@@ -329,13 +359,16 @@ cdef class Aicb(LatencyModel):
         cdef const BatchShape* shape = &batch.shape
         cdef Places places = self._places(shape)
         cdef Py_ssize_t i
-        cdef double attention = 0.0
+        cdef double attention = 0.0, extra = 0.0
         totals = [0.0] * NUM_PARTS
         for i in range(self._num_slices):
             attention += self._slice_ns(shape, &places, i) - value(&places.others, i, OTHERS)
+            extra += self._extra_ns(shape, &places, i) if self._has_experts else 0.0
             for part in range(MLP, NUM_PARTS):
                 totals[part] += value(&places.others, i, part)
-        parts_ns = {"attention": attention} | dict(zip(PARTS[MLP:], totals[MLP:]))
+        parts_ns = {"attention": attention - extra} | dict(zip(PARTS[MLP:], totals[MLP:]))
+        if self._has_experts:
+            parts_ns["imbalance"] = extra
         parts_ns["pipeline"] = self._hops * self._handover_ns(shape)
         return {name: ns * 1e-9 for name, ns in parts_ns.items()}
 
@@ -351,14 +384,18 @@ cdef class Aicb(LatencyModel):
         Those of a collective model are of the sizes in the tables, priced once, and of hand-overs between stages.
         """
         counts = [sum(self._counts[phase][trust] for phase in range(NUM_PHASES)) for trust in range(NUM_TRUSTS)]
-        return (dict(zip(("exact", "interpolated", "nearest"), counts)) | {"sources": list(self.sources)}
+        experts = {} if self._experts is None else {"experts": self._experts.provenance()}
+        return (dict(zip(("exact", "interpolated", "nearest"), counts)) | {"sources": list(self.sources)} | experts
                 | LatencyModel.provenance(self))
 
     def warnings(self) -> list:
         """Return what a reader of the results has to know."""
         synthetic = [f"aicb: tables are {source}" for source in self.sources if source.startswith("synthetic")]
         outside = [self._outside_text(phase) for phase in range(NUM_PHASES) if self._counts[phase][NEAREST]]
-        return synthetic + outside + LatencyModel.warnings(self)
+        experts = [] if self._experts is None else [
+            *self._experts.warnings(self._deployment, "aicb"),
+            "aicb: experts: tables are taken to be of evenly loaded ones"]
+        return synthetic + outside + experts + LatencyModel.warnings(self)
 
     def _outside_text(self, int phase) -> str:
         cdef Row* row = &self._decode.rows[self._decode.num_rows - 1] if phase == DECODE else self._prefill.rows

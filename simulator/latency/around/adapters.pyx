@@ -9,8 +9,9 @@ from simulator.latency.base cimport LatencyModel
 
 @cython.final
 cdef class Adapters(Around):
-    """A batch with adapters takes `step_factor` as long, and `per_adapter_us` for each of them.
+    """A batch with adapters takes `step_factor` times as long, and a bit for each.
 
+    That is `per_adapter_us`.
     Before it come the loads of those that the worker does not have, as the batch says, for all sequences alike:
     `load_us` for each, and `read_us` for one that is read from the disk.
     """
@@ -25,9 +26,7 @@ cdef class Adapters(Around):
     cdef inline double _loads_ns(self, const BatchShape* shape) noexcept nogil:
         return self._load_ns * shape.num_loads + self._read_ns * shape.num_reads
 
-    cdef double batch_ns(self, const BatchShape* shape) noexcept nogil:
-        cdef double ns = self.model.batch_ns(shape)
-        self.note_fault()
+    cdef double around_ns(self, const BatchShape* shape, double ns) noexcept nogil:
         if shape.num_adapters > 0:
             ns = ns * self._factor + self._adapter_ns * shape.num_adapters
         return ns + self._loads_ns(shape)

@@ -1,14 +1,15 @@
 """What an engine adds to the time of a batch: a latency model around another one.
 
 A backend knows what an iteration computes. What the engine does besides, before or beside that (padding, loading
-adapters, encoding images, masking logits), is a model of its own around it: it overrides `batch_ns`, and `stages_ns`
-for pipelines, asks `model`, calls `note_fault`, and returns what the two take together. It is a pure function of the
-shape, too. So runs that are planned ahead, ranks in lock step and stragglers need not know of it.
+adapters, encoding images, masking logits), is a model of its own around it: it overrides `around_ns`, and `stages_ns`
+for pipelines, which asks `model` and calls `note_fault`. It is a pure function of the shape, too. So runs that are
+planned ahead, ranks in lock step and stragglers need not know of it.
 """
 from libc.stdint cimport int32_t
 
 from simulator.domain.batch cimport BatchShape
 from simulator.latency.base cimport LatencyModel
+from simulator.latency.gathering cimport Gathered
 
 
 cdef class Around(LatencyModel):
@@ -21,10 +22,18 @@ cdef class Around(LatencyModel):
         if model.num_stages > 1:
             self.set_stages([1] * model.num_stages)     # room for the stages; `model` knows what they hold
 
+    cdef double around_ns(self, const BatchShape* shape, double ns) noexcept nogil:
+        return ns
+
     cdef double batch_ns(self, const BatchShape* shape) noexcept nogil:
         cdef double ns = self.model.batch_ns(shape)
         self.note_fault()
-        return ns
+        return self.around_ns(shape, ns)
+
+    cdef double rank_ns(self, const BatchShape* shape, const Gathered* gathered, int32_t num_ranks) noexcept nogil:
+        cdef double ns = self.model.rank_ns(shape, gathered, num_ranks)
+        self.note_fault()
+        return self.around_ns(shape, ns)
 
     cdef void pad(self, BatchShape* shapes, int32_t num_busy, int32_t num_ranks) noexcept nogil:
         self.model.pad(shapes, num_busy, num_ranks)

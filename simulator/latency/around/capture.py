@@ -34,7 +34,7 @@ class CudaGraphParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
 
 
 def largest_size(parameters, query_tokens: int, is_newest_hardware: bool) -> int:
-    """Return the tokens of the largest batch for which vLLM captures a graph.
+    """Return the tokens of the largest batch that has a graph.
 
     parameters : VllmParameters. query_tokens : of a decoding sequence, 1 + drafts.
     is_newest_hardware : compute capability 10.x.
@@ -48,9 +48,9 @@ def largest_size(parameters, query_tokens: int, is_newest_hardware: bool) -> int
 
 
 def default_sizes(parameters, query_tokens: int, is_newest_hardware: bool) -> list[int]:
-    """Return the sizes that vLLM captures, ascending; arguments and source as `largest_size`.
+    """Return the sizes that vLLM captures, ascending.
 
-    1, 2, 4, each eighth up to 248, and each sixteenth from 256 on; each eighth all the way in 0.10. Batches of
+    Arguments and source are those of `largest_size`. 1, 2, 4, each eighth up to 248, and each sixteenth from 256 on; each eighth all the way in 0.10. Batches of
     decoding sequences with drafts have sizes for as many sequences besides.
     """
     largest = largest_size(parameters, query_tokens, is_newest_hardware)
@@ -64,6 +64,6 @@ def default_sizes(parameters, query_tokens: int, is_newest_hardware: bool) -> li
 
 
 def sizes_of(parameters, query_tokens: int, is_newest_hardware: bool) -> list[int]:
-    """Return the captured sizes, those that the experiment gives or vLLM's own; arguments as `largest_size`."""
+    """Return the captured sizes: given ones, or vLLM's; as `largest_size`."""
     given = parameters.cuda_graphs.capture_sizes if parameters.cuda_graphs is not None else ()
     return list(given) or default_sizes(parameters, query_tokens, is_newest_hardware)

@@ -81,22 +81,18 @@ cdef class Graphs(Around):
             if graph != EAGER:
                 shapes[i].pad_tokens = <int32_t>(size - shapes[i].prefill_tokens - shapes[i].decode_tokens)
 
-    cdef inline double _launched_ns(self, int8_t graph, double ns) noexcept nogil:
-        if graph == PIECEWISE:
+    cdef double around_ns(self, const BatchShape* shape, double ns) noexcept nogil:
+        if shape.graph == PIECEWISE:
             return ns + self._piecewise_ns
-        return max(ns, self._eager_ns) if graph == EAGER else ns
+        return max(ns, self._eager_ns) if shape.graph == EAGER else ns
 
     cdef double batch_ns(self, const BatchShape* shape) noexcept nogil:
         cdef BatchShape padded
-        cdef double ns
         if shape.graph != UNSETTLED:
-            ns = self._launched_ns(shape.graph, self.model.batch_ns(shape))
-        else:
-            padded = shape[0]
-            self.pad(&padded, 1, 1)
-            ns = self._launched_ns(padded.graph, self.model.batch_ns(&padded))
-        self.note_fault()
-        return ns
+            return Around.batch_ns(self, shape)
+        padded = shape[0]
+        self.pad(&padded, 1, 1)
+        return Around.batch_ns(self, &padded)
 
     cdef void stages_ns(self, const BatchShape* shape, double* ns) noexcept nogil:
         cdef BatchShape padded = shape[0]
@@ -107,7 +103,7 @@ cdef class Graphs(Around):
         self.model.stages_ns(&padded, ns)
         for i in range(self.num_stages):
             total += ns[i]
-        factor = self._launched_ns(padded.graph, total) / total if total > 0 else 1.0      # layers are launched
+        factor = self.around_ns(&padded, total) / total if total > 0 else 1.0      # layers are launched
         for i in range(self.num_stages):
             ns[i] *= factor
         self.note_fault()

@@ -87,9 +87,7 @@ cdef class Masks(Around):
         mixed = (mixed ^ (mixed >> 31) ^ <uint64_t>shape.num_masks) * <uint64_t>0x94D049BB133111EB
         return <int64_t>((mixed ^ (mixed >> 29)) % <uint64_t>self._count)
 
-    cdef double batch_ns(self, const BatchShape* shape) noexcept nogil:
-        cdef double ns = self.model.batch_ns(shape)
-        self.note_fault()
+    cdef double around_ns(self, const BatchShape* shape, double ns) noexcept nogil:
         return max(ns, self._masks_ns(shape)) if shape.num_masks > 0 else ns
 
     cdef void stages_ns(self, const BatchShape* shape, double* ns) noexcept nogil:

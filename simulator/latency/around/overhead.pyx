@@ -38,9 +38,8 @@ cdef class Overhead(Around):
                 nearest = i
         return 1.0 + self._shares[nearest] * shape.num_adapters
 
-    cdef double batch_ns(self, const BatchShape* shape) noexcept nogil:
-        cdef double ns = self.model.batch_ns(shape), resolution_ns = <double>self.resolution_ns(), whole_ns
-        self.note_fault()
+    cdef double around_ns(self, const BatchShape* shape, double ns) noexcept nogil:
+        cdef double resolution_ns = <double>self.resolution_ns(), whole_ns
         if shape.num_adapters == 0:
             return ns
         if resolution_ns == 0.0:

@@ -17,13 +17,16 @@ Source: inference-sim (BLIS) at f90a1e3a, sim/latency/trained_physics_model.go. 
 mean E2E latency 6.7 %, of mean TTFT 17.6 %, over 36 runs that were not fitted (docs/blog, how-blis-learns-latency).
 """
 cimport cython
+from libc.stdint cimport int32_t, int64_t
+
 from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
-from simulator.domain.batch cimport BatchShape
+from simulator.domain.batch cimport BatchShape, repeat_shape
 from simulator.latency.batch_view cimport BatchView
+from simulator.latency.gathering cimport Gathered
 from simulator.latency.blis.learned cimport LearnedModel
 
 from simulator.latency.blis.coefficients import Alpha, Coefficient, Fit, LearnedParameters
@@ -53,8 +56,9 @@ class TrainedPhysicsParameters(LearnedParameters, frozen=True, kw_only=True, for
     conventions: Annotated[Literal["blis", "model"] | None, Meta(description=(
         "layers, heads and peak rates as BLIS counts them, or as they are; default: blis for a published set, which "
         "was fitted to such counts, model for your own"))] = None
-    expert_exchange: Annotated[Literal["all_gather", "all_to_all"], Meta(description=(
-        "how data-parallel ranks exchange tokens for experts"))] = "all_gather"
+    expert_exchange: Annotated[Literal["all_gather", "all_to_all"] | None, Meta(description=(
+        "how data-parallel ranks exchange tokens for experts; default: what [engine.experts] says, or all_gather"))
+        ] = None
 
 
 cdef struct Prices:             # us; see trained_prices.Prices
@@ -64,6 +68,7 @@ cdef struct Prices:             # us; see trained_prices.Prices
     double decode_token
     double decode_pair
     double decode_kv_token
+    double expert_token
     double weights
     double reduce_token
     double exchange_token
@@ -85,17 +90,32 @@ cdef class TrainedPhysics(LearnedModel):
 
     Parameters = TrainedPhysicsParameters
     needs_deployment = True
+    takes_experts = ("all2all_backend",)
 
     cdef readonly object prices             # trained_prices.Prices, for reading
     cdef Prices _prices                     # the same, for the loop
+    cdef object _experts                    # ExpertPricing; None: loaded evenly
+    cdef bint _has_experts
+    cdef const double[::1] _imbalance       # by tokens of all ranks
+    cdef double _copies                     # of the chunks of a batch, in all ranks
 
-    def __init__(self, parameters, deployment):
+    def __init__(self, parameters, deployment, experts=None):
         if deployment is None:
             raise ValueError("trained_physics needs [model] and [hardware]")
         LearnedModel.__init__(self, SETS, parameters, deployment, "blis")
         conventions = parameters.conventions or ("blis" if self.choice.name else "model")
-        self.prices = prices(deployment, self.choice.fit.beta, conventions, parameters.expert_exchange)
+        self.prices = prices(deployment, self.choice.fit.beta, conventions,
+                             parameters.expert_exchange or "all_gather")
         self._prices = msgspec.structs.asdict(self.prices)
+        self._copies = 1.0
+        if experts is not None:
+            self._experts, self._has_experts, self._imbalance = experts, True, experts.load.imbalance
+
+    cdef inline double _extra_us(self, const BatchShape* shape, double tokens) noexcept nogil:
+        """Return what experts on the busiest rank have to compute beyond the mean, for `tokens` of the batch."""
+        cdef int64_t last = self._imbalance.shape[0] - 1
+        return self._prices.expert_token * tokens * (
+            self._imbalance[min(shape.prefill_tokens + shape.decode_tokens, last)] - 1.0)
 
     cdef double _prefill_us(self, const BatchShape* shape) noexcept nogil:
         cdef const Prices* price = &self._prices
@@ -105,11 +125,25 @@ cdef class TrainedPhysics(LearnedModel):
         cdef int i
         for i in range(shape.num_chunks):
             pairs += shape.chunks[i].tokens * (shape.chunks[i].prompt_tokens + 0.5 * shape.chunks[i].tokens)
+        pairs *= self._copies
         arithmetic = price.prefill_token * tokens + price.prefill_pair * pairs
+        if self._has_experts:
+            arithmetic += self._extra_us(shape, tokens)
         memory = price.prefill_kv_token * tokens
         if price.splits_prefill:
             return price.beta_prefill * arithmetic + price.beta_prefill_kv * memory
         return price.beta_prefill * larger(arithmetic, memory)
+
+    cdef double rank_ns(self, const BatchShape* shape, const Gathered* gathered, int32_t num_ranks) noexcept nogil:
+        # Coefficients are those of a batch that is spread over the ranks: as if each had this one.
+        cdef BatchShape alike
+        cdef double ns
+        repeat_shape(&alike, shape, num_ranks)
+        alike.num_sequences, alike.num_chunks = shape.num_sequences, shape.num_chunks
+        self._copies = num_ranks
+        ns = self.batch_ns(&alike)
+        self._copies = 1.0
+        return ns
 
     cdef double _decode_us(self, const BatchShape* shape) noexcept nogil:
         cdef const Prices* price = &self._prices
@@ -119,6 +153,8 @@ cdef class TrainedPhysics(LearnedModel):
         if shape.decode_tokens != shape.num_decodes:    # speculative decoding: several queries a sequence
             context *= tokens / shape.num_decodes
         arithmetic = price.decode_token * tokens + price.decode_pair * context
+        if self._has_experts:
+            arithmetic += self._extra_us(shape, tokens)
         memory = price.decode_kv_token * <double>shape.context_tokens
         if price.splits_decode:
             return price.beta_decode * arithmetic + price.beta_decode_kv * memory
@@ -172,4 +208,14 @@ cdef class TrainedPhysics(LearnedModel):
 
     def warnings(self) -> list:
         """Return what lies outside of what was fitted, and which formats the accelerator lacks."""
-        return LearnedModel.warnings(self) + [f"trained_physics: {note}" for note in self._deployment.format_notes()]
+        told = LearnedModel.warnings(self) + [f"trained_physics: {note}" for note in self._deployment.format_notes()]
+        if self._experts is not None:
+            told += self._experts.warnings(self._deployment, "trained_physics")
+            told.append("trained_physics: experts: coefficients were fitted to servers whose experts were not loaded "
+                        "evenly either: what imbalance costs is counted twice as far as they make up for it")
+        return told
+
+    def provenance(self) -> dict:
+        """Return which coefficients these are, and what is known of experts."""
+        found = LearnedModel.provenance(self)
+        return found if self._experts is None else found | {"experts": self._experts.provenance()}

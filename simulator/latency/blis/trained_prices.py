@@ -31,6 +31,7 @@ class Prices(msgspec.Struct, frozen=True, kw_only=True):
     decode_token: float
     decode_pair: float
     decode_kv_token: float      # KV cache read, per token of context, the new one included
+    expert_token: float         # of prefill_token and decode_token, routed experts
     weights: float              # read once
     reduce_token: float         # all-reduces: one a token mixer, one a network
     exchange_token: float       # experts over data-parallel ranks: dispatch and combine
@@ -66,6 +67,7 @@ def prices(deployment: Deployment, beta: tuple[float, ...], conventions: str, ex
     return Prices(
         prefill_token=token, prefill_pair=pair, prefill_kv_token=kv_token,
         decode_token=token, decode_pair=pair, decode_kv_token=kv_token,
+        expert_token=_expert_flops(counts, ranks) / rates.flops,
         weights=beta[2] * (_weight_bytes(counts, deployment) / rates.memory_bytes),
         reduce_token=beta[3] * _reduce_us(counts, deployment, rates),
         exchange_token=beta[10] * _exchange_us(counts, deployment, rates, expert_exchange),
@@ -89,10 +91,16 @@ def _token_flops(counts: Counts, ranks: int) -> float:
     return 2 * weights / ranks
 
 
+def _expert_flops(counts: Counts, ranks: int) -> float:
+    """Return those of routed experts among them."""
+    return 2 * counts.num_moe_layers * counts.expert * counts.experts_per_token / ranks
+
+
 def _weight_bytes(counts: Counts, deployment: Deployment) -> float:
     """Return the bytes of all weights of one rank; the iteration reads every expert once."""
     ways = deployment.parallelism
-    experts = counts.num_moe_layers * counts.num_experts * counts.expert
+    redundant = deployment.experts.num_redundant if deployment.experts else 0
+    experts = counts.num_moe_layers * (counts.num_experts + redundant) * counts.expert
     others = counts.projections + counts.num_moe_layers * counts.shared + counts.num_dense_layers * counts.dense
     return (others * deployment.matrix_bytes / ways.tensor_parallel
             + experts * deployment.expert_bytes / (ways.tensor_parallel * ways.data_parallel))

@@ -26,6 +26,8 @@ from simulator.latency.operators.products import Product, head_product, products
 from simulator.latency.roofline.costs import SAMPLER_BYTES_PER_LOGIT, Rates, distinct_experts, link_bytes_per_s
 
 MAX_TOKENS = 32768              # of an iteration on a rank: as far as products were measured
+# Operators that data-parallel ranks apply to the tokens of all of them.
+OF_ALL_RANKS = ("experts", "imbalance", "expert_all_gather", "expert_reduce_scatter")
 MAX_SAMPLES = 8192
 GEMM_FORMATS = {"float32": "bfloat16", "float16": "bfloat16", "int8": "fp8", "int4": "int4_wo", "fp4": "nvfp4"}
 # Formats that were not measured, or not soundly, and the one whose kernels do the same work.
@@ -178,7 +180,7 @@ class Composer:
         the gathering of these parts.
         """
         ways, hidden = self.deployment.parallelism, self.deployment.model.hidden_size
-        mode = self.parameters.all2all_backend
+        mode = self.parameters.all2all_backend or GATHER
         if mode == GATHER:
             return {name: self._collective("expert", name, ranks, hidden * ways.data_parallel)
                     for name in ("all_gather", "reduce_scatter")}

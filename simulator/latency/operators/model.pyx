@@ -19,26 +19,29 @@ What it is good for: static look-ups in these tables meet 246 points of unsatura
 within 4.9 % with 1.9 ms of host time an iteration on H100, 0.7 ms on H200: see [latency.host] iteration_us.
 """
 cimport cython
-from libc.stdint cimport int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from simulator.domain.batch cimport BatchShape, Chunk, rows_of
 from simulator.latency.base cimport LatencyModel
 from simulator.latency.batch_view cimport BatchView
+from simulator.latency.gathering cimport Gathered
 
 from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
+import numpy as np
 from msgspec import Meta
 
+from simulator.domain.experts import All2All
 from simulator.errors import InputErrors, KeyFault
-from simulator.latency.operators.composition import Composer
+from simulator.latency.operators.composition import OF_ALL_RANKS, Composer
 from simulator.latency.operators.curves import ORIGINS, SPIKE
 from simulator.latency.operators.database import Database
+from simulator.latency.operators.experts import NOTE, exchange_of, unevenly_loaded
 from simulator.latency.roofline.model import Roofline
 from simulator.latency.roofline.costs import rates
 
 Path = Annotated[str | None, Meta(extra={"path": True})]
-Exchange = Literal["allgather_reducescatter", "deepep_high_throughput", "deepep_low_latency"]  # as in vLLM
 MUCH = 0.01                     # share of predictions beyond the tables that is worth a warning
 
 
@@ -53,9 +56,9 @@ class OperatorsParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
     framework: Annotated[Literal["vllm", "sglang", "trtllm"], Meta(description="whose kernels")] = "vllm"
     expert_load: Annotated[Literal["balanced", "power_law_1.01", "power_law_1.2"], Meta(description=(
         "how tokens spread over experts"))] = "balanced"
-    all2all_backend: Annotated[Exchange, Meta(description=(
-        "how data-parallel ranks exchange tokens for their experts; DeepEP: all ranks are expert-parallel"))
-        ] = "allgather_reducescatter"
+    all2all_backend: Annotated[All2All | None, Meta(description=(
+        "how data-parallel ranks exchange tokens for their experts; DeepEP: all ranks are expert-parallel; default: "
+        "what [engine.experts] says, or allgather_reducescatter"))] = None
     cuda_graph: Annotated[bool, Meta(description=(
         "decodes and all-reduces as inside a CUDA graph; else as launched by the host"))] = True
     memory_efficiency: Annotated[float, Meta(gt=0, le=1, description=(
@@ -105,6 +108,14 @@ cdef struct Line:               # decodes alone: ns of n sequences while the sum
     Origin between
 
 
+cdef struct Overlap:            # of two batches; see experts/overlap.py of the package
+    bint is_enabled
+    int64_t decode_tokens       # of the rank that has fewest, at least
+    int64_t prefill_tokens
+    double slowdown             # of computation
+    double layers
+
+
 cdef inline int64_t share_of(int64_t count, int64_t ranks) noexcept nogil:
     """Return the part of the busiest of `ranks`."""
     return (count + ranks - 1) // ranks if ranks > 1 else count
@@ -126,6 +137,8 @@ cdef class Operators(LatencyModel):
     takes_padding = knows_kernels = True
     takes_collective = True
     reads_files = True
+    takes_experts = ("all2all_backend", "dbo")
+    prices_gathered = True
 
     cdef readonly object tables             # IterationTables
     cdef readonly dict origins              # operator -> measured, interpolated, extrapolated, roofline, formula
@@ -139,14 +152,19 @@ cdef class Operators(LatencyModel):
     cdef int64_t _hops                      # hand-overs between stages
     cdef double _state_sequence_ns, _state_token_ns
     cdef const double[::1] _tokens_ns, _samples_ns
+    cdef const double[::1] _own_ns, _gathered_ns    # of _tokens_ns, what goes by the tokens of a rank; of all ranks
     cdef const double[::1] _handover_ns     # of _tokens_ns, one hand-over between stages
     cdef const uint8_t[::1] _tokens_origins, _samples_origins
     cdef const double[:, ::1] _decode_ns, _prefill_ns
     cdef const uint8_t[:, ::1] _decode_origins, _prefill_origins
     cdef Line _line                         # of the last iteration of decodes alone
+    cdef object _experts                    # ExpertPricing; None: loaded evenly
+    cdef object _deployment
+    cdef const double[::1] _exchange_ns     # of _tokens_ns; only with overlap
+    cdef Overlap _overlap
     cdef int64_t _counts[<int>NUM_ORIGINS]  # predictions, by the worst origin of what they read
 
-    def __init__(self, parameters, deployment, collective=None, reading=None):
+    def __init__(self, parameters, deployment, collective=None, reading=None, experts=None):
         """Take tables, or read and compose them.
 
         Parameters
@@ -157,11 +175,16 @@ cdef class Operators(LatencyModel):
             Times all communication; None: the tables do.
         reading : Reading
             Of the same; None: it is read now.
+        experts : ExpertPricing
+            None: evenly loaded.
         """
         reading = reading or self.read(parameters, deployment, collective)
-        self._collective = collective
+        self._collective, self._experts, self._deployment = collective, experts, deployment
         self.tables, self.sources = reading.tables, reading.sources
-        self.origins, self._missing, self._notes = reading.tables.origins, reading.missing, reading.notes
+        if experts is not None:
+            self.tables = unevenly_loaded(reading.tables, experts, deployment.parallelism.data_parallel)
+            self._take_overlap(experts.dbo)
+        self.origins, self._missing, self._notes = self.tables.origins, reading.missing, reading.notes
         self._num_spikes, self._cached = reading.num_spikes, reading.cached
         self._refuses = parameters.outside == "error"
         self._ranks, self._hops = deployment.parallelism.data_parallel, deployment.parallelism.pipeline_parallel - 1
@@ -180,6 +203,10 @@ cdef class Operators(LatencyModel):
     cdef int _share_tables(self) except -1:
         tables = self.tables
         self._tokens_ns, self._samples_ns = sum(tables.tokens_ns.values()), sum(tables.samples_ns.values())
+        gathered = np.zeros(len(self._tokens_ns))
+        for name in OF_ALL_RANKS:
+            gathered += tables.tokens_ns.get(name, 0.0)
+        self._own_ns, self._gathered_ns = self._tokens_ns - gathered, gathered
         if self._hops:
             self._handover_ns = tables.tokens_ns["send_recv"] / self._hops
         self._tokens_origins, self._samples_origins = tables.tokens_origins, tables.samples_origins
@@ -187,6 +214,12 @@ cdef class Operators(LatencyModel):
         self._prefill_ns, self._prefill_origins = tables.prefill
         self._state_sequence_ns, self._state_token_ns = tables.state_sequence_ns, tables.state_token_ns
         self._line.sequences = -1
+        return 0
+
+    cdef int _take_overlap(self, dbo) except -1:
+        self._overlap = Overlap(dbo.enabled, dbo.decode_token_threshold, dbo.prefill_token_threshold,
+                                dbo.num_sms / (dbo.num_sms - dbo.comm_sms), self._deployment.model.num_layers)
+        self._exchange_ns = exchange_of(self.tables)
         return 0
 
     # ---- lookups; each raises `origin` to its own where that is worse
@@ -275,8 +308,51 @@ cdef class Operators(LatencyModel):
 
     # ---- composition
 
+    cdef inline bint _is_split(self, const BatchShape* shape) noexcept nogil:
+        cdef int64_t fewest = (shape.prefill_tokens + shape.decode_tokens) // self._ranks
+        return self._overlap.is_enabled and fewest >= (
+            self._overlap.prefill_tokens if shape.num_chunks > 0 else self._overlap.decode_tokens)
+
+    cdef double _halves_ns(self, const BatchShape* shape) noexcept nogil:
+        """Return the time of an iteration whose halves take turns; attention of a half is half of it."""
+        cdef Origin origin = EXACT
+        cdef int64_t tokens = (share_of(rows_of(shape), self._ranks) + 1) // 2
+        cdef double exchange_ns = self._vector(self._exchange_ns, self._tokens_origins, tokens, &origin)
+        cdef double compute_ns = self._vector(self._tokens_ns, self._tokens_origins, tokens, &origin) - exchange_ns
+        cdef double rest_ns = self._samples(shape, &origin)
+        compute_ns += 0.5 * self._state(shape)
+        if shape.num_decodes > 0:
+            compute_ns += 0.5 * self._decode(shape, &origin)
+        if shape.num_chunks > 0:
+            compute_ns += 0.5 * self._prefill(shape, &origin)
+        self._count(origin)
+        return rest_ns + (2.0 * max(compute_ns * self._overlap.slowdown, exchange_ns)
+                          + (compute_ns + exchange_ns) / self._overlap.layers)
+
+    cdef double rank_ns(self, const BatchShape* shape, const Gathered* gathered, int32_t num_ranks) noexcept nogil:
+        cdef int64_t ranks = self._ranks, tokens = gathered.prefill_tokens + gathered.decode_tokens
+        cdef Origin origin = EXACT
+        cdef double ns = self._state(shape) * ranks
+        self._ranks = 1                 # the batch is that of one
+        if self._is_split(shape):       # as if all had this one
+            ns = self._halves_ns(shape)
+            self._ranks = ranks
+            return ns
+        ns += self._vector(self._own_ns, self._tokens_origins, rows_of(shape), &origin)
+        ns += self._samples(shape, &origin)
+        if shape.num_decodes > 0:
+            ns += self._decode(shape, &origin)
+        if shape.num_chunks > 0:
+            ns += self._prefill(shape, &origin)
+        self._ranks = ranks
+        ns += self._vector(self._gathered_ns, self._tokens_origins, share_of(tokens, num_ranks), &origin)
+        self._count(origin)
+        return ns
+
     cdef double batch_ns(self, const BatchShape* shape) noexcept nogil:
         cdef const Line* line = &self._line
+        if self._overlap.is_enabled and self._is_split(shape):
+            return self._halves_ns(shape)
         if (shape.num_chunks == 0 and shape.num_decodes == line.sequences and rows_of(shape) == line.tokens
                 and shape.num_samples == line.samples and line.begin <= shape.context_tokens < line.end):
             self._counts[<int>(line.node if shape.context_tokens == line.begin else line.between)] += 1
@@ -335,6 +411,8 @@ cdef class Operators(LatencyModel):
         terms_ns["prefill_attention"] = self._prefill(shape, &origin) if shape.num_chunks else 0.0
         terms_ns["decode_attention"] = self._decode(shape, &origin) if shape.num_decodes else 0.0
         terms_ns["state"] = self._state(shape)
+        if self._is_split(shape):
+            terms_ns["overlap"] = self._halves_ns(shape) - sum(terms_ns.values())
         return {name: float(ns) * 1e-9 for name, ns in terms_ns.items()}
 
     def _terms(self, tables, i):
@@ -348,11 +426,15 @@ cdef class Operators(LatencyModel):
         """
         counts = {name: self._counts[i] for i, name in enumerate(ORIGINS)}
         found = {"operators": dict(self.origins), "tables": dict(self.sources)}
+        if self._experts is not None:
+            found["experts"] = self._experts.provenance()
         return counts | found | LatencyModel.provenance(self)
 
     def warnings(self) -> list:
         """Return what the user should know about the predictions made so far, a sentence each."""
         told = LatencyModel.warnings(self) + [f"operators: {note}" for note in self._notes]
+        if self._experts is not None:
+            told += [*self._experts.warnings(self._deployment, "operators"), f"operators: {NOTE}"]
         if self._num_spikes:
             told.append(f"operators: {self._num_spikes} measured points take over {SPIKE:g} times as long as the next "
                         f"larger size: taken for faults of the measurement, and left out")

@@ -20,6 +20,7 @@ UNBOUNDED_TOKENS = 2.0 ** 62    # a window longer than any context
 MIXER_KERNELS, LINEAR_KERNELS, DENSE_KERNELS, MOE_KERNELS, ITERATION_KERNELS = 4, 8, 4, 8, 5
 # Bytes per logit after the head: 16-bit logits are read, float32 ones written and read again to choose a token.
 SAMPLER_BYTES_PER_LOGIT = 10
+EXPERT_GROUPS = ("expert", "data")      # of the exchanges of tokens for their experts
 # Distinct experts have saturated when fewer than this many of all are still expected to be idle.
 IDLE_EXPERTS = 1e-6
 
@@ -57,6 +58,7 @@ class RooflineCosts(msgspec.Struct, frozen=True, kw_only=True):
     constant_ns: float              # kernel and collective latencies of an iteration
     activation_token_ns: float      # per token: what memory-bound kernels move, KV write included
     collective_token_ns: float      # per token: all-reduces, expert exchange, stage hand-over
+    gather_token_ns: float          # of collective_token_ns: what every rank gathers of all tokens for its experts
     handover_ns: float              # of the constant: one hand-over to the next stage
     handover_token_ns: float        # of collective_token_ns, likewise
     dense_prefill_ns: float         # per prompt token: projections and dense MLPs
@@ -103,16 +105,18 @@ def _given(value: float | None, default: float) -> float:
     return default if value is None else value
 
 
-def roofline_costs(deployment: Deployment, rate: Rates, prices_collectives: bool = True) -> RooflineCosts:
+def roofline_costs(deployment: Deployment, rate: Rates, prices_collectives: bool = True,
+                   prices_exchange: bool = True) -> RooflineCosts:
     """Return the coefficients of `deployment` at these rates.
 
     prices_collectives : False where a collective model does; the sampler's gather remains.
+    prices_exchange : of tokens between experts; False where experts.py does.
     """
     model, ways = deployment.model, deployment.parallelism
     weights, copies = rank_weights(deployment), ways.data_parallel
     dense_flops = 2 * weights.matrices / copies
     expert_flops = _expert_flops_per_token(deployment)
-    constant_ns, collective_ns = _collectives(deployment, rate) if prices_collectives else (0.0, 0.0)
+    constant_ns, collective_ns = _collectives(deployment, rate, prices_exchange) if prices_collectives else (0.0, 0.0)
     handover_ns, handover_token_ns = _handover(deployment, rate) if prices_collectives else (0.0, 0.0)
     full, window = _attention(deployment, rate)
     logits = model.vocab_size / copies
@@ -122,6 +126,7 @@ def roofline_costs(deployment: Deployment, rate: Rates, prices_collectives: bool
         constant_ns=constant_ns + _kernel_ns(deployment, rate),
         activation_token_ns=_activation_bytes_per_token(deployment) / rate.memory_bytes / copies,
         collective_token_ns=collective_ns,
+        gather_token_ns=_gather_ns(deployment, rate) if prices_collectives and prices_exchange else 0.0,
         handover_ns=handover_ns,
         handover_token_ns=handover_token_ns,
         dense_prefill_ns=dense_flops / rate.matrix_prefill_flops,
@@ -129,7 +134,7 @@ def roofline_costs(deployment: Deployment, rate: Rates, prices_collectives: bool
         dense_weights_ns=_dense_bytes(weights) / rate.memory_bytes,
         expert_prefill_ns=expert_flops / rate.expert_prefill_flops,
         expert_decode_ns=expert_flops / rate.expert_decode_flops,
-        expert_weights_ns=distinct_experts(deployment) * _expert_bytes(weights, deployment) / rate.memory_bytes,
+        expert_weights_ns=distinct_experts(deployment) * expert_bytes(weights, deployment) / rate.memory_bytes,
         head_sample_ns=2 * weights.lm_head / copies / rate.plain_flops,
         head_weights_ns=weights.lm_head * weights.unquantized_bytes / rate.memory_bytes,
         sampler_sample_ns=(logits * SAMPLER_BYTES_PER_LOGIT / rate.memory_bytes
@@ -156,10 +161,10 @@ def _expert_flops_per_token(deployment: Deployment) -> float:
     return 2 * chosen / (ways.tensor_parallel * ways.data_parallel)
 
 
-def _expert_bytes(weights: RankWeights, deployment: Deployment) -> float:
+def expert_bytes(weights: RankWeights, deployment: Deployment) -> float:
     """Return the bytes on one rank of one expert of all layers."""
     moe = deployment.model.moe
-    return weights.experts * weights.expert_bytes / moe.num_experts if moe else 0.0
+    return weights.experts * weights.expert_bytes / deployment.num_expert_slots if moe else 0.0
 
 
 def distinct_experts(deployment: Deployment) -> np.ndarray:
@@ -287,11 +292,17 @@ def _kernel_ns(deployment: Deployment, rate: Rates) -> float:
 
 # ---- communication
 
-def _collectives(deployment: Deployment, rate: Rates) -> tuple[float, float]:
+def _collectives(deployment: Deployment, rate: Rates, prices_exchange: bool) -> tuple[float, float]:
     """Return (ns per iteration, ns per token) of all communication but the sampler's; stages follow one another."""
-    needed = exchanges(deployment)
+    needed = [each for each in exchanges(deployment) if prices_exchange or each.group not in EXPERT_GROUPS]
     volume_ns = sum(each.count * _link_ns(deployment, rate, each.sent_bytes, each.span) for each in needed)
     return sum(each.count for each in needed) * rate.collective_ns, volume_ns
+
+
+def _gather_ns(deployment: Deployment, rate: Rates) -> float:
+    """Return ns per token of what data-parallel ranks gather for their experts."""
+    return sum(each.count * _link_ns(deployment, rate, each.sent_bytes, each.span)
+               for each in exchanges(deployment) if each.group == "data")
 
 
 def _handover(deployment: Deployment, rate: Rates) -> tuple[float, float]:

@@ -15,12 +15,14 @@ sum of
     collectives         T x bytes sent / link bandwidth, or what [latency.collective] says
     latencies           a constant: kernels and collectives started
 
-all on one accelerator; costs.py has each coefficient. With pipeline stages, head and sampler are the last
-one's, a hand-over follows each of the others, and the rest is divided by layers. A maximum is taken where the hardware
-takes it, within an operator. Prompts and decodes of a batch share one pass over the weights but not attention. Against
-the roofline of whole phases, max(sum of FLOPs / peak, sum of bytes / bandwidth), nothing hides behind what it cannot
-run beside; and the shares of peak are those of single kernels, which are published, not those of a whole model, which
-must be fitted.
+all on one accelerator; costs.py has each coefficient. [engine.experts] has the busiest rank's share of experts, with
+the weights of those that it needs, and adds dispatch and combine: experts.py; with two-batch overlap halves of a batch
+take turns, as experts/overlap.py of the package says, where all layers count as alike. With pipeline stages, head and
+sampler are the last one's, a hand-over follows each of the others, and the rest is divided by layers. A maximum is
+taken where the hardware takes it, within an operator. Prompts and decodes of a batch share one pass over the weights
+but not attention. Against the roofline of whole phases, max(sum of FLOPs / peak, sum of bytes / bandwidth), nothing
+hides behind what it cannot run beside; and the shares of peak are those of single kernels, which are published, not
+those of a whole model, which must be fitted.
 
 Windows: only sums over the batch are known, so layers that see w tokens are charged min(C, w x decodes), min(X, w x
 chunks) and min(A, w P): exact while all sequences are on one side of the window, else an overestimate. A chunked window
@@ -28,7 +30,7 @@ chunks) and min(A, w P): exact while all sequences are on one side of the window
 where no sequence samples, as vLLM computes the logits of unfinished prompts too.
 """
 cimport cython
-from libc.stdint cimport int64_t
+from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free, malloc
 
 from typing import Annotated
@@ -36,15 +38,18 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from simulator.domain.batch cimport BatchShape, rows_of
+from simulator.domain.batch cimport BatchShape, repeat_shape, rows_of
 from simulator.latency.base cimport LatencyModel
 from simulator.latency.batch_view cimport BatchView
+from simulator.latency.gathering cimport Gathered
 from simulator.collective.base cimport CollectiveModel
 from simulator.collective.per_iteration cimport IterationCollectives
 
 from simulator.collective.exchanges import exchanges
 from simulator.domain.efficiency import COLLECTIVE_LATENCY_US, KERNEL_LATENCY_US, LINK_EFFICIENCY
-from simulator.latency.roofline.costs import rates, roofline_costs
+from simulator.experts.pricing import exchange_notes
+from simulator.latency.roofline.costs import EXPERT_GROUPS, rates, roofline_costs
+from simulator.latency.roofline.experts import expert_costs
 
 Share = Annotated[float, Meta(gt=0, le=1)]
 Microseconds = Annotated[float, Meta(ge=0)]
@@ -83,6 +88,7 @@ cdef struct Costs:              # see RooflineCosts
     double constant_ns
     double activation_token_ns
     double collective_token_ns
+    double gather_token_ns
     double handover_ns
     double handover_token_ns
     double dense_prefill_ns
@@ -97,6 +103,14 @@ cdef struct Costs:              # see RooflineCosts
     double state_token_ns
     Attention full_attention
     Attention window_attention
+
+
+cdef struct Overlap:            # of two batches; see experts/overlap.py of the package
+    bint is_enabled
+    int64_t decode_tokens       # of the rank that has fewest, at least
+    int64_t prefill_tokens
+    double slowdown             # of computation
+    double layers
 
 
 # One instruction each; libm's fmin and fmax, with their rules for NaN, are calls.
@@ -131,6 +145,8 @@ cdef class Roofline(LatencyModel):
     Parameters = RooflineParameters
     takes_padding = True
     takes_collective = True
+    takes_experts = ("all2all_backend", "dbo")
+    prices_gathered = True
 
     cdef readonly object costs                  # RooflineCosts, for reading
     cdef Costs _costs                           # the same, for the loop
@@ -138,18 +154,41 @@ cdef class Roofline(LatencyModel):
     cdef Py_ssize_t _last_expert_entry          # more tokens than this need no more experts
     cdef IterationCollectives _collectives      # None: the costs hold them
     cdef object _deployment
+    cdef object _experts                        # ExpertPricing; None: loaded evenly, and the costs hold their exchange
+    cdef bint _has_experts                      # there is one, and what follows
+    cdef const double[::1] _imbalance, _dispatch_ns, _combine_ns        # see ExpertCosts
+    cdef object _even_weights_ns                # of evenly loaded experts, by tokens
+    cdef int64_t _data_ranks
+    cdef Overlap _overlap
 
-    def __init__(self, parameters, deployment, CollectiveModel collective=None):
+    def __init__(self, parameters, deployment, CollectiveModel collective=None, experts=None):
         self._deployment = deployment
         if deployment is None:
             raise ValueError("roofline needs [model] and [hardware]")
-        self.costs = roofline_costs(deployment, rates(parameters, deployment), prices_collectives=collective is None)
+        rate = rates(parameters, deployment)
+        self.costs = roofline_costs(deployment, rate, collective is None, experts is None)
         if collective is not None:
+            needed = [each for each in exchanges(deployment) if experts is None or each.group not in EXPERT_GROUPS]
             self._collective = collective
-            self._collectives = IterationCollectives(collective, exchanges(deployment))
+            self._collectives = IterationCollectives(collective, needed)
         self.is_shareable = collective is None          # collectives remember
-        self.is_monotone = collective is None       # sums of larger and smaller of products with counts
+        # Sums of larger and smaller of products with counts; the more tokens, the more evenly experts are loaded.
+        self.is_monotone = collective is None and experts is None
+        if experts is not None:
+            self._take_experts(experts, expert_costs(deployment, rate, experts, collective))
         self._copy_costs()
+
+    cdef int _take_experts(self, experts, costs) except -1:
+        dbo = experts.dbo
+        self._experts, self._has_experts = experts, True
+        self._imbalance, self._dispatch_ns, self._combine_ns = costs.imbalance, costs.dispatch_ns, costs.combine_ns
+        self._even_weights_ns = self.costs.expert_weights_ns
+        self.costs = msgspec.structs.replace(self.costs, expert_weights_ns=costs.weights_ns)
+        self._data_ranks = self._deployment.parallelism.data_parallel
+        self._overlap = Overlap(
+            dbo.enabled, dbo.decode_token_threshold, dbo.prefill_token_threshold,
+            dbo.num_sms / (dbo.num_sms - dbo.comm_sms), self._deployment.model.num_layers)
+        return 0
 
     def __dealloc__(self):
         free(self._expert_weights_ns)
@@ -181,7 +220,68 @@ cdef class Roofline(LatencyModel):
                                      + self._costs.expert_decode_ns * <double>(shape.decode_tokens + shape.pad_tokens))
         if tokens > self._last_expert_entry:
             tokens = self._last_expert_entry
+        if self._has_experts:
+            arithmetic_ns *= self._imbalance[tokens]
         return larger(arithmetic_ns, self._expert_weights_ns[tokens])
+
+    cdef double _exchange_ns(self, int64_t tokens) noexcept nogil:
+        """Return dispatch and combine of tokens of all ranks; beyond the tables in proportion."""
+        cdef int64_t last = self._dispatch_ns.shape[0] - 1
+        if tokens > last:
+            return (self._dispatch_ns[last] + self._combine_ns[last]) * (<double>tokens / last)
+        return self._dispatch_ns[tokens] + self._combine_ns[tokens]
+
+    cdef inline bint _is_split(self, const BatchShape* shape) noexcept nogil:
+        cdef int64_t fewest = (shape.prefill_tokens + shape.decode_tokens) // self._data_ranks
+        return self._overlap.is_enabled and fewest >= (
+            self._overlap.prefill_tokens if shape.num_chunks > 0 else self._overlap.decode_tokens)
+
+    cdef double _halves_ns(self, const BatchShape* shape) noexcept nogil:
+        """Return the time of all layers where halves of the batch take turns."""
+        cdef BatchShape half = shape[0]
+        cdef double compute_ns, exchange_ns
+        half.prefill_tokens, half.decode_tokens = (shape.prefill_tokens + 1) // 2, (shape.decode_tokens + 1) // 2
+        half.pad_tokens = (shape.pad_tokens + 1) // 2
+        compute_ns = self._layers_ns(&half, 0.5 * (
+            self._prefill_attention_ns(shape) + self._decode_attention_ns(shape) + self._state_ns(shape)))
+        exchange_ns = self._exchange_ns(rows_of(&half))
+        return (2.0 * larger(compute_ns * self._overlap.slowdown, exchange_ns)
+                + (compute_ns + exchange_ns) / self._overlap.layers)
+
+    cdef double _layers_ns(self, const BatchShape* shape, double attention_ns) noexcept nogil:
+        """Return the time of all layers, without the exchange of tokens; attention and states are given."""
+        cdef double tokens = <double>rows_of(shape)
+        return (self._costs.constant_ns + self._costs.activation_token_ns * tokens + self._collectives_ns(shape)
+                + self._dense_ns(shape) + self._experts_ns(shape) + attention_ns)
+
+    cdef double _uneven_ns(self, const BatchShape* shape) noexcept nogil:
+        """Return what batch_ns does where experts are not loaded evenly."""
+        cdef double ns = self._head_ns(shape) + self._costs.sampler_sample_ns * shape.num_samples
+        if self._is_split(shape):
+            return ns + self._halves_ns(shape)
+        return ns + self._exchange_ns(rows_of(shape)) + self._layers_ns(
+            shape, self._prefill_attention_ns(shape) + self._decode_attention_ns(shape) + self._state_ns(shape))
+    cdef double rank_ns(self, const BatchShape* shape, const Gathered* gathered, int32_t num_ranks) noexcept nogil:
+        # Coefficients are those of a batch that is spread over the ranks: as if each had this one. Experts and what is
+        # gathered for them are of all batches.
+        cdef BatchShape alike, together = shape[0]
+        cdef double own_tokens = <double>num_ranks * <double>rows_of(shape), ns
+        repeat_shape(&alike, shape, num_ranks)
+        together.prefill_tokens, together.decode_tokens = gathered.prefill_tokens, gathered.decode_tokens
+        together.pad_tokens = 0                         # counted among those gathered
+        ns = self.batch_ns(&alike)
+        if self._has_experts:
+            if self._is_split(&alike):                  # as if all had this one
+                return ns
+            ns += self._exchange_ns(rows_of(&together)) - self._exchange_ns(rows_of(&alike))
+        return (ns - self._experts_ns(&alike) - self._collectives_ns(&alike) + self._experts_ns(&together)
+                + self._rank_collectives_ns(own_tokens, rows_of(&together)))
+
+    cdef double _rank_collectives_ns(self, double own_tokens, int64_t gathered) noexcept nogil:
+        if self._collectives is None:
+            return ((self._costs.collective_token_ns - self._costs.gather_token_ns) * own_tokens
+                    + self._costs.gather_token_ns * <double>gathered)
+        return self._collectives.rank_ns(<int64_t>own_tokens, gathered)
 
     cdef double _head_ns(self, const BatchShape* shape) noexcept nogil:
         return larger(self._costs.head_sample_ns * shape.num_samples, self._costs.head_weights_ns)
@@ -214,6 +314,8 @@ cdef class Roofline(LatencyModel):
 
     cdef double batch_ns(self, const BatchShape* shape) noexcept nogil:
         cdef double tokens = <double>rows_of(shape)
+        if self._has_experts:
+            return self._uneven_ns(shape)
         return (self._costs.constant_ns + self._costs.activation_token_ns * tokens + self._collectives_ns(shape)
                 + self._costs.sampler_sample_ns * shape.num_samples
                 + self._dense_ns(shape) + self._experts_ns(shape) + self._head_ns(shape)
@@ -242,9 +344,42 @@ cdef class Roofline(LatencyModel):
             "collectives": self._collectives_ns(shape),
             "latencies": self._costs.constant_ns,
         }
+        if self._has_experts:
+            terms_ns |= self._expert_terms_ns(batch, terms_ns)
         self.raise_if_failed()
         return {name: ns * 1e-9 for name, ns in terms_ns.items()}
 
+    def _expert_terms_ns(self, BatchView batch, terms_ns):
+        """Return what experts would take if all ranks were as busy as the mean, and what is added to that.
+
+        imbalance: of the busiest rank; less than 0 where so few experts are needed that reading them takes less.
+        overlap: what two-batch overlap saves (below 0) or costs.
+        """
+        cdef const BatchShape* shape = &batch.shape
+        cdef int64_t tokens = shape.prefill_tokens + shape.decode_tokens
+        cdef int64_t last = self._dispatch_ns.shape[0] - 1
+        even_ns = max(self._costs.expert_prefill_ns * shape.prefill_tokens
+                      + self._costs.expert_decode_ns * shape.decode_tokens,
+                      self._even_weights_ns[min(tokens, len(self._even_weights_ns) - 1)])
+        beyond = max(1.0, <double>tokens / last)
+        found = {"experts": even_ns, "imbalance": terms_ns["experts"] - even_ns,
+                 "dispatch": self._dispatch_ns[min(tokens, last)] * beyond,
+                 "combine": self._combine_ns[min(tokens, last)] * beyond}
+        if self._is_split(shape):
+            found["overlap"] = self.batch_ns(shape) - sum((terms_ns | found).values())
+        return found
+
+    def provenance(self) -> dict:
+        """Return what is known of the collective model and of experts."""
+        found = LatencyModel.provenance(self)
+        return found if self._experts is None else found | {"experts": self._experts.provenance()}
+
     def warnings(self) -> list:
-        """Return which formats the accelerator lacks, and what is known of the collective model."""
-        return [f"roofline: {note}" for note in self._deployment.format_notes()] + LatencyModel.warnings(self)
+        """Return which formats the accelerator lacks, and what is known of experts and the collective model."""
+        told = [f"roofline: {note}" for note in self._deployment.format_notes()]
+        if self._experts is not None:
+            told += self._experts.warnings(self._deployment, "roofline")
+            if self._collective is None:
+                told += [f"roofline: {note}" for note in exchange_notes(
+                    self._deployment, self._experts.all2all_backend)]
+        return told + LatencyModel.warnings(self)

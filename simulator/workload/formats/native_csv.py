@@ -13,7 +13,7 @@ from simulator.errors import InputErrors, KeyFault
 from simulator.workload.columns import FACTS, LABELS, Columns
 from simulator.workload.formats.native_waits import COLUMNS as WAITS
 from simulator.workload.formats.native_waits import turns_before, waits_of
-from simulator.workload.formats.prompts import prompts_of, rows_by_id
+from simulator.workload.formats.prompts import image_facts, images_in, prompts_of, rows_by_id
 from simulator.workload.limits import MAX_TIME_NS, MISSING
 from simulator.workload.reading.csv_scan import Column, Kind, Scan
 from simulator.workload.reading.faults import Faults
@@ -66,6 +66,8 @@ class NativeCsv:
             _check_ids(scan, faults)
         _check_facts(scan, faults)
         prompts = prompts_of(scan, ids, faults) if "prompt" in scan.values else None
+        images = images_in(scan) if prompts is not None else None
+        shown = {} if images is None else image_facts(prompts, images)
         waits = None
         if any(column in scan.values for column in WAITS):
             waits = waits_of(scan, lambda: rows_by_id(ids, len(scan.lines)), self._sessions, faults)
@@ -80,7 +82,8 @@ class NativeCsv:
             max_tokens=scan.values.get("max_tokens"),
             timeout_ns=scan.values.get("deadline_s"),
             labels={label: _label_of(scan, label) for label in LABELS if label in scan.values},
-            facts={fact: scan.values[fact] for fact in FACTS if fact in scan.values},
+            facts=shown | {fact: scan.values[fact] for fact in FACTS if fact in scan.values},
+            images=images,
             prompts=prompts,
             adds_to=turns_before(scan) if self._sessions.accumulate else None,
             waits=waits)

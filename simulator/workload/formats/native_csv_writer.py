@@ -8,6 +8,7 @@ import numpy as np
 from simulator.domain import records
 from simulator.errors import InputErrors
 from simulator.workload.base import Workload
+from simulator.workload.items import is_image
 from simulator.workload.limits import MAX_TIME_NS, MISSING
 
 
@@ -94,7 +95,8 @@ def _prompts(workload: Workload, ids: list[str]) -> dict[str, list[str]]:
         return {}
     owners = np.repeat(np.arange(len(ids)), workload.demands["num_segments"])
     is_other = workload.segments["stream"] != records.own_stream(owners)
-    names = _stream_names(workload.segments["stream"][is_other], ids)
+    images = workload.segments["stream"][is_image(workload)]
+    names = _stream_names(workload.segments["stream"][is_other], ids, set(images.tolist()))
     streams, num_tokens = workload.segments["stream"].tolist(), workload.segments["num_tokens"].tolist()
     texts = []
     for row, (begin, count) in enumerate(workload.demands[["segments_begin", "num_segments"]].tolist()):
@@ -105,8 +107,8 @@ def _prompts(workload: Workload, ids: list[str]) -> dict[str, list[str]]:
     return {"prompt": texts}
 
 
-def _stream_names(streams: np.ndarray, ids: list[str]) -> dict[int, str]:
-    """Return what prompts call each stream: s0, s1, ... as they come, or what it is of which request.
+def _stream_names(streams: np.ndarray, ids: list[str], images: set[int]) -> dict[int, str]:
+    """Return what prompts call each stream: s0, s1, ... as they come, s2.img, or what it is of which request.
 
     The streams of requests that do not come belong to nobody.
     """
@@ -114,7 +116,8 @@ def _stream_names(streams: np.ndarray, ids: list[str]) -> dict[int, str]:
     names, rows = {}, codes >> 2
     for code, row in zip(codes[np.argsort(first_rows)].tolist(), rows[np.argsort(first_rows)].tolist(), strict=True):
         kind = {records.own_stream(row): "own", records.output_stream(row): "out"}.get(code, "")
-        names[code] = f"{_referable(ids[row], '/')}.{kind}" if kind and row < len(ids) else f"s{len(names)}"
+        ending = ".img" if code in images else ""
+        names[code] = f"{_referable(ids[row], '/')}.{kind}" if kind and row < len(ids) else f"s{len(names)}{ending}"
     return names
 
 

@@ -14,7 +14,8 @@ UNKNOWN = -1                            # in place of a row
 def prompts_of(scan: Scan, ids, faults: Faults) -> Prompts:
     """Return the prompts of a scanned trace in file order, and collect their faults.
 
-    Streams: any name; empty, the request's own; `ID.own`, the own stream of request ID; `ID.out`, its outputs.
+    Streams: any name; empty, the request's own; `ID.own`, the own stream of request ID; `ID.out`, its outputs;
+    `NAME.img`, an image.
 
     Parameters
     ----------
@@ -39,6 +40,21 @@ def prompts_of(scan: Scan, ids, faults: Faults) -> Prompts:
     is_plain &= streams[np.cumsum(counts) - counts] == records.own_stream(np.arange(len(counts)))
     kept = ~is_plain[owner]
     return Prompts(np.where(is_plain, 0, counts), streams[kept], num_tokens[kept])
+
+
+def images_in(scan: Scan) -> np.ndarray | None:
+    """Return the codes of the streams that are images; None: there are none."""
+    is_image = np.array([text.endswith(".img") for text in scan.texts["prompt"]], dtype=bool)
+    return records.named_stream(np.flatnonzero(is_image)) if is_image.any() else None
+
+
+def image_facts(prompts: Prompts, images: np.ndarray) -> dict[str, np.ndarray]:
+    """Return how many images each prompt has, and of how many tokens."""
+    owners = np.repeat(np.arange(len(prompts.num_segments)), prompts.num_segments)
+    is_image = np.isin(prompts.streams, images)
+    count = len(prompts.num_segments)
+    tokens = np.bincount(owners[is_image], prompts.num_tokens[is_image], count)
+    return {"num_images": np.bincount(owners[is_image], minlength=count), "image_tokens": tokens.astype(np.int64)}
 
 
 def _stream_codes(scan: Scan, ids, faults: Faults) -> tuple[np.ndarray, np.ndarray]:

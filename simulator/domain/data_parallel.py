@@ -1,0 +1,61 @@
+"""Attention data parallelism: how the ranks of one replica work side by side."""
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+Interval = Annotated[int, Meta(ge=1, le=2**20)]
+# Source: vLLM 0.32.0, vllm/config/parallel.py, dp_sync_interval; 0.10.1, vllm/v1/engine/core.py, a constant.
+SYNC_INTERVALS = {"0.10": 32}
+SYNC_INTERVAL = 16
+
+
+class LockStepRules(msgspec.Struct, frozen=True, kw_only=True):
+    """How ranks in lock step agree, as the engine takes it.
+
+    sync_interval : steps from one agreement on whether to go on to the next.
+    agrees_at_first : they agree after their first step, too.
+    prefill_interval : prompts are computed in each so-manieth step while others decode; 1: in all.
+    hop_ns : that each message between front end, coordinator and ranks takes.
+    pads_alike : where batches are padded to sizes of CUDA graphs, all ranks run the same.
+    """
+
+    sync_interval: int = SYNC_INTERVAL
+    agrees_at_first: bool = True
+    prefill_interval: int = 1
+    hop_ns: int = 0
+    pads_alike: bool = True
+
+
+class DataParallel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The ranks of a replica, [engine.data_parallel].
+
+    Each rank has a scheduler, a queue and KV blocks of its own. Source: vLLM 0.32.0, vllm/config/parallel.py.
+    """
+
+    lockstep: Annotated[bool | None, Meta(description=(
+        "all ranks begin and end iterations together, those without tokens with a dummy batch; false: each is an "
+        "engine by itself; default: the model has experts, or is not given"))] = None
+    dp_sync_interval: Annotated[Interval | None, Meta(extra={"unit": "iterations"}, description=(
+        "after which ranks in lock step agree on whether anybody has unfinished requests; default: 16, and after the "
+        "first one of each wave; vllm_version 0.10: 32"))] = None
+    prefill_schedule_interval: Annotated[Interval, Meta(extra={"unit": "iterations"}, description=(
+        "while others decode, and unless requests are left behind for want of room, prompts are computed in each "
+        "so-manieth iteration alone"))] = 1
+    load_balancing: Annotated[Literal["internal", "hybrid", "external"], Meta(description=(
+        "internal: [cluster.routing] chooses the replica, the rule of vllm_dp its rank; hybrid: [cluster.routing] "
+        "chooses a node of the replica, vllm_dp a rank there; external: [cluster.routing] chooses among all ranks"
+    ))] = "internal"
+    stats_interval_s: Annotated[float, Meta(ge=0, le=1e6, description=(
+        "internal, hybrid: age up to which what ranks report is used again; 0: always live"))] = 0.1
+    hop_us: Annotated[float, Meta(ge=0, le=1e9, description=(
+        "that a message between front end, coordinator and ranks takes, which wakes ranks that sleep"))] = 0.0
+    padding: Annotated[Literal["vllm", "sglang", "none"], Meta(description=(
+        "vllm: where batches are padded to sizes of CUDA graphs, all ranks run that of the largest batch; sglang: of "
+        "the tokens that are gathered before the experts; none: each rank by itself"))] = "vllm"
+
+    def rules(self, is_old: bool) -> LockStepRules:
+        """Return what ranks in lock step go by; `is_old` : vLLM 0.10."""
+        interval = self.dp_sync_interval or (SYNC_INTERVALS["0.10"] if is_old else SYNC_INTERVAL)
+        return LockStepRules(sync_interval=interval, agrees_at_first=not is_old, pads_alike=self.padding == "vllm",
+                             prefill_interval=self.prefill_schedule_interval, hop_ns=round(self.hop_us * 1e3))

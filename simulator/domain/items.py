@@ -1,0 +1,49 @@
+"""What encoders have to do with prompts: the images in them, and what else comes as embeddings."""
+import msgspec
+import numpy as np
+
+from simulator.domain import records
+
+
+class Items(msgspec.Struct, frozen=True):
+    """The items of all prompts, one after the other.
+
+    Those of one prompt stand by offset, and none overlap.
+
+    begins : int64 (n + 1,), where those of each request begin in the table, and its length.
+    table : structured array (m,), `records.ITEM`.
+    num_contents : different ones.
+    """
+
+    begins: np.ndarray
+    table: np.ndarray
+    num_contents: int
+
+    @property
+    def largest(self) -> int:
+        """Embeddings of the largest item; 0: there are none."""
+        return int(self.table["tokens"].max(initial=0))
+
+    def tokens_of(self, n: int) -> np.ndarray:
+        """Return the embeddings in each of the first `n` prompts, int64 (n,)."""
+        ends = np.append(0, np.cumsum(self.table["tokens"], dtype=np.int64))
+        return np.diff(ends[self.begins[:n + 1]])
+
+    def twice(self) -> "Items":
+        """Return the same for a table of requests that has each row twice.
+
+        All of them stand again behind the last.
+        """
+        return Items(np.concatenate([self.begins, self.begins[1:] + len(self.table)]),
+                     np.concatenate([self.table, self.table]), self.num_contents)
+
+
+def items_of(counts: np.ndarray, contents: np.ndarray, offsets: np.ndarray, tokens: np.ndarray) -> Items:
+    """Return the items of requests.
+
+    counts : int64 (n,), items of each request. contents, offsets, tokens : int64 (m,), of each item; codes of any size.
+    """
+    table = np.empty(len(contents), records.ITEM)
+    names, table["content"] = np.unique(contents, return_inverse=True)
+    table["offset"], table["tokens"] = offsets, tokens
+    return Items(np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), table, len(names))

@@ -1,0 +1,28 @@
+"""An iteration that waits for something besides."""
+cimport cython
+
+from simulator.domain.batch cimport BatchShape
+from simulator.latency.around.base cimport Around
+from simulator.latency.base cimport LatencyModel
+
+
+@cython.final
+cdef class Stalled(Around):
+    """Iterations take `stall_ns` longer than those of `model`, in the first stage.
+
+    It stands in for the model of a replica for one iteration, so that others pay nothing.
+    """
+
+    cdef double _stall_ns
+
+    def __init__(self, LatencyModel model, double stall_ns):
+        Around.__init__(self, model)
+        self._stall_ns = stall_ns
+
+    cdef double around_ns(self, const BatchShape* shape, double ns) noexcept nogil:
+        return ns + self._stall_ns
+
+    cdef void stages_ns(self, const BatchShape* shape, double* ns) noexcept nogil:
+        self.model.stages_ns(shape, ns)
+        ns[0] += self._stall_ns
+        self.note_fault()

@@ -1,0 +1,101 @@
+"""From [engine.experts] to what latency backends and the engine are told of experts."""
+import math
+
+from msgspec.structs import replace
+
+from simulator.config.experiment import Experiment
+from simulator.domain.deployment import Deployment
+from simulator.errors import InputErrors, KeyFault
+from simulator.experts.pricing import ExpertPricing
+from simulator.experts.timeline import Arrangement, ExpertTimeline
+from simulator.experts.traffic import GATHER
+
+# Of a backend's own keys, those that say what engine.experts.all2all_backend does, and in which words.
+ALL2ALL_WORDS = {"all2all_backend": {}, "expert_exchange": {
+    GATHER: "all_gather", "deepep_high_throughput": "all_to_all", "deepep_low_latency": "all_to_all"}}
+
+
+def with_exchange(experiment: Experiment, backend: type):
+    """Return the backend's parameters with the exchange of [engine.experts].
+
+    Raises
+    ------
+    InputErrors
+        The backend does not price what [engine.experts] says, or says something else itself.
+    """
+    latency, experts = experiment.latency, experiment.engine.experts
+    if backend.takes_experts is None:
+        raise InputErrors([KeyFault(
+            f'engine.experts: latency.backend = "{latency.backend}" does not price experts apart from all else: '
+            'expected no such table, or one of the backends "roofline", "operators", "trained_physics" and "aicb"')])
+    faults = []
+    for key, is_asked in (("all2all_backend", experts.all2all_backend is not None), ("dbo", experts.dbo.enabled)):
+        if is_asked and key not in backend.takes_experts:
+            faults.append(f'engine.experts.{key}: latency.backend = "{latency.backend}" does not tell the exchange of '
+                          'tokens from what else an iteration takes, as "roofline" and "operators" do')
+    if getattr(latency.parameters, "expert_load", "balanced") != "balanced":
+        faults.append('latency.expert_load: expected "balanced" with [engine.experts], which says how tokens spread '
+                      f'over experts, found "{latency.parameters.expert_load}"')
+    parameters = latency.parameters
+    for key, words in ALL2ALL_WORDS.items():
+        if experts.all2all_backend is None or not hasattr(parameters, key):
+            continue
+        meant = words.get(experts.all2all_backend, experts.all2all_backend)
+        if getattr(parameters, key) not in (None, meant):
+            faults.append(f'latency.{key}: expected "{meant}", or none, with engine.experts.all2all_backend = '
+                          f'"{experts.all2all_backend}", found "{getattr(parameters, key)}"')
+        parameters = replace(parameters, **{key: meant})
+    if faults:
+        raise InputErrors(map(KeyFault, faults))
+    return parameters
+
+
+def expert_pricing(experiment: Experiment, deployment: Deployment | None, arrangement: Arrangement | None):
+    """Return how a backend prices experts."""
+    if deployment is None:
+        raise InputErrors([KeyFault("engine.experts: needs [model] and [hardware]")])
+    experts, timeline = deployment.experts, ExpertTimeline(deployment)
+    backend = experts.all2all_backend or getattr(experiment.latency.parameters, "all2all_backend", None) or GATHER
+    if experts.dbo.enabled and backend == GATHER:
+        raise InputErrors([KeyFault(
+            f'engine.experts.dbo.enabled: expected false with all2all_backend = "{GATHER}", found true: vLLM splits '
+            'batches with "deepep_high_throughput" and "deepep_low_latency" alone')])
+    return ExpertPricing(load=timeline.load_of(arrangement or Arrangement()), all2all_backend=backend, dbo=experts.dbo)
+
+
+def expert_shift(experiment: Experiment, pool, site, make):
+    """Return how the load of a pool's experts changes, as ShiftPlan; None: it stays.
+
+    site : assemble.Site of the pool.
+    make : arrangement -> LatencyModel.
+
+    Raises
+    ------
+    InputErrors
+        It cannot change here.
+    """
+    if pool.engine.experts is None or not pool.engine.experts.changes:
+        return None
+    from simulator.engine.operations.shift_plan import ShiftPlan  # only those who want it load it
+    from simulator.latency.roofline.costs import link_bytes_per_s
+
+    timeline, ways = ExpertTimeline(site.deployment), pool.topology
+    faults = []
+    if ways.data_parallel > 1:
+        faults.append(f"expected no eplb and no popularity.drift_steps with topology.data_parallel = "
+                      f"{ways.data_parallel}: ranks in lock step do not change their latency")
+    if any(failure.kind == "slow" for failure in experiment.failures):
+        faults.append('expected no eplb and no popularity.drift_steps with failures of kind "slow": both change how '
+                      "long iterations of a replica take")
+    try:
+        link = link_bytes_per_s(site.deployment, ways.tensor_parallel * ways.data_parallel)
+    except ValueError as error:
+        link = 0.0
+        if pool.engine.experts.eplb is not None:
+            faults.append(f"eplb moves weights between accelerators: {error}")
+    if faults:
+        raise InputErrors([KeyFault(f"engine.experts: {fault}") for fault in faults])
+    eplb = pool.engine.experts.eplb
+    return ShiftPlan(
+        timeline, make,
+        lambda number: math.ceil(timeline.moved_bytes(number) / link * 1e9), eplb is not None and eplb.use_async)

@@ -1,0 +1,62 @@
+"""DeepSeek's expert-parallel load balancer: copy what is hot, and pack what there is evenly.
+
+Replicate: each redundant slot goes to the expert whose copies have most to do. Pack: by descending load into the rank
+that has least, of those with room. Hierarchical where groups of experts divide by nodes: groups are packed into nodes,
+experts copied within each, slots packed into its ranks; else all ranks are one node. Source of the rules:
+deepseek-ai/EPLB, eplb.py, as vLLM has them in vllm/distributed/eplb/policy/default.py. Ties: the lowest number.
+"""
+import heapq
+
+import numpy as np
+
+
+def rebalance(loads: np.ndarray, num_slots: int, ranks: int, num_groups: int = 1, num_nodes: int = 1) -> np.ndarray:
+    """Return the placement of experts with these loads; see placement.py.
+
+    Parameters
+    ----------
+    loads : (layers, experts).
+    num_slots : of all ranks, a multiple of `ranks`.
+    num_groups, num_nodes : of experts and of ranks; 1 where groups do not divide by nodes.
+    """
+    if num_groups % num_nodes:
+        num_groups = num_nodes = 1
+    return np.array([_layer(row.tolist(), num_slots, ranks, num_groups, num_nodes) for row in loads])
+
+
+def _layer(loads: list[float], num_slots: int, ranks: int, num_groups: int, num_nodes: int) -> list[int]:
+    size = len(loads) // num_groups
+    groups = [sum(loads[first:first + size]) for first in range(0, len(loads), size)]
+    slots = []
+    for node in pack(groups, num_nodes):
+        experts = [group * size + i for group in node for i in range(size)]
+        copies = replicate([loads[expert] for expert in experts], num_slots // num_nodes)
+        held = [(experts[i], loads[experts[i]] / count) for i, count in enumerate(copies) for _ in range(count)]
+        for rank in pack([load for _, load in held], ranks // num_nodes):
+            slots += [held[i][0] for i in rank]
+    return slots
+
+
+def replicate(loads: list[float], num_slots: int) -> list[int]:
+    """Return how many slots each expert gets."""
+    counts = [1] * len(loads)
+    heap = [(-load, i) for i, load in enumerate(loads)]
+    heapq.heapify(heap)
+    for _ in range(num_slots - len(loads)):
+        i = heap[0][1]
+        counts[i] += 1
+        heapq.heapreplace(heap, (-loads[i] / counts[i], i))
+    return counts
+
+
+def pack(loads: list[float], num_bins: int) -> list[list[int]]:
+    """Return the items of each bin, equally many."""
+    room = len(loads) // num_bins
+    bins = [[] for _ in range(num_bins)]
+    heap = [(0.0, i) for i in range(num_bins)]
+    for item in sorted(range(len(loads)), key=lambda i: (-loads[i], i)):
+        load, i = heapq.heappop(heap)
+        bins[i].append(item)
+        if len(bins[i]) < room:
+            heapq.heappush(heap, (load + loads[item], i))
+    return bins

@@ -1,0 +1,36 @@
+"""Experts that are not loaded evenly, in tables of operators.
+
+Their time is that of evenly loaded ones at as many tokens as keep every rank as busy as the busiest: table(T x
+imbalance). Which of them are needed the tables do not tell: they were measured with as many as T tokens choose evenly.
+"""
+from dataclasses import replace
+
+import numpy as np
+
+from simulator.experts.pricing import ExpertPricing
+from simulator.latency.operators.curves import INTERPOLATED
+
+EXCHANGES = ("expert_dispatch", "expert_combine", "expert_all_gather", "expert_reduce_scatter")
+NOTE = ("experts are looked up at tokens x imbalance: how many experts of a rank are needed is no axis of tables of "
+        "experts")
+
+
+def unevenly_loaded(tables, experts: ExpertPricing, data_ranks: int):
+    """Return IterationTables of the busiest rank: `experts` and `imbalance` add up.
+
+    data_ranks : over which the tokens of an iteration are spread; tables go by those of one.
+    """
+    even_ns = tables.tokens_ns["experts"]
+    tokens = np.arange(len(even_ns), dtype=float)
+    busiest = experts.load.tokens(tokens * data_ranks) / data_ranks
+    last = len(even_ns) - 1
+    busiest_ns = np.interp(busiest, tokens, even_ns) * np.maximum(busiest / last, 1.0)
+    origins = np.where(busiest == tokens, tables.tokens_origins, np.maximum(tables.tokens_origins, INTERPOLATED))
+    return replace(tables, tokens_ns=tables.tokens_ns | {"imbalance": busiest_ns - even_ns},
+                   tokens_origins=origins.astype(np.uint8), origins=tables.origins | {"imbalance": "formula"})
+
+
+def exchange_of(tables) -> np.ndarray:
+    """Return what tokens take to their experts and back, by tokens of a rank."""
+    return sum((tables.tokens_ns[name] for name in EXCHANGES if name in tables.tokens_ns),
+               np.zeros(len(next(iter(tables.tokens_ns.values())))))

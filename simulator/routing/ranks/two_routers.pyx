@@ -1,0 +1,70 @@
+"""Two routers in a row: one chooses a group of ranks, another one a rank of the group."""
+from libc.stdint cimport int32_t, int64_t
+from libc.stdlib cimport calloc, free
+cimport cython
+
+from simulator.routing.base cimport Router
+from simulator.routing.ranks.views cimport Groups, Members
+
+from msgspec.structs import replace
+
+
+@cython.final
+cdef class TwoRouters(Router):
+    """Any router before routers over ranks.
+
+    parameters : (sizes of the groups; class and parameters of the router over them; of those over ranks of a group;
+        View for these, which is as old as what ranks report to them).
+    context : RoutingContext; its view shows all ranks, and is what the first router sees of them.
+    """
+
+    cdef readonly Groups groups
+    cdef readonly Router first
+    cdef readonly list seconds              # Router of each group
+    cdef list _members
+    cdef void** _seconds                    # [group] the same, borrowed
+    cdef void** _views                      # [group] Members, borrowed
+
+    def __init__(self, parameters, context):
+        sizes, (first, first_parameters), (second, second_parameters), reports = parameters
+        self.groups = Groups(len(sizes), context.view, sizes)
+        self.first = first(first_parameters, replace(context, view=self.groups))
+        self.groups.pass_on_wants()
+        self._members, begin = [], 0
+        for size in sizes:
+            Members(size, reports, context.view, begin, self._members)
+            begin += size
+        self.seconds = [second(second_parameters, replace(context, view=members)) for members in self._members]
+        self._seconds = <void**>calloc(len(sizes), sizeof(void*))
+        self._views = <void**>calloc(len(sizes), sizeof(void*))
+        if self._seconds == NULL or self._views == NULL:
+            raise MemoryError()
+        for i, members in enumerate(self._members):
+            members.pass_on_wants()
+            self._seconds[<int32_t>i], self._views[<int32_t>i] = <void*>self.seconds[i], <void*>members
+        self.reads_state = True
+
+    def __dealloc__(self):
+        free(self._seconds)
+        free(self._views)
+
+    cdef int32_t route(self, int32_t row, int64_t now_ns) except -2 nogil:
+        cdef int32_t group = self.first.route(row, now_ns), rank
+        if group < 0:
+            return -1
+        rank = (<Router>self._seconds[group]).route(row, now_ns)
+        return self.groups.begin_of(group) + rank if rank >= 0 else -1
+
+    cdef int sent(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil:
+        cdef int32_t group = self.groups.group_of(replica), rank = replica - self.groups.begin_of(group)
+        self.groups.note(replica)
+        (<Members>self._views[group]).mark(rank)        # its account has changed; likewise below
+        self.first.sent(row, group, now_ns)
+        return (<Router>self._seconds[group]).sent(row, rank, now_ns)
+
+    cdef int left(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil:
+        cdef int32_t group = self.groups.group_of(replica), rank = replica - self.groups.begin_of(group)
+        self.groups.note(replica)
+        (<Members>self._views[group]).mark(rank)
+        self.first.left(row, group, now_ns)
+        return (<Router>self._seconds[group]).left(row, rank, now_ns)

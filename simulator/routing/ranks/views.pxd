@@ -1,0 +1,38 @@
+"""Views that two routers in a row have of the ranks of replicas: of groups of them, and of the ranks of one group."""
+from libc.stdint cimport int8_t, int32_t, int64_t
+cimport cython
+
+from simulator.domain.replica_state cimport ReplicaAccount, ReplicaState
+from simulator.signals.view cimport View
+
+
+@cython.final
+cdef class Groups(View):
+    cdef View _ranks                    # of all ranks
+    cdef int32_t* _begins               # [group, and one more] its first rank
+    cdef int32_t* _group_of             # [rank]
+    cdef int8_t* _is_outdated           # [group]
+    cdef int32_t* _outdated             # [_num_outdated] groups
+    cdef int32_t _num_outdated
+
+    # The account of a rank changed.
+    cdef void note(self, int32_t rank) noexcept nogil
+
+    cdef inline int32_t group_of(self, int32_t rank) noexcept nogil:
+        return self._group_of[rank]
+
+    cdef inline int32_t begin_of(self, int32_t group) noexcept nogil:
+        return self._begins[group]
+
+    cdef void _add_up(self, int32_t group) noexcept nogil
+    cdef void _add_states(self, int32_t group, ReplicaState* total) noexcept nogil
+    cdef void _add_accounts(self, int32_t group, ReplicaAccount* total) noexcept nogil
+
+
+@cython.final
+cdef class Members(View):
+    cdef View _ranks                    # of all ranks, states alone
+    cdef list _siblings                 # Members of each group
+    cdef void** _of_rank                # [rank] Members, borrowed; the first of them owns it
+    cdef int32_t _first                 # rank
+    cdef object _owners                 # what the pointers borrow from

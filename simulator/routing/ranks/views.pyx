@@ -1,0 +1,177 @@
+"""Views that two routers in a row have of the ranks of replicas: of groups of them, and of the ranks of one group."""
+from libc.stdint cimport int8_t, int32_t, int64_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memset
+cimport cython
+
+from simulator.domain.replica_state cimport ReplicaAccount, ReplicaState
+from simulator.signals.view cimport View
+
+
+@cython.final
+cdef class Groups(View):
+    """Each group of ranks as one replica.
+
+    What its ranks report, and what the gateway knows of them, is added up.
+
+    num_replicas : groups.
+    ranks : View of all ranks.
+    sizes : of the groups, in order.
+    """
+
+    def __init__(self, num_replicas, View ranks, sizes):
+        cdef int32_t group, i = 0
+        self._ranks = ranks
+        self._begins = <int32_t*>calloc(num_replicas + 1, sizeof(int32_t))
+        self._group_of = <int32_t*>calloc(ranks.num_replicas, sizeof(int32_t))
+        self._is_outdated = <int8_t*>calloc(num_replicas, sizeof(int8_t))
+        self._outdated = <int32_t*>calloc(num_replicas, sizeof(int32_t))
+        if (self._begins == NULL or self._group_of == NULL or self._is_outdated == NULL or self._outdated == NULL):
+            raise MemoryError()
+        for group in range(num_replicas):
+            self._begins[group + 1] = self._begins[group] + <int32_t>sizes[group]
+            for i in range(self._begins[group], self._begins[group + 1]):
+                self._group_of[i] = group
+            self._add_up(group)
+
+    def __dealloc__(self):
+        free(self._begins)
+        free(self._group_of)
+        free(self._is_outdated)
+        free(self._outdated)
+
+    def pass_on_wants(self):
+        """Want of the ranks what is wanted of the groups."""
+        for name in ("wants_counts", "wants_blocks", "wants_levels", "wants_times", "wants_caches", "wants_in_flight"):
+            setattr(self._ranks, name, getattr(self._ranks, name) or getattr(self, name))
+
+    cdef void note(self, int32_t rank) noexcept nogil:
+        cdef int32_t group = self._group_of[rank]
+        if not self._is_outdated[group]:
+            self._is_outdated[group] = True
+            self._outdated[self._num_outdated] = group
+            self._num_outdated += 1
+
+    cdef int look(self, int64_t now_ns) except -1 nogil:
+        cdef int32_t i
+        self._ranks.look(now_ns)
+        for i in range(self._ranks.num_changed):
+            self.note(self._ranks.changed[i])
+        self._ranks.forget_changes()
+        for i in range(self._num_outdated):
+            self._add_up(self._outdated[i])
+            self._is_outdated[self._outdated[i]] = False
+            self.mark(self._outdated[i])
+        self._num_outdated = 0
+        self.looked_ns = self._ranks.looked_ns
+        return 0
+
+    cdef void _add_up(self, int32_t group) noexcept nogil:
+        cdef int32_t i
+        self._add_states(group, &self.states[group])
+        self._add_accounts(group, &self.accounts[group])
+        self.is_moving[group] = False
+        for i in range(self._begins[group], self._begins[group + 1]):
+            self.is_moving[group] = self.is_moving[group] or self._ranks.is_moving[i]
+
+    cdef void _add_states(self, int32_t group, ReplicaState* total) noexcept nogil:
+        cdef const ReplicaState* state
+        cdef int32_t i
+        memset(total, 0, sizeof(ReplicaState))
+        for i in range(self._begins[group], self._begins[group + 1]):
+            state = &self._ranks.states[i]
+            total.time_ns = max(total.time_ns, state.time_ns)
+            total.iterations = max(total.iterations, state.iterations)
+            total.iteration_ns = max(total.iteration_ns, state.iteration_ns)
+            total.block_size = state.block_size
+            total.waiting_prefill_tokens += state.waiting_prefill_tokens
+            total.running_prefill_tokens += state.running_prefill_tokens
+            total.unallocated_prefill_tokens += state.unallocated_prefill_tokens
+            total.waiting_tokens += state.waiting_tokens
+            total.running_tokens += state.running_tokens
+            total.loading_tokens += state.loading_tokens
+            total.preemptions += state.preemptions
+            total.iteration_prefill_tokens += state.iteration_prefill_tokens
+            total.waiting += state.waiting
+            total.running += state.running
+            total.loading += state.loading
+            total.used_blocks += state.used_blocks
+            total.num_blocks += state.num_blocks
+            total.max_running += state.max_running
+            total.max_batched_tokens += state.max_batched_tokens
+
+    cdef void _add_accounts(self, int32_t group, ReplicaAccount* total) noexcept nogil:
+        cdef const ReplicaAccount* account
+        cdef int32_t i
+        total[0] = self._ranks.accounts[self._begins[group]]
+        for i in range(self._begins[group] + 1, self._begins[group + 1]):
+            account = &self._ranks.accounts[i]
+            total.in_flight_tokens += account.in_flight_tokens
+            total.expected_tokens += account.expected_tokens
+            total.dispatched += account.dispatched
+            total.in_flight += account.in_flight
+            total.up_since_ns = max(total.up_since_ns, account.up_since_ns)
+            total.is_routable = total.is_routable or account.is_routable
+
+    cdef const int32_t* cached_everywhere(self, int32_t row, int64_t now_ns) except NULL nogil:
+        """Of each group the rank that has most of a prompt; see View."""
+        cdef const int32_t* found = self._ranks.cached_everywhere(row, now_ns)
+        cdef int32_t i
+        memset(self.cached, 0, self.num_replicas * sizeof(int32_t))
+        for i in range(self._ranks.num_replicas):
+            self.cached[self._group_of[i]] = max(self.cached[self._group_of[i]], found[i])
+        return self.cached
+
+    cdef int32_t cached_blocks(self, int32_t replica, int32_t row, int64_t now_ns) except -1 nogil:
+        return self.cached_everywhere(row, now_ns)[replica]
+
+
+@cython.final
+cdef class Members(View):
+    """The ranks of one group.
+
+    num_replicas : of them.
+    ranks : View of all ranks, whose states are shown.
+    known : View of all ranks, whose accounts are shown: the gateway keeps them there.
+    first : rank of the group.
+    siblings : list of the Members of all groups, which this one joins.
+    """
+
+    def __init__(self, num_replicas, View ranks, View known, first, siblings):
+        cdef Members owner
+        cdef int32_t i
+        self._ranks, self._siblings, self._first = ranks, siblings, first
+        siblings.append(self)
+        free(self.is_moving)
+        self.states, self.accounts, self.is_moving = ranks.states + <int32_t>first, known.accounts + <int32_t>first, (
+            ranks.is_moving + <int32_t>first)
+        self._owners = (ranks, known)
+        owner = siblings[0]
+        if owner is self:
+            self._of_rank = <void**>calloc(ranks.num_replicas, sizeof(void*))
+            if self._of_rank == NULL:
+                raise MemoryError()
+        else:
+            self._of_rank = owner._of_rank
+        for i in range(num_replicas):
+            self._of_rank[self._first + i] = <void*>self
+
+    def __dealloc__(self):
+        self.is_moving = NULL               # it is of `ranks`
+        if self._first == 0:
+            free(self._of_rank)
+
+    def pass_on_wants(self):
+        """Want of all ranks what is wanted of these."""
+        for name in ("wants_counts", "wants_blocks", "wants_levels", "wants_times"):
+            setattr(self._ranks, name, getattr(self._ranks, name) or getattr(self, name))
+
+    cdef int look(self, int64_t now_ns) except -1 nogil:
+        cdef int32_t i, rank
+        self._ranks.look(now_ns)
+        for i in range(self._ranks.num_changed):
+            rank = self._ranks.changed[i]
+            (<Members>self._of_rank[rank]).mark(rank - (<Members>self._of_rank[rank])._first)
+        self._ranks.forget_changes()
+        self.looked_ns = self._ranks.looked_ns
+        return 0

@@ -1,0 +1,37 @@
+"""A scheduler that has encoders compute the images in prompts, in the batch that comes to them."""
+from libc.stdint cimport int32_t, int64_t
+
+from simulator.domain.iteration cimport Entry
+from simulator.scheduling.base cimport Sequence
+from simulator.scheduling.encoder_cache cimport EncoderCache
+from simulator.scheduling.striding cimport StridingScheduler
+
+
+cdef class EncodingScheduler(StridingScheduler):
+    """Base of schedulers with encoders; see encoding.pxd.
+
+    One visits what runs one by one while `needs_no_encoder` says no.
+    """
+
+    cdef int encode_by(self, EncoderCache encoder) except -1:
+        self.encoder = encoder
+        self._asks_who_joins = self._asks_who_joins or encoder is not None
+        return 0
+
+    cdef bint needs_no_encoder(self) noexcept nogil:
+        cdef int32_t i
+        for i in range(self._num_prefilling if self.encoder is not None else 0):
+            if self.encoder.lacks(self._sequences[self._prefilling[i]].row,
+                                  self._sequences[self._prefilling[i]].num_computed):
+                return False
+        return True
+
+    cdef bint _may_join(self, const Entry* entry) noexcept nogil:
+        # Who still refers to items lets go of them as an entry: with async scheduling a batch later than it could join.
+        return (self.encoder is None or not self.encoder.holds(entry.row)) and StridingScheduler._may_join(self, entry)
+
+    cdef void pass_items(self, const Sequence* sequence, int32_t unsettled, bint has_ended) noexcept nogil:
+        if has_ended:
+            self.encoder.let_go(sequence.row)
+        else:
+            self.encoder.pass_by(sequence.row, <int64_t>sequence.num_computed - unsettled)
