@@ -26,7 +26,8 @@ cdef class Drafter(Around):
     Notes
     -----
     Source: vLLM 0.32.0, vllm/v1/spec_decode/llm_base_proposer.py, ngram_proposer.py. Padding of the drafter's batches
-    and its own CUDA graphs are left out.
+    and its own CUDA graphs are left out; of ranks in
+    lock step each drafts as if it were alone.
     """
 
     cdef LatencyModel _target           # without what the engine adds
@@ -69,9 +70,7 @@ cdef class Drafter(Around):
             self.failed = True
         return ns
 
-    cdef double batch_ns(self, const BatchShape* shape) noexcept nogil:
-        cdef double ns = self.model.batch_ns(shape)
-        self.note_fault()
+    cdef double around_ns(self, const BatchShape* shape, double ns) noexcept nogil:
         return ns + self._drafting_ns(shape)
 
     cdef void stages_ns(self, const BatchShape* shape, double* ns) noexcept nogil:
