@@ -9,8 +9,9 @@ from simulator.kv.tiers.lru import Lru
 from simulator.kv.tiers.offloading import OffloadingTier
 from simulator.kv.tiers.settings import Offloading
 from simulator.latency.around.capture import CudaGraphParameters
+from simulator.scheduling.acceptance_table import AcceptanceTable
 from simulator.scheduling.blis import Blis, BlisParameters
-from simulator.scheduling.speculative import AcceptanceTable, SpeculativeParameters
+from simulator.scheduling.speculative import SpeculativeParameters
 from simulator.scheduling.vllm import VllmParameters
 from simulator.scheduling.vllm_tables import LoraParameters, StructuredOutputParameters
 

@@ -1,6 +1,6 @@
 """From an experiment to a cluster that is ready to run: here all rooms meet."""
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -26,6 +26,7 @@ from simulator.domain.memory_plan import MemoryPlan, plan
 from simulator.domain.model_spec import ModelSpec
 from simulator.domain.parallelism import Parallelism
 from simulator.domain.slo_classes import by_name
+from simulator.engine.accepting import missing_texts
 from simulator.engine.build import build as build_cluster
 from simulator.engine.output.recorder import Recorder
 from simulator.engine.plan import ClusterPlan, GatewayPlan, Hooks, Pool, RankFront
@@ -193,6 +194,8 @@ def prepare(experiment: Experiment, workload: Workload | None = None, readings: 
         lambda: _mover(experiment), lambda: _hand_over(experiment))
     workload = with_grammars(workload, [getattr(pool.engine.parameters, "structured_outputs", None)
                                         for pool in experiment.all_pools()], experiment.seed)
+    if faults := list(_missing_texts(experiment, workload)):
+        raise InputErrors(map(KeyFault, faults))
     _check_items(experiment, workload)
     check_time(experiment, workload)
     sites, pools = tuple(site for site, _ in built), tuple(pool for _, pool in built)
@@ -210,6 +213,17 @@ def _check_items(experiment: Experiment, workload: Workload) -> None:
             raise InputErrors([KeyFault(f"engine.{key}: {message}") for key, message in faults])
 
     collect_faults(*[partial(_of_pool, experiment, pool, partial(check, pool)) for pool in experiment.all_pools()])
+
+
+def _missing_texts(experiment: Experiment, workload: Workload) -> Iterator[str]:
+    """Yield what pools say of texts that no request has."""
+    for pool in experiment.all_pools():
+        scheduler = registry.load("scheduler", pool.engine.scheduler)
+        speculative = scheduler.facts(pool.engine.parameters).speculative
+        if speculative is not None and speculative.by_text:
+            prefix = f"pools.{pool.name}." if experiment.pools else ""
+            for fault in missing_texts(speculative, workload):
+                yield f"{prefix}engine.speculative.by_text: {fault}"
 
 
 def with_all_requests(prepared: Prepared, monitor=None, readings: Readings | None = None) -> Prepared:

@@ -15,7 +15,9 @@ cdef class Acceptance:
     cdef int32_t* _cycle            # [period] accepted drafts of verify step i: _cycle[i % period]
     cdef int64_t* _sums             # [period + 1] accepted drafts of the steps before
     cdef int32_t _num_bounds        # most drafts that a drawn step accepts
-    cdef uint64_t* _bounds          # [_num_bounds] drawn numbers of 53 bits from which on more than i are accepted
+    cdef uint64_t* _bounds          # [profile, _num_bounds] drawn numbers of 53 bits from which on more than i are
+                                    # accepted
+    cdef int32_t* _profiles         # [row] whose bounds a request has; NULL: all have the same
     cdef uint64_t _key              # of the random stream
     cdef uint64_t* _numbers         # [row] what tells a request from others, wherever it stands; NULL: its row
     cdef int32_t* steps             # [row] verify steps so far; of a member that strides: when it joined
@@ -25,8 +27,13 @@ cdef class Acceptance:
         cdef uint64_t number = <uint64_t>row if self._numbers == NULL else self._numbers[row]
         return mix(self._key + number * <uint64_t>0x9E3779B97F4A7C15)
 
-    # Drafts that the target model accepts in a verify step, counted from 0, of the request of this stream.
-    cdef inline int32_t accepted(self, uint64_t stream, int32_t step) noexcept nogil:
+    # By which it is decided what is accepted of a request; NULL: by the cycle.
+    cdef inline const uint64_t* bounds(self, int32_t row) noexcept nogil:
+        return self._bounds if self._profiles == NULL else &self._bounds[<int64_t>self._profiles[row] * self._num_bounds]
+
+    # Drafts that the target model accepts in a verify step, counted from 0, of the request of these bounds and this
+    # stream.
+    cdef inline int32_t accepted(self, const uint64_t* bounds, uint64_t stream, int32_t step) noexcept nogil:
         cdef int32_t accepted = 0, i
         cdef uint64_t drawn
         if self.period > 0:
@@ -34,9 +41,9 @@ cdef class Acceptance:
         drawn = mix(stream + <uint64_t>step) >> 11
         if self._num_bounds <= FEW_BOUNDS:          # no branch that depends on what is drawn
             for i in range(self._num_bounds):
-                accepted += drawn >= self._bounds[i]
+                accepted += drawn >= bounds[i]
             return accepted
-        while accepted < self._num_bounds and drawn >= self._bounds[accepted]:
+        while accepted < self._num_bounds and drawn >= bounds[accepted]:
             accepted += 1
         return accepted
 

@@ -8,9 +8,9 @@ import msgspec
 import numpy as np
 
 from simulator.admission.base import AdmissionContext
-from simulator.core.random_streams import RandomStreams
 from simulator.domain import records
 from simulator.domain.acceptance import Acceptance
+from simulator.engine.accepting import new_acceptance
 from simulator.engine.cluster import Cluster
 from simulator.engine.fleet.fleet import Fleet
 from simulator.engine.fleet.live_view import LiveView
@@ -188,7 +188,7 @@ def _replicas(pool: Pool, plan: ClusterPlan, shared: Shared, workload, delivery:
     facts = pool.scheduler.facts(parameters)
     setup = ReplicaSetup(
         workload=workload, recorder=shared.recorder, observer=shared.observer, delivery=delivery,
-        acceptance=_acceptance(facts.speculative, workload, plan.seed), is_async=facts.is_async,
+        acceptance=new_acceptance(facts.speculative, workload, plan.seed), is_async=facts.is_async,
         legs=shared.legs)
     if make_tier is not None and plan.moves_requests:
         raise ValueError("requests of replicas with a KV tier cannot be moved: what their tier has does not follow")
@@ -380,16 +380,6 @@ def _journeys(num_requests: int) -> np.ndarray:
     journeys = np.zeros(num_requests, records.JOURNEY)
     journeys["admitted_ns"] = journeys["dispatched_ns"] = records.NEVER_NS
     return journeys
-
-
-def _acceptance(speculative, workload, seed: int) -> Acceptance | None:
-    if speculative is None:
-        return None
-    weights = getattr(speculative.acceptance, "distribution", None)
-    key = int(RandomStreams(seed).generator("acceptance").integers(0, 2**64, dtype=np.uint64))
-    if weights is None:
-        return Acceptance(speculative.acceptance, None, len(workload), key)
-    return Acceptance(None, weights, len(workload), key, workload.numbers())
 
 
 def _needs_identity(workload, pool: Pool, facts: SchedulerFacts, moves_requests: bool) -> bool:

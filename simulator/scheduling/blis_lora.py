@@ -38,7 +38,8 @@ class BlisLoraParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     Source: inference-sim (BLIS) at f90a1e3a, sim/lora.
     """
 
-    adapter_capacity: Annotated[int, Meta(ge=1, le=2**16, extra={"unit": "adapters"}, description="adapters on a replica at once")]
+    adapter_capacity: Annotated[int, Meta(ge=1, le=2**16, extra={"unit": "adapters"}, description=(
+        "on a replica at once"))]
     adapters: Annotated[tuple[RankedAdapter, ...], Meta(description="all that requests ask for")]
     load_base_latency_us: Annotated[Time, Meta(description="of a load, whatever its size")] = 0.0
     load_bandwidth_bytes_us: Annotated[Positive, Meta(extra={"unit": "bytes/us"}, description="of loads")] = 1.0

@@ -14,7 +14,7 @@ class SchedulerFacts(msgspec.Struct, frozen=True):
     max_running : sequences in the running list, at most; None: unknown.
     max_batched_tokens : tokens in a batch, at most; 0: unknown.
     is_async : an iteration is scheduled while the one before it executes.
-    speculative : has num_tokens, num_lookahead_tokens and acceptance; None: no speculation.
+    speculative : SpeculativeParameters; None: no speculation.
     takes_stages : it can keep a batch in each of several pipeline stages.
     why_no_async_stages : why it does not with `is_async`; empty: it does.
     takes_threads : several replicas may be served at once, for none writes what another reads and no Python decides.

@@ -1,35 +1,107 @@
 """What an experiment says of speculative decoding, whichever scheduler does it."""
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
+from simulator.scheduling.acceptance_table import AcceptanceTable
+from simulator.scheduling.drafters import OF_THE_MODEL, Method, acceptance_of
+
+Label = Literal["slo_class", "tenant", "session", "model", "adapter", "grammar"]
+Time = Annotated[float, Meta(ge=0, le=1e12)]
+DRAFTER_KEYS = ("drafter_share", "drafter_forward_us", "drafter_per_sequence_us")
 AcceptanceCycle = Annotated[tuple[Annotated[int, Meta(ge=0, le=1024)], ...], Meta(min_length=1)]
 
 
-class AcceptanceTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How many drafts are accepted, drawn for each verify step from a distribution."""
+class TextAcceptance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is accepted of some requests, [[engine.speculative.by_text]]."""
 
-    distribution: Annotated[tuple[Annotated[float, Meta(ge=0)], ...], Meta(
-        min_length=1, description="weight of 0, 1, 2, ... accepted drafts in a verify step")]
-
-    def __post_init__(self):
-        if sum(self.distribution) <= 0:
-            raise ValueError("distribution: expected a weight above 0, found none")
+    label: Annotated[Label, Meta(description="column of the workload")]
+    name: Annotated[str, Meta(min_length=1, description="that the requests have there")]
+    acceptance: Annotated[AcceptanceTable, Meta(description="what is accepted of them")]
 
 
 class SpeculativeParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Speculative decoding, [engine.speculative]."""
 
     num_tokens: Annotated[int, Meta(ge=1, le=1024, description="drafts per step")]
-    num_lookahead_tokens: Annotated[int, Meta(ge=0, le=1024, description=(
-        "slots reserved ahead: 0 for n-gram, num_tokens for EAGLE, MTP or a draft model"))] = 0
-    acceptance: Annotated[AcceptanceCycle | AcceptanceTable, Meta(description=(
-        "accepted drafts per verify step, cycled per request; or {distribution = [weights]}"))] = (0,)
+    method: Annotated[Method | None, Meta(description=(
+        "who drafts, which takes time; acceptance and slots are by default its own; absent: drafts cost "
+        "nothing"))] = None
+    num_lookahead_tokens: Annotated[Annotated[int, Meta(ge=0, le=1024)] | None, Meta(description=(
+        "slots reserved ahead: 0 for n-gram, num_tokens for EAGLE, MTP or a draft model; default: as the method has "
+        "it, without one 0"))] = None
+    by_text: Annotated[tuple[TextAcceptance, ...], Meta(description=(
+        "acceptance of requests with some label; of several that fit, the first goes"))] = ()
+    acceptance: Annotated[AcceptanceCycle | AcceptanceTable | None, Meta(description=(
+        "accepted drafts per verify step, cycled per request; or a table of what they are drawn from; default: what "
+        "was measured of the method, without one none"))] = None
+    drafter_share: Annotated[Annotated[float, Meta(ge=0, le=10)] | None, Meta(description=(
+        "a forward pass of the drafter takes such a share of the model's for the same tokens; default: for EAGLE and "
+        "MTP by the weights of a layer and the head, but 0 beside drafter_forward_us"))] = None
+    drafter_forward_us: Annotated[Time | None, Meta(description=(
+        "added to each forward pass of the drafter, one for each draft"))] = None
+    drafter_per_sequence_us: Annotated[Time | None, Meta(description=(
+        "of the host for each sequence of a batch; has to be given for n-grams"))] = None
 
     def __post_init__(self):
-        is_table = isinstance(self.acceptance, AcceptanceTable)
-        counts = [i for i, weight in enumerate(self.acceptance.distribution) if weight] if is_table else self.acceptance
-        if max(counts) > self.num_tokens:
-            raise ValueError(f"acceptance: no more than num_tokens = {self.num_tokens} drafts can be accepted, "
-                             f"found {max(counts)}")
+        if fault := self._drafter_fault():
+            raise ValueError(fault)
+        if self.num_lookahead_tokens is None:
+            slots = self.num_tokens if self.method not in (None, "ngram") else 0
+            msgspec.structs.force_setattr(self, "num_lookahead_tokens", slots)
+        if self.acceptance is None:
+            acceptance = acceptance_of(self.method, self.num_tokens) if self.method is not None else (0,)
+            msgspec.structs.force_setattr(self, "acceptance", acceptance)
+        if fault := _fault(self.acceptance, self.num_tokens):
+            raise ValueError(f"acceptance: {fault}")
+        if fault := self._text_fault():
+            raise ValueError(f"by_text: {fault}")
+
+    def _text_fault(self) -> str:
+        faults = (f"{text.name}: {fault}" for text in self.by_text if (fault := text.acceptance.fault(self.num_tokens)))
+        named = [(text.label, text.name) for text in self.by_text]
+        if twice := next((each for each in named if named.count(each) > 1), None):
+            return f"{twice[0]} {twice[1]}: expected once, found {named.count(twice)} times"
+        if named and self.weights is None and len(set(self.acceptance)) > 1:
+            return "expected none where acceptance is a cycle, or acceptance as a table"
+        return next(faults, "")
+
+    def _drafter_fault(self) -> str:
+        method, given = self.method, [key for key in DRAFTER_KEYS if getattr(self, key) is not None]
+        if method is None:
+            return f"{given[0]}: expected none without method" if given else ""
+        if method == "ngram":
+            if passes := [key for key in given if key != "drafter_per_sequence_us"]:
+                return f"{passes[0]}: expected none, n-grams are looked up without forward passes"
+            return "" if given else (
+                "drafter_per_sequence_us: missing; expected a number, since nothing says how long a look-up takes")
+        if method not in OF_THE_MODEL and not {"drafter_share", "drafter_forward_us"} & set(given):
+            return "drafter_share: missing; expected a number, or drafter_forward_us: what a draft model takes"
+        return ""
+
+    @property
+    def weights(self) -> tuple[float, ...] | None:
+        """Weight of 0, 1, 2, ... accepted drafts; None: acceptance is a cycle."""
+        return self.acceptance.weights(self.num_tokens) if isinstance(self.acceptance, AcceptanceTable) else None
+
+    @property
+    def tables(self) -> tuple[AcceptanceTable, ...]:
+        """What is accepted of all requests but those of `by_text`, and of these."""
+        others = self.acceptance
+        if not isinstance(others, AcceptanceTable):
+            others = AcceptanceTable(distribution=(0.0,) * others[0] + (1.0,))
+        return others, *(text.acceptance for text in self.by_text)
+
+    @property
+    def tells_requests_apart(self) -> bool:
+        """Say whether requests differ in more than what is drawn for their steps."""
+        return bool(self.by_text) or (self.weights is not None and self.acceptance.length_std > 0)
+
+
+def _fault(acceptance: tuple | AcceptanceTable, num_tokens: int) -> str:
+    if isinstance(acceptance, AcceptanceTable):
+        return acceptance.fault(num_tokens)
+    if max(acceptance) <= num_tokens:
+        return ""
+    return f"no more than num_tokens = {num_tokens} drafts can be accepted, found {max(acceptance)}"

@@ -80,7 +80,7 @@ cdef class Strides:
     @cython.final
     cdef inline int32_t _tokens(self, int32_t row, int32_t step) noexcept nogil:
         return 1 + self._acceptance.accepted(
-            self._acceptance.stream(row) if self._acceptance.period == 0 else 0, step)
+            self._acceptance.bounds(row), self._acceptance.stream(row) if self._acceptance.period == 0 else 0, step)
 
     cdef int32_t _add(self, Turn* turn, int64_t iteration, int64_t most, int64_t left, int32_t sign) noexcept nogil
     cdef int64_t _num_regular(self, const Turn* turn, int64_t left) noexcept nogil

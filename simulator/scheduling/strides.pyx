@@ -102,9 +102,10 @@ cdef class Strides:
         cdef int64_t reserved = turn.computed + 1 + self._kv.ahead_tokens
         cdef int64_t room = <int64_t>blocks_for(reserved, block_size) * block_size - reserved
         cdef uint64_t stream = self._acceptance.stream(turn.row)
+        cdef const uint64_t* bounds = self._acceptance.bounds(turn.row)
         cdef int32_t i, tokens
         for i in range(<int32_t>most):
-            tokens = 1 + self._acceptance.accepted(stream, turn.step + 1)
+            tokens = 1 + self._acceptance.accepted(bounds, stream, turn.step + 1)
             if tokens >= left or turn.computed + turn.tokens > most_computed:
                 return i
             turn.computed += turn.tokens
@@ -132,13 +133,13 @@ cdef class Strides:
         left -= cycles * cycle_tokens
         turns = cycles * self._acceptance.period
         step = turn.step + 1 + <int32_t>turns
-        tokens = 1 + self._acceptance.accepted(0, step)
+        tokens = 1 + self._acceptance.accepted(NULL, 0, step)
         while tokens < left and computed <= self._most_computed:
             computed += tokens
             left -= tokens
             turns += 1
             step += 1
-            tokens = 1 + self._acceptance.accepted(0, step)
+            tokens = 1 + self._acceptance.accepted(NULL, 0, step)
         return turns
 
     def check(self, sequences):

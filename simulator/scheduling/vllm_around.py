@@ -6,9 +6,11 @@ import numpy as np
 from simulator.domain.adapter_size import adapter_bytes
 from simulator.latency.around.adapters import Adapters
 from simulator.latency.around.capture import CudaGraphParameters, sizes_of
+from simulator.latency.around.drafter import Drafter
 from simulator.latency.around.encoder import Encoder
 from simulator.latency.around.graphs import Graphs
 from simulator.latency.around.masks import Masks
+from simulator.scheduling.drafters import OF_THE_MODEL, acceptance_of, layer_share, notes_of
 
 NUM_DRAWS = 2**16           # masks whose times are drawn, once and for all
 MASK_SEED = 20
@@ -27,6 +29,8 @@ def around(parameters, deployment) -> tuple:
         found.append(partial(Encoder, us_per_embedding=parameters.encoder.embedding_us))
     if parameters.structured_outputs is not None:       # masks are filled beside all that
         found.append(partial(_with_masks, parameters))
+    if parameters.speculative is not None and parameters.speculative.method is not None:
+        found.append(partial(_with_drafter, parameters.speculative, deployment))
     return tuple(found)
 
 
@@ -88,3 +92,23 @@ def _with_masks(parameters, model):
     given = parameters.structured_outputs
     times = given.mask_time.draw(np.random.default_rng(MASK_SEED), NUM_DRAWS)
     return Masks(model, times, max(given.cpus, 1), _drafts(parameters))
+
+
+def _with_drafter(given, deployment, model):
+    """Return a model that drafts what the next iteration verifies.
+
+    Raises
+    ------
+    ValueError
+        The drafter's time follows from the model, and there is none.
+    """
+    share = given.drafter_share
+    if share is None and given.method in OF_THE_MODEL and given.drafter_forward_us is None:
+        if deployment is None:
+            raise ValueError("speculative.drafter_share: missing; expected a number, or drafter_forward_us, since "
+                             "there is no [model] whose layers tell it")
+        share = layer_share(deployment.model)
+    is_measured = given.acceptance == acceptance_of(given.method, given.num_tokens)
+    notes = notes_of(given.method, given.num_tokens) if is_measured else ()
+    return Drafter(model, given.num_tokens, share or 0.0, given.drafter_forward_us or 0.0,
+                   given.drafter_per_sequence_us or 0.0, notes)

@@ -30,7 +30,8 @@ class LoraParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     max_loras: Annotated[Slots, Meta(description="adapters in a batch, and on the accelerator")] = 1
     max_cpu_loras: Annotated[Slots | None, Meta(description="adapters in host memory; default max_loras")] = None
-    rank: Annotated[int, Meta(ge=1, le=4096, extra={"unit": "of matrices"}, description="of each adapter, from which follows its size")] = 16
+    rank: Annotated[int, Meta(ge=1, le=4096, extra={"unit": "of matrices"}, description=(
+        "of each adapter, from which follows its size"))] = 16
     adapter_mb: Annotated[Rate | None, Meta(extra={"unit": "MB"}, description=(
         "megabytes of each adapter; default: all projections of attention and MLP in 16 bits"))] = None
     disk_gb_per_s: Annotated[Rate | None, Meta(description=(

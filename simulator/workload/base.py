@@ -4,7 +4,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from simulator.domain.items import Items
-from simulator.workload.own_draws import keys_of
+from simulator.workload.own_draws import keys_of, log_gammas
 from simulator.workload.script import Script
 
 
@@ -59,6 +59,13 @@ class Workload(msgspec.Struct):
     def numbers(self) -> np.ndarray:
         """Return for each request what its random numbers go by, uint64 (n,)."""
         return keys_of(self.request_ids, len(self))
+
+    def log_gammas(self, seed: int, purpose: str, shape: float) -> np.ndarray:
+        """Return the logarithm of a gamma distributed number for each request.
+
+        As `own_draws.log_gammas` does, float64 (n,).
+        """
+        return log_gammas(seed, purpose, self.numbers(), shape)
 
     def untouched(self) -> "Workload":
         """Return the same with copies of what a run writes to."""

@@ -29,6 +29,10 @@ ADAPTERS = ({"names": ["a"]}, {"names": ["a", "b c"], "assign": "weighted", "wei
             {"names": ["a"], "assign": "zipf", "exponent": 2.0})
 IMAGES = ({"count": {"distribution": "uniform", "max": 3}, "sizes": [[256.0, 256.0, 0.5], [720.0, 1280.0, 0.5]]},
           {"count": {"distribution": "constant", "tokens": 2}, "rule": "tokens_per_image", "tokens_per_image": 99})
+SPECULATIONS = [{"num_tokens": 3, **more} for more in (
+    {}, {"acceptance": [0, 2], "num_lookahead_tokens": 1}, {"acceptance": {"distribution": [1.0, 0.5]}},
+    {"acceptance": {"rates": [0.9, 0.5]}}, {"acceptance": {"per_position": [0.9]}},
+    {"acceptance": {"mean_length": 2.5}})]
 GROUPS = ([{"kind": "full_attention"}], [{"kind": "full_attention", "block_size": 32}, {"kind": "linear_attention"}],
           [{"kind": "sliding_attention", "window": 128}, {"kind": "full_attention"}])
 TIER_KEYS = ("host_credit", "disk_credit", "shared_credit", "host_weight", "disk_weight", "shared_weight")
@@ -163,6 +167,8 @@ def experiments(draw):
     if table["engine"].get("kv_cache_groups"):
         table["engine"]["kv_cache_groups"] = draw(st.sampled_from(GROUPS))
         table["engine"].pop("disable_hybrid_kv_cache_manager", None)
+    if table["engine"].get("speculative"):          # one of several keys says the acceptance
+        table["engine"]["speculative"] = draw(st.sampled_from(SPECULATIONS))
     table["latency"] = {"backend": "linear"} if "model" not in table else table["latency"]
     for key in ("pools", "kv_transfer"):            # each is an experiment in small: see test_pools
         table.pop(key, None)

@@ -10,7 +10,8 @@ from simulator.domain import records
 from simulator.engine.operations.move_plan import MovePlan, Port
 from simulator.latency.linear import Linear, LinearParameters
 from simulator.routing.rescheduling.rebalance import Rebalance, RebalanceParameters
-from simulator.scheduling.speculative import AcceptanceTable, SpeculativeParameters
+from simulator.scheduling.acceptance_table import AcceptanceTable
+from simulator.scheduling.speculative import SpeculativeParameters
 from simulator.scheduling.vllm import VllmParameters
 from support.migration import assert_all_free, serve
 from support.workloads import plain_workload

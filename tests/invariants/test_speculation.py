@@ -12,7 +12,8 @@ from simulator.engine.build import build
 from simulator.engine.output.recorder import Recorder
 from simulator.engine.plan import Hooks
 from simulator.latency.linear import Linear
-from simulator.scheduling.speculative import AcceptanceTable, SpeculativeParameters
+from simulator.scheduling.acceptance_table import AcceptanceTable
+from simulator.scheduling.speculative import SpeculativeParameters
 from simulator.scheduling.vllm import VllmParameters
 from support.engine import plan_of, record, run
 from support.random_scenarios import random_description

@@ -9,7 +9,7 @@ MAX_PARAMETERS = 7          # `self` does not count
 
 # What may be larger, and why. Keys as the tests report them: "file" or "file:function".
 LARGER = {"simulator/scheduling/base.pyx": "one class, whose parts read and write the same sequences",
-          "simulator/scheduling/vllm.pyx": "one policy, whose two phases share a budget, and what each feature says of it"}
+          "simulator/scheduling/vllm.pyx": "one policy, whose two phases share a budget"}
 
 _FUNCTION = re.compile(r"^(?P<indent> *)(?:async )?(?:def|cdef|cpdef)\s(?!class|struct|enum|union|packed|extern)"
                        r"[^=(\n]*?(?P<name>\w+)\((?P<rest>.*)$")

@@ -24,7 +24,8 @@ def routing(**settings):
 
 def of_drawn_times(key, scale=1, **settings):
     """Return entries of a time that may be drawn; settings of its table."""
-    table, values = {f"engine__structured_outputs__{name}": value for name, value in settings.items()}, (50.0 * scale, 90.0 * scale)
+    table = {f"engine__structured_outputs__{name}": value for name, value in settings.items()}
+    values = (50.0 * scale, 90.0 * scale)
     name = f"engine__{key.replace('.', '__')}"
     return {
         key: acts(10.0 * scale, 100.0 * scale, **table),
@@ -46,12 +47,19 @@ def adapters_but(missing):
     return at("engine__lora", adapters=[{key: first[key] for key in first if key != missing}, *others])
 
 
+def by_text(**keys):
+    """Return settings of acceptance by text, other than that of all other requests."""
+    return at("engine__speculative", num_tokens=3, acceptance={"rates": [0.1]}, by_text=[
+        {"acceptance": {"rates": [0.8]}} | keys])
+
+
 STRUCTURED = at("engine__structured_outputs", fraction=0.5)
 LLAMA = {"model__name": "llama-3.1-8b", "hardware__name": "h100-sxm-80gb"}
 OF_ADAPTERS = {"engine__lora__adapter_mb": 50.0}
 PADS = {"latency__per_decode_token_us": 100.0}
 GROUPS = {"engine__kv_cache_groups": [{"kind": "full_attention"}, {"kind": "sliding_attention", "window": 48}]}
 DRAFTS = at("engine__speculative", num_tokens=3, acceptance=[0, 1, 2])
+DRAFTER = at("engine__speculative", num_tokens=3, method="draft_model", drafter_share=0.1)
 PICTURES = {"workload": {
     "type": "synthetic", "num_requests": 30, "arrival": {"process": "poisson", "rate_per_s": 100.0},
     "prompt_tokens": {"distribution": "constant", "tokens": 30},
@@ -101,7 +109,25 @@ SCHEDULERS = {
         "speculative.num_tokens": acts(1, 3, engine__speculative__acceptance=[0, 1]),
         "speculative.num_lookahead_tokens": acts(0, 64, **DRAFTS, **TIGHT),
         "speculative.acceptance": acts([0], [2], **DRAFTS),
-        "speculative.acceptance.distribution": acts([1.0, 0.0], [1.0, 1.0], engine__speculative={"num_tokens": 3})}),
+        "speculative.method": acts("eagle3", "mtp", **DRAFTER),
+        "speculative.drafter_share": acts(0.0, 0.5, **DRAFTER),
+        "speculative.drafter_forward_us": acts(0.0, 500.0, **DRAFTER),
+        "speculative.drafter_per_sequence_us": acts(0.0, 500.0, **at(
+            "engine__speculative", num_tokens=3, method="ngram")),
+        **of("speculative.acceptance", {
+            "distribution": acts([1.0, 0.0], [1.0, 1.0], engine__speculative={"num_tokens": 3}),
+            "rates": acts([0.2], [0.9, 0.8], engine__speculative={"num_tokens": 3}),
+            "per_position": acts([0.2], [0.9, 0.8], engine__speculative={"num_tokens": 3}),
+            "mean_length": acts(1.1, 3.5, engine__speculative={"num_tokens": 3}),
+            "length_std": acts(0.0, 0.9, engine__speculative={"num_tokens": 3, "acceptance": {"rates": [0.6]}})}),
+        "speculative.by_text[].label": refuses("slo_class", "no request has slo_class", **by_text(name="t0")),
+        "speculative.by_text[].name": acts("t0", "t1", **by_text(label="tenant")),
+        **of("speculative.by_text[].acceptance", {
+            "distribution": acts([1.0, 0.0], [0.0, 1.0], **by_text(label="tenant", name="t0", acceptance={})),
+            "rates": acts([0.2], [0.9, 0.8], **by_text(label="tenant", name="t0", acceptance={})),
+            "per_position": acts([0.2], [0.9, 0.8], **by_text(label="tenant", name="t0", acceptance={})),
+            "mean_length": acts(1.1, 3.5, **by_text(label="tenant", name="t0", acceptance={})),
+            "length_std": acts(0.0, 0.9, **by_text(label="tenant", name="t0"))})}),
     **of("scheduler:blis", {
         "max_num_seqs": acts(1, 4), "max_num_batched_tokens": acts(64, 128),
         "long_prefill_token_threshold": acts(0, 16),

@@ -1,5 +1,6 @@
 """Random ways to verify drafts: constant, cyclic and drawn acceptance."""
-from simulator.scheduling.speculative import AcceptanceTable, SpeculativeParameters
+from simulator.scheduling.acceptance_table import AcceptanceTable
+from simulator.scheduling.speculative import SpeculativeParameters
 
 KINDS = ("constant", "cyclic", "never the same", "drawn")
 

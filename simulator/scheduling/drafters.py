@@ -1,0 +1,68 @@
+"""Ways to draft: what others measured of them, and what a drafter costs."""
+from typing import Literal, NamedTuple
+
+from simulator.domain.model_spec import ModelSpec
+from simulator.scheduling.acceptance_table import AcceptanceTable
+
+Method = Literal["draft_model", "eagle", "eagle3", "mtp", "ngram"]
+
+
+class Drafting(NamedTuple):
+    """A way to draft.
+
+    acceptance : that was measured, and holds where an experiment does not say any.
+    measured : by whom, and of what.
+    num_measured : drafts a step of which it was measured; more are taken to go on alike. 0: any number.
+    """
+
+    acceptance: AcceptanceTable
+    measured: str
+    num_measured: int = 0
+
+
+METHODS = {
+    # Spec-Bench gives mean lengths, here of its six tasks together, for more drafts than are ever accepted: a rate of
+    # 1 - 1 / length. Source: hemingkx/Spec-Bench at 09244ff3, Leaderboard.md, Vicuna-7B-v1.3 on an A100: "SpS", a draft
+    # model of 68 million weights, 2.28; "PLD", prompt lookup, 1.73.
+    "draft_model": Drafting(AcceptanceTable(rates=(1 - 1 / 2.28,)), "Spec-Bench, Vicuna-7B with 68M weights: 2.28"),
+    "ngram": Drafting(AcceptanceTable(rates=(1 - 1 / 1.73,)), "Spec-Bench, Vicuna-7B, prompt lookup: 1.73"),
+    # Llama-3-8B on MT-Bench: mean lengths of 1.89 with 2 drafts, 2.08 with 4, of which this is the rate; with 2 it
+    # gives 1.84. Source: vllm-project/vllm, pull request 16035, comment of 9 April 2025, early in vLLM V1.
+    "eagle": Drafting(AcceptanceTable(rates=(0.5418,)), "vLLM pull request 16035, Llama-3-8B on MT-Bench: 2.08", 4),
+    # MT-Bench, greedy. Source: vllm-project/vllm, tests/v1/spec_decode/test_acceptance_length.py: Llama-3.1-8B with
+    # RedHatAI's EAGLE-3 head, three drafts, mean length 2.60. There, too: Qwen3-8B 0.6541, 0.3993, 0.2020; gpt-oss-20b
+    # 0.7165, 0.5120, 0.3337.
+    "eagle3": Drafting(AcceptanceTable(per_position=(0.7296, 0.5208, 0.3545)),
+                       "vLLM's tests, Llama-3.1-8B on MT-Bench: 2.60", 3),
+    # MT-Bench, greedy, one draft: mean length 1.882. Source: the same file, DeepSeek-V3. DeepSeek's own figure is 85 to
+    # 90 %: DeepSeek-V3 Technical Report, arXiv 2412.19437, section 5.4.3.
+    "mtp": Drafting(AcceptanceTable(per_position=(0.882,)), "vLLM's tests, DeepSeek-V3 on MT-Bench: 1.882", 1),
+}
+OF_THE_MODEL = ("eagle", "eagle3", "mtp")       # one layer and the output head
+
+
+def acceptance_of(method: str, num_tokens: int) -> AcceptanceTable:
+    """Return the acceptance that was measured of a method, for so many drafts."""
+    measured = METHODS[method].acceptance
+    if measured.per_position is None:
+        return measured
+    return AcceptanceTable(per_position=measured.per_position[:num_tokens])
+
+
+def notes_of(method: str, num_tokens: int) -> list[str]:
+    """Return what is to be said where the acceptance of a method is the measured one."""
+    drafting = METHODS[method]
+    beyond = f"; only {drafting.num_measured} drafts were measured, the others go on alike" * (
+        0 < drafting.num_measured < num_tokens)
+    return [f"speculative: acceptance was not given; taken over from others is that of {method} ({drafting.measured} "
+            f"tokens a step){beyond}"]
+
+
+def layer_share(model: ModelSpec) -> float:
+    """Return the time of one layer and the output head, as a share of the model's.
+
+    As that of their weights: decoding reads weights. A layer of the drafter is taken to be like the model's last.
+    """
+    layers = [model.layer_parameters(layer) for layer in range(model.num_layers)]
+    head = model.vocab_size * model.hidden_size
+    return (layers[-1] + head) / (sum(layers) + head)

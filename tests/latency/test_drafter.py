@@ -1,0 +1,147 @@
+"""What a drafter adds to iterations, by hand and in experiments."""
+import msgspec
+import numpy as np
+import pytest
+
+from simulator import assemble
+from simulator.config.load import load_experiment
+from simulator.latency.around.adapters import Adapters
+from simulator.latency.around.drafter import Drafter
+from simulator.latency.linear import Linear
+from simulator.scheduling.drafters import METHODS, acceptance_of, layer_share
+from simulator.scheduling.speculative import SpeculativeParameters
+from simulator.scheduling.vllm import VllmParameters
+from simulator.scheduling.vllm_around import around
+from support.engine import record
+from support.workloads import plain_workload
+
+PRICES = {"base_us": 1000.0, "per_sequence_us": 10.0, "per_prefill_token_us": 2.0, "per_decode_token_us": 3.0,
+          "per_context_token_us": 0.5}
+TEXT = """
+model.name = "deepseek-v3"
+hardware.name = "h100-sxm-80gb"
+topology = {tensor_parallel = 8}
+engine = {num_gpu_blocks = 100, max_model_len = 1000}
+workload = {type = "trace", path = "trace.csv"}
+[latency]
+backend = "linear"
+"""
+
+
+def linear():
+    return Linear(Linear.Parameters(**PRICES))
+
+
+def speculative(**keys):
+    return msgspec.convert(keys, SpeculativeParameters)
+
+
+@pytest.fixture
+def load(tmp_path):
+    (tmp_path / "a.toml").write_text(TEXT)
+    (tmp_path / "trace.csv").write_text("arrived_at,num_prefill_tokens,num_decode_tokens\n0,10,10\n")
+
+    def loaded(**keys):
+        return load_experiment(tmp_path / "a.toml", {"engine": {"speculative": keys}})
+
+    return loaded
+
+
+def us(model, *batch):
+    return 1e6 * model.predict(*batch)
+
+
+def test_forward_passes_by_hand():
+    # Two decode four tokens each: 1000 + 2 x 10 + 8 x 3 + 0.5 x 300 us; then two passes of one token each: 18 us less.
+    whole, one = 1194.0, 1176.0
+    assert us(linear(), [], [100, 200], 4) == pytest.approx(whole)
+    drafter = Drafter(linear(), 3, 0.1, 7.0, 2.0)
+    drafting = 0.1 * (whole + 2 * one) + 3 * 7.0 + 2 * 2.0
+    assert drafter.drafting_us([], [100, 200], 4) == pytest.approx(drafting)
+    assert us(drafter, [], [100, 200], 4) == pytest.approx(whole + drafting)
+
+
+def test_prompts_are_drafted_for_too():
+    # A chunk of 50 tokens after 30 is 1000 + 10 + 100 us; then the sequence decodes with a context of 80.
+    drafter = Drafter(linear(), 2, 0.5, 0.0, 0.0)
+    assert us(linear(), [(50, 30)], []) == pytest.approx(1110.0)
+    assert drafter.drafting_us([(50, 30)], []) == pytest.approx(0.5 * (1110.0 + us(linear(), [], [80])))
+
+
+def test_what_the_engine_adds_is_not_the_drafters():
+    model, wrapped = linear(), Adapters(linear(), 1.5, 100.0, 0.0, 0.0)
+    assert Drafter(wrapped, 2, 0.3, 0.0, 0.0).drafting_us([], [10], 3) == pytest.approx(
+        Drafter(model, 2, 0.3, 0.0, 0.0).drafting_us([], [10], 3))
+
+
+def test_a_look_up_takes_host_time_alone():
+    drafter = Drafter(linear(), 5, 0.0, 0.0, 4.0)
+    assert drafter.drafting_us([(20, 0)], [100, 200], 6) == pytest.approx(3 * 4.0)
+
+
+def test_the_last_stage_drafts():
+    model = linear()
+    model.set_stages([3, 1])
+    drafter = Drafter(model, 2, 0.2, 1.0, 0.0)
+    alone, both = (each.predict_stages_ns([], [100], 3) for each in (model, drafter))
+    assert both[0] == alone[0]
+    assert both[1] - alone[1] == pytest.approx(1e3 * drafter.drafting_us([], [100], 3), abs=1)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_method_has_slots_and_measured_acceptance(method):
+    costs = {"draft_model": {"drafter_share": 0.1}, "ngram": {"drafter_per_sequence_us": 5.0}}.get(method, {})
+    found = speculative(num_tokens=2, method=method, **costs)
+    assert found.num_lookahead_tokens == (0 if method == "ngram" else 2)
+    assert found.acceptance == acceptance_of(method, 2)
+    assert len(found.weights) == 3
+    given = speculative(num_tokens=2, method=method, acceptance=[1], num_lookahead_tokens=1, **costs)
+    assert (given.acceptance, given.num_lookahead_tokens) == ((1,), 1)
+
+
+@pytest.mark.parametrize(("method", "num_tokens", "length"), [
+    ("eagle", 4, 2.08), ("eagle3", 3, 2.60), ("mtp", 1, 1.882)])
+def test_measured_acceptance_has_the_published_length(method, num_tokens, length):
+    weights = acceptance_of(method, num_tokens).weights(num_tokens)
+    assert 1 + sum(i * weight for i, weight in enumerate(weights)) == pytest.approx(length, abs=0.006)   # as printed
+
+
+@pytest.mark.parametrize(("keys", "message"), [
+    ({"drafter_share": 0.1}, "drafter_share: expected none without method"),
+    ({"method": "ngram"}, "drafter_per_sequence_us: missing; expected a number"),
+    ({"method": "ngram", "drafter_per_sequence_us": 1.0, "drafter_share": 0.1}, "drafter_share: expected none"),
+    ({"method": "draft_model"}, "drafter_share: missing; expected a number, or drafter_forward_us")])
+def test_what_a_method_lacks_is_said(keys, message):
+    with pytest.raises(msgspec.ValidationError, match=message):
+        speculative(num_tokens=2, **keys)
+
+
+def test_without_a_model_the_drafter_has_to_be_priced():
+    parameters = VllmParameters(speculative=speculative(num_tokens=2, method="eagle3"))
+    (*_, go_around) = around(parameters, None)
+    with pytest.raises(ValueError, match="drafter_share: missing; expected a number, or drafter_forward_us, since"):
+        go_around(linear())
+
+
+def test_runs_ahead_and_groups_change_nothing():
+    parameters = VllmParameters(speculative=speculative(num_tokens=2, method="eagle3", drafter_share=0.05))
+    one, other = (record(
+        plain_workload([0] * 8, 100, 50), parameters, around(parameters, None)[-1](linear()), details=False,
+        num_gpu_blocks=1000, block_size=16, max_model_len=1000, fast_forward=fast) for fast in (True, False))
+    np.testing.assert_array_equal(one.requests, other.requests)
+    free = record(plain_workload([0] * 8, 100, 50), parameters, linear(), details=False,
+                  num_gpu_blocks=1000, block_size=16, max_model_len=1000)
+    assert (free.requests["completed_ns"] < one.requests["completed_ns"]).all()
+
+
+def test_a_layer_of_the_model_drafts(load):
+    experiment = load(num_tokens=2, method="mtp")
+    site = assemble.survey(experiment)
+    model = assemble.latency_model(experiment, site)
+    share = layer_share(site.deployment.model)
+    assert 1 / 61 < share < 2 / 61          # a layer and the head, of 61 layers
+    assert model.drafting_us([], [100] * 4, 3) == pytest.approx(share * (
+        us(model.model, [], [100] * 4, 3) + us(model.model, [], [100] * 4)))
+    (note,) = model.warnings()
+    assert "1.882" in note
+    assert "only 1 drafts were measured" in note
