@@ -26,7 +26,6 @@ from simulator.domain.memory_plan import MemoryPlan, plan
 from simulator.domain.model_spec import ModelSpec
 from simulator.domain.parallelism import Parallelism
 from simulator.domain.slo_classes import by_name
-from simulator.engine.accepting import missing_texts
 from simulator.engine.build import build as build_cluster
 from simulator.engine.output.recorder import Recorder
 from simulator.engine.plan import ClusterPlan, GatewayPlan, Hooks, Pool, RankFront
@@ -35,9 +34,9 @@ from simulator.expert_assembly import expert_pricing, expert_shift, with_exchang
 from simulator.experts.faults import expert_faults
 from simulator.experts.timeline import Arrangement
 from simulator.latency.readings import Readings
+from simulator.requests_and_engines import meet
 from simulator.results.cluster import PoolFacts
 from simulator.workload.base import Workload
-from simulator.workload.grammars import with_grammars
 from simulator.workload.load import load as load_workload
 from simulator.workload.open_ended import ENOUGH, Enough, last_sent_ns
 
@@ -192,38 +191,13 @@ def prepare(experiment: Experiment, workload: Workload | None = None, readings: 
         *[partial(_of_pool, experiment, pool, partial(_pool, pool, readings, experiment.cluster))
           for pool in experiment.all_pools()],
         lambda: _mover(experiment), lambda: _hand_over(experiment))
-    workload = with_grammars(workload, [getattr(pool.engine.parameters, "structured_outputs", None)
-                                        for pool in experiment.all_pools()], experiment.seed)
-    if faults := list(_missing_texts(experiment, workload)):
-        raise InputErrors(map(KeyFault, faults))
-    _check_items(experiment, workload)
+    workload = meet(experiment, workload)
     check_time(experiment, workload)
     sites, pools = tuple(site for site, _ in built), tuple(pool for _, pool in built)
     shifts = tuple(_of_pool(experiment, pool, partial(
         expert_shift, experiment, pool, site, partial(latency_model, pool, site, readings)))
                    for pool, site in zip(experiment.all_pools(), sites, strict=True))
     return Prepared(experiment, workload, sites, pools, mover, hand_over, shifts)
-
-
-def _check_items(experiment: Experiment, workload: Workload) -> None:
-    """Refuse engines that cannot do with the images of the requests."""
-    def check(pool):
-        scheduler = registry.load("scheduler", pool.engine.scheduler)
-        if faults := list(scheduler.item_faults(pool.engine.parameters, workload.items)):
-            raise InputErrors([KeyFault(f"engine.{key}: {message}") for key, message in faults])
-
-    collect_faults(*[partial(_of_pool, experiment, pool, partial(check, pool)) for pool in experiment.all_pools()])
-
-
-def _missing_texts(experiment: Experiment, workload: Workload) -> Iterator[str]:
-    """Yield what pools say of texts that no request has."""
-    for pool in experiment.all_pools():
-        scheduler = registry.load("scheduler", pool.engine.scheduler)
-        speculative = scheduler.facts(pool.engine.parameters).speculative
-        if speculative is not None and speculative.by_text:
-            prefix = f"pools.{pool.name}." if experiment.pools else ""
-            for fault in missing_texts(speculative, workload):
-                yield f"{prefix}engine.speculative.by_text: {fault}"
 
 
 def with_all_requests(prepared: Prepared, monitor=None, readings: Readings | None = None) -> Prepared:

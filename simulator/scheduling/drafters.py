@@ -23,7 +23,7 @@ class Drafting(NamedTuple):
 METHODS = {
     # Spec-Bench gives mean lengths, here of its six tasks together, for more drafts than are ever accepted: a rate of
     # 1 - 1 / length. Source: hemingkx/Spec-Bench at 09244ff3, Leaderboard.md, Vicuna-7B-v1.3 on an A100: "SpS", a draft
-    # model of 68 million weights, 2.28; "PLD", prompt lookup, 1.73.
+    # small model, 2.28; "PLD", prompt lookup, 1.73.
     "draft_model": Drafting(AcceptanceTable(rates=(1 - 1 / 2.28,)), "Spec-Bench, Vicuna-7B with 68M weights: 2.28"),
     "ngram": Drafting(AcceptanceTable(rates=(1 - 1 / 1.73,)), "Spec-Bench, Vicuna-7B, prompt lookup: 1.73"),
     # Llama-3-8B on MT-Bench: mean lengths of 1.89 with 2 drafts, 2.08 with 4, of which this is the rate; with 2 it
@@ -35,7 +35,7 @@ METHODS = {
     "eagle3": Drafting(AcceptanceTable(per_position=(0.7296, 0.5208, 0.3545)),
                        "vLLM's tests, Llama-3.1-8B on MT-Bench: 2.60", 3),
     # MT-Bench, greedy, one draft: mean length 1.882. Source: the same file, DeepSeek-V3. DeepSeek's own figure is 85 to
-    # 90 %: DeepSeek-V3 Technical Report, arXiv 2412.19437, section 5.4.3.
+    # 90 %: DeepSeek-V3 Technical Report, arXiv 2412.19437, on multi-token prediction.
     "mtp": Drafting(AcceptanceTable(per_position=(0.882,)), "vLLM's tests, DeepSeek-V3 on MT-Bench: 1.882", 1),
 }
 OF_THE_MODEL = ("eagle", "eagle3", "mtp")       # one layer and the output head

@@ -112,6 +112,8 @@ def missing_elsewhere(description):
             return "KV offload, which the engine alone has"
         if limits_adapters(description):
             return "a limit of LoRA adapters in a batch, which the engine alone has"
+        if any(request.get("grammar") for request in description["requests"]):
+            return "structured outputs, which the engine alone has"
     return missing(description)
 
 

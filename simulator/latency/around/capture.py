@@ -50,8 +50,8 @@ def largest_size(parameters, query_tokens: int, is_newest_hardware: bool) -> int
 def default_sizes(parameters, query_tokens: int, is_newest_hardware: bool) -> list[int]:
     """Return the sizes that vLLM captures, ascending.
 
-    1, 2, 4, each eighth up to 248, and each sixteenth from 256 on; each eighth all the way in 0.10. Arguments and source
-    are those of `largest_size`. Batches of
+    1, 2, 4, each eighth up to 248, and each sixteenth from 256 on; each eighth all the way in 0.10. Arguments and
+    source are those of `largest_size`. Batches of
     decoding sequences with drafts have sizes for as many sequences besides.
     """
     largest = largest_size(parameters, query_tokens, is_newest_hardware)

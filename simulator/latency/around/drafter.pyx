@@ -25,7 +25,7 @@ cdef class Drafter(Around):
 
     Notes
     -----
-    Source: vLLM 0.32.0, vllm/v1/spec_decode/llm_base_proposer.py, ngram_proposer.py. Padding of the drafter's batches
+    What drafters compute is that of vllm-project/vllm, vllm/v1/spec_decode. Padding of the drafter's batches
     and its own CUDA graphs are left out; of ranks in lock step each drafts as if it were alone.
     """
 
