@@ -1,6 +1,6 @@
 """From an experiment to a cluster that is ready to run: here all rooms meet."""
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 

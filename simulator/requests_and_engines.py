@@ -34,5 +34,6 @@ def _faults(pool: Any, workload: Workload) -> Iterator[str]:
     if speculative is not None and speculative.by_text:
         for fault in missing_texts(speculative, workload):
             yield f"speculative.by_text: {fault}"
-    for key, message in scheduler.item_faults(parameters, workload.items):
+    for key, message in (*scheduler.item_faults(parameters, workload.items),
+                         *scheduler.label_faults(parameters, workload.labels)):
         yield f"{key}: {message}"

@@ -23,7 +23,8 @@ class AcceptanceTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         description="weight of 0, 1, 2, ... accepted drafts in a verify step")] = None
     rates: Annotated[Annotated[tuple[Rate, ...], Meta(min_length=1)] | None, Meta(description=(
         "shares of first, second, ... drafts accepted where all before them are; the last goes for all others"))] = None
-    per_position: Annotated[Annotated[tuple[Rate, ...], Meta(min_length=1)] | None, Meta(description=(
+    per_position: Annotated[Annotated[tuple[Rate, ...], Meta(min_length=1)] | None, Meta(extra={
+        "unit": "share"}, description=(
         "shares of first, second, ... drafts accepted at all, as vLLM logs them; none above the one before it; the "
         "ratio of the last two goes on"))] = None
     mean_length: Annotated[Length | None, Meta(extra={"unit": "tokens"}, description=(

@@ -173,6 +173,11 @@ cdef class Scheduler:
         return ()
 
     @staticmethod
+    def label_faults(parameters, labels):
+        """Return (key of [engine], what is wrong with it) for what requests name; labels as Workload has them."""
+        return ()
+
+    @staticmethod
     def layer_faults(parameters, layers, enable_prefix_caching):
         """Return (key of [engine], what is wrong with it) for what does not go with these LayerGroups; None: none."""
         return ()

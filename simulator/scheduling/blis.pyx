@@ -41,7 +41,7 @@ from msgspec import Meta
 from simulator.kv.blis_sparse import SparseBlisKV
 from simulator.kv.counting import CountingKV
 from simulator.scheduling.base import SchedulerFacts
-from simulator.scheduling.blis_lora import BlisLoraParameters, around, new_loads, new_tally
+from simulator.scheduling.blis_lora import BlisLoraParameters, around, label_faults, new_loads, new_tally
 
 Tokens = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 
@@ -147,6 +147,11 @@ cdef class Blis(InOrder):
         return SchedulerFacts(parameters.max_num_seqs, parameters.max_num_batched_tokens, takes_stages=False,
                               takes_threads=True, takes_reserved=True,
                               blocks_held_back=1)           # num_gpu_blocks is counted as for vllm
+
+    @staticmethod
+    def label_faults(parameters, labels):
+        """See Scheduler."""
+        return label_faults(parameters.lora, labels.get("adapter", ()))
 
     def adapter_counts(self):
         """See Scheduler."""

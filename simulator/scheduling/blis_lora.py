@@ -1,5 +1,6 @@
 """LoRA adapters as BLIS has them: the table [engine.lora] of the scheduler `blis`."""
 import math
+from collections.abc import Iterator
 from functools import partial
 from typing import Annotated
 
@@ -60,17 +61,16 @@ class BlisLoraParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
         return max(1, math.ceil(self.load_base_latency_us + transfer_us))
 
 
-def ranks_of(lora: BlisLoraParameters, names) -> list[int]:
-    """Return the rank of each adapter.
+def label_faults(lora: BlisLoraParameters | None, names) -> Iterator[tuple[str, str]]:
+    """Yield (key of [engine], what is wrong): adapters that are not listed."""
+    known = {adapter.id for adapter in lora.adapters} if lora is not None else set(names)
+    if strangers := [name for name in names if name not in known]:
+        yield "lora.adapters", f"expected all that requests ask for, {', '.join(strangers[:5])} missing"
 
-    Raises
-    ------
-    ValueError
-        One is not listed.
-    """
+
+def ranks_of(lora: BlisLoraParameters, names) -> list[int]:
+    """Return the rank of each adapter; all are listed."""
     ranks = {adapter.id: adapter.rank for adapter in lora.adapters}
-    if strangers := [name for name in names if name not in ranks]:
-        raise ValueError(f"engine.lora.adapters: expected all that requests ask for, {', '.join(strangers)} missing")
     return [ranks[name] for name in names]
 
 

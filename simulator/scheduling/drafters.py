@@ -22,9 +22,9 @@ class Drafting(NamedTuple):
 
 METHODS = {
     # Spec-Bench gives mean lengths, here of its six tasks together, for more drafts than are ever accepted: a rate of
-    # 1 - 1 / length. Source: hemingkx/Spec-Bench at 09244ff3, Leaderboard.md, Vicuna-7B-v1.3 on an A100: "SpS", a draft
-    # small model, 2.28; "PLD", prompt lookup, 1.73.
-    "draft_model": Drafting(AcceptanceTable(rates=(1 - 1 / 2.28,)), "Spec-Bench, Vicuna-7B with 68M weights: 2.28"),
+    # 1 - 1 / length. Source: hemingkx/Spec-Bench at 09244ff3, Leaderboard.md, Vicuna-7B-v1.3 on an A100: "SpS", a small
+    # draft model, 2.28; "PLD", prompt lookup, 1.73.
+    "draft_model": Drafting(AcceptanceTable(rates=(1 - 1 / 2.28,)), "Spec-Bench, Vicuna-7B, a small draft model: 2.28"),
     "ngram": Drafting(AcceptanceTable(rates=(1 - 1 / 1.73,)), "Spec-Bench, Vicuna-7B, prompt lookup: 1.73"),
     # Llama-3-8B on MT-Bench: mean lengths of 1.89 with 2 drafts, 2.08 with 4, of which this is the rate; with 2 it
     # gives 1.84. Source: vllm-project/vllm, pull request 16035, comment of 9 April 2025, early in vLLM V1.

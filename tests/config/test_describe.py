@@ -59,7 +59,7 @@ def test_inner_tables_and_required_keys_are_described():
     lines = describe.describe_text("scheduler", "vllm").splitlines()
     (line,) = (line for line in lines if line.startswith("speculative.num_tokens"))
     assert line.split(maxsplit=1)[1].split("  ")[0] == "an integer from 1 to 1024"
-    assert line.endswith("required  tokens  drafts per step")
+    assert " ".join(line.split()).endswith("required tokens drafts per step")
 
 
 def test_tables_in_a_list_are_described():

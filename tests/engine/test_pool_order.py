@@ -80,10 +80,13 @@ ELSEWHERE = {
         "all2all_backend", "dbo.enabled", "dbo.decode_token_threshold", "dbo.prefill_token_threshold", "dbo.comm_sms",
         "dbo.num_sms")},
     "engine.allow_long_max_model_len": "of a model's own maximum",
+    **{f"engine.encoder.{key}": "takes images: tests/support/every_key_policies.py" for key in (
+        "us_per_embedding", "tokens_per_s", "cache_tokens", "max_num_encoder_input_tokens",
+        "disable_chunked_mm_input")},
     **{f"engine.structured_outputs.{key}": "the same in all pools: tests/support/every_key_policies.py" for key in (
         "fraction", "num_grammars", "failing_fraction", "failing", "backend", "cpus", *(
             f"{time}{part}" for time in ("compile_ms", "mask_us") for part in (
-                "", ".distribution", ".value", ".median", ".mean", ".values")))},
+                ".distribution", ".value", ".median", ".mean", ".values")))},
     **{f"engine.data_parallel.{key}": "of pools with ranks: tests/engine/test_ranks_in_experiments.py" for key in (
         "lockstep", "dp_sync_interval", "prefill_schedule_interval", "load_balancing", "stats_interval_s", "hop_us",
         "padding")},

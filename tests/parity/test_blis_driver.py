@@ -89,7 +89,7 @@ def test_a_key_of_a_policy_file_that_is_unknown_is_named(written):
     ("--kv-offload-config x.yaml", "a file of KV tiers"), ("--encode-instances 1", "encode"),
     ("--prefill-instances 1 --decode-instances 1 --prefill-tp 2", "pools of unlike replicas"),
     ("--concurrent-sessions 2", "sessions"), ("--think-time-dist exp", "times to think"),
-    ("--lora-config .../lora.yaml", "LoRA"),
+    ("--lora-adapter-capacity 3", "LoRA"),
     ("--latency-model trained-roofline", "trained-roofline")])
 def test_what_is_left_out_is_told_by_its_flags(written, flags, reason):
     assert reason in written(flags).obstacle()

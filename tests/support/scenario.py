@@ -155,7 +155,7 @@ def _parameters(options, description, structured_outputs):
             acceptance=tuple(description.get("spec_accept") or [0]))
     scheduling = {key: value for key, value in options.items() if key not in NOT_SCHEDULING | OF_ENCODERS.keys()}
     limit = scheduling.pop("max_loras", None)
-    lora = LoraParameters(max_loras=limit) if limit else None
+    lora = LoraParameters(max_loras=limit, step_factor=1.0) if limit else None
     return VllmParameters(**scheduling, speculative=speculative, lora=lora,
                           structured_outputs=structured_outputs, encoder=_encoder(options, description))
 

@@ -100,7 +100,8 @@ def missing_in_files(description):
 
 def missing_in_twin(description):
     """Return what a scenario needs that the twin does not have, or None."""
-    return "encoder inputs, which the twin does not have" if encodes(description) else missing_elsewhere(description)
+    needed = missing_elsewhere(description)
+    return needed or ("encoder inputs, which the twin does not have" if encodes(description) else None)
 
 
 def missing_elsewhere(description):

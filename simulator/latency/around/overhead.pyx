@@ -11,7 +11,9 @@ from simulator.latency.base cimport LatencyModel
 
 @cython.final
 cdef class Overhead(Around):
-    """An iteration, truncated, takes 1 + share x adapters times as long, truncated again.
+    """An iteration takes 1 + share x adapters times as long.
+
+    It is truncated before that and after it.
 
     Parameters
     ----------

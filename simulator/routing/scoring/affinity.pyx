@@ -56,11 +56,11 @@ cdef class SessionAffinity(Scorer):
 class LoraAffinityParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Score replicas by whether they hold the adapter of the request.
 
-    A request without one scores 1 everywhere. With [engine.lora] replicas say which adapters are loaded. Without it, and
-    for tiers, the gateway goes by what it sent: a replica holds the `max_loras` adapters that it was sent last. resident: 1
-    if it holds the adapter, else 0 (all 1 if none does); source: BLIS's lora-affinity. tiers: 1 if a request with the adapter is in flight there, 0.8 if fewer than `max_loras` adapters are
-    in flight, 0.6 if the adapter is held without being in flight, else 0; source: llm-d's lora-affinity-scorer (active,
-    room, waiting, none).
+    A request without one scores 1 everywhere. With [engine.lora] replicas say which adapters are loaded. Without it,
+    and for tiers, the gateway goes by what it sent: a replica holds the `max_loras` adapters that it was sent last.
+    resident: 1 if it holds the adapter, else 0 (all 1 if none does); source: BLIS's lora-affinity. tiers: 1 if a
+    request with the adapter is in flight there, 0.8 if fewer than `max_loras` adapters are in flight, 0.6 if the adapter is
+    held without being in flight, else 0; source: llm-d's lora-affinity-scorer (active, room, waiting, none).
     """
 
     rule: Annotated[Literal["resident", "tiers"], Meta(description="whose rule: BLIS's or llm-d's")] = "resident"
