@@ -59,7 +59,7 @@ class LoraAffinityParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_u
     A request without one scores 1 everywhere. With [engine.lora] replicas say which adapters are loaded. Without it,
     and for tiers, the gateway goes by what it sent: a replica holds the `max_loras` adapters that it was sent last.
     resident: 1 if it holds the adapter, else 0 (all 1 if none does); source: BLIS's lora-affinity. tiers: 1 if a
-    request with the adapter is in flight there, 0.8 if fewer than `max_loras` adapters are in flight, 0.6 if the adapter is
+    request with the adapter is in flight there, 0.8 if fewer than `max_loras` adapters are in flight, 0.6 if it is
     held without being in flight, else 0; source: llm-d's lora-affinity-scorer (active, room, waiting, none).
     """
 
