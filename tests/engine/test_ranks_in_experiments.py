@@ -173,3 +173,17 @@ def test_example_d1_ranks_run_the_graph_of_the_largest_batch(tmp_path, padding, 
     last = decodes[decodes["start_ns"] == decodes["start_ns"].min()]
     assert last["sequences"].tolist() == [3, 17, 9]
     assert last["padded_tokens"].tolist() == padded
+
+
+def test_hybrid_routes_to_a_node_and_then_to_a_rank_there(tmp_path):
+    requests = [(0.01 * i, 16, 4) for i in range(12)]
+    rows = ["arrived_at,num_prefill_tokens,num_decode_tokens", *(",".join(map(str, each)) for each in requests)]
+    (tmp_path / "trace.csv").write_text("\n".join(rows) + "\n")
+    (tmp_path / "e.toml").write_text(EXPERIMENT % {
+        "ranks": 16, "replicas": 1, "engine": ', data_parallel = {load_balancing = "hybrid"}',
+        "more": 'cluster.routing.policy = "round_robin"'})
+    found = simulator.run(tmp_path / "e.toml", out=tmp_path / "out", overrides={
+        "topology.node": "hgx-h200", "hardware.name": "h200-sxm-141gb"}).requests
+
+    assert (found["rank"] // 8).tolist() == [i % 2 for i in range(12)]
+    assert len(set(found["rank"].tolist())) > 2
