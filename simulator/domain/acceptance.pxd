@@ -29,7 +29,9 @@ cdef class Acceptance:
 
     # By which it is decided what is accepted of a request; NULL: by the cycle.
     cdef inline const uint64_t* bounds(self, int32_t row) noexcept nogil:
-        return self._bounds if self._profiles == NULL else &self._bounds[<int64_t>self._profiles[row] * self._num_bounds]
+        if self._profiles == NULL:
+            return self._bounds
+        return &self._bounds[<int64_t>self._profiles[row] * self._num_bounds]
 
     # Drafts that the target model accepts in a verify step, counted from 0, of the request of these bounds and this
     # stream.

@@ -16,8 +16,8 @@ cdef class Acceptance:
     """Accepted drafts per verify step, by request.
 
     cycle : accepted drafts of each verify step, cycled per request, not empty; not read if `weights` are given.
-    weights : weight of 0, 1, 2, ... accepted drafts, any sum > 0; or float64 (p, m), those of several profiles; None: the
-        cycle decides.
+    weights : weight of 0, 1, 2, ... accepted drafts, any sum > 0; or float64 (p, m), those of several profiles; None:
+        the cycle decides.
     num_requests : rows of the workload.
     key : 64-bit key of the random stream.
     numbers : uint64 (num_requests,), what tells requests from each other, wherever they stand; None: their rows.
