@@ -186,9 +186,21 @@ def _run_into_files(order: Order, prepared: assemble.Prepared, watch: _Watch, ti
         summary = _summary(experiment, finished)
         _write(directory / "summary.json", json_text(summary))
         _write(directory / "resolved.toml", resolved)
+        if experiment.output.vidur_csv:
+            _add_vidur_csv(directory, summary)
         timings.end("write")
         _write(directory / "provenance.json", json_text(provenance(__version__, timings.as_dict())))
     return Result(summary, Reader(order.out / "results.h5"), order.out)
+
+
+def _add_vidur_csv(directory: Path, summary: dict) -> None:
+    """Write Vidur's tables beside the results; what is blank in them becomes part of the diagnosis."""
+    from simulator.results.export.source import Source  # few runs ask for it
+    from simulator.results.export.vidur import write_vidur_csv
+
+    if notes := write_vidur_csv(Source(directory), directory, lambda num_rows: None):
+        summary["diagnosis"] = [*summary["diagnosis"], *notes]
+        _write(directory / "summary.json", json_text(summary))
 
 
 def _summary(experiment: Experiment, finished) -> dict:

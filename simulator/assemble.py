@@ -12,28 +12,36 @@ from simulator.budget import check_memory, check_time
 from simulator.config.experiment import Experiment
 from simulator.config.hand_over import does_either_leg
 from simulator.config.tiers import group_faults
-from simulator.context_assembly import block_tokens, with_context_parallel
+from simulator.context_assembly import block_tokens
 from simulator.domain import records
-from simulator.domain.data_parallel import DataParallel
 from simulator.domain.deployment import Deployment
-from simulator.domain.facts import load_accelerator, load_model, load_node, load_node_with
+from simulator.domain.facts import load_accelerator, load_node, load_node_with
 from simulator.domain.hardware_spec import AcceleratorSpec, NodeSpec
-from simulator.domain.host import HostParameters
 from simulator.domain.kv_groups import plan_groups
 from simulator.domain.kv_link import kv_link
 from simulator.domain.layer_groups import GroupRules, LayerGroups
-from simulator.domain.memory_plan import MemoryPlan, plan
-from simulator.domain.model_spec import ModelSpec
+from simulator.domain.memory_plan import EngineLimits, MemoryPlan, plan_within
 from simulator.domain.parallelism import Parallelism
 from simulator.domain.slo_classes import by_name
+from simulator.draft_assembly import draft_deployment, drafter_memory
+from simulator.encode_assembly import encode_plan, num_replicas
 from simulator.engine.build import build as build_cluster
 from simulator.engine.output.recorder import Recorder
-from simulator.engine.plan import ClusterPlan, GatewayPlan, Hooks, Pool, RankFront
+from simulator.engine.plan import ClusterPlan, GatewayPlan, Hooks, Pool
 from simulator.errors import InputErrors, KeyFault, collect_faults
-from simulator.expert_assembly import expert_pricing, expert_shift, with_exchange
+from simulator.expert_assembly import expert_shift
 from simulator.experts.faults import expert_faults
-from simulator.experts.timeline import Arrangement
 from simulator.latency.readings import Readings
+from simulator.latency_assembly import host_times, latency_model
+from simulator.model_assembly import model_of
+from simulator.rank_assembly import (
+    lock_step,
+    marches,
+    rank_front,
+    ranks_per_choice,
+    refuse_moves_in_lock_step,
+    settled_hand_over,
+)
 from simulator.requests_and_engines import meet
 from simulator.results.cluster import PoolFacts
 from simulator.workload.base import Workload
@@ -50,6 +58,7 @@ class Prepared(msgspec.Struct, frozen=True):
     mover : what moves requests between replicas, as an operation of the plan; empty where they stay.
     hand_over : engine.hand_over.plan.HandOverPlan; None where no prompts are computed apart.
     shifts : of each pool engine.operations.shift_plan.ShiftPlan, None where the load of its experts stays.
+    encode : engine.encoders.plan.EncodePlan; None where no items are encoded apart.
     """
 
     experiment: Experiment
@@ -59,6 +68,7 @@ class Prepared(msgspec.Struct, frozen=True):
     mover: tuple
     hand_over: Any = None
     shifts: tuple = ()
+    encode: Any = None
 
 
 class Site(msgspec.Struct, frozen=True):
@@ -70,6 +80,7 @@ class Site(msgspec.Struct, frozen=True):
     memory : MemoryPlan that gave num_gpu_blocks; None where the experiment gives it.
     layer_groups : LayerGroups, which have block tables of their own; None: all layers share one.
     block_tokens : of a KV block, where several accelerators share its tokens; 0: they do not.
+    draft : a draft model on its accelerators; None: none is named.
     """
 
     deployment: Deployment | None
@@ -78,6 +89,7 @@ class Site(msgspec.Struct, frozen=True):
     memory: MemoryPlan | None
     layer_groups: LayerGroups | None = None
     block_tokens: int = 0
+    draft: Deployment | None = None
 
     def explain(self) -> list[str]:
         """Return where memory goes, and which layers have block tables of their own."""
@@ -106,20 +118,23 @@ def survey(experiment: Experiment) -> Site:
     deployment, max_model_len = collect_faults(lambda: deployment_of(experiment), lambda: _longest_text(experiment))
     engine = experiment.engine
     scheduler, rules = registry.load("scheduler", engine.scheduler), _group_rules(engine)
-    layers = _layer_groups(experiment, rules, max_model_len)
+    layers, draft = collect_faults(lambda: _layer_groups(experiment, rules, max_model_len),
+                                   lambda: draft_deployment(experiment, deployment, max_model_len))
     if faults := list(scheduler.layer_faults(engine.parameters, layers, engine.enable_prefix_caching)):
         raise InputErrors([KeyFault(f"engine.{key}: {message}") for key, message in faults])
     if engine.num_gpu_blocks is not None:
         is_shared = layers is None and experiment.topology.decode_context_parallel > 1
         return Site(deployment, max_model_len, engine.num_gpu_blocks, None, layers,
-                    block_tokens(experiment) if is_shared else 0)
+                    block_tokens(experiment) if is_shared else 0, draft)
+    drafter = drafter_memory(experiment, deployment, draft, layers)
     try:
         needs = scheduler.memory(engine.parameters, deployment, max_model_len)
-        memory = plan(deployment, engine.block_size, max_model_len, needs.max_num_batched_tokens, needs.max_num_seqs,
-                      grouping=rules)
+        memory = plan_within(deployment, EngineLimits(
+            block_size=engine.block_size, max_model_len=max_model_len, drafter=drafter, grouping=rules,
+            max_num_batched_tokens=needs.max_num_batched_tokens, max_num_seqs=needs.max_num_seqs))
     except ValueError as error:         # DoesNotFit, or a scheduler that does not say what it needs
         raise InputErrors([KeyFault(f"engine.num_gpu_blocks: {error}")]) from None
-    return Site(deployment, max_model_len, memory.num_gpu_blocks, memory, layers)
+    return Site(deployment, max_model_len, memory.num_gpu_blocks, memory, layers, draft=draft)
 
 
 def _group_rules(engine) -> GroupRules | None:
@@ -186,18 +201,19 @@ def prepare(experiment: Experiment, workload: Workload | None = None, readings: 
     """
     check_memory(experiment)
     readings = readings or Readings()
-    workload, *built, mover, hand_over = collect_faults(
+    workload, *built, mover, hand_over, encode = collect_faults(
         lambda: requests_of(experiment) if workload is None else workload,
         *[partial(_of_pool, experiment, pool, partial(_pool, pool, readings, experiment.cluster))
           for pool in experiment.all_pools()],
-        lambda: _mover(experiment), lambda: _hand_over(experiment))
+        lambda: _mover(experiment), lambda: _hand_over(experiment),
+        lambda: encode_plan(experiment, lambda pool: pool.model and _deployment(pool, None)))
     workload = meet(experiment, workload)
     check_time(experiment, workload)
     sites, pools = tuple(site for site, _ in built), tuple(pool for _, pool in built)
     shifts = tuple(_of_pool(experiment, pool, partial(
         expert_shift, experiment, pool, site, partial(latency_model, pool, site, readings)))
                    for pool, site in zip(experiment.all_pools(), sites, strict=True))
-    return Prepared(experiment, workload, sites, pools, mover, hand_over, shifts)
+    return Prepared(experiment, workload, sites, pools, mover, hand_over, shifts, encode)
 
 
 def with_all_requests(prepared: Prepared, monitor=None, readings: Readings | None = None) -> Prepared:
@@ -262,7 +278,7 @@ def build(prepared: Prepared, sink, monitor=None, threads: int = 1):
     """
     experiment, upkeep = prepared.experiment, _upkeep(prepared.experiment)
     plan = ClusterPlan(
-        prepared.pools, _front(experiment), threads=threads, hand_over=prepared.hand_over,
+        prepared.pools, _front(experiment), threads=threads, hand_over=prepared.hand_over, encode=prepared.encode,
         seed=experiment.seed, give_up_ns=round(experiment.cluster.give_up_after_s * 1e9),
         give_up_failing_ns=round(experiment.cluster.give_up_failing_after_s * 1e9),
         horizon_ns=None if math.isinf(experiment.horizon_s) else round(experiment.horizon_s * 1e9),
@@ -277,63 +293,21 @@ def build(prepared: Prepared, sink, monitor=None, threads: int = 1):
 
 def _pool(pool, readings: Readings, cluster) -> tuple[Site, Pool]:
     """Return what a pool runs on, and the pool as the engine takes it."""
-    site, engine, topology = survey(pool), pool.engine, pool.topology
+    rules, site, engine, topology = lock_step(pool), survey(pool), pool.engine, pool.topology
     model = latency_model(pool, site, readings)
-    gpus, ranks = topology.tensor_parallel * topology.pipeline_parallel, topology.data_parallel
+    gpus = topology.tensor_parallel * topology.pipeline_parallel * topology.prefill_context_parallel
+    ranks = topology.data_parallel
     per_node = max(load_node(topology.node).num_accelerators // gpus, 1) if topology.node else 1
     return site, Pool(
         scheduler=registry.load("scheduler", engine.scheduler), parameters=engine.parameters, latency=model,
         num_gpu_blocks=site.num_gpu_blocks, block_size=block_tokens(pool, site.layer_groups),
         max_model_len=site.max_model_len, enable_prefix_caching=engine.enable_prefix_caching,
         fast_forward=engine.fast_forward, host=host_times(pool, model), tier=_tier(pool, site, cluster), name=pool.name,
-        replicas=_num_replicas(pool) * ranks, max_replicas=None if ranks > 1 else pool.max_replicas, ranks=ranks,
-        ranks_per_choice=_ranks_per_choice(pool, per_node), lock_step=_lock_step(pool),
+        replicas=num_replicas(pool) * ranks, max_replicas=pool.max_replicas and pool.max_replicas * ranks, ranks=ranks,
+        ranks_per_choice=ranks_per_choice(pool, per_node), lock_step=rules,
         model=pool.serves, role=pool.role, nodes_per_unit=pool.nodes_per_unit,
         cost_per_hour=pool.cost_per_hour / ranks, accelerators=gpus, layer_groups=site.layer_groups,
         replicas_per_node=per_node)
-
-
-def _lock_step(pool):
-    """Return the rules of the pool's ranks; None: they are not in lock step, or there are none."""
-    if pool.topology.data_parallel == 1 or not marches(pool):
-        return None
-    is_old = getattr(pool.engine.parameters, "vllm_version", None) == "0.10"
-    return (pool.engine.data_parallel or DataParallel()).rules(is_old)
-
-
-def marches(pool) -> bool:
-    """Return whether the ranks of a pool are in lock step.
-
-    Source: vLLM 0.32.0, vllm/v1/engine/core.py: DPEngineCoreProc asserts that the model has experts; ranks of others
-    are engines by themselves.
-
-    Raises
-    ------
-    InputErrors
-        The experiment says otherwise than the model has it.
-    """
-    asked = pool.engine.data_parallel and pool.engine.data_parallel.lockstep
-    if pool.model is None:
-        return asked is not False
-    model = model_of(pool.model)
-    if asked is not None and asked != (model.moe is not None):
-        why = ("has no experts, and vLLM's ranks are engines by themselves then" if asked else
-               "has experts, which the ranks share")
-        raise InputErrors([KeyFault(f"engine.data_parallel.lockstep: expected {str(not asked).lower()}, found "
-                                    f"{str(asked).lower()}: {model.name} {why}")])
-    return model.moe is not None
-
-
-def _ranks_per_choice(pool, per_node: int) -> int:
-    """Return how many ranks [cluster.routing] leaves to choose among."""
-    ranks, mode = pool.topology.data_parallel, (pool.engine.data_parallel or DataParallel()).load_balancing
-    if pool.topology.node and ranks > 1 and (ranks % per_node and per_node % ranks):
-        raise InputErrors([KeyFault(
-            f"topology.data_parallel: {ranks} ranks of {pool.topology.tensor_parallel} accelerators neither fill whole "
-            f"nodes nor share one evenly: a {pool.topology.node} has room for {per_node}")])
-    if mode == "hybrid":
-        return min(ranks, per_node)
-    return ranks if mode == "internal" else 1
 
 
 def _tier(pool, site: Site, cluster):
@@ -385,21 +359,7 @@ def _front(experiment: Experiment, routing=None) -> GatewayPlan:
         cache_delay_ns=round(routing.cache_signal_delay_s * 1e9),
         admission_latency_ns=round(admission.latency_s * 1e9), routing_latency_ns=round(routing.latency_s * 1e9),
         retry_ns=round(cluster.routing.retry_interval_s * 1e9),
-        patience_ns=round(cluster.routing.retry_timeout_s * 1e9), ranks=_rank_front(experiment))
-
-
-def _rank_front(experiment: Experiment) -> RankFront | None:
-    """Return what chooses among the ranks of a replica; None: there are none, or [cluster.routing] does."""
-    chosen = [pool for pool in experiment.all_pools() if pool.topology.data_parallel > 1
-              and (pool.engine.data_parallel or DataParallel()).load_balancing != "external"]
-    if not chosen:
-        return None
-    from simulator.routing.ranks.two_routers import TwoRouters  # only those who want it load it
-
-    router, engine = registry.load("router", "vllm_dp"), chosen[0].engine
-    parameters = router.Parameters(vllm_version=getattr(engine.parameters, "vllm_version", "0.32"))
-    interval_s = (engine.data_parallel or DataParallel()).stats_interval_s
-    return RankFront(TwoRouters, router, parameters, round(interval_s * 1e9))
+        patience_ns=round(cluster.routing.retry_timeout_s * 1e9), ranks=rank_front(experiment))
 
 
 def _gateway_queue():
@@ -436,6 +396,7 @@ def _mover(experiment: Experiment) -> tuple:
     moving = experiment.cluster.rescheduling
     if moving is None:
         return ()
+    refuse_moves_in_lock_step(experiment)
     from simulator.engine.operations.migration import Migration
     from simulator.engine.operations.move_plan import MovePlan
 
@@ -455,6 +416,7 @@ def _hand_over(experiment: Experiment):
     from simulator.engine.hand_over.settings import hand_over_plan
 
     pools, chosen = experiment.all_pools(), experiment.cluster.disaggregation
+    settled_hand_over(experiment)
     deployments = [_of_pool(experiment, pool, partial(deployment_of, pool)) for pool in pools]
     fronts = [_front(experiment, chosen and getattr(chosen, leg)) for leg in ("prefill", "decode")]
     apart = {pool.serves for pool in pools if pool.role != "both"}
@@ -536,15 +498,11 @@ def _tracer(experiment: Experiment, sink):
 
 def pools_of(experiment: Experiment) -> tuple[PoolFacts, ...]:
     """Return what a summary says of each pool; empty where the experiment has none."""
-    return tuple(PoolFacts(pool.name, max(_num_replicas(pool), pool.max_replicas or 0) * pool.topology.data_parallel,
+    return tuple(PoolFacts(pool.name, max(num_replicas(pool), pool.max_replicas or 0) * pool.topology.data_parallel,
                            pool.cost_per_hour / pool.topology.data_parallel,
                            pool.topology.node or (pool.hardware.name if pool.hardware else ""),
                            pool.topology.data_parallel)
                  for pool in experiment.all_pools() if experiment.pools)
-
-
-def _num_replicas(pool) -> int:
-    return pool.topology.replicas if pool.replicas is None else pool.replicas
 
 
 def _make(kind: str, section, context):
@@ -570,49 +528,6 @@ def _of_pool(experiment: Experiment, pool, work):
                            for fault in errors.faults]) from None
 
 
-def latency_model(experiment: Experiment, site: Site, readings: Readings | None = None,
-                  arrangement: Arrangement | None = None):
-    """Return the latency backend of an experiment, with its collective model.
-
-    readings : as in `prepare`.
-    arrangement : of experts; None: that of the first iteration.
-
-    Raises
-    ------
-    InputErrors
-        Profiles or facts that it needs are missing or wrong.
-    """
-    latency = experiment.latency
-    backend = registry.load("latency", latency.backend)
-    given, parameters = {}, latency.parameters
-    pricing = None
-    if experiment.engine.experts is not None:
-        parameters = with_exchange(experiment, backend)
-        pricing = expert_pricing(experiment, site.deployment, arrangement)
-    if latency.collective is not None:
-        if not backend.takes_collective:
-            raise InputErrors([KeyFault(f"latency.collective: {latency.backend} has no collectives to replace")])
-        model = registry.load("collective", latency.collective.backend)
-        given["collective"] = _built(model, "latency.collective", latency.collective.parameters, site.deployment)
-    if backend.reads_files:
-        read = partial(_built, backend.read, "latency", parameters, site.deployment, **given)
-        asked = latency.backend, parameters, latency.collective, site.deployment
-        given["reading"] = read() if readings is None else readings.of(asked, read)
-    if pricing is not None:
-        given["experts"] = pricing
-    model = _built(backend, "latency", parameters, site.deployment, **given)
-    model.set_host(latency.host.iteration_us, latency.resolution_us)
-    if experiment.topology.pipeline_parallel > 1:
-        model.set_stages(layers_of_stages(site.deployment, experiment.topology.pipeline_parallel))
-    model = with_context_parallel(experiment, site.deployment, model)
-    engine = experiment.engine
-    for go_around in registry.load("scheduler", engine.scheduler).around(engine.parameters, site.deployment):
-        model = _built(go_around, "engine", model)
-    if experiment.engine.data_parallel and experiment.engine.data_parallel.padding == "sglang":
-        model.pad_gathered()
-    return model
-
-
 def _expert_shifts(shifts: tuple) -> tuple:
     """Return what changes the load of experts, as an operation of the plan; none where it stays."""
     if not any(shifts):
@@ -620,36 +535,6 @@ def _expert_shifts(shifts: tuple) -> tuple:
     from simulator.engine.operations.expert_shifts import ExpertShifts
 
     return (partial(ExpertShifts, shifts=shifts),)
-
-
-def layers_of_stages(deployment: Deployment | None, num_stages: int) -> list[int]:
-    """Return the layers of each pipeline stage; one each where no model is named."""
-    if deployment is None:
-        return [1] * num_stages
-    ways, model = deployment.parallelism, deployment.model
-    return [len(ways.layers_of_stage(model, stage)) for stage in range(num_stages)]
-
-
-def host_times(experiment: Experiment, model) -> HostParameters:
-    """Return [latency.host], zeros filled in by a backend that was fitted with them.
-
-    What follows an iteration is truncated as iterations are; the delay of the queue is where it is added up.
-    """
-    given, resolution_us = experiment.latency.host, experiment.latency.resolution_us
-    host = replace(given, **{name: value for name, value in model.host_terms().items() if not getattr(given, name)})
-    if resolution_us == 0.0:
-        return host
-    return replace(host, **{name: math.floor(getattr(host, name) / resolution_us) * resolution_us
-                            for name in ("output_token_us", "completion_us")})
-
-
-def _built(model: type, key: str, *arguments, **named):
-    try:
-        return model(*arguments, **named)
-    except InputErrors:
-        raise
-    except ValueError as error:         # no FLOP/s for a number format, no link bandwidth, ...
-        raise InputErrors([KeyFault(f"{key}: {error}")]) from None
 
 
 def deployment_of(experiment: Experiment) -> Deployment | None:
@@ -678,7 +563,8 @@ def _deployment(experiment: Experiment, accelerator: AcceleratorSpec | None,
         tensor_parallel=topology.tensor_parallel, pipeline_parallel=topology.pipeline_parallel,
         expert_parallel=topology.expert_parallel,
         data_parallel=topology.data_parallel if marches(experiment) else 1,
-        decode_context_parallel=topology.decode_context_parallel)
+        decode_context_parallel=topology.decode_context_parallel,
+        prefill_context_parallel=topology.prefill_context_parallel)
     spec = model_of(model)
     faults = [f"topology: {fault}" for fault in parallelism.faults(spec)]
     if faults:
@@ -687,12 +573,3 @@ def _deployment(experiment: Experiment, accelerator: AcceleratorSpec | None,
         model=spec, accelerator=accelerator, parallelism=parallelism, node=node,
         weight_dtype=model.dtype, kv_cache_dtype=model.kv_cache_dtype,
         gpu_memory_utilization=experiment.engine.gpu_memory_utilization, experts=experiment.engine.experts)
-
-
-def model_of(section) -> ModelSpec:
-    """Return the facts of the model that [model] names."""
-    if not section.config:
-        return load_model(section.name)
-    from simulator.config.huggingface.reader import read_config  # 11 ms that others do without
-
-    return read_config(section.config)

@@ -142,6 +142,7 @@ STUDIES = {
     "workload": ("workload_command", "what an experiment sends, in numbers and as a native trace"),
     "predict": ("predict_command", "how long one iteration takes, operator by operator"),
     "train": ("train_command", "train and cache the tables of the latency backend `forest`"),
+    "export": ("export_command", "results in the files of Vidur, SimAI or BLIS, or as CSV or Parquet"),
     "collective": ("collective_command", "time the collectives of a training workload, layer by layer"),
     "profile-layers": ("profile_layers", "write tables of per-layer times for the latency backend `aicb`"),
     "profile-operators": ("profile_operators", "write profiles of operators for the latency backend `forest`"),

@@ -5,9 +5,12 @@ from simulator import registry
 from simulator.config.experiment import Experiment
 from simulator.domain.deployment import Deployment
 from simulator.domain.efficiency import COLLECTIVE_LATENCY_US, LINK_EFFICIENCY
+from simulator.domain.layer_spec import LatentAttention
 from simulator.domain.parallelism import Parallelism
 from simulator.errors import InputErrors, KeyFault
 
+LATENT_ALONE = ("prefill context parallelism: vLLM 0.32 has it for models with latent attention alone; of others this "
+                "is what the same division of prompts would take")
 SUMS_ALONE = ("decode context parallelism: only the sum of the contexts of a batch is known; of several sequences each "
               "is priced with the mean excess of the rank that has most, at most interleave x (n - 1) / (2 n) tokens "
               "a sequence from the truth")
@@ -74,10 +77,7 @@ def _exchanges(experiment: Experiment, deployment: Deployment):
 
     topology, latency = experiment.topology, experiment.latency
     try:
-        exchanges = context_exchanges(
-            deployment, topology.dcp_comm_backend,
-            getattr(latency.parameters, "collective_latency_us", COLLECTIVE_LATENCY_US),
-            getattr(latency.parameters, "link_efficiency", LINK_EFFICIENCY))
+        exchanges = context_exchanges(deployment, topology.dcp_comm_backend, *_link_terms(latency.parameters))
         if latency.collective is None:
             return exchanges, None
         ranks = Parallelism(tensor_parallel=topology.decode_context_parallel)    # neighbours: as a group by themselves
@@ -87,3 +87,57 @@ def _exchanges(experiment: Experiment, deployment: Deployment):
         raise
     except ValueError as error:         # no link bandwidth
         raise InputErrors([KeyFault(f"topology.decode_context_parallel: {error}")]) from None
+
+
+def with_prompt_parallel(experiment: Experiment, deployment: Deployment | None, model):
+    """Return a model whose prompts are divided among ranks.
+
+    Where nothing is divided it is the same.
+
+    Raises
+    ------
+    InputErrors
+        What the ranks gather cannot be priced.
+    """
+    degree, latency = experiment.topology.prefill_context_parallel, experiment.latency
+    if degree == 1:
+        return model
+    from simulator.latency.around.prompts import PromptParallel  # only those who want it load it
+
+    name, gathers, collective, notes = f"{latency.backend}: prefill context parallelism", (), None, []
+    if deployment is None or not registry.load("latency", latency.backend).takes_collective:
+        notes.append(f"{name}: what ranks gather is not priced apart, it belongs to the prices given")
+    else:
+        gathers, collective = _gathers(experiment, deployment)
+        if collective is None:
+            notes.append(f"{name}: what ranks gather is priced as bytes over the link and a latency")
+    if deployment is not None and not isinstance(deployment.model.attention, LatentAttention):
+        notes.append(LATENT_ALONE)
+    if model.knows_kernels:
+        notes.append(f"{name}: rows are not padded to the sizes of CUDA graphs")
+    divided = PromptParallel(model, degree, gathers, collective)
+    divided.notes += notes
+    return divided
+
+
+def _gathers(experiment: Experiment, deployment: Deployment):
+    """Return what ranks gather, and the collective model that times it; None: the gathers say."""
+    from simulator.latency.around.prompt_costs import prompt_gathers  # likewise
+
+    latency = experiment.latency
+    try:
+        gathers = prompt_gathers(deployment, *_link_terms(latency.parameters))
+        if latency.collective is None:
+            return gathers, None
+        model = registry.load("collective", latency.collective.backend)
+        return gathers, model(latency.collective.parameters, deployment)
+    except InputErrors:
+        raise
+    except ValueError as error:         # no link bandwidth
+        raise InputErrors([KeyFault(f"topology.prefill_context_parallel: {error}")]) from None
+
+
+def _link_terms(parameters) -> tuple[float, float]:
+    """Return what a collective takes beyond its traffic, us, and the share of link bandwidth that it reaches."""
+    return (getattr(parameters, "collective_latency_us", COLLECTIVE_LATENCY_US),
+            getattr(parameters, "link_efficiency", LINK_EFFICIENCY))

@@ -35,6 +35,7 @@ class Recording:
     diagnosis : what could not go on, one sentence each.
     complete : nothing was left to do, or the horizon was reached.
     transfers, legs : structured arrays, as `Run` has them; None: there are none.
+    speculation : what became of drafts, as `Run` has it; None: nobody drafts.
     beats : engine.replica.lock_step.LockStep of each engine whose ranks are in lock step; with `details` its `log` and
         `waves.log` say what the ranks did together.
     """
@@ -51,6 +52,7 @@ class Recording:
     transfers: np.ndarray | None = None
     legs: np.ndarray | None = None
     beats: tuple = ()
+    speculation: dict | None = None
 
 
 def record(workload, plan: ClusterPlan, *, details=True, max_iterations=None) -> Recording:
@@ -83,7 +85,7 @@ def record(workload, plan: ClusterPlan, *, details=True, max_iterations=None) ->
         iterations=_joined(tables.iteration_chunks, records.ITERATION),
         steps=log.steps if details else [], token_times=_token_times(_joined(tables.token_chunks, records.TOKEN)),
         itl_gap_ns=gap_ns, itl_count=count, diagnosis=run.diagnosis, complete=run.complete,
-        transfers=run.transfers, legs=run.legs, beats=beats)
+        transfers=run.transfers, legs=run.legs, beats=beats, speculation=run.speculation)
 
 
 class _Tables:

@@ -14,6 +14,16 @@ from simulator.experts.traffic import GATHER
 ALL2ALL_WORDS = {"all2all_backend": {}, "expert_exchange": {
     GATHER: "all_gather", "deepep_high_throughput": "all_to_all", "deepep_low_latency": "all_to_all"}}
 
+OF_ALL_ELSE = ('does not tell the exchange of tokens from what else an iteration takes, as "roofline" and "operators" '
+               'do')
+WHY_NOT = {
+    ("aicb", "all2all_backend"): "reads the bytes of the exchange from its tables, and latency.expert_exchange says "
+                                 "what moves them",
+    ("aicb", "dbo"): "has tables of whole batches: what halves of one take is not in them",
+    ("trained_physics", "dbo"): "has coefficients fitted to iterations whose parts follow one another: what overlaps "
+                                "was not among them",
+}
+
 
 def with_exchange(experiment: Experiment, backend: type):
     """Return the backend's parameters with the exchange of [engine.experts].
@@ -31,8 +41,8 @@ def with_exchange(experiment: Experiment, backend: type):
     faults = []
     for key, is_asked in (("all2all_backend", experts.all2all_backend is not None), ("dbo", experts.dbo.enabled)):
         if is_asked and key not in backend.takes_experts:
-            faults.append(f'engine.experts.{key}: latency.backend = "{latency.backend}" does not tell the exchange of '
-                          'tokens from what else an iteration takes, as "roofline" and "operators" do')
+            faults.append(f'engine.experts.{key}: latency.backend = "{latency.backend}" '
+                          + WHY_NOT.get((latency.backend, key), OF_ALL_ELSE))
     if getattr(latency.parameters, "expert_load", "balanced") != "balanced":
         faults.append('latency.expert_load: expected "balanced" with [engine.experts], which says how tokens spread '
                       f'over experts, found "{latency.parameters.expert_load}"')
@@ -79,16 +89,13 @@ def expert_shift(experiment: Experiment, pool, site, make):
     from simulator.engine.operations.shift_plan import ShiftPlan  # only those who want it load it
     from simulator.latency.roofline.costs import link_bytes_per_s
 
-    timeline, ways = ExpertTimeline(site.deployment), pool.topology
+    timeline = ExpertTimeline(site.deployment)
     faults = []
-    if ways.data_parallel > 1:
-        faults.append(f"expected no eplb and no popularity.drift_steps with topology.data_parallel = "
-                      f"{ways.data_parallel}: ranks in lock step do not change their latency")
     if any(failure.kind == "slow" for failure in experiment.failures):
         faults.append('expected no eplb and no popularity.drift_steps with failures of kind "slow": both change how '
                       "long iterations of a replica take")
     try:
-        link = link_bytes_per_s(site.deployment, ways.tensor_parallel * ways.data_parallel)
+        link = link_bytes_per_s(site.deployment, site.deployment.parallelism.expert_ranks)
     except ValueError as error:
         link = 0.0
         if pool.engine.experts.eplb is not None:

@@ -28,7 +28,18 @@ class Kind(NamedTuple):
 KINDS = {
     "scheduler": Kind("scheduler", "scheduler", {
         "blis": "simulator.scheduling.blis:Blis",
+        "edf": "simulator.scheduling.edf:Edf",
+        "faster_transformer": "simulator.scheduling.faster_transformer:FasterTransformer",
+        "lightllm": "simulator.scheduling.lightllm:Lightllm",
+        "orca": "simulator.scheduling.orca:Orca",
+        "sarathi": "simulator.scheduling.sarathi:Sarathi",
+        "sarathi_slo": "simulator.scheduling.sarathi_slo:SarathiSlo",
+        "sglang": "simulator.scheduling.sglang:Sglang",
+        "sjf_aging": "simulator.scheduling.sjf_aging:SjfAging",
+        "tensorrt_llm": "simulator.scheduling.tensorrt_llm:TensorrtLlm",
         "vllm": "simulator.scheduling.vllm:Vllm",
+        "vllm_v0": "simulator.scheduling.vllm_v0:VllmV0",
+        "vtc": "simulator.scheduling.vtc:Vtc",
     }, "simulator.scheduling.base:Scheduler"),
     "latency": Kind("latency backend", "backend", {
         "aicb": "simulator.latency.aicb.model:Aicb",
@@ -91,6 +102,7 @@ KINDS = {
         "kvaware": "simulator.routing.policies.kvaware:Kvaware",
         "least_loaded": "simulator.routing.policies.least_loaded:LeastLoaded",
         "llumnix": "simulator.routing.llumnix.router:Llumnix",
+        "lor": "simulator.routing.policies.lor:Lor",
         "power_of_two": "simulator.routing.policies.power_of_two:PowerOfTwo",
         "prefix_threshold": "simulator.routing.policies.prefix_threshold:PrefixThreshold",
         "prefixaware": "simulator.routing.policies.prefixaware:Prefixaware",

@@ -22,6 +22,9 @@ def meet(experiment: Experiment, workload: Workload) -> Workload:
     workload = with_grammars(workload, tables, experiment.seed)
     faults = [f"{f'pools.{pool.name}.' if experiment.pools else ''}engine.{fault}"
               for pool in experiment.all_pools() for fault in _faults(pool, workload)]
+    if workload.items is None:
+        faults += [f"pools.{pool.name}.role: expected no encode pool: no prompt of this workload has an image; see "
+                   "[workload.images]" for pool in experiment.encode_pools()]
     if faults:
         raise InputErrors(map(KeyFault, faults))
     return workload

@@ -163,7 +163,7 @@ def test_version_is_told(capsys):
 
 @pytest.mark.parametrize(("word", "ending"), [
     ("rum", "; did you mean run?"), ("profile-layer", "; did you mean profile-layers?"),
-    ("experiment", "; --help lists the commands")])
+    ("everything", "; --help lists the commands")])
 def test_mistyped_command_is_refused_with_the_nearest(word, ending, capsys):
     assert cli.main([word, "x.toml"]) == 2
     assert capsys.readouterr() == ("", f'simulator: no command and no file "{word}"{ending}\n')

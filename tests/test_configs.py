@@ -97,7 +97,7 @@ def test_experiment_is_valid(config, tmp_path, capsys):
 
 @pytest.mark.parametrize("config", COMPARISONS, ids=name)
 def test_comparison_runs(config, tmp_path):
-    num_requests = {"compare_backends": 30, "compare_routers": 400}.get(config.stem, 100)
+    num_requests = {"compare_backends": 30, "compare_routers": 400, "compare_schedulers": 300}.get(config.stem, 100)
     overrides = trained_fast(tmp_path) if config.stem == "compare_backends" else {}
     plan = prepare(read_comparison(config, {"workload.num_requests": num_requests} | overrides))
     results = dict(measure(plan))
@@ -111,6 +111,27 @@ def test_readme_says_what_splitting_prefill_and_decode_brings():
     row = re.search(r"^\| 18/s \|(.*)\|$", (CONFIGS.parent / "README.md").read_text(), re.MULTILINE)[1]
     assert [float(cell.strip(" *")) for cell in row.split("|")] == [
         float(f"{measured.metrics['request_goodput']:.1f}") for measured in results.values()]
+
+
+def test_readme_says_what_schedulers_change():
+    plan = prepare(read_comparison(CONFIGS / "compare_schedulers.toml", {}))
+    readme = (CONFIGS.parent / "README.md").read_text()
+    rows = dict(re.findall(r"^\| `(\w+)` \|((?: [\d.,]+ \|){5})$", readme, re.MULTILINE))
+    measured = {name: each.metrics for name, each in measure(plan)}
+
+    assert rows.keys() == measured.keys()
+    for name, metrics in measured.items():
+        assert rows[name].replace("|", "").split() == [
+            *(f"{metrics[key]:,.0f}" for key in ("ttft_ms.mean", "ttft_ms.p99")),
+            *(f"{metrics[key]:.2f}" for key in ("tpot_ms.mean", "tpot_ms.p99", "request_goodput"))]
+
+
+def test_every_scheduler_is_compared():
+    plan = prepare(read_comparison(CONFIGS / "compare_schedulers.toml", {}))
+
+    compared = {each.engine.scheduler for each in plan.experiments.values()}
+    foretold = {"lightllm", "sjf_aging"}            # [workload] is the same for all, and nobody else reads it
+    assert compared | foretold == registry.KINDS["scheduler"].entries.keys()
 
 
 def test_host_memory_of_prefill_replicas_brings_what_its_file_says():

@@ -141,8 +141,6 @@ path = "trace.csv"
     ({"topology.pipeline_parallel": 33}, "pipeline_parallel = 33 is above the 32 layers of llama-3.1-8b"),
     ({"topology.pipeline_parallel": 2, "engine.async_scheduling": True, "engine.vllm_version": "0.10"},
      "engine.async_scheduling: expected false with topology.pipeline_parallel = 2"),
-    ({"topology.data_parallel": 2, "topology.pipeline_parallel": 2},
-     "topology.pipeline_parallel: expected 1 with data_parallel = 2"),
 ])
 def test_what_cannot_be_simulated_is_refused(saturated, overrides, message):
     with pytest.raises(InputErrors, match=message):

@@ -26,18 +26,18 @@ def exchanges(deployment: Deployment) -> list[Exchange]:
     """Return what the ranks of a replica send one another for each token.
 
     Tensor parallelism: one all-reduce of tokens x hidden size after each token mixer and each network (arXiv
-    1909.08053, section 3). Pipeline: one hand-over between stages. A batch is spread evenly over data-parallel ranks.
-    What the output head gathers is left out.
+    1909.08053, section 3). Pipeline: one hand-over between stages. A batch is spread evenly over `token_ranks`. What
+    the output head gathers is left out.
     """
     model, ways = deployment.model, deployment.parallelism
-    token_bytes = model.hidden_size * deployment.activation_bytes / ways.data_parallel
+    token_bytes = model.hidden_size * deployment.activation_bytes / ways.token_ranks
     tensor, hops = ways.tensor_parallel, ways.pipeline_parallel - 1
     found = []
     if tensor > 1:
         mixers = sum(kind != "feed_forward" for kind in model.layer_types)
         count = mixers + sum(kind != "none" for kind in model.feed_forward_types)
         found.append(Exchange("tensor", "all_reduce", count, token_bytes, 2 * (1 - 1 / tensor) * token_bytes, tensor))
-    if ways.data_parallel > 1 and model.moe:
+    if ways.token_ranks > 1 and model.moe:
         found += _expert_exchanges(deployment, token_bytes)
     if hops:
         found.append(Exchange("pipeline", "send_recv", hops, token_bytes, token_bytes, ways.num_accelerators))
@@ -48,11 +48,12 @@ def _expert_exchanges(deployment: Deployment, token_bytes: float) -> list[Exchan
     """Return dispatch and combine over the ranks of a stage, `token_bytes` of each token on a data-parallel rank.
 
     A token is sent to the ranks of its k experts, each tensor-parallel rank sending its part of the tokens; or, where
-    every rank holds a slice of every expert, to all ranks.
+    every rank holds a slice of every expert, or ranks divide prompts, to all ranks (vLLM 0.32.0,
+    vllm/model_executor/layers/fused_moe/runner/moe_runner.py: over the group of these it gathers and scatters).
     """
     moe, layers, ways = deployment.model.moe, deployment.model.num_moe_layers, deployment.parallelism
-    data, ranks = ways.data_parallel, ways.tensor_parallel * ways.data_parallel
-    if ways.expert_parallel > 1:
+    data, ranks = ways.token_ranks, ways.expert_ranks
+    if ways.expert_parallel > 1 and ways.prefill_context_parallel == 1:
         copies = moe.experts_per_token / ways.tensor_parallel * token_bytes
         return [Exchange("expert", "all_to_all", 2 * layers, copies, (1 - 1 / ranks) * copies, ranks)]
     return [Exchange("data", kind, layers, data * token_bytes, (data - 1) * token_bytes, ranks)

@@ -26,10 +26,9 @@ def groups_of(ways: Parallelism) -> dict[str, Group]:
     """Return the groups of a replica by name, as in `GROUPS`.
 
     Ranks are numbered within a stage first, tensor parallelism fastest. Experts regroup the ranks of a stage: those
-    that share an expert lie side by side.
+    that share an expert lie side by side. Those that divide prompts are of the group "data".
     """
-    tensor, data = ways.tensor_parallel, ways.data_parallel
-    stage = tensor * data
+    tensor, data, stage = ways.tensor_parallel, ways.token_ranks, ways.expert_ranks
     return {
         "tensor": Group(tensor, 1),
         "expert": Group(ways.expert_parallel, max(stage // ways.expert_parallel, 1)),

@@ -4,7 +4,8 @@ from itertools import chain
 from typing import Any
 
 from simulator import registry
-from simulator.config.context import conflicts_of_context, context_faults
+from simulator.config.context import conflicts_of_context, context_faults, prompt_faults
+from simulator.config.encoders import encoder_faults, others_of
 from simulator.config.hand_over import SECTIONS as HAND_OVER_SECTIONS
 from simulator.config.hand_over import hand_over_faults, kv_of
 from simulator.config.layers import Path
@@ -27,6 +28,18 @@ def check_all(sections: Mapping[str, Any], missing: object, fault: Callable[[Pat
     pools = sections["pools"]
     if pools is missing:
         return
+    for path, message in encoder_faults(sections, missing):
+        fault(path, message)
+    if sections["failures"] is not missing:
+        for path, message in _failed_pools(sections["failures"], pools):
+            fault(path, message)
+    if not pools or any(pool.role != "encode" for pool in pools):
+        _check_pools(*others_of(sections, fault), missing)
+
+
+def _check_pools(sections: Mapping[str, Any], fault: Callable[[Path, str], None], missing: object) -> None:
+    """Report the contradictions between pools that compute tokens, and with all else."""
+    pools = sections["pools"]
     if not pools:
         _check(sections, missing, fault)
     for i, pool in enumerate(pools):
@@ -60,9 +73,6 @@ def check_all(sections: Mapping[str, Any], missing: object, fault: Callable[[Pat
             fault(path, message)
     for path, message in chain.from_iterable(find(pools, sections, missing) for find in CONFLICTS):
         fault(path, message)
-    if sections["failures"] is not missing:
-        for path, message in _failed_pools(sections["failures"], pools):
-            fault(path, message)
 
 
 def _check(sections: Mapping[str, Any], missing: object, fault: Callable[[Path, str], None]) -> None:
@@ -108,7 +118,8 @@ def _expected_lengths(workload, cluster, engines) -> Iterator[Fault]:
     What a user's class reads is not known: it may read all.
     """
     predictor, routing, admission = workload.output_knowledge.predictor, cluster.routing, cluster.admission
-    policies = [(("engine", "policy"), engine.scheduler, engine.parameters) for engine in engines]
+    policies = [(("engine", "policy" if hasattr(engine.parameters, "policy") else "scheduler"), engine.scheduler,
+                 engine.parameters) for engine in engines]
     policies += [(("cluster", "routing", "metric"), routing.policy, routing.parameters),
                  (("cluster", "admission", "policy"), admission.policy, admission.parameters)]
     policies += [(("cluster", "routing", "scorers"), scorer.name, scorer.parameters) for scorer in routing.scorers]
@@ -119,8 +130,8 @@ def _expected_lengths(workload, cluster, engines) -> Iterator[Fault]:
     if predictor != "none" and not readers and not any(":" in name for _, name, _ in policies):
         yield ("workload", "output_knowledge", "predictor"), (
             f'expected "none", found "{predictor}": nothing in this experiment reads expected output lengths. The '
-            'scheduler blis does with policy = "shortest-output", the routers least_loaded and power_of_two with '
-            'metric = "expected_tokens", and a class of your own may')
+            'scheduler lightllm does, blis with policy = "shortest-output", the routers least_loaded and power_of_two '
+            'with metric = "expected_tokens", and a class of your own may')
 
 
 def _copied_blocks(rescheduling, pools) -> Iterator[Fault]:
@@ -160,9 +171,13 @@ def _stores(pool) -> list[str]:
 
 
 def _failed_pools(failures, pools) -> Iterator[Fault]:
-    names = [pool.name for pool in pools]
+    names, encode = [pool.name for pool in pools], {pool.name for pool in pools if pool.role == "encode"}
     for i, failure in enumerate(failures):
-        if failure.pool is not None and failure.pool not in names:
+        if failure.pool in encode:
+            yield ("failures", i, "pool"), (
+                f'replicas of "{failure.pool}", an encode pool, do not fail: what becomes of the items that they have '
+                "is not settled")
+        elif failure.pool is not None and failure.pool not in names:
             yield ("failures", i, "pool"), f'there is no pool "{failure.pool}"{did_you_mean(failure.pool, names)}'
 
 
@@ -233,6 +248,7 @@ CHECKS = (
     (_presence, ("model", "hardware", "engine", "latency")),
     (rank_faults, ("topology", "engine", "kv_tiers", "latency")),
     (context_faults, ("topology", "engine", "kv_tiers", "latency")),
+    (prompt_faults, ("topology", "engine", "kv_tiers", "latency")),
     (_pipeline, ("topology", "engine")),
     (_scheduler_rules, ("engine",)),
     (_tiers, ("kv_tiers", "engine", "topology")),

@@ -1,12 +1,20 @@
 """Context parallelism: what does not go together with it, and what says nothing without it."""
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, get_args
 
 from simulator import registry
 from simulator.config.layers import Path
+from simulator.domain.experts import All2All
 
 Fault = tuple[Path, str]
 KEY = ("topology", "decode_context_parallel")
+GATHER = get_args(All2All)[0]
+OF_PROMPTS = ("topology", "prefill_context_parallel")
+ALONE = {
+    "decode_context_parallel": "on which ranks the KV that all gather lies then is not settled",
+    "pipeline_parallel": "vLLM has no stages whose ranks divide prompts",
+    "data_parallel": "vLLM 0.32 does not start such ranks",
+}
 OF_IT = {"cp_kv_cache_interleave_size": 1, "dcp_comm_backend": "ag_rs"}
 
 
@@ -15,10 +23,6 @@ def context_faults(topology, engine, kv_tiers, latency) -> Iterator[Fault]:
 
     Source: vLLM 0.32.0, vllm/config/parallel.py and vllm/config/vllm.py.
     """
-    if topology.prefill_context_parallel > 1:
-        yield ("topology", "prefill_context_parallel"), (
-            f"expected 1, found {topology.prefill_context_parallel}: accelerators that divide the prompts of a "
-            "replica, and the exchange of their keys and values, are not built")
     degree, interleave = topology.decode_context_parallel, topology.cp_kv_cache_interleave_size
     if degree == 1:
         for name, default in OF_IT.items():
@@ -43,19 +47,57 @@ def context_faults(topology, engine, kv_tiers, latency) -> Iterator[Fault]:
                 f'found "{group.kind}": vLLM shares no windows')
 
 
+def prompt_faults(topology, engine, kv_tiers, latency) -> Iterator[Fault]:
+    """Yield what a pool cannot have together with prefill context parallelism.
+
+    Source of what vLLM refuses: 0.32.0, vllm/v1/worker/gpu/pcp_manager.py (validate_config).
+    """
+    degree, ways = topology.prefill_context_parallel, topology.tensor_parallel * topology.prefill_context_parallel
+    if degree == 1:
+        return
+    beside = f"with topology.prefill_context_parallel = {degree}"
+    if not registry.load("latency", latency.backend).prices_context_parallel:
+        yield OF_PROMPTS, (f'expected 1, found {degree}: latency.backend = "{latency.backend}" does not tell a part of '
+                           'a prompt from the whole, as "roofline", "operators" and "linear" do')
+    for name, why in ALONE.items():
+        if getattr(topology, name) > 1:
+            yield ("topology", name), f"expected 1 {beside}, found {getattr(topology, name)}: {why}"
+    if topology.expert_parallel not in (1, ways):
+        yield ("topology", "expert_parallel"), (
+            f"expected 1, or tensor_parallel x prefill_context_parallel = {ways}, found {topology.expert_parallel}")
+    if kv_tiers is not None:
+        yield ("kv_tiers",), f"expected none {beside}: which ranks load and store what all of them keep is not settled"
+    parameters = engine.parameters
+    for name in ("lora", "speculative", "encoder"):
+        if getattr(parameters, name, None) is not None:
+            yield ("engine", name), f"expected none {beside}: vLLM refuses it"
+    graphs = getattr(parameters, "cuda_graphs", None)
+    if graphs is not None and graphs.mode != "none":
+        yield ("engine", "cuda_graphs", "mode"), (
+            f'expected "none" {beside}, found "{graphs.mode or "the default"}": to which size ranks pad the rows that '
+            "they have is not built")
+    for i, group in enumerate(getattr(parameters, "kv_cache_groups", None) or ()):
+        if group.kind == "linear_attention":
+            yield ("engine", "kv_cache_groups", i, "kind"), (
+                f'expected none of kind "linear_attention" {beside}: a state passes from token to token')
+    if (sent := getattr(latency.parameters, "all2all_backend", None)) not in (None, GATHER):
+        yield ("latency", "all2all_backend"), f'expected "{GATHER}" {beside}, found "{sent}": vLLM gathers and scatters'
+
+
 def conflicts_of_context(pools, sections: Mapping[str, Any], missing: object) -> Iterator[Fault]:
-    """Yield what an experiment cannot have together with shared contexts in any pool.
+    """Yield what an experiment cannot have together with shared context or prompts.
 
     missing : stands for a section that could not be read.
     """
     topology, cluster, kv_transfer = (sections[name] for name in ("topology", "cluster", "kv_transfer"))
     if any(section is missing for section in (topology, cluster, kv_transfer)):
         return
-    if not any(each.decode_context_parallel > 1 for each in ([pool.topology for pool in pools] or [topology])):
-        return
-    why = "where topology.decode_context_parallel is above 1: which rank sends what to which is not settled"
-    if kv_transfer is not None:
-        yield ("kv_transfer",), f"expected none {why}"
-    moving = cluster.rescheduling
-    if moving is not None and moving.mode != "recompute":
-        yield ("cluster", "rescheduling", "mode"), f'expected "recompute", found "{moving.mode}", {why}'
+    for key in (KEY[1], OF_PROMPTS[1]):
+        if not any(getattr(each, key) > 1 for each in ([pool.topology for pool in pools] or [topology])):
+            continue
+        why = f"where topology.{key} is above 1: which rank sends what to which is not settled"
+        if kv_transfer is not None:
+            yield ("kv_transfer",), f"expected none {why}"
+        moving = cluster.rescheduling
+        if moving is not None and moving.mode != "recompute":
+            yield ("cluster", "rescheduling", "mode"), f'expected "recompute", found "{moving.mode}", {why}'

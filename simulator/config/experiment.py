@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from simulator.domain.autoscaling import Autoscaling
 from simulator.domain.data_parallel import DataParallel
 from simulator.domain.dtypes import KvCacheDtype, WeightDtype
+from simulator.domain.embeddings import Embeddings
 from simulator.domain.experts import Experts
 from simulator.domain.failures import Failure, Health
 from simulator.domain.gateway import GatewayQueueParameters
@@ -59,14 +60,15 @@ class Topology(Section, kw_only=True):
     tensor_parallel: Annotated[Count, Meta(description="within a replica")] = 1
     pipeline_parallel: Annotated[Count, Meta(description="within a replica")] = 1
     expert_parallel: Annotated[Count, Meta(description=(
-        "within a replica; with data_parallel above 1: 1, or tensor_parallel x data_parallel"))] = 1
+        "within a replica; with data_parallel or prefill_context_parallel above 1: 1, or tensor_parallel x that"))] = 1
     data_parallel: Annotated[Count, Meta(description=(
         "ranks of a replica, of attention: each has a queue and KV blocks of its own; see [engine.data_parallel]"))] = 1
     decode_context_parallel: Annotated[Count, Meta(description=(
         "of the tensor_parallel accelerators, those that share the KV of a sequence: a KV block holds as many times "
         "block_size tokens"))] = 1
     prefill_context_parallel: Annotated[Count, Meta(description=(
-        "accelerators of a replica that divide prompts among them; 1: nothing else is built"))] = 1
+        "ranks of tensor_parallel accelerators each that divide the prompts of a replica; each keeps all KV and "
+        "computes all decodes"))] = 1
     cp_kv_cache_interleave_size: Annotated[Count, Meta(extra={"unit": "tokens"}, description=(
         "that lie on one of these before the next has its turn"))] = 1
     dcp_comm_backend: Annotated[Literal["ag_rs", "a2a"], Meta(description=(
@@ -139,7 +141,8 @@ class Pool(Section, kw_only=True):
         "requests whose column model says so; default: all that no other pool serves"))] = None
     role: Annotated[Literal["both", "prefill", "decode", "encode"] | None, Meta(description=(
         "what it computes: prompts alone, for decode pools to go on with; what follows them, and requests that are not "
-        "split; or any of it. Pools for one of the two need [kv_transfer]; encode is not built; default: both"))] = None
+        "split; or any of it. Pools for one of the two need [kv_transfer]. encode: the images in prompts, ahead of "
+        "those, with [embeddings]; default: both"))] = None
     infer_type: Annotated[Literal["neutral", "prefill", "decode"] | None, Meta(description=(
         "Llumnix's word for role, neutral for both"))] = None
     nodes_per_unit: Annotated[Count, Meta(description="nodes that fail together, a rack for instance")] = 1
@@ -152,10 +155,6 @@ class Pool(Section, kw_only=True):
     kv_tiers: Annotated[KvTiers | None, Meta(description="over [kv_tiers]")] = None
 
     def __post_init__(self):
-        if self.role == "encode":
-            raise ValueError('role = "encode": pools that encode images for others are not built: what a request that '
-                             "waits for its embeddings may be passed over for is not settled; [engine.encoder] encodes "
-                             "where the prompt is computed")
         meant = {None: self.role, "neutral": "both"}.get(self.infer_type, self.infer_type)
         if self.role not in (None, meant):
             raise ValueError(f'role = "{self.role}" and infer_type = "{self.infer_type}" say different things of pool '
@@ -200,6 +199,15 @@ class Routing(LegRouting, kw_only=True):
     retry_timeout_s: Annotated[float, Meta(ge=0, le=1e6, description=(
         "keep retrying a request that no replica accepts for this long; 0: refuse it immediately"))] = 0.0
     retry_interval_s: Annotated[float, Meta(gt=1e-6, le=1e6, description="and so often")] = 1.0
+
+
+class EncodeRouting(Section, kw_only=True):
+    """Which encode replica gets an item, [cluster.encode], with the router's keys."""
+
+    policy: Annotated[str, Meta(description=(
+        "which replica gets an item: round_robin, random, least_loaded, power_of_two, or consistent_hash, by what the "
+        "item shows"))] = "round_robin"
+    parameters: Annotated[Any, Meta(extra={"kind": "router"})]
 
 
 class Rescheduling(Section, kw_only=True):
@@ -258,6 +266,8 @@ class Cluster(Section, kw_only=True):
         "requests that move between replicas; absent: they stay"))] = None
     disaggregation: Annotated[Disaggregation | None, Meta(description=(
         "which requests are split between prefill and decode pools; absent: all"))] = None
+    encode: Annotated[EncodeRouting | None, Meta(description=(
+        "which replica of encode pools gets an item, with the keys of its router; absent: one after the other"))] = None
     health: Annotated[Health, Meta(description="how the gateway learns that a replica does not answer")]
 
 
@@ -316,6 +326,9 @@ class Output(Section, kw_only=True):
         "time between two looks at queue, KV blocks and requests of every replica; 0: nobody looks"))] = 0.0
     decisions: Annotated[int, Meta(ge=0, le=2**20, description=(
         "write down each routing decision and that many replicas, the best first; 0: nothing"))] = 0
+    vidur_csv: Annotated[bool, Meta(description=(
+        "request_metrics.csv and batch_metrics.csv with the columns of Vidur; `export` writes the rest of its files"
+    ))] = False
 
     def __post_init__(self):
         window_s = self.chrome_trace_window_s
@@ -323,6 +336,8 @@ class Output(Section, kw_only=True):
             raise ValueError(f"chrome_trace_window_s = {list(window_s)}: give [from, to], the first before the second")
         if not self.chrome_trace and (window_s or self.chrome_trace_max_events != MAX_EVENTS):
             raise ValueError("chrome_trace_window_s and chrome_trace_max_events take chrome_trace = true")
+        if self.vidur_csv and not (self.requests and self.iterations):
+            raise ValueError("vidur_csv is made of the tables: it takes requests = true and iterations = true")
 
 
 class Fitness(Section, kw_only=True):
@@ -362,6 +377,8 @@ class Experiment(Section, kw_only=True):
     cluster: Annotated[Cluster, Meta(description="what stands before the replicas")]
     kv_transfer: Annotated[KvTransfer | None, Meta(description=(
         "how KV comes from prefill to decode pools; needed where there are any"))] = None
+    embeddings: Annotated[Embeddings | None, Meta(description=(
+        "how embeddings come from encode pools to where prompts are computed; needed where there are any"))] = None
     failures: Annotated[tuple[Failure, ...], Meta(description="what goes wrong with replicas")] = ()
     autoscaling: Annotated[Autoscaling | None, Meta(description=(
         "when replicas come and go, with the keys of the policy; absent: they stay as they are"))] = None
@@ -375,9 +392,13 @@ class Experiment(Section, kw_only=True):
             msgspec.structs.force_setattr(self, "horizon_s", math.inf)
 
     def all_pools(self) -> tuple[Pool, ...]:
-        """Return the pools, or the one that the experiment is without any."""
-        pools = self.pools or (Pool(
+        """Return the pools that compute tokens; one where the experiment has none."""
+        pools = tuple(pool for pool in self.pools if pool.role != "encode") or (Pool(
             name="default", replicas=self.topology.replicas, model=self.model, hardware=self.hardware,
             topology=self.topology, engine=self.engine, latency=self.latency, kv_tiers=self.kv_tiers),)
         most = self.autoscaling and self.autoscaling.max_replicas
         return tuple(replace(pool, max_replicas=pool.max_replicas or most) for pool in pools)
+
+    def encode_pools(self) -> tuple[Pool, ...]:
+        """Return the pools that encode for these."""
+        return tuple(pool for pool in self.pools if pool.role == "encode")

@@ -21,13 +21,6 @@ def rank_faults(topology, engine, kv_tiers, latency) -> Iterator[Fault]:
     if topology.expert_parallel not in (1, ways):
         yield ("topology", "expert_parallel"), (
             f"expected 1, or tensor_parallel x data_parallel = {ways}, found {topology.expert_parallel}")
-    if topology.pipeline_parallel > 1:
-        yield ("topology", "pipeline_parallel"), (
-            f"expected 1 with data_parallel = {topology.data_parallel}, found {topology.pipeline_parallel}: when ranks "
-            "in lock step enter the stages is not settled")
-    if kv_tiers is not None:
-        yield ("kv_tiers",), (f"expected none with topology.data_parallel = {topology.data_parallel}: what a tier does "
-                              "between the iterations of ranks is not settled")
     if ranks is not None:
         yield from _keys(ranks, topology, engine, latency)
 
@@ -59,24 +52,30 @@ def conflicts_of_ranks(pools, sections: Mapping[str, Any], missing: object) -> I
 
     missing : stands for a section that could not be read.
     """
-    found = [sections[name] for name in ("topology", "failures", "autoscaling", "cluster", "kv_transfer")]
-    if any(section is missing for section in found):
-        return
-    topology, failures, autoscaling, cluster, kv_transfer = found
-    if not any(each.data_parallel > 1 for each in ([pool.topology for pool in pools] or [topology])):
-        return
-    why = "expected none where topology.data_parallel is above 1: "
-    if failures:
-        yield ("failures",), why + "what becomes of the other ranks when one fails is not settled"
-    if autoscaling is not None:
-        yield ("autoscaling",), why + "ranks come and go together, which is not built"
-    if cluster.rescheduling is not None:
-        yield ("cluster", "rescheduling"), why + "requests do not move between ranks"
-    if kv_transfer is not None:
-        yield ("kv_transfer",), why + "what ranks would do together when prompts are computed apart is not settled"
     intervals = {(ranks.stats_interval_s, getattr(pool.engine.parameters, "vllm_version", None)) for pool in pools
                  if pool.topology.data_parallel > 1 and (ranks := pool.engine.data_parallel or DataParallel())
                  and ranks.load_balancing != "external"}
     if len(intervals) > 1:
         yield ("pools",), ("expected one stats_interval_s and vllm_version in all pools with ranks: one front end "
                            "chooses among them")
+
+
+def hand_over_faults_in_lock_step(pool, kv_transfer) -> Iterator[tuple[str, str]]:
+    """Yield (key, what is wrong with it) where ranks in lock step wait for KV.
+
+    Refused is what is not settled. What is known: such a rank has unfinished requests, and executes dummy batches
+    with the others; at the end of each step it looks for what has come.
+    """
+    name = f"pools.{pool.name}."
+    facts = registry.load("scheduler", pool.engine.scheduler).facts(pool.engine.parameters)
+    if kv_transfer.habits.place != "asked" or kv_transfer.habits.order != "source":
+        yield "kv_transfer.protocol", (
+            f'expected "nixl" or "nixl_push", found "{kv_transfer.protocol}": of others it is not known what the ranks '
+            f"of pool {pool.name}, in lock step, do while KV is on its way")
+    if facts.is_async:
+        yield name + "engine.async_scheduling", (
+            "expected false, found true: when ranks in lock step look for KV that comes while a step executes is not "
+            "settled")
+    elif kv_transfer.noticed_at == "start":
+        yield "kv_transfer.noticed_at", (
+            f'expected "end", found "start": the ranks of pool {pool.name}, in lock step, look at the end of a step')

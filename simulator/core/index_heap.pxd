@@ -5,7 +5,7 @@ from libc.stdint cimport int32_t, int64_t
 
 cdef struct Waiting:
     int64_t arrival_ns
-    int32_t priority            # lower is served first
+    int64_t priority            # lower is served first
     int32_t tie_rank            # settles equal priority and arrival; no two rows share one
     int32_t row                 # the request
 
@@ -25,7 +25,7 @@ cdef class IndexHeap:
     cdef int32_t _room          # rows that fit before it must grow
 
     # Add a row that is not in it. -1 without memory, and nothing changed.
-    cdef int push(self, int32_t row, int32_t priority, int64_t arrival_ns, int32_t tie_rank) except -1 nogil
+    cdef int push(self, int32_t row, int64_t priority, int64_t arrival_ns, int32_t tie_rank) except -1 nogil
 
     # The first row, still in it or taken out; -1 if empty.
     cdef int32_t top(self) noexcept nogil

@@ -15,7 +15,7 @@ cdef class IndexHeap:
     def __dealloc__(self):
         free(self._heap)
 
-    cdef int push(self, int32_t row, int32_t priority, int64_t arrival_ns, int32_t tie_rank) except -1 nogil:
+    cdef int push(self, int32_t row, int64_t priority, int64_t arrival_ns, int32_t tie_rank) except -1 nogil:
         if self.size == self._room:
             self._grow()
         cdef Waiting entry

@@ -52,6 +52,9 @@ cdef class Acceptance:
     # The same for the next verify step of `row`, which is then counted.
     cdef int32_t next(self, int32_t row) noexcept nogil
 
+    # Add one for each of the verify steps `first` .. `end` - 1 of `row`, by accepted drafts, none of them cut short.
+    cdef void count(self, int32_t row, int32_t first, int32_t end, int64_t* steps) noexcept nogil
+
     # Of a cycle: drafts accepted in all verify steps before this one.
     cdef inline int64_t accepted_before(self, int64_t step) noexcept nogil:
         return step // self.period * self._sums[self.period] + self._sums[step % self.period]

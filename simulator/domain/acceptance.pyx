@@ -106,6 +106,16 @@ cdef class Acceptance:
         self.steps[row] = step + 1
         return self.accepted(self.bounds(row), self.stream(row) if self.period == 0 else 0, step)
 
+    cdef void count(self, int32_t row, int32_t first, int32_t end, int64_t* steps) noexcept nogil:
+        cdef uint64_t stream = self.stream(row) if self.period == 0 else 0
+        cdef const uint64_t* bounds = self.bounds(row)
+        cdef int32_t cycles = (end - first) // self.period if self.period > 0 else 0, i
+        if cycles > 0:
+            for i in range(self.period):
+                steps[self._cycle[i]] += cycles
+        for i in range(first + cycles * self.period, end):
+            steps[self.accepted(bounds, stream, i)] += 1
+
     # The face for tests and exploration.
 
     def accepted_drafts(self, int32_t row, int32_t step):

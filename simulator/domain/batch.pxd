@@ -39,6 +39,17 @@ cdef struct BatchShape:                 # sums over the batch; kept incrementall
     int64_t encoder_tokens              # embeddings that encoders compute for it before it begins
 
 
+# One of nothing. Fields one by one: compilers make a slow string instruction of a memset of this size.
+cdef inline void clear_shape(BatchShape* shape) noexcept nogil:
+    shape.num_sequences = shape.num_decodes = shape.num_chunks = shape.num_samples = 0
+    shape.prefill_tokens = shape.decode_tokens = shape.context_tokens = 0
+    shape.prefill_context_tokens = shape.prefill_token_pairs = shape.encoder_tokens = 0
+    shape.chunks = NULL
+    shape.graph = UNSETTLED
+    shape.pad_tokens = shape.num_masks = shape.num_adapters = shape.largest_rank = 0
+    shape.num_loads = shape.num_reads = 0
+
+
 # Rows that matrix products compute: tokens and padding.
 cdef inline int64_t rows_of(const BatchShape* shape) noexcept nogil:
     return shape.prefill_tokens + shape.decode_tokens + shape.pad_tokens

@@ -170,9 +170,22 @@ LEGS = _columns(
     how=("", "in which way it left"),
 )
 
+ENCODE_JOBS = _columns(
+    queued_ns=("ns", "it came to the replica"),
+    start_ns=("ns", "the batch that has it began; -1: never, so for the times below"),
+    end_ns=("ns", "that batch ended"),
+    sent_ns=("ns", "its embeddings began to leave"),
+    transferred_ns=("ns", "they had come to where the prompt is computed"),
+    request=("", "row in /requests"),
+    item=("", "number in its prompt"),
+    replica=("", "of the encode pools, numbered pool by pool"),
+    embeddings=("", "that it is"),
+    hit=("", "1: what it shows was there already, or is computed for another item of the batch"),
+)
+
 TABLES = {"requests": REQUESTS, "iterations": ITERATIONS, "replicas": REPLICAS, "replica_samples": REPLICA_SAMPLES,
           "decisions": DECISIONS, "candidates": CANDIDATES, "lifecycle": LIFECYCLE, "legs": LEGS,
-          "kv_tiers": KV_TIERS}
+          "kv_tiers": KV_TIERS, "encode_jobs": ENCODE_JOBS}
 # Columns that hold codes: the label of code i is the i-th.
 CODES = {"requests": {"status": records.STATUS_NAMES, "finish_reason": records.FINISH_NAMES,
                       "cause": records.CAUSE_NAMES},

@@ -24,8 +24,9 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     kind: Annotated[Literal["stop", "slow", "link"], Meta(description=(
         "the replica stops and starts again; its iterations take longer; its link is lost"))]
-    target: Annotated[Literal["replica", "node", "unit", "pool"], Meta(description=(
-        "what fails as one: all replicas on it"))] = "replica"
+    target: Annotated[Literal["replica", "rank", "node", "unit", "pool"], Meta(description=(
+        "what fails as one: all replicas on it; a data-parallel rank: a stop takes those with it that one front end "
+        "drives, a stop or a lost link those in lock step"))] = "replica"
     which: Annotated[Annotated[int, Meta(ge=0, le=2**31 - 1)] | Literal["any", "each"], Meta(description=(
         "its number in the cluster; any: one that serves, drawn each time; each: every one, on its own"))] = "any"
     pool: Annotated[str | None, Meta(description="only in this pool; default: in all of them")] = None

@@ -12,7 +12,7 @@ class KvLink(msgspec.Struct, frozen=True, kw_only=True):
     bytes_per_token: float
     scaleup_bytes_per_s: float          # 0: not known
     scaleout_bytes_per_s: float
-    replicas_per_domain: int            # that share a scale-up domain
+    replicas_per_domain: int            # that share a scale-up domain; with data parallelism ranks of them
 
 
 def kv_link(deployment: Deployment) -> KvLink:
@@ -26,7 +26,7 @@ def kv_link(deployment: Deployment) -> KvLink:
     return KvLink(
         bytes_per_token=kv_layout(deployment).bytes_per_token * ways.tensor_parallel,
         scaleup_bytes_per_s=node.scaleup_bytes_per_s * ranks if node else 0.0, scaleout_bytes_per_s=outer * ranks,
-        replicas_per_domain=max(node.scaleup_domain_size // ways.num_accelerators, 1) if node else 1)
+        replicas_per_domain=max(node.scaleup_domain_size // ranks, 1) if node else 1)
 
 
 class KvWire(msgspec.Struct, frozen=True, kw_only=True):

@@ -313,8 +313,11 @@ class Moe(Part):
     gated: bool = True
     expert_bias: bool = False
     router_bias: bool = False                   # a bias per expert, also the load-balancing correction of DeepSeek-V3
+    num_groups: Positive = 1                    # of experts that follow one another: see experts/eplb.py
 
     def __post_init__(self):
+        if self.num_experts % self.num_groups:
+            raise ValueError(f"num_groups = {self.num_groups} does not divide num_experts = {self.num_experts}")
         if self.experts_per_token > self.num_experts:
             raise ValueError(f"experts_per_token = {self.experts_per_token} is above num_experts = {self.num_experts}")
 

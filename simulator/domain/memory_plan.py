@@ -5,6 +5,7 @@ import msgspec
 from msgspec.structs import replace
 
 from simulator.domain.deployment import Deployment
+from simulator.domain.drafter_memory import DrafterMemory
 from simulator.domain.dtypes import dtype_bytes
 from simulator.domain.kv_groups import GroupPlan, plan_groups
 from simulator.domain.kv_layout import kv_layout
@@ -13,6 +14,7 @@ from simulator.domain.rank_weights import dense_parts, layer_kinds, moe_of, rank
 
 GB = 1e9
 GIB = 2 ** 30
+NO_DRAFTER = DrafterMemory(weights_bytes=0.0, kv_bytes_per_token=0.0)
 
 
 class MemoryReserve(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,6 +42,7 @@ class EngineLimits(msgspec.Struct, frozen=True, kw_only=True):
     max_num_batched_tokens: int
     max_num_seqs: int
     grouping: GroupRules | None = None          # None: all layers share one block table
+    drafter: DrafterMemory | None = None        # None: nobody drafts, or it holds nothing
 
 
 class DoesNotFit(ValueError):
@@ -52,6 +55,7 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
     total_bytes: float              # what the driver leaves of the accelerator's memory
     budget_bytes: float             # total x gpu_memory_utilization
     weights_bytes: float
+    drafter_bytes: float            # weights of what drafts, on the last stage
     activation_bytes: float         # peak of a forward pass of max_num_batched_tokens, or of sampling for max_num_seqs
     non_torch_bytes: float
     state_bytes: float              # recurrent state of max_num_seqs sequences, linear-attention layers
@@ -59,6 +63,7 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     kv_bytes_per_token: float       # in all layers of the stage, as long as no window has passed over it; of a shared
                                     # context the mean of the ranks
+    drafter_kv_bytes_per_token: float           # of these, the drafter's
     block_bytes: float              # block_size tokens; with groups, what any of them needs for a block
     request_bytes: float            # KV cache of one request of max_model_len
     num_gpu_blocks: int             # of the replica, or of each of its data-parallel ranks; the null block included
@@ -82,6 +87,7 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
             (f"memory, {self.memory_bytes / GB:.1f} GB less the driver's share", self.total_bytes),
             (f"x gpu_memory_utilization {self.gpu_memory_utilization:g}", self.budget_bytes),
             ("- weights", self.weights_bytes),
+            ("- weights of the drafter", self.drafter_bytes),
             ("- activations", self.activation_bytes),
             ("- outside PyTorch", self.non_torch_bytes),
             ("- recurrent state", self.state_bytes),
@@ -91,6 +97,8 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
         blocks = f"of {self.block_size} tokens" if self.groups is None else f"of {self.block_bytes:.0f} bytes"
         lines.append(f"{self.num_gpu_blocks} blocks {blocks}, {self.kv_bytes_per_token:.0f} bytes a token, "
                      f"{self.max_concurrency:.2f} requests of {self.max_model_len} tokens")
+        if self.drafter_kv_bytes_per_token:
+            lines.append(f"{self.drafter_kv_bytes_per_token:.0f} of the bytes of a token are the drafter's")
         if self.context_ways > 1:
             lines.append(f"{self.context_ways} accelerators share the tokens of a sequence, and those of a block")
         return "\n".join(lines + (self.groups.explain() if self.groups else []))
@@ -123,6 +131,11 @@ def plan(deployment: Deployment, block_size: int, max_model_len: int, max_num_ba
     """
     limits = EngineLimits(block_size=block_size, max_model_len=max_model_len,
                           max_num_batched_tokens=max_num_batched_tokens, max_num_seqs=max_num_seqs, grouping=grouping)
+    return plan_within(deployment, limits, reserve)
+
+
+def plan_within(deployment: Deployment, limits: EngineLimits, reserve: MemoryReserve = DEFAULT_RESERVE) -> MemoryPlan:
+    """Plan the memory of one replica as `plan` does, with all that the engine says."""
     result = _plan(deployment, limits, reserve)
     if result.num_gpu_blocks < 1:
         raise DoesNotFit(_no_block(deployment, result) + _advice(deployment, limits, reserve))
@@ -148,20 +161,24 @@ def _stage(deployment: Deployment, layers: range, limits: EngineLimits, reserve:
     weights = rank_weights(deployment, layers).num_bytes
     activations = activation_bytes(deployment, layers, limits, reserve)
     non_torch = reserve.non_torch_bytes if ways.num_accelerators == 1 else reserve.non_torch_parallel_bytes
-    layout = kv_layout(deployment, layers)
+    layout, drafter = kv_layout(deployment, layers), NO_DRAFTER
+    if limits.drafter is not None and layers.stop == deployment.model.num_layers:
+        drafter = limits.drafter
     groups = limits.grouping and plan_groups(deployment, limits.block_size, limits.max_model_len, limits.grouping)
     if groups is None:
         state = layout.state_bytes_per_sequence * limits.max_num_seqs
-        block = layout.bytes_per_token * limits.block_size
+        block = (layout.bytes_per_token + drafter.kv_bytes_per_token) * limits.block_size
         request = -(-limits.max_model_len // (limits.block_size * shared)) * block
     else:                                       # states are blocks, too
         state, block = 0.0, groups.block_bytes(layers)
         request = groups.blocks_of_request(limits.max_model_len, limits.max_num_batched_tokens) * block
-    kv_cache = budget - weights - activations - non_torch - state
+    kv_cache = budget - weights - drafter.weights_bytes - activations - non_torch - state
     return MemoryPlan(
-        total_bytes=total, budget_bytes=budget, weights_bytes=weights, activation_bytes=activations,
+        total_bytes=total, budget_bytes=budget, weights_bytes=weights,
+        drafter_bytes=drafter.weights_bytes, activation_bytes=activations,
         non_torch_bytes=non_torch, state_bytes=state, kv_cache_bytes=kv_cache,
-        kv_bytes_per_token=layout.bytes_per_token / shared, block_bytes=block,
+        kv_bytes_per_token=(layout.bytes_per_token + drafter.kv_bytes_per_token) / shared,
+        drafter_kv_bytes_per_token=drafter.kv_bytes_per_token / shared, block_bytes=block,
         request_bytes=request, groups=groups,
         num_gpu_blocks=_num_blocks(kv_cache, block),
         num_accelerators=ways.num_accelerators, memory_bytes=deployment.accelerator.memory_bytes,
@@ -206,9 +223,9 @@ def _widest_part(deployment: Deployment, mixer: str, network: str) -> float:
     if moe:
         local = moe.intermediate_size
         if ways.expert_parallel == 1:
-            local /= ways.tensor_parallel * ways.data_parallel
+            local /= ways.expert_ranks
         buffers = max((moe.expert.num_matrices - 1) * local, width) + local
-        parts.append(moe.experts_per_token * ways.data_parallel * buffers / ways.expert_parallel + width)
+        parts.append(moe.experts_per_token * ways.token_ranks * buffers / ways.expert_parallel + width)
     return max(parts)
 
 
@@ -222,7 +239,8 @@ def _alive(part, width: int) -> float:
 def _no_block(deployment: Deployment, result: MemoryPlan) -> str:
     count = result.num_accelerators
     reserved = result.activation_bytes + result.non_torch_bytes + result.state_bytes
-    return (f"{deployment.model.name}: weights need {result.weights_bytes * count / GB:.1f} GB, "
+    drafter = f"those of the drafter {result.drafter_bytes * count / GB:.1f} GB, " * (result.drafter_bytes > 0)
+    return (f"{deployment.model.name}: weights need {result.weights_bytes * count / GB:.1f} GB, {drafter}"
             f"{_budget(result)} leave {result.budget_bytes * count / GB:.1f} GB, "
             f"activations and other reserves take {reserved * count / GB:.1f} GB: "
             f"no room for one KV block of {result.block_bytes * count / 1e6:.1f} MB per {result.block_size} tokens")
@@ -232,7 +250,8 @@ def _no_request(deployment: Deployment, result: MemoryPlan) -> str:
     count = result.num_accelerators
     return (f"{deployment.model.name}: one request of max_model_len = {result.max_model_len} tokens needs "
             f"{result.request_bytes * count / GB:.1f} GB of KV cache, {_budget(result)} leave "
-            f"{result.kv_cache_bytes * count / GB:.1f} GB beside {result.weights_bytes * count / GB:.1f} GB of weights")
+            f"{result.kv_cache_bytes * count / GB:.1f} GB beside "
+            f"{(result.weights_bytes + result.drafter_bytes) * count / GB:.1f} GB of weights")
 
 
 def _budget(result: MemoryPlan) -> str:

@@ -18,11 +18,25 @@ class Parallelism(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     expert_parallel: Ways = 1
     data_parallel: Ways = 1                     # attention data parallelism
     decode_context_parallel: Ways = 1           # tensor-parallel ranks that share the KV of a sequence
+    prefill_context_parallel: Ways = 1          # ranks that divide prompts; each has all weights but those of experts
 
     @property
     def num_accelerators(self) -> int:
         """Accelerators of one replica."""
-        return self.tensor_parallel * self.pipeline_parallel * self.data_parallel
+        return self.expert_ranks * self.pipeline_parallel
+
+    @property
+    def token_ranks(self) -> int:
+        """Ranks of a stage with rows of their own: over which tokens are spread."""
+        return self.data_parallel * self.prefill_context_parallel
+
+    @property
+    def expert_ranks(self) -> int:
+        """Accelerators of a stage: over which experts are spread.
+
+        Source: vLLM 0.32.0, vllm/model_executor/layers/fused_moe/config.py (FusedMoEParallelConfig).
+        """
+        return self.tensor_parallel * self.token_ranks
 
     @property
     def query_parallel(self) -> int:
@@ -35,19 +49,18 @@ class Parallelism(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def faults(self, model: ModelSpec) -> list[str]:
         """Return why `model` cannot be spread this way; empty when it can."""
         return [message for is_fault, message in self._checks(model) if is_fault] + (
-            self._context_faults(model) + self._shard_faults(model))
+            self._context_faults(model) + self._prompt_faults(model) + self._shard_faults(model))
 
     def _checks(self, model: ModelSpec):
-        tensor, expert, stages = self.tensor_parallel, self.expert_parallel, self.pipeline_parallel
-        stage_width = tensor * self.data_parallel
+        expert, stages, divided = self.expert_parallel, self.pipeline_parallel, self.prefill_context_parallel > 1
+        ways = "tensor_parallel x data_parallel" + " x prefill_context_parallel" * divided
         experts = model.moe.num_experts if model.moe else 0
         yield (stages > model.num_layers,
                f"pipeline_parallel = {stages} is above the {model.num_layers} layers of {model.name}")
         yield expert > 1 and not experts, f"expert_parallel = {expert}, but {model.name} has no experts"
         yield (experts and experts % expert,
                f"expert_parallel = {expert} does not divide the {experts} experts of {model.name}")
-        yield (stage_width % expert,
-               f"expert_parallel = {expert} does not divide tensor_parallel x data_parallel = {stage_width}")
+        yield self.expert_ranks % expert, f"expert_parallel = {expert} does not divide {ways} = {self.expert_ranks}"
 
     def _context_faults(self, model: ModelSpec) -> list[str]:
         """Return why the KV of a sequence cannot be shared.
@@ -77,6 +90,13 @@ class Parallelism(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             return [f"{found} does not divide the {attention.num_heads // heads} query heads of a KV head of "
                     f"{model.name}"]
         return []
+
+    def _prompt_faults(self, model: ModelSpec) -> list[str]:
+        """Return why ranks cannot divide prompts."""
+        if self.prefill_context_parallel == 1 or model.linear_attention is None:
+            return []
+        return [f"prefill_context_parallel = {self.prefill_context_parallel}, but {model.name} has layers whose state "
+                "passes from token to token: how ranks that divide a prompt hand it on is not settled"]
 
     def _shard_faults(self, model: ModelSpec) -> list[str]:
         split = [model.attention, model.windowed_attention, model.linear_attention, model.mlp]

@@ -38,8 +38,8 @@ class RankWeights(msgspec.Struct, frozen=True, kw_only=True):
 def rank_weights(deployment: Deployment, layers: range | None = None) -> RankWeights:
     """Count the weights of one rank.
 
-    Attention, dense MLPs and shared experts are split over tensor-parallel ranks and repeated over data-parallel ones;
-    routed experts are split over both, whether by expert or by width, as vLLM's FusedMoEParallelConfig does.
+    Attention, dense MLPs and shared experts are split over tensor-parallel ranks and repeated over those that spread
+    tokens; routed experts are split over both, whether by expert or by width, as vLLM's FusedMoEParallelConfig does.
 
     Parameters
     ----------
@@ -71,6 +71,14 @@ def rank_weights(deployment: Deployment, layers: range | None = None) -> RankWei
         unquantized_bytes=deployment.activation_bytes)
 
 
+def layer_bytes(deployment: Deployment, layer: int) -> float:
+    """Return the bytes that one rank holds of a layer."""
+    model = deployment.model
+    matrices, experts, plain = _layer(deployment, model.layer_types[layer], model.feed_forward_types[layer])
+    return (matrices * deployment.matrix_bytes + experts * deployment.expert_bytes
+            + plain * deployment.activation_bytes)
+
+
 def _layer(deployment: Deployment, mixer: str, network: str) -> tuple[float, float, float]:
     """Return (matrix, expert, unquantised) parameters that one rank holds of a layer of this kind."""
     model, ways = deployment.model, deployment.parallelism
@@ -81,7 +89,7 @@ def _layer(deployment: Deployment, mixer: str, network: str) -> tuple[float, flo
     moe = moe_of(model, network)
     if moe is None:
         return matrices, 0.0, plain
-    ranks = tensor * ways.data_parallel
+    ranks = ways.expert_ranks
     slots = deployment.num_expert_slots
     experts = slots * moe.expert.matrix_parameters(width) / ranks
     biases = slots * moe.expert.num_parameters(width) / ranks - experts

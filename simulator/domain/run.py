@@ -3,6 +3,7 @@ import msgspec
 import numpy as np
 
 from simulator.core.weighted_samples import WeightedSamples
+from simulator.domain.encoding import Encoding
 
 
 class Run(msgspec.Struct):
@@ -28,9 +29,13 @@ class Run(msgspec.Struct):
     lifecycle : structured array (changes,), `records.LIFECYCLE`, how replicas came, went, failed and recovered, in
         order of time; None: all were up all the time.
     adapters : {loads, reads, evictions}: of LoRA adapters, by all replicas; None: nobody tracks them.
+    speculation : {num_draft_tokens, num_invalid_spec_tokens, steps}: drafts that were verified, those that grammars
+        rejected, where any may, and how many verify steps had 0, 1, 2, ... drafts accepted, at all replicas; None:
+        nobody drafts.
     kv_tiers : structured array (levels,), `records.KV_TIER`, each level of each replica; None: there are no KV tiers.
     tier_use : structured array (requests,), `records.TIER_USE`; None: likewise.
     encoded_tokens : int64 (requests,), embeddings that encoders computed for each; None: there are no encoders.
+    encoding : domain.encoding.Encoding, what encode pools did; None: there are none.
     first_answer_ns : int64 (requests,), when the first token behind each request's reasoning was seen, -1: there is
         none; None: nobody says what of the outputs is reasoning. The results fill it in.
     decisions : what the decisions of the routers amount to; None: they were not written down.
@@ -52,8 +57,10 @@ class Run(msgspec.Struct):
     lifecycle: np.ndarray | None = None
     kv_tiers: np.ndarray | None = None
     adapters: dict | None = None
+    speculation: dict | None = None
     tier_use: np.ndarray | None = None
     encoded_tokens: np.ndarray | None = None
+    encoding: Encoding | None = None
     first_answer_ns: np.ndarray | None = None
     decisions: dict | None = None
     diagnosis: list[str] = []

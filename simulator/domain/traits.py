@@ -88,8 +88,8 @@ class CountChoice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class Images(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Images in prompts, [workload.images].
 
-    They stand behind what prompts share, before the request's own text. Encoders compute them as [engine.encoder] says;
-    without it they take their tokens and no more.
+    They stand behind what prompts share, before the request's own text. Encoders compute them as [engine.encoder] says,
+    or pools with role = "encode" ahead of all else; without either they take their tokens and no more.
     """
 
     count: Annotated[CountChoice, Meta(description="images of a request; give min = 0 where there may be none")]

@@ -1,10 +1,12 @@
-"""What is accepted of the drafts of each request."""
-from collections.abc import Iterator
+"""What is accepted of the drafts of each request, and what its grammar admits."""
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 
 from simulator.core.random_streams import RandomStreams
 from simulator.domain.acceptance import Acceptance
+from simulator.domain.grammar_drafts import GrammarDrafts
 
 
 def new_acceptance(speculative, workload, seed: int) -> Acceptance | None:
@@ -18,6 +20,17 @@ def new_acceptance(speculative, workload, seed: int) -> Acceptance | None:
     if weights is None:
         return Acceptance(speculative.acceptance, None, count, key)
     return Acceptance(None, weights, count, key, workload.numbers())
+
+
+def grammar_drafts_of(facts, workload, seed: int) -> Callable[[], GrammarDrafts | None]:
+    """Return what makes GrammarDrafts of a replica; or None, where all are admitted.
+
+    facts : SchedulerFacts. All replicas draw the same of a request.
+    """
+    if facts.speculative is None or facts.draft_valid_rate == 1 or not len(workload.labels.get("grammar", ())):
+        return lambda: None
+    key = int(RandomStreams(seed).generator("grammar drafts").integers(0, 2**64, dtype=np.uint64))
+    return partial(GrammarDrafts, facts.draft_valid_rate, workload.demands, workload.numbers(), key)
 
 
 def missing_texts(speculative, workload) -> Iterator[str]:

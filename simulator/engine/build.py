@@ -10,8 +10,9 @@ import numpy as np
 from simulator.admission.base import AdmissionContext
 from simulator.domain import records
 from simulator.domain.acceptance import Acceptance
-from simulator.engine.accepting import new_acceptance
+from simulator.engine.accepting import grammar_drafts_of, new_acceptance
 from simulator.engine.cluster import Cluster
+from simulator.engine.encoders.build import encoders_before
 from simulator.engine.fleet.fleet import Fleet
 from simulator.engine.fleet.live_view import LiveView
 from simulator.engine.gateway.gateway import Gateway
@@ -79,7 +80,7 @@ class ReplicaSetup(msgspec.Struct, frozen=True):
     recorder, observer : see `Hooks`.
     delivery : what reaches the clients.
     acceptance : None: no speculation.
-    is_async : schedule an iteration while the one before it executes.
+    is_async, heeds_arrivals : see SchedulerFacts.
     legs : see `Shared`.
     """
 
@@ -88,6 +89,7 @@ class ReplicaSetup(msgspec.Struct, frozen=True):
     delivery: Delivery
     acceptance: Acceptance | None
     is_async: bool
+    heeds_arrivals: bool
     observer: Any
     legs: LegBook | None
 
@@ -111,8 +113,7 @@ def build(workload, plan: ClusterPlan, hooks: Hooks) -> Cluster:
     departures = Departures(len(legs))
     gates = []
     for pool in plan.pools:
-        gates.append(Delivery(legs, hooks.recorder, pool.max_model_len, pool.host, departures,
-                              gates[0] if gates else None))
+        gates.append(_delivery(pool, legs, hooks.recorder, departures, gates[0] if gates else None))
     shared = Shared(
         workload=workload, content=Content(legs, _prompts_return(plan)), recorder=hooks.recorder,
         observer=hooks.observer, monitor=hooks.monitor, departures=departures, gate=gates[0], plan=plan,
@@ -134,6 +135,7 @@ def build(workload, plan: ClusterPlan, hooks: Hooks) -> Cluster:
         gateways, hand_over = hand_over_between(
             fleet, gateways, plan, [*_seats(plan.pools)], partial(_gateway, fleet=fleet, plan=plan, shared=shared))
         operations.append(hand_over)
+    operations += encoders_before(gateways[:plan.num_models], fleet, plan)
     operations += [make(fleet, gateways, plan) for make in plan.operations]
     source = Trace(workload) if workload.script is None else Scripted(
         workload, hooks.recorder, gates[0].last_tokens)
@@ -147,10 +149,22 @@ def build(workload, plan: ClusterPlan, hooks: Hooks) -> Cluster:
     return Cluster(fleet, gateways, gateway_of, operations, source, shared)
 
 
+def _delivery(pool: Pool, workload, recorder: Recorder, departures: Departures, sibling: Delivery | None) -> Delivery:
+    """Return what reaches the clients of a pool; `workload` : with prefill legs, if there are any."""
+    longest_answers = pool.scheduler.longest_answers(
+        pool.parameters, pool, workload.requests["prompt_tokens"].astype(np.int64))
+    return Delivery(workload, recorder, pool.max_model_len, pool.host, departures, sibling, longest_answers)
+
+
 def _encoded_tokens(plan: ClusterPlan, num_requests: int) -> np.ndarray | None:
     """Return where embeddings of each request are counted; None: nobody encodes any."""
-    encodes = any(pool.scheduler.facts(pool.parameters).encodes for pool in plan.pools)
+    encodes = plan.encode is not None or any(pool.scheduler.facts(pool.parameters).encodes for pool in plan.pools)
     return np.zeros(num_requests, np.int64) if encodes else None
+
+
+def _fetches_items(pool: Pool, plan: ClusterPlan) -> bool:
+    """Return whether others encode the items of the prompts that a pool computes."""
+    return plan.encode is not None and any(each.model == pool.model for each in plan.encode.pools)
 
 
 def _number_ranks(plan: ClusterPlan, recorder: Recorder) -> None:
@@ -189,6 +203,7 @@ def _replicas(pool: Pool, plan: ClusterPlan, shared: Shared, workload, delivery:
     setup = ReplicaSetup(
         workload=workload, recorder=shared.recorder, observer=shared.observer, delivery=delivery,
         acceptance=new_acceptance(facts.speculative, workload, plan.seed), is_async=facts.is_async,
+        heeds_arrivals=facts.heeds_arrivals,
         legs=shared.legs)
     if make_tier is not None and plan.moves_requests:
         raise ValueError("requests of replicas with a KV tier cannot be moved: what their tier has does not follow")
@@ -198,7 +213,7 @@ def _replicas(pool: Pool, plan: ClusterPlan, shared: Shared, workload, delivery:
     memory = KVPlan(
         _usable_blocks(pool, facts), pool.block_size, shared.content, pool.enable_prefix_caching, with_identity,
         with_tables=plan.tracks_identity is not None, layer_groups=pool.layer_groups, max_model_len=pool.max_model_len)
-    replicas = []
+    replicas, new_grammar_drafts = [], grammar_drafts_of(facts, workload, plan.seed)
     for index in range(first, first + pool.places):
         tier = make_tier and make_tier(workload)
         kv = pool.scheduler.kv_cache(parameters, msgspec.structs.replace(memory, tier=tier))
@@ -211,7 +226,8 @@ def _replicas(pool: Pool, plan: ClusterPlan, shared: Shared, workload, delivery:
             enable_prefix_caching=pool.enable_prefix_caching, fast_forward=plan.fast_forward and pool.fast_forward,
             num_stages=pool.latency.num_stages, tier=tier,
             request_ids=workload.request_ids, labels=workload.labels, seed=plan.seed, items=workload.items,
-            encoded_tokens=shared.encoded_tokens)
+            encoded_tokens=shared.encoded_tokens, grammar_drafts=new_grammar_drafts(),
+            fetches_items=_fetches_items(pool, plan))
         rank = Rank(index, _scheduler(pool, context), setup, (index - first) % pool.ranks)
         replicas.append(Replica(index, rank, pool.latency, setup))
     if pool.marches:
@@ -223,11 +239,11 @@ def _tier_of(pool: Pool, plan: ClusterPlan, shared: Shared):
     """Return what makes the KVTier of a replica of a pool; None: it has none."""
     if not plan.hand_over:
         return pool.tier
-    if pool.marches:
-        raise ValueError("requests are handed over between replicas that are not in lock step: what these would do "
-                         "together is not settled")
     polls = (plan.hand_over.notices_at_start or pool.tier is not None
              or pool.scheduler.facts(pool.parameters).is_async)
+    if pool.marches and polls:
+        raise ValueError("ranks in lock step look for KV from other replicas at the end of a step, not while one "
+                         "executes")
     remote = partial(RemoteTier, shared.transfers, departures=shared.departures, polls=polls,
                      reads=pool.role != "prefill" or plan.hand_over.either_leg, plan=plan.hand_over,
                      names_blocks=plan.hand_over.either_leg or any(each.role == "both" for each in plan.pools))
@@ -240,7 +256,7 @@ def _tier_of(pool: Pool, plan: ClusterPlan, shared: Shared):
 def _march(replicas: list[Replica], pool: Pool, facts: SchedulerFacts, plan: ClusterPlan) -> None:
     """Give each so many replicas of a pool one beat."""
     unsettled = {"pipeline stages": pool.latency.num_stages > 1,
-                 "a KV tier": pool.tier is not None, "failures, autoscaling and migration": bool(plan.operations),
+                 "a KV tier": pool.tier is not None, "migration": plan.moves_requests,
                  "iterations that end when they begin": any(replica.scheduler.ends_at_start for replica in replicas)}
     found = [what for what, is_there in unsettled.items() if is_there]
     if found or len(replicas) % pool.ranks:

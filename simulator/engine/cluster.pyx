@@ -22,6 +22,8 @@ from simulator.engine.fleet.fleet cimport TICK, Fleet
 from simulator.engine.operations.base cimport Operation
 from simulator.engine.replica.replica cimport Replica
 
+from itertools import zip_longest
+
 import numpy as np
 
 from simulator.domain import records
@@ -152,7 +154,7 @@ cdef class Cluster:
                   replicas=self._replica_table(), itl_ns=self._recorder.gaps, journeys=self._journeys,
                   latency=provenance_of(self._plan.pools), diagnosis=diagnosis,
                   legs=None if self.fleet.legs is None else self.fleet.legs.table(), kv_tiers=self._tier_table(),
-                  adapters=self._adapters(),
+                  adapters=self._adapters(), speculation=self._speculation(),
                   tier_use=self._tier_use, encoded_tokens=self._encoded_tokens)
         for operation in self.operations:
             operation.report(run)
@@ -452,6 +454,17 @@ cdef class Cluster:
         """Return how often LoRA adapters were loaded, by all replicas; None: nobody tracks them."""
         counts = [counts for replica in self.replicas if (counts := replica.scheduler.adapter_counts()) is not None]
         return {name: sum(each[name] for each in counts) for name in counts[0]} if counts else None
+
+    def _speculation(self):
+        """Return what became of drafts, as `domain.run.Run` has it; None: nobody drafts."""
+        counts = [replica.rank.drafts for replica in self.replicas if replica.rank.drafts is not None]
+        if not counts:
+            return None
+        steps = [each.num_steps() for each in counts]
+        grammars = [kept for replica in self.replicas if (kept := replica.scheduler.grammar_drafts) is not None]
+        rejected = {"num_invalid_spec_tokens": sum(each.num_rejected for each in grammars)} if grammars else {}
+        return {"num_draft_tokens": sum(each.num_draft_tokens for each in counts), **rejected,
+                "steps": [sum(numbers) for numbers in zip_longest(*steps, fillvalue=0)]}
 
     def _replica_table(self):
         cdef ReplicaRow[::1] rows

@@ -140,6 +140,8 @@ class ClusterPlan(msgspec.Struct, frozen=True):
     moves_requests : an operation moves requests between replicas.
     hand_over : simulator.engine.hand_over.plan.HandOverPlan, how prompts that prefill replicas have computed come to
         decode replicas; None: each replica does whole requests.
+    encode : simulator.engine.encoders.plan.EncodePlan, replicas besides `pools` that encode items before requests are
+        routed; None: items are encoded where prompts are computed, if anywhere.
     """
 
     pools: tuple[Pool, ...]
@@ -158,6 +160,7 @@ class ClusterPlan(msgspec.Struct, frozen=True):
     keeps_legs: bool = False
     moves_requests: bool = False
     hand_over: Any = None
+    encode: Any = None
 
     @property
     def models(self) -> list[str | None]:

@@ -56,9 +56,9 @@ def _exchange_faults(deployment: Deployment) -> Iterator[Fault]:
     ranks = ways.tensor_parallel * ways.data_parallel
     backend = experts.all2all_backend
     if backend is not None and ways.data_parallel == 1:
-        yield ".all2all_backend", (
-            f'expected none with topology.data_parallel = 1, found "{backend}": only data-parallel ranks exchange '
-            "tokens for their experts")
+        why = ("ranks that divide prompts gather and scatter" if ways.prefill_context_parallel > 1
+               else "only data-parallel ranks exchange tokens for their experts")
+        yield ".all2all_backend", f'expected none with topology.data_parallel = 1, found "{backend}": {why}'
     elif backend not in (None, GATHER) and ways.expert_parallel != ranks:
         yield ".all2all_backend", (
             f'"{backend}" needs topology.expert_parallel = tensor_parallel x data_parallel = {ranks}, found '

@@ -5,6 +5,8 @@ each, as vLLM numbers its physical experts.
 """
 import numpy as np
 
+from simulator.domain.deployment import Deployment
+
 
 def initial(placement: str, num_experts: int, num_redundant: int, ranks: int, num_layers: int) -> np.ndarray:
     """Return the placement before any load is known.
@@ -17,6 +19,13 @@ def initial(placement: str, num_experts: int, num_redundant: int, ranks: int, nu
     else:
         slots = np.append(np.arange(num_experts), np.arange(num_redundant) % num_experts)
     return np.tile(slots, (num_layers, 1))
+
+
+def num_nodes(deployment: Deployment) -> int:
+    """Return the nodes over which a replica is spread; 1 where none is named."""
+    if deployment.node is None:
+        return 1
+    return -(-deployment.parallelism.num_accelerators // deployment.node.num_accelerators)
 
 
 def num_copies(slots: np.ndarray, num_experts: int) -> np.ndarray:

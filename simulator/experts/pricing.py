@@ -7,7 +7,9 @@ import numpy as np
 from simulator.domain.deployment import Deployment
 from simulator.domain.experts import Dbo
 from simulator.experts.deepep import Links, is_beyond, kernel_ns
+from simulator.experts.eplb import is_hierarchical
 from simulator.experts.imbalance import ExpertLoad
+from simulator.experts.placement import num_nodes
 from simulator.experts.traffic import GATHER, Site, sent_bytes
 
 PHASES = ("dispatch", "combine")
@@ -35,10 +37,25 @@ class ExpertPricing(msgspec.Struct, frozen=True, kw_only=True):
         if deployment.experts.popularity.distribution != "uniform" or deployment.parallelism.expert_parallel > 1:
             told.append(f"{name}: experts: imbalance is expected from popularity, placement and the noise of a "
                         "multinomial by a formula of our own, which no published measurement checks")
+        if deployment.experts.eplb is not None and deployment.model.moe.num_groups > 1:
+            told += [f"{name}: experts: {note}" for note in _group_notes(deployment)]
         if self.dbo.enabled:
             told.append(f"{name}: experts: two-batch overlap takes what a formula of our own says, which no published "
                         "measurement checks")
         return told
+
+
+def _group_notes(deployment: Deployment) -> list[str]:
+    """Return why the balancer does not keep groups of experts on nodes; nothing where it does."""
+    groups, nodes = deployment.model.moe.num_groups, num_nodes(deployment)
+    ranks = deployment.parallelism.expert_parallel
+    if deployment.node is None:
+        return [f"eplb: no topology.node is named: to the balancer all ranks are one node, and the {groups} groups of "
+                f"experts of {deployment.model.name} make no difference"]
+    if is_hierarchical(ranks, groups, nodes):
+        return []
+    return [f"eplb: {groups} groups of experts or {ranks} ranks do not divide by {nodes} nodes: to the balancer all "
+            "ranks are one node"]
 
 
 def links_of(deployment: Deployment, default_domain: int = 8) -> Links:
@@ -64,7 +81,7 @@ def exchange_ns(deployment: Deployment, backend: str, tokens: np.ndarray, link_b
         No link is known.
     """
     model, ways = deployment.model, deployment.parallelism
-    ranks = ways.tensor_parallel * ways.data_parallel
+    ranks = ways.expert_ranks
     each = np.asarray(tokens) / ranks
     site = Site(model.hidden_size, model.moe.experts_per_token, ranks, element_bytes=deployment.activation_bytes)
     if backend == GATHER:
@@ -86,7 +103,7 @@ def asked_ns(deployment: Deployment, backend: str, tokens: np.ndarray, predict: 
     predict : of the model: (group, kind, bytes) -> seconds.
     """
     model, ways = deployment.model, deployment.parallelism
-    ranks = ways.tensor_parallel * ways.data_parallel
+    ranks = ways.expert_ranks
     site = Site(model.hidden_size, model.moe.experts_per_token, ranks, links_of(deployment).num_domains(ranks),
                 deployment.activation_bytes)
     nodes = np.unique(np.round(np.append(2 ** np.arange(0, np.log2(tokens[-1]), 1 / 4), tokens[-1])))
@@ -106,8 +123,8 @@ def asked_ns(deployment: Deployment, backend: str, tokens: np.ndarray, predict: 
 def exchange_notes(deployment: Deployment, backend: str) -> list[str]:
     """Return what is assumed of an exchange that DeepEP's published rows price."""
     ways, links = deployment.parallelism, links_of(deployment)
-    ranks = ways.tensor_parallel * ways.data_parallel
-    if backend == GATHER or ways.data_parallel == 1:
+    ranks = ways.expert_ranks
+    if backend == GATHER or ways.token_ranks == 1:
         return []
     told = [f"experts: dispatch and combine are DeepEP's published times on H800, its bytes over links of "
             f"{links.scaleup_bytes_per_ns:g} and {links.scaleout_bytes_per_ns:g} GB/s instead of 200 and 50"]

@@ -4,7 +4,8 @@ Popularity is redrawn after each `drift_steps` iterations. The balancer rearrang
 iterations, at least one, and from then on after each `step_interval`: its counter begins at three quarters (vLLM,
 vllm/distributed/eplb/eplb_state.py). It goes by the loads of the last `window_size` iterations, here those that are
 expected of the popularity of that time, each iteration alike: of other tokens than expected it does not hear. Groups of
-experts are not known of models, so that all nodes are one to it.
+experts are the model's (`num_groups`), nodes those over which the replica is spread (vLLM's get_node_count); without
+[topology] node it is one. Dummies of ranks in lock step count as iterations.
 
 All of it is a function of the number of iterations alone: equal for all replicas, whatever happens to them.
 """
@@ -84,7 +85,8 @@ class ExpertTimeline:
         if rearrangements == 0:
             return placement.initial(self.experts.placement, self.moe.num_experts, self.experts.num_redundant,
                                      self.ranks, self.num_layers)
-        return eplb.rebalance(self._window(self._step_of(rearrangements)), self.num_slots, self.ranks)
+        return eplb.rebalance(self._window(self._step_of(rearrangements)), self.num_slots, self.ranks,
+                              self.moe.num_groups, placement.num_nodes(self.deployment))
 
     def _window(self, end: int) -> np.ndarray:
         """Return the loads of the iterations that the balancer has recorded before `end`."""
@@ -104,7 +106,7 @@ class ExpertTimeline:
         """Return the bytes that a rearrangement moves to the rank that gets most."""
         moved = placement.num_moved(self.slots_after(rearrangement - 1), self.slots_after(rearrangement), self.ranks)
         ways, expert = self.deployment.parallelism, self.moe.expert
-        width = ways.tensor_parallel * ways.data_parallel // self.ranks
+        width = ways.expert_ranks // self.ranks
         return float(moved.max()) * moved_expert_bytes(
             self.deployment.model.hidden_size, expert.intermediate_size, self.deployment.expert_bytes,
             expert.num_matrices) / width

@@ -43,7 +43,8 @@ cdef class KVCache:
                                             # cache blocks that members take, less those that they give back
     cdef int32_t* _due_of_all               # [group][phase] where `_due` points into
     cdef int32_t* _given                    # [phase] hybrid: blocks that members give back; else NULL
-    cdef readonly int32_t slack             # hybrid: blocks that members may give back in an iteration, at most; else 0
+    cdef readonly int32_t slack             # blocks that members leave free who run ahead: hybrid: what they may give
+                                            # back in an iteration, at most; else 0, unless a scheduler sets it
     cdef readonly int32_t num_shared        # hybrid: blocks that several sequences hold and may give back: which of
                                             # them frees one is not foreseen; else 0
 

@@ -2,10 +2,9 @@
 from libc.math cimport llround
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memset
 
 from simulator.core.arithmetic cimport round_half_up
-from simulator.domain.batch cimport BatchShape, Chunk
+from simulator.domain.batch cimport BatchShape, Chunk, clear_shape
 from simulator.latency.batch_view cimport BatchView
 from simulator.latency.gathering cimport Gathered, gather
 
@@ -20,6 +19,7 @@ cdef class LatencyModel:
     several models may share, as `reading=None`.
     One that sets `takes_padding` prices `pad_tokens`, and one with `knows_kernels` times kernels as they are launched:
     padding belongs to it unless the experiment says otherwise.
+    One that sets `prices_any_model` takes the same parameters for a draft model.
     One that prices how unevenly experts are loaded names in `takes_experts` what else of [engine.experts] it prices,
     and takes `experts=None`, an `simulator.experts.pricing.ExpertPricing`.
     """
@@ -31,7 +31,8 @@ cdef class LatencyModel:
     knows_kernels = False
     takes_experts = None
     prices_gathered = False             # `rank_ns` goes by the tokens of all ranks
-    prices_context_parallel = False     # a decode takes longer by its context, of which a rank may have a share
+    prices_any_model = False            # from its facts alone, so that another model is priced by the same parameters
+    prices_context_parallel = False     # context of decodes and chunks of prompts have prices: ranks may have shares
 
     def __cinit__(self, *_, **__):
         self.num_stages = 1
@@ -70,11 +71,11 @@ cdef class LatencyModel:
         cdef Chunk chunk
         if not self.is_monotone:
             return self.rounded_ns(self._host_iteration_ns)
-        memset(&decode, 0, sizeof(BatchShape))
+        clear_shape(&decode)
         decode.num_sequences = decode.num_decodes = decode.num_samples = 1
         decode.decode_tokens = decode.context_tokens = 1
         chunk.tokens, chunk.context_tokens, chunk.prompt_tokens = 1, 0, 1
-        memset(&prefill, 0, sizeof(BatchShape))
+        clear_shape(&prefill)
         prefill.num_sequences = prefill.num_chunks = 1
         prefill.prefill_tokens, prefill.prefill_token_pairs, prefill.chunks = 1, 2, &chunk
         return min(self.iteration_ns(&decode), self.iteration_ns(&prefill))

@@ -35,8 +35,8 @@ class Contents(NamedTuple):
     state: Callable[[Path], str]
 
 
-FILES = frozenset(("summary.json", "results.h5", "trace.json", "resolved.toml", "provenance.json"))
-REQUIRED = FILES - {"trace.json"}
+REQUIRED = frozenset(("summary.json", "results.h5", "resolved.toml", "provenance.json"))
+FILES = REQUIRED | {"trace.json", "request_metrics.csv", "batch_metrics.csv"}
 
 _ELSEWHERE = "--out chooses another directory"
 

@@ -73,6 +73,8 @@ class Writer:
             self._write("legs", tables.leg_rows(run.legs))
         if run.kv_tiers is not None:
             self._write("kv_tiers", run.kv_tiers)
+        if run.encoding is not None:
+            self._write("encode_jobs", tables.encode_rows(run.encoding.jobs))
         self._write_labels(run.workload.labels)
         if token_times:
             self._write_token_times(token_times)

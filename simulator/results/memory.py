@@ -159,6 +159,10 @@ class MemoryTables:
         """Return the levels of the KV tiers."""
         return _asked_for(self._run.kv_tiers, "kv_tiers")
 
+    def encode_jobs(self) -> np.ndarray:
+        """Return the items that encode pools had to encode."""
+        return tables.encode_rows(_asked_for(self._run.encoding, "encode_jobs").jobs)
+
     def labels(self) -> dict[str, list[str]]:
         """Return the names behind the codes of the request table, by column."""
         return {column: list(names) for column, names in self._run.workload.labels.items() if len(names)}

@@ -14,7 +14,7 @@ import numpy as np
 
 from simulator.domain import records, slo_classes
 from simulator.domain.run import Run
-from simulator.results import cluster, hand_over
+from simulator.results import cluster, encoding, hand_over, speculation
 from simulator.results.distributions import distribution, weighted_distribution_ms
 from simulator.results.finish import cut_short
 from simulator.results.journeys import journeys_of
@@ -55,6 +55,7 @@ def summarise(run: Run, bounds, pools: tuple[cluster.PoolFacts, ...] = ()) -> di
         **latencies(completed_of(requests)),
         **metrics_of(run),
         **hand_over.metrics_of(run),
+        **encoding.metrics_of(run),
         "itl_ms": weighted_distribution_ms(run.itl_ns),
         "not_completed": not_completed(requests),
         **cluster.gateway(journeys),
@@ -64,12 +65,13 @@ def summarise(run: Run, bounds, pools: tuple[cluster.PoolFacts, ...] = ()) -> di
         "prefix_cache": prefix_cache(run.replicas),
         **kv_tiers(run),
         **({} if run.adapters is None else {"adapters": run.adapters}),
+        **speculation.metrics_of(run),
         "by_slo_class": breakdown(run, "slo_class", verdicts, is_cut),
         "by_tenant": breakdown(run, "tenant", verdicts, is_cut),
         "by_model": breakdown(run, "model", verdicts, is_cut),
         "fairness": cluster.fairness(run),
         "by_pool": (parts := cluster.by_pool(run, pools)),
-        "cost_by_node": cluster.cost_by_node(pools, parts),
+        "cost_by_node": encoding.with_costs(cluster.cost_by_node(pools, parts), run),
         "replicas": _replicas(run.replicas, cluster.replica_shares(run, pools)),
         **({} if run.decisions is None else {"decisions": run.decisions}),
         "latency": dict(run.latency),

@@ -1,9 +1,13 @@
-"""A bar on stderr while the simulation runs: requests done, simulated time, speed."""
+"""A bar on stderr while the simulation runs: requests done, simulated time, speed.
+
+And one while results are exported.
+"""
 import os
 import sys
 import time
 
 REFRESH_S = 0.1
+ROWS_DELAY_S = 0.5              # what is shorter needs no bar
 USUAL_SIZE = {"ncols": 80, "nrows": 24}     # of a terminal that does not tell: `script`, docker -t, CI
 
 
@@ -53,6 +57,36 @@ class Progress:
         speed = simulated_s / (now_s - self._began_s)
         self._bar.n = finished_requests
         self._bar.set_postfix_str(f"{simulated_s:,.1f} s simulated, {speed:,.0f}x real time")
+
+
+class RowProgress:
+    """Show how many rows are written; use it as a context.
+
+    Without a terminal there is no bar, nor in the first half second.
+
+    Parameters
+    ----------
+    quiet : show nothing in any case.
+    """
+
+    def __init__(self, quiet: bool = False):
+        self._bar = None
+        if not quiet and sys.stderr is not None and sys.stderr.isatty():
+            from tqdm import tqdm
+
+            self._bar = tqdm(file=sys.stderr, leave=False, unit=" rows", delay=ROWS_DELAY_S)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        if self._bar is not None:
+            self._bar.close()
+
+    def show(self, num_rows: int) -> None:
+        """Count rows that were written."""
+        if self._bar is not None:
+            self._bar.update(num_rows)
 
 
 def _tells_its_size() -> bool:

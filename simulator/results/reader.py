@@ -81,6 +81,10 @@ class Reader:
         """Return /kv_tiers."""
         return self._table("kv_tiers")
 
+    def encode_jobs(self) -> np.ndarray:
+        """Return /encode_jobs."""
+        return self._table("encode_jobs")
+
     def token_times(self) -> tuple[np.ndarray, np.ndarray]:
         """Return offsets and times_ns of /token_times."""
         return self._table("token_times/offsets"), self._table("token_times/times_ns")
@@ -89,6 +93,21 @@ class Reader:
         """Return the names behind the codes of /requests, by column."""
         with self._open() as file:
             return {column: names.asstr()[:].tolist() for column, names in file["labels"].items()}
+
+    def names(self) -> list[str]:
+        """Return the tables that are there, as `columns.TABLES` has them."""
+        with self._open() as file:
+            return [name for name in (*columns.TABLES, "token_times") if name in file]
+
+    def blocks(self, name: str, num_rows: int) -> Iterator[np.ndarray]:
+        """Yield a table in blocks of so many rows, at least one block."""
+        first, last = 0, None
+        while last is None or first < last:
+            with self._open() as file:
+                last = len(file[name])
+                rows = file[name][first:first + num_rows]
+            yield tables.with_text_ids(rows) if name == "requests" else rows
+            first += num_rows
 
     def _table(self, name: str) -> np.ndarray:
         with self._open() as file:

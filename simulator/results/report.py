@@ -49,6 +49,10 @@ def _facts(summary: dict) -> list[tuple[str, str]]:
     if images := summary.get("encoder"):
         facts.append(("encoder", f"{images['encoded_tokens']:,} embeddings computed of {images['item_tokens']:,} that "
                                  "prompts have"))
+    if drafts := summary.get("speculation"):
+        facts.append(("speculation", _speculation(drafts)))
+    if apart := summary.get("encode"):
+        facts.append(("encode pools", _encode_pools(apart)))
     if moved := summary.get("kv_transfer"):
         facts.append(("KV transfers", _transfers(moved)))
     return facts
@@ -60,6 +64,21 @@ def _transfers(moved: dict) -> str:
     took = "" if mean is None else f", {mean:,.2f} ms each on average"
     lost = "".join(f", {moved[name]:,} {name}" for name in ("failed", "cancelled") if moved.get(name))
     return f"{moved['count']:,} of {moved['bytes'] / 1e9:,.3f} GB in all{took}{lost}"
+
+
+def _speculation(drafts: dict) -> str:
+    """Return how much of what was drafted is accepted, and what a verify step brings."""
+    if not drafts["num_draft_tokens"]:
+        return "no drafts"
+    return (f"{drafts['acceptance_rate']:.1%} of {drafts['num_draft_tokens']:,} draft tokens accepted, "
+            f"{drafts['mean_acceptance_length']:.2f} tokens a step")
+
+
+def _encode_pools(apart: dict) -> str:
+    """Return how many items were encoded ahead of prompts, and what part of the TTFT that was."""
+    share = "" if apart["ttft_share"] is None else f", {apart['ttft_share']:.1%} of the TTFT of their requests"
+    busy = ", ".join(f"{name} {pool['utilisation']:.1%} busy" for name, pool in apart["by_pool"].items())
+    return f"{_plural(apart['jobs'], 'item')}, {apart['hits']:,} of them found{share}; {busy}"
 
 
 def _load(summary: dict) -> str:

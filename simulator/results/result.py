@@ -117,6 +117,15 @@ class Result:
         return self._tables.kv_tiers()
 
     @cached_property
+    def encode_jobs(self) -> np.ndarray:
+        """Structured array, one row for each item that came to an encode replica.
+
+        By request and item; fields are those of /encode_jobs, `request` is a row of `requests`. LookupError where no
+        pool encodes for others.
+        """
+        return self._tables.encode_jobs()
+
+    @cached_property
     def labels(self) -> dict[str, list[str]]:
         """Names behind the codes in the label columns of `requests`.
 

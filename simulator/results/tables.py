@@ -29,6 +29,8 @@ def why_absent(name: str) -> str:
         return "all replicas were up all the time"
     if name == "kv_tiers":
         return "there is no [kv_tiers]"
+    if name == "encode_jobs":
+        return 'there is no pool with role = "encode"'
     if name == "legs":
         return "each request stayed at one replica, see /requests"
     key = {"replica_samples": "replica_samples_s", "candidates": "decisions"}.get(name, name)
@@ -53,6 +55,7 @@ ITERATION = _shown(records.ITERATION, ITERATION_FIELDS)
 REPLICA = _without_spare(records.REPLICA)
 SAMPLE, DECISION, CANDIDATE = map(_without_spare, (records.SAMPLE, records.DECISION, records.CANDIDATE))
 LIFECYCLE, LEG = _without_spare(records.LIFECYCLE), _without_spare(records.LEG)
+ENCODE_JOB = _without_spare(records.ENCODE_JOB)
 KV_TIER = records.KV_TIER
 STREAMS = {"replica_samples": SAMPLE, "decisions": DECISION, "candidates": CANDIDATE}      # tables that grow row by row
 
@@ -152,3 +155,10 @@ def leg_rows(legs: np.ndarray) -> np.ndarray:
     rows = legs.copy()
     rows["spare"] = 0
     return rows.view(LEG)
+
+
+def encode_rows(jobs: np.ndarray) -> np.ndarray:
+    """Return /encode_jobs."""
+    rows = jobs.copy()
+    rows["spare"] = 0
+    return rows.view(ENCODE_JOB)

@@ -38,3 +38,6 @@ cdef class AdapterLoads:
             self._is_pinned[adapter] = True
 
     cdef void load(self, int32_t adapter, int64_t now_ns) noexcept nogil
+
+    # All are gone, the one on the way, too.
+    cdef void forget(self) noexcept nogil

@@ -39,6 +39,10 @@ cdef class AdapterLoads:
             self.use(self.loading)
             self.loading, self.done_ns = -1, NEVER_NS
 
+    cdef void forget(self) noexcept nogil:
+        memset(self._used, 0, self._num_adapters * sizeof(int64_t))
+        self._num_resident, self.loading, self.done_ns = 0, -1, NEVER_NS
+
     cdef void unpin_all(self) noexcept nogil:
         memset(self._is_pinned, 0, self._num_adapters)
 

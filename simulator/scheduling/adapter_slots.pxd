@@ -7,6 +7,7 @@ from simulator.domain.batch cimport BatchShape
 
 @cython.final
 cdef class AdapterSlots:
+    cdef int32_t _num_adapters
     cdef int32_t _limits[2]             # adapters on the accelerator, and in host memory
     cdef int64_t* _used                 # [adapter] number of its last use; 0: never
     cdef int32_t* _held[2]              # [_limits] adapters that are there
@@ -28,6 +29,9 @@ cdef class AdapterSlots:
     cdef inline void touch(self, int32_t adapter) noexcept nogil:
         self._now += 1
         self._used[adapter] = self._now if self._used[adapter] > 0 else 0
+
+    # All are gone.
+    cdef void forget(self) noexcept nogil
 
     cdef bint _holds(self, int level, int32_t adapter) noexcept nogil
     cdef void _load(self, int32_t adapter, BatchShape* shape) noexcept nogil

@@ -6,6 +6,7 @@ vllm/lora/worker_manager.py, LRUCacheWorkerLoRAManager, vllm/lora/model_manager.
 """
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
+from libc.string cimport memset
 cimport cython
 
 from simulator.domain.batch cimport BatchShape
@@ -20,6 +21,7 @@ cdef class AdapterSlots:
 
     def __cinit__(self, int32_t num_adapters, int32_t max_loras, int32_t max_cpu_loras):
         cdef int level
+        self._num_adapters = num_adapters
         self._limits[0], self._limits[1] = max_loras, max(max_cpu_loras, max_loras)
         self._used = <int64_t*>calloc(num_adapters + 1, sizeof(int64_t))
         for level in range(2):
@@ -36,6 +38,10 @@ cdef class AdapterSlots:
     def counts(self):
         """Return {loads, reads, evictions}: to the accelerator; of these, from the disk; from the accelerator."""
         return {"loads": self.loads, "reads": self.reads, "evictions": self.evictions}
+
+    cdef void forget(self) noexcept nogil:
+        self._num_held[0] = self._num_held[1] = 0
+        memset(self._used, 0, self._num_adapters * sizeof(int64_t))
 
     cdef bint _holds(self, int level, int32_t adapter) noexcept nogil:
         cdef int32_t i

@@ -2,6 +2,8 @@
 from libc.stdint cimport int32_t, int64_t
 cimport cython
 
+from simulator.scheduling.waiting_queue cimport WaitingQueue
+
 
 @cython.final
 cdef class Adapters:
@@ -9,6 +11,7 @@ cdef class Adapters:
     cdef readonly int32_t num_used      # in the batch being formed
     cdef readonly int32_t size          # that requests ask for at all
     cdef int64_t _batch                 # which one is being formed
+    cdef int32_t* _used                 # [num_used] they
     cdef int64_t* _used_in              # [size] by adapter: the last batch that uses it
 
     # Another batch is formed, which uses none yet.
@@ -23,4 +26,8 @@ cdef class Adapters:
     cdef inline void use(self, int32_t adapter) noexcept nogil:
         if adapter >= 0 and self._used_in[adapter] != self._batch:
             self._used_in[adapter] = self._batch
+            self._used[self.num_used] = adapter
             self.num_used += 1
+
+    # Of the rows that wait, counted by adapter, those that there is room for as far as adapters go.
+    cdef int32_t num_admissible(self, WaitingQueue waiting) noexcept nogil

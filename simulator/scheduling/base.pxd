@@ -25,11 +25,13 @@ from simulator.core.clock cimport NEVER_NS
 from simulator.core.index_list cimport IndexLinks, IndexList
 from simulator.core.row_list cimport RowList
 from simulator.domain.acceptance cimport Acceptance
+from simulator.domain.draft_counts cimport DraftCounts
+from simulator.domain.grammar_drafts cimport GrammarDrafts
 from simulator.domain.request cimport RUNNING, Demand, Request
 from simulator.kv.base cimport KVCache, blocks_for
+from simulator.kv.encoder_cache cimport EncoderCache
 from simulator.kv.tier cimport External, KVTier
 from simulator.domain.iteration cimport Batch, Entry, grow_batch, has_entry
-from simulator.scheduling.encoder_cache cimport EncoderCache
 from simulator.scheduling.tally cimport Tally
 from simulator.scheduling.strides cimport Strides, Turn
 from simulator.scheduling.transfers cimport KEEP, LOAD, Transfers
@@ -148,6 +150,7 @@ cdef class Scheduler:
                                         # with one batch in flight
     cdef int64_t pause_ns               # of an iteration without tokens; 0: there is none, -1: as the model prices it
     cdef readonly bint tracks_adapters  # it says which adapters are loaded
+    cdef readonly GrammarDrafts grammar_drafts      # which drafts are kept; None: all
     cdef Tally tally                    # of adapters and grammars in batches; None: nobody asks
     cdef RowList failed                 # rows that wait and cannot be served, until the next iteration ends
     cdef int64_t opens_ns               # when one who waits, though there is room, need not any more; NEVER_NS: nobody
@@ -206,6 +209,10 @@ cdef class Scheduler:
 
     # A request arrives in the waiting queue.
     cdef int enqueue(self, int32_t row) except -1 nogil
+
+    # The process of the replica has ended, and it has no requests: what was loaded or compiled for some is gone. What
+    # was in KV is the cache's.
+    cdef void forget(self) noexcept nogil
 
     # Is a LoRA adapter loaded, of a policy with `tracks_adapters`?
     cdef bint holds_adapter(self, int32_t adapter, int64_t now_ns) noexcept nogil
@@ -313,8 +320,8 @@ cdef class Scheduler:
     cdef void part(self, int32_t slot) noexcept nogil
 
     # Members verify drafts, as many of which are accepted; asked where there are several `turn_tokens`, before anything
-    # comes.
-    cdef int verify_by(self, Acceptance acceptance) except -1
+    # comes. `counts` is told of them when they leave.
+    cdef int verify_by(self, Acceptance acceptance, DraftCounts counts) except -1
 
     # There, a sequence becomes a member if its last turn, which brought `sampled` tokens, was regular and the next one
     # is; `left`: tokens until it is complete. Return the first iteration in which it is one no more; -1: it is none.
@@ -325,6 +332,9 @@ cdef class Scheduler:
     cdef int repeat_striding(self, int32_t count) except -1 nogil
     cdef void leave_striding(self, int32_t slot) noexcept nogil
     cdef int fall_out(self, int32_t slot) except -1 nogil
+
+    # The run is over: count what was accepted of a member up to now.
+    cdef void count_striding(self, int32_t slot) noexcept nogil
 
     # A sequence is done: free its blocks and its slot.
     cdef int finish(self, int32_t slot) except -1 nogil

@@ -12,6 +12,7 @@ class Scheduler:
     encoder: Any                        # EncoderCache, None: nothing is paid for items
     copies: bool                        # the tier copies blocks
     strides: Any                        # Strides, likewise
+    grammar_drafts: Any                 # GrammarDrafts, None: all drafts are kept
     ends_at_start: bool
     max_running: int
     tracks_adapters: bool
@@ -39,6 +40,8 @@ class Scheduler:
     def label_faults(parameters: Any, labels: Any) -> Iterable[tuple[str, str]]: ...
     @staticmethod
     def layer_faults(parameters: Any, layers: Any, enable_prefix_caching: bool) -> Iterable[tuple[str, str]]: ...
+    @staticmethod
+    def longest_answers(parameters: Any, pool: Any, prompt_tokens: Any) -> Any: ...
     @staticmethod
     def kv_cache(parameters: Any, plan: KVPlan) -> Any: ...
     def adapter_counts(self) -> dict[str, int] | None: ...

@@ -8,6 +8,7 @@ from simulator.core.memory cimport resize, resize_lines
 from simulator.core.row_list cimport RowList, add_row
 from simulator.domain.acceptance cimport Acceptance
 from simulator.domain.batch cimport BatchShape, Chunk
+from simulator.domain.draft_counts cimport DraftCounts
 from simulator.domain.request cimport DROPPED, PENDING, REJECTED, RUNNING, WAITING, Demand, Request
 from simulator.domain.iteration cimport Batch, Entry, Preempted, insert_entry
 from simulator.kv.tier cimport LOAD_CAME, LOAD_FATAL, LOAD_LOST, External, LoadEnd
@@ -53,6 +54,7 @@ cdef class Scheduler:
             self.tier, self.transfers = context.tier, Transfers()
             self.copies = self.tier.copies
         self._asks_who_joins = self.copies or self.kv.is_hybrid
+        self.grammar_drafts = context.grammar_drafts
         if context.num_stages > 1:
             self.grouping = False
             self.overlap(0, 1)
@@ -183,6 +185,16 @@ cdef class Scheduler:
         return ()
 
     @staticmethod
+    def longest_answers(parameters, pool, prompt_tokens):
+        """Return the tokens, int64 (n,), that the engine lets answers to prompts of these lengths have, at most.
+
+        None: as many as max_model_len leaves room for.
+
+        pool : simulator.engine.plan.Pool, the replicas that it schedules.
+        """
+        return None
+
+    @staticmethod
     def kv_cache(parameters, plan):
         """Return the KVCache of one replica; plan.layer_groups is for those whose facts have a `grouping`."""
         if not plan.with_identity:
@@ -218,6 +230,10 @@ cdef class Scheduler:
     cdef int enqueue(self, int32_t row) except -1 nogil:
         self._requests[row].status = WAITING
         return self.waiting.push(row)
+
+    cdef void forget(self) noexcept nogil:
+        if self.tally is not None and self.tally.slots is not None:
+            self.tally.slots.forget()
 
     cdef bint holds_adapter(self, int32_t adapter, int64_t now_ns) noexcept nogil:
         return False
@@ -525,7 +541,7 @@ cdef class Scheduler:
 
     # ---- members that stride: none, unless the policy is a StridingScheduler
 
-    cdef int verify_by(self, Acceptance acceptance) except -1:
+    cdef int verify_by(self, Acceptance acceptance, DraftCounts counts) except -1:
         return 0
 
     cdef int64_t join_striding(self, const Entry* entry, int32_t sampled, int32_t left) except -2 nogil:
@@ -538,6 +554,9 @@ cdef class Scheduler:
         return 0
 
     cdef void leave_striding(self, int32_t slot) noexcept nogil:
+        pass
+
+    cdef void count_striding(self, int32_t slot) noexcept nogil:
         pass
 
     cdef int fall_out(self, int32_t slot) except -1 nogil:

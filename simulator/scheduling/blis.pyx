@@ -17,12 +17,11 @@ There, and where somebody looks at block tables, no sequence is a member of the 
 """
 from libc.stdint cimport INT64_MAX, int8_t, int32_t, int64_t
 from libc.stdlib cimport free
-from libc.string cimport memset
 cimport cython
 
 from simulator.core.clock cimport NEVER_NS
 from simulator.core.row_list cimport RowList, add_row
-from simulator.domain.batch cimport BatchShape, Chunk
+from simulator.domain.batch cimport BatchShape, Chunk, clear_shape
 from simulator.domain.iteration cimport Batch
 from simulator.domain.request cimport COMPLETED, DROPPED, Request
 from simulator.kv.blis_cache cimport BlisKV
@@ -203,7 +202,7 @@ cdef class Blis(InOrder):
     cdef int schedule(self, Batch* batch, int64_t now_ns) except -1 nogil:
         batch.start_ns = now_ns
         batch.num_entries = batch.num_preempted = batch.num_members = batch.num_starved = 0
-        memset(&batch.shape, 0, sizeof(BatchShape))
+        clear_shape(&batch.shape)
         self._budget = self._token_budget
         if self._mirror is not None:
             self._mirror.begins(now_ns)
@@ -235,6 +234,11 @@ cdef class Blis(InOrder):
                 slot = self._links.next(slot)
             self._loads.load(adapter, now_ns)
         self.opens_ns = self._loads.done_ns
+
+    cdef void forget(self) noexcept nogil:
+        if self._loads is not None:
+            self._loads.forget()
+            self.opens_ns = NEVER_NS
 
     cdef bint holds_adapter(self, int32_t adapter, int64_t now_ns) noexcept nogil:
         return self._loads is not None and self._loads.is_here(adapter, now_ns)

@@ -2,8 +2,8 @@
 from libc.stdint cimport int32_t, int64_t
 cimport cython
 
+from simulator.kv.encoder_cache cimport EncoderCache
 from simulator.scheduling.base cimport Sequence
-from simulator.scheduling.encoder_cache cimport EncoderCache
 from simulator.scheduling.striding cimport StridingScheduler
 
 

@@ -8,6 +8,7 @@ from simulator.core.event_queue cimport EventQueue
 
 @cython.final
 cdef class Grammars:
+    cdef int32_t _num_grammars
     cdef const int64_t* _compile_ns     # [grammar]
     cdef const int8_t* _fails           # [grammar] it does not compile
     cdef object _owners
@@ -19,6 +20,9 @@ cdef class Grammars:
 
     # A request needs a grammar from now on; -1: none. It is compiled once, and by the worker that is free first.
     cdef int ask(self, int32_t grammar, int64_t now_ns) except -1 nogil
+
+    # None is compiled any more, and nobody compiles.
+    cdef void forget(self) noexcept nogil
 
     # Is the grammar of a request still to come? Does it not compile, once it is not? -1: a request without one.
     cdef inline bint is_awaited(self, int32_t grammar, int64_t now_ns) noexcept nogil:

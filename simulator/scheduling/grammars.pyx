@@ -19,7 +19,8 @@ cdef class Grammars:
     """
 
     def __cinit__(self, const int64_t[::1] compile_ns, const int8_t[::1] fails, int32_t num_workers):
-        cdef Py_ssize_t count = len(compile_ns), i
+        cdef Py_ssize_t count = len(compile_ns)
+        self._num_grammars = count
         self._owners, self._underway = (compile_ns, fails), EventQueue()
         self._compile_ns = &compile_ns[0] if count else NULL
         self._fails = &fails[0] if count else NULL
@@ -29,12 +30,19 @@ cdef class Grammars:
             self._free_ns = <int64_t*>calloc(num_workers, sizeof(int64_t))
         if self._ready_ns == NULL or (num_workers > 0 and self._free_ns == NULL):
             raise MemoryError()
-        for i in range(count):
-            self._ready_ns[i] = NEVER_NS
+        self.forget()
 
     def __dealloc__(self):
         free(self._ready_ns)
         free(self._free_ns)
+
+    cdef void forget(self) noexcept nogil:
+        cdef int32_t i
+        for i in range(self._num_grammars):
+            self._ready_ns[i] = NEVER_NS
+        for i in range(self._num_workers):
+            self._free_ns[i] = 0
+        self._underway.clear()
 
     cdef int ask(self, int32_t grammar, int64_t now_ns) except -1 nogil:
         cdef int64_t begin_ns = now_ns

@@ -4,11 +4,11 @@ A subclass looks at requests (`LocalRequest`) and says what they are to do by ca
 of them: whatever a subclass does, blocks and sequences stay consistent.
 """
 from libc.stdint cimport int8_t, int32_t, int64_t
-from libc.string cimport memset
 cimport cython
 
-from simulator.domain.batch cimport BatchShape
+from simulator.domain.batch cimport clear_shape
 from simulator.domain.iteration cimport Batch
+from simulator.kv.base cimport blocks_for
 from simulator.scheduling.base cimport Scheduler, Sequence
 from simulator.scheduling.waiting_queue cimport FIRST_COME, WaitingQueue
 from simulator.signals.request_view cimport RequestView
@@ -103,7 +103,7 @@ cdef class PythonScheduler(Scheduler):
         cdef int32_t slot
         batch.start_ns = now_ns
         batch.num_entries = batch.num_preempted = batch.num_members = batch.num_starved = 0
-        memset(&batch.shape, 0, sizeof(BatchShape))
+        clear_shape(&batch.shape)
         if self._running.size + self.waiting.size > 0:
             with gil:
                 self._ask(batch, now_ns)
@@ -296,6 +296,19 @@ cdef class NextBatch:
     def free_blocks(self) -> int:
         """KV blocks that nobody owns; they may hold cached prompts."""
         return self.scheduler.kv.free_blocks
+
+    @property
+    def num_blocks(self) -> int:
+        """KV blocks of the replica, free or not."""
+        return self.scheduler.kv.num_blocks
+
+    def most_blocks(self, request) -> int:
+        """Return how many KV blocks a request takes at its longest, that is with max_tokens of output.
+
+        No text is longer than max_model_len. Blocks that it shares with others count, too.
+        """
+        cdef object tokens = min(request.prompt_tokens + request.max_tokens, self.scheduler._context.max_model_len)
+        return blocks_for(tokens, self.scheduler.kv.block_size)
 
     def cached_tokens(self, request) -> int:
         """Return how many tokens of a waiting request are found in the prefix cache."""

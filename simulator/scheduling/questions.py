@@ -16,10 +16,13 @@ class SchedulerFacts(msgspec.Struct, frozen=True):
     is_async : an iteration is scheduled while the one before it executes.
     speculative : SpeculativeParameters; None: no speculation.
     takes_stages : it can keep a batch in each of several pipeline stages.
+    heeds_arrivals : with pipeline stages, a batch may be formed when a request comes while others are in flight, not
+        only when one of these ends.
     why_no_async_stages : why it does not with `is_async`; empty: it does.
     takes_threads : several replicas may be served at once, for none writes what another reads and no Python decides.
     blocks_held_back : of num_gpu_blocks, KV blocks that no request gets.
     encodes : encoders compute the items of prompts where they are computed.
+    draft_valid_rate : probability that the grammar of a request admits a draft.
     takes_reserved : it admits waiting requests that were given blocks, with their KV in them, before they came.
     why_no_tier : why it cannot work with KV beyond its blocks, as that of a prefill replica; empty: it can.
     grouping : how layers of unlike kinds have block tables of their own; None: all layers share one.
@@ -30,6 +33,7 @@ class SchedulerFacts(msgspec.Struct, frozen=True):
     is_async: bool = False
     speculative: Any = None
     takes_stages: bool = True
+    heeds_arrivals: bool = False
     why_no_async_stages: str = "the stages already execute several batches at once"
     takes_threads: bool = False
     blocks_held_back: int = 0
@@ -37,6 +41,7 @@ class SchedulerFacts(msgspec.Struct, frozen=True):
     grouping: GroupRules | None = None
     takes_reserved: bool = False
     encodes: bool = False
+    draft_valid_rate: float = 1.0
 
 
 class MemoryNeeds(msgspec.Struct, frozen=True):
@@ -89,6 +94,8 @@ class ReplicaContext(msgspec.Struct, frozen=True):
     request_ids, labels : names of the requests, and those behind the codes in `demands`, as Workload has them.
     items : simulator.domain.items.Items, images and the like in prompts; None: nobody has any.
     encoded_tokens : int64 (n,), embeddings that encoders have computed for each request; who encodes adds to it.
+    grammar_drafts : GrammarDrafts, which drafts grammars admit, and counts the others; None: all.
+    fetches_items : other replicas have encoded all items, and they are fetched instead.
     """
 
     kv: Any
@@ -105,3 +112,5 @@ class ReplicaContext(msgspec.Struct, frozen=True):
     seed: int = 0
     items: Any = None
     encoded_tokens: np.ndarray | None = None
+    grammar_drafts: Any = None
+    fetches_items: bool = False

@@ -5,11 +5,12 @@ import msgspec
 from msgspec import Meta
 
 from simulator.scheduling.acceptance_table import AcceptanceTable
-from simulator.scheduling.drafters import OF_THE_MODEL, Method, acceptance_of
+from simulator.scheduling.drafters import OF_THE_MODEL, Method, acceptance_of, notes_of
 
 Label = Literal["slo_class", "tenant", "session", "model", "adapter", "grammar"]
 Time = Annotated[float, Meta(ge=0, le=1e12)]
 DRAFTER_KEYS = ("drafter_share", "drafter_forward_us", "drafter_per_sequence_us")
+MODEL_KEYS = ("model", "config", "draft_tensor_parallel_size")
 AcceptanceCycle = Annotated[tuple[Annotated[int, Meta(ge=0, le=1024)], ...], Meta(min_length=1)]
 
 
@@ -28,6 +29,14 @@ class SpeculativeParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_un
     method: Annotated[Method | None, Meta(description=(
         "who drafts, which takes time; acceptance and slots are by default its own; absent: drafts cost "
         "nothing"))] = None
+    model: Annotated[str | None, Meta(extra={"facts": "model"}, description=(
+        "a draft model, models/<name>.toml, on the accelerators of the engine: its weights and KV are in the memory "
+        "plan, and its forward passes are priced as the engine's are, unless drafter_share is given"))] = None
+    config: Annotated[str | None, Meta(extra={"path": True}, description=(
+        "instead of a model: a Hugging Face config.json"))] = None
+    draft_tensor_parallel_size: Annotated[Annotated[int, Meta(ge=1, le=2**20)] | None, Meta(extra={
+        "unit": "accelerators"}, description=(
+        "of the draft model: 1, or topology.tensor_parallel; default: the latter"))] = None
     num_lookahead_tokens: Annotated[Annotated[int, Meta(ge=0, le=1024)] | None, Meta(description=(
         "slots reserved ahead: 0 for n-gram, num_tokens for EAGLE, MTP or a draft model; default: as the method has "
         "it, without one 0"))] = None
@@ -69,6 +78,8 @@ class SpeculativeParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_un
 
     def _drafter_fault(self) -> str:
         method, given = self.method, [key for key in DRAFTER_KEYS if getattr(self, key) is not None]
+        if fault := self._model_fault():
+            return fault
         if method is None:
             return f"{given[0]}: expected none without method" if given else ""
         if method == "ngram":
@@ -76,9 +87,34 @@ class SpeculativeParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_un
                 return f"{passes[0]}: expected none, n-grams are looked up without forward passes"
             return "" if given else (
                 "drafter_per_sequence_us: missing; expected a number, since nothing says how long a look-up takes")
-        if method not in OF_THE_MODEL and not {"drafter_share", "drafter_forward_us"} & set(given):
-            return "drafter_share: missing; expected a number, or drafter_forward_us: what a draft model takes"
+        if method not in OF_THE_MODEL and not self.has_price and not self.names_model:
+            return ("drafter_share: missing; expected a number, or drafter_forward_us, or model: what a draft model "
+                    "takes")
         return ""
+
+    def _model_fault(self) -> str:
+        given = [key for key in MODEL_KEYS if getattr(self, key) is not None]
+        if given and self.method != "draft_model":
+            return f'{given[0]}: expected none, or method = "draft_model"; found method = {self.method or "none"}'
+        if self.model is not None and self.config is not None:
+            return "config: expected none beside model"
+        return "draft_tensor_parallel_size: expected none without model" if given and not self.names_model else ""
+
+    @property
+    def names_model(self) -> bool:
+        """Say whether the draft model is one whose facts are known."""
+        return self.model is not None or self.config is not None
+
+    @property
+    def has_price(self) -> bool:
+        """Say whether it is given what a forward pass of the drafter takes."""
+        return self.drafter_share is not None or self.drafter_forward_us is not None
+
+    @property
+    def notes(self) -> list[str]:
+        """What is to be said beside the results where acceptance was measured by others."""
+        is_measured = self.acceptance == acceptance_of(self.method, self.num_tokens)
+        return notes_of(self.method, self.num_tokens) if is_measured else []
 
     @property
     def weights(self) -> tuple[float, ...] | None:

@@ -12,6 +12,7 @@ from libc.stdint cimport int32_t, int64_t
 cimport cython
 
 from simulator.domain.acceptance cimport Acceptance
+from simulator.domain.draft_counts cimport DraftCounts
 from simulator.kv.base cimport KVCache
 
 
@@ -27,11 +28,13 @@ cdef struct Stride:             # of a member
     int64_t iteration           # in which that was scheduled
     int64_t end                 # the first iteration without a regular turn, or beyond what is kept
     int64_t last_computed       # tokens in KV before the turn that precedes it
+    int32_t num_counted         # where sums recur: verify steps of its request that are counted
 
 
 @cython.final
 cdef class Strides:
     cdef Acceptance _acceptance
+    cdef DraftCounts _counts            # of the scheduler
     cdef KVCache _kv
     cdef int64_t _most_computed         # tokens in KV before a turn that is not cut short
     cdef readonly int32_t num_phases    # see above; iteration i is of phase i % num_phases
@@ -53,6 +56,11 @@ cdef class Strides:
     # A member is one no more from `iteration` on; its turn before that is returned. Not all may have come of it:
     # `num_steps` verify steps of the request have.
     cdef Turn leave(self, int32_t slot, int64_t iteration) noexcept nogil
+
+    # Count what was accepted of one that has left behind this turn, or of a member as if it left then. Has the turn
+    # ended, or comes it to nothing?
+    cdef void count(self, int32_t slot, const Turn* turn, bint has_ended) noexcept nogil
+    cdef void count_member(self, int32_t slot, int64_t iteration, bint has_ended) noexcept nogil
 
     # The turn of a member in the iteration before `iteration`, no earlier one than was asked for before; the next one.
     cdef Turn before(self, int32_t slot, int64_t iteration) noexcept nogil

@@ -5,6 +5,7 @@ cimport cython
 
 from simulator.core.memory cimport resize
 from simulator.domain.acceptance cimport Acceptance
+from simulator.domain.draft_counts cimport DraftCounts
 from simulator.kv.base cimport KVCache, blocks_for
 
 from math import gcd
@@ -19,12 +20,14 @@ cdef class Strides:
     """What the turns of members bring, by iteration.
 
     acceptance : of all verify steps.
+    counts : of the scheduler; hears of turns when a member joins, and of those that do not come when it leaves; where
+        sums recur of all of them then.
     kv : of the scheduler; is told when members need blocks.
     most_computed : tokens in KV, at most, before a turn that is not cut short at max_model_len.
     """
 
-    def __init__(self, Acceptance acceptance, KVCache kv, int64_t most_computed):
-        self._acceptance, self._kv, self._most_computed = acceptance, kv, most_computed
+    def __init__(self, Acceptance acceptance, DraftCounts counts, KVCache kv, int64_t most_computed):
+        self._acceptance, self._counts, self._kv, self._most_computed = acceptance, counts, kv, most_computed
         self.num_phases = KEPT_AHEAD
         if acceptance.period > 0:
             cycle_tokens = acceptance.period + acceptance.accepted_before(acceptance.period)
@@ -55,6 +58,7 @@ cdef class Strides:
         turn.row, turn.computed, turn.step = row, computed, self._acceptance.steps[row] - 1
         turn.tokens = self._tokens(row, turn.step)
         stride.iteration = iteration - 1
+        stride.num_counted = self._acceptance.steps[row]
         ahead = turn[0]
         if self.recurs:
             turns = self._num_regular(turn, left)
@@ -72,6 +76,23 @@ cdef class Strides:
         cdef int64_t turns = self.num_phases if self.recurs else self._strides[slot].end - iteration
         self._add(&ahead, iteration, turns, INT64_MAX, -1)
         return turn
+
+    cdef void count(self, int32_t slot, const Turn* turn, bint has_ended) noexcept nogil:
+        cdef int32_t ended = turn.step + has_ended
+        if self.recurs:
+            self._counts.count_turns(self._acceptance, turn.row, self._strides[slot].num_counted, ended)
+            self._strides[slot].num_counted = ended
+        elif not has_ended:
+            self._counts.take_back(turn.tokens - 1)
+
+    cdef void count_member(self, int32_t slot, int64_t iteration, bint has_ended) noexcept nogil:
+        cdef Turn turn = self.before(slot, iteration), ahead = turn
+        cdef int64_t _
+        if not self.recurs:                                     # those ahead were counted when it joined
+            for _ in range(self._strides[slot].end - iteration):
+                self.next(&ahead)
+                self._counts.take_back(ahead.tokens - 1)
+        self.count(slot, &turn, has_ended)
 
     cdef Turn before(self, int32_t slot, int64_t iteration) noexcept nogil:
         cdef Stride* stride = &self._strides[slot]
@@ -95,6 +116,8 @@ cdef class Strides:
     cdef int32_t _add(self, Turn* turn, int64_t iteration, int64_t most, int64_t left, int32_t sign) noexcept nogil:
         """Add what the turns after this one bring, `most` of them or as long as they are regular; return how many.
 
+        Where sums do not recur they are counted, too.
+
         sign : -1 to take it back. `turn` becomes the last of them.
         """
         cdef int32_t block_size = self._kv.block_size, phase = <int32_t>(iteration % self.num_phases), blocks
@@ -103,11 +126,13 @@ cdef class Strides:
         cdef int64_t room = <int64_t>blocks_for(reserved, block_size) * block_size - reserved
         cdef uint64_t stream = self._acceptance.stream(turn.row)
         cdef const uint64_t* bounds = self._acceptance.bounds(turn.row)
-        cdef int32_t i, tokens
-        for i in range(<int32_t>most):
+        cdef int32_t counted = 0 if self.recurs else sign, added = 0, tokens
+        cdef int64_t* steps = self._counts.steps
+        while added < most:
             tokens = 1 + self._acceptance.accepted(bounds, stream, turn.step + 1)
             if tokens >= left or turn.computed + turn.tokens > most_computed:
-                return i
+                break
+            steps[tokens - 1] += counted
             turn.computed += turn.tokens
             room -= turn.tokens
             if room < 0:
@@ -119,7 +144,9 @@ cdef class Strides:
             turn.step += 1
             turn.tokens = tokens
             phase = phase + 1 if phase + 1 < self.num_phases else 0
-        return <int32_t>most
+            added += 1
+        self._counts.num_draft_tokens += <int64_t>counted * added * self._counts.num_tokens
+        return added
 
     cdef int64_t _num_regular(self, const Turn* turn, int64_t left) noexcept nogil:
         """Return how many turns after this one are regular, of a cycle."""

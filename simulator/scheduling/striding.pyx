@@ -3,6 +3,7 @@ from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t
 
 from simulator.core.row_list cimport add_row
 from simulator.domain.acceptance cimport Acceptance
+from simulator.domain.draft_counts cimport DraftCounts
 from simulator.domain.iteration cimport Entry
 from simulator.kv.base cimport blocks_for
 from simulator.scheduling.base cimport Sequence
@@ -24,13 +25,15 @@ cdef class StridingScheduler(InOrder):
         self._most_running = <int32_t>min(budget // self.turn_tokens, <int64_t>INT32_MAX)
         return 0
 
-    cdef int verify_by(self, Acceptance acceptance) except -1:
-        self.strides = Strides(acceptance, self.kv, self._most_computed)
+    cdef int verify_by(self, Acceptance acceptance, DraftCounts counts) except -1:
+        self.strides = Strides(acceptance, counts, self.kv, self._most_computed)
         return self.strides.reserve(self.num_slots)
 
     cdef int64_t join_striding(self, const Entry* entry, int32_t sampled, int32_t left) except -2 nogil:
         cdef Sequence* sequence = &self._sequences[entry.slot]
         cdef int64_t computed = sequence.num_computed - sampled, end
+        if self.grammar_drafts is not None and self.grammar_drafts.has_grammar(entry.row):
+            return -1                   # its turns are not alike
         if (entry.drafts + 1 < self.turn_tokens or entry.is_admission or self._running.size > self._most_running
                 or not self.kv.may_stride(entry.slot) or self.kv.owned(entry.slot)
                 != blocks_for(computed + 1 + self.kv.ahead_tokens, self.kv.block_size)):
@@ -63,11 +66,15 @@ cdef class StridingScheduler(InOrder):
         sequence.num_tokens = sequence.num_computed + 1
         sequence.num_drafts = <int16_t>(self.turn_tokens - 1)
         self.strides.note_steps(turn.row, turn.step + has_ended)
+        self.strides.count(slot, &turn, has_ended)
         self._requests[turn.row].output_tokens = sequence.num_tokens - sequence.prompt_tokens
 
     cdef int64_t computed_striding(self, int32_t slot) noexcept nogil:
         cdef Turn turn = self.strides.before(slot, self.iteration)
         return turn.computed + (self.turn_tokens if self.num_in_flight > 0 else turn.tokens)
+
+    cdef void count_striding(self, int32_t slot) noexcept nogil:
+        self.strides.count_member(slot, self.iteration, self.num_in_flight == 0)
 
     cdef int repeat_striding(self, int32_t count) except -1 nogil:
         cdef int32_t _

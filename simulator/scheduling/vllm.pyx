@@ -7,10 +7,9 @@ where `vllm_version` says so, vllm/v1/core/sched/{scheduler,async_scheduler}.py.
 """
 from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memset
 cimport cython
 
-from simulator.domain.batch cimport BatchShape
+from simulator.domain.batch cimport clear_shape
 from simulator.domain.request cimport Request
 from simulator.kv.base cimport blocks_for
 from simulator.kv.hybrid.tables cimport GroupTables
@@ -36,7 +35,7 @@ from simulator.scheduling.base import MemoryNeeds, SchedulerFacts
 from simulator.scheduling.vllm_around import around
 from simulator.scheduling.vllm_extras import new_encoder, new_grammars, new_tally
 from simulator.scheduling.vllm_arguments import (
-    ADVICE, WHY_NO_ASYNC_STAGES, VllmParameters, completed, group_faults, item_faults,
+    ADVICE, WHY_NO_ASYNC_STAGES, VllmParameters, completed, group_faults, item_faults, label_faults,
     start_up_faults, why_no_tier)
 
 cdef enum:
@@ -82,6 +81,7 @@ cdef class Vllm(EncodingScheduler):
     cdef int32_t* _skipped              # [n] rows passed over in an admission pass; NULL: none ever is
     cdef bint _holds_now                # prompts are not computed in this batch, see _must_hold
     cdef bint _has_no_room              # the last pass that admitted what it could left somebody behind
+    cdef bint _has_extras               # grammars, adapters, encoders or groups of layers
     cdef bint _chunk_continues          # a chunk of a prompt was scheduled among the running
 
     def __init__(self, parameters, context):
@@ -120,6 +120,8 @@ cdef class Vllm(EncodingScheduler):
         self.waiting = WaitingQueue(context.requests, context.demands, self._by_priority)
         self._take_extras(parameters, context)
         self.encode_by(new_encoder(parameters, context))
+        self._has_extras = (self.kv.is_hybrid or self.encoder is not None or self._adapters is not None
+                            or self._grammars is not None)
         self._reserve_skipped(len(context.requests))
 
     def __dealloc__(self):
@@ -145,6 +147,7 @@ cdef class Vllm(EncodingScheduler):
         lora, structured_outputs = parameters.lora, parameters.structured_outputs
         if lora is not None and adapters > lora.max_loras:
             self._adapters = Adapters(lora.max_loras, adapters)
+            self.waiting.count_adapters(adapters)
         if structured_outputs is not None and grammars > 0:
             self._grammars = new_grammars(structured_outputs, context.labels["grammar"], context.seed)
         self.tracks_adapters = lora is not None and adapters > 0
@@ -169,7 +172,8 @@ cdef class Vllm(EncodingScheduler):
             bool(parameters.async_scheduling), parameters.speculative, takes_threads=True,
             why_no_async_stages=WHY_NO_ASYNC_STAGES if parameters.vllm_version == "0.10" else "",
             blocks_held_back=1,         # the null block
-            grouping=parameters.grouping, why_no_tier=why_no_tier(parameters), encodes=parameters.encoder is not None)
+            grouping=parameters.grouping, why_no_tier=why_no_tier(parameters), encodes=parameters.encoder is not None,
+            draft_valid_rate=parameters.draft_valid_rate)
 
     @classmethod
     def memory(cls, parameters, deployment, max_model_len):
@@ -195,6 +199,11 @@ cdef class Vllm(EncodingScheduler):
     def item_faults(parameters, items):
         """See Scheduler."""
         return item_faults(parameters, items)
+
+    @staticmethod
+    def label_faults(parameters, labels):
+        """See Scheduler."""
+        return label_faults(parameters, labels)
 
     @staticmethod
     def layer_faults(parameters, layers, enable_prefix_caching):
@@ -272,26 +281,34 @@ cdef class Vllm(EncodingScheduler):
         cdef int64_t threshold = self._chunk_limit()
         batch.start_ns = now_ns
         batch.num_entries = batch.num_preempted = batch.num_members = batch.num_starved = 0
-        memset(&batch.shape, 0, sizeof(BatchShape))
+        clear_shape(&batch.shape)
         self._budget = self._token_budget
         self._chunk_continues = False
         self._holds_now = self.holds_prefills and self._must_hold()
-        if self.kv.is_hybrid:
-            self.kv.begin_batch()
-        if self.encoder is not None:
-            self.encoder.begin()
+        if self._has_extras:
+            self._begin_extras()
         if not (self.grouping and self.needs_no_encoder() and self._continue_at_once(batch, threshold)):
             self._continue_one_by_one(batch, threshold)
         if batch.num_preempted == 0 and self.num_waiting() > 0 and self._budget > 0:
             self._admit_waiting(batch, threshold)
         elif batch.num_preempted == 0 and not self._holds_now:
             self._has_no_room = self.num_waiting() > 0
-        if self._grammars is not None:
-            self.opens_ns = self._grammars.next_ns(now_ns) if self.num_waiting() > 0 else NEVER_NS
         self.close(batch, self._num_drafts if self._is_async else -1)
+        if self._has_extras:
+            self._end_extras(batch)
+        return 0
+
+    cdef void _begin_extras(self) noexcept nogil:
+        if self.kv.is_hybrid:
+            self.kv.begin_batch()
+        if self.encoder is not None:
+            self.encoder.begin()
+
+    cdef void _end_extras(self, Batch* batch) noexcept nogil:
+        if self._grammars is not None:
+            self.opens_ns = self._grammars.next_ns(batch.start_ns) if self.num_waiting() > 0 else NEVER_NS
         if self.encoder is not None:
             batch.shape.encoder_tokens = self.encoder.batch_tokens
-        return 0
 
     cdef bint _must_hold(self) noexcept nogil:
         """Say whether prompts wait for another step: somebody decodes, and the last pass left nobody behind.
@@ -450,10 +467,9 @@ cdef class Vllm(EncodingScheduler):
             self._note_adapters()
         if self._held.size > 0 and self._admit_held(batch, threshold, any_running) == STOP:
             return 0
-        while self._budget > 0 and self.waiting.size > 0 and self._running.size < self.max_running:
+        while self._budget > 0 and self._admissible() > 0 and self._running.size < self.max_running:
             row = self.waiting.top()
-            if (self.stale_tokens(row) > 0 or not self._has_adapter(row)
-                    or (self._grammars is not None and self._lacks_grammar(row, batch.start_ns))):
+            if self.stale_tokens(row) > 0 or (self._has_extras and self._must_skip(row, batch.start_ns)):
                 outcome = SKIP
             else:
                 outcome = self._try_admission(batch, row, threshold, any_running)
@@ -464,11 +480,19 @@ cdef class Vllm(EncodingScheduler):
                 self._skipped[num_skipped] = row
                 num_skipped += 1
         if not self._holds_now:
-            self._has_no_room = self.waiting.size > 0
+            self._has_no_room = self.waiting.size > 0 and (
+                self._budget == 0 or self._running.size >= self.max_running or self._admissible() > 0)
         while num_skipped > 0:
             num_skipped -= 1
             self.waiting.push_front(self._skipped[num_skipped])
         return 0
+
+    cdef void forget(self) noexcept nogil:
+        EncodingScheduler.forget(self)
+        if self.encoder is not None:
+            self.encoder.forget()
+        if self._grammars is not None:
+            self._grammars.forget()
 
     cdef bint holds_adapter(self, int32_t adapter, int64_t now_ns) noexcept nogil:
         return self.tracks_adapters and self.tally.slots.has(adapter)
@@ -487,6 +511,14 @@ cdef class Vllm(EncodingScheduler):
         if self._grammars.fails(grammar) and not has_row(&self.failed, row):
             add_row(&self.failed, row)
         return self._grammars.fails(grammar)
+
+    cdef inline int32_t _admissible(self) noexcept nogil:
+        """Return the rows in the queue that have an adapter in use, or find room for theirs; the others are skipped."""
+        return self.waiting.size if self._adapters is None else self._adapters.num_admissible(self.waiting)
+
+    cdef bint _must_skip(self, int32_t row, int64_t now_ns) except -1 nogil:
+        """Say whether a request is passed over for its adapter or its grammar."""
+        return not self._has_adapter(row) or (self._grammars is not None and self._lacks_grammar(row, now_ns))
 
     cdef inline bint _has_adapter(self, int32_t row) noexcept nogil:
         return self._adapters is None or self._adapters.has_room_for(self._demands[row].adapter)
@@ -723,4 +755,7 @@ cdef class Vllm(EncodingScheduler):
             self.kv.cache(entry.slot, sequence.num_computed - sequence.num_placeholders)
         elif goes_on:
             sequence.num_drafts = self._num_drafts
+            if self.grammar_drafts is not None:
+                sequence.num_drafts = <int16_t>self.grammar_drafts.admit(
+                    sequence.row, sequence.num_tokens, self._num_drafts)
         return 0

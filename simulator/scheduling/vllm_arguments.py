@@ -1,5 +1,5 @@
 """The arguments of the scheduler `vllm`, what vLLM refuses to start with, and what helps where it cannot go on."""
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal
 
 import msgspec
@@ -58,6 +58,11 @@ class VllmParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         "layers with block tables of their own, instead of those of [model]; takes num_gpu_blocks"))] = ()
 
     @property
+    def draft_valid_rate(self) -> float:
+        """The probability that the grammar of a request admits a draft."""
+        return self.structured_outputs.draft_valid_rate if self.structured_outputs is not None else 1.0
+
+    @property
     def grouping(self) -> GroupRules:
         """How layers have block tables of their own."""
         interval = self.prefix_cache_retention_interval
@@ -99,6 +104,9 @@ def start_up_faults(parameters: VllmParameters, max_model_len: int | None,
     tokens, seqs = parameters.max_num_batched_tokens, parameters.max_num_seqs
     if parameters.encoder is not None and parameters.vllm_version == "0.10":
         yield "encoder", WHY_NO_OLD_ENCODER
+    if parameters.draft_valid_rate < 1 and parameters.speculative is None:
+        yield "structured_outputs.draft_valid_rate", (
+            f"expected 1, found {parameters.draft_valid_rate}: nobody drafts; give [engine.speculative] beside it")
     if tokens < seqs:
         yield "max_num_batched_tokens", f"expected at least max_num_seqs = {seqs}, found {tokens}"
     if max_model_len is not None and not parameters.enable_chunked_prefill and tokens < max_model_len:
@@ -131,6 +139,14 @@ def item_faults(parameters: VllmParameters, items: Items | None) -> Iterator[tup
         yield "encoder.disable_chunked_mm_input", (
             f"the largest item has {items.largest} tokens, more than max_num_batched_tokens = {tokens}, and could "
             "never be computed in one step; vLLM refuses to start")
+
+
+def label_faults(parameters: VllmParameters, labels: Mapping) -> Iterator[tuple[str, str]]:
+    """Yield what does not go with the labels of the requests: (key, what is wrong)."""
+    given = parameters.structured_outputs
+    if parameters.draft_valid_rate < 1 and given.fraction == 0 and not len(labels.get("grammar", ())):
+        yield "structured_outputs.draft_valid_rate", (
+            f"expected 1, found {given.draft_valid_rate}: no request has a grammar; see fraction")
 
 
 def group_faults(parameters: VllmParameters, layers: LayerGroups | None,

@@ -10,7 +10,7 @@ from simulator.latency.around.drafter import Drafter
 from simulator.latency.around.encoder import Encoder
 from simulator.latency.around.graphs import Graphs
 from simulator.latency.around.masks import Masks
-from simulator.scheduling.drafters import OF_THE_MODEL, acceptance_of, layer_share, notes_of
+from simulator.scheduling.drafters import OF_THE_MODEL, layer_share
 
 NUM_DRAWS = 2**16           # masks whose times are drawn, once and for all
 MASK_SEED = 20
@@ -19,6 +19,8 @@ NEWEST = ("b200", "b300", "gb200", "gb300")     # compute capability 10.x: the f
 
 def around(parameters, deployment) -> tuple:
     """Return functions from LatencyModel to LatencyModel, the innermost first.
+
+    A draft model that is named has its own latency model, which is not known here; see `simulator.draft_assembly`.
 
     parameters : VllmParameters. deployment : None where the experiment has no [model] or no [hardware].
     """
@@ -29,7 +31,8 @@ def around(parameters, deployment) -> tuple:
         found.append(partial(Encoder, us_per_embedding=parameters.encoder.embedding_us))
     if parameters.structured_outputs is not None:       # masks are filled beside all that
         found.append(partial(_with_masks, parameters))
-    if parameters.speculative is not None and parameters.speculative.method is not None:
+    speculative = parameters.speculative
+    if speculative is not None and speculative.method is not None and not speculative.names_model:
         found.append(partial(_with_drafter, parameters.speculative, deployment))
     return tuple(found)
 
@@ -108,7 +111,5 @@ def _with_drafter(given, deployment, model):
             raise ValueError("speculative.drafter_share: missing; expected a number, or drafter_forward_us, since "
                              "there is no [model] whose layers tell it")
         share = layer_share(deployment.model)
-    is_measured = given.acceptance == acceptance_of(given.method, given.num_tokens)
-    notes = notes_of(given.method, given.num_tokens) if is_measured else ()
     return Drafter(model, given.num_tokens, share or 0.0, given.drafter_forward_us or 0.0,
-                   given.drafter_per_sequence_us or 0.0, notes)
+                   given.drafter_per_sequence_us or 0.0, given.notes)

@@ -2,8 +2,8 @@
 import numpy as np
 
 from simulator.core.random_streams import RandomStreams
+from simulator.kv.encoder_cache import EncoderCache
 from simulator.scheduling.adapter_slots import AdapterSlots
-from simulator.scheduling.encoder_cache import EncoderCache
 from simulator.scheduling.grammars import Grammars
 from simulator.scheduling.tally import Tally
 from simulator.scheduling.vllm_tables import WHY_NO_OLD_ENCODER
@@ -47,4 +47,4 @@ def new_encoder(parameters, context) -> EncoderCache | None:
         raise ValueError(f"encoder: {WHY_NO_OLD_ENCODER}")
     return EncoderCache(items, given.max_num_encoder_input_tokens or parameters.max_num_batched_tokens,
                         given.cache_tokens or parameters.max_num_batched_tokens, given.disable_chunked_mm_input,
-                        context.encoded_tokens)
+                        context.encoded_tokens, context.fetches_items)

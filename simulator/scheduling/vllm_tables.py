@@ -73,6 +73,9 @@ class StructuredOutputParameters(msgspec.Struct, frozen=True, kw_only=True, forb
     compile_ms: Annotated[Time | DrawnTime | None, Meta(description="to compile a grammar, drawn for each")] = None
     mask_us: Annotated[Time | DrawnTime | None, Meta(description=(
         "to fill a mask, drawn for each; there is one for a sequence, and one for each draft"))] = None
+    draft_valid_rate: Annotated[float, Meta(ge=0, le=1, extra={"unit": "share"}, description=(
+        "of drafted tokens that the grammar of a request admits, drawn for each place of its text where all drafts "
+        "before it are admitted; the first other one and those behind it are not verified"))] = 1.0
     cpus: Annotated[int, Meta(ge=0, le=4096, description=(
         "of the host: half of them compile, and up to 8 mask where more than 128 requests have grammars; 0: any number "
         "compiles"))] = 16
@@ -94,7 +97,8 @@ WHY_NO_OLD_ENCODER = "what vLLM 0.10 keeps of images is by request, and not buil
 class EncoderParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Encoders of images and the like, [engine.encoder].
 
-    They compute embeddings on the accelerators of the model, before it. A step encodes no more than its budget, and
+    They compute embeddings on the accelerators of the model, before it; or, of a pool with role = "encode", on those of
+    the pool, before requests are routed. A step, or a batch of that pool, encodes no more than its budget, and
     what is kept has its places: both are at least the largest item. vLLM has no flag for either.
     Source: vLLM 0.32.0, vllm/v1/core/encoder_cache_manager.py, vllm/config/scheduler.py.
     """

@@ -1,11 +1,21 @@
 """The waiting queue of a replica: first come first served, or sorted."""
 from libc.stdint cimport INT32_MAX, int32_t, int64_t
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport calloc, free, malloc
 cimport cython
 
 from simulator.core.errors cimport out_of_memory
 from simulator.core.index_heap cimport IndexHeap
 from simulator.domain.request cimport Demand, Request
+
+
+cdef class Ranking:
+    """Base of the orders that policies give their queues; see waiting_queue.pxd."""
+
+    cdef int64_t key(self, int32_t row) noexcept nogil:
+        return 0
+
+    cdef void count(self, int32_t row, int32_t change) noexcept nogil:
+        pass
 
 
 @cython.final
@@ -25,6 +35,16 @@ cdef class WaitingQueue:
 
     def __dealloc__(self):
         free(self._ring)
+        free(self._with_adapter)
+
+    cdef void rank_by(self, Ranking ranking) noexcept:
+        self._ranking = ranking
+
+    cdef int count_adapters(self, int32_t num_adapters) except -1:
+        self._with_adapter = <int32_t*>calloc(num_adapters + 1, sizeof(int32_t))
+        if self._with_adapter == NULL:
+            raise MemoryError()
+        return 0
 
     cdef int push(self, int32_t row) except -1 nogil:
         if self._order != FIRST_COME:
@@ -33,11 +53,12 @@ cdef class WaitingQueue:
             if self.size > self._mask:
                 self._grow()
             self._ring[(self._head + self.size) & self._mask] = row
-        self.size += 1
-        self.tokens += self._text(row)
+        self._count(row, 1)
         return 0
 
-    cdef int32_t _key(self, int32_t row) noexcept nogil:
+    cdef int64_t _key(self, int32_t row) noexcept nogil:
+        if self._order == BY_RANKING:
+            return self._ranking.key(row)
         if self._order == BY_PRIORITY:
             return self._demands[row].priority
         if self._order == REVERSE_PRIORITY:
@@ -68,8 +89,7 @@ cdef class WaitingQueue:
             self._grow()
         self._head = (self._head - 1) & self._mask
         self._ring[self._head] = row
-        self.size += 1
-        self.tokens += self._text(row)
+        self._count(row, 1)
         return 0
 
     cdef int32_t top(self) noexcept nogil:
@@ -77,8 +97,7 @@ cdef class WaitingQueue:
 
     cdef int32_t pop(self) noexcept nogil:
         cdef int32_t row = self.top()
-        self.size -= 1
-        self.tokens -= self._text(row)
+        self._count(row, -1)
         if self._order != FIRST_COME:
             return self._heap.pop()
         self._head = (self._head + 1) & self._mask
@@ -89,8 +108,7 @@ cdef class WaitingQueue:
         if self._order != FIRST_COME:
             if self._heap.remove(row) != 0:
                 return -1
-            self.size -= 1
-            self.tokens -= self._text(row)
+            self._count(row, -1)
             return 0
         while i < self.size and self._ring[(self._head + i) & self._mask] != row:
             i += 1
@@ -100,8 +118,7 @@ cdef class WaitingQueue:
             self._ring[(self._head + i) & self._mask] = self._ring[(self._head + i - 1) & self._mask]
             i -= 1
         self._head = (self._head + 1) & self._mask
-        self.size -= 1
-        self.tokens -= self._text(row)
+        self._count(row, -1)
         return 0
 
     cdef int _grow(self) except -1 nogil:

@@ -80,9 +80,6 @@ def test_copies_of_a_head_may_share_its_tokens():
     ([TWO, "engine.kv_cache_groups = [{kind = 'full_attention'}, {kind = 'sliding_attention', window = 64}]"],
      'engine.kv_cache_groups[1].kind: expected "full_attention" or "linear_attention" with '
      f'{SHARED} = 2, found "sliding_attention": vLLM shares no windows'),
-    (["topology.prefill_context_parallel = 2"],
-     "topology.prefill_context_parallel: expected 1, found 2: accelerators that divide the prompts of a replica, and "
-     "the exchange of their keys and values, are not built"),
     ([TWO, "kv_tiers = {cpu_gib = 1.0, kv_bytes_per_token = 1e5, h2d_gb_per_s = 1.0, d2h_gb_per_s = 1.0}"],
      f"kv_tiers: expected none with {SHARED} = 2: what a tier keeps of blocks whose tokens are on several ranks is not "
      "settled"),
@@ -94,4 +91,47 @@ def test_copies_of_a_head_may_share_its_tokens():
      f'cluster.rescheduling.mode: expected "recompute", found "live", where {SHARED} is above 1: which rank sends what '
      "to which is not settled")])
 def test_what_does_not_go_together_is_refused(load, faults, said, message):
+    assert f"--set: {message}" in faults(load, *said)
+
+
+# ---- prompts
+
+DIVIDED = "topology = {tensor_parallel = 2, prefill_context_parallel = 2}"
+BESIDE = "with topology.prefill_context_parallel = 2"
+
+
+@pytest.mark.parametrize(("said", "message"), [
+    ([DIVIDED, "latency = {backend = 'blackbox', beta = [5000.0, 20.0, 15.0]}"],
+     'topology.prefill_context_parallel: expected 1, found 2: latency.backend = "blackbox" does not tell a part of a '
+     'prompt from the whole, as "roofline", "operators" and "linear" do'),
+    ([DIVIDED, "topology.decode_context_parallel = 2"],
+     f"topology.decode_context_parallel: expected 1 {BESIDE}, found 2: on which ranks the KV that all gather lies then "
+     "is not settled"),
+    ([DIVIDED, "topology.pipeline_parallel = 2"],
+     f"topology.pipeline_parallel: expected 1 {BESIDE}, found 2: vLLM has no stages whose ranks divide prompts"),
+    ([DIVIDED, "topology.data_parallel = 2"],
+     f"topology.data_parallel: expected 1 {BESIDE}, found 2: vLLM 0.32 does not start such ranks"),
+    ([DIVIDED, "topology.expert_parallel = 2"],
+     "topology.expert_parallel: expected 1, or tensor_parallel x prefill_context_parallel = 4, found 2"),
+    ([DIVIDED, "kv_tiers = {cpu_gib = 1.0, kv_bytes_per_token = 1e5, h2d_gb_per_s = 1.0, d2h_gb_per_s = 1.0}"],
+     f"kv_tiers: expected none {BESIDE}: which ranks load and store what all of them keep is not settled"),
+    ([DIVIDED, "engine.lora = {max_loras = 2}"], f"engine.lora: expected none {BESIDE}: vLLM refuses it"),
+    ([DIVIDED, "engine.cuda_graphs = {mode = 'piecewise'}"],
+     f'engine.cuda_graphs.mode: expected "none" {BESIDE}, found "piecewise": to which size ranks pad the rows that '
+     "they have is not built"),
+    ([DIVIDED, "engine.kv_cache_groups = [{kind = 'full_attention'}, {kind = 'linear_attention'}]"],
+     f'engine.kv_cache_groups[1].kind: expected none of kind "linear_attention" {BESIDE}: a state passes from token to '
+     "token"),
+    ([DIVIDED, "latency = {backend = 'operators', all2all_backend = 'deepep_low_latency'}"],
+     f'latency.all2all_backend: expected "allgather_reducescatter" {BESIDE}, found "deepep_low_latency": vLLM gathers '
+     "and scatters"),
+    ([DIVIDED, "pools = [{name = 'p', role = 'prefill'}, {name = 'd', role = 'decode'}]",
+      "engine.async_scheduling = false", "kv_transfer = {bandwidth_gb_per_s = 40.0, kv_bytes_per_token = 1e5}"],
+     "kv_transfer: expected none where topology.prefill_context_parallel is above 1: which rank sends what to which is "
+     "not settled"),
+    ([DIVIDED, "cluster.rescheduling = {policy = 'rebalance', mode = 'live', kv_bytes_per_token = 1e5, "
+               "bandwidth_gb_per_s = 1.0}"],
+     'cluster.rescheduling.mode: expected "recompute", found "live", where topology.prefill_context_parallel is above '
+     "1: which rank sends what to which is not settled")])
+def test_what_does_not_go_with_divided_prompts_is_refused(load, faults, said, message):
     assert f"--set: {message}" in faults(load, *said)

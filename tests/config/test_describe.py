@@ -71,7 +71,7 @@ def test_tables_in_a_list_are_described():
 def test_table_of_the_experiment_is_described():
     text = describe.describe_text("table", "engine")
     assert "gpu_memory_utilization" in text
-    assert '"vllm" or "module:Class"' in text
+    assert '"vtc" or "module:Class"' in text
 
 
 def test_table_that_stands_in_a_list_is_one_of_the_experiment():

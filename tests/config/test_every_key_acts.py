@@ -17,15 +17,17 @@ from simulator.errors import InputErrors
 from support import every_key_elsewhere as elsewhere
 from support.every_key import ABSENT, BASE, OF_POOLS, Case, all_keys, outcome, put, read, with_value, write_trace
 from support.every_key_clients import CLIENTS
+from support.every_key_encoders import ENCODERS
 from support.every_key_hand_over import HAND_OVER
 from support.every_key_latency import LATENCY, measured
 from support.every_key_llumnix import LLUMNIX
 from support.every_key_policies import POLICIES, recorded
 from support.every_key_sections import SECTIONS
+from support.every_key_vidur import VIDUR
 from support.every_key_workloads import FILE_KEYS
 
 TESTS = Path(__file__).parents[1]
-CASES = SECTIONS | LATENCY | POLICIES | LLUMNIX | CLIENTS | HAND_OVER
+CASES = SECTIONS | LATENCY | POLICIES | LLUMNIX | CLIENTS | HAND_OVER | ENCODERS | VIDUR
 OF_FILES = ("collective:table.files", "latency:operators.path", "latency:operators.memory_efficiency",
             "latency:operators.kernel_latency_us", "latency:operators.missing", "trace_format:mooncake.block_size",
             *FILE_KEYS)
@@ -108,7 +110,8 @@ def test_runs_of_equal_iterations_give_the_same_at_once_and_one_by_one(base):
 
 
 @pytest.mark.parametrize(("key", "files"), [
-    ("chrome_trace", {"trace.json"}), ("requests", set()), ("iterations", set()), ("token_times", set())])
+    ("chrome_trace", {"trace.json"}), ("requests", set()), ("iterations", set()), ("token_times", set()),
+    ("vidur_csv", {"request_metrics.csv", "batch_metrics.csv"})])
 def test_key_of_what_is_written_changes_what_is_written(base, tmp_path, key, files):
     written = []
     for value in (False, True):

@@ -32,7 +32,7 @@ IMAGES = ({"count": {"distribution": "uniform", "max": 3}, "sizes": [[256.0, 256
 SPECULATIONS = [{"num_tokens": 3, **more} for more in (
     {}, {"acceptance": [0, 2], "num_lookahead_tokens": 1}, {"acceptance": {"distribution": [1.0, 0.5]}},
     {"acceptance": {"rates": [0.9, 0.5]}}, {"acceptance": {"per_position": [0.9]}},
-    {"acceptance": {"mean_length": 2.5}})]
+    {"acceptance": {"mean_length": 2.5}}, {"method": "draft_model", "model": "qwen3-0.6b", "drafter_share": 0.1})]
 GROUPS = ([{"kind": "full_attention"}], [{"kind": "full_attention", "block_size": 32}, {"kind": "linear_attention"}],
           [{"kind": "sliding_attention", "window": 128}, {"kind": "full_attention"}])
 TIER_KEYS = ("host_credit", "disk_credit", "shared_credit", "host_weight", "disk_weight", "shared_weight")
@@ -110,6 +110,19 @@ def tables(draw, struct):
     return table
 
 
+def settle_scheduler(engine):
+    """Replace options of a scheduler that do not go together by what does."""
+    keys = registry.parameters_of(registry.load("scheduler", engine["scheduler"])).__struct_fields__
+    settled = {"max_num_batched_tokens": 2**20, "long_prefill_token_threshold": 0, "reservation": "max_tokens",
+               "enable_priority_scheduling": True, "chunked_prefill_size": 2**20, "prefill_decode_interval": 3}
+    engine |= {key: value for key, value in settled.items() if key in keys}
+    engine.pop("disable_priority_preemption", None)
+    if engine["scheduler"] == "lightllm":
+        engine["block_size"] = 1
+    if engine["scheduler"] == "tensorrt_llm":           # chunking policies go with chunks alone
+        engine |= {"enable_chunked_context": True, "max_num_tokens": 2**20}
+
+
 def settle_tiers(table):
     """Leave out what KV tiers are not settled with."""
     if "kv_tiers" in table and table["engine"]["scheduler"] != registry.load(
@@ -118,10 +131,15 @@ def settle_tiers(table):
     if table.get("kv_tiers") and table["engine"]["scheduler"] == "blis":
         table["engine"] |= {"upstream_compat": True, "enable_prefix_caching": True}
     for place, key in ((table["engine"], "speculative"), (table["engine"], "vllm_version"),
+                       (table["engine"].get("structured_outputs") or {}, "draft_valid_rate"),
                        (table.get("cluster", {}), "rescheduling")):
         if table.get("kv_tiers"):
             place.pop(key, None)
     routing = table.get("cluster", {}).get("routing", {})
+    if table.get("kv_tiers") and registry.load("kv_tier", table["kv_tiers"]["protocol"]).why_unseen:
+        scorers = [registry.load("scorer", scorer["name"]) for scorer in routing.get("scorers", ())]
+        if routing.get("policy") in ("dynamo", "kvaware") or any(scorer.tier_keys for scorer in scorers):
+            table.pop("kv_tiers")       # they see nothing of it
     for place in (routing, *routing.get("scorers", ())):
         for key in () if table.get("kv_tiers") else TIER_KEYS:
             place.pop(key, None)
@@ -157,21 +175,33 @@ def settle_workload(draw, table):
             table["workload"][key] = draw(st.sampled_from(values))
 
 
+def settle_lengths(draw, table, routing):
+    """Have output lengths foretold where somebody goes by them."""
+    engine = table["engine"]
+    table["workload"].pop("output_knowledge", None)
+    by_length = engine["scheduler"] in ("lightllm", "sjf_aging") or engine.get("policy") == "shortest-output"
+    if "expected_tokens" in routing.values() or by_length:
+        table["workload"]["output_knowledge"] = draw(st.sampled_from(KNOWN))
+
+
 @st.composite
 def experiments(draw):
     table = draw(tables(Experiment))
     table["topology"] = table["topology"] | {"pipeline_parallel": 1, "data_parallel": 1}
-    table["engine"] |= {"max_num_batched_tokens": 2**20, "long_prefill_token_threshold": 0, "max_model_len": 4096,
-                        "num_gpu_blocks": 100}
+    table["engine"] |= {"max_model_len": 4096, "num_gpu_blocks": 100}
+    settle_scheduler(table["engine"])
     table["engine"].pop("data_parallel", None)
     if table["engine"].get("kv_cache_groups"):
         table["engine"]["kv_cache_groups"] = draw(st.sampled_from(GROUPS))
         table["engine"].pop("disable_hybrid_kv_cache_manager", None)
     if table["engine"].get("speculative"):          # one of several keys says the acceptance
         table["engine"]["speculative"] = draw(st.sampled_from(SPECULATIONS))
+    else:                                           # nobody drafts what a grammar could reject
+        (table["engine"].get("structured_outputs") or {}).pop("draft_valid_rate", None)
     table["latency"] = {"backend": "linear"} if "model" not in table else table["latency"]
-    for key in ("pools", "kv_transfer"):            # each is an experiment in small: see test_pools
+    for key in ("pools", "kv_transfer", "embeddings"):      # each pool is an experiment in small: see test_pools
         table.pop(key, None)
+    table.get("cluster", {}).pop("encode", None)
     for key in ("pd_node_ratio", "decode_context_parallel", "prefill_context_parallel", "cp_kv_cache_interleave_size",
                 "dcp_comm_backend"):
         table["topology"].pop(key, None)
@@ -184,9 +214,7 @@ def experiments(draw):
         failure["at_s"] = 1.5
     routing = _for_whole_requests(table.get("cluster", {}))
     settle_workload(draw, table)
-    table["workload"].pop("output_knowledge", None)                     # whoever goes by it needs it, nobody else
-    if "expected_tokens" in routing.values() or table["engine"].get("policy") == "shortest-output":
-        table["workload"]["output_knowledge"] = draw(st.sampled_from(KNOWN))
+    settle_lengths(draw, table, routing)
     if "output" in table:
         table["output"] |= {"chrome_trace": True, "chrome_trace_window_s": [1.5, 9e9]}      # in this order
     settle_tiers(table)

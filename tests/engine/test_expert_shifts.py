@@ -125,6 +125,42 @@ def test_results_do_not_depend_on_runs_ahead(file, overrides, tmp_path):
     assert still.requests.tobytes() != fast.requests.tobytes()
 
 
+RANKS = {"topology.tensor_parallel": 1, "topology.data_parallel": 4, "engine.async_scheduling": False}
+
+
+@every_way
+def test_ranks_in_lock_step_change_together(file, fast):
+    # One request on four ranks; the others execute dummies. When it has ended, dummies go on until the ranks agree, at
+    # step 160; the next request, on another rank, is from step 160 on.
+    (file.parent / "one.csv").write_text(ONE + "5,10,60\n")
+    pool = load_experiment(file, RANKS).all_pools()[0]
+    site, expected = assemble.survey(pool), []
+    for begin, length in ((0, 150), (160, 60)):
+        for step in range(begin, begin + length):
+            model = assemble.latency_model(pool, site, arrangement=Arrangement(step // 50, 0))
+            batch = ([(10, 0)], []) if step == begin else ([], [10 + step - begin])
+            expected.append(model.predict_step_ns([batch], 4))
+
+    result = serve(file, RANKS, fast)
+    assert durations(result).tolist() == expected
+    assert result.iterations["rank"].tolist() == [0] * 150 + [1] * 60
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("overrides", [SYNC, ASYNC], ids=["waits", "serves"])
+def test_results_of_ranks_do_not_depend_on_runs_ahead(file, overrides, is_async, tmp_path):
+    draw = np.random.default_rng(6)
+    rows = [f"{0.01 * i:.2f},{int(draw.integers(1, 600))},{int(draw.integers(1, 120))}" for i in range(60)]
+    (tmp_path / "one.csv").write_text("\n".join([ONE.split("\n")[0], *rows]) + "\n")
+    overrides = overrides | RANKS | {"engine.max_num_seqs": 8, "engine.num_gpu_blocks": 150, "topology.replicas": 2,
+                                     "engine.async_scheduling": is_async}
+    fast, slow = (serve(file, overrides, each) for each in (True, False))
+
+    assert fast.requests.tobytes() == slow.requests.tobytes()
+    assert fast.iterations.tobytes() == slow.iterations.tobytes()
+    assert fast.summary["diagnosis"] == slow.summary["diagnosis"]
+
+
 def test_a_replica_that_stops_goes_on_counting(file):
     result = serve(file, {"failures": [{"kind": "stop", "which": 0, "at_s": 0.2, "duration_s": 0.05}],
                           "cluster.routing.retry_timeout_s": 10.0, "cluster.routing.retry_interval_s": 0.01})
@@ -153,6 +189,21 @@ def test_what_cannot_be_is_refused(file, overrides, message):
         overrides, message = {}, r'engine\.experts: latency\.backend = "linear" does not price experts apart'
     with pytest.raises(InputErrors, match=message):
         serve(file, overrides)
+
+
+@pytest.mark.parametrize(("backend", "asked", "why"), [
+    ("aicb", {"all2all_backend": "deepep_low_latency"}, "all2all_backend.*bytes of the exchange from its tables"),
+    ("aicb", {"dbo": {"enabled": True}}, "dbo.*tables of whole batches"),
+    ("trained_physics", {"dbo": {"enabled": True}}, "dbo.*fitted to iterations whose parts follow one another")])
+def test_why_a_backend_does_not_price_an_exchange_is_said(backend, asked, why, file):
+    from simulator import registry
+    from simulator.expert_assembly import with_exchange
+
+    lines = f'backend = "{backend}"' + "\ntables = \"t\"" * (backend == "aicb")
+    file.write_text(file.read_text().replace("mfu_prefill = 0.001\nmfu_decode = 0.001", lines))
+    experiment = load_experiment(file, {f"engine.experts.{key}": value for key, value in asked.items()})
+    with pytest.raises(InputErrors, match=why):
+        with_exchange(experiment, registry.load("latency", backend))
 
 
 @pytest.mark.parametrize(("latency", "message"), [

@@ -72,7 +72,7 @@ ELSEWHERE = {
     "model.config": "instead of model.name",
     "topology.data_parallel": "with experts: configs/deepseek_dp8.toml",
     "topology.pd_node_ratio": "instead of pools",
-    "topology.prefill_context_parallel": "refused above 1",
+    "topology.prefill_context_parallel": "tests/latency/test_prompt_parallel.py",
     **{f"topology.{key}": "tests/latency/test_context_parallel.py" for key in (
         "decode_context_parallel", "cp_kv_cache_interleave_size", "dcp_comm_backend")},
     "engine.experts.popularity.file": "tests/experts/test_imbalance.py",
@@ -84,7 +84,7 @@ ELSEWHERE = {
         "us_per_embedding", "tokens_per_s", "cache_tokens", "max_num_encoder_input_tokens",
         "disable_chunked_mm_input")},
     **{f"engine.structured_outputs.{key}": "the same in all pools: tests/support/every_key_policies.py" for key in (
-        "fraction", "num_grammars", "failing_fraction", "failing", "backend", "cpus", *(
+        "fraction", "num_grammars", "failing_fraction", "failing", "backend", "cpus", "draft_valid_rate", *(
             f"{time}{part}" for time in ("compile_ms", "mask_us") for part in (
                 ".distribution", ".value", ".median", ".mean", ".values")))},
     **{f"engine.data_parallel.{key}": "of pools with ranks: tests/engine/test_ranks_in_experiments.py" for key in (

@@ -26,13 +26,13 @@ output = {token_times = true}
 """
 
 
-def run(folder, requests, *, ranks, replicas=1, engine="", tables="", more=""):
+def run(folder, requests, *, ranks, replicas=1, engine="", tables="", more="", backend="linear"):
     """Serve requests, each (arrival in s, prompt tokens, outputs)."""
     rows = ["arrived_at,num_prefill_tokens,num_decode_tokens", *(",".join(map(str, each)) for each in requests)]
     (folder / "trace.csv").write_text("\n".join(rows) + "\n")
     settings = {"ranks": ranks, "replicas": replicas, "engine": (engine and f", data_parallel = {{{engine}}}") + tables,
                 "more": more}
-    (folder / "e.toml").write_text(EXPERIMENT % settings)
+    (folder / "e.toml").write_text((EXPERIMENT % settings).replace('backend = "linear"', f'backend = "{backend}"'))
     return simulator.run(folder / "e.toml", out=folder / "out", overwrite=True)
 
 
@@ -135,9 +135,10 @@ def test_a_step_of_equal_batches_costs_what_the_replica_does_with_all_of_them(ba
     assert alone <= apart
 
 
-def test_sglang_pads_what_experts_get(tmp_path):
+@pytest.mark.parametrize("backend", ["roofline", "trained_physics"])
+def test_sglang_pads_what_experts_get(tmp_path, backend):
     parts = ('[model]\nname = "qwen3-30b-a3b"\n[hardware]\nname = "h100-sxm-80gb"\n')
-    text = EXPERIMENT.replace('latency = {backend = "linear"}', 'latency = {backend = "roofline"}')
+    text = EXPERIMENT.replace('backend = "linear"', f'backend = "{backend}"')
     durations = []
     for padding in ("none", "sglang"):
         rows = ["arrived_at,num_prefill_tokens,num_decode_tokens", *["0,1000,20"] * 60]
@@ -150,6 +151,19 @@ def test_sglang_pads_what_experts_get(tmp_path):
     assert len(durations[0]) == len(durations[1])
     assert (durations[1] >= durations[0]).all()
     assert (durations[1] > durations[0]).any()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_ranks_of_priced_experts_are_the_same_with_fast_forward_and_without(tmp_path, seed):
+    rng = np.random.default_rng(seed)
+    requests = sorted((round(float(rng.uniform(0, 0.5)), 6), int(rng.integers(1, 900)), int(rng.integers(1, 60)))
+                      for _ in range(40))
+    ranks, backend = int(rng.integers(2, 5)), ("trained_physics", "roofline")[seed // 2 % 2]
+    padding = ("none", "sglang")[seed % 2]
+    parts = '[model]\nname = "qwen3-30b-a3b"\n[hardware]\nname = "h100-sxm-80gb"\n'
+    on, off = (run(tmp_path, requests, ranks=ranks, engine=f'padding = "{padding}"', backend=backend,
+                   tables=f", fast_forward = {each}", more=parts).requests for each in ("true", "false"))
+    assert (on["completed_ns"] == off["completed_ns"]).all()
 
 
 def test_rows_of_ranks_in_lock_step_begin_and_end_together(tmp_path):

@@ -7,15 +7,17 @@ from hypothesis import strategies as st
 from simulator.experts import eplb, placement
 
 
-def slow_counts(loads, num_slots):
-    counts = [1] * len(loads)
-    for _ in range(num_slots - len(loads)):
-        counts[max(range(len(loads)), key=lambda i: (loads[i] / counts[i], -i))] += 1
-    return counts
+def slow_slots(loads, num_slots):
+    slots = list(range(len(loads)))
+    while len(slots) < num_slots:
+        slots.append(max(range(len(loads)), key=lambda i: (loads[i] / slots.count(i), -i)))
+    return slots
 
 
 def slow_pack(loads, num_bins):
     room, bins, sums = len(loads) // num_bins, [[] for _ in range(num_bins)], [0.0] * num_bins
+    if room == 1:
+        return [[i] for i in range(num_bins)]
     for item in sorted(range(len(loads)), key=lambda i: (-loads[i], i)):
         best = min((i for i in range(num_bins) if len(bins[i]) < room), key=lambda i: (sums[i], i))
         bins[best].append(item)
@@ -37,9 +39,9 @@ def layouts(draw):
 def test_the_balancer_decides_what_a_slow_twin_decides(layout):
     loads, num_slots, ranks = layout
 
-    counts = eplb.replicate(loads, num_slots)
-    assert counts == slow_counts(loads, num_slots)
-    each = [load / count for load, count in zip(loads, counts, strict=True) for _ in range(count)]
+    slots = eplb.replicate(loads, num_slots)
+    assert slots == slow_slots(loads, num_slots)
+    each = [loads[i] / slots.count(i) for i in slots]
     assert eplb.pack(each, ranks) == slow_pack(each, ranks)
 
 
@@ -96,6 +98,30 @@ def test_groups_that_do_not_divide_by_nodes_are_as_none():
     loads = np.arange(1.0, 13)[None, :]
 
     assert (eplb.rebalance(loads, 16, 4, num_groups=3, num_nodes=2) == eplb.rebalance(loads, 16, 4)).all()
+
+
+def test_ranks_that_do_not_divide_by_nodes_are_on_one():
+    loads = np.arange(1.0, 13)[None, :]
+
+    assert (eplb.rebalance(loads, 12, 6, num_groups=4, num_nodes=4) == eplb.rebalance(loads, 12, 6)).all()
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_nodes_are_balanced_apart_from_one_another(data):
+    """What the hierarchy decides on a node is what the balancer decides of its experts alone."""
+    nodes, ranks, size = data.draw(st.sampled_from([1, 2, 4])), data.draw(st.sampled_from([4, 8])), 3
+    groups, per_rank = nodes * data.draw(st.integers(1, 3)), data.draw(st.integers(1, 3))
+    num_experts = groups * size
+    num_slots = ranks * (-(-num_experts // ranks) + per_rank)
+    loads = np.array([data.draw(st.lists(st.integers(1, 99), min_size=num_experts, max_size=num_experts))], dtype=float)
+    slots = eplb.rebalance(loads, num_slots, ranks, groups, nodes)[0].reshape(nodes, -1)
+    packed = slow_pack(loads.reshape(groups, size).sum(axis=1).tolist(), nodes)
+
+    for held, mine in zip(slots, packed, strict=True):
+        experts = [group * size + i for group in mine for i in range(size)]
+        alone = eplb.rebalance(loads[:, experts], num_slots // nodes, ranks // nodes)[0]
+        assert held.tolist() == [experts[i] for i in alone]
 
 
 def test_moved_experts_are_those_that_a_rank_did_not_hold():

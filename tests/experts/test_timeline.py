@@ -5,8 +5,9 @@ from msgspec.structs import replace
 
 from simulator.domain.experts import Eplb, Experts, Popularity
 from simulator.experts import eplb
+from simulator.experts.pricing import ExpertPricing
 from simulator.experts.timeline import Arrangement, ExpertTimeline
-from support.small_models import MIXTURE, deploy
+from support.small_models import MIXTURE, NODE, deploy
 
 ZIPF = {"distribution": "zipf", "s": 1.0}
 
@@ -51,6 +52,37 @@ def test_the_balancer_goes_by_the_window_that_it_has_seen():
     seen = 5 * line.fracs_of(1) + 10 * line.fracs_of(2)
     assert (line.slots_after(2) == eplb.rebalance(seen, 10, 2)).all()
     assert (line.slots_after(1) == eplb.rebalance(line.fracs_of(0), 10, 2)).all()
+
+
+def grouped(num_groups, node=NODE, num_redundant=0):
+    """Return the timeline of 16 experts on 16 ranks; a node has 8."""
+    model = replace(MIXTURE, moe=replace(MIXTURE.moe, num_experts=16, num_groups=num_groups))
+    ways = {"tensor_parallel": 4, "prefill_context_parallel": 4, "expert_parallel": 16}
+    experts = Experts(popularity=Popularity(**ZIPF), eplb=Eplb(num_redundant_experts=num_redundant))
+    return ExpertTimeline(replace(deploy(model, node, **ways), experts=experts))
+
+
+def test_groups_of_experts_stay_on_a_node_of_the_replica():
+    line = grouped(4, num_redundant=16)
+    expected = eplb.rebalance(line.fracs_of(0), 32, 16, num_groups=4, num_nodes=2)
+
+    assert (line.slots_after(1) == expected).all()
+    assert (expected != eplb.rebalance(line.fracs_of(0), 32, 16)).any()
+    for row in expected:
+        assert not {expert // 4 for expert in row[:16].tolist()} & {expert // 4 for expert in row[16:].tolist()}
+
+
+@pytest.mark.parametrize(("num_groups", "node", "found"), [
+    (4, NODE, []), (1, NODE, []), (1, None, []),
+    (4, None, ["no topology.node is named: to the balancer all ranks are one node, and the 4 groups"]),
+    (4, replace(NODE, num_accelerators=6), ["4 groups of experts or 16 ranks do not divide by 3 nodes"])])
+def test_where_groups_make_no_difference_is_said(num_groups, node, found):
+    line = grouped(num_groups, node)
+    pricing = ExpertPricing(load=line.load_of(Arrangement()))
+    told = [each for each in pricing.warnings(line.deployment, "roofline") if "eplb" in each]
+
+    assert len(told) == len(found)
+    assert all(part in each for part, each in zip(found, told, strict=True))
 
 
 def test_a_placement_fits_the_popularity_it_was_made_for_best():

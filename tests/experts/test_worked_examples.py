@@ -34,6 +34,28 @@ def test_four_redundant_experts_all_copy_the_hot_one_and_even_out_the_ranks():
     assert expected(slots) == pytest.approx(360 / 325)              # 1.108
 
 
+def test_groups_are_packed_to_nodes_and_experts_copied_there():
+    slots = eplb.rebalance(LOADS, 12, 4, num_groups=4, num_nodes=2)
+
+    # Groups (0, 1), (2, 3), (4, 5), (6, 7) of 900, 200, 120 and 80: one node gets 900 and 80, the other 200 and 120.
+    # In 6 slots the first has 0, 1, 6, 7 and two copies of 0, 800 / 3 each. By load: 0 to A, 0 to B, 0 to A, 1 to B
+    # (367 against 533), 6 to B, which is full then, 7 to A. The other has 2, 3, 4, 5 and copies of 2 and of 3, 50 each:
+    # 4 and 5 of 60 to C and D, then 2, 3, 2, 3 in turn.
+    assert slots.tolist() == [[0, 0, 7, 0, 1, 6, 4, 2, 2, 5, 3, 3]]
+    assert ranks_of(slots) == pytest.approx([800 / 3 * 2 + 40, 800 / 3 + 140, 160, 160])
+    # the hot group cannot leave its node
+    assert expected(slots) > expected(eplb.rebalance(LOADS, 12, 4))
+
+
+def test_the_example_that_the_balancer_was_published_with():
+    # deepseek-ai/EPLB, README.md: 12 experts in 4 groups on 16 slots of 8 ranks in 2 nodes
+    loads = np.array([[90.0, 132, 40, 61, 104, 165, 39, 4, 73, 56, 183, 86],
+                      [20, 107, 104, 64, 19, 197, 187, 157, 172, 86, 16, 27]])
+
+    assert eplb.rebalance(loads, 16, 8, num_groups=4, num_nodes=2).tolist() == [
+        [5, 6, 5, 7, 8, 4, 3, 4, 10, 9, 10, 2, 0, 1, 11, 1], [7, 10, 6, 8, 6, 11, 8, 9, 2, 4, 5, 1, 5, 0, 3, 1]]
+
+
 def test_round_robin_deals_experts_to_ranks():
     slots = placement.initial("round_robin", 8, 0, 4, 1)
 

@@ -54,6 +54,22 @@ def test_a_queue_behind_what_never_fits_is_diagnosed_as_stuck(fast_forward):
     assert recording.requests["output_tokens"].tolist() == [7, 0]
 
 
+@pytest.mark.parametrize("scheduler", [
+    "edf", "sarathi_slo", "sjf_aging", "vtc", 'tensorrt_llm", capacity_scheduler_policy = "MAX_UTILIZATION'])
+@every_way
+def test_a_request_that_outgrows_the_cache_is_diagnosed(scheduler, fast_forward, tmp_path):
+    # its text comes back only whole, and needs 8 blocks of 16
+    (tmp_path / "trace.csv").write_text("arrived_at,num_prefill_tokens,num_decode_tokens\n0,100,50\n0,10,3\n")
+    (tmp_path / "experiment.toml").write_text(
+        engine.TEN_MS.replace("num_gpu_blocks = 100", f'scheduler = "{scheduler}", num_gpu_blocks = 8').replace(
+            ", async_scheduling = false", ""))
+    known = {"workload.output_knowledge.predictor": "exact"} if scheduler == "sjf_aging" else {}
+    result = simulator.run(tmp_path / "experiment.toml", {"engine.fast_forward": fast_forward} | known)
+
+    assert result.requests["status"][0] == records.WAITING
+    assert len(result.summary["diagnosis"]) == 1 and "stuck" in result.summary["diagnosis"][0]
+
+
 @every_way
 def test_a_prompt_larger_than_the_cache_is_dropped_and_the_others_go_on(fast_forward):
     recording = serve(fast_forward, SMALL, ("a", 17, 1), ("b", 4, 1))

@@ -48,6 +48,7 @@ def assert_same(one, other):
     shown = [name for name in one.iterations.dtype.names if name != "spare"]
     np.testing.assert_array_equal(*(np.sort(each.iterations[shown], order=shown[:3]) for each in (one, other)))
     assert one.token_times == other.token_times
+    assert one.speculation == other.speculation
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -104,3 +105,5 @@ def test_a_constant_acceptance_by_hand():
     assert recording.iterations["used_blocks"].tolist() == [3, 4, 5, 6]
     assert recording.itl_gap_ns.tolist() == [1_000_000] * len(recording.itl_gap_ns)
     assert recording.itl_count.sum() == 3
+    # Three steps of 4 drafts, each of which has 2 accepted, also the last, of which a text that ends takes one less.
+    assert recording.speculation == {"num_draft_tokens": 12, "steps": [0, 0, 3, 0, 0]}

@@ -61,6 +61,13 @@ def test_forward_passes_by_hand():
     assert us(drafter, [], [100, 200], 4) == pytest.approx(whole + drafting)
 
 
+def test_passes_of_a_draft_model_by_hand():
+    # Of two sequences it computes four tokens each and the one sampled last, 1000 + 2 x 10 + 10 x 3 + 0.5 x 302 us;
+    # then twice a token each: 1000 + 20 + 6 + 151.
+    drafter = Drafter(linear(), 3, 0.0, 7.0, 2.0, drafter=linear())
+    assert drafter.drafting_us([], [100, 200], 4) == pytest.approx(1201.0 + 2 * 1177.0 + 3 * 7.0 + 2 * 2.0)
+
+
 def test_prompts_are_drafted_for_too():
     # A chunk of 50 tokens after 30 is 1000 + 10 + 100 us; then the sequence decodes with a context of 80.
     drafter = Drafter(linear(), 2, 0.5, 0.0, 0.0)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from simulator.collective.base import CollectiveModel
 from simulator.domain.model_spec import Quantization
 from simulator.errors import InputErrors
+from simulator.latency.around.drafter import Drafter
 from simulator.latency.operators.model import Operators
 from support.operator_profiles import (
     SITES,
@@ -345,3 +346,14 @@ def test_a_damaged_file_of_the_cache_is_told_of_once(folder, tmp_path):
     assert f"operators: {kept}: was damaged, or not made from what it should be; it was made again" in Operators(
         parameters, deploy(DENSE)).warnings()
     assert not any("made again" in told for told in Operators(parameters, deploy(DENSE)).warnings())
+
+
+def test_a_draft_model_is_looked_up_like_the_model(build):
+    target, draft = build(tensor_parallel=2), build()
+    batch = [(16, 0)], [8, 8]
+    drafting = Drafter(target, 1, 0.0, 0.0, 0.0, drafter=draft)
+    # The pass is that of the chunk, and of a second token of the two others, which read one more each.
+    assert drafting.drafting_us(*batch) == pytest.approx(1e6 * build().predict([(16, 0)], [9, 9], 2))
+    beyond = [warning for warning in drafting.warnings() if warning.startswith("draft model: ")]
+    assert len(beyond) == len(draft.warnings())
+    assert drafting.provenance() == target.provenance() | {"draft_model": draft.provenance()}

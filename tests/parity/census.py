@@ -3,13 +3,14 @@
 `PYTHONPATH=tests python -m parity.census` prints it for the recorded cases at hand.
 """
 import hashlib
-from collections import Counter
 
 from parity import (
     test_aicb,
+    test_sglang,
     test_simai_analytical,
     test_simai_ns3,
     test_simai_pd,
+    test_vidur,
     test_vidur_tables,
     test_vllm,
     test_vllm_dp,
@@ -25,7 +26,9 @@ TESTS = (
     ("`test_vllm_dp.py`", "choices of an engine", test_vllm_dp),
     ("`test_vllm_waves.py`", "waves of data-parallel ranks", test_vllm_waves),
     ("`test_vllm_pd.py`", "pairs of engines", test_vllm_pd),
+    ("`test_sglang.py`", "scenarios", test_sglang),
     ("`test_vidur_tables.py`", "runs", test_vidur_tables),
+    ("`test_vidur.py`", "runs", test_vidur),
     ("`test_aicb.py`", "runs", test_aicb),
     ("`test_simai_analytical.py`", "collectives", test_simai_analytical),
     ("`test_simai_ns3.py`", "collectives", test_simai_ns3),
@@ -37,9 +40,6 @@ COUNTED = ("vllm", "vllm_more", "vidur", "vidurali", "simai", "sglang")
 def rows():
     """Return the lines of the table."""
     found = [(name, unit, *module.census()) for name, unit, module in TESTS]
-    num_sglang = len(list((goldens.GOLDENS / "sglang").rglob("*.log.json*")))
-    found.append(("none yet, of `goldens/sglang`", "scenarios", num_sglang,
-                  Counter({"needs a scheduler of SGLang": num_sglang})))
     return [table_row(*each) for each in found]
 
 

@@ -98,7 +98,7 @@ def test_every_column_is_described_and_no_other():
     workload = replace(plain_workload([0], 1, 1), script=object(), measured=np.ones(1, bool))
     shown = {"requests": tables.request_dtype(workload, journeys, traits.COLUMNS), "iterations": tables.ITERATION,
              "replicas": tables.REPLICA, "lifecycle": tables.LIFECYCLE, "legs": tables.LEG,
-             "kv_tiers": tables.KV_TIER, **tables.STREAMS}
+             "kv_tiers": tables.KV_TIER, "encode_jobs": tables.ENCODE_JOB, **tables.STREAMS}
 
     assert shown.keys() == columns.TABLES.keys()
     for name, dtype in shown.items():

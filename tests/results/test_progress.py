@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 
 from simulator.results import progress
-from simulator.results.progress import Progress
+from simulator.results.progress import Progress, RowProgress
 
 
 class Terminal(io.StringIO):
@@ -30,6 +30,20 @@ def test_a_bar_is_shown_only_on_a_terminal_that_wants_it(monkeypatch, stream, qu
         assert "50/200 requests" in stream.getvalue()
         assert "3.0 s simulated" in stream.getvalue()
         assert "x real time" in stream.getvalue()
+
+
+@pytest.mark.parametrize(("stream", "quiet", "shown"), [
+    (Terminal(), False, True), (Terminal(), True, False), (io.StringIO(), False, False)])
+def test_rows_are_counted_only_on_a_terminal_that_wants_it(monkeypatch, stream, quiet, shown):
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setattr(progress, "ROWS_DELAY_S", 0.0)
+
+    with RowProgress(quiet) as bar:
+        bar.show(3_000)
+        bar.show(4_000)
+
+    assert bool(stream.getvalue()) is shown
+    assert not shown or " rows" in stream.getvalue()
 
 
 def test_the_last_line_stays_also_after_a_short_run(monkeypatch):

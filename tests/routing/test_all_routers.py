@@ -4,8 +4,9 @@ import pytest
 
 from routing.faces import router_of, send, tell, view_of, workload
 
-ROUTERS = ("always_busiest", "cache_aware", "consistent_hash", "dynamo", "kvaware", "least_loaded", "power_of_two",
-           "prefix_threshold", "prefixaware", "random", "round_robin", "session", "vllm_dp", "vtc", "weighted")
+ROUTERS = ("always_busiest", "cache_aware", "consistent_hash", "dynamo", "kvaware", "least_loaded", "lor",
+           "power_of_two", "prefix_threshold", "prefixaware", "random", "round_robin", "session", "vllm_dp", "vtc",
+           "weighted")
 REQUESTS = workload([[("sys", 64), ("", 40)], 100, [("doc", 80)]] * 20, tenant=np.arange(60) % 3 - 1,
                     session=np.arange(60) % 5 - 1)
 
@@ -70,6 +71,8 @@ def test_scores_rank_open_replicas_and_change_nothing(name):
     ("least_loaded", {"metric": "requests"}, ("reads_state",)),
     ("least_loaded", {"metric": "waiting"}, ("reads_state", "counts")),
     ("least_loaded", {"metric": "kv"}, ("reads_state", "blocks")),
+    ("lor", {}, ("reads_state",)),
+    ("lor", {"upstream_compat": True}, ("reads_state", "counts")),
     ("power_of_two", {"metric": "effective"}, ("reads_state", "counts")),
     ("always_busiest", {}, ("reads_state", "counts")),
     ("vllm_dp", {}, ("reads_state", "counts", "blocks")),

@@ -32,6 +32,8 @@ POLICIES = {
     "least_loaded expected": 'policy = "least_loaded"\nmetric = "expected_tokens"\n[workload.output_knowledge]\n'
                              'predictor = "lognormal_error"',
     "least_loaded kv": 'policy = "least_loaded"\nmetric = "kv"',
+    "lor": 'policy = "lor"',
+    "lor as upstream": 'policy = "lor"\nupstream_compat = true',
     "power_of_two": 'policy = "power_of_two"\nmetric = "waiting"',
     "prefix_threshold": 'policy = "prefix_threshold"',
     "prefixaware": 'policy = "prefixaware"\nmin_match_tokens = 100',

@@ -56,6 +56,21 @@ def test_least_loaded_follows_the_draws_that_are_given():
     assert router.choose_replica(0, 0) == 2
 
 
+@pytest.mark.parametrize(("upstream_compat", "chosen"), [
+    (False, 1),         # in flight: 3, 2, 2, and the first of the equals
+    (True, 2)])         # waiting: 1, 1, 0
+def test_lor_takes_the_first_of_those_with_the_fewest_requests(upstream_compat, chosen):
+    view = view_of(waiting=[1, 1, 0], in_flight=[3, 2, 2])
+
+    assert counts(router_of("lor", view, upstream_compat=upstream_compat), 20)[chosen] == 20
+
+
+def test_as_upstream_lor_sends_all_to_the_first_while_nobody_waits():
+    view = view_of(3, waiting=0, in_flight=[9, 1, 0])
+
+    assert counts(router_of("lor", view, upstream_compat=True), 20) == [20, 0, 0]
+
+
 def test_least_loaded_fills_replicas_evenly():
     view = view_of(7)
     router = router_of("least_loaded", view)

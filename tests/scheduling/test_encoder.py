@@ -102,11 +102,6 @@ def test_an_encoder_without_images_is_refused(tmp_path):
         run(tmp_path, ["a:100/:10"])
 
 
-def test_pools_that_encode_for_others_are_refused(tmp_path):
-    with pytest.raises(InputErrors, match='role = "encode": pools that encode images for others are not built'):
-        run(tmp_path, ["a.img:100/:10"], overrides={"pools": [{"name": "e", "role": "encode"}]})
-
-
 def test_drawn_images_come_again(tmp_path):
     images = {"count": {"distribution": "constant", "tokens": 2}, "rule": "tokens_per_image", "tokens_per_image": 50}
     own, shared = (run(tmp_path, [f"{i}:40/:10" for i in range(20)], overrides={

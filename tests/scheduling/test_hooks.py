@@ -136,8 +136,8 @@ def test_advice_of_vllm_is_given_by_vllm_alone(write):
 
 
 def test_models_and_memory_plans_are_made_once(write, monkeypatch):
-    made, plan = [], assemble.plan
-    monkeypatch.setattr(assemble, "plan", lambda *given, **named: made.append("plan") or plan(*given, **named))
+    made, plan = [], assemble.plan_within
+    monkeypatch.setattr(assemble, "plan_within", lambda *given: made.append("plan") or plan(*given))
     monkeypatch.setattr(assemble, "latency_model", lambda *given, build=assemble.latency_model: (
         made.append("latency") or build(*given)))
 

@@ -20,7 +20,7 @@ RECORDS = {     # NumPy name: file and C name
     "TOKEN": ("tables", "TokenRow"), "JOURNEY": ("journey", "Journey"), "SAMPLE": ("trace_rows", "SampleRow"),
     "DECISION": ("trace_rows", "DecisionRow"), "CANDIDATE": ("trace_rows", "CandidateRow"),
     "KV_TIER": ("tables", "TierRow"), "TIER_USE": ("tables", "TierUse"), "TRANSFER": ("transfer", "Transfer"),
-    "LIFECYCLE": ("trace_rows", "LifecycleRow"), "LEG": ("journey", "Leg"),
+    "ENCODE_JOB": ("encode_job", "EncodeJob"), "LIFECYCLE": ("trace_rows", "LifecycleRow"), "LEG": ("journey", "Leg"),
     "REPLICA_STATE": ("replica_state", "ReplicaState"), "REPLICA_ACCOUNT": ("replica_state", "ReplicaAccount"),
 }
 

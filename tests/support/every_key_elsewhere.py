@@ -22,6 +22,7 @@ SHOWN_IN = {
         "router:llumnix", "infer_types[].filters[].instance_staleness_s infer_types[].filters[].failover_domain "
         "failover_domain instance_staleness_s"),
     "routing/test_llumnix_rescheduler.py": ("rescheduler:llumnix", "tpot_migrate_out_ceil_threshold"),
+    "scheduling/test_ranked.py": ("scheduler:edf", "default_deadline_ms"),
     "workload/test_recycling.py": ("workload.load", "snapshot recycle"),
     "workload/test_primers.py": ("workload.warmup", "requests_per_lane"),
     "workload/formats/test_native_waits.py": ("workload:trace", "sessions sessions.gap"),
@@ -51,7 +52,7 @@ SAME = {
 }
 # Keys of files: what is written, and where. tests/results says what is in them.
 FILES = ("output.directory", "output.requests", "output.iterations", "output.chrome_trace",
-         "output.chrome_trace_window_s", "output.chrome_trace_max_events", "output.token_times")
+         "output.chrome_trace_window_s", "output.chrome_trace_max_events", "output.token_times", "output.vidur_csv")
 # Keys that nothing asks yet, and why they are there.
 WAITING = {
     **{f"collective:busbw.{group}.{kind}": "asked by the backend operators and by `simulator collective`"

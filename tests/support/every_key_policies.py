@@ -37,6 +37,9 @@ def of_drawn_times(key, scale=1, **settings):
         f"{key}.values": acts([10.0 * scale], [100.0 * scale], **{name: {"distribution": "empirical"}}, **table)}
 
 
+SGLANG = at("engine", max_num_seqs=ABSENT, max_num_batched_tokens=ABSENT, num_gpu_blocks=24) | SLOW
+PREFERS = SGLANG | at("engine", enable_priority_scheduling=True, max_running_requests=2,
+                      priority_scheduling_preemption_threshold=0)
 BLIS_LORA = at("engine__lora", adapter_capacity=2, load_base_latency_us=2000.0, load_bandwidth_bytes_us=100.0,
                footprint_bytes_per_rank=1e4, adapters=[{"id": f"a{i}", "rank": 8} for i in range(4)])
 
@@ -53,6 +56,12 @@ def by_text(**keys):
         {"acceptance": {"rates": [0.8]}} | keys])
 
 
+# Of schedulers that rank who waits; of TensorRT-LLM's, which has names of its own for the limits of a batch.
+LIMITS = {"max_num_seqs": acts(1, 4), "max_num_batched_tokens": acts(64, 128),
+          "long_prefill_token_threshold": acts(0, 16)}
+FORETOLD = {"workload__output_knowledge__predictor": "exact"}
+TENSORRT = at("engine", max_num_seqs=ABSENT, max_num_batched_tokens=ABSENT, max_num_tokens=190, num_gpu_blocks=200) | {
+    "topology__replicas": 1, "latency__per_prefill_token_us": 100.0}
 STRUCTURED = at("engine__structured_outputs", fraction=0.5)
 LLAMA = {"model__name": "llama-3.1-8b", "hardware__name": "h100-sxm-80gb"}
 OF_ADAPTERS = {"engine__lora__adapter_mb": 50.0}
@@ -60,6 +69,8 @@ PADS = {"latency__per_decode_token_us": 100.0}
 GROUPS = {"engine__kv_cache_groups": [{"kind": "full_attention"}, {"kind": "sliding_attention", "window": 48}]}
 DRAFTS = at("engine__speculative", num_tokens=3, acceptance=[0, 1, 2])
 DRAFTER = at("engine__speculative", num_tokens=3, method="draft_model", drafter_share=0.1)
+SMALL_DRAFTER = {"model__name": "qwen3-8b", "hardware__name": "h100-sxm-80gb", "latency__backend": "roofline", **at(
+    "engine__speculative", num_tokens=3, method="draft_model")}
 PICTURES = {"workload": {
     "type": "synthetic", "num_requests": 30, "arrival": {"process": "poisson", "rate_per_s": 100.0},
     "prompt_tokens": {"distribution": "constant", "tokens": 30},
@@ -102,6 +113,7 @@ SCHEDULERS = {
         "structured_outputs.failing_fraction": acts(0.0, 0.5, **STRUCTURED),
         "structured_outputs.failing": acts([], ["0"], **STRUCTURED),
         "structured_outputs.cpus": acts(1, 8, **STRUCTURED),
+        "structured_outputs.draft_valid_rate": acts(1.0, 0.5, **STRUCTURED, **DRAFTS),
         "cuda_graphs.mode": acts("none", "full", **PADS), "cuda_graphs.capture_sizes": acts([], [64], **PADS),
         "cuda_graphs.piecewise_us_per_layer": acts(0.0, 100.0, **LLAMA),
         "cuda_graphs.eager_us_per_layer": acts(0.0, 1000.0, **LLAMA,
@@ -110,6 +122,10 @@ SCHEDULERS = {
         "speculative.num_lookahead_tokens": acts(0, 64, **DRAFTS, **TIGHT),
         "speculative.acceptance": acts([0], [2], **DRAFTS),
         "speculative.method": acts("eagle3", "mtp", **DRAFTER),
+        "speculative.model": acts("qwen3-0.6b", "qwen3-1.7b", **SMALL_DRAFTER),
+        "speculative.config": refuses("no-such-config.json", "no-such-config.json: ", **SMALL_DRAFTER),
+        "speculative.draft_tensor_parallel_size": acts(
+            1, 2, **SMALL_DRAFTER, **at("engine__speculative", model="qwen3-0.6b"), topology__tensor_parallel=2),
         "speculative.drafter_share": acts(0.0, 0.5, **DRAFTER),
         "speculative.drafter_forward_us": acts(0.0, 500.0, **DRAFTER),
         "speculative.drafter_per_sequence_us": acts(0.0, 500.0, **at(
@@ -128,6 +144,25 @@ SCHEDULERS = {
             "per_position": acts([0.2], [0.9, 0.8], **by_text(label="tenant", name="t0", acceptance={})),
             "mean_length": acts(1.1, 3.5, **by_text(label="tenant", name="t0", acceptance={})),
             "length_std": acts(0.0, 0.9, **by_text(label="tenant", name="t0"))})}),
+    **of("scheduler:sglang", {
+        "max_running_requests": acts(1, 4, **SGLANG), "max_queued_requests": acts(1, 100, **SGLANG),
+        "chunked_prefill_size": acts(32, 64, **SGLANG), "max_prefill_tokens": acts(32, 1000, **SGLANG),
+        "prefill_max_requests": acts(1, 8, **SGLANG | {"engine__num_gpu_blocks": 60}),
+        "enable_mixed_chunk": acts(False, True, **SGLANG),
+        "schedule_policy": acts("fcfs", "lof", **SGLANG),
+        "schedule_conservativeness": acts(0.1, 3.0, **SGLANG),
+        "enable_priority_scheduling": acts(False, True, **SGLANG),
+        "schedule_low_priority_values_first": acts(False, True, **PREFERS),
+        "disable_priority_preemption": acts(False, True, **PREFERS | {
+            "engine__priority_scheduling_preemption_threshold": ABSENT, "engine__ignore_eos": True}),
+        "priority_scheduling_preemption_threshold": acts(0, 100, **PREFERS),
+        "retraction_policy": acts("default", "priority", **PREFERS | at(
+            "engine", max_running_requests=16, schedule_conservativeness=0.0, disable_priority_preemption=True,
+            priority_scheduling_preemption_threshold=ABSENT, num_gpu_blocks=40)),
+        "prefill_decode_interval": acts(0, 5, **SGLANG),
+        "prefill_decode_interval_min_bs": acts(0, 4, **SGLANG | {"engine__prefill_decode_interval": 5}),
+        "radix_eviction_policy": acts("lru", "mru", **SGLANG),
+        "disable_overlap_schedule": acts(False, True, **SGLANG), "ignore_eos": acts(False, True, **SGLANG)}),
     **of("scheduler:blis", {
         "max_num_seqs": acts(1, 4), "max_num_batched_tokens": acts(64, 128),
         "long_prefill_token_threshold": acts(0, 16),
@@ -146,6 +181,21 @@ SCHEDULERS = {
             {"rank": 8}])),
         "lora.step_overhead_tiers[].k7": acts(1.0, 2.0, **BLIS_LORA | at("engine__lora", step_overhead_tiers=[
             {"rank": 8, "k6": 0.5}]))}),
+    **of("scheduler:edf", LIMITS),
+    **of("scheduler:sjf_aging", {key: acts(*case.values, **FORETOLD) for key, case in LIMITS.items()} | {
+        "aging_tokens_per_s": acts(0.0, 1e5, **FORETOLD)}),
+    **of("scheduler:sarathi_slo", LIMITS | {
+        "tbt_slo_ms": acts(1.0, 100.0), "chunk_tokens": acts(16, 128),
+        "min_chunk_tokens": acts(1, 64, engine__tbt_slo_ms=1.0),
+        "chunk_step_tokens": acts(1, 64, engine__chunk_tokens=16)}),
+    **of("scheduler:vtc", LIMITS | {"input_token_weight": acts(0, 1), "output_token_weight": acts(0, 2)}),
+    **of("scheduler:tensorrt_llm", {
+        "max_batch_size": acts(1, 4, **TENSORRT), "max_num_tokens": acts(190, 512, **TENSORRT),
+        "capacity_scheduler_policy": acts("MAX_UTILIZATION", "STATIC_BATCH", **TENSORRT),
+        "enable_chunked_context": acts(False, True, **TENSORRT),
+        "context_chunking_policy": acts("FIRST_COME_FIRST_SERVED", "EQUAL_PROGRESS",
+                                        engine__enable_chunked_context=True, **TENSORRT),
+        "batching_type": acts("INFLIGHT", "STATIC", **TENSORRT)}),
 }
 
 GROWS = {key: value for key, value in SCALES.items()
@@ -306,6 +356,7 @@ ROUTERS = {
             0.001, 60.0, output__decisions=3, cluster__routing__threshold_tokens=0), "points_per_replica": acts(
             1, 160, cluster__routing__threshold_tokens=0)}),
     **of("router:least_loaded", {"metric": acts("requests", "tokens")}),
+    **of("router:lor", {"upstream_compat": acts(False, True)}),
     **of("router:power_of_two", {"metric": acts("requests", "tokens")}),
     **of("router:prefix_threshold", {
         "imbalance_requests": acts(0, 8), "stddev_factor": acts(0.0, 5.0), "capacity_blocks": acts(1, 1000)}),

@@ -82,7 +82,7 @@ GENERAL = {
     "topology.cp_kv_cache_interleave_size": acts(1, 8, **SHARED),
     "topology.dcp_comm_backend": predicts("ag_rs", "a2a", **MODELLED | {
         "topology__tensor_parallel": 16, "topology__decode_context_parallel": 2}),
-    "topology.prefill_context_parallel": refuses(2, "are not built"),
+    "topology.prefill_context_parallel": acts(1, 2),
     "engine.data_parallel.lockstep": acts(True, False, topology__data_parallel=2),
     "engine.data_parallel.dp_sync_interval": acts(
         1, 64, topology__data_parallel=2, topology__replicas=1, latency__base_us=300.0, engine__async_scheduling=False),

@@ -15,7 +15,7 @@ OTHER_NAMES = {"num_blocks": "num_gpu_blocks"}
 SPECULATIVE_OPTIONS = {"num_speculative_tokens": "num_tokens", "spec_lookahead": "num_lookahead_tokens"}
 ENCODER_OPTIONS = {"max_num_encoder_input_tokens": "max_num_encoder_input_tokens", "encoder_cache_size": "cache_tokens",
                    "disable_chunked_mm_input": "disable_chunked_mm_input"}
-NOT_OPTIONS = {"dcp", "kv_connector", "groups", "prefix_cache_retention_interval", *SPECULATIVE_OPTIONS,
+NOT_OPTIONS = {"dcp", "kv_connector", "groups", "prefix_cache_retention_interval", "max_loras", *SPECULATIVE_OPTIONS,
                *ENCODER_OPTIONS}
 GROUP_KEYS = {"kind", "block_size", "window"}       # what else a group has follows from enable_prefix_caching
 # What the recorder assumed where a scenario is silent (in full in the `options` of each log)
@@ -41,7 +41,8 @@ def write_experiment(description, folder, late=()):
 
 def trace_text(requests, late=()):
     """Return requests of a scenario as a native trace."""
-    lines = ["request_id,arrived_at,num_prefill_tokens,num_decode_tokens,max_tokens,priority,prompt"]
+    more = {column: name for column, name in MORE_COLUMNS.items() if any(map(name, requests))}
+    lines = [",".join(("request_id,arrived_at,num_prefill_tokens,num_decode_tokens,max_tokens,priority,prompt", *more))]
     pieces = {request["id"]: request["prompt"] for request in requests}
     for request in requests:
         segments = list(_with_images(request, _segments(request["id"], pieces)))
@@ -50,8 +51,20 @@ def trace_text(requests, late=()):
         lines.append(",".join(map(str, (
             request["id"], f"{arrival_ns // 10**9}.{arrival_ns % 10**9:09d}", sum(tokens for _, tokens in segments),
             stops_after, request.get("max_tokens", request["output_len"]), request.get("priority", 0),
-            "/".join(f"{stream}:{tokens}" for stream, tokens in segments)))))
+            "/".join(f"{stream}:{tokens}" for stream, tokens in segments),
+            *(name(request) for name in more.values())))))
     return "\n".join(lines) + "\n"
+
+
+def _adapter(request):
+    return f"adapter{request['lora']}" if request.get("lora") else ""
+
+
+def _grammar(request):
+    return request["id"] if request.get("grammar") else ""
+
+
+MORE_COLUMNS = {"adapter": _adapter, "grammar": _grammar}
 
 
 def nanoseconds(seconds):
@@ -106,6 +119,10 @@ def _experiment(description):
         engine["speculative"]["acceptance"] = description.get("spec_accept") or [0]
     encoder = {ours: options[theirs] for theirs, ours in ENCODER_OPTIONS.items() if options.get(theirs)}
     price_us = {key: float(Decimal(repr(seconds)) * 10**6) for key, seconds in description["step_time"].items()}
+    if options.get("max_loras"):
+        engine["lora"] = {"max_loras": options["max_loras"], "step_factor": 1.0}
+    if any(map(_grammar, description["requests"])):
+        engine["structured_outputs"] = _structured_outputs(description["requests"])
     if encoder:
         engine["encoder"] = encoder | {"us_per_embedding": price_us["per_embed"]}
     return {
@@ -116,6 +133,14 @@ def _experiment(description):
         "workload": {"type": "trace", "path": "trace.csv"},
         "output": {"token_times": True},
     }
+
+
+def _structured_outputs(requests):
+    """Return the grammars, each compiled beside the others as long as it is said to take."""
+    given = {request["id"]: request["grammar"] for request in requests if request.get("grammar")}
+    compile_ms = [nanoseconds(grammar.get("compile", 0)) / 1e6 for grammar in given.values()]
+    return {"compile_ms": {"distribution": "listed", "values": compile_ms}, "mask_us": 0.0, "cpus": 0,
+            "failing": [name for name, grammar in given.items() if grammar.get("error")]}
 
 
 def _topology(degree):

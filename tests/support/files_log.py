@@ -50,13 +50,15 @@ def _requests(log, results, is_cut):
         record, where = results.requests[row], f"request {entry['id']}"
         is_open = is_cut and entry["finish"] is None
         for name, ours in TIMES.items():
-            if not (is_cut and entry[name] is None):
+            if name == "finish" and _has_failed(entry):         # of answers; when the request left, its step tells
+                yield from _difference(f"{where}: {name}", -1, int(record[ours]))
+            elif not (is_cut and entry[name] is None):
                 yield from _difference(f"{where}: {name}", _instant(entry[name]), int(record[ours]))
         for name, ours in COUNTS.items():
             if not (is_open and name in ("n_out", "preemptions")) and entry[name] is not None:
                 yield from _difference(f"{where}: {name}", entry[name], int(record[ours]))
         if not is_open:
-            expected = "waiting" if entry["finish"] is None else COMPLETED
+            expected = "failed" if _has_failed(entry) else "waiting" if entry["finish"] is None else COMPLETED
             yield from _difference(f"{where}: status", expected, results.status[row])
         if "token_times" in entry:      # compact logs have none
             times_ns = [nanoseconds(time) for time in entry["token_times"]]
@@ -69,7 +71,8 @@ def _counts(log, summary):
     cached_tokens = sum(entry["cached_tokens"] or 0 for entry in log["requests"])
     for name, expected, found in (
             ("injected", theirs["requests"], requests["injected"]),
-            ("completed", theirs["finished"], requests["completed"]),
+            ("completed", len(_finished(log)), requests["completed"]),
+            ("failed", sum(map(_has_failed, log["requests"])), requests["failed"]),
             ("waiting", theirs["requests"] - theirs["finished"], requests["waiting"]),
             ("accounted for", theirs["requests"], sum(requests.values()) - requests["injected"]
              - requests["length_capped"]),
@@ -115,7 +118,12 @@ def _samples(log):
 
 
 def _finished(log):
-    return [entry for entry in log["requests"] if entry["finish"] is not None]
+    return [entry for entry in log["requests"] if entry["finish"] is not None and not _has_failed(entry)]
+
+
+def _has_failed(entry):
+    """Say whether a request ended without being served; `finish` is when."""
+    return entry.get("finish_reason") == "error"
 
 
 def _instant(seconds):

@@ -86,14 +86,14 @@ _MLA = {"kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v
 _DEEPSEEK_V3 = _config(
     "DeepseekV3ForCausalLM", 61, 7168, 128, 129280, 163840, num_key_value_heads=128, intermediate_size=18432,
     q_lora_rank=1536, moe_intermediate_size=2048, n_routed_experts=256, n_shared_experts=1, num_experts_per_tok=8,
-    first_k_dense_replace=3, moe_layer_freq=1, num_nextn_predict_layers=1, quantization_config=FP8_BLOCKS,
+    first_k_dense_replace=3, moe_layer_freq=1, num_nextn_predict_layers=1, quantization_config=FP8_BLOCKS, n_group=8,
     tie_word_embeddings=False, rope_scaling=_yarn(40, 4096),
     **_MLA)
 DEEPSEEK = {
     "deepseek-v2": _config(
         "DeepseekV2ForCausalLM", 60, 5120, 128, 102400, 163840, num_key_value_heads=128, intermediate_size=12288,
         q_lora_rank=1536, moe_intermediate_size=1536, n_routed_experts=160, n_shared_experts=2, num_experts_per_tok=6,
-        first_k_dense_replace=1, rope_scaling=_yarn(40, 4096), **_MLA),
+        n_group=8, first_k_dense_replace=1, rope_scaling=_yarn(40, 4096), **_MLA),
     "deepseek-v2-lite": _config(
         "DeepseekV2ForCausalLM", 27, 2048, 16, 102400, 163840, num_key_value_heads=16, intermediate_size=10944,
         q_lora_rank=None, moe_intermediate_size=1408, n_routed_experts=64, n_shared_experts=2, num_experts_per_tok=6,
@@ -103,6 +103,7 @@ DEEPSEEK = {
                                      "index_head_dim": 128, "index_topk": 2048},
     "kimi-k2": _DEEPSEEK_V3 | {
         "num_attention_heads": 64, "vocab_size": 163840, "max_position_embeddings": 131072, "n_routed_experts": 384,
+        "n_group": 1,
         "first_k_dense_replace": 1, "num_nextn_predict_layers": 0,
         "rope_scaling": _yarn(32.0, 4096)},
     "glm-5": _config(

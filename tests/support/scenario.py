@@ -73,11 +73,11 @@ def load(description, late=()):
     return Scenario(
         name=description.get("name", "unnamed"),
         ids=[request["id"] for request in requests],
-        workload=_workload(requests, late),
+        workload=workload_of(requests, late),
         parameters=_parameters(options, description, _structured_outputs(requests)),
         cache={**{ours: options[theirs] for theirs, ours in CACHE_OPTIONS.items()},
                "layer_groups": _layer_groups(options)},
-        prices=_prices(description),
+        prices=prices_of(description),
         host=HostParameters(**description.get("host", {})),
         tier=_tier(requests, description, options),
         contents=_contents(requests),
@@ -128,7 +128,8 @@ def _declared(requests, load_time):
     return lambda workload: DeclaredTier(declared, *price_ns)
 
 
-def _prices(description):
+def prices_of(description):
+    """Return what the batches of a scenario cost."""
     if "prices" in description:
         return LinearParameters(**description["prices"])
     price_us = {key: float(Decimal(repr(value)) * 10**6) for key, value in description["step_time"].items()}
@@ -169,7 +170,8 @@ def _encoder(options, description):
     return EncoderParameters(**given, us_per_embedding=float(Decimal(repr(price)) * 10**6))
 
 
-def _workload(requests, late):
+def workload_of(requests, late):
+    """Return the Workload of a scenario's requests, in order of arrival."""
     rows = {request["id"]: row for row, request in enumerate(requests)}
     prompts = _prompts(requests, rows)
     count = len(requests)

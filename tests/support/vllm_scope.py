@@ -95,27 +95,26 @@ def missing_in_files(description):
         if group["kind"] == "mamba" and (group.get("mode", "align") == "align") != options.get(
                 "enable_prefix_caching", True):
             return "states that are kept otherwise than vLLM does on its own"
-    return missing_elsewhere(description)
+    return missing(description) or missing_of_tiers(description)
 
 
 def missing_in_twin(description):
     """Return what a scenario needs that the twin does not have, or None."""
-    needed = missing_elsewhere(description)
-    return needed or ("encoder inputs, which the twin does not have" if encodes(description) else None)
+    needed = missing(description) or missing_of_tiers(description)
+    if needed:
+        return needed
+    if limits_adapters(description):
+        return "a limit of LoRA adapters in a batch, which the twin does not have"
+    if any(request.get("grammar") for request in description["requests"]):
+        return "structured outputs, which the twin does not have"
+    return "encoder inputs, which the twin does not have" if encodes(description) else None
 
 
-def missing_elsewhere(description):
-    """Return what a scenario needs that neither an experiment file nor the twin has, or None."""
-    if not missing(description):
-        if description["options"].get("kv_connector"):
-            return "a KV connector, which the engine alone has"
-        if description["options"].get("kv_offload"):
-            return "KV offload, which the engine alone has"
-        if limits_adapters(description):
-            return "a limit of LoRA adapters in a batch, which the engine alone has"
-        if any(request.get("grammar") for request in description["requests"]):
-            return "structured outputs, which the engine alone has"
-    return missing(description)
+def missing_of_tiers(description):
+    """Return what a scenario needs beside a replica that neither an experiment file nor the twin has, or None."""
+    if description["options"].get("kv_connector"):
+        return "a KV connector, which the engine alone has"
+    return "KV offload, which the engine alone has" if description["options"].get("kv_offload") else None
 
 
 def limits_adapters(description):

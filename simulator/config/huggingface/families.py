@@ -15,6 +15,7 @@ Number = Key | int
 HEADS = Key("num_attention_heads")
 KV_HEADS = Key("num_key_value_heads", 0)        # 0: as many as query heads
 BIAS = Key("attention_bias", False)
+GROUPS = Key("n_group", 1)                      # of experts, for the limited routing of DeepSeek
 
 
 class Experts(NamedTuple):
@@ -29,6 +30,7 @@ class Experts(NamedTuple):
     gated: bool = True
     bias: bool = False
     router_bias: bool = False
+    groups: Number = 1
     first_dense: Number = 0
     interval: Number = 1
     dense_layers: str = ""                      # key that lists layers without experts
@@ -149,7 +151,7 @@ QWEN3_5_MOE = QWEN3_NEXT._replace(
 QWEN3_5 = QWEN3_5_MOE._replace(experts=None)
 
 DEEPSEEK_V2 = Family(
-    latent, experts=Experts(Key("n_routed_experts"), num_shared=Key("n_shared_experts", 0, least=0),
+    latent, experts=Experts(Key("n_routed_experts"), num_shared=Key("n_shared_experts", 0, least=0), groups=GROUPS,
                             first_dense=Key("first_k_dense_replace", 0, least=0), layer_marks="moe_layer_freq"))
 DEEPSEEK_V3 = DEEPSEEK_V2._replace(
     experts=DEEPSEEK_V2.experts._replace(router_bias=True), num_mtp_layers=Key("num_nextn_predict_layers", 0, least=0))
@@ -205,13 +207,13 @@ OLMO2 = Family(multi_head, qkv_bias=BIAS, output_bias=BIAS, qk_norm="full")
 NEMOTRON_H = Family(
     multi_head, layout=layers.nemotron_h, kv_heads=Key("num_key_value_heads", 8), norms_per_layer=1, qkv_bias=BIAS,
     output_bias=BIAS, mlp_gated=False, mlp_bias=Key("mlp_bias", False),
-    experts=Experts(Key("n_routed_experts", 0), gated=False, router_bias=True,
+    experts=Experts(Key("n_routed_experts", 0), gated=False, router_bias=True, groups=GROUPS,
                     shared_size=Key("moe_shared_expert_intermediate_size", 0, least=0)),
     refused=("moe_latent_size",))
 MIMO_V2 = Family(
     with_value_head_dim, layout=layers.mimo, qkv_bias=BIAS,
     experts=Experts(Key("n_routed_experts"), router_bias=True, num_shared=Key("n_shared_experts", 0, least=0),
-                    layer_marks="moe_layer_freq"),
+                    groups=GROUPS, layer_marks="moe_layer_freq"),
     num_mtp_layers=Key("num_nextn_predict_layers", 0, least=0))
 
 FAMILIES = {

@@ -121,6 +121,7 @@ def _moe(keys: Keys, experts: Experts) -> dict:
         "gated": experts.gated,
         "expert_bias": experts.bias,
         "router_bias": experts.router_bias,
+        "num_groups": keys.number(experts.groups),
     }
 
 

@@ -51,11 +51,34 @@ cdef inline void note_state(Fleet fleet, int32_t index, Replica replica, int64_t
             (<LiveView>fleet.second_seats[index].view).note(fleet.second_seats[index].index)
 
 
+cdef inline bint is_between(Replica replica) noexcept nogil:
+    """Say whether a replica has ended an iteration, and the next has not begun."""
+    return replica.has_ended if replica.beat is None else replica.beat.has_ended
+
+
+cdef void note_all(Fleet fleet, Replica replica) noexcept nogil:
+    """Note that a replica, and who is in lock step with it, will go on before anything else happens."""
+    cdef int32_t i
+    for i in range(replica.first_sibling, replica.first_sibling + replica.num_siblings):
+        note_state(fleet, i, <Replica>fleet.seats[i].replica, NEVER_NS)
+
+
 cdef void note_siblings(Fleet fleet, Replica replica) noexcept nogil:
     """Do the same for all that are in lock step with a replica, and for itself."""
     cdef int32_t i
     for i in range(replica.first_sibling, replica.first_sibling + replica.num_siblings):
         note_state(fleet, i, <Replica>fleet.seats[i].replica, (<Replica>fleet.seats[i].replica).wake_ns)
+
+
+cdef void note_touched(Fleet fleet, Replica replica) noexcept nogil:
+    """Do it for a replica that was touched, and those in lock step with it whose plans that changed."""
+    cdef int32_t i
+    if replica.beat is None:
+        note_state(fleet, replica.index, replica, replica.wake_ns)
+        return
+    for i in range(replica.first_sibling, replica.first_sibling + replica.num_siblings):
+        if i == replica.index or fleet.wakes.get(i) != (<Replica>fleet.seats[i].replica).wake_ns:
+            note_state(fleet, i, <Replica>fleet.seats[i].replica, (<Replica>fleet.seats[i].replica).wake_ns)
 
 
 cdef inline void note(Fleet fleet, int32_t index, Replica replica) noexcept nogil:
@@ -141,9 +164,6 @@ cdef class Fleet:
 
     def act_in_halves(self):
         """Let requests come between the end of an iteration and the beginning of the next."""
-        if any((<Replica>replica).beat is not None for replica in self.replicas):
-            raise ValueError("replicas in lock step end and begin iterations together: requests that come because "
-                             "others ended cannot come between yet")
         self._in_halves = True
 
     def seat(self, LiveView view, int32_t gateway):
@@ -252,7 +272,7 @@ cdef class Fleet:
 
     cdef void touched(self, int32_t index) noexcept nogil:
         if self.coupled:
-            note(self, index, <Replica>self.seats[index].replica)
+            note_touched(self, <Replica>self.seats[index].replica)
 
     cdef void _warm(self, int32_t index, int32_t next_index) noexcept nogil:
         cdef const Seat* seat = &self.seats[next_index]
@@ -305,12 +325,12 @@ cdef class Fleet:
         cdef int32_t index
         while self.wakes.top_time() == self._between_ns:
             index = self.wakes.top_index()
-            if (<Replica>self.seats[index].replica).has_ended:
+            if is_between(<Replica>self.seats[index].replica):
                 self.wakes.set(index, NEVER_NS)
                 continue
             (<Replica>self.seats[index].replica).end_due()
-            self._add_between(index)
-            note_state(self, index, <Replica>self.seats[index].replica, NEVER_NS)
+            self._add_between((<Replica>self.seats[index].replica).first_sibling)
+            note_all(self, <Replica>self.seats[index].replica)
         return 0
 
     cdef int _add_between(self, int32_t index) except -1 nogil:
@@ -330,7 +350,7 @@ cdef class Fleet:
         while i < self._between.size and not self.departures.any():
             index = self._between.rows[i]
             i += 1
-            if (<Replica>self.seats[index].replica).has_ended:
+            if is_between(<Replica>self.seats[index].replica):
                 (<Replica>self.seats[index].replica).advance(self._between_ns + 1, NEVER_NS)
                 self.departures.note_turn(index, self._between_ns)
                 note(self, index, <Replica>self.seats[index].replica)

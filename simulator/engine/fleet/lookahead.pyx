@@ -4,7 +4,7 @@ from libc.string cimport memset
 
 from simulator.core.clock cimport NEVER_NS
 from simulator.core.errors cimport broken
-from simulator.domain.batch cimport BatchShape
+from simulator.domain.batch cimport BatchShape, clear_shape
 from simulator.domain.iteration cimport Batch, Entry
 from simulator.engine.replica.pipeline cimport oldest
 from simulator.engine.replica.replica cimport Replica
@@ -134,7 +134,7 @@ cdef int64_t decoding_ns(Replica replica, Scheduler scheduler, const Batch* batc
     cdef const Entry* entry
     cdef int64_t total_ns = 0, ns = 0
     cdef int32_t i, joined = 0, _
-    memset(&shape, 0, sizeof(BatchShape))
+    clear_shape(&shape)
     shape.context_tokens = scheduler.member_tokens - scheduler.num_members      # after the iteration in flight
     for i in range(batch.num_entries if batch.num_entries == scheduler.num_prefilling() else 0):
         entry = &batch.entries[i]

@@ -7,6 +7,7 @@ from simulator.admission.gateway_queue cimport GatewayQueue
 from simulator.engine.fleet.fleet cimport Fleet
 from simulator.engine.fleet.live_view cimport LiveView
 from simulator.engine.gateway.pairing_base cimport PairingBase
+from simulator.engine.gateway.stage_base cimport Stage
 from simulator.engine.gateway.tracer_base cimport Tracer
 from simulator.routing.base cimport Router
 
@@ -17,6 +18,7 @@ cdef class Gateway:
     cdef void* _first                   # Gateway where its requests came, which let them in, borrowed: itself, unless
                                         # prefill and decode are apart and it is the one for what follows the prompt
     cdef PairingBase _pairing           # decides whether they are, and sends requests; None: they are not
+    cdef Stage _stage                   # holds requests back once they are let in; None: they are routed at once
     cdef int32_t* _places               # [replica of the cluster] its number in the view; -1: it is not there
     cdef readonly Admission admission   # None: all are let in
     cdef readonly GatewayQueue queue    # None: requests are routed as soon as they are let in
@@ -52,6 +54,9 @@ cdef class Gateway:
     # A request that was let in earlier is to be sent somewhere again.
     cdef int return_to_gateway(self, int32_t row, int64_t now_ns) except -1 nogil
 
+    # A request that was let in, and held back by the stage, is to be routed.
+    cdef int go_on(self, int32_t row, int64_t now_ns) except -1 nogil
+
     # The replica for a request, as numbered in the view; -1: none can take it now. What follows: it is sent there to do
     # what its LegRole says; or it is tried again later, or refused.
     cdef int32_t choose(self, int32_t row, int64_t now_ns) except -2 nogil
@@ -80,8 +85,9 @@ cdef class Gateway:
     cdef int ended(self, int32_t row, int8_t how, int64_t now_ns) except -1 nogil
     cdef int settle(self, int64_t now_ns) except -1 nogil
 
-    # A replica may be routed to from now on, or no more.
-    cdef int open(self, int32_t replica, int64_t now_ns) except -1 nogil
+    # A replica may be routed to from now on, once others that open with it have, and `settle` lets those pass that wait
+    # for it; False: it could be before. It may be no more.
+    cdef bint open(self, int32_t replica, int64_t now_ns) except -1 nogil
     cdef int close(self, int32_t replica, int64_t now_ns) except -1 nogil
 
     cdef int _settle_account(self, int32_t row, int32_t client, int64_t now_ns) except -1 nogil

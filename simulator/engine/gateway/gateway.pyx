@@ -18,6 +18,7 @@ from simulator.engine.fleet.events cimport ADMIT, DISPATCH, EXPIRE, RECALL, ROUT
 from simulator.engine.fleet.fleet cimport Fleet
 from simulator.engine.fleet.live_view cimport LiveView
 from simulator.engine.gateway.pairing_base cimport PairingBase
+from simulator.engine.gateway.stage_base cimport Stage
 
 
 cdef inline void add(Gateway gateway, ReplicaAccount* account, int32_t row) noexcept nogil:
@@ -135,6 +136,10 @@ cdef class Gateway:
         second._first = <void*>self
         self.shift_ns = min(self.shift_ns, second.shift_ns)
 
+    def hold_back(self, Stage stage):
+        """Have requests that were let in wait for a stage before they are routed."""
+        self._stage, self._is_direct, self.is_blind = stage, False, False
+
     cdef int arrive(self, int32_t row, int64_t now_ns) except -1 nogil:
         self._fleet.requests[row].status = WAITING
         if self._is_direct and self._fleet.is_alone(now_ns):
@@ -190,7 +195,12 @@ cdef class Gateway:
         return self._attempt(now_ns)
 
     cdef int _pass_on(self, int32_t row, int64_t now_ns) except -1 nogil:
-        """Hand a request to the router."""
+        """Hand a request to the stage before the router, if there is one, or to the router."""
+        if self._stage is not None and self._stage.holds(row, now_ns):
+            return 0
+        return self.go_on(row, now_ns)
+
+    cdef int go_on(self, int32_t row, int64_t now_ns) except -1 nogil:
         if self.routing_ns == 0 and self._fleet.is_alone(now_ns):
             return self.route(row, now_ns)
         return self._fleet.events.push(now_ns + self.routing_ns, ROUTE, ROUTE, self.index, row)
@@ -319,16 +329,16 @@ cdef class Gateway:
             self.queue.remove(row)
         return self._fleet.refuse(row, TIMED_OUT, NO_CAUSE, now_ns)
 
-    cdef int open(self, int32_t replica, int64_t now_ns) except -1 nogil:
+    cdef bint open(self, int32_t replica, int64_t now_ns) except -1 nogil:
         cdef ReplicaAccount* account = &self.view.accounts[replica]
         if account.is_routable:
-            return 0
+            return False
         account.is_routable, account.up_since_ns = True, now_ns
         self.view.mark(replica)
         if self.queue is not None:
             self._owed += self.queue.tries_on_departure
         self.router.opened(replica, now_ns)
-        return self.settle(now_ns)
+        return True
 
     cdef int close(self, int32_t replica, int64_t now_ns) except -1 nogil:
         cdef ReplicaAccount* account = &self.view.accounts[replica]

@@ -6,6 +6,9 @@ the iteration before the change and the first one after it. Nobody knows when th
 shortest time, of which half is counted on: as many of these as iterations are missing are let pass, and the replica is
 looked at again, the more often the nearer it is. Times at which it is looked at depend on what replicas have begun by
 then alone, not on runs ahead. Two batches in flight may begin at one instant; then the change is one iteration late.
+
+Ranks in lock step change together. Their steps count, those of dummies alone, too: vLLM's ranks count each step, so
+that they rearrange together. Source: vLLM 0.32.0, vllm/distributed/eplb/eplb_state.py, EplbState.step.
 """
 from libc.stdint cimport int64_t
 cimport cython
@@ -49,8 +52,9 @@ cdef class ExpertShifts(Operation):
             if shift is not None:
                 models = Models(shift, pool.latency)
                 self._pools.append((pool.name, models))
+                apart = pool.ranks if pool.marches else 1       # ranks in lock step: one that stands for all
                 self._followers += [Follower(fleet, self._agenda, replica, shift, models)
-                                    for replica in fleet.replicas[first:first + pool.places]]
+                                    for replica in fleet.replicas[first:first + pool.places:apart]]
             first += pool.places
 
     cdef int start(self) except -1 nogil:
@@ -75,7 +79,7 @@ cdef class ExpertShifts(Operation):
 
 
 cdef class Follower:
-    """The changes of one replica."""
+    """The changes of one replica, or of ranks in lock step with it."""
 
     cdef Fleet _fleet
     cdef Agenda _agenda
@@ -115,6 +119,8 @@ cdef class Follower:
 
     cdef int64_t _begun(self, int64_t now_ns) except -1:
         cdef ReplicaState state
+        if self._replica.beat is not None:
+            return self._replica.beat.num_begun(now_ns)
         observe(self._replica, now_ns, &state)
         return state.iterations
 

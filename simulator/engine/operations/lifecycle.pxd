@@ -45,14 +45,18 @@ cdef class Place:               # of a replica
     cdef public list faults             # domain.failures.Failure that it suffers from
     cdef public object outage           # its last outages.Outage; None: it had none
     cdef readonly LatencyModel latency  # its own, of a healthy replica
+    cdef readonly int32_t number        # of what [topology] calls a replica: all its data-parallel ranks have it
+    cdef readonly list ranks            # [rank] Place of all of them; alone without data parallelism
+    cdef list _in_step                  # those in lock step with it, itself among them
+    cdef list _behind_one_front         # those that one front end process drives, itself among them
 
 
 @cython.final
 cdef class Lifecycle:
     cdef readonly list places           # [replica] Place
-    cdef readonly int32_t num_draining
+    cdef readonly int32_t num_draining  # replicas, with all their ranks
     cdef Fleet _fleet
     cdef list _rows                     # of records.LIFECYCLE, as tuples
 
-    # A replica has fewer requests: is it drained?
+    # A place has fewer requests: is its replica drained?
     cdef int look_at(self, int32_t replica, int64_t now_ns) except -1

@@ -7,6 +7,8 @@ from simulator.engine.gateway.gateway cimport Gateway
 from simulator.engine.fleet.fleet cimport Fleet
 from simulator.engine.replica.replica cimport Replica
 
+import math
+
 import numpy as np
 
 from simulator.domain import records
@@ -32,10 +34,31 @@ cdef class Place:
         """Be shown by another gateway, too."""
         self.second, self.second_seat = gateway, seat
 
+    def join(self, int32_t number, ranks, in_step, behind_one_front):
+        """Be a rank of a replica, see lifecycle.pxd."""
+        self.number, self.ranks, self._in_step = number, ranks, in_step
+        self._behind_one_front = behind_one_front
+
     @property
     def index(self):
         """Its number in the cluster."""
         return self.replica.index
+
+    def fellows(self, kind):
+        """Return the ranks that a failure of this kind takes with this one, itself among them.
+
+        Ranks in lock step stand still together: all enter each layer of experts. Of others those that one front end
+        drives end together when one of their processes does. A slow rank has no fellows.
+        Source: vLLM 0.32.0, vllm/v1/engine/core_client.py, MPClient.start_engine_core_monitor.
+        """
+        if kind == "slow":
+            return [self]
+        return self._in_step if kind == "link" else self._behind_one_front
+
+    def pace(self):
+        """Return how many times as long its iterations take: in lock step those of the slowest rank."""
+        return max(math.prod(fault.slow_factor for fault in place.faults if fault.kind == "slow")
+                   for place in self._in_step)
 
     @property
     def in_flight(self):
@@ -82,9 +105,10 @@ cdef class Lifecycle:
 
     fleet : the replicas.
     gateways : list of Gateway, which show those that are up at time 0 as routable.
+    pools : of engine.plan.Pool, in the order in which replicas are numbered.
     """
 
-    def __init__(self, Fleet fleet, gateways):
+    def __init__(self, Fleet fleet, gateways, pools):
         cdef Gateway gateway
         cdef int32_t seat
         self._fleet = fleet
@@ -96,40 +120,65 @@ cdef class Lifecycle:
                     self.places[index] = Place(fleet.replicas[index], gateway, seat)
                 else:
                     (<Place>self.places[index]).stand_behind(gateway, seat)
+        self._join(pools)
         self._rows = []
         for place in self.places:
             self.note(place, 0, START)
+
+    def _join(self, pools):
+        """Let places know with whom they are ranks of one replica."""
+        first = number = 0
+        for pool in pools:
+            front = pool.ranks if pool.marches else pool.ranks_per_choice
+            for begin in range(first, first + pool.places, pool.ranks):
+                ranks = self.places[begin:begin + pool.ranks]
+                for rank, place in enumerate(ranks):
+                    place.join(number, ranks, ranks if pool.marches else [place],
+                               ranks[rank // front * front:(rank // front + 1) * front])
+                number += 1
+            first += pool.places
 
     def note(self, Place place, now_ns, cause):
         """Write down the state of a replica."""
         self._rows.append((now_ns, place.index, place.state, cause))
 
-    def review(self, Place place, int64_t now_ns):
-        """Tell the gateway whether requests may go to a replica."""
-        if place.is_open:
-            place.gateway.open(place.seat, now_ns)
-            if place.second is not None:
-                place.second.open(place.second_seat, now_ns)
-        else:
-            place.gateway.close(place.seat, now_ns)
-            if place.second is not None:
-                place.second.close(place.second_seat, now_ns)
+    def review(self, places, int64_t now_ns):
+        """Tell the gateways whether requests may go to these places; then what waited may go there."""
+        cdef Place place
+        cdef Gateway gateway
+        opened = []
+        for place in places:
+            for gateway, seat in ((place.gateway, place.seat), (place.second, place.second_seat)):
+                if gateway is None:
+                    continue
+                if not place.is_open:
+                    gateway.close(seat, now_ns)
+                elif gateway.open(seat, now_ns) and gateway not in opened:
+                    opened.append(gateway)
+        for gateway in opened:
+            gateway.settle(now_ns)
 
     def enter(self, Place place, now_ns, stage):
-        """Let a replica enter a stage because the autoscaler wants it."""
+        """Let a replica, all its ranks, enter a stage because the autoscaler wants it."""
         self.num_draining += (stage == DRAINING) - (place.stage == DRAINING)
-        place.stage = stage
-        self.note(place, now_ns, SCALING)
-        self.review(place, now_ns)
+        for rank in place.ranks:
+            rank.stage = stage
+            self.note(rank, now_ns, SCALING)
+        self.review(place.ranks, now_ns)
         if stage == DRAINING:
             self.look_at(place.index, now_ns)
 
     cdef int look_at(self, int32_t replica, int64_t now_ns) except -1:
-        cdef Place place = self.places[replica]
-        if place.stage == DRAINING and place.in_flight == 0 and not (
-                self._fleet.hand_over is not None and self._fleet.hand_over.leases.holds(replica)):
-            self.enter(place, now_ns, OFF)
-            place.replica.rank.kv.forget()
+        cdef Place place = self.places[replica], rank
+        if place.stage != DRAINING:
+            return 0
+        for rank in place.ranks:
+            if rank.in_flight > 0 or (self._fleet.hand_over is not None
+                                      and self._fleet.hand_over.leases.holds(rank.replica.index)):
+                return 0
+        self.enter(place, now_ns, OFF)
+        for rank in place.ranks:
+            rank.replica.rank.forget()
         return 0
 
     def table(self, clock_ns):

@@ -17,9 +17,10 @@ cdef class Outages:
     cdef list _sources          # Source
     cdef dict _slow             # (replica, id of a Failure) -> its Outage, where requests move off slow replicas
     cdef RowList _rows          # taken off a replica, until all are seen to
+    cdef list _retried          # (Gateway, row) of those that go elsewhere, until all that failed together are empty
 
-    # Take the requests off a replica that stands still: send them elsewhere, or drop them. Of a prefill leg that is
-    # its client's request.
+    # Take the requests off a replica that stands still: they are dropped, or go elsewhere with `_send_elsewhere`. Of a
+    # prefill leg that is its client's request.
     cdef int _take_off(self, Place place, outage, int64_t now_ns) except -1
     cdef int _settle(self, Place place, int32_t row, bint is_retried, int64_t now_ns) except -1
 

@@ -18,7 +18,6 @@ from simulator.engine.fleet.fleet cimport Fleet
 from simulator.engine.gateway.gateway cimport Gateway
 from simulator.engine.operations.lifecycle cimport DETECTION, DRAINING, FAILURE, RECOVERY, REOPENING, Lifecycle, Place
 
-import math
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -66,7 +65,7 @@ cdef class Outages:
 
     def __init__(self, Fleet fleet, Agenda agenda, Lifecycle lifecycle, failures, health, pools, seed):
         self._fleet, self._agenda, self._lifecycle, self._health = fleet, agenda, lifecycle, health
-        self._slow = {}
+        self._slow, self._retried = {}, []
         if fleet.legs is None or fleet.journeys == NULL:
             raise ValueError("failures need journeys and legs")
         for number, failure in enumerate(failures):
@@ -92,23 +91,26 @@ cdef class Outages:
             self._agenda.tick(now_ns + delay_ns, OUTAGE, partial(self._fail, source))
 
     def _fail(self, source, now_ns):
-        places = _hit(source)
+        places = _with_fellows(_hit(source), source.failure)
         duration_ns = source.failure.duration_ns(source.generator)
-        for place in places:
-            self._begin(place, source.failure, now_ns)
+        stopped = [(place, place.outage) for place in places if self._begin(place, source.failure, now_ns)]
+        if stopped:
+            noticed_ns = self._health.noticed_ns(now_ns, self._health.detection_delay_s)
+            self._agenda.at(noticed_ns, LIFECYCLE, partial(self._notice, stopped))
         if duration_ns is None or not places:
             self._await_next(source, now_ns)
         else:
             self._agenda.at(now_ns + duration_ns, OUTAGE, partial(self._repair, source, places))
 
     def _repair(self, source, places, now_ns):
-        for place in places:
-            self._end(place, source.failure, now_ns)
+        self._go_on([(place, place.outage) for place in places if self._end(place, source.failure, now_ns)], now_ns)
         self._await_next(source, now_ns)
 
     # ---- one replica
 
     def _begin(self, Place place, failure, int64_t now_ns):
+        """Let a replica suffer from a failure; return whether it stands still from now on, and has not before."""
+        stops = failure.kind != "slow" and not place.stands_still
         place.faults.append(failure)
         if failure.kind == "slow":
             self._set_pace(place, now_ns)
@@ -116,84 +118,98 @@ cdef class Outages:
                 outage = self._slow[place.index, id(failure)] = Outage(now_ns, failure)
                 self._agenda.at(self._health.noticed_ns(now_ns, self._health.detection_delay_s), LIFECYCLE,
                                 partial(self._avoid, place, outage))
-        else:
-            if not place.stands_still:
-                place.replica.halt(now_ns)
-                self._fleet.touched(place.replica.index)
-                if self._fleet.hand_over is not None:
-                    self._fleet.hand_over.cut_off(place.index, now_ns)
-                place.outage = Outage(now_ns, failure)
-                noticed_ns = self._health.noticed_ns(now_ns, self._health.detection_delay_s)
-                self._agenda.at(noticed_ns, LIFECYCLE, partial(self._notice, place, place.outage))
-            if failure.kind == "stop":
-                place.outage.loses_kv, place.outage.failure = True, failure
-                if self._fleet.hand_over is not None:
-                    self._fleet.hand_over.loses_kv(place.index)
+        elif stops:
+            place.replica.halt(now_ns)
+            self._fleet.touched(place.replica.index)
+            if self._fleet.hand_over is not None:
+                self._fleet.hand_over.cut_off(place.index, now_ns)
+            place.outage = Outage(now_ns, failure)
+        if failure.kind == "stop":
+            place.outage.loses_kv, place.outage.failure = True, failure
+            if self._fleet.hand_over is not None:
+                self._fleet.hand_over.loses_kv(place.index)
         self._lifecycle.note(place, now_ns, FAILURE)
+        return stops
 
     def _end(self, Place place, failure, now_ns):
+        """Let a replica suffer from a failure no more; return whether it stands still no more."""
         place.faults.remove(failure)
         self._lifecycle.note(place, now_ns, RECOVERY)
         if failure.kind == "slow":
             self._set_pace(place, now_ns)
             if failure.on_failure == "migrate":
                 self._well_again(place, self._slow.pop((place.index, id(failure))), now_ns)
-        elif all(fault.kind == "slow" for fault in place.faults):
-            self._go_on(place, place.outage, now_ns)
+        return failure.kind != "slow" and all(fault.kind == "slow" for fault in place.faults)
 
-    def _go_on(self, Place place, outage, int64_t now_ns):
-        outage.is_over = True
-        if not outage.is_noticed:
-            if outage.loses_kv:
+    # ---- replicas that stand still together: [(Place, Outage)]
+
+    def _go_on(self, back, now_ns):
+        """Let replicas go on; first those give up their requests that lost them and nobody noticed."""
+        cdef Place place
+        for place, outage in back:
+            outage.is_over = True
+            if outage.loses_kv and not outage.is_noticed:
                 self._take_off(place, outage, now_ns)
+            if outage.loses_kv:
+                place.replica.rank.forget()
+        self._send_elsewhere(now_ns)
+        for place, outage in back:
+            self._wake(place, outage, now_ns)
+        noticed = [(place, outage) for place, outage in back if place.is_marked_down]
+        if noticed:
+            open_ns = self._health.noticed_ns(now_ns, self._health.reopening_delay_s)
+            self._agenda.at(open_ns, LIFECYCLE, partial(self._reopen, noticed))
+
+    def _wake(self, Place place, outage, int64_t now_ns):
+        if not outage.is_noticed:
             scheduler = place.replica.rank.scheduler
             for row in scheduler.running_rows() + scheduler.held_rows() + scheduler.waiting.rows():
                 self._count_downtime(row, outage.since_ns, now_ns)
-        if outage.loses_kv:
-            place.replica.rank.kv.forget()
         place.replica.resume(outage.since_ns, now_ns)
         if self._fleet.hand_over is not None:
             self._fleet.hand_over.is_heard_again(place.index, now_ns)
         self._fleet.touched(place.replica.index)
-        if place.is_marked_down:
-            open_ns = self._health.noticed_ns(now_ns, self._health.reopening_delay_s)
-            self._agenda.at(open_ns, LIFECYCLE, partial(self._reopen, place, outage))
 
-    def _notice(self, Place place, outage, now_ns):
+    def _notice(self, stopped, now_ns):
         cdef int64_t last_ns
-        if outage.is_over:
-            return
-        outage.is_noticed = place.is_marked_down = True
-        self._lifecycle.note(place, now_ns, DETECTION)
-        self._lifecycle.review(place, now_ns)
-        self._take_off(place, outage, now_ns)
-        last_ns = self._fleet.events.last_ns(ENQUEUE, place.replica.index)       # of requests on the way there
-        if last_ns >= 0:
-            self._agenda.at(last_ns, OUTAGE, partial(self._sweep, place, outage), REPLICAS)
+        stopped = [(place, outage) for place, outage in stopped if not outage.is_over]
+        for place, outage in stopped:
+            outage.is_noticed = place.is_marked_down = True
+            self._lifecycle.note(place, now_ns, DETECTION)
+        self._lifecycle.review([place for place, _ in stopped], now_ns)
+        for place, outage in stopped:
+            self._take_off(place, outage, now_ns)
+        self._send_elsewhere(now_ns)
+        for place, outage in stopped:
+            last_ns = self._fleet.events.last_ns(ENQUEUE, place.index)          # of requests on the way there
+            if last_ns >= 0:
+                self._agenda.at(last_ns, OUTAGE, partial(self._sweep, place, outage), REPLICAS)
 
     def _sweep(self, place, outage, now_ns):
         if not outage.is_over:
             self._take_off(place, outage, now_ns)
+            self._send_elsewhere(now_ns)
 
-    def _reopen(self, Place place, outage, now_ns):
-        if place.outage is outage:          # nothing else befell it meanwhile
+    def _reopen(self, back, now_ns):
+        places = [place for place, outage in back if place.outage is outage]    # nothing else befell it meanwhile
+        for place in places:
             place.is_marked_down = False
             self._lifecycle.note(place, now_ns, REOPENING)
-            self._lifecycle.review(place, now_ns)
+        self._lifecycle.review(places, now_ns)
+
+    # ---- a slow replica
 
     def _set_pace(self, Place place, int64_t now_ns):
-        cdef double factor = math.prod(fault.slow_factor for fault in place.faults if fault.kind == "slow")
+        cdef double factor = place.pace()
         place.replica.set_latency(place.latency if factor == 1.0 else Slowed(place.latency, factor), now_ns)
         self._fleet.touched(place.replica.index)
-
-    # ---- a slow replica whose requests move elsewhere
 
     def _avoid(self, Place place, outage, now_ns):
         if not outage.is_over:
             outage.is_noticed = True
             place.num_slow += 1
             self._lifecycle.note(place, now_ns, DETECTION)
-            self._lifecycle.review(place, now_ns)
+            self._lifecycle.review([place], now_ns)
             self._fleet.mover.evacuate_by_migration(place.index, now_ns)
 
     def _well_again(self, Place place, outage, now_ns):
@@ -208,14 +224,14 @@ cdef class Outages:
             if place.stage != DRAINING:
                 self._fleet.mover.leave_alone(place.index)
             self._lifecycle.note(place, now_ns, REOPENING)
-            self._lifecycle.review(place, now_ns)
+            self._lifecycle.review([place], now_ns)
 
     # ---- its requests
 
     cdef int _take_off(self, Place place, outage, int64_t now_ns) except -1:
         cdef int32_t most = 0 if outage.failure.on_failure == "lost" else outage.failure.max_retries
         cdef bint restarts = outage.failure.on_failure == "restart"
-        cdef int32_t num_retried = 0, i, row, client
+        cdef int32_t i, row, client
         cdef bint is_retried
         if self._fleet.mover is not None:
             self._fleet.mover.abandon(place.replica.index, now_ns)
@@ -235,12 +251,16 @@ cdef class Outages:
             self._fleet.journeys[client].retries += 1
             if restarts:
                 self._void(client)
-            self._rows.rows[num_retried] = client
-            num_retried += 1
-        for i in range(num_retried):
-            place.gateway.return_to_gateway(self._rows.rows[i], now_ns)
+            self._retried.append((place.gateway, client))
         self._rows.size = 0
         return self._lifecycle.look_at(place.replica.index, now_ns)
+
+    def _send_elsewhere(self, int64_t now_ns):
+        cdef Gateway gateway
+        cdef int32_t row
+        retried, self._retried = self._retried, []
+        for gateway, row in retried:
+            gateway.return_to_gateway(row, now_ns)
 
     cdef int _settle(self, Place place, int32_t row, bint is_retried, int64_t now_ns) except -1:
         cdef Gateway gateway = place.gateway
@@ -277,8 +297,15 @@ def _hit(source):
     return groups[source.generator.integers(len(groups))] if groups else []
 
 
+def _with_fellows(places, failure):
+    """Return replicas, and the ranks that the failure takes with them."""
+    found = dict.fromkeys(fellow for place in places for fellow in place.fellows(failure.kind))
+    return [place for place in found if place.serves and not any(fault is failure for fault in place.faults)]
+
+
 def _key_of(place, target):
-    return {"replica": place.index, "node": place.node, "unit": place.unit, "pool": place.pool}[target]
+    return {"rank": place.index, "replica": place.number, "node": place.node, "unit": place.unit,
+            "pool": place.pool}[target]
 
 
 def _sources(number, failure, places, pools, streams):

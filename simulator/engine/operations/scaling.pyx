@@ -16,14 +16,21 @@ import numpy as np
 
 from simulator.core.random_streams import RandomStreams
 from simulator.domain import records
+from simulator.domain.whole_replicas import added_up
 from simulator.errors import InputErrors, KeyFault
 from simulator.scaling.base import Observation, Variant
+
+
+def is_open(place):
+    """Return whether all ranks of a replica may get requests."""
+    return all(rank.is_open for rank in place.ranks)
 
 
 class Group:
     """Replicas, and who decides on their number.
 
-    They serve one model, or do one part of its requests.
+    They serve one model, or do one part of its requests. Of a replica with data-parallel ranks the place of the first
+    stands for all.
 
     model : the requests that it serves, as pools say it.
     gateway : where requests wait for them.
@@ -65,6 +72,8 @@ cdef class Scaling:
         self._groups = []
         found = {}
         for place in lifecycle.places:
+            if place is not place.ranks[0]:
+                continue
             model = plan.pools[place.pool].model
             pools = found.setdefault((model, policy.needs_roles or place.gateway.index), {})
             pools.setdefault(place.pool, []).append(place)
@@ -134,15 +143,19 @@ cdef class Scaling:
     def _variant(self, pool, places):
         cdef Place first = places[0]
         cdef Gateway gateway = first.gateway
-        seats = [place.seat for place in places if place.is_open]
+        serving = [place for place in places if is_open(place)]
+        seats = [rank.seat for place in serving for rank in place.ranks]
         starting = sum(place.is_starting for place in places)
         plan = self._pools[pool]
+        states, accounts = gateway.view.state_array[seats], gateway.view.account_array[seats]
+        if plan.ranks > 1:
+            states, accounts = added_up(states, accounts, plan.ranks)
         return Variant(
-            index=pool, name=plan.name, cost_per_hour=plan.cost_per_hour,
-            capacity_tokens=first.replica.rank.kv.num_blocks * first.replica.rank.kv.block_size,
-            role=plan.role, accelerators=plan.accelerators, starting=starting,
-            room=len(self._vacant(places)), removable=self._removable(len(seats), starting),
-            states=gateway.view.state_array[seats], accounts=gateway.view.account_array[seats])
+            index=pool, name=plan.name, cost_per_hour=plan.cost_per_hour * plan.ranks,
+            capacity_tokens=first.replica.rank.kv.num_blocks * first.replica.rank.kv.block_size * plan.ranks,
+            role=plan.role, accelerators=plan.accelerators * plan.ranks, starting=starting,
+            room=len(self._vacant(places)), removable=self._removable(len(serving)),
+            states=states, accounts=accounts)
 
     def _take_finished(self):
         """Return the requests that left replicas since the last time, by what serves them."""
@@ -157,10 +170,10 @@ cdef class Scaling:
     # ---- what it decides
 
     def _vacant(self, places):
-        return [place for place in places if place.stage == OFF and not place.faults]
+        return [place for place in places if place.stage == OFF and not any(rank.faults for rank in place.ranks)]
 
-    def _removable(self, serving, starting):
-        return max(min(serving, serving + starting - self._settings.min_replicas), 0)
+    def _removable(self, serving):
+        return max(serving - self._settings.min_replicas, 0)        # those that start do not serve yet
 
     def _act(self, group, changes, now_ns):
         for pool, change in changes.items():
@@ -169,18 +182,17 @@ cdef class Scaling:
                 for place in self._vacant(places)[:change]:
                     self._launch(place, now_ns)
             else:
-                serving = [place for place in places if place.is_open]
-                starting = sum(place.is_starting for place in places)
-                most = min(-change, self._removable(len(serving), starting))
-                for place in self._in_order(serving)[:most]:
+                serving = [place for place in places if is_open(place)]
+                for place in self._in_order(serving)[:min(-change, self._removable(len(serving)))]:
                     self._lifecycle.enter(place, now_ns, DRAINING)
                     if self._settings.drain == "migrate":
-                        self._fleet.mover.evacuate_by_migration(place.index, now_ns)
+                        for rank in place.ranks:
+                            self._fleet.mover.evacuate_by_migration(rank.index, now_ns)
 
     def _in_order(self, places):
         """Return replicas in the order in which they are taken away."""
         by = {"newest": lambda place: -place.index, "oldest": lambda place: place.index,
-              "least_loaded": lambda place: (place.in_flight, -place.index)}
+              "least_loaded": lambda place: (sum(rank.in_flight for rank in place.ranks), -place.index)}
         return sorted(places, key=by[self._settings.drains])
 
     def _launch(self, place, now_ns):
@@ -194,7 +206,8 @@ cdef class Scaling:
         """Let a replica enter the next stage of its start; behind the last, it serves."""
         if not steps:
             if self._fleet.mover is not None:
-                self._fleet.mover.leave_alone(place.index)
+                for rank in place.ranks:
+                    self._fleet.mover.leave_alone(rank.index)
             self._lifecycle.enter(place, now_ns, UP)
             return
         (stage, duration_ns), *later = steps

@@ -34,7 +34,7 @@ cdef class Upkeep(Operation):
         self.kinds = (OUTAGE, LIFECYCLE, SCALE, ACTUATE)
         self._fleet = fleet
         self._agenda = Agenda(fleet)
-        self.lifecycle = Lifecycle(fleet, gateways)
+        self.lifecycle = Lifecycle(fleet, gateways, plan.pools)
         names = [pool.name for pool in plan.pools]
         self._outages = Outages(fleet, self._agenda, self.lifecycle, failures, health or Health(), names, plan.seed)
         if autoscaling is not None:

@@ -1,11 +1,16 @@
 """A clock that several replicas share: what a replica knows of it."""
 from libc.stdint cimport int32_t, int64_t
 
+from simulator.latency.base cimport LatencyModel
+
 
 cdef class Beat:
     """Base of `LockStep`, which knows the replicas that know it."""
 
     cdef int advance(self, int64_t until_ns, int64_t horizon_ns) except -1 nogil:
+        return 0
+
+    cdef int end_due(self) except -1 nogil:
         return 0
 
     cdef int arrive(self, int32_t index, int32_t row, int64_t now_ns) except -1 nogil:
@@ -19,3 +24,21 @@ cdef class Beat:
 
     cdef void rouse(self, int64_t now_ns) noexcept nogil:
         pass
+
+    cdef void expect(self, int64_t done_ns) noexcept nogil:
+        pass
+
+    cdef int halt(self, int64_t now_ns) except -1 nogil:
+        return 0
+
+    cdef int resume(self, int64_t since_ns, int64_t now_ns) except -1 nogil:
+        return 0
+
+    cdef void abandon(self) noexcept nogil:
+        pass
+
+    cdef int64_t num_begun(self, int64_t now_ns) noexcept nogil:
+        return 0
+
+    cdef int set_latency(self, LatencyModel latency) except -1:
+        return 0

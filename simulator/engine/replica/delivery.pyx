@@ -18,15 +18,16 @@ cdef class Delivery:
     max_model_len : longest text, prompt and output, in tokens.
     host : HostParameters, of which those after the iteration matter here.
     departures : who left a replica; None: nobody wants to know.
+    longest_answers : tokens, int64 (requests,), that answers have at most; None: as max_model_len says.
     sibling : the Delivery of another pool of the same cluster, which knows the tokens of requests that come from there.
     """
 
     def __init__(self, workload, Recorder recorder, int64_t max_model_len, host,
-                 Departures departures=None, Delivery sibling=None):
+                 Departures departures=None, Delivery sibling=None, longest_answers=None):
         cdef Request[::1] requests = workload.requests
         cdef const Outcome[::1] outcomes = workload.outcomes
         room = max_model_len - workload.requests["prompt_tokens"].astype(np.int64)
-        most = np.minimum(workload.demands["max_tokens"], room)
+        most = np.minimum(workload.demands["max_tokens"], room if longest_answers is None else longest_answers)
         target_array = np.maximum(np.minimum(most, workload.outcomes["output_tokens"]), 1).astype(np.int32)
         self.last_tokens = (
             np.full(len(requests), NO_TOKEN_NS, np.int64) if sibling is None else sibling.last_tokens)

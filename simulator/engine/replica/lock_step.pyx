@@ -21,12 +21,12 @@ from libc.string cimport memset
 cimport cython
 
 from simulator.core.clock cimport NEVER_NS
-from simulator.domain.batch cimport BatchShape
+from simulator.domain.batch cimport BatchShape, clear_shape
 from simulator.engine.replica.beat cimport Beat
 from simulator.engine.replica.pipeline cimport oldest
 from simulator.engine.replica.replica cimport Replica
 from simulator.engine.replica.run_ahead cimport (
-    END_OF_CLOCK_NS, MAX_RUN, RunAhead, cut_run, forget_fault, free_run, grow_run)
+    END_OF_CLOCK_NS, MAX_RUN, RunAhead, cut_run, forget_fault, free_run, grow_run, iteration_at)
 from simulator.engine.replica.waves cimport Waves
 from simulator.latency.base cimport LONGEST_ITERATION_NS, LatencyModel
 
@@ -62,8 +62,10 @@ cdef class LockStep(Beat):
     cdef bint _pads_alike               # batches to the same size
     cdef bint _is_observed
     cdef int64_t _num_steps             # that the ranks have counted since they woke
+    cdef int64_t _num_executed          # that have begun at all; of a run the first
     cdef bint _is_awake                 # all are in step; else each waits for something, or for the others
     cdef bint _is_stuck                 # nobody can go on until something changes
+    cdef int64_t _roused_ns             # when that is expected; NEVER_NS: it is not
     cdef int64_t _end_ns                # of the step that executes; NEVER_NS: none does
     cdef Step _steps[2]
     cdef Step* _executing
@@ -73,14 +75,13 @@ cdef class LockStep(Beat):
     cdef dict _noted                    # its last entry
 
     def __init__(self, replicas, LatencyModel latency, rules, is_async=False):
-        cdef BatchShape dummy
         cdef int32_t i
         self._owners, self._num_ranks, self._latency = list(replicas), len(replicas), latency
         self._sync_interval, self._prefill_interval = rules.sync_interval, rules.prefill_interval
         self._agrees_at_first, self._is_async = rules.agrees_at_first, is_async
         self._pads_alike = rules.pads_alike
         self.waves = Waves(self._num_ranks, rules.hop_ns)
-        self.wake_ns = self._end_ns = NEVER_NS
+        self.wake_ns = self._end_ns = self._roused_ns = NEVER_NS
         self._run.length = 1
         self._replicas = <void**>calloc(self._num_ranks, sizeof(void*))
         if self._replicas == NULL:
@@ -95,12 +96,17 @@ cdef class LockStep(Beat):
         for i in range(self._num_ranks):
             self._replicas[i] = <void*>self._owners[i]
             (<Replica>self._replicas[i]).march(self, self._owners[0].index, self._num_ranks)
-        memset(&dummy, 0, sizeof(BatchShape))
+        self._price_dummies()
+
+    cdef int _price_dummies(self) except -1:
+        cdef BatchShape dummy
+        clear_shape(&dummy)
         dummy.num_sequences = dummy.num_decodes = dummy.num_samples = dummy.decode_tokens = dummy.context_tokens = 1
-        if latency.pads:
-            latency.pad(&dummy, 1, self._num_ranks)
-        self._dummy_ns = latency.step_ns(&dummy, 1, self._num_ranks)
-        latency.raise_if_failed()
+        if self._latency.pads:
+            self._latency.pad(&dummy, 1, self._num_ranks)
+        self._dummy_ns = self._latency.step_ns(&dummy, 1, self._num_ranks)
+        self._latency.raise_if_failed()
+        return 0
 
     def __dealloc__(self):
         cdef int32_t i
@@ -125,7 +131,7 @@ cdef class LockStep(Beat):
     cdef int arrive(self, int32_t index, int32_t row, int64_t now_ns) except -1 nogil:
         self.cut(now_ns)
         self.waves.arrive(index - (<Replica>self._replicas[0]).index, row, now_ns)
-        if not self._is_awake and now_ns < self.wake_ns:
+        if not self._is_awake and now_ns < self.wake_ns and not self.is_halted:
             self._wake_at(now_ns)
         return 0
 
@@ -136,12 +142,28 @@ cdef class LockStep(Beat):
         cdef int64_t now_ns
         while self.wake_ns < until_ns:
             now_ns = self.wake_ns
-            if self._end_ns <= now_ns:
-                self._end(now_ns)
+            if not self.has_ended:
+                self._end_what_is_due(now_ns)
+            self.has_ended = False
             if self._is_awake:
                 self._go_on(now_ns, horizon_ns)
             else:
                 self._gather(now_ns, horizon_ns)
+        return 0
+
+    cdef int end_due(self) except -1 nogil:
+        self._end_what_is_due(self.wake_ns)
+        self.has_ended = True
+        return 0
+
+    cdef int _end_what_is_due(self, int64_t now_ns) except -1 nogil:
+        cdef int32_t i
+        if self._end_ns <= now_ns:
+            self._end(now_ns)
+        for i in range(self._num_ranks):
+            (<Replica>self._replicas[i]).note_transfers(now_ns)
+        if self._roused_ns <= now_ns:
+            self.rouse(now_ns)
         return 0
 
     cdef void cut(self, int64_t now_ns) noexcept nogil:
@@ -153,10 +175,56 @@ cdef class LockStep(Beat):
                 (<Replica>self._replicas[i]).cut_own(now_ns)
 
     cdef void rouse(self, int64_t now_ns) noexcept nogil:
-        if self._is_stuck:
-            self._is_stuck = False
+        if self._is_stuck and not self.is_halted:
+            self._is_stuck, self._roused_ns = False, NEVER_NS
             self.waves.go_on()
             self._wake_at(now_ns)
+
+    cdef void expect(self, int64_t done_ns) noexcept nogil:
+        self.cut(done_ns)
+        if self._is_stuck and done_ns < self.wake_ns and not self.is_halted:
+            self._roused_ns = done_ns
+            self._wake_at(done_ns)
+
+    cdef int halt(self, int64_t now_ns) except -1 nogil:
+        cdef int32_t i
+        if self.is_halted:
+            return 0
+        self.cut(now_ns)
+        for i in range(self._num_ranks):
+            (<Replica>self._replicas[i]).halt_own()
+        self._num_steps += self._run.length - 1
+        self._num_executed += self._run.length - 1
+        self._run.length = 1
+        self.is_halted, self.has_ended = True, False
+        self._wake_at(NEVER_NS)
+        return 0
+
+    cdef int resume(self, int64_t since_ns, int64_t now_ns) except -1 nogil:
+        cdef int32_t i
+        if not self.is_halted:
+            return 0
+        self.is_halted = False
+        for i in range(self._num_ranks):
+            (<Replica>self._replicas[i]).resume_own(since_ns, now_ns)
+        if self._end_ns < NEVER_NS:
+            self._end_ns += now_ns - since_ns
+        self._wake_at(self._end_ns if self._is_awake else now_ns)
+        self.rouse(now_ns)
+        return 0
+
+    cdef void abandon(self) noexcept nogil:
+        if self._is_awake or self._end_ns < NEVER_NS or self._next.num_formed > 0:
+            self._stand_still()
+
+    cdef int64_t num_begun(self, int64_t now_ns) noexcept nogil:
+        return self._num_executed + (iteration_at(&self._run, now_ns) if self._run.length > 1 else 0)
+
+    cdef int set_latency(self, LatencyModel latency) except -1:
+        if latency is not self._latency:
+            self._latency = latency
+            self._price_dummies()
+        return 0
 
     cdef void _wake_at(self, int64_t time_ns) noexcept nogil:
         cdef int32_t i
@@ -181,6 +249,7 @@ cdef class LockStep(Beat):
         """Count a step, or a run of them; let the ranks agree on whether to go on, if it is time."""
         cdef bint is_asked, goes_on = True
         self._num_steps += self._run.length
+        self._num_executed += self._run.length - 1
         self._run.length = 1
         is_asked = self._num_steps % self._sync_interval == 0 or (self._num_steps == 1 and self._agrees_at_first)
         if is_asked:
@@ -259,6 +328,7 @@ cdef class LockStep(Beat):
         self._next.num_busy = self._next.num_formed = 0
         memset(self._next.is_busy, False, 2 * self._num_ranks)
         self._end_ns = now_ns + step_ns
+        self._num_executed += 1
         for i in range(self._num_ranks):
             if step.is_busy[i]:
                 (<Replica>self._replicas[i]).start(now_ns, self._end_ns, &step.shapes[busy])
@@ -299,29 +369,32 @@ cdef class LockStep(Beat):
         if self._is_async and self._executing.num_busy > 0:
             return False
         for i in range(self._num_ranks):
-            if (<Replica>self._replicas[i]).has_moved() or (
-                    (<Replica>self._replicas[i]).scheduler.awaited_ns() < NEVER_NS):
+            if ((<Replica>self._replicas[i]).has_moved() or (<Replica>self._replicas[i]).scheduler.loading > 0
+                    or (<Replica>self._replicas[i]).scheduler.awaited_ns() < NEVER_NS):
                 return False
             found = found or (<Replica>self._replicas[i]).num_requests() > 0
         return found
 
     cdef int _stop(self, int64_t now_ns) except -1 nogil:
         """All stand still: what they formed comes to nothing."""
-        cdef bint is_broken = self._is_broken()
-        self._is_awake, self._is_stuck, self._num_steps = False, not is_broken, 0
+        self._stand_still()
+        self._is_stuck = not self._is_broken()
+        return 0
+
+    cdef void _stand_still(self) noexcept nogil:
+        self._is_awake, self._num_steps = False, 0
         self._next.num_busy = self._next.num_formed = 0
         memset(self._next.is_busy, False, 2 * self._num_ranks)
         self.waves.stand_still()
         self._end_ns = NEVER_NS
         self._wake_at(NEVER_NS)
-        return 0
 
     # ---- ranks fall in: each forms its first batch when it hears that there is something to do
 
     cdef int _gather(self, int64_t now_ns, int64_t horizon_ns) except -1 nogil:
         cdef int64_t next_ns = now_ns
         cdef int32_t i
-        self._is_stuck = False
+        self._is_stuck, self._roused_ns = False, NEVER_NS
         while next_ns <= now_ns:
             self.waves.deliver(now_ns)
             for i in range(self._num_ranks):

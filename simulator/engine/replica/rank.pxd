@@ -13,6 +13,7 @@ from simulator.domain.tables cimport ReplicaRow
 from simulator.engine.output.legs cimport LegBook
 from simulator.engine.output.recorder cimport Recorder
 from simulator.domain.acceptance cimport Acceptance
+from simulator.domain.draft_counts cimport DraftCounts
 from simulator.engine.replica.delivery cimport Delivery
 from simulator.engine.replica.pipeline cimport Pipeline
 from simulator.engine.replica.rounds cimport Rounds
@@ -33,6 +34,7 @@ cdef class Rank:
     cdef readonly bint is_outgrown          # runs one request for ever that needs more than all blocks
 
     cdef Acceptance _acceptance             # None: no speculation
+    cdef readonly DraftCounts drafts        # None: likewise. Those of members are in it once they leave, or `settle`
     cdef bint _tells_chunks                 # the tier hears of chunks
     cdef bint _strides                      # members stride, see Scheduler.strides
     cdef bint _is_usual                     # they do not, and one batch at a time is in flight
@@ -136,6 +138,9 @@ cdef class Rank:
     # oldest batch in flight, which comes to nothing, NULL: there is none; `last_end_ns`: when the one before it ended.
     cdef int empty(self, const Batch* executing, int64_t last_end_ns, RowList* rows) except -1 nogil
 
+    # Its process has ended, and it has no requests: KV is gone, and what was loaded or compiled for some.
+    cdef int forget(self) except -1
+
     # Park a running sequence, see Scheduler.park; the last iteration ended at `last_end_ns`.
     cdef int take_off(self, int32_t slot, int64_t last_end_ns) except -1 nogil
 
@@ -225,6 +230,7 @@ cdef class Rank:
     cdef int _write_tokens(self, const int64_t* ends_ns, int32_t count, int32_t ahead) except -1 nogil
     cdef int _collect_aborted(self) except -1 nogil
     cdef int _return(self, const Entry* entry, int64_t now_ns) except -1 nogil
+    cdef int32_t _accepted(self, const Entry* entry) noexcept nogil
     cdef int _free_finished(self, int64_t now_ns) except -1 nogil
     cdef void _complete_request(self, int32_t row, int64_t now_ns) noexcept nogil
     cdef int _write_back(self, int32_t slot, const Batch* executing, int64_t last_end_ns) except -1 nogil

@@ -40,8 +40,10 @@ cdef class Rank:
         self._requests = &requests[0] if len(requests) else NULL
         self._owner = setup.workload
         self.finish = FinishHeap()
-        if self._acceptance is not None and scheduler.grouping and scheduler.turn_tokens > 1:
-            scheduler.verify_by(self._acceptance)
+        if self._acceptance is not None:
+            self.drafts = DraftCounts(scheduler.turn_tokens - 1)
+            if scheduler.grouping and scheduler.turn_tokens > 1:
+                scheduler.verify_by(self._acceptance, self.drafts)
         self._strides = scheduler.strides is not None
         self._tells_chunks = scheduler.tier is not None and scheduler.tier.hears_of_chunks
         self._is_usual = not (scheduler.overlaps or self._strides)
@@ -114,7 +116,8 @@ cdef class Rank:
     cdef int _drop_failed(self) except -1 nogil:
         cdef int32_t i
         for i in range(self.scheduler.failed.size):
-            self.withdraw(self.scheduler.failed.rows[i], FAILED)
+            if self._requests[self.scheduler.failed.rows[i]].status < COMPLETED:     # its client may have given up
+                self.withdraw(self.scheduler.failed.rows[i], FAILED)
         self.scheduler.failed.size = 0
         return 0
 
@@ -501,9 +504,7 @@ cdef class Rank:
             return 0
         if not entry.is_partial:
             if entry.drafts > 0:
-                accepted = min(self._acceptance.next(row), entry.drafts)
-                if entry.is_admission:
-                    accepted = 0                        # padding, not drafts of a drafter
+                accepted = self._accepted(entry)
             left = self.delivery.target(row) - kept
             sampled = min(accepted + 1, left)
             self.delivery.deliver(row, sampled, now_ns)
@@ -530,6 +531,19 @@ cdef class Rank:
             self.scheduler.join(entry.slot)
             self._await_end(entry.slot)
         return 0
+
+    cdef int32_t _accepted(self, const Entry* entry) noexcept nogil:
+        """Return how many drafts of an entry are accepted, and count them."""
+        cdef int32_t accepted = min(self._acceptance.next(entry.row), entry.drafts), verified = entry.drafts
+        if entry.is_admission:
+            return 0                                    # padding, not drafts of a drafter
+        if self.scheduler.grammar_drafts is not None:   # async: places were scheduled before the drafts were known
+            verified = self.scheduler.grammar_drafts.admit(
+                entry.row, <int64_t>self._requests[entry.row].prompt_tokens + self._requests[entry.row].output_tokens,
+                entry.drafts)
+            accepted = min(accepted, verified)
+        self.drafts.count(verified, accepted)
+        return accepted
 
     cdef int take_seeds(self, int64_t now_ns) except -1 nogil:
         cdef int32_t i, slot, row
@@ -579,6 +593,8 @@ cdef class Rank:
             sequence = self.scheduler.sequence(slot)
             if sequence.is_member:
                 self._requests[sequence.row].output_tokens = self.scheduler.outputs(slot)
+                if self._strides:
+                    self.scheduler.count_striding(slot)
             slot = self.scheduler.next_running(slot)
         return 0
 
@@ -612,6 +628,7 @@ cdef class Rank:
                 self.scheduler.settle_stale(row, self.scheduler.stale_tokens(row))
             self.scheduler.gives_up(row)
             add_row(rows, row)
+        self.scheduler.failed.size = 0                  # others may serve them
         self.finish.clear()
         self.scheduler.forget_flight()
         self._num_late = 0
@@ -630,6 +647,11 @@ cdef class Rank:
             last_ns = self.scheduler.last_token_ns(slot, last_end_ns)
         self.delivery.last_token_ns[sequence.row] = (
             last_ns - sequence.late_ns + (executing.duration_ns if is_starved else 0))
+        return 0
+
+    cdef int forget(self) except -1:
+        self.kv.forget()
+        self.scheduler.forget()
         return 0
 
     cdef int take_off(self, int32_t slot, int64_t last_end_ns) except -1 nogil:

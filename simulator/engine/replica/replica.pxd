@@ -31,6 +31,7 @@ cdef class Replica:
     cdef readonly bint has_ended            # see end_due(): at wake_ns, and the next iteration has not begun
     cdef readonly bint has_acted            # with a tier that copies: the step formed last is one, though of no tokens
     cdef bint _begins_plainly               # neither in steps with numbers nor with those of a tier that copies
+    cdef bint _heeds_arrivals               # see SchedulerFacts; with pipeline stages
     cdef bint _ends_plainly                 # not with those of a tier, and it takes effect then
     cdef readonly bint is_out_of_time       # an iteration would end after the last instant of the clock
 
@@ -84,7 +85,7 @@ cdef class Replica:
     # Iterations that begin from now on take as long as this model says.
     cdef int set_latency(self, LatencyModel latency, int64_t now_ns) except -1
 
-    # What was changed may let it go on if it has nothing in flight.
+    # What was changed may let it go on if it has nothing in flight, or heeds arrivals and has room for another batch.
     cdef void rouse(self, int64_t now_ns) noexcept nogil
 
     # Something on its way to its blocks, or read from them, is done at `done_ns`: it takes notice when it would.
@@ -116,6 +117,13 @@ cdef class Replica:
     # Form the next batch at `now_ns`; False: it has no tokens, and `shape` was not written.
     cdef bint form(self, int64_t now_ns, BatchShape* shape) except -1 nogil
 
+    # Take notice of what has come from other replicas, or is read.
+    cdef inline int note_transfers(self, int64_t now_ns) except -1 nogil:
+        if self.scheduler.transfers is None or self.scheduler.copies:
+            return 0
+        self.rank.note_transfers(now_ns)
+        return self._tell_of_transfers() if self._observer is not None else 0
+
     # The batch formed last consists of members alone, or of nothing.
     cdef bint is_steady(self) noexcept nogil
 
@@ -144,6 +152,10 @@ cdef class Replica:
 
     cdef void cut_own(self, int64_t now_ns) noexcept nogil
 
+    # All stand still, and go on where they stood still at `since_ns`.
+    cdef int halt_own(self) except -1 nogil
+    cdef int resume_own(self, int64_t since_ns, int64_t now_ns) except -1 nogil
+
     cdef int _fill_otherwise(self, int64_t now_ns) except -1 nogil
     cdef int _fill_numbered(self, int64_t now_ns) except -1 nogil
     cdef int _fill_launching(self, int64_t now_ns) except -1 nogil
@@ -156,7 +168,7 @@ cdef class Replica:
     cdef inline int _await_end(self, int64_t horizon_ns) except -1 nogil
     cdef int _raise_latency_fault(self) except -1 nogil
     cdef int _observe(self, bint has_ended) except -1 nogil
-    cdef int _note_transfers(self, int64_t now_ns) except -1 nogil
+    cdef int _tell_of_transfers(self) except -1 nogil
     cdef inline int _end_iteration(self, Batch* batch) except -1 nogil:
         self.rank.end(batch, busy_ns(&self.pipeline, batch))
         return self._observe(True) if self._observer is not None and batch.shape.num_sequences > 0 else 0

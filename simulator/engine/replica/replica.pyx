@@ -53,7 +53,8 @@ cdef class Replica:
         self.run.length = 1
         self.run.keeps_contexts = self.scheduler.strides is not None
         self.wake_ns = NEVER_NS
-        self._ends_plainly = not (self.scheduler.copies or self.scheduler.ends_at_start)
+        self._heeds_arrivals = setup.heeds_arrivals and latency.num_stages > 1
+        self._ends_plainly = not (self.scheduler.copies or self.scheduler.ends_at_start or self._heeds_arrivals)
         self._begins_plainly = self.pipeline.stride == 0 and not self.scheduler.copies
         self.first_sibling, self.num_siblings = index, 1
 
@@ -78,16 +79,16 @@ cdef class Replica:
             now_ns = self.wake_ns
             if not self.has_ended:
                 end_of(self)
-                if self.scheduler.transfers is not None and not self.scheduler.copies:
-                    self._note_transfers(now_ns)
+                self.note_transfers(now_ns)
             self.has_ended = False
             self.begin(now_ns, horizon_ns)
         return 0
 
     cdef int end_due(self) except -1 nogil:
+        if self.beat is not None:
+            return self.beat.end_due()
         end_of(self)
-        if self.scheduler.transfers is not None and not self.scheduler.copies:
-            self._note_transfers(self.wake_ns)
+        self.note_transfers(self.wake_ns)
         self.has_ended = True
         return 0
 
@@ -132,11 +133,9 @@ cdef class Replica:
             (self._observer.ended if has_ended else self._observer.scheduled)(self)
         return 0
 
-    cdef int _note_transfers(self, int64_t now_ns) except -1 nogil:
-        self.rank.note_transfers(now_ns)
-        if self._observer is not None:
-            with gil:
-                self._observer.reported(self)
+    cdef int _tell_of_transfers(self) except -1 nogil:
+        with gil:
+            self._observer.reported(self)
         return 0
 
     # ---- an iteration begins
@@ -248,6 +247,10 @@ cdef class Replica:
         """End a step, or what took effect when it began."""
         if self.scheduler.copies:
             return self._end_step(batch)
+        if self._heeds_arrivals:
+            if self.wake_ns < batch.end_ns:                 # it woke for who has come: nothing has ended
+                return 0
+            self._end_iteration(batch)
         retire(&self.pipeline)
         return 0
 
@@ -302,7 +305,7 @@ cdef class Replica:
         if self.scheduler.copies:
             return self._await_step(horizon_ns)
         self.wake_ns = oldest(&self.pipeline).end_ns
-        return self._end_at_start()
+        return 0 if self._heeds_arrivals else self._end_at_start()
 
     cdef int _end_at_start(self) except -1 nogil:
         """Do now what an iteration brings; if nobody is left, the next may begin beside it."""
@@ -468,31 +471,41 @@ cdef class Replica:
     cdef int set_latency(self, LatencyModel latency, int64_t now_ns) except -1:
         self.cut(now_ns)
         self.latency = latency
-        return 0
+        return self.beat.set_latency(latency) if self.beat is not None else 0
 
     cdef void rouse(self, int64_t now_ns) noexcept nogil:
-        if self.pipeline.num_in_flight == 0 and self.wake_ns > now_ns and not self.is_halted:
+        if self.beat is not None:
+            self.beat.rouse(now_ns)
+        elif self.wake_ns > now_ns and not self.is_halted and (self.pipeline.num_in_flight == 0 or (
+                self._heeds_arrivals and self.pipeline.num_in_flight < self.pipeline.depth)):
             self.wake_ns = now_ns
 
     cdef void expect(self, int64_t done_ns) noexcept nogil:
-        if self.pipeline.num_in_flight > 0:
+        if self.beat is not None:
+            self.beat.expect(done_ns)
+        elif self.pipeline.num_in_flight > 0:
             self.cut(done_ns)
         elif self.wake_ns > done_ns and not self.is_halted:
             self.wake_ns = done_ns
 
     cdef int halt(self, int64_t now_ns) except -1 nogil:
+        if self.beat is not None:
+            return self.beat.halt(now_ns)
         self.cut(now_ns)
+        self.has_ended, self.wake_ns = False, NEVER_NS
+        return self.halt_own()
+
+    cdef int halt_own(self) except -1 nogil:
         if self.run.length > 1:
             self._end_ahead(self.run.length - 1)
-        self.is_halted, self.has_ended = True, False
-        self.wake_ns = NEVER_NS
+        self.is_halted = True
         return 0
 
     cdef int resume(self, int64_t since_ns, int64_t now_ns) except -1 nogil:
-        self.is_halted = False
+        if self.beat is not None:
+            return self.beat.resume(since_ns, now_ns)
+        self.resume_own(since_ns, now_ns)
         if self.pipeline.num_in_flight > 0:
-            put_off(&self.pipeline, since_ns, now_ns - since_ns)
-            self.rank.delay(oldest(&self.pipeline), now_ns - since_ns)
             self.wake_ns = oldest(&self.pipeline).end_ns
         elif self.scheduler.num_waiting() + self.scheduler.num_running() > 0:
             self.wake_ns = now_ns
@@ -500,10 +513,22 @@ cdef class Replica:
             self.wake_ns = max(now_ns, self.scheduler.awaited_ns())
         return 0
 
+    cdef int resume_own(self, int64_t since_ns, int64_t now_ns) except -1 nogil:
+        self.is_halted = False
+        if self.pipeline.num_in_flight > 0:
+            put_off(&self.pipeline, since_ns, now_ns - since_ns)
+            self.rank.delay(oldest(&self.pipeline), now_ns - since_ns)
+        return 0
+
     cdef int evacuate(self, RowList* rows) except -1 nogil:
+        cdef int32_t i
         self.rank.empty(oldest(&self.pipeline) if self.pipeline.num_in_flight > 0 else NULL, self.pipeline.last_end_ns,
                         rows)
         self.pipeline.num_in_flight = 0
+        if self.beat is not None:
+            for i in range(rows.size):
+                self.beat.forget(self.index, rows.rows[i])
+            self.beat.abandon()
         return 0
 
     cdef int64_t next_end_ns(self, int64_t now_ns) noexcept nogil:

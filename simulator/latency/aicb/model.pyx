@@ -10,7 +10,10 @@ split into attention (A) and the rest (R: MLP, experts and their exchange, all-r
 with n decoding sequences, m all tokens computed, S the mean context before the iteration, and for a chunk of s tokens
 after x others A_p(chunk) = max(A_p(s), A_p(x + s) - A_p(x)), so that the chunks of a prompt add up to the prompt.
 Attention is by sequence and the rest by token, and prompts and decodes of a batch share one pass over the weights.
-Data-parallel ranks share a batch evenly; tables are of one rank.
+Data-parallel ranks share a batch evenly; tables are of one rank, where all have as much. In lock step, where they do
+not, experts (the component moe) are looked up at the mean of the tokens that all ranks bring, all else at those of the
+rank. Where ranks hold slices of all experts (ep 1), of which tables know nothing, tokens of all are gathered and
+outputs scattered in each layer with experts: [latency.collective] or links.pyx price it.
 
 Both lookups are linear in S and n between tables; beyond them the nearest one speaks, and is counted.
 
@@ -36,13 +39,13 @@ from simulator.domain.batch cimport BatchShape, Chunk
 from simulator.latency.base cimport LatencyModel
 from simulator.latency.batch_view cimport BatchView
 from simulator.latency.gathering cimport Gathered
-from simulator.collective.base cimport PIPELINE, SEND_RECV, CollectiveModel
+from simulator.collective.base cimport ALL_GATHER, DATA, PIPELINE, REDUCE_SCATTER, SEND_RECV, CollectiveModel
 
 from simulator.errors import InputErrors, KeyFault
 from simulator.latency.aicb.links import AicbLinks
 from simulator.latency.aicb.profile import Profile
 from simulator.latency.aicb.rows import PARTS
-from simulator.latency.aicb.rules import AicbParameters, grids
+from simulator.latency.aicb.rules import AicbParameters, gathers, grids
 
 
 cdef enum:                      # part: PARTS in rows.py
@@ -89,6 +92,9 @@ cdef struct Place:              # between two nodes of a row
 cdef struct Places:             # all that an iteration looks up, prompt attention excepted
     Place attention             # of decodes
     Place others
+    Place experts               # of others, routed experts, where they have a place of their own
+    bint has_experts
+    int64_t tokens              # of all ranks
     int trust
 
 
@@ -172,6 +178,7 @@ cdef class Aicb(LatencyModel):
     Parameters = AicbParameters
     takes_collective = True
     takes_experts = ()
+    prices_gathered = True
     Profile = Profile           # writes tables
 
     cdef readonly tuple sources                 # what the tables say of where their numbers come from
@@ -185,6 +192,8 @@ cdef class Aicb(LatencyModel):
     cdef const double[::1] _imbalance           # by tokens of all ranks
     cdef object _deployment
     cdef double _handover_bytes                 # of one token
+    cdef const double[::1] _gathers             # by slice: layers whose experts have tokens of all ranks gathered
+    cdef bint _has_gathers
     cdef bint _is_upstream, _is_strict
     cdef bint _is_pass                          # an iteration passes all stages, one after another
     cdef int64_t[NUM_PHASES][NUM_TRUSTS] _counts
@@ -207,7 +216,9 @@ cdef class Aicb(LatencyModel):
         self._prefill, self._decode, self.sources = _Grid([read.prefill]), _Grid(read.decode), read.sources
         self._num_slices = read.prefill.parts_ns.shape[1]
         self._stride = self._num_slices * NUM_PARTS
-        self._is_plain = self._num_slices == 1 and experts is None
+        self._gathers = gathers(parameters, deployment)
+        self._has_gathers = np.any(self._gathers)
+        self._is_plain = self._num_slices == 1 and experts is None and not self._has_gathers
         self._hops = ways.pipeline_parallel - 1
         self._is_pass = parameters.pipeline == "pass"
         self._data_ranks = ways.data_parallel
@@ -242,7 +253,24 @@ cdef class Aicb(LatencyModel):
         else:                                       # speculative decoding: several tokens of each sequence
             places.others = self._decode_place(tokens, self._length(shape))
         places.trust = max(places.trust, places.others.trust)
+        places.experts, places.has_experts = places.others, False
+        places.tokens = shape.prefill_tokens + shape.decode_tokens
         return places
+
+    cdef void _look_for_experts(self, Places* places, const BatchShape* shape, const Gathered* gathered,
+                                int32_t num_ranks) noexcept nogil:
+        """Look experts up at the mean of the tokens of all ranks, instead of those of one."""
+        cdef int64_t own = shape.prefill_tokens + shape.decode_tokens, mean
+        places.tokens = gathered.prefill_tokens + gathered.decode_tokens
+        mean = share_of(places.tokens, num_ranks)
+        if mean == own and (gathered.prefill_tokens > 0) == (shape.num_chunks > 0):
+            return
+        if gathered.prefill_tokens > 0:
+            places.experts = locate(self._prefill.rows, <double>mean, self._stride)
+        else:
+            places.experts = self._decode_place(mean, self._length(shape))
+        places.has_experts = True
+        places.trust = max(places.trust, places.experts.trust)
 
     cdef double _chunk_ns(self, const Chunk* chunk, Py_ssize_t slice, int* trust) noexcept nogil:
         """Return the attention of a prompt chunk: what it adds to its prompt's, at least what it takes alone."""
@@ -271,16 +299,26 @@ cdef class Aicb(LatencyModel):
         cdef double tokens = <double>share_of(shape.prefill_tokens + shape.decode_tokens, self._data_ranks)
         return self._collective.time_ns(PIPELINE, SEND_RECV, tokens * self._handover_bytes)
 
-    cdef inline double _extra_ns(self, const BatchShape* shape, Places* places, Py_ssize_t slice) noexcept nogil:
+    cdef inline double _extra_ns(self, const Places* places, Py_ssize_t slice) noexcept nogil:
         """Return what experts on the busiest rank take beyond those of the tables."""
         cdef int64_t last = self._imbalance.shape[0] - 1
-        return value(&places.others, slice, MOE) * (
-            self._imbalance[min(shape.prefill_tokens + shape.decode_tokens, last)] - 1.0)
+        return value(&places.experts, slice, MOE) * (
+            self._imbalance[min(places.tokens, last)] - 1.0)
+
+    cdef double _gather_ns(self, const Places* places, Py_ssize_t slice) noexcept nogil:
+        """Return the time to gather tokens of all ranks for slices of experts, and to scatter what comes out."""
+        cdef double num_bytes = <double>places.tokens * self._handover_bytes
+        return self._gathers[slice] * (self._collective.time_ns(DATA, ALL_GATHER, num_bytes)
+                                       + self._collective.time_ns(DATA, REDUCE_SCATTER, num_bytes))
 
     cdef double _slice_ns(self, const BatchShape* shape, Places* places, Py_ssize_t slice) noexcept nogil:
         cdef double total = value(&places.others, slice, OTHERS)
+        if places.has_experts:
+            total += value(&places.experts, slice, MOE) - value(&places.others, slice, MOE)
+        if self._has_gathers:
+            total += self._gather_ns(places, slice)
         if self._has_experts:
-            total += self._extra_ns(shape, places, slice)
+            total += self._extra_ns(places, slice)
         if shape.num_decodes:
             total += value(&places.attention, slice, ATTENTION)
         if shape.num_chunks:
@@ -298,29 +336,33 @@ cdef class Aicb(LatencyModel):
         self._count(shape, places.trust)
 
     cdef double batch_ns(self, const BatchShape* shape) noexcept nogil:
+        cdef Places places
         cdef Place place
         if self._is_plain and shape.num_chunks == 0 and shape.decode_tokens == shape.num_decodes:       # steady
             place = self._decode_place(share_of(shape.num_decodes, self._data_ranks), self._length(shape))
             self._count(shape, place.trust)
             return value(&place, 0, TOTAL)
-        return self._composed_ns(shape)
+        places = self._places(shape)
+        return self._composed_ns(shape, &places)
 
     cdef double rank_ns(self, const BatchShape* shape, const Gathered* gathered, int32_t num_ranks) noexcept nogil:
-        # The tables are of ranks that all have such a batch.
+        # The tables are of ranks that all have such a batch: experts aside, that is how long this one takes.
         cdef int64_t ranks = self._data_ranks
+        cdef Places places
         cdef double ns
         self._data_ranks = 1
-        ns = self.batch_ns(shape)
+        places = self._places(shape)
+        self._look_for_experts(&places, shape, gathered, num_ranks)
+        ns = self._composed_ns(shape, &places)
         self._data_ranks = ranks
         return ns
 
-    cdef double _composed_ns(self, const BatchShape* shape) noexcept nogil:
-        cdef Places places = self._places(shape)
+    cdef double _composed_ns(self, const BatchShape* shape, Places* places) noexcept nogil:
         cdef double handover_ns = self._handover_ns(shape) if self._hops else 0.0
         cdef double total = 0.0, slowest = 0.0, stage_ns
         cdef Py_ssize_t i
         for i in range(self._num_slices):
-            stage_ns = self._slice_ns(shape, &places, i) + (handover_ns if i < self._hops else 0.0)
+            stage_ns = self._slice_ns(shape, places, i) + (handover_ns if i < self._hops else 0.0)
             total += stage_ns
             slowest = max(slowest, stage_ns)
         self._count(shape, places.trust)
@@ -359,14 +401,16 @@ cdef class Aicb(LatencyModel):
         cdef const BatchShape* shape = &batch.shape
         cdef Places places = self._places(shape)
         cdef Py_ssize_t i
-        cdef double attention = 0.0, extra = 0.0
+        cdef double attention = 0.0, extra = 0.0, gather = 0.0
         totals = [0.0] * NUM_PARTS
         for i in range(self._num_slices):
             attention += self._slice_ns(shape, &places, i) - value(&places.others, i, OTHERS)
-            extra += self._extra_ns(shape, &places, i) if self._has_experts else 0.0
+            extra += self._extra_ns(&places, i) if self._has_experts else 0.0
+            gather += self._gather_ns(&places, i) if self._has_gathers else 0.0
             for part in range(MLP, NUM_PARTS):
                 totals[part] += value(&places.others, i, part)
-        parts_ns = {"attention": attention - extra} | dict(zip(PARTS[MLP:], totals[MLP:]))
+        totals[EXPERT_EXCHANGE] += gather
+        parts_ns = {"attention": attention - extra - gather} | dict(zip(PARTS[MLP:], totals[MLP:]))
         if self._has_experts:
             parts_ns["imbalance"] = extra
         parts_ns["pipeline"] = self._hops * self._handover_ns(shape)

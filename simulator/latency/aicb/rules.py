@@ -2,11 +2,13 @@
 from typing import Annotated, Literal
 
 import msgspec
+import numpy as np
 from msgspec import Meta
 
 from simulator.domain.deployment import Deployment
 from simulator.domain.efficiency import COLLECTIVE_LATENCY_US
 from simulator.domain.host import Microseconds
+from simulator.domain.rank_weights import moe_of
 from simulator.errors import InputErrors, KeyFault
 from simulator.latency.aicb.profile import DISPATCH_SHARE
 from simulator.latency.aicb.rows import Row, Rules, decode_rows, prefill_row
@@ -83,6 +85,21 @@ def grids(parameters: AicbParameters, deployment: Deployment, collective) -> Gri
         prefill=prefill_row(prefill, slices, _rules(parameters, deployment, collective, "prefill")),
         decode=decode_rows(decode, slices, _rules(parameters, deployment, collective, "decode")),
         sources=tuple(sorted({table.source for table in prefill + decode} - {""})))
+
+
+def gathers(parameters: AicbParameters, deployment: Deployment) -> np.ndarray:
+    """Return the layers of each stage whose experts have tokens gathered, (stages,).
+
+    Those with experts, where ranks hold slices of all of them; none with a rank alone, experts to themselves, or
+    upstream, which knows of no such layout.
+    """
+    model, ways = deployment.model, deployment.parallelism
+    is_sliced = _layout(parameters, deployment, "", "prefill").expert_parallel == 1
+    stages = [ways.layers_of_stage(model, stage) for stage in range(ways.pipeline_parallel)]
+    if ways.data_parallel == 1 or not is_sliced or parameters.is_upstream:
+        return np.zeros(len(stages))
+    return np.array([float(sum(moe_of(model, model.feed_forward_types[layer]) is not None for layer in layers))
+                     for layers in stages])
 
 
 def _layout(parameters: AicbParameters, deployment: Deployment, model: str, phase: str) -> Layout:

@@ -12,7 +12,8 @@ cdef class Drafter(Around):
     """An iteration lasts until the drafts of the next one are there.
 
     A drafter that is a model first computes all tokens of the batch, so that its own KV is complete, and then one token
-    of each sequence for each further draft, one after the other.
+    of each sequence for each further draft, one after the other. A head of the target reads what that has computed of
+    a token for the next one; a model by itself reads the token that was sampled last besides.
 
     Parameters
     ----------
@@ -22,6 +23,7 @@ cdef class Drafter(Around):
     forward_us : added to each of the drafter's forward passes, of which there are `drafts`.
     sequence_us : of the host, for each sequence of a batch.
     notes : what is to be said of it beside the results, a sentence each.
+    drafter : LatencyModel of a draft model by itself, instead of a share; None: there is none.
 
     Notes
     -----
@@ -30,13 +32,18 @@ cdef class Drafter(Around):
     """
 
     cdef LatencyModel _target           # without what the engine adds
+    cdef LatencyModel _drafter          # None: a share of the target's time
     cdef int32_t _drafts
     cdef double _share, _forward_ns, _sequence_ns
     cdef list _notes
 
     def __init__(self, LatencyModel model, int32_t drafts, double share, double forward_us, double sequence_us,
-                 notes=()):
+                 notes=(), LatencyModel drafter=None):
         Around.__init__(self, model)
+        self._drafter = drafter
+        if drafter is not None:
+            self.is_monotone = self.is_monotone and drafter.is_monotone
+            self.is_shareable = self.is_shareable and drafter.is_shareable
         self._target = model
         while isinstance(self._target, Around):
             self._target = (<Around>self._target).model
@@ -51,21 +58,28 @@ cdef class Drafter(Around):
 
     cdef double _drafting_ns(self, const BatchShape* shape) noexcept nogil:
         cdef double ns = self._sequence_ns * shape.num_sequences + self._forward_ns * self._drafts
-        cdef BatchShape one
-        if self._share == 0.0:
-            return ns
-        ns += self._share * self._target.batch_ns(shape)
+        if self._drafter is not None:
+            return ns + self._passes_ns(self._drafter, shape, True)
+        return ns + self._share * self._passes_ns(self._target, shape, False) if self._share > 0.0 else ns
+
+    cdef double _passes_ns(self, LatencyModel model, const BatchShape* shape, bint is_apart) noexcept nogil:
+        """Return what a model takes for all drafts; `is_apart`: it reads the token sampled last besides."""
+        cdef BatchShape pass_of = shape[0]
+        cdef double ns
+        if is_apart:                    # chunks, of many tokens, have one more, too: that is left out
+            pass_of.decode_tokens += shape.num_decodes
+            pass_of.context_tokens += shape.num_decodes
+        ns = model.batch_ns(&pass_of)
         if self._drafts > 1:
-            one = shape[0]
             # of a sequence whose prompt has been computed, the drafter reads the same context as one that decodes
-            one.num_decodes, one.num_chunks, one.num_samples = one.num_sequences, 0, one.num_sequences
-            one.context_tokens += one.prefill_context_tokens + one.prefill_tokens
-            one.decode_tokens = one.num_sequences
-            one.prefill_tokens = one.prefill_context_tokens = one.prefill_token_pairs = 0
-            one.chunks = NULL
-            one.pad_tokens = 0
-            ns += self._share * (self._drafts - 1) * self._target.batch_ns(&one)
-        if self._target.has_failed():
+            pass_of.num_decodes, pass_of.num_chunks = shape.num_sequences, 0
+            pass_of.num_samples = pass_of.decode_tokens = shape.num_sequences
+            pass_of.context_tokens += shape.prefill_context_tokens + shape.prefill_tokens
+            pass_of.prefill_tokens = pass_of.prefill_context_tokens = pass_of.prefill_token_pairs = 0
+            pass_of.chunks = NULL
+            pass_of.pad_tokens = 0
+            ns += (self._drafts - 1) * model.batch_ns(&pass_of)
+        if model.has_failed():
             self.failed = True
         return ns
 
@@ -78,6 +92,18 @@ cdef class Drafter(Around):
         self.note_fault()
         ns[self.num_stages - 1] += self._drafting_ns(shape)
 
+    def provenance(self) -> dict:
+        """Return that of the model, and of a draft model that is priced apart."""
+        found = self._drafter.provenance() if self._drafter is not None else {}
+        return self.model.provenance() | ({"draft_model": found} if found else {})
+
     def warnings(self) -> list:
         """Return those of the model, and what is to be said of the drafter."""
-        return self.model.warnings() + self._notes
+        found = self._drafter.warnings() if self._drafter is not None else []
+        return self.model.warnings() + [f"draft model: {warning}" for warning in found] + self._notes
+
+    def raise_if_failed(self):
+        """Raise what the model or the drafter raises."""
+        Around.raise_if_failed(self)
+        if self._drafter is not None:
+            self._drafter.raise_if_failed()

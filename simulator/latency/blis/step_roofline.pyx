@@ -53,7 +53,7 @@ cdef class StepRoofline(LatencyModel):
     """The roofline of BLIS: one maximum over the whole iteration."""
 
     Parameters = StepRooflineParameters
-    needs_deployment = True
+    needs_deployment = prices_any_model = True
 
     cdef readonly object costs              # step_roofline_costs.Costs, for reading
     cdef Costs _costs                       # the same, for the loop

@@ -9,9 +9,12 @@ With P prompt tokens, D decode tokens, C context tokens of decodes before the st
     + beta[4] x layers + beta[5] x n + beta[6]
     + beta[7] x layers with experts, where they alternate with dense ones
 
-each at peak rate; see trained_prices.py. Without beta[8] prompts cost beta[0] x the larger of the two, without beta[9]
-decodes likewise; without beta[7] that term is 0, without beta[10] it is beta[3]. A chunk of t tokens pays for attention
-as if it followed the whole prompt of s tokens, t (s + t / 2) pairs, wherever in the prompt it lies.
+each at peak rate; see trained_prices.py. In lock step experts of a rank compute its part of the tokens of all ranks,
+and with all_gather those tokens are exchanged.
+
+Without beta[8] prompts cost beta[0] x the larger of the two, without beta[9] decodes likewise; without beta[7] that
+term is 0, without beta[10] it is beta[3]. A chunk of t tokens pays for attention as if it followed the whole prompt of
+s tokens, t (s + t / 2) pairs, wherever in the prompt it lies.
 
 Source: inference-sim (BLIS) at f90a1e3a, sim/latency/trained_physics_model.go. Its own accuracy claim: median error of
 mean E2E latency 6.7 %, of mean TTFT 17.6 %, over 36 runs that were not fitted (docs/blog, how-blis-learns-latency).
@@ -91,6 +94,7 @@ cdef class TrainedPhysics(LearnedModel):
     Parameters = TrainedPhysicsParameters
     needs_deployment = True
     takes_experts = ("all2all_backend",)
+    prices_gathered = True
 
     cdef readonly object prices             # trained_prices.Prices, for reading
     cdef Prices _prices                     # the same, for the loop
@@ -98,28 +102,31 @@ cdef class TrainedPhysics(LearnedModel):
     cdef bint _has_experts
     cdef const double[::1] _imbalance       # by tokens of all ranks
     cdef double _copies                     # of the chunks of a batch, in all ranks
+    cdef bint _gathers                      # tokens for experts; else a rank sends its own
 
     def __init__(self, parameters, deployment, experts=None):
         if deployment is None:
             raise ValueError("trained_physics needs [model] and [hardware]")
         LearnedModel.__init__(self, SETS, parameters, deployment, "blis")
         conventions = parameters.conventions or ("blis" if self.choice.name else "model")
-        self.prices = prices(deployment, self.choice.fit.beta, conventions,
-                             parameters.expert_exchange or "all_gather")
+        exchange = parameters.expert_exchange or "all_gather"
+        self._gathers = exchange == "all_gather"
+        self.prices = prices(deployment, self.choice.fit.beta, conventions, exchange)
         self._prices = msgspec.structs.asdict(self.prices)
         self._copies = 1.0
         if experts is not None:
             self._experts, self._has_experts, self._imbalance = experts, True, experts.load.imbalance
 
-    cdef inline double _extra_us(self, const BatchShape* shape, double tokens) noexcept nogil:
+    cdef inline double _extra_us(self, const Gathered* experts, double tokens) noexcept nogil:
         """Return what experts on the busiest rank have to compute beyond the mean, for `tokens` of the batch."""
         cdef int64_t last = self._imbalance.shape[0] - 1
         return self._prices.expert_token * tokens * (
-            self._imbalance[min(shape.prefill_tokens + shape.decode_tokens, last)] - 1.0)
+            self._imbalance[min(experts.prefill_tokens + experts.decode_tokens, last)] - 1.0)
 
-    cdef double _prefill_us(self, const BatchShape* shape) noexcept nogil:
+    cdef double _prefill_us(self, const BatchShape* shape, const Gathered* experts) noexcept nogil:
+        """Return the term of prompts; `experts` : the tokens that experts see, of all ranks."""
         cdef const Prices* price = &self._prices
-        cdef double tokens = <double>shape.prefill_tokens
+        cdef double tokens = <double>shape.prefill_tokens, gathered = <double>experts.prefill_tokens
         cdef double pairs = 0.0
         cdef double arithmetic, memory
         cdef int i
@@ -127,65 +134,77 @@ cdef class TrainedPhysics(LearnedModel):
             pairs += shape.chunks[i].tokens * (shape.chunks[i].prompt_tokens + 0.5 * shape.chunks[i].tokens)
         pairs *= self._copies
         arithmetic = price.prefill_token * tokens + price.prefill_pair * pairs
+        if gathered != tokens:
+            arithmetic += price.expert_token * (gathered - tokens)
         if self._has_experts:
-            arithmetic += self._extra_us(shape, tokens)
+            arithmetic += self._extra_us(experts, gathered)
         memory = price.prefill_kv_token * tokens
         if price.splits_prefill:
             return price.beta_prefill * arithmetic + price.beta_prefill_kv * memory
         return price.beta_prefill * larger(arithmetic, memory)
 
     cdef double rank_ns(self, const BatchShape* shape, const Gathered* gathered, int32_t num_ranks) noexcept nogil:
-        # Coefficients are those of a batch that is spread over the ranks: as if each had this one.
+        # Coefficients are those of a batch that is spread over the ranks: as if each had this one. Experts, and what is
+        # gathered for them, are of all batches.
         cdef BatchShape alike
-        cdef double ns
+        cdef double us
         repeat_shape(&alike, shape, num_ranks)
         alike.num_sequences, alike.num_chunks = shape.num_sequences, shape.num_chunks
         self._copies = num_ranks
-        ns = self.batch_ns(&alike)
+        us = self._sum_us(&alike, gathered)
         self._copies = 1.0
-        return ns
+        return 1e3 * us
 
-    cdef double _decode_us(self, const BatchShape* shape) noexcept nogil:
+    cdef double _decode_us(self, const BatchShape* shape, const Gathered* experts) noexcept nogil:
+        """Return the term of decodes; likewise."""
         cdef const Prices* price = &self._prices
         cdef double context = <double>(shape.context_tokens - shape.num_decodes)
-        cdef double tokens = <double>shape.decode_tokens
+        cdef double tokens = <double>shape.decode_tokens, gathered = <double>experts.decode_tokens
         cdef double arithmetic, memory
         if shape.decode_tokens != shape.num_decodes:    # speculative decoding: several queries a sequence
             context *= tokens / shape.num_decodes
         arithmetic = price.decode_token * tokens + price.decode_pair * context
+        if gathered != tokens:
+            arithmetic += price.expert_token * (gathered - tokens)
         if self._has_experts:
-            arithmetic += self._extra_us(shape, tokens)
+            arithmetic += self._extra_us(experts, gathered)
         memory = price.decode_kv_token * <double>shape.context_tokens
         if price.splits_decode:
             return price.beta_decode * arithmetic + price.beta_decode_kv * memory
         return price.beta_decode * larger(arithmetic, memory)
 
-    # Summed in the order of the source, which decides where a sum just misses a whole microsecond.
     cdef double batch_ns(self, const BatchShape* shape) noexcept nogil:
+        cdef Gathered experts = Gathered(shape.prefill_tokens, shape.decode_tokens)
+        return 1e3 * self._sum_us(shape, &experts)
+
+    # Summed in the order of the source, which decides where a sum just misses a whole microsecond.
+    cdef inline double _sum_us(self, const BatchShape* shape, const Gathered* experts) noexcept nogil:
         cdef const Prices* price = &self._prices
         cdef double tokens = <double>(shape.prefill_tokens + shape.decode_tokens)
         cdef double us = 0.0
-        if shape.num_chunks > 0:
-            us = self._prefill_us(shape)
-        if shape.num_decodes > 0:
-            us += self._decode_us(shape)
+        if experts.prefill_tokens > 0:
+            us = self._prefill_us(shape, experts)
+        if experts.decode_tokens > 0:
+            us += self._decode_us(shape, experts)
         us += price.weights
         us += price.reduce_token * tokens
-        us += price.exchange_token * tokens
+        us += price.exchange_token * (
+            <double>(experts.prefill_tokens + experts.decode_tokens) if self._gathers else tokens)
         us += price.layers
         us += price.sequence * shape.num_sequences
         us += price.iteration
         us += price.alternation
-        return 1e3 * us
+        return us
 
     def breakdown(self, prefill=(), decode=(), int tokens_per_decode=1) -> dict:
         """Return the seconds of each term; arguments as `predict`, whose result is their sum."""
         cdef BatchView batch = BatchView(prefill, decode, tokens_per_decode)
         cdef const BatchShape* shape = &batch.shape
+        cdef Gathered experts = Gathered(shape.prefill_tokens, shape.decode_tokens)
         cdef double tokens = <double>(shape.prefill_tokens + shape.decode_tokens)
         terms_us = {
-            "prefill": self._prefill_us(shape) if shape.num_chunks else 0.0,
-            "decode": self._decode_us(shape) if shape.num_decodes else 0.0,
+            "prefill": self._prefill_us(shape, &experts) if shape.num_chunks else 0.0,
+            "decode": self._decode_us(shape, &experts) if shape.num_decodes else 0.0,
             "weights": self._prices.weights,
             "all_reduces": self._prices.reduce_token * tokens,
             "expert_exchange": self._prices.exchange_token * tokens,

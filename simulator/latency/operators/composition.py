@@ -156,8 +156,8 @@ class Composer:
 
     def _add_experts(self, moe: Moe, count: int) -> None:
         deployment, ways = self.deployment, self.deployment.parallelism
-        ranks, hidden = ways.tensor_parallel * ways.data_parallel, deployment.model.hidden_size
-        tokens = self.tokens * ways.data_parallel
+        ranks, hidden = ways.expert_ranks, deployment.model.hidden_size
+        tokens = self.tokens * ways.token_ranks
         dtype = gemm_format(deployment.expert_dtype, deployment.quantization)
         site = (hidden, moe.intermediate_size, moe.experts_per_token, moe.num_experts,
                 ranks // ways.expert_parallel, ways.expert_parallel)
@@ -169,7 +169,7 @@ class Composer:
                 f"{self.parameters.expert_load}, nor any near them")
             times = self._roofline_experts(moe, tokens, ranks)
         self._add("experts", times, count)
-        if ways.data_parallel > 1:
+        if ways.token_ranks > 1:
             for name, exchange in self._exchanges(moe, ranks).items():
                 self._add(f"expert_{name}", exchange, count)
 
@@ -182,7 +182,7 @@ class Composer:
         ways, hidden = self.deployment.parallelism, self.deployment.model.hidden_size
         mode = self.parameters.all2all_backend or GATHER
         if mode == GATHER:
-            return {name: self._collective("expert", name, ranks, hidden * ways.data_parallel)
+            return {name: self._collective("expert", name, ranks, hidden * ways.token_ranks)
                     for name in ("all_gather", "reduce_scatter")}
         if ways.expert_parallel != ranks:
             raise InputErrors([KeyFault(
@@ -246,7 +246,7 @@ class Composer:
         self.missing["linear_attention"] = "its recurrence was not measured"
         self.origins["linear_attention"] = "roofline"
         elements = model.num_linear_attention_layers * model.linear_attention.shard(ways.tensor_parallel).state_elements
-        copies = ways.data_parallel
+        copies = ways.token_ranks
         return (2 * elements * self.deployment.activation_bytes / self.rate.memory_bytes / copies,
                 6 * elements / self.rate.attention_flops / copies)
 

@@ -124,7 +124,7 @@ def _attention(file: ProfileCsv, deployment: Deployment) -> dict[str, dict[str, 
 
 def _moe(file: ProfileCsv, deployment: Deployment) -> dict[str, np.ndarray]:
     model, moe, ways = deployment.model, deployment.model.moe, deployment.parallelism
-    ranks, experts = ways.tensor_parallel * ways.data_parallel, ways.expert_parallel
+    ranks, experts = ways.expert_ranks, ways.expert_parallel
     file = file.where(hidden_dim=model.hidden_size, num_experts=moe.num_experts, router_topk=moe.experts_per_token,
                       expert_hidden_dim=moe.intermediate_size, expert_parallel_size=experts,
                       num_tensor_parallel_workers=ranks // experts)

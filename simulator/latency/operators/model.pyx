@@ -138,7 +138,7 @@ cdef class Operators(LatencyModel):
     takes_collective = True
     reads_files = True
     takes_experts = ("all2all_backend", "dbo")
-    prices_gathered = prices_context_parallel = True
+    prices_gathered = prices_context_parallel = prices_any_model = True
 
     cdef readonly object tables             # IterationTables
     cdef readonly dict origins              # operator -> measured, interpolated, extrapolated, roofline, formula
@@ -182,12 +182,12 @@ cdef class Operators(LatencyModel):
         self._collective, self._experts, self._deployment = collective, experts, deployment
         self.tables, self.sources = reading.tables, reading.sources
         if experts is not None:
-            self.tables = unevenly_loaded(reading.tables, experts, deployment.parallelism.data_parallel)
+            self.tables = unevenly_loaded(reading.tables, experts, deployment.parallelism.token_ranks)
             self._take_overlap(experts.dbo)
         self.origins, self._missing, self._notes = self.tables.origins, reading.missing, reading.notes
         self._num_spikes, self._cached = reading.num_spikes, reading.cached
         self._refuses = parameters.outside == "error"
-        self._ranks, self._hops = deployment.parallelism.data_parallel, deployment.parallelism.pipeline_parallel - 1
+        self._ranks, self._hops = deployment.parallelism.token_ranks, deployment.parallelism.pipeline_parallel - 1
         self._share_tables()
 
     @staticmethod

@@ -113,7 +113,7 @@ def roofline_costs(deployment: Deployment, rate: Rates, prices_collectives: bool
     prices_exchange : of tokens between experts; False where experts.py does.
     """
     model, ways = deployment.model, deployment.parallelism
-    weights, copies = rank_weights(deployment), ways.data_parallel
+    weights, copies = rank_weights(deployment), ways.token_ranks
     dense_flops = 2 * weights.matrices / copies
     expert_flops = _expert_flops_per_token(deployment)
     constant_ns, collective_ns = _collectives(deployment, rate, prices_exchange) if prices_collectives else (0.0, 0.0)
@@ -158,7 +158,7 @@ def _expert_flops_per_token(deployment: Deployment) -> float:
     if model.moe is None:
         return 0.0
     chosen = model.num_moe_layers * model.moe.experts_per_token * model.moe.expert.matrix_parameters(model.hidden_size)
-    return 2 * chosen / (ways.tensor_parallel * ways.data_parallel)
+    return 2 * chosen / ways.expert_ranks
 
 
 def expert_bytes(weights: RankWeights, deployment: Deployment) -> float:
@@ -211,7 +211,7 @@ def _layer_costs(deployment: Deployment, rate: Rates, attention, num_layers: int
     """
     ways = deployment.parallelism
     local, attending = attention.shard(ways.tensor_parallel), attention.shard(ways.query_parallel)
-    layers = num_layers / ways.data_parallel
+    layers = num_layers / ways.token_ranks
     kv_bytes = layers * local.kv_elements_per_token * deployment.kv_cache_bytes
     expand = 0
     if isinstance(local, LatentAttention):
@@ -227,7 +227,7 @@ def _layer_costs(deployment: Deployment, rate: Rates, attention, num_layers: int
 
 def _indexer_costs(deployment: Deployment, rate: Rates, indexer, num_layers: int) -> AttentionCosts:
     """Return the costs of scoring every context token: heads x head_dim multiply-adds a pair, a key byte an element."""
-    layers = num_layers / deployment.parallelism.data_parallel
+    layers = num_layers / deployment.parallelism.token_ranks
     flops_ns = layers * 2 * indexer.num_heads * indexer.head_dim / rate.attention_flops
     bytes_ns = layers * indexer.head_dim / rate.memory_bytes
     return AttentionCosts(pair_ns=flops_ns, prefill_kv_ns=bytes_ns, context_flops_ns=flops_ns, context_kv_ns=bytes_ns)
@@ -262,7 +262,7 @@ def _activation_bytes_per_token(deployment: Deployment) -> float:
                      for part in dense_parts(model, mixer, network))
         moe = moe_of(model, network)
         if moe:
-            chosen = moe.experts_per_token / (ways.tensor_parallel * ways.data_parallel)
+            chosen = moe.experts_per_token / ways.expert_ranks
             layer += chosen * moe.expert.num_matrices * moe.intermediate_size
             layer += (3 * moe.experts_per_token + 1) * model.hidden_size
         elements += num_layers * layer

@@ -28,8 +28,8 @@ def expert_costs(deployment: Deployment, rate: Rates, experts: ExpertPricing, co
     each_ns = expert_bytes(rank_weights(deployment), deployment) / rate.memory_bytes
     ways, layers = deployment.parallelism, deployment.model.num_moe_layers
     found = dict.fromkeys(PHASES, NOTHING)
-    if ways.data_parallel > 1:
-        tokens, ranks = np.arange(MOST_TOKENS + 1.0), ways.tensor_parallel * ways.data_parallel
+    if ways.token_ranks > 1:
+        tokens, ranks = np.arange(MOST_TOKENS + 1.0), ways.expert_ranks
         if collective is not None:
             found = asked_ns(deployment, experts.all2all_backend, tokens, collective.predict)
         else:

@@ -146,7 +146,7 @@ cdef class Roofline(LatencyModel):
     takes_padding = True
     takes_collective = True
     takes_experts = ("all2all_backend", "dbo")
-    prices_gathered = prices_context_parallel = True
+    prices_gathered = prices_context_parallel = prices_any_model = True
 
     cdef readonly object costs                  # RooflineCosts, for reading
     cdef Costs _costs                           # the same, for the loop
@@ -184,7 +184,7 @@ cdef class Roofline(LatencyModel):
         self._imbalance, self._dispatch_ns, self._combine_ns = costs.imbalance, costs.dispatch_ns, costs.combine_ns
         self._even_weights_ns = self.costs.expert_weights_ns
         self.costs = msgspec.structs.replace(self.costs, expert_weights_ns=costs.weights_ns)
-        self._data_ranks = self._deployment.parallelism.data_parallel
+        self._data_ranks = self._deployment.parallelism.token_ranks
         self._overlap = Overlap(
             dbo.enabled, dbo.decode_token_threshold, dbo.prefill_token_threshold,
             dbo.num_sms / (dbo.num_sms - dbo.comm_sms), self._deployment.model.num_layers)

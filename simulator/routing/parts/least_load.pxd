@@ -29,5 +29,6 @@ cdef class LeastLoad:
     # The load of a replica as of then; infinity: closed.
     cdef double load(self, int32_t replica) noexcept nogil
 
-    # Any of the least loaded, each with the same chance; -1: all are closed.
+    # Any of the least loaded, each with the same chance; the first of them. -1: all are closed.
     cdef int32_t pick(self, Draws draws) noexcept nogil
+    cdef int32_t first(self) noexcept nogil

@@ -49,3 +49,14 @@ cdef class LeastLoad:
             ties = self._counts.ties()
             return self._counts.tied(draws.below(ties) if ties > 1 else 0) if ties > 0 else -1
         return pick_least(self._loads, draws)
+
+    cdef int32_t first(self) noexcept nogil:
+        cdef int32_t least, i
+        if self._counts is None:
+            return self._loads.tied(0) if self._loads.least() < INFINITY else -1
+        if self._counts.ties() == 0:
+            return -1
+        least = self._counts.tied(0)
+        for i in range(1, self._counts.ties()):
+            least = min(least, self._counts.tied(i))
+        return least

@@ -56,15 +56,41 @@ cdef class TwoRouters(Router):
         return self.groups.begin_of(group) + rank if rank >= 0 else -1
 
     cdef int sent(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil:
-        cdef int32_t group = self.groups.group_of(replica), rank = replica - self.groups.begin_of(group)
-        self.groups.note(replica)
-        (<Members>self._views[group]).mark(rank)        # its account has changed; likewise below
+        cdef int32_t group = self.groups.group_of(replica), rank = self._note(group, replica)
         self.first.sent(row, group, now_ns)
         return (<Router>self._seconds[group]).sent(row, rank, now_ns)
 
     cdef int left(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil:
-        cdef int32_t group = self.groups.group_of(replica), rank = replica - self.groups.begin_of(group)
-        self.groups.note(replica)
-        (<Members>self._views[group]).mark(rank)
+        cdef int32_t group = self.groups.group_of(replica), rank = self._note(group, replica)
         self.first.left(row, group, now_ns)
         return (<Router>self._seconds[group]).left(row, rank, now_ns)
+
+    cdef int moved(self, int32_t row, int32_t before, int32_t after, int64_t now_ns) except -1 nogil:
+        cdef int32_t source = self.groups.group_of(before), destination = self.groups.group_of(after)
+        cdef int32_t from_rank = self._note(source, before), to_rank = self._note(destination, after)
+        if source == destination:
+            return (<Router>self._seconds[source]).moved(row, from_rank, to_rank, now_ns)
+        self.first.moved(row, source, destination, now_ns)
+        (<Router>self._seconds[source]).left(row, from_rank, now_ns)
+        return (<Router>self._seconds[destination]).sent(row, to_rank, now_ns)
+
+    cdef int opened(self, int32_t replica, int64_t now_ns) except -1 nogil:
+        cdef int32_t group = self.groups.group_of(replica), rank = self._note(group, replica)
+        if self.groups.num_routable(group) == 1:
+            self.groups.add_up(group)
+            self.first.opened(group, now_ns)
+        return (<Router>self._seconds[group]).opened(rank, now_ns)
+
+    cdef int closed(self, int32_t replica, int64_t now_ns) except -1 nogil:
+        cdef int32_t group = self.groups.group_of(replica), rank = self._note(group, replica)
+        if self.groups.num_routable(group) == 0:
+            self.groups.add_up(group)
+            self.first.closed(group, now_ns)
+        return (<Router>self._seconds[group]).closed(rank, now_ns)
+
+    cdef inline int32_t _note(self, int32_t group, int32_t replica) noexcept nogil:
+        """Note that the account of a rank has changed; return its number in the group."""
+        cdef int32_t rank = replica - self.groups.begin_of(group)
+        self.groups.note(replica)
+        (<Members>self._views[group]).mark(rank)
+        return rank

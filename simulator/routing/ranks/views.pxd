@@ -24,7 +24,13 @@ cdef class Groups(View):
     cdef inline int32_t begin_of(self, int32_t group) noexcept nogil:
         return self._begins[group]
 
-    cdef void _add_up(self, int32_t group) noexcept nogil
+    # Ranks of a group that may be routed to.
+    cdef int32_t num_routable(self, int32_t group) noexcept nogil
+
+    # Show of a group what its ranks report and their accounts say now.
+    cdef void add_up(self, int32_t group) noexcept nogil
+    # Of what tiers hold at each rank, [medium x rank], for each group what the rank has that holds most.
+    cdef const int32_t* _most_of_groups(self, const int32_t* found) except NULL nogil
     cdef void _add_states(self, int32_t group, ReplicaState* total) noexcept nogil
     cdef void _add_accounts(self, int32_t group, ReplicaAccount* total) noexcept nogil
 

@@ -5,6 +5,7 @@ from libc.string cimport memset
 cimport cython
 
 from simulator.domain.replica_state cimport ReplicaAccount, ReplicaState
+from simulator.signals.media cimport NUM_MEDIA
 from simulator.signals.view cimport View
 
 
@@ -21,7 +22,7 @@ cdef class Groups(View):
 
     def __init__(self, num_replicas, View ranks, sizes):
         cdef int32_t group, i = 0
-        self._ranks = ranks
+        self._ranks, self.knows_adapters = ranks, ranks.knows_adapters
         self._begins = <int32_t*>calloc(num_replicas + 1, sizeof(int32_t))
         self._group_of = <int32_t*>calloc(ranks.num_replicas, sizeof(int32_t))
         self._is_outdated = <int8_t*>calloc(num_replicas, sizeof(int8_t))
@@ -32,7 +33,7 @@ cdef class Groups(View):
             self._begins[group + 1] = self._begins[group] + <int32_t>sizes[group]
             for i in range(self._begins[group], self._begins[group + 1]):
                 self._group_of[i] = group
-            self._add_up(group)
+            self.add_up(group)
 
     def __dealloc__(self):
         free(self._begins)
@@ -42,7 +43,8 @@ cdef class Groups(View):
 
     def pass_on_wants(self):
         """Want of the ranks what is wanted of the groups."""
-        for name in ("wants_counts", "wants_blocks", "wants_levels", "wants_times", "wants_caches", "wants_in_flight"):
+        for name in ("wants_counts", "wants_blocks", "wants_levels", "wants_times", "wants_caches", "wants_in_flight",
+                     "wants_tiers", "wants_adapters"):
             setattr(self._ranks, name, getattr(self._ranks, name) or getattr(self, name))
 
     cdef void note(self, int32_t rank) noexcept nogil:
@@ -59,14 +61,20 @@ cdef class Groups(View):
             self.note(self._ranks.changed[i])
         self._ranks.forget_changes()
         for i in range(self._num_outdated):
-            self._add_up(self._outdated[i])
+            self.add_up(self._outdated[i])
             self._is_outdated[self._outdated[i]] = False
             self.mark(self._outdated[i])
         self._num_outdated = 0
-        self.looked_ns = self._ranks.looked_ns
+        self.looked_ns, self.has_tiers = self._ranks.looked_ns, self._ranks.has_tiers
         return 0
 
-    cdef void _add_up(self, int32_t group) noexcept nogil:
+    cdef int32_t num_routable(self, int32_t group) noexcept nogil:
+        cdef int32_t count = 0, i
+        for i in range(self._begins[group], self._begins[group + 1]):
+            count += self._ranks.accounts[i].is_routable
+        return count
+
+    cdef void add_up(self, int32_t group) noexcept nogil:
         cdef int32_t i
         self._add_states(group, &self.states[group])
         self._add_accounts(group, &self.accounts[group])
@@ -124,6 +132,36 @@ cdef class Groups(View):
 
     cdef int32_t cached_blocks(self, int32_t replica, int32_t row, int64_t now_ns) except -1 nogil:
         return self.cached_everywhere(row, now_ns)[replica]
+
+    cdef const int32_t* tiers_in_turn(self, int32_t row, int32_t media, int64_t now_ns) except NULL nogil:
+        return self._most_of_groups(self._ranks.tiers_in_turn(row, media, now_ns))
+
+    cdef const int32_t* best_tiers(self, int32_t row, const int8_t* order, int32_t num_ordered,
+                                   int64_t now_ns) except NULL nogil:
+        return self._most_of_groups(self._ranks.best_tiers(row, order, num_ordered, now_ns))
+
+    cdef const int32_t* _most_of_groups(self, const int32_t* found) except NULL nogil:
+        cdef int32_t num_ranks = self._ranks.num_replicas, group, rank, medium, blocks, most
+        for group in range(self.num_replicas):
+            most = -1
+            for rank in range(self._begins[group], self._begins[group + 1]):
+                blocks = 0
+                for medium in range(NUM_MEDIA):
+                    blocks += found[medium * num_ranks + rank]
+                if blocks <= most:
+                    continue
+                most = blocks
+                for medium in range(NUM_MEDIA):
+                    self._tiered[medium * self.num_replicas + group] = found[medium * num_ranks + rank]
+        return self._tiered
+
+    cdef bint holds_adapter(self, int32_t replica, int32_t adapter, int64_t now_ns) noexcept nogil:
+        """Say whether some rank of a group does."""
+        cdef int32_t rank
+        for rank in range(self._begins[replica], self._begins[replica + 1]):
+            if self._ranks.holds_adapter(rank, adapter, now_ns):
+                return True
+        return False
 
 
 @cython.final

@@ -1,6 +1,7 @@
 """Embeddings of images and the like: what encoders may compute in a batch, and what is kept of it.
 
 An item is encoded whole, in the batch that computes the first of its tokens, and stays until all of them are computed.
+Where others encode it is fetched then: it takes places, and nothing of what a batch may encode.
 The same item of several prompts is encoded once. A request refers to an item from when it is encoded, or found, until
 its tokens are in KV; items that nobody refers to stay until their place is needed, oldest first.
 """
@@ -26,12 +27,14 @@ cdef class EncoderCache:
     cdef readonly int64_t budget            # embeddings that the batch being formed may still encode
     cdef readonly int64_t batch_tokens      # embeddings that it encodes
     cdef bint _keeps_whole                  # disable_chunked_mm_input: a chunk does not end inside of an item
+    cdef bint _fetches                      # others encode: what is not there comes from them, and is not computed
     cdef const int64_t* _begins             # [requests + 1] of the items of each, borrowed from Items, like
     cdef const Item* _items
     cdef int64_t* _encoded_of               # [requests] embeddings encoded for each so far; NULL: not kept
     cdef object _owner
-    cdef Content* _contents                 # [contents]
-    cdef int8_t* _is_held                   # [items] its request refers to it
+    cdef Content* _contents                 # [_num_contents]
+    cdef int8_t* _is_held                   # [_num_items] its request refers to it
+    cdef int32_t _num_contents, _num_items
     cdef IndexLinks _links                  # of contents, in
     cdef IndexList _unused                  # that nobody refers to, oldest first
     cdef RowList _planned                   # items that the request at hand has encoded, if it has a turn; those that
@@ -70,6 +73,9 @@ cdef class EncoderCache:
     # So many of its tokens are in KV: it refers to none of these any more. Or it refers to none at all.
     cdef void pass_by(self, int32_t row, int64_t computed) noexcept nogil
     cdef void let_go(self, int32_t row) noexcept nogil
+
+    # Nobody refers to any, and all are gone.
+    cdef void forget(self) noexcept nogil
 
     cdef inline void _count(self, int32_t row, int64_t tokens) noexcept nogil:
         self.batch_tokens += tokens

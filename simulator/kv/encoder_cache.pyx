@@ -1,10 +1,12 @@
 """Embeddings of images and the like: what encoders may compute in a batch, and what is kept of it.
 
 Source: vLLM 0.32.0, vllm/v1/core/encoder_cache_manager.py; vllm/v1/core/sched/scheduler.py,
-_try_schedule_encoder_inputs and _free_encoder_inputs.
+_try_schedule_encoder_inputs and _free_encoder_inputs. Where others encode: what it does with an ECConnector that has
+all items, external_load_encoder_input.
 """
 from libc.stdint cimport int8_t, int32_t, int64_t
 from libc.stdlib cimport calloc, free
+from libc.string cimport memset
 cimport cython
 
 from simulator.core.index_list cimport IndexLinks, new_list
@@ -22,9 +24,11 @@ cdef class EncoderCache:
     limit, size : embeddings that a batch may encode, and that are kept; either is at least the largest item.
     keeps_whole : vLLM's disable_chunked_mm_input.
     encoded_tokens : int64 (requests,), counts what is encoded for each; None: nobody wants to know.
+    fetches : others encode, see encoder_cache.pxd.
     """
 
-    def __init__(self, items, int64_t limit, int64_t size, bint keeps_whole=False, encoded_tokens=None):
+    def __init__(self, items, int64_t limit, int64_t size, bint keeps_whole=False, encoded_tokens=None,
+                 bint fetches=False):
         cdef int64_t[::1] counts
         cdef const int64_t[::1] begins = items.begins
         cdef const Item[::1] table = items.table
@@ -37,11 +41,12 @@ cdef class EncoderCache:
         self._items = &table[0] if len(items.table) else NULL
         self.limit, self.size = max(limit, largest), max(size, largest)
         self.free = self.reclaimable = self.size
-        self._keeps_whole = keeps_whole
+        self._keeps_whole, self._fetches = keeps_whole, fetches
         self._links, self._unused = IndexLinks(), new_list()
         self._links.grow(items.num_contents)
-        self._contents = <Content*>calloc(items.num_contents + 1, sizeof(Content))
-        self._is_held = <int8_t*>calloc(len(items.table) + 1, sizeof(int8_t))
+        self._num_contents, self._num_items = items.num_contents, len(items.table)
+        self._contents = <Content*>calloc(self._num_contents + 1, sizeof(Content))
+        self._is_held = <int8_t*>calloc(self._num_items + 1, sizeof(int8_t))
         if self._contents == NULL or self._is_held == NULL:
             raise MemoryError()
 
@@ -72,7 +77,7 @@ cdef class EncoderCache:
                 if item.tokens > self._budget_behind or not self._make_room(self._planned_tokens + item.tokens):
                     return max(item.offset - computed, <int64_t>0)
                 self._planned_tokens += item.tokens
-                self._budget_behind -= item.tokens
+                self._budget_behind -= 0 if self._fetches else item.tokens
                 add_row(&self._planned, i)
         return tokens
 
@@ -88,10 +93,12 @@ cdef class EncoderCache:
             self.free -= tokens
             self.reclaimable -= tokens
             self._hold(row, item)
-            add_row(&self._encoded, item)
+            if not self._fetches:
+                add_row(&self._encoded, item)
         for i in range(self._duplicates.size):
             self._find(row, self._duplicates.rows[i])
-        self._count(row, self._planned_tokens)
+        if not self._fetches:
+            self._count(row, self._planned_tokens)
         self.budget = self._budget_behind           # whatever was given back since it was planned
         self._planned.size = self._duplicates.size = 0
         return 0
@@ -120,6 +127,13 @@ cdef class EncoderCache:
         cdef int32_t i
         for i in range(<int32_t>self._begins[row], <int32_t>self._begins[row + 1]):
             self._drop(row, i)
+
+    cdef void forget(self) noexcept nogil:
+        while self._unused.size > 0:
+            self._links.pop_front(&self._unused)
+        memset(self._contents, 0, self._num_contents * sizeof(Content))
+        memset(self._is_held, 0, self._num_items)
+        self.free = self.reclaimable = self.size
 
     cdef bint holds(self, int32_t row) noexcept nogil:
         cdef int32_t i

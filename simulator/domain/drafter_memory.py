@@ -1,0 +1,88 @@
+"""What a drafter holds on an accelerator: weights, and the KV of each token.
+
+A drafter stands where the last pipeline stage does, and shares embedding and output head with the model as far as it
+has the same: a draft model by itself shares nothing, an EAGLE-3 head has an output head of its own, of fewer words.
+Source: vllm-project/vllm, vllm/model_executor/models/{llama_eagle,llama_eagle3,deepseek_mtp}.py, vllm/v1/spec_decode.
+"""
+import msgspec
+
+from simulator.domain.deployment import Deployment
+from simulator.domain.kv_layout import kv_layout, token_bytes
+from simulator.domain.layer_spec import LatentAttention
+from simulator.domain.rank_weights import dense_parts, layer_bytes, moe_of, rank_weights
+
+# Words of the output head of EAGLE-3: `draft_vocab_size` of the heads that are published for Llama-3.1-8B, Qwen3 and
+# gpt-oss (their config.json).
+EAGLE3_VOCABULARY = 32_000
+# Hidden states that the first projection of a head takes together: EAGLE an embedding and one of the model, EAGLE-3
+# those of three layers. EAGLE-3 has attention read the embedding beside what comes of these.
+STATES = {"eagle": 2, "eagle3": 3}
+
+
+class DrafterMemory(msgspec.Struct, frozen=True, kw_only=True):
+    """Bytes on one accelerator of the last pipeline stage."""
+
+    weights_bytes: float
+    kv_bytes_per_token: float
+
+
+def of_draft_model(draft: Deployment) -> DrafterMemory:
+    """Return what a model by itself holds.
+
+    Its layers all attend to the whole context.
+    """
+    return DrafterMemory(
+        weights_bytes=rank_weights(draft).num_bytes, kv_bytes_per_token=kv_layout(draft).bytes_per_token)
+
+
+def of_mtp_modules(deployment: Deployment) -> DrafterMemory:
+    """Return what the MTP modules of a model hold, each a layer like its last one.
+
+    Besides each has a projection of embedding and hidden state, which every rank holds whole, and 3 norms.
+
+    Raises
+    ------
+    ValueError
+        Nobody says that the model has any.
+    """
+    model = deployment.model
+    if not model.num_mtp_layers:
+        raise ValueError(f"{model.name} has no MTP modules that its file knows of (num_mtp_layers)")
+    beside = 2 * model.hidden_size**2 + 3 * model.norm_parameters
+    last = layer_bytes(deployment, model.num_layers - 1)
+    return DrafterMemory(weights_bytes=model.num_mtp_layers * (last + beside * deployment.activation_bytes),
+                         kv_bytes_per_token=model.num_mtp_layers * _last_token_bytes(deployment))
+
+
+def of_head(deployment: Deployment, method: str) -> DrafterMemory:
+    """Return what an EAGLE head holds: a layer like the model's last, unquantised.
+
+    Of experts it has as many as a token uses: heads of models with experts have networks of about that size.
+
+    method : "eagle" or "eagle3".
+    """
+    model, ways = deployment.model, deployment.parallelism
+    width, kind = model.hidden_size, (model.layer_types[-1], model.feed_forward_types[-1])
+    parts = [part.shard(ways.tensor_parallel) for part in dense_parts(model, *kind)]
+    count = sum(part.num_parameters(width) for part in parts) + model.norms_per_layer * model.norm_parameters
+    if moe := moe_of(model, kind[1]):
+        count += moe.experts_per_token * moe.expert.num_parameters(width) / ways.tensor_parallel
+    count += STATES[method] * width**2
+    if method == "eagle3":
+        count += min(EAGLE3_VOCABULARY, model.vocab_size) * width / ways.tensor_parallel
+        count += _input_parameters(model.mixer(kind[0]).shard(ways.tensor_parallel), width)
+    return DrafterMemory(weights_bytes=count * deployment.activation_bytes,
+                         kv_bytes_per_token=_last_token_bytes(deployment))
+
+
+def _last_token_bytes(deployment: Deployment) -> float:
+    model = deployment.model
+    return token_bytes(deployment, model.mixer(model.layer_types[-1]))
+
+
+def _input_parameters(attention, width: int) -> int:
+    """Return the weights of the projections of queries, keys and values, which read the hidden state."""
+    if isinstance(attention, LatentAttention):
+        return attention.replicated_parameters(width)
+    return width * (attention.num_heads * attention.head_dim
+                    + attention.num_kv_heads * (attention.head_dim + attention.value_dim))

@@ -1,0 +1,39 @@
+"""Which drafts a grammar admits: each with the same probability, drawn by request and place in the text.
+
+The draw of a place is the same however often it is drafted, and whoever is served besides.
+"""
+from libc.math cimport ceil
+from libc.stdint cimport int32_t, int64_t, uint64_t
+cimport cython
+
+from simulator.core.draws cimport mix
+from simulator.domain.request cimport Demand
+
+
+@cython.final
+cdef class GrammarDrafts:
+    """Of one scheduler.
+
+    valid_rate : probability that a grammar admits the token drafted for a place, all before it being admitted.
+    demands : structured array (n,), `records.DEMAND`. numbers : uint64 (n,), what tells requests from each other.
+    key : 64-bit key of the random stream.
+    """
+
+    def __init__(self, double valid_rate, const Demand[::1] demands, const uint64_t[::1] numbers, uint64_t key):
+        self._owner, self._numbers, self._key = demands, numbers, key
+        self._demands = &demands[0] if len(demands) else NULL
+        self._bound = <uint64_t>ceil(valid_rate * 9007199254740992.0)       # 2**53
+
+    cdef int32_t _num_admitted(self, int32_t row, int64_t num_tokens, int32_t drafts) noexcept nogil:
+        cdef uint64_t stream = mix(self._key + self._numbers[row] * <uint64_t>0x9E3779B97F4A7C15)
+        cdef int32_t i
+        for i in range(drafts):
+            if (mix(stream + <uint64_t>(num_tokens + i)) >> 11) >= self._bound:
+                return i
+        return drafts
+
+    # The face for tests and exploration.
+
+    def admitted_drafts(self, int32_t row, int64_t num_tokens, int32_t drafts):
+        """Return how many drafts behind a text are admitted, without counting the others."""
+        return self._num_admitted(row, num_tokens, drafts) if self.has_grammar(row) else drafts

@@ -1,0 +1,132 @@
+"""From [engine.speculative] to what drafts: its model on the accelerators, what that holds, and what it takes."""
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from simulator import registry
+from simulator.config.experiment import Model
+from simulator.domain.deployment import Deployment
+from simulator.domain.drafter_memory import DrafterMemory, of_draft_model, of_head, of_mtp_modules
+from simulator.domain.layer_groups import LayerGroups
+from simulator.domain.model_spec import ModelSpec
+from simulator.domain.parallelism import Parallelism
+from simulator.errors import InputErrors, KeyFault
+from simulator.model_assembly import model_of
+
+KEY = "engine.speculative"
+
+
+def draft_deployment(pool, target: Deployment | None, max_model_len: int) -> Deployment | None:
+    """Return the draft model on the accelerators of the engine; None: none is named.
+
+    pool : or an Experiment; likewise below.
+    target : the model whose tokens are drafted. max_model_len : longest text, in tokens.
+
+    Raises
+    ------
+    InputErrors
+        It cannot draft for that model, be spread as asked, or be priced.
+    """
+    given = _speculative(pool)
+    if given is None or not given.names_model:
+        return None
+    if target is None:
+        raise InputErrors([KeyFault(f"{KEY}.model: needs [model] and [hardware]")])
+    ways, spec = target.parallelism, model_of(Model(name=given.model, config=given.config))
+    size = given.draft_tensor_parallel_size or ways.tensor_parallel
+    faults = [*_model_faults(spec, target.model, max_model_len), *_pool_faults(pool, given)]
+    if size not in (1, ways.tensor_parallel):
+        faults.append(f"draft_tensor_parallel_size: expected 1 or topology.tensor_parallel = {ways.tensor_parallel}, "
+                      f"found {size}; vLLM refuses it too")
+    spread = Parallelism(tensor_parallel=size)
+    faults += [f"model: {fault}" for fault in spread.faults(spec)]
+    if faults:
+        raise InputErrors([KeyFault(f"{KEY}.{fault}") for fault in faults])
+    return replace(target, model=spec, parallelism=spread, weight_dtype=None, experts=None)
+
+
+def _model_faults(spec: ModelSpec, target: ModelSpec, max_model_len: int) -> list[str]:
+    """Return why a model cannot draft for another one.
+
+    Source: vllm-project/vllm, vllm/config/speculative.py (verify_equal_vocab_size_if_draft_model).
+    """
+    faults = []
+    if spec.vocab_size != target.vocab_size:
+        faults.append(f"model: expected the vocabulary of {target.name}, {target.vocab_size} tokens, found {spec.name} "
+                      f"with {spec.vocab_size}; vLLM refuses it too")
+    if spec.max_position_embeddings < max_model_len:
+        faults.append(f"model: {spec.name} was made for {spec.max_position_embeddings} tokens, engine.max_model_len is "
+                      f"{max_model_len}: that drafts end there is not built")
+    if set(spec.layer_types) != {"full_attention"}:
+        faults.append(f"model: expected layers of full attention alone, found others in {spec.name}: where their KV "
+                      "goes beside the model's is not built")
+    return faults
+
+
+def _pool_faults(pool, given) -> list[str]:
+    """Return why a draft model cannot be had with what else a pool says."""
+    faults, backend = [], pool.latency.backend
+    if pool.topology.decode_context_parallel > 1:
+        faults.append("model: expected none with topology.decode_context_parallel above 1: how a draft model's KV is "
+                      "shared is not built")
+    if not given.has_price and not registry.load("latency", backend).prices_any_model:
+        faults.append(f'model: latency.backend = "{backend}" has no prices of another model: expected drafter_share or '
+                      'drafter_forward_us beside it, or one of the backends "roofline", "operators" and '
+                      '"step_roofline"')
+    return faults
+
+
+def drafter_memory(pool, target: Deployment, draft: Deployment | None,
+                   layers: LayerGroups | None) -> DrafterMemory | None:
+    """Return what a drafter holds on an accelerator; None: nothing.
+
+    draft : of `draft_deployment`. layers : of the model that have block tables of their own.
+
+    Raises
+    ------
+    InputErrors
+        Nobody knows, or not where it goes, so that a memory plan cannot be made.
+    """
+    given = _speculative(pool)
+    if given is None or given.method in (None, "ngram"):
+        return None
+    if given.method == "draft_model" and draft is None:
+        raise InputErrors([KeyFault(f"{KEY}.model: missing; expected the draft model, whose weights and KV the memory "
+                                    "plan counts, or engine.num_gpu_blocks")])
+    if layers is not None:
+        raise InputErrors([KeyFault(
+            f"engine.num_gpu_blocks: missing; expected a number: {target.model.name} has layers of several kinds, and "
+            f'where the KV of a drafter ({KEY}.method = "{given.method}") goes beside them is not built')])
+    try:
+        if draft is not None:
+            return of_draft_model(draft)
+        return of_mtp_modules(target) if given.method == "mtp" else of_head(target, given.method)
+    except ValueError as error:
+        raise InputErrors([KeyFault(f"{KEY}.method: {error}; expected another method, or engine.num_gpu_blocks")
+                           ]) from None
+
+
+def with_draft_model(pool, model, make: Callable):
+    """Return a latency model that drafts with a model of its own.
+
+    make : returns the latency model of that.
+
+    Raises
+    ------
+    InputErrors
+        The backend lacks something for it.
+    """
+    from simulator.latency.around.drafter import Drafter  # only those who want it load it
+
+    given, drafter = _speculative(pool), None
+    if given.drafter_share is None and registry.load("latency", pool.latency.backend).prices_any_model:
+        try:
+            drafter = make()
+        except InputErrors as errors:
+            raise InputErrors([KeyFault(f"{KEY}.model: {fault}") for fault in errors.faults]) from None
+    return Drafter(model, given.num_tokens, given.drafter_share or 0.0, given.drafter_forward_us or 0.0,
+                   given.drafter_per_sequence_us or 0.0, given.notes, drafter)
+
+
+def _speculative(pool):
+    return registry.load("scheduler", pool.engine.scheduler).facts(pool.engine.parameters).speculative

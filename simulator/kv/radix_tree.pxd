@@ -1,0 +1,113 @@
+"""A radix tree of texts: what `RadixKV` keeps of them, and in which order it gives it up.
+
+An edge holds whole pages of tokens. Nodes are numbers; 0 is the root, which holds nothing.
+"""
+from libc.stdint cimport int32_t, int64_t
+
+from simulator.domain.request cimport Demand, Request, Segment
+from simulator.kv.cache_log cimport CacheLog
+from simulator.kv.content cimport Content
+
+
+cdef enum Eviction:             # which leaf goes first: the one with the least ...
+    LRU = 0                     # time of use
+    LFU = 1                     # hits, time of use
+    FIFO = 2                    # time when it was made
+    MRU = 3                     # time of use, reversed
+    FILO = 4                    # time when it was made, reversed
+    BY_PRIORITY = 5             # priority, time of use
+    SLRU = 6                    # one hit before several, time of use
+
+
+cdef struct Node:
+    int64_t used                # time of use, see radix_tree.pyx
+    int64_t made                # when it, or the node that it was split from, was made
+    int64_t priority
+    int32_t row                 # its tokens are begin .. end - 1 of the text of this request
+    int32_t begin
+    int32_t end
+    int32_t parent              # -1: of the root; of a free node the next free one
+    int32_t first_child         # the one made last; -1: it is a leaf
+    int32_t next                # sibling
+    int32_t before              # sibling; -1: it is the first
+    int32_t in_bucket           # the next one in the same bucket of the table of children
+    int32_t locks
+    int32_t hits
+    int32_t place               # among those that may be evicted; -1: it may not
+
+
+cdef struct Piece:              # of a text, from some token on
+    int64_t stream
+    int64_t offset              # in the stream
+    int64_t left                # tokens up to the end of the piece
+
+
+cdef class RadixTree:
+    cdef readonly int32_t page_size
+    cdef readonly int64_t evictable     # tokens of nodes without locks
+    cdef readonly int64_t protected     # tokens of nodes with locks
+    cdef readonly int64_t evicted       # tokens that have gone so far
+    cdef Node* _nodes                   # [_num_nodes] those that are free among them
+    cdef int32_t _num_nodes
+    cdef int32_t _room
+    cdef int32_t _first_free
+    cdef int32_t* _buckets              # [_num_buckets] children by parent and first token; -1: empty
+    cdef int32_t _num_buckets           # a power of two
+    cdef int32_t* _heap                 # [_num_leaves] a heap of leaves without locks
+    cdef int32_t _num_leaves
+    cdef int _policy                    # Eviction
+    cdef CacheLog log                   # of pages that come and go; None: nobody follows them
+    cdef int64_t _now                   # counts what happens
+    cdef Content _content
+    cdef const Request* _requests
+    cdef const Demand* _demands
+    cdef const Segment* _segments
+
+    # Tokens that two texts have in common from these places on, at most `most`.
+    cdef int64_t common(self, int32_t row, int64_t begin, int32_t other, int64_t other_begin,
+                        int64_t most) noexcept nogil
+
+    # Walk down as far as whole pages of the first `num_tokens` of a text agree, and note the use: tokens, end node.
+    cdef int32_t match(self, int32_t row, int64_t num_tokens, int32_t* node) except -1 nogil
+
+    # Add the first `num_tokens` tokens of a text, whole pages; those beyond the first `counted` count as hits. Return
+    # how many were there already.
+    cdef int32_t insert(self, int32_t row, int64_t num_tokens, int64_t priority, int64_t counted,
+                        int32_t* node) except -1 nogil
+
+    # Lock (1) or unlock (-1) the path from a node to the root.
+    cdef void lock(self, int32_t node, int32_t change) noexcept nogil
+
+    # Drop a leaf in the order of the policy; return its tokens, 0: there is none without locks.
+    cdef int32_t evict(self) except -1 nogil
+
+    # Nodes, free ones included; the first child of one; the next sibling.
+    cdef inline int32_t num_nodes(self) noexcept nogil:
+        return self._num_nodes
+
+    cdef inline int32_t first_child(self, int32_t node) noexcept nogil:
+        return self._nodes[node].first_child
+
+    cdef inline int32_t next_sibling(self, int32_t node) noexcept nogil:
+        return self._nodes[node].next
+
+    cdef inline int64_t made(self, int32_t node) noexcept nogil:
+        return self._nodes[node].made
+
+    cdef Piece _piece_at(self, int32_t row, int64_t place) noexcept nogil
+    cdef int32_t _agreeing(self, int32_t node, int32_t row, int64_t begin, int64_t end) noexcept nogil
+    cdef int32_t _add_leaf(self, int32_t parent, int32_t row, int64_t begin, int64_t end, int64_t priority,
+                           bint is_hit) except -1 nogil
+    cdef void _note(self, int32_t node, bint is_there) noexcept nogil
+    cdef int32_t _new(self, int32_t parent, int32_t row, int64_t begin, int64_t end) except -1 nogil
+    cdef int32_t _child(self, int32_t node, int32_t row, int64_t begin) noexcept nogil
+    cdef int32_t _split(self, int32_t node, int32_t tokens) except -1 nogil
+    cdef int32_t _bucket_of(self, int32_t parent, int32_t row, int64_t begin) noexcept nogil
+    cdef void _link(self, int32_t node) noexcept nogil
+    cdef void _unlink(self, int32_t node) noexcept nogil
+    cdef int _rehash(self) except -1 nogil
+    cdef bint _goes_before(self, int32_t node, int32_t other) noexcept nogil
+    cdef void _settle(self, int32_t node) noexcept nogil
+    cdef void _sift_up(self, int32_t place) noexcept nogil
+    cdef void _sift_down(self, int32_t place) noexcept nogil
+    cdef void _take_out(self, int32_t node) noexcept nogil

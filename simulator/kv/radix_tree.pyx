@@ -1,0 +1,402 @@
+"""A radix tree of texts, as SGLang keeps what it has computed.
+
+Source: sglang 0.5.23, mem_cache/unified_cache/unified_tree_core.py and evict_policy.py: which node a walk touches, and
+when; what a split leaves to its two halves; the order in which leaves go.
+
+Time counts what happens to the tree. A walk that only looks gives the whole path one time, parents a trifle less than
+their children: times are multiples of 2**20, less so many steps from the end.
+"""
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint64_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memset
+
+from simulator.core.memory cimport resize
+from simulator.domain.request cimport output_stream, own_stream
+from simulator.kv.content cimport Cursor
+
+cdef enum:
+    TICK = 1 << 20              # longer than any path
+    FIRST_BUCKETS = 64
+
+
+cdef class RadixTree:
+    """An empty tree.
+
+    page_size : tokens of a page.
+    content : Content, whose texts these are.
+    policy : Eviction.
+    """
+
+    def __init__(self, int32_t page_size, content, int policy):
+        cdef int32_t i
+        self.page_size, self._policy, self._content = page_size, policy, content
+        self._requests, self._demands, self._segments = (
+            self._content._requests, self._content._demands, self._content._segments)
+        self._first_free = -1
+        self._num_buckets = FIRST_BUCKETS
+        self._buckets = <int32_t*>calloc(self._num_buckets, sizeof(int32_t))
+        if self._buckets == NULL:
+            raise MemoryError()
+        for i in range(self._num_buckets):
+            self._buckets[i] = -1
+        self._new(-1, -1, 0, 0)
+
+    def __dealloc__(self):
+        free(self._nodes)
+        free(self._buckets)
+        free(self._heap)
+
+    # ---- texts
+
+    cdef Piece _piece_at(self, int32_t row, int64_t place) noexcept nogil:
+        cdef int32_t i
+        cdef const Segment* segment
+        cdef Piece piece
+        if self._demands[row].num_segments == 0 and place < self._requests[row].prompt_tokens:
+            piece.stream, piece.offset = own_stream(row), place
+            piece.left = self._requests[row].prompt_tokens - place
+            return piece
+        if self._demands[row].num_segments == 0:
+            place -= self._requests[row].prompt_tokens
+        for i in range(self._demands[row].num_segments):
+            segment = &self._segments[self._demands[row].segments_begin + i]
+            if place < segment.num_tokens:
+                piece.stream, piece.offset, piece.left = segment.stream, place, segment.num_tokens - place
+                return piece
+            place -= segment.num_tokens
+        piece.stream, piece.offset, piece.left = output_stream(row), place, INT64_MAX
+        return piece
+
+    cdef int64_t common(self, int32_t row, int64_t begin, int32_t other, int64_t other_begin,
+                        int64_t most) noexcept nogil:
+        cdef int64_t found = 0, step
+        cdef Piece mine, theirs
+        if row == other and begin == other_begin:
+            return most
+        while found < most:
+            mine, theirs = self._piece_at(row, begin + found), self._piece_at(other, other_begin + found)
+            if mine.stream != theirs.stream or mine.offset != theirs.offset:
+                break
+            step = min(mine.left, theirs.left)
+            found += min(step, most - found)
+        return found
+
+    # ---- children
+
+    cdef int32_t _bucket_of(self, int32_t parent, int32_t row, int64_t begin) noexcept nogil:
+        cdef Piece piece = self._piece_at(row, begin)
+        cdef uint64_t code = <uint64_t>piece.stream * 0x9E3779B97F4A7C15u + <uint64_t>piece.offset
+        code = (code ^ (<uint64_t>parent << 32)) * 0xD1B54A32D192ED03u
+        return <int32_t>(code >> 33) & (self._num_buckets - 1)
+
+    cdef int32_t _child(self, int32_t node, int32_t row, int64_t begin) noexcept nogil:
+        """Return the child that begins with the page of the text that begins there; -1: there is none."""
+        cdef int32_t child = self._buckets[self._bucket_of(node, row, begin)]
+        while child >= 0:
+            if (self._nodes[child].parent == node
+                    and (node > 0 or self._demands[self._nodes[child].row].adapter == self._demands[row].adapter)
+                    and self.common(row, begin, self._nodes[child].row, self._nodes[child].begin,
+                                    self.page_size) == self.page_size):
+                return child
+            child = self._nodes[child].in_bucket
+        return -1
+
+    cdef void _link(self, int32_t node) noexcept nogil:
+        """Make it a child of its parent."""
+        cdef Node* it = &self._nodes[node]
+        cdef int32_t bucket = self._bucket_of(it.parent, it.row, it.begin)
+        it.in_bucket, self._buckets[bucket] = self._buckets[bucket], node
+        it.next, it.before = self._nodes[it.parent].first_child, -1
+        if it.next >= 0:
+            self._nodes[it.next].before = node
+        self._nodes[it.parent].first_child = node
+
+    cdef void _unlink(self, int32_t node) noexcept nogil:
+        cdef Node* it = &self._nodes[node]
+        cdef int32_t* link = &self._buckets[self._bucket_of(it.parent, it.row, it.begin)]
+        while link[0] != node:
+            link = &self._nodes[link[0]].in_bucket
+        link[0] = it.in_bucket
+        if it.before >= 0:
+            self._nodes[it.before].next = it.next
+        else:
+            self._nodes[it.parent].first_child = it.next
+        if it.next >= 0:
+            self._nodes[it.next].before = it.before
+
+    cdef int _rehash(self) except -1 nogil:
+        """Have twice the buckets."""
+        cdef int32_t node, bucket
+        resize(&self._buckets, 2 * <size_t>self._num_buckets * sizeof(int32_t))
+        self._num_buckets *= 2
+        for bucket in range(self._num_buckets):
+            self._buckets[bucket] = -1
+        for node in range(1, self._num_nodes):
+            if self._nodes[node].row >= 0:
+                bucket = self._bucket_of(self._nodes[node].parent, self._nodes[node].row, self._nodes[node].begin)
+                self._nodes[node].in_bucket = self._buckets[bucket]
+                self._buckets[bucket] = node
+        return 0
+
+    cdef int32_t _new(self, int32_t parent, int32_t row, int64_t begin, int64_t end) except -1 nogil:
+        """Return a new node that is nobody's child yet."""
+        cdef int32_t node = self._first_free, room
+        cdef Node* it
+        if node < 0:
+            if self._num_nodes == self._room:
+                room = 2 * self._room + FIRST_BUCKETS
+                resize(&self._nodes, room * sizeof(Node))
+                resize(&self._heap, room * sizeof(int32_t))
+                self._room = room
+            node = self._num_nodes
+            self._nodes[node].row = -1
+            self._num_nodes += 1
+            if self._num_nodes > self._num_buckets:
+                self._rehash()
+        else:
+            self._first_free = self._nodes[node].parent
+        it = &self._nodes[node]
+        it.row, it.begin, it.end, it.parent = row, <int32_t>begin, <int32_t>end, parent
+        it.first_child = it.next = it.before = it.in_bucket = it.place = -1
+        it.locks = it.hits = 0
+        it.used = it.made = it.priority = 0
+        return node
+
+    # ---- walks
+
+    cdef int32_t match(self, int32_t row, int64_t num_tokens, int32_t* node) except -1 nogil:
+        cdef int32_t at = 0, child = -1, tokens
+        cdef int64_t done = 0, now
+        num_tokens -= num_tokens % self.page_size
+        node[0] = 0
+        if num_tokens == 0:
+            return 0
+        while done < num_tokens:
+            child = self._child(at, row, done)
+            if child < 0:
+                break
+            tokens = self._agreeing(child, row, done, num_tokens)
+            done += tokens
+            if tokens < self._nodes[child].end - self._nodes[child].begin:
+                at = self._split(child, tokens)
+                break
+            at = child
+        node[0] = at
+        self._now += TICK
+        now = self._now
+        while at >= 0:
+            self._nodes[at].used = now
+            self._settle(at)
+            now -= 1
+            at = self._nodes[at].parent
+        return <int32_t>done
+
+    cdef int32_t _agreeing(self, int32_t node, int32_t row, int64_t begin, int64_t end) noexcept nogil:
+        """Return the tokens of a node, whole pages, with which a text goes on."""
+        cdef int64_t tokens = min(<int64_t>(self._nodes[node].end - self._nodes[node].begin), end - begin)
+        tokens = self.common(row, begin, self._nodes[node].row, self._nodes[node].begin, tokens)
+        return <int32_t>(tokens - tokens % self.page_size)
+
+    cdef int32_t _split(self, int32_t node, int32_t tokens) except -1 nogil:
+        """Cut a node behind so many of its tokens; return the new node above it."""
+        cdef int32_t upper = self._new(
+            self._nodes[node].parent, self._nodes[node].row, self._nodes[node].begin, self._nodes[node].begin + tokens)
+        cdef Node* it = &self._nodes[node]
+        cdef Node* new = &self._nodes[upper]
+        self._unlink(node)
+        self._now += TICK
+        new.priority, new.made, new.used, new.hits, new.locks = it.priority, it.made, self._now, it.hits, it.locks
+        it.begin += tokens
+        it.parent = upper
+        self._link(upper)
+        self._link(node)
+        self._now += TICK
+        it.used = self._now
+        self._settle(upper)
+        self._settle(node)
+        return upper
+
+    cdef int32_t insert(self, int32_t row, int64_t num_tokens, int64_t priority, int64_t counted,
+                        int32_t* node) except -1 nogil:
+        cdef int32_t at = 0, child, tokens
+        cdef int64_t done = 0
+        cdef Node* it
+        self._now += TICK
+        self._nodes[0].used = self._now
+        while done < num_tokens:
+            child = self._child(at, row, done)
+            if child < 0:
+                break
+            self._now += TICK
+            self._nodes[child].used = self._now
+            tokens = self._agreeing(child, row, done, num_tokens)
+            if tokens < self._nodes[child].end - self._nodes[child].begin:
+                self._settle(child)
+                child = self._split(child, tokens)
+            it = &self._nodes[child]
+            it.priority = max(it.priority, priority)
+            done += tokens
+            it.hits += done > counted
+            self._settle(child)
+            at = child
+        node[0] = at
+        if done < num_tokens:
+            node[0] = self._add_leaf(at, row, done, num_tokens, priority, num_tokens > counted)
+        return <int32_t>done
+
+    cdef int32_t _add_leaf(self, int32_t parent, int32_t row, int64_t begin, int64_t end, int64_t priority,
+                           bint is_hit) except -1 nogil:
+        cdef int32_t leaf = self._new(parent, row, begin, end)
+        cdef Node* it = &self._nodes[leaf]
+        self._now += TICK
+        it.used = self._now
+        self._now += TICK
+        it.made, it.priority, it.hits = self._now, priority, is_hit
+        self._link(leaf)
+        self.evictable += end - begin
+        self._settle(leaf)
+        self._settle(parent)
+        if self.log is not None:
+            self._note(leaf, True)
+        return leaf
+
+    cdef void _note(self, int32_t node, bint is_there) noexcept nogil:
+        """Tell who follows the tree of the pages of a node."""
+        cdef const Node* it = &self._nodes[node]
+        cdef int64_t place = 0
+        cdef uint64_t hash
+        cdef Cursor cursor
+        memset(&cursor, 0, sizeof(Cursor))
+        while place < it.end:
+            hash = self._content.advance(it.row, self.page_size, &cursor)
+            place += self.page_size
+            if place > it.begin:
+                self.log.note(hash, is_there)
+
+    # ---- locks, and what goes
+
+    cdef void lock(self, int32_t node, int32_t change) noexcept nogil:
+        cdef Node* it
+        cdef int64_t tokens
+        while node > 0:
+            it = &self._nodes[node]
+            tokens = it.end - it.begin
+            if it.locks == 0:
+                self.evictable -= tokens
+                self.protected += tokens
+            it.locks += change
+            if it.locks == 0:
+                self.evictable += tokens
+                self.protected -= tokens
+            self._settle(node)
+            node = it.parent
+
+    cdef int32_t evict(self) except -1 nogil:
+        cdef int32_t node, parent, tokens
+        if self._num_leaves == 0:
+            return 0
+        node = self._heap[0]
+        parent, tokens = self._nodes[node].parent, self._nodes[node].end - self._nodes[node].begin
+        if self.log is not None:
+            self._note(node, False)
+        self._take_out(node)
+        self._unlink(node)
+        self._nodes[node].row = -1
+        self._nodes[node].parent, self._first_free = self._first_free, node
+        self.evictable -= tokens
+        self.evicted += tokens
+        self._settle(parent)
+        return tokens
+
+    cdef bint _goes_before(self, int32_t node, int32_t other) noexcept nogil:
+        cdef const Node* a = &self._nodes[node]
+        cdef const Node* b = &self._nodes[other]
+        if self._policy == MRU:
+            return a.used > b.used
+        if self._policy == LFU and a.hits != b.hits:
+            return a.hits < b.hits
+        if self._policy == FIFO and a.made != b.made:
+            return a.made < b.made
+        if self._policy == FILO and a.made != b.made:
+            return a.made > b.made
+        if self._policy == BY_PRIORITY and a.priority != b.priority:
+            return a.priority < b.priority
+        if self._policy == SLRU and (a.hits >= 2) != (b.hits >= 2):
+            return b.hits >= 2
+        return a.used < b.used
+
+    cdef void _settle(self, int32_t node) noexcept nogil:
+        """Put a node where it belongs among the leaves that may go, or take it out."""
+        cdef Node* it = &self._nodes[node]
+        if node == 0:
+            return
+        if it.locks > 0 or it.first_child >= 0:
+            if it.place >= 0:
+                self._take_out(node)
+            return
+        if it.place < 0:
+            it.place = self._num_leaves
+            self._heap[self._num_leaves] = node
+            self._num_leaves += 1
+        self._sift_up(it.place)
+        self._sift_down(it.place)
+
+    cdef void _take_out(self, int32_t node) noexcept nogil:
+        cdef int32_t place = self._nodes[node].place, last
+        self._nodes[node].place = -1
+        self._num_leaves -= 1
+        if place == self._num_leaves:
+            return
+        last = self._heap[self._num_leaves]
+        self._heap[place] = last
+        self._nodes[last].place = place
+        self._sift_up(place)
+        self._sift_down(self._nodes[last].place)
+
+    cdef void _sift_up(self, int32_t place) noexcept nogil:
+        cdef int32_t node = self._heap[place], above
+        while place > 0:
+            above = self._heap[(place - 1) // 2]
+            if not self._goes_before(node, above):
+                break
+            self._heap[place] = above
+            self._nodes[above].place = place
+            place = (place - 1) // 2
+        self._heap[place] = node
+        self._nodes[node].place = place
+
+    cdef void _sift_down(self, int32_t place) noexcept nogil:
+        cdef int32_t node = self._heap[place], below
+        while 2 * place + 1 < self._num_leaves:
+            below = 2 * place + 1
+            if below + 1 < self._num_leaves and self._goes_before(self._heap[below + 1], self._heap[below]):
+                below += 1
+            if not self._goes_before(self._heap[below], node):
+                break
+            self._heap[place] = self._heap[below]
+            self._nodes[self._heap[place]].place = place
+            place = below
+        self._heap[place] = node
+        self._nodes[node].place = place
+
+    # ---- the debug face
+
+    def check(self):
+        """Raise RuntimeError unless nodes, counts and heap agree."""
+        cdef int32_t node, leaves = 0
+        cdef int64_t evictable = 0, protected = 0, tokens
+        for node in range(1, self._num_nodes):
+            if self._nodes[node].row < 0:
+                continue
+            tokens = self._nodes[node].end - self._nodes[node].begin
+            evictable, protected = (evictable + tokens * (self._nodes[node].locks == 0),
+                                    protected + tokens * (self._nodes[node].locks > 0))
+            is_free = self._nodes[node].locks == 0 and self._nodes[node].first_child < 0
+            leaves += is_free
+            place = self._nodes[node].place
+            if tokens <= 0 or tokens % self.page_size or (place >= 0) != is_free or (
+                    is_free and self._heap[place] != node):
+                raise RuntimeError(f"node {node} of the radix tree: {tokens} tokens at place {place} of the leaves")
+        if (evictable, protected, leaves) != (self.evictable, self.protected, self._num_leaves):
+            raise RuntimeError(f"{evictable} tokens free to go, {protected} locked and {leaves} leaves; "
+                               f"{self.evictable}, {self.protected} and {self._num_leaves} counted")

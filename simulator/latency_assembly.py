@@ -1,0 +1,103 @@
+"""From [latency] to the latency model of a pool: its backend, and what the engine adds to it."""
+import math
+from functools import partial
+
+from msgspec.structs import replace
+
+from simulator import registry
+from simulator.config.experiment import Experiment
+from simulator.context_assembly import with_context_parallel, with_prompt_parallel
+from simulator.domain.deployment import Deployment
+from simulator.domain.host import HostParameters
+from simulator.draft_assembly import with_draft_model
+from simulator.errors import InputErrors, KeyFault
+from simulator.expert_assembly import expert_pricing, with_exchange
+from simulator.experts.timeline import Arrangement
+from simulator.latency.readings import Readings
+
+
+def latency_model(experiment: Experiment, site, readings: Readings | None = None,
+                  arrangement: Arrangement | None = None):
+    """Return the latency backend of an experiment, with its collective model.
+
+    experiment : or one of its pools; likewise below.
+    site : assemble.Site.
+    readings : what latency backends have read before; None: nothing.
+    arrangement : of experts; None: that of the first iteration.
+
+    Raises
+    ------
+    InputErrors
+        Profiles or facts that it needs are missing or wrong.
+    """
+    latency, engine, stages = experiment.latency, experiment.engine, experiment.topology.pipeline_parallel
+    parameters, pricing = latency.parameters, None
+    if engine.experts is not None:
+        parameters = with_exchange(experiment, registry.load("latency", latency.backend))
+        pricing = expert_pricing(experiment, site.deployment, arrangement)
+    model = _backend_model(experiment, parameters, site.deployment, readings, pricing)
+    model.set_host(latency.host.iteration_us, latency.resolution_us)
+    if stages > 1:
+        model.set_stages(layers_of_stages(site.deployment, stages))
+    model = with_context_parallel(experiment, site.deployment, model)
+    model = with_prompt_parallel(experiment, site.deployment, model)
+    for go_around in registry.load("scheduler", engine.scheduler).around(engine.parameters, site.deployment):
+        model = _built(go_around, "engine", model)
+    if site.draft is not None:
+        model = with_draft_model(experiment, model, partial(
+            _backend_model, experiment, latency.parameters, site.draft, readings))
+    if engine.data_parallel and engine.data_parallel.padding == "sglang":
+        model.pad_gathered()
+    return model
+
+
+def _backend_model(experiment: Experiment, parameters, deployment: Deployment | None, readings: Readings | None,
+                   pricing=None):
+    """Return the backend for a model on its accelerators.
+
+    pricing : of experts, see `expert_pricing`; None: they are evenly loaded.
+    """
+    latency, given = experiment.latency, {}
+    backend = registry.load("latency", latency.backend)
+    if latency.collective is not None:
+        if not backend.takes_collective:
+            raise InputErrors([KeyFault(f"latency.collective: {latency.backend} has no collectives to replace")])
+        model = registry.load("collective", latency.collective.backend)
+        given["collective"] = _built(model, "latency.collective", latency.collective.parameters, deployment)
+    if backend.reads_files:
+        read = partial(_built, backend.read, "latency", parameters, deployment, **given)
+        asked = latency.backend, parameters, latency.collective, deployment
+        given["reading"] = read() if readings is None else readings.of(asked, read)
+    if pricing is not None:
+        given["experts"] = pricing
+    return _built(backend, "latency", parameters, deployment, **given)
+
+
+def layers_of_stages(deployment: Deployment | None, num_stages: int) -> list[int]:
+    """Return the layers of each pipeline stage; one each where no model is named."""
+    if deployment is None:
+        return [1] * num_stages
+    ways, model = deployment.parallelism, deployment.model
+    return [len(ways.layers_of_stage(model, stage)) for stage in range(num_stages)]
+
+
+def host_times(experiment: Experiment, model) -> HostParameters:
+    """Return [latency.host], zeros filled in by a backend that was fitted with them.
+
+    What follows an iteration is truncated as iterations are; the delay of the queue is where it is added up.
+    """
+    given, resolution_us = experiment.latency.host, experiment.latency.resolution_us
+    host = replace(given, **{name: value for name, value in model.host_terms().items() if not getattr(given, name)})
+    if resolution_us == 0.0:
+        return host
+    return replace(host, **{name: math.floor(getattr(host, name) / resolution_us) * resolution_us
+                            for name in ("output_token_us", "completion_us")})
+
+
+def _built(model: type, key: str, *arguments, **named):
+    try:
+        return model(*arguments, **named)
+    except InputErrors:
+        raise
+    except ValueError as error:         # no FLOP/s for a number format, no link bandwidth, ...
+        raise InputErrors([KeyFault(f"{key}: {error}")]) from None

@@ -1,0 +1,121 @@
+"""From [topology] and [engine.data_parallel] to how the ranks of a replica work side by side."""
+from simulator import registry
+from simulator.config.experiment import Experiment
+from simulator.config.ranks import hand_over_faults_in_lock_step
+from simulator.domain.data_parallel import DataParallel
+from simulator.engine.plan import RankFront
+from simulator.errors import InputErrors, KeyFault
+from simulator.model_assembly import model_of
+
+STAGES = "expected 1, found {}: when ranks in lock step enter the stages is not settled"
+TIERS = "expected none: what a tier does between the iterations of ranks in lock step is not settled"
+MOVES = "expected none: what ranks in lock step do while requests move between them is not settled"
+
+
+def lock_step(pool):
+    """Return the rules of the pool's ranks in lock step; None: it has none.
+
+    Raises
+    ------
+    InputErrors
+        Something beside them of which it is not known what such ranks do.
+    """
+    if not is_in_lock_step(pool):
+        return None
+    unsettled = {"topology.pipeline_parallel: " + STAGES.format(pool.topology.pipeline_parallel):
+                 pool.topology.pipeline_parallel > 1, f"kv_tiers: {TIERS}": pool.kv_tiers is not None}
+    if any(unsettled.values()):
+        raise InputErrors([KeyFault(fault) for fault, is_there in unsettled.items() if is_there])
+    is_old = getattr(pool.engine.parameters, "vllm_version", None) == "0.10"
+    return (pool.engine.data_parallel or DataParallel()).rules(is_old)
+
+
+def is_in_lock_step(pool) -> bool:
+    """Return whether a pool has ranks in lock step."""
+    return pool.topology.data_parallel > 1 and marches(pool)
+
+
+def marches(pool) -> bool:
+    """Return whether ranks of a pool are in lock step, if it has any.
+
+    Source: vLLM 0.32.0, vllm/v1/engine/core.py: DPEngineCoreProc asserts that the model has experts; ranks of others
+    are engines by themselves.
+
+    Raises
+    ------
+    InputErrors
+        The experiment says otherwise than the model has it.
+    """
+    asked = pool.engine.data_parallel and pool.engine.data_parallel.lockstep
+    if pool.model is None:
+        return asked is not False
+    model = model_of(pool.model)
+    if asked is not None and asked != (model.moe is not None):
+        why = ("has no experts, and vLLM's ranks are engines by themselves then" if asked else
+               "has experts, which the ranks share")
+        raise InputErrors([KeyFault(f"engine.data_parallel.lockstep: expected {str(not asked).lower()}, found "
+                                    f"{str(asked).lower()}: {model.name} {why}")])
+    return model.moe is not None
+
+
+def ranks_per_choice(pool, per_node: int) -> int:
+    """Return how many ranks [cluster.routing] leaves to choose among.
+
+    per_node : ranks that a node has room for.
+
+    Raises
+    ------
+    InputErrors
+        Ranks that do not fit nodes evenly.
+    """
+    ranks, mode = pool.topology.data_parallel, (pool.engine.data_parallel or DataParallel()).load_balancing
+    if pool.topology.node and ranks > 1 and (ranks % per_node and per_node % ranks):
+        raise InputErrors([KeyFault(
+            f"topology.data_parallel: {ranks} ranks of {pool.topology.tensor_parallel} accelerators neither fill whole "
+            f"nodes nor share one evenly: a {pool.topology.node} has room for {per_node}")])
+    if mode == "hybrid":
+        return min(ranks, per_node)
+    return ranks if mode == "internal" else 1
+
+
+def rank_front(experiment: Experiment) -> RankFront | None:
+    """Return what chooses among the ranks of a replica; None: nothing has to.
+
+    With external balancing [cluster.routing] chooses ranks, as if they were replicas.
+    """
+    chosen = [pool for pool in experiment.all_pools() if pool.topology.data_parallel > 1
+              and (pool.engine.data_parallel or DataParallel()).load_balancing != "external"]
+    if not chosen:
+        return None
+    from simulator.routing.ranks.two_routers import TwoRouters  # only those who want it load it
+
+    router, engine = registry.load("router", "vllm_dp"), chosen[0].engine
+    parameters = router.Parameters(vllm_version=getattr(engine.parameters, "vllm_version", "0.32"))
+    interval_s = (engine.data_parallel or DataParallel()).stats_interval_s
+    return RankFront(TwoRouters, router, parameters, round(interval_s * 1e9))
+
+
+def refuse_moves_in_lock_step(experiment: Experiment) -> None:
+    """Refuse [cluster.rescheduling] with ranks in lock step.
+
+    Raises
+    ------
+    InputErrors
+        There are such ranks.
+    """
+    if any(is_in_lock_step(pool) for pool in experiment.all_pools()):
+        raise InputErrors([KeyFault(f"cluster.rescheduling: {MOVES}")])
+
+
+def settled_hand_over(experiment: Experiment) -> None:
+    """Refuse ranks in lock step whose hand-overs follow rules that are not known.
+
+    Raises
+    ------
+    InputErrors
+        A key of each that stands against it.
+    """
+    faults = [KeyFault(f"{key}: {message}") for pool in experiment.all_pools() if is_in_lock_step(pool)
+              for key, message in hand_over_faults_in_lock_step(pool, experiment.kv_transfer)]
+    if faults:
+        raise InputErrors(faults)

@@ -1,0 +1,127 @@
+"""What encode pools did: /encode_jobs, what the summary says, rows of the Chrome trace."""
+import json
+from collections.abc import Iterable
+
+import numpy as np
+
+from simulator.domain import records
+from simulator.domain.encoding import Encoding
+from simulator.domain.run import Run
+from simulator.results.distributions import distribution
+from simulator.results.trace_window import TraceWindow
+
+NS_PER_HOUR = 3.6e12
+_BATCH = ('{"ph":"X","cat":"encode","name":"encode","pid":%d,"tid":0,"ts":%d.%03d,"dur":%d.%03d,"args":{"items":%d,'
+          '"embeddings":%d,"hits":%d}}')
+_SENT = '{"ph":"X","cat":"encode","name":%s,"pid":%d,"tid":1,"ts":%d.%03d,"dur":%d.%03d,"args":{"embeddings":%d}}'
+_NAMES = ('{"ph":"M","name":"process_name","pid":%d,"args":{"name":"encode replica %d"}},\n'
+          '{"ph":"M","name":"process_sort_index","pid":%d,"args":{"sort_index":%d}},\n'
+          '{"ph":"M","name":"thread_name","pid":%d,"tid":0,"args":{"name":"batches"}},\n'
+          '{"ph":"M","name":"thread_name","pid":%d,"tid":1,"args":{"name":"transfers"}}')
+
+
+def metrics_of(run: Run) -> dict:
+    """Return what the summary says of encode pools; nothing where there are none.
+
+    jobs : items of measured requests that came to a replica; completed : whose embeddings have come to where the prompt
+        is computed; hits : of those that were encoded, what was in the cache already, or computed for another item of
+        the batch. embeddings are those computed, bytes those of completed ones.
+    wait_ms : of a request, from its first item's coming to a replica until the last one's embeddings have come; it is
+        part of gateway_ms.
+    queue_ms, transfer_ms : of an item, until the batch that has it begins; from its end until the embeddings have come.
+    ttft_share : of the TTFT of completed requests with items that first, summed over them.
+    by_pool, replicas : over the whole run, of all requests; a replica costs from the beginning to the end.
+    """
+    done = run.encoding
+    if done is None:
+        return {}
+    jobs, pool_of = done.jobs, _pool_of(done)
+    started, came = jobs["start_ns"] >= 0, jobs["transferred_ns"] >= 0
+    sizes = np.array([pool.embedding_bytes for pool in done.pools])
+    requests = run.workload.requests
+    wait_ns = _waits_ns(jobs, len(requests))
+    counts = (requests["status"] == records.COMPLETED) & (wait_ns >= 0)
+    ttft_ns = requests["first_token_ns"][counts] - requests["arrival_ns"][counts]
+    return {"encode": {
+        "jobs": len(jobs), "completed": int(came.sum()), "hits": int(jobs["hit"][started].sum()),
+        "embeddings": int(jobs["embeddings"][(jobs["end_ns"] >= 0) & (jobs["hit"] == 0)].sum(dtype=np.int64)),
+        "bytes": round(float((jobs["embeddings"][came] * sizes[pool_of[jobs["replica"][came]]]).sum())),
+        "wait_ms": distribution(wait_ns[wait_ns >= 0] / 1e6),
+        "queue_ms": distribution((jobs["start_ns"] - jobs["queued_ns"])[started] / 1e6),
+        "transfer_ms": distribution((jobs["transferred_ns"] - jobs["end_ns"])[came] / 1e6),
+        "ttft_share": float(wait_ns[counts].sum() / ttft_ns.sum()) if ttft_ns.sum() > 0 else None,
+        "by_pool": _by_pool(run, done, pool_of),
+        "replicas": [{"replica": i, "pool": done.pools[pool].name, "batches": int(done.batches[i]),
+                      "busy_s": int(done.busy_ns[i]) / 1e9, "utilisation": _share(int(done.busy_ns[i]), run.clock_ns)}
+                     for i, pool in enumerate(pool_of.tolist())]}}
+
+
+def with_costs(costs: dict[str, dict[str, float]], run: Run) -> dict[str, dict[str, float]]:
+    """Return the cost of all pools by type of node; `costs` : of all but encode pools."""
+    for pool in run.encoding.pools if run.encoding is not None else ():
+        total = costs.setdefault(pool.node, {"cost_per_hour": 0.0, "cost": 0.0})
+        total["cost_per_hour"] += pool.cost_per_hour * pool.replicas
+        total["cost"] += pool.cost_per_hour * pool.replicas * run.clock_ns / NS_PER_HOUR
+    return costs
+
+
+def encode_events(run: Run, window: TraceWindow) -> Iterable[str]:
+    """Yield the batches and transfers of each encode replica.
+
+    A replica is a process behind those that compute tokens. A transfer is shown from its first byte until it has come:
+    on a link with latency the next one begins before that.
+    """
+    if run.encoding is None:
+        return
+    jobs, first = run.encoding.jobs, len(run.replicas)
+    encoded = jobs[jobs["end_ns"] >= 0]
+    order = np.lexsort((encoded["start_ns"], encoded["replica"]))
+    keys = encoded[["replica", "start_ns", "end_ns"]][order]
+    begins = np.flatnonzero(np.append(True, keys[1:] != keys[:-1])) if len(keys) else []
+    for rows in np.split(encoded[order], begins[1:]) if len(keys) else ():
+        start_ns, end_ns = int(rows["start_ns"][0]), int(rows["end_ns"][0])
+        if window.has(start_ns):
+            yield _BATCH % (first + rows["replica"][0], *divmod(start_ns, 1000), *divmod(end_ns - start_ns, 1000),
+                            len(rows), rows["embeddings"][rows["hit"] == 0].sum(), rows["hit"].sum())
+    for job in jobs[jobs["transferred_ns"] >= 0]:
+        sent_ns, took_ns = int(job["sent_ns"]), int(job["transferred_ns"] - job["sent_ns"])
+        if window.has(sent_ns):
+            name = json.dumps(f"request {run.workload.request_ids[job['request']]}, item {job['item']}")
+            yield _SENT % (name, first + job["replica"], *divmod(sent_ns, 1000), *divmod(took_ns, 1000),
+                           job["embeddings"])
+    for i in range(len(run.encoding.busy_ns)):
+        yield _NAMES % (first + i, i, *[first + i] * 4)
+
+
+def _pool_of(done: Encoding) -> np.ndarray:
+    """Return the pool of each replica, int64 (replicas,)."""
+    return np.repeat(np.arange(len(done.pools)), [pool.replicas for pool in done.pools])
+
+
+def _waits_ns(jobs: np.ndarray, num_requests: int) -> np.ndarray:
+    """Return how long each request waited for its items, int64 (requests,); -1: it has none, or not all have come."""
+    first_ns = np.full(num_requests, np.iinfo(np.int64).max)
+    last_ns = np.full(num_requests, -1)
+    np.minimum.at(first_ns, jobs["request"], jobs["queued_ns"])
+    np.maximum.at(last_ns, jobs["request"], jobs["transferred_ns"])
+    last_ns[jobs["request"][jobs["transferred_ns"] < 0]] = -1
+    return np.where(last_ns >= 0, last_ns - first_ns, -1)
+
+
+def _by_pool(run: Run, done: Encoding, pool_of: np.ndarray) -> dict[str, dict]:
+    """Add up the replicas of each pool."""
+    parts = {}
+    for number, pool in enumerate(done.pools):
+        own = pool_of == number
+        busy_ns = int(done.busy_ns[own].sum())
+        parts[pool.name] = {
+            "replicas": pool.replicas, "batches": int(done.batches[own].sum()), "busy_s": busy_ns / 1e9,
+            "utilisation": _share(busy_ns, pool.replicas * run.clock_ns),
+            "cost_per_hour": pool.cost_per_hour,
+            "cost": pool.cost_per_hour * pool.replicas * run.clock_ns / NS_PER_HOUR}
+    return parts
+
+
+def _share(busy_ns: int, of_ns: int) -> float:
+    """Return the share of its time that a replica was busy; a batch may end behind the end of the run."""
+    return min(busy_ns / of_ns, 1.0) if of_ns else 0.0

@@ -1,0 +1,1 @@
+"""Results in the files of other tools: Vidur's, SimAI's and BLIS's, and plain tables."""

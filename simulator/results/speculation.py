@@ -1,0 +1,35 @@
+"""The part of the summary about drafts: what vLLM counts of speculative decoding, under its names."""
+from itertools import accumulate
+
+from simulator.domain.run import Run
+
+
+def metrics_of(run: Run) -> dict[str, dict]:
+    """Return `speculation` of the summary; nothing where nobody drafts.
+
+    A draft is a verify step, a draft token one that it verifies; those of all replicas count, whoever is measured.
+    `num_invalid_spec_tokens` were drafted and not verified, since a grammar rejects them or one before them; it is
+    there where `draft_valid_rate` is below 1. `acceptance_rate` is the share of draft tokens that were accepted,
+    `mean_acceptance_length` what a draft brings, the token behind the accepted ones included. The last two lists are
+    by position in a draft: how many were accepted there, and the share of all drafts. Where there are no drafts their
+    statistics are None.
+
+    Source: vllm-project/vllm, vllm/v1/spec_decode/metrics.py, SpecDecodingStats and SpecDecodingLogging.
+    """
+    if run.speculation is None:
+        return {}
+    rejected = {name: run.speculation[name] for name in ("num_invalid_spec_tokens",) if name in run.speculation}
+    steps, draft_tokens = run.speculation["steps"], run.speculation["num_draft_tokens"]
+    drafts = sum(steps)
+    by_position = list(accumulate(reversed(steps[1:])))[::-1]       # a token is accepted where all before it are
+    accepted = sum(by_position)
+    return {"speculation": {
+        "num_drafts": drafts,
+        "num_draft_tokens": draft_tokens,
+        **rejected,
+        "num_accepted_tokens": accepted,
+        "acceptance_rate": accepted / draft_tokens if draft_tokens else None,
+        "mean_acceptance_length": 1 + accepted / drafts if drafts else None,
+        "num_accepted_tokens_per_pos": by_position,
+        "per_position_acceptance_rates": [count / drafts if drafts else None for count in by_position],
+    }}

@@ -1,0 +1,52 @@
+"""`lor`: least outstanding requests, the first replica among equals, as Vidur has it."""
+from libc.stdint cimport int32_t, int64_t
+cimport cython
+
+from simulator.routing.base cimport Router
+from simulator.routing.parts.least_load cimport LeastLoad
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+
+class LorParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What counts as a request of a replica.
+
+    Source: the behaviour of microsoft/vidur at 7d47513, scheduler/global_scheduler/lor_global_scheduler.py.
+    """
+
+    upstream_compat: Annotated[bool, Meta(description=(
+        "count as Vidur does those alone that wait at a replica, so that the first gets all as long as nobody waits; "
+        "else all that were sent there and have not left"))] = False
+
+
+@cython.final
+cdef class Lor(Router):
+    """The replica with the fewest requests; draws nothing, unlike `least_loaded`."""
+
+    Parameters = LorParameters
+
+    cdef LeastLoad _least
+
+    def __init__(self, parameters, context):
+        self._least = LeastLoad(self.view, "waiting" if parameters.upstream_compat else "requests")
+        self.reads_state = self.has_scores = True
+
+    cdef int32_t route(self, int32_t row, int64_t now_ns) except -2 nogil:
+        self._least.refresh(now_ns)
+        return self._least.first()
+
+    cdef int sent(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil:
+        return self._least.sent(replica)
+
+    cdef int left(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil:
+        return self._least.left(replica)
+
+    cdef int score(self, int32_t row, int64_t now_ns, double* scores) except -1 nogil:
+        cdef int32_t i
+        self._least.refresh(now_ns)
+        for i in range(self.num_replicas):
+            scores[i] = -self._least.load(i)
+        return 0

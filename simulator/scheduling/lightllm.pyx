@@ -1,0 +1,181 @@
+"""`lightllm`: prompts are admitted where the peak of KV that is foreseen fits, as Vidur has LightLLM.
+
+While requests decode, prompts are looked at after every `max_waiting_iters` batches of decodes, and computed whole in a
+batch of their own. The look ahead supposes what [workload.output_knowledge] foretells of output lengths; of whom
+nothing is foretold, all that its client allows. Source: the behaviour of Vidur's scheduler "lightllm", microsoft/vidur
+at 7d47513, replica_scheduler/lightllm_replica_scheduler.py, where lengths are known. It ends a run that decodes without
+blocks, which needs lengths that are foretold too short: here the last admitted restart then. And a request whose peak
+never fits waits for ever there; here it is admitted if nothing else runs.
+"""
+from libc.stdint cimport int8_t, int32_t, int64_t
+from libc.stdlib cimport free
+cimport cython
+
+from simulator.core.memory cimport resize
+from simulator.domain.iteration cimport Batch
+from simulator.domain.request cimport REJECTED
+from simulator.scheduling.vidur cimport VidurScheduler
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from simulator.scheduling.base import SchedulerFacts
+from simulator.scheduling.vidur import VidurParameters
+
+
+class LightllmParameters(VidurParameters, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Options of Vidur's scheduler "lightllm", under its names."""
+
+    max_tokens_in_batch: Annotated[int, Meta(ge=1, le=2**31 - 1, extra={"unit": "tokens"}, description=(
+        "of a batch of prompts, at most; a longer prompt is refused"))] = 4096
+    max_waiting_iters: Annotated[int, Meta(ge=1, le=2**31 - 1, description=(
+        "batches of decodes before prompts are looked at again"))] = 10
+
+    @property
+    def reads_expected_tokens(self):
+        """Say whether predictions of output lengths matter."""
+        return True
+
+
+cdef struct Course:                     # of a request in the look ahead
+    int64_t have                        # tokens in KV, once its next batch is computed
+    int64_t left                        # turns that follow
+
+
+@cython.final
+cdef class Lightllm(VidurScheduler):
+    """Batches of prompts between runs of decodes; see `LightllmParameters`."""
+
+    Parameters = LightllmParameters
+
+    cdef int64_t _max_tokens            # max_tokens_in_batch
+    cdef int64_t _max_waits             # max_waiting_iters
+    cdef int64_t _since                 # the iteration after the last batch of prompts
+    cdef Course* _courses               # [_num_courses] by what is left, the longest first
+    cdef int32_t _num_courses
+    cdef int32_t _room_of_courses
+
+    def __init__(self, parameters, context):
+        self.share(parameters.batch_size_cap, 0.0, 0, context)
+        self._max_tokens = parameters.max_tokens_in_batch
+        self._max_waits = parameters.max_waiting_iters
+
+    def __dealloc__(self):
+        free(self._courses)
+
+    @staticmethod
+    def facts(parameters):
+        """See Scheduler."""
+        return SchedulerFacts(parameters.batch_size_cap, max(parameters.max_tokens_in_batch, parameters.batch_size_cap),
+                              takes_threads=True, takes_stages=False)
+
+    @staticmethod
+    def faults(parameters, engine):
+        """See Scheduler."""
+        if engine.block_size == 1:
+            return ()
+        return [("block_size", f'expected 1, since "lightllm" counts KV in tokens, found {engine.block_size}')]
+
+    cdef int8_t refusal(self, int32_t row) noexcept nogil:
+        return REJECTED if self._requests[row].prompt_tokens > self._max_tokens else VidurScheduler.refusal(self, row)
+
+    cdef int64_t longest_surely_taken(self) noexcept nogil:
+        return min(self._max_tokens, VidurScheduler.longest_surely_taken(self))
+
+    cdef bint keeps_turns(self) noexcept nogil:
+        return False                    # prompts that come take them
+
+    cdef bint repeats(self) noexcept nogil:
+        return self.waiting.size == 0
+
+    cdef int schedule(self, Batch* batch, int64_t now_ns) except -1 nogil:
+        cdef bint looks = self._looks_at_prompts(), decodes = False
+        self.begin_batch(batch, now_ns)
+        if not looks:
+            decodes = self.num_members == self._running.size and self.decode_all(batch)
+        if not decodes:
+            self.gather_at_hand()
+            if looks:
+                self._admit_prompts(batch)
+            if self._size == 0:
+                self._decode(batch)
+            self.fill(batch)
+        self.close(batch, -1)
+        return 0
+
+    cdef bint _looks_at_prompts(self) noexcept nogil:
+        cdef int64_t waits = self.iteration - self._since
+        return self.waiting.size > 0 and (self._running.size == 0 or (waits > 0 and waits % self._max_waits == 0))
+
+    cdef int _decode(self, Batch* batch) except -1 nogil:
+        cdef int32_t i = 0, slot
+        cdef int64_t tokens
+        while i < self._count:
+            slot = self._at_hand[i]
+            tokens = 1 if self._sequences[slot].is_member else (
+                self._sequences[slot].num_tokens - self._sequences[slot].num_computed)
+            self.continue_at(batch, i, tokens, self.computed(slot) + tokens)
+            i += 1
+        return 0
+
+    # ---- prompts
+
+    cdef int _admit_prompts(self, Batch* batch) except -1 nogil:
+        cdef int64_t tokens = 0, text
+        cdef int32_t row
+        self._list_courses()
+        while self.has_place():
+            row, text = self.waiting.top(), self.head_text()
+            if tokens + text > self._max_tokens and not (tokens == 0 and self._requests[row].output_tokens > 0):
+                break
+            self._add_course(text + 1, self._left_of(row, self._requests[row].output_tokens + 1))
+            if self._running.size > 0 and self._peak() >= self.kv.num_blocks:
+                break
+            if not self.admit_head(batch, text, text):
+                break
+            tokens += text
+        if self._size > 0:
+            self._since = self.iteration + 1
+        return 0
+
+    cdef int64_t _left_of(self, int32_t row, int64_t outputs) noexcept nogil:
+        """Return the turns of a request after its next one, if it has so many outputs now."""
+        cdef int64_t expected = self._demands[row].expected_tokens
+        if expected < 0:
+            expected = min(<int64_t>self._demands[row].max_tokens, self._max_model_len)
+        return max(expected - outputs - 1, <int64_t>0)
+
+    cdef int _list_courses(self) except -1 nogil:
+        cdef int32_t i, slot
+        cdef int64_t have
+        if self._room_of_courses < self._running.size + self.waiting.size:
+            self._room_of_courses = 2 * (self._running.size + self.waiting.size)
+            resize(&self._courses, self._room_of_courses * sizeof(Course))
+        self._num_courses = 0
+        for i in range(self._count):
+            slot = self._at_hand[i]
+            have = self.computed(slot) + 1
+            self._add_course(have, self._left_of(
+                self._sequences[slot].row, have - self._requests[self._sequences[slot].row].prompt_tokens))
+        return 0
+
+    cdef void _add_course(self, int64_t have, int64_t left) noexcept nogil:
+        cdef int32_t i = self._num_courses
+        while i > 0 and self._courses[i - 1].left < left:
+            self._courses[i] = self._courses[i - 1]
+            i -= 1
+        self._courses[i].have, self._courses[i].left = have, left
+        self._num_courses += 1
+
+    cdef int64_t _peak(self) noexcept nogil:
+        """Return the most tokens of KV that all of them have at once, if they last as long as they are supposed to.
+
+        When one ends, `left` turns from now, those that last as long or longer have gained as many tokens each.
+        """
+        cdef int64_t have = 0, peak = -1
+        cdef int32_t i
+        for i in range(self._num_courses):
+            have += self._courses[i].have
+            peak = max(peak, self._courses[i].left * (i + 1) + have)
+        return peak

@@ -1,0 +1,178 @@
+"""Continuous batching whose waiting queue and victims follow the keys of a policy.
+
+As vLLM V1 does it (see vllm.pyx), each iteration brings the computed tokens of a request up to its text within a budget
+of tokens: first of those that run, in order of admission, then of those that wait, who are admitted when their whole
+text has room. What a policy adds is a `Ranking` of those who wait, smallest key first, and who makes room where blocks
+run out: the last admitted, or the one of the largest key. Nobody is preempted for a place in the running list.
+"""
+from libc.stdint cimport INT64_MAX, int32_t, int64_t
+
+from simulator.domain.batch cimport clear_shape
+from simulator.domain.iteration cimport Batch
+from simulator.domain.request cimport Demand, Request
+from simulator.scheduling.base cimport Sequence
+from simulator.scheduling.in_order cimport InOrder
+from simulator.scheduling.waiting_queue cimport BY_RANKING, Ranking, WaitingQueue
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from simulator.scheduling.base import SchedulerFacts
+
+Tokens = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+
+
+class RankedParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Limits of a batch, under vLLM's names."""
+
+    max_num_seqs: Annotated[int, Meta(ge=1, le=2**20, description="running requests")] = 256
+    max_num_batched_tokens: Annotated[Tokens, Meta(description="tokens in a batch")] = 2048
+    long_prefill_token_threshold: Annotated[int, Meta(ge=0, le=2**31 - 1, description=(
+        "longest prompt chunk; 0: no limit"))] = 0
+
+
+cdef class RequestRanking(Ranking):
+    """A ranking that reads requests and what their clients declared.
+
+    context : ReplicaContext.
+    """
+
+    def __cinit__(self, context, *_, **__):
+        cdef const Request[::1] requests = context.requests
+        cdef const Demand[::1] demands = context.demands
+        self._owners = (context.requests, context.demands)
+        self.requests = &requests[0] if len(requests) else NULL
+        self.demands = &demands[0] if len(demands) else NULL
+
+    def __init__(self, context):
+        pass
+
+
+cdef class Ranked(InOrder):
+    """Base of policies that rank who waits; see ranked.pxd."""
+
+    def __init__(self, parameters, context):
+        self.max_running = parameters.max_num_seqs
+        self.longest_prompt = context.max_model_len - 1
+        self._max_model_len = context.max_model_len
+        self._token_budget = parameters.max_num_batched_tokens
+        self._threshold = parameters.long_prefill_token_threshold or INT64_MAX
+        self._outputs_are_prompts = context.prompts_use_outputs
+
+    cdef int _rank_by(self, object context, Ranking ranking) except -1:
+        self._ranking = ranking
+        self.waiting = WaitingQueue(context.requests, context.demands, BY_RANKING)
+        self.waiting.rank_by(ranking)
+        return 0
+
+    @staticmethod
+    def facts(parameters):
+        """See Scheduler."""
+        return SchedulerFacts(parameters.max_num_seqs, parameters.max_num_batched_tokens, takes_stages=False,
+                              takes_threads=True, blocks_held_back=1)       # num_gpu_blocks is counted as for vllm
+
+    cdef int64_t longest_surely_taken(self) noexcept nogil:
+        return min(self.longest_prompt, <int64_t>self.kv.num_blocks * self.kv.block_size)
+
+    cdef bint repeats(self) noexcept nogil:
+        # Members alone cannot make room for the head of the queue, unless what they generate is its prompt.
+        return self.waiting.size == 0 or self._running.size >= self.max_running or not self._outputs_are_prompts
+
+    cdef int _begin_batch(self, int64_t now_ns) except -1 nogil:
+        return 0
+
+    cdef int32_t _next_row(self) noexcept nogil:
+        return self.waiting.top()
+
+    cdef int _take(self, int32_t row) except -1 nogil:
+        self.waiting.pop()
+        return 0
+
+    cdef int schedule(self, Batch* batch, int64_t now_ns) except -1 nogil:
+        batch.start_ns = now_ns
+        batch.num_entries = batch.num_preempted = batch.num_members = batch.num_starved = 0
+        clear_shape(&batch.shape)
+        self._budget = self._token_budget
+        self._begin_batch(now_ns)
+        if not (self.grouping and self._continue_at_once(batch, self._threshold)):
+            self._continue_one_by_one(batch)
+        if batch.num_preempted == 0:
+            self._admit_waiting(batch)
+        self.close(batch, -1)
+        return 0
+
+    # ---- those that run
+
+    cdef int64_t _wanted(self, const Sequence* sequence, int64_t threshold) noexcept nogil:
+        if sequence.is_member:
+            return 1
+        return min(min(<int64_t>sequence.num_tokens - sequence.num_computed, threshold),
+                   self._max_model_len - sequence.num_computed - 1)
+
+    cdef int _continue_one_by_one(self, Batch* batch) except -1 nogil:
+        """Visit the running list in order, preempting where blocks run out."""
+        cdef int32_t slot = self._running.head
+        cdef int64_t tokens
+        while slot >= 0:
+            self._sequences[slot].scheduled = 0
+            slot = self._links.next(slot)
+        slot = self._running.head
+        while slot >= 0 and self._budget > 0:
+            tokens = min(self._wanted(&self._sequences[slot], self._threshold), self._budget)
+            if tokens > 0:
+                if self._sequences[slot].is_member:
+                    self.kv.settle(slot, self.computed(slot))
+                if not self._make_room(batch, slot, tokens):
+                    break
+                self._sequences[slot].scheduled = <int32_t>tokens
+                self._budget -= tokens
+            slot = self._links.next(slot)
+        return self._gather(batch)
+
+    cdef int _make_room(self, Batch* batch, int32_t slot, int64_t tokens) except -1 nogil:
+        """Allocate for a running sequence, preempting others; return 0 if it fell victim itself."""
+        cdef int64_t computed = self.computed(slot) + tokens
+        cdef int32_t victim, row
+        while not self.kv.allocate(slot, self._sequences[slot].row, 0, computed, 0, 0, computed):
+            victim = self._victim()
+            row = self._sequences[victim].row
+            self._budget += self._sequences[victim].scheduled
+            self.preempt(victim, batch)
+            self.waiting.push_front(row)
+            if victim == slot:
+                return 0
+        return 1
+
+    cdef int32_t _victim(self) noexcept nogil:
+        cdef int32_t worst = self._running.tail, slot
+        if not self._evicts_last_ranked:
+            return worst
+        slot = self._links.prev(worst)
+        while slot >= 0:
+            if self.waiting.precedes(self._sequences[worst].row, self._sequences[slot].row):
+                worst = slot
+            slot = self._links.prev(slot)
+        return worst
+
+    # ---- those that wait
+
+    cdef int _admit_waiting(self, Batch* batch) except -1 nogil:
+        cdef int32_t row, hits, slot
+        cdef int64_t text, computed, tokens
+        while self._budget > 0 and self.waiting.size > 0 and self._running.size < self.max_running:
+            row = self._next_row()
+            text = <int64_t>self._requests[row].prompt_tokens + self._requests[row].output_tokens
+            hits = self.kv.lookup(row, <int32_t>text)
+            computed = <int64_t>hits * self.kv.block_size
+            tokens = min(min(text - computed, self._threshold), self._budget)
+            slot = self.top_slot()
+            if not self.kv.allocate(slot, row, hits, computed + tokens, text, 0, computed + tokens):
+                break
+            self._take(row)
+            self.admit(row, hits, batch)
+            self._sequences[slot].scheduled = <int32_t>tokens
+            self.add_entry(batch, slot)
+            self._budget -= tokens
+        return 0

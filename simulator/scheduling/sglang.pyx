@@ -1,0 +1,601 @@
+"""`sglang`: continuous batching as SGLang does it.
+
+Prompts come first: as long as any may be admitted, a batch has prompts alone, and decodes wait (or, with
+enable_mixed_chunk, go along). What a prompt has computed is found by others as soon as its batch has ended, in a tree
+of prefixes (kv/radix.pxd); what is decoded, once the request is done. Requests are admitted by an estimate of what
+those that run still need, part of what they may generate, and the part shrinks as decodes go well; where it was too
+small, requests are retracted and compute their text anew. Source: sglang 0.5.23, managers/scheduler.py,
+schedule_policy.py, schedule_batch.py and scheduler_components/.
+
+A batch is chosen while the one before it executes, unless `disable_overlap_schedule`: what the latter samples is known
+one batch later, and so is a request's end token.
+
+Kept as SGLang has it: hrrn counts the prompts that the running batch grew from with each decode; without a tree, a
+request that ignores its end token and whose answer the pool cuts short is never admitted.
+
+Not as in SGLang: a chunk for which there is no room waits, where the server would end; a prompt that is too long is
+refused at once, and not prefilled as one token first; requests whose clients give up leave nothing in the tree.
+"""
+from libc.stdint cimport int8_t, int32_t, int64_t
+from libc.stdlib cimport calloc, free
+cimport cython
+
+from simulator.core.memory cimport resize
+from simulator.core.row_list cimport RowList, add_row, has_row
+from simulator.domain.batch cimport clear_shape
+from simulator.domain.iteration cimport Batch
+from simulator.domain.request cimport PENDING, REJECTED
+from simulator.scheduling.base cimport Scheduler, Sequence
+from simulator.scheduling.sglang_queue cimport HRRN, SHORTEST_PREFILL, Candidate, SglangQueue
+from simulator.scheduling.sglang_running cimport MOST_RESERVED, SglangRunning
+from simulator.scheduling.waiting_queue cimport FIRST_COME, WaitingQueue
+
+import numpy as np
+
+from simulator.kv.radix import RadixKV as RadixCache
+from simulator.scheduling.base import SchedulerFacts
+from simulator.scheduling.sglang_arguments import ADVICE, SglangParameters, faults, ignores_eos, label_faults
+
+cdef enum:
+    DECAY_STEPS = 600           # decodes until little is expected; SGLANG_NEW_TOKEN_RATIO_DECAY_STEPS
+
+cdef double FIRST_RATIO = 0.7   # SGLANG_INIT_NEW_TOKEN_RATIO
+cdef double LEAST_PART = 0.14   # of that, at least; SGLANG_MIN_NEW_TOKEN_RATIO_FACTOR
+
+
+cdef enum Verdict:              # may another prompt be admitted?
+    GO_ON
+    NO_TOKEN                    # there is no room
+    OTHER                       # the batch is full
+
+
+cdef struct Budget:             # of the batch being formed
+    double total                # tokens that it and those who run are expected to need
+    int64_t current             # that it needs now
+    int64_t inputs              # left of max_prefill_tokens
+    int64_t chunk               # left of chunked_prefill_size
+    int32_t chunk_slot          # of a prompt that goes on after it; -1: none
+    bint goes_on                # it was cut in an earlier batch
+    bint has_needs              # `_needs` are those of this pass
+
+
+cdef struct Need:               # without a tree: of one that ignores the end token
+    double left                 # tokens to come
+    int64_t occupied            # in KV then
+
+
+@cython.final
+cdef class Sglang(SglangRunning):
+    """Prompts first, admitted by estimates; see `SglangParameters`."""
+
+    Parameters = SglangParameters
+
+    cdef RowList _admitted              # slots of the batch being formed that compute prompts
+    cdef RowList _victims               # rows put back for others in this pass
+    cdef Need* _needs                   # [_num_needs] by what is left
+    cdef int32_t _num_needs
+    cdef int32_t _needs_room
+    cdef bint _drops_chunk              # the batch before had prompts, one of which goes on
+    cdef bint _is_chunking
+    cdef bint _is_mixing
+    cdef bint _may_preempt
+    cdef int64_t _threshold             # priority_scheduling_preemption_threshold
+    cdef int64_t _chunk_tokens          # chunked_prefill_size
+    cdef int64_t _input_tokens          # max_prefill_tokens
+    cdef int64_t _most_prompts          # prefill_max_requests
+    cdef int64_t _most_queued           # max_queued_requests
+    cdef int64_t _interval              # prefill_decode_interval
+    cdef int64_t _interval_least        # prefill_decode_interval_min_bs
+    cdef int64_t _deferrals             # passes without prompts to come
+    cdef Budget _left                   # of the batch being formed
+    cdef int64_t _known_orders          # who runs with a later place in the running list came from another replica
+    cdef bint _had_decodes              # the running batch had requests when the last pass ended
+    cdef int64_t _extended              # tokens of the last batch with prompts
+    cdef int64_t _carried               # of the one that the running batch grew from; hrrn counts them with each decode
+
+    def __init__(self, parameters, context):
+        ignoring = ignores_eos(parameters, context.labels)
+        self.grouping = context.fast_forward
+        self._pages = context.kv
+        self.max_running = parameters.max_running_requests
+        self._take_parameters(parameters)
+        self.waiting = WaitingQueue(context.requests, context.demands, FIRST_COME)
+        self._queue = SglangQueue(parameters, context, self.waiting)
+        self.longest_prompt = max(self._queue.longest - 6, 1)
+        self._chunked = -1
+        self._num_classes = len(ignoring) - 1
+        self._ignores = <bint*>calloc(len(ignoring), sizeof(bint))
+        if self._ignores == NULL:
+            raise MemoryError()
+        for i, ignores in enumerate(ignoring):
+            self._ignores[i] = ignores
+        if self._overlaps_batches:
+            self.overlap(1, 1)
+
+    def _take_parameters(self, parameters):
+        cdef double conservativeness = parameters.schedule_conservativeness
+        self._first_ratio = min(FIRST_RATIO * conservativeness, 1.0)
+        self._least_ratio = min(self._first_ratio * LEAST_PART, 1.0)
+        self._decay = (self._first_ratio - self._least_ratio) / DECAY_STEPS
+        self._ratio = self._first_ratio
+        self._overlaps_batches = not parameters.disable_overlap_schedule
+        self._is_chunking = parameters.chunked_prefill_size > 0
+        self._is_mixing = self._is_chunking and parameters.enable_mixed_chunk
+        self._by_priority = parameters.enable_priority_scheduling
+        self._may_preempt = self._by_priority and not parameters.disable_priority_preemption
+        self._retracts_by_priority = parameters.retraction_policy == "priority"
+        self._threshold = parameters.priority_scheduling_preemption_threshold
+        self._chunk_tokens, self._input_tokens = parameters.chunked_prefill_size, parameters.max_prefill_tokens
+        self._most_prompts = parameters.prefill_max_requests or 1 << 60
+        self._most_queued = parameters.max_queued_requests or 1 << 60
+        self._interval = parameters.prefill_decode_interval
+        self._interval_least = parameters.prefill_decode_interval_min_bs
+
+    def __dealloc__(self):
+        free(self._admitted.rows)
+        free(self._victims.rows)
+        free(self._needs)
+
+    # ---- what is asked of the class
+
+    @staticmethod
+    def facts(parameters):
+        """See Scheduler."""
+        most = parameters.max_prefill_tokens
+        if parameters.chunked_prefill_size > 0:
+            most = min(most, parameters.chunked_prefill_size)
+        return SchedulerFacts(
+            parameters.max_running_requests, most, not parameters.disable_overlap_schedule, takes_stages=False,
+            takes_threads=True, why_no_tier="its hand-over and its HiCache are not here")
+
+    @staticmethod
+    def faults(parameters, engine):
+        """See Scheduler."""
+        return faults(parameters, engine.block_size)
+
+    @staticmethod
+    def label_faults(parameters, labels):
+        """See Scheduler."""
+        return label_faults(parameters, labels)
+
+    @staticmethod
+    def item_faults(parameters, items):
+        """See Scheduler."""
+        return () if items is None else [("scheduler", "its tree of prefixes knows no images")]
+
+    @staticmethod
+    def longest_answers(parameters, pool, prompt_tokens):
+        """See Scheduler."""
+        tokens = pool.num_gpu_blocks * pool.block_size
+        longest = min(pool.max_model_len, tokens) - 1
+        pages = -(-prompt_tokens // pool.block_size) * pool.block_size
+        return np.minimum(longest - prompt_tokens - 1, tokens - pages - pool.block_size - 1)
+
+    @staticmethod
+    def kv_cache(parameters, plan):
+        """See Scheduler."""
+        return RadixCache(plan.num_blocks, plan.block_size, plan.content, plan.enable_prefix_caching,
+                          parameters.radix_eviction_policy)
+
+    def advice(self, plight):
+        """See Scheduler."""
+        return ADVICE.get(plight) or Scheduler.advice(self, plight)
+
+    # ---- requests come and leave
+
+    cdef int8_t refusal(self, int32_t row) noexcept nogil:
+        cdef int8_t answer = Scheduler.refusal(self, row)
+        if answer == PENDING and not self._by_priority and self._is_queue_full():
+            return REJECTED
+        return answer
+
+    cdef inline bint _is_queue_full(self) noexcept nogil:
+        return self.waiting.size - self.failed.size >= self._most_queued
+
+    cdef int enqueue(self, int32_t row) except -1 nogil:
+        cdef int32_t worst = row
+        cdef bint is_full = self._is_queue_full()
+        Scheduler.enqueue(self, row)
+        self._queue.enter(row)
+        if is_full:
+            if self._by_priority:
+                worst = self._queue.least(&self.failed)
+            add_row(&self.failed, worst)
+        return 0
+
+    cdef inline Verdict _verdict(self) noexcept nogil:
+        cdef double available = <double>self._pages.available()
+        if available - self._left.total <= 0 or available - <double>self._left.current <= 0:
+            return NO_TOKEN
+        return OTHER if self._left.inputs <= 0 or (self._is_chunking and self._left.chunk <= 0) else GO_ON
+
+    cdef inline int64_t _slots_left(self, int64_t held) noexcept nogil:
+        """Return how many may be in a batch of prompts, `held` of which had places before."""
+        cdef int64_t rows = self.max_running - (self._running.size - self._num_new())
+        return min(<int64_t>self.max_running - self._decoding.size, max(rows + held, 0))
+
+    cdef inline int64_t _num_new(self) noexcept nogil:
+        return self._admitted.size - self._left.goes_on
+
+    cdef bint repeats(self) noexcept nogil:
+        # Nobody is admitted while the batch is full, and it is until somebody leaves. With hrrn, who comes asks what
+        # was processed.
+        return self._chunked < 0 and self.failed.size == 0 and self._queue.policy() != HRRN and (
+            self.waiting.size == 0 or (self._is_full and not self._may_preempt))
+
+    cdef int repeat(self, int32_t count) except -1 nogil:
+        cdef int32_t _
+        for _ in range(count):
+            if self._ratio <= self._least_ratio:
+                break
+            self._ratio = max(self._ratio - self._decay, self._least_ratio)
+        self._deferrals = max(self._deferrals - count, 0)
+        return Scheduler.repeat(self, count)
+
+    # ---- a pass
+
+    cdef int schedule(self, Batch* batch, int64_t now_ns) except -1 nogil:
+        cdef bint is_prefill = False, is_idle = False
+        batch.start_ns = now_ns
+        batch.num_entries = batch.num_preempted = batch.num_members = batch.num_starved = 0
+        clear_shape(&batch.shape)
+        if self._room < self.num_slots:
+            self._grow_own()
+        if self._known_orders < self._next_order:
+            self._take_over(batch)
+        while not is_idle and batch.num_entries + batch.num_members + batch.num_preempted == 0:
+            is_idle = True
+            self._merge()
+            if self._may_prefill():
+                is_prefill = self._prefill(batch)
+            elif self.num_in_flight == 0:
+                is_idle = False                         # passes without prompts are counted though nothing executes
+            if not is_prefill and self._decoding.size > 0:
+                self._decode(batch)
+        if is_prefill:
+            self._deferrals = self._interval
+        if batch.num_entries + batch.num_members > 0:
+            self._queue.processed += self._extended if is_prefill else self._carried
+        elif self._running.size + self.waiting.size + self.num_in_flight == 0:
+            self._ratio = self._first_ratio
+        self._had_decodes = self._decoding.size > 0
+        self._known_orders = self._next_order
+        self.close(batch, 0 if self._overlaps_batches else -1)
+        return 0
+
+    cdef int _take_over(self, Batch* batch) except -1 nogil:
+        """Let those go on who have come from other replicas: as decodes, or anew where their prompts were not done."""
+        cdef int32_t slot = self._running.head, following, row
+        while slot >= 0:
+            following, row = self._links.next(slot), self._row(slot)
+            if self._sequences[slot].order >= self._known_orders:
+                self._progress[slot].published = self._progress[slot].pending = 0
+                if self._sequences[slot].num_computed + 1 >= self._sequences[slot].num_tokens:
+                    add_row(&self._decoding, slot)
+                else:
+                    self._put_back(batch, slot, self._decoding.size)
+                    self.enqueue(row)
+            slot = following
+        return 0
+
+    cdef bint _may_prefill(self) noexcept nogil:
+        if self._deferrals == 0:
+            return True
+        if self._decoding.size < self._interval_least:
+            self._deferrals = 0
+            return True
+        self._deferrals -= 1
+        return False
+
+    cdef int _merge(self) except -1 nogil:
+        """Let those run whose prompts the batch before had; find who has left."""
+        cdef int32_t i
+        cdef int64_t computed
+        if self._chunked >= 0:
+            computed = self._sequences[self._chunked].num_computed
+            if computed > self._progress[self._chunked].published:
+                self._publish(self._chunked, computed)
+        if self._somebody_left or self._drops_chunk or self._decoding.size == 0 < self._prefilled.size:
+            self._is_full = False
+        if self._prefilled.size > 0 and not self._had_decodes:
+            self._carried = self._extended
+        for i in range(self._prefilled.size):
+            add_row(&self._decoding, self._prefilled.rows[i])
+        self._prefilled.size = 0
+        self._somebody_left = self._drops_chunk = False
+        return 0
+
+    # ---- prompts
+
+    cdef bint _prefill(self, Batch* batch) except -1 nogil:
+        cdef int32_t i
+        if self._may_preempt or self._decoding.size == 0:
+            self._is_full = False
+        if (self._is_full or self.waiting.size == 0) and self._chunked < 0:
+            return False
+        self._admitted.size = self._victims.size = 0
+        self._left.goes_on = False
+        if self._slots_left(0) <= 0 and self._chunked < 0 and not self._may_preempt:
+            self._is_full = True
+            return False
+        self._queue.sort()
+        self._open_budget()
+        if self._chunked >= 0 and not self._add_chunk():
+            return False
+        self._admit_waiting(batch)
+        for i in range(self._victims.size):
+            self.enqueue(self._victims.rows[i])
+        if self._admitted.size == 0:
+            return False
+        self._launch(batch)
+        return True
+
+    cdef void _open_budget(self) noexcept nogil:
+        cdef int32_t i
+        cdef int64_t mixed = self._decoding.size if self._is_mixing else 0
+        cdef double owed = 0
+        self._left.inputs, self._left.chunk = self._input_tokens - mixed, self._chunk_tokens - mixed
+        self._left.current = mixed
+        for i in range(self._decoding.size):
+            owed += self._owed(self._decoding.rows[i])
+        self._left.total = <double>mixed + owed
+        self._left.chunk_slot = -1
+        self._left.has_needs = False
+
+    cdef void _charge(self, int64_t tokens, int64_t new) noexcept nogil:
+        tokens = self._paged(tokens)
+        self._left.total += <double>(tokens + self.kv.block_size + new)
+        self._left.current += tokens + self.kv.block_size
+        self._left.inputs -= tokens
+        self._left.chunk -= tokens
+
+    cdef bint _add_chunk(self) except -1 nogil:
+        """Go on with the prompt that was cut; say whether there is room.
+
+        SGLang does not ask, and would end there.
+        """
+        cdef Sequence* sequence = &self._sequences[self._chunked]
+        cdef int64_t rest = sequence.num_tokens - sequence.num_computed, limit = -1, budget, most, reserved
+        if self._queue.policy() == SHORTEST_PREFILL and self._left.chunk >= 2 * self.kv.block_size:
+            budget = self._left.chunk
+            reserved = self._queue.shorter_work(rest, budget - self.kv.block_size)
+            if reserved > 0:
+                limit = (budget - reserved) // self.kv.block_size * self.kv.block_size
+        most = min(self._left.chunk, <int64_t>(<double>self._pages.available() - self._left.total))
+        if most <= 0:
+            most = self._left.chunk
+        if limit >= 0:
+            most = min(most, limit)
+        if self._paged(sequence.num_computed + min(rest, most)) - self._paged(sequence.num_computed) > (
+                self._pages.available()):
+            return False
+        self._queue.candidate(sequence.row).text = sequence.num_tokens
+        self._left.goes_on = True
+        add_row(&self._admitted, self._chunked)
+        if rest > most:
+            self._left.chunk_slot = self._chunked
+        sequence.scheduled = <int32_t>min(rest, most)
+        self._charge(sequence.scheduled, 0 if rest > most else min(
+            self._queue.most(sequence.row), <int64_t>MOST_RESERVED))
+        self._chunked = self._left.chunk_slot
+        return True
+
+    cdef int _admit_waiting(self, Batch* batch) except -1 nogil:
+        cdef int32_t row
+        cdef Verdict verdict
+        cdef Candidate* it
+        while self.waiting.size > 0:
+            row = self.waiting.top()
+            if self._verdict() == OTHER or (self.failed.size > 0 and has_row(&self.failed, row)):
+                break
+            if self._admitted.size >= self._slots_left(self._left.goes_on):
+                self._is_full = True
+            if self._is_full and not (self._may_preempt and self._make_room(batch, row)):
+                break
+            it = self._queue.candidate(row)
+            it.text = <int32_t>(self._requests[row].prompt_tokens + self._outputs(row))
+            self._queue.adopt(row, it.text - 1)
+            verdict = self._admit_head(batch, row, it)
+            if verdict != GO_ON:
+                if verdict == NO_TOKEN:
+                    self._is_full = self._admitted.size + self._decoding.size > 0
+                break
+        if self._left.chunk_slot >= 0:
+            self._chunked = self._left.chunk_slot
+        return 0
+
+    cdef Verdict _admit_head(self, Batch* batch, int32_t row, const Candidate* it) except? NO_TOKEN nogil:
+        """Admit the head of the queue, if it may be; say whether another may follow."""
+        cdef int64_t tokens = it.text - it.prefix, slot = self.top_slot()
+        cdef bint is_cut = False
+        cdef Verdict verdict
+        if self._room < self.num_slots:
+            self._grow_own()
+        if self._admitted.size >= self._most_prompts:
+            return OTHER
+        self._pages.keep(<int32_t>slot, it.node, it.prefix)
+        if self._ignores_end(row) and not self.kv.caches:
+            verdict = self._fits_fixed(row, &tokens, &is_cut)
+        else:
+            verdict = self._fits(row, it.prefix, &tokens, &is_cut)
+        if verdict != GO_ON:
+            self._pages.release(<int32_t>slot, False)
+            return verdict
+        self.waiting.pop()
+        self.admit(row, it.prefix // self.kv.block_size, batch)
+        self._sequences[slot].scheduled = <int32_t>tokens
+        self._progress[slot].published, self._progress[slot].pending = it.prefix, 0
+        add_row(&self._admitted, <int32_t>slot)
+        if is_cut:
+            self._left.chunk_slot = <int32_t>slot
+        self._charge(tokens, 0 if is_cut else min(self._queue.most(row), <int64_t>MOST_RESERVED))
+        return self._verdict()
+
+    cdef Verdict _fits(self, int32_t row, int64_t prefix, int64_t* tokens, bint* is_cut) noexcept nogil:
+        cdef int64_t page = self.kv.block_size, left = max(self._queue.most(row) - self._outputs(row), 0)
+        if <double>(tokens[0] + min(left, <int64_t>MOST_RESERVED) + page) >= (
+                <double>self._pages.available() - self._left.total):
+            return NO_TOKEN
+        if not self._is_chunking:
+            return OTHER if self._admitted.size > 0 and self._paged(tokens[0]) >= self._left.inputs else GO_ON
+        if self._paged(tokens[0]) <= self._left.chunk:
+            return GO_ON
+        if self._chunked >= 0 and self._queue.policy() == SHORTEST_PREFILL:
+            return OTHER
+        tokens[0] = (prefix + self._left.chunk // page * page) // page * page - prefix
+        is_cut[0] = True
+        return GO_ON if tokens[0] > 0 else OTHER
+
+    cdef Verdict _fits_fixed(self, int32_t row, int64_t* tokens, bint* is_cut) except? NO_TOKEN nogil:
+        """Without a tree, who ignores the end token is admitted if all who run find room up to their ends."""
+        cdef int64_t paged = self._paged(tokens[0]) + self.kv.block_size, freed = 0, after
+        cdef double available = <double>self._pages.available()
+        cdef int32_t i
+        if <double>paged > min(available - <double>self._left.current, available - self._left.total):
+            return NO_TOKEN
+        self._list_needs(row)
+        for i in range(self._num_needs):
+            after = self._num_needs - i
+            if (available - <double>self._left.current - <double>paged + <double>freed
+                    - self._needs[i].left * <double>after <= <double>after):
+                return NO_TOKEN
+            freed += self._needs[i].occupied
+        if self._is_chunking and tokens[0] > self._left.chunk:
+            if self._left.chunk <= 0:
+                return OTHER
+            tokens[0], is_cut[0] = self._left.chunk, True
+        return GO_ON
+
+    cdef int _list_needs(self, int32_t row) except -1 nogil:
+        """Note what a candidate needs, among those who run and were admitted in this pass."""
+        cdef int32_t i
+        if not self._left.has_needs:
+            self._left.has_needs, self._num_needs = True, 0
+            self._add_need(row, self._outputs(row), False)
+            for i in range(self._decoding.size):
+                self._add_need(self._row(self._decoding.rows[i]), self._written(self._decoding.rows[i]), False)
+            for i in range(self._admitted.size):
+                self._add_need(self._row(self._admitted.rows[i]), self._written(self._admitted.rows[i]), False)
+            return 0
+        return self._add_need(row, self._outputs(row), True)
+
+    cdef int _add_need(self, int32_t row, int64_t outputs, bint is_late) except -1 nogil:
+        """Add one behind those who need as much; a late one before these, and never behind the last."""
+        cdef double left = <double>self._queue.most(row) * (1.0 if self._ignores_end(row) else self._ratio) - <double>(
+            outputs)
+        cdef int32_t place = 0, i
+        if left <= 0:
+            return 0
+        if self._num_needs == self._needs_room:
+            resize(&self._needs, (2 * <size_t>self._needs_room + 16) * sizeof(Need))
+            self._needs_room = 2 * self._needs_room + 16
+        while place < self._num_needs and (
+                self._needs[place].left < left if is_late else self._needs[place].left <= left):
+            place += 1
+        if is_late and place == self._num_needs:
+            place = max(self._num_needs - 1, 0)
+        for i in range(self._num_needs, place, -1):
+            self._needs[i] = self._needs[i - 1]
+        self._needs[place].left = left
+        self._needs[place].occupied = <int64_t>self._requests[row].prompt_tokens + outputs
+        self._num_needs += 1
+        return 0
+
+    cdef bint _make_room(self, Batch* batch, int32_t row) except -1 nogil:
+        """Put back requests of worse priority for one that would need their room."""
+        cdef Candidate* it = self._queue.candidate(row)
+        cdef double need = <double>(it.text - it.prefix + min(self._queue.most(row), <int64_t>MOST_RESERVED)) - (
+            <double>self._pages.available() - self._left.total)
+        cdef int32_t i, count = 0, slot
+        self._sort_victims()
+        while count < self._sorted.size:
+            slot = self._sorted.rows[count]
+            if self._preference(row) - self._preference(self._row(slot)) <= self._threshold:
+                break
+            count += 1
+            need -= self._owed(slot)
+            if need <= 0:
+                break
+        if count == 0 or need > 0:
+            return False
+        self._sorted.size = count
+        for i in range(self._decoding.size):            # released in the order of the batch
+            if has_row(&self._sorted, self._decoding.rows[i]):
+                add_row(&self._sorted, self._decoding.rows[i])
+        for i in range(count, self._sorted.size):
+            row = self._row(self._sorted.rows[i])
+            self._left.total -= self._owed(self._sorted.rows[i])
+            self._add_victim(row, self._victims.size - (i - count))
+            self._put_back(batch, self._sorted.rows[i], self._decoding.size - 1)
+        return True
+
+    cdef int _add_victim(self, int32_t row, int32_t first) except -1 nogil:
+        """Note one that was put back; those of one candidate in order of arrival, for upstream has none."""
+        cdef int32_t place = self._victims.size
+        add_row(&self._victims, row)
+        while place > first and self._victims.rows[place - 1] > row:
+            self._victims.rows[place] = self._victims.rows[place - 1]
+            place -= 1
+        self._victims.rows[place] = row
+        return 0
+
+    cdef int _sort_victims(self) except -1 nogil:
+        """List who runs, least preferred first, newest first."""
+        cdef int32_t i, j, slot
+        self._sorted.size = 0
+        for i in range(self._decoding.size):
+            slot = self._decoding.rows[i]
+            add_row(&self._sorted, slot)
+            j = i
+            while j > 0 and self._is_worse(slot, self._sorted.rows[j - 1]):
+                self._sorted.rows[j] = self._sorted.rows[j - 1]
+                j -= 1
+            self._sorted.rows[j] = slot
+        return 0
+
+    cdef inline bint _is_worse(self, int32_t slot, int32_t other) noexcept nogil:
+        cdef int64_t mine = self._preference(self._row(slot)), theirs = self._preference(self._row(other))
+        if mine != theirs:
+            return mine < theirs
+        return self._queue.candidate(self._row(slot)).entry > self._queue.candidate(self._row(other)).entry
+
+    cdef int _launch(self, Batch* batch) except -1 nogil:
+        """Give the batch of prompts its pages, and let decodes go along if they may."""
+        cdef int64_t tokens = 0
+        cdef int32_t i, slot
+        for i in range(self._admitted.size):
+            tokens += self._sequences[self._admitted.rows[i]].scheduled
+        self._extended = tokens
+        if self.kv.block_size > 1:
+            tokens += <int64_t>self._admitted.size * self.kv.block_size
+        self._pages.make_room(tokens)
+        for i in range(self._admitted.size):
+            slot = self._admitted.rows[i]
+            self._pages.take(slot, self._sequences[slot].num_computed + self._sequences[slot].scheduled)
+            self.add_entry(batch, slot)
+            if slot == self._chunked:
+                self._drops_chunk = True
+            else:
+                add_row(&self._prefilled, slot)
+                self._progress[slot].pending = self._pages.tokens(slot)
+        if self._is_mixing and self._decoding.size > 0:
+            self._leave_out_ending()
+            if self._decoding.size > 0 and self._decodes_fit(&self._decoding):
+                self._extended += self._decoding.size
+                self._decode_all(batch)
+                for i in range(self._decoding.size):
+                    add_row(&self._prefilled, self._decoding.rows[i])
+                self._decoding.size = 0
+        if batch.num_members == 0:
+            self._pass_over(batch)
+        return 0
+
+    # ---- the debug face
+
+    def glance(self):
+        """Return how the policy stands, by SGLang's names: rows, tokens."""
+        return {"running": [self._row(self._decoding.rows[i]) for i in range(self._decoding.size)],
+                "chunked": self._row(self._chunked) if self._chunked >= 0 else None,
+                "waiting": [row for row in self.waiting.rows() if not has_row(&self.failed, row)],
+                "batch_is_full": self._is_full, "ratio": self._ratio,
+                "tokens": self._pages.tokens_free, "evicted": self._pages.tree.evicted}

@@ -1,0 +1,93 @@
+"""The order in which SGLang's scheduler looks at those that wait."""
+from libc.stdint cimport int32_t, int64_t
+
+from simulator.core.row_list cimport RowList
+from simulator.domain.request cimport Demand, Request
+from simulator.kv.base cimport blocks_for
+from simulator.kv.radix cimport RadixKV
+from simulator.scheduling.waiting_queue cimport WaitingQueue
+
+
+cdef enum QueuePolicy:
+    FCFS = 0
+    LPM = 1                     # longest prefix match
+    DFS_WEIGHT = 2
+    LOF = 3                     # longest output first
+    HRRN = 4                    # highest response ratio next
+    SHORTEST_PREFILL = 5
+
+
+cdef struct Candidate:          # what is remembered of a request that waits
+    int64_t entry               # number of its entry into the queue
+    int64_t work_before         # tokens that had been processed by then
+    int32_t text                # tokens of its text when it was last matched for admission; 0: it never was
+    int32_t prefix              # of these, those found when it was last matched
+    int32_t matched             # the same, at most all but one of its text
+    int32_t node                # where the match ended
+
+
+cdef struct SortKey:
+    double first                # smaller goes first, likewise below
+    double second
+    int32_t row
+
+
+cdef class SglangQueue:
+    cdef RadixKV _kv
+    cdef WaitingQueue _waiting
+    cdef const Request* _requests
+    cdef const Demand* _demands
+    cdef int _policy                    # QueuePolicy
+    cdef bint _by_priority
+    cdef bint _refreshes                # prefixes of those that wait are kept from being evicted
+    cdef int64_t _refreshes_due         # passes so far in which they could be
+    cdef int64_t _entries
+    cdef int64_t pool                   # tokens of KV
+    cdef int64_t longest                # text that a request may have, with a token to spare
+    cdef int64_t processed              # tokens that batches have had
+    cdef int32_t sign                   # 1: low priorities go first, -1: high ones
+    cdef Candidate* _candidates         # [row]
+    cdef SortKey* _keys                 # [_num_keys]
+    cdef int32_t _num_keys
+    cdef int32_t _room
+    cdef RowList _remembered            # rows that others are compared with
+    cdef RowList _order                 # of the walk along the tree
+    cdef int64_t* _weights              # [node]
+    cdef object _owners
+
+    cdef inline Candidate* candidate(self, int32_t row) noexcept nogil:
+        return &self._candidates[row]
+
+    # Tokens that the answer of a request may have.
+    cdef inline int64_t most(self, int32_t row) noexcept nogil:
+        cdef int64_t prompt = self._requests[row].prompt_tokens, page = self._kv.block_size
+        cdef int64_t most = min(<int64_t>self._demands[row].max_tokens, self.longest - prompt - 1)
+        return max(0, min(max(0, most), self.pool - blocks_for(prompt, self._kv.block_size) * page - page - 1))
+
+    # A request enters the queue. The queue is sorted in place, for a pass that may admit.
+    cdef void enter(self, int32_t row) noexcept nogil
+    cdef int sort(self) except -1 nogil
+
+    # Find what the tree has of the first `num_tokens` tokens of the text of a request.
+    cdef int adopt(self, int32_t row, int64_t num_tokens) except -1 nogil
+
+    cdef inline int policy(self) noexcept nogil:
+        return self._policy
+
+    # Tokens that those compute that wait and come before the rest of a chunk, as far as they fit.
+    cdef int64_t shorter_work(self, int64_t rest, int64_t most) except -1 nogil
+
+    # The least preferred, newest one that waits, of those that are not about to leave.
+    cdef int32_t least(self, const RowList* leaving) except -1 nogil
+
+    cdef int64_t _work(self, int32_t row) noexcept nogil
+    cdef int _take_all(self) except -1 nogil
+    cdef int _put_back(self) except -1 nogil
+    cdef int _refresh(self) except -1 nogil
+    cdef int _match_all(self) except -1 nogil
+    cdef bint _repeats_another(self, int32_t row) except -1 nogil
+    cdef void _rank(self, SortKey* key, bint is_late) noexcept nogil
+    cdef void _sort_keys(self) noexcept nogil
+    cdef int _walk_tree(self) except -1 nogil
+    cdef int _walk(self, int32_t node) except -1 nogil
+    cdef int64_t _weigh(self, int32_t node) noexcept nogil

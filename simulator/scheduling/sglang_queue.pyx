@@ -1,0 +1,263 @@
+"""The order in which SGLang's scheduler looks at those that wait.
+
+Source: sglang 0.5.23, managers/schedule_policy.py, SchedulePolicy. The order stays for later passes.
+"""
+from libc.math cimport INFINITY
+from libc.stdint cimport int32_t, int64_t
+from libc.stdlib cimport calloc, free
+
+from simulator.core.memory cimport resize
+from simulator.core.row_list cimport RowList, add_row, has_row
+from simulator.domain.request cimport Demand, Request
+from simulator.kv.base cimport blocks_for
+
+cdef enum:
+    LONG_QUEUE = 128            # beyond, lpm and hrrn are fcfs; so many prefixes are refreshed
+    REFRESH_INTERVAL = 32       # passes
+    SHORT_PREFIX = 32           # tokens: those who found no more are compared with each other, for as many
+
+POLICIES = {"fcfs": FCFS, "lpm": LPM, "dfs-weight": DFS_WEIGHT, "lof": LOF, "hrrn": HRRN,
+            "shortest-prefill-first": SHORTEST_PREFILL}
+
+
+cdef inline bint looks_at_tree(int policy) noexcept nogil:
+    return policy == LPM or policy == DFS_WEIGHT or policy == HRRN or policy == SHORTEST_PREFILL
+
+
+cdef class SglangQueue:
+    """What SGLang's scheduler knows of those that wait.
+
+    parameters : SglangParameters.
+    waiting : the WaitingQueue, first come first served, that it sorts.
+    """
+
+    def __init__(self, parameters, context, waiting):
+        cdef Request[::1] requests = context.requests
+        cdef const Demand[::1] demands = context.demands
+        self._owners = (context.requests, context.demands)
+        self._requests = &requests[0] if len(requests) else NULL
+        self._demands = &demands[0] if len(demands) else NULL
+        self._kv, self._waiting = context.kv, waiting
+        self._policy = POLICIES[parameters.schedule_policy]
+        if looks_at_tree(self._policy) and not self._kv.caches:
+            self._policy = FCFS
+        self._by_priority = parameters.enable_priority_scheduling
+        self._refreshes = parameters.radix_eviction_policy == "lru" and self._kv.caches
+        self.pool = <int64_t>self._kv.num_blocks * self._kv.block_size
+        self.longest = min(<int64_t>context.max_model_len, self.pool) - 1
+        self.sign = 1 if parameters.schedule_low_priority_values_first else -1
+        self._candidates = <Candidate*>calloc(len(requests) + 1, sizeof(Candidate))
+        if self._candidates == NULL:
+            raise MemoryError()
+
+    def __dealloc__(self):
+        free(self._candidates)
+        free(self._keys)
+        free(self._remembered.rows)
+        free(self._order.rows)
+        free(self._weights)
+
+    cdef void enter(self, int32_t row) noexcept nogil:
+        self._entries += 1
+        self._candidates[row].entry = self._entries
+        self._candidates[row].work_before = self.processed
+
+    cdef int adopt(self, int32_t row, int64_t num_tokens) except -1 nogil:
+        cdef Candidate* it = &self._candidates[row]
+        cdef int64_t text = <int64_t>self._requests[row].prompt_tokens + self._requests[row].output_tokens
+        it.prefix = self._kv.find(row, num_tokens, &it.node)
+        it.matched = <int32_t>min(<int64_t>it.prefix, max(text - 1, 0))
+        return 0
+
+    cdef int64_t _work(self, int32_t row) noexcept nogil:
+        """Return the tokens that one still has to compute."""
+        return max(1, <int64_t>self._requests[row].prompt_tokens + self._requests[row].output_tokens
+                   - self._candidates[row].matched)
+
+    # ---- all at once
+
+    cdef int _take_all(self) except -1 nogil:
+        cdef int32_t i
+        self._num_keys = self._waiting.size
+        if self._num_keys > self._room:
+            resize(&self._keys, 2 * <size_t>self._num_keys * sizeof(SortKey))
+            self._room = 2 * self._num_keys
+        for i in range(self._num_keys):
+            self._keys[i].row = self._waiting.pop()
+        return 0
+
+    cdef int _put_back(self) except -1 nogil:
+        cdef int32_t i
+        for i in range(self._num_keys):
+            self._waiting.push(self._keys[i].row)
+        return 0
+
+    cdef int sort(self) except -1 nogil:
+        cdef int policy = self._policy
+        cdef bint refreshes
+        cdef int32_t i
+        if (policy == LPM or policy == HRRN) and self._waiting.size > LONG_QUEUE:
+            policy = FCFS
+        refreshes = self._refreshes and not looks_at_tree(policy) and self._waiting.size > 0
+        self._refreshes_due += refreshes
+        refreshes = refreshes and self._refreshes_due % REFRESH_INTERVAL == 1
+        if policy == FCFS and not refreshes and not (self._policy == FCFS and self._by_priority):
+            return 0
+        self._take_all()
+        if looks_at_tree(policy):
+            self._match_all()
+        if looks_at_tree(policy) and policy != DFS_WEIGHT:
+            self._sort_keys()
+        elif policy == DFS_WEIGHT:
+            self._walk_tree()
+        elif policy == LOF or (self._policy == FCFS and self._by_priority):
+            for i in range(self._num_keys):
+                self._rank(&self._keys[i], False)
+            self._sort_keys()
+        if refreshes:
+            self._refresh()
+        return self._put_back()
+
+    cdef int _refresh(self) except -1 nogil:
+        """Note the use of the prefixes of those in front."""
+        cdef int32_t i = min(self._num_keys, <int32_t>LONG_QUEUE), row, node
+        while i > 0:
+            i -= 1
+            row = self._keys[i].row
+            self._kv.find(row, <int64_t>self._requests[row].prompt_tokens + self._requests[row].output_tokens, &node)
+        return 0
+
+    cdef int _match_all(self) except -1 nogil:
+        cdef int32_t i, row
+        cdef bint is_late
+        self._remembered.size = 0
+        for i in range(self._num_keys):
+            row = self._keys[i].row
+            self.adopt(row, <int64_t>self._requests[row].prompt_tokens + self._requests[row].output_tokens)
+            is_late = False
+            if self._candidates[row].prefix <= SHORT_PREFIX:
+                is_late = self._repeats_another(row)
+                if not is_late:
+                    add_row(&self._remembered, row)
+            self._rank(&self._keys[i], is_late)
+        return 0
+
+    cdef bint _repeats_another(self, int32_t row) except -1 nogil:
+        """Say whether one that was remembered begins alike: what it computes will be found."""
+        cdef int64_t text = <int64_t>self._requests[row].prompt_tokens + self._requests[row].output_tokens
+        cdef int32_t i, other
+        for i in range(self._remembered.size if text >= SHORT_PREFIX else 0):
+            other = self._remembered.rows[i]
+            if (<int64_t>self._requests[other].prompt_tokens + self._requests[other].output_tokens >= SHORT_PREFIX
+                    and self._kv.tree.common(row, 0, other, 0, SHORT_PREFIX) == SHORT_PREFIX):
+                return True
+        return False
+
+    cdef void _rank(self, SortKey* key, bint is_late) noexcept nogil:
+        cdef const Candidate* it = &self._candidates[key.row]
+        cdef int64_t left
+        key.second = 0
+        if self._policy == FCFS:
+            key.first, key.second = <double>self.sign * self._demands[key.row].priority, <double>it.entry
+        elif self._policy == LOF:
+            key.first = <double>self.sign * self._demands[key.row].priority if self._by_priority else 0
+            key.second = -<double>self.most(key.row)
+        elif self._policy == LPM:
+            key.first = INFINITY if is_late else -<double>it.matched
+        elif self._policy == HRRN:
+            left = max(0, <int64_t>self._requests[key.row].prompt_tokens - it.matched)
+            key.second = self._demands[key.row].tie_rank
+            key.first = INFINITY if is_late else -INFINITY
+            if not is_late and left > 0:
+                key.first = -(<double>(self.processed - it.work_before)) / <double>left
+        elif self._policy == SHORTEST_PREFILL:          # work and entries are far below 2**53
+            key.first = <double>self._work(key.row) + (1e15 if is_late else 0)
+            key.second = <double>it.entry
+
+    cdef void _sort_keys(self) noexcept nogil:
+        """Sort stably; the queue is nearly sorted since the last pass."""
+        cdef int32_t i, j
+        cdef SortKey key
+        for i in range(1, self._num_keys):
+            key = self._keys[i]
+            j = i
+            while j > 0 and (self._keys[j - 1].first > key.first or (
+                    self._keys[j - 1].first == key.first and self._keys[j - 1].second > key.second)):
+                self._keys[j] = self._keys[j - 1]
+                j -= 1
+            self._keys[j] = key
+
+    # ---- along the tree
+
+    cdef int _walk_tree(self) except -1 nogil:
+        """Sort depth first: heavier children first, those of a node behind its children."""
+        cdef int32_t i, num_nodes = self._kv.tree.num_nodes()
+        resize(&self._weights, <size_t>num_nodes * sizeof(int64_t))
+        for i in range(num_nodes):
+            self._weights[i] = 0
+        for i in range(self._num_keys):
+            self._weights[self._candidates[self._keys[i].row].node] += 1
+        self._weigh(0)
+        self._order.size = 0
+        self._walk(0)
+        for i in range(self._num_keys):
+            self._keys[i].row = self._order.rows[i]
+        return 0
+
+    cdef int64_t _weigh(self, int32_t node) noexcept nogil:
+        cdef int32_t child = self._kv.tree.first_child(node)
+        while child >= 0:
+            self._weights[node] += self._weigh(child)
+            child = self._kv.tree.next_sibling(child)
+        return self._weights[node]
+
+    cdef int _walk(self, int32_t node) except -1 nogil:
+        cdef int64_t weight = 1 << 62, made = -1, best_weight, best_made
+        cdef int32_t child, best = 0, i
+        while best >= 0:                        # the next in order: lighter, or as heavy and made later
+            best, best_weight, best_made = -1, 0, 0
+            child = self._kv.tree.first_child(node)
+            while child >= 0:
+                if self._weights[child] > 0 and (
+                        self._weights[child] < weight
+                        or (self._weights[child] == weight and self._kv.tree.made(child) > made)) and (
+                        self._weights[child] > best_weight
+                        or (self._weights[child] == best_weight and self._kv.tree.made(child) < best_made)):
+                    best, best_weight, best_made = child, self._weights[child], self._kv.tree.made(child)
+                child = self._kv.tree.next_sibling(child)
+            if best >= 0:
+                self._walk(best)
+                weight, made = best_weight, best_made
+        for i in range(self._num_keys):
+            if self._candidates[self._keys[i].row].node == node:
+                add_row(&self._order, self._keys[i].row)
+        return 0
+
+    # ---- questions
+
+    cdef int64_t shorter_work(self, int64_t rest, int64_t most) except -1 nogil:
+        cdef int64_t reserved = 0, work
+        cdef int32_t i
+        self._take_all()
+        for i in range(self._num_keys):
+            work = self._work(self._keys[i].row)
+            if work >= rest or reserved + <int64_t>blocks_for(work, self._kv.block_size) * self._kv.block_size > most:
+                break
+            reserved += <int64_t>blocks_for(work, self._kv.block_size) * self._kv.block_size
+        self._put_back()
+        return reserved
+
+    cdef int32_t least(self, const RowList* leaving) except -1 nogil:
+        cdef int32_t i, worst = -1, row
+        self._take_all()
+        for i in range(self._num_keys):
+            row = self._keys[i].row
+            if has_row(leaving, row):
+                continue
+            if worst < 0 or self.sign * <int64_t>self._demands[row].priority > self.sign * <int64_t>(
+                    self._demands[worst].priority) or (
+                    self._demands[row].priority == self._demands[worst].priority
+                    and self._candidates[row].entry > self._candidates[worst].entry):
+                worst = row
+        self._put_back()
+        return worst

@@ -1,0 +1,94 @@
+"""What SGLang's scheduler does with requests that run: decodes, results, retraction.
+
+`Sglang` adds who is admitted. The running batch is a list of its own: a prompt enters it one pass after its batch was
+chosen, and who is certain to end leaves it while the last token is in flight.
+"""
+from libc.stdint cimport int32_t, int64_t
+
+from simulator.core.row_list cimport RowList
+from simulator.domain.iteration cimport Batch
+from simulator.kv.base cimport blocks_for
+from simulator.kv.radix cimport RadixKV
+from simulator.scheduling.base cimport Scheduler
+from simulator.scheduling.sglang_queue cimport SglangQueue
+
+
+cdef enum:
+    MOST_RESERVED = 4096        # tokens of an answer that are expected, at most; SGLANG_CLIP_MAX_NEW_TOKENS_ESTIMATION
+
+
+cdef struct Progress:           # of a slot
+    int64_t published           # tokens that others find, as far as it has put them into the tree
+    int64_t pending             # its prompt will be published with the batch that ends so many tokens; else 0
+
+
+cdef class SglangRunning(Scheduler):
+    cdef RadixKV _pages                 # kv
+    cdef SglangQueue _queue             # the order of `waiting`
+    cdef RowList _decoding              # slots of the running batch, in order
+    cdef RowList _prefilled             # slots of the batch before, if it had prompts: all but the chunked one
+    cdef RowList _sorted                # slots in the order in which they are put back
+    cdef Progress* _progress            # [_room] by slot
+    cdef int32_t _room
+    cdef int32_t _chunked               # slot of the prompt that goes on; -1: none
+    cdef bint _is_full                  # nobody is admitted until somebody leaves
+    cdef bint _somebody_left
+    cdef double _ratio                  # of what may be generated, the part that is expected
+    cdef double _first_ratio, _least_ratio, _decay
+    cdef bint _overlaps_batches
+    cdef bint _by_priority
+    cdef bint _retracts_by_priority
+    cdef bint* _ignores                 # [classes + 1] the end token
+    cdef int32_t _num_classes
+
+    cdef inline int32_t _row(self, int32_t slot) noexcept nogil:
+        return self._sequences[slot].row
+
+    cdef inline int64_t _paged(self, int64_t tokens) noexcept nogil:
+        return <int64_t>blocks_for(tokens, self.kv.block_size) * self.kv.block_size
+
+    cdef inline int64_t _outputs(self, int32_t row) noexcept nogil:
+        return self._requests[row].output_tokens
+
+    cdef inline int64_t _written(self, int32_t slot) noexcept nogil:
+        """Return the tokens that one that runs has generated, those in flight aside."""
+        return self.outputs(slot) if self._sequences[slot].is_member else self._outputs(self._row(slot))
+
+    cdef inline bint _ignores_end(self, int32_t row) noexcept nogil:
+        cdef int32_t code = self._demands[row].slo_class
+        return self._ignores[code if code >= 0 else self._num_classes]
+
+    cdef inline double _owed(self, int32_t slot) noexcept nogil:
+        """Return what one that runs is expected to need still."""
+        cdef int32_t row = self._row(slot)
+        return <double>min(self._queue.most(row) - self._written(slot), <int64_t>MOST_RESERVED) * (
+            1.0 if self._ignores_end(row) else self._ratio)
+
+    cdef inline int64_t _preference(self, int32_t row) noexcept nogil:
+        """Return what is larger for who goes first."""
+        return -<int64_t>self._queue.sign * self._demands[row].priority
+
+    # There are more slots. A request leaves the lists.
+    cdef int _grow_own(self) except -1 nogil
+    cdef void _forget_slot(self, int32_t slot) noexcept nogil
+
+    # Put the first tokens of a sequence into the tree; or all that it has, and free the rest.
+    cdef int _publish(self, int32_t slot, int64_t tokens) except -1 nogil
+    cdef int _publish_all(self, int32_t slot) except -1 nogil
+
+    # Take one off, `left` others run on; what it computed is lost but for the tree, and so is a token in flight.
+    cdef int _put_back(self, Batch* batch, int32_t slot, int64_t left) except -1 nogil
+
+    # Leave out those who end with the batch that executes: were there any? Is there room for a token each?
+    cdef bint _leave_out_ending(self) except -1 nogil
+    cdef bint _decodes_fit(self, const RowList* slots) except -1 nogil
+
+    # Give all a token; or note that they have no turn in a batch of prompts.
+    cdef int _decode_all(self, Batch* batch) except -1 nogil
+    cdef int _pass_over(self, Batch* batch) except -1 nogil
+
+    # Form a batch of decodes, putting requests back until the others have room.
+    cdef int _decode(self, Batch* batch) except -1 nogil
+    cdef int _retract(self, Batch* batch) except -1 nogil
+    cdef int _sort_retracted(self) except -1 nogil
+    cdef bint _stays_longer(self, int32_t slot, int32_t other) noexcept nogil

@@ -1,0 +1,223 @@
+"""What SGLang's scheduler does with requests that run: decodes, results, retraction.
+
+Source: sglang 0.5.23, managers/schedule_batch.py (retract_decode, release_req, check_decode_mem), managers/scheduler.py
+(update_running_batch, _reqs_finishing_inflight) and scheduler_components/batch_result_processor.py.
+"""
+from libc.stdint cimport int32_t, int64_t
+from libc.stdlib cimport free
+
+from simulator.core.memory cimport resize
+from simulator.core.row_list cimport RowList, add_row
+from simulator.domain.iteration cimport Batch, Entry
+from simulator.scheduling.base cimport Scheduler, Sequence
+
+cdef enum:
+    RETRACT_STEPS = 20          # tokens that each who stays should find after a retraction; SGLANG_RETRACT_DECODE_STEPS
+
+
+cdef void drop_row(RowList* listed, int32_t row) noexcept nogil:
+    cdef int32_t i, kept = 0
+    for i in range(listed.size):
+        if listed.rows[i] != row:
+            listed.rows[kept] = listed.rows[i]
+            kept += 1
+    listed.size = kept
+
+
+cdef class SglangRunning(Scheduler):
+    """Base of `Sglang`; see sglang_running.pxd."""
+
+    def __dealloc__(self):
+        free(self._decoding.rows)
+        free(self._prefilled.rows)
+        free(self._sorted.rows)
+        free(self._progress)
+        free(self._ignores)
+
+    cdef int _vacate(self, int32_t slot, bint returns) except -1 nogil:
+        self._forget_slot(slot)
+        return Scheduler._vacate(self, slot, returns)
+
+    cdef int park(self, int32_t slot) except -1 nogil:
+        self._forget_slot(slot)
+        return Scheduler.park(self, slot)
+
+    cdef void _forget_slot(self, int32_t slot) noexcept nogil:
+        self._somebody_left = True
+        drop_row(&self._decoding, slot)
+        drop_row(&self._prefilled, slot)
+        if self._chunked == slot:
+            self._chunked = -1
+
+    cdef int update(self, const Entry* entry, int32_t sampled, int32_t rejected, bint goes_on) except -1 nogil:
+        cdef Sequence* sequence = &self._sequences[entry.slot]
+        if sampled == 0:
+            return 0
+        sequence.num_tokens += sampled
+        if self._overlaps_batches:
+            sequence.num_placeholders -= sampled
+        if not goes_on:
+            self._publish_all(entry.slot)
+        elif self._progress[entry.slot].pending > 0:
+            self._publish(entry.slot, self._progress[entry.slot].pending)
+        return 0
+
+    cdef int finish(self, int32_t slot) except -1 nogil:
+        cdef Sequence* sequence = &self._sequences[slot]
+        if self._pages.tokens(slot) > 0:                # of a member; others leave their text in `update`
+            sequence.num_tokens = sequence.prompt_tokens + self._requests[sequence.row].output_tokens
+            if sequence.is_member:
+                self.kv.settle(slot, self.computed(slot))
+                sequence.scheduled = 1                  # visited by itself
+            self._publish_all(slot)
+        return self._vacate(slot, False)
+
+    cdef int _publish(self, int32_t slot, int64_t tokens) except -1 nogil:
+        cdef const Sequence* sequence = &self._sequences[slot]
+        self._progress[slot].published, self._progress[slot].pending = tokens, 0
+        return self._pages.publish(slot, sequence.row, tokens, sequence.prompt_tokens,
+                                   self._demands[sequence.row].priority if self._by_priority else 0)
+
+    cdef int _publish_all(self, int32_t slot) except -1 nogil:
+        """Leave in the tree what a request has computed that is complete, and free the rest."""
+        self._publish(slot, min(self._pages.tokens(slot), <int64_t>self._sequences[slot].num_tokens))
+        return self._pages.release(slot, False)
+
+    cdef int _put_back(self, Batch* batch, int32_t slot, int64_t left) except -1 nogil:
+        """Take one off; what it computed is lost but for the tree, and so is a token in flight."""
+        cdef int32_t row = self._row(slot)
+        cdef bint had_left = self._somebody_left
+        self.preempt(slot, batch)
+        self._somebody_left = had_left
+        if self._stale != NULL:
+            self._stale[row] = 0
+        self._pages.make_room(left * RETRACT_STEPS)
+        self._queue.candidate(row).prefix = self._queue.candidate(row).matched = 0
+        return 0
+
+    cdef bint _leave_out_ending(self) except -1 nogil:
+        """Leave out those who end with the batch that executes; say whether there were any."""
+        cdef int32_t i, kept = 0, slot
+        for i in range(self._decoding.size if self._overlaps_batches else 0):
+            slot = self._decoding.rows[i]
+            if self._sequences[slot].is_member or self._sequences[slot].in_flight == 0 or (     # who ends is no member
+                    self._outputs(self._row(slot)) + 1 < self._queue.most(self._row(slot))):
+                self._decoding.rows[kept] = slot
+                kept += 1
+        if not self._overlaps_batches or kept == self._decoding.size:
+            return False
+        self._decoding.size = kept
+        self._is_full = False
+        return True
+
+    cdef bint _decodes_fit(self, const RowList* slots) except -1 nogil:
+        cdef int64_t need = 0
+        cdef int32_t i
+        for i in range(slots.size):
+            need += self.computed(slots.rows[i]) % self.kv.block_size == 0
+        self._pages.make_room(need * self.kv.block_size)
+        return self._pages.blank_tokens() >= need * self.kv.block_size
+
+    cdef int _decode_all(self, Batch* batch) except -1 nogil:
+        """Give each of those who decode a token."""
+        cdef int32_t i, slot
+        self._pages.make_room(<int64_t>self._decoding.size * self.kv.block_size)
+        if self.num_members > 0:                        # they all decode
+            self.kv.step_begin(self.phase)
+            batch.num_members = self.num_members
+            batch.shape.context_tokens = self.member_tokens
+        for i in range(self._decoding.size if self.num_members < self._decoding.size else 0):
+            slot = self._decoding.rows[i]
+            if not self._sequences[slot].is_member:
+                self._pages.take(slot, self._pages.tokens(slot) + 1)
+                self._sequences[slot].scheduled = 1
+                self.add_entry(batch, slot)
+        return 0
+
+    cdef int _pass_over(self, Batch* batch) except -1 nogil:
+        """Note that those who decode have no turn in a batch of prompts."""
+        cdef int32_t i, slot
+        for i in range(self._decoding.size if self.num_members > 0 else 0):
+            slot = self._decoding.rows[i]
+            if self._sequences[slot].is_member:
+                batch.num_starved += 1
+                self._sequences[slot].is_starved = True
+                self.starve(slot)
+        return 0
+
+    cdef int _decode(self, Batch* batch) except -1 nogil:
+        cdef int32_t i
+        cdef bint left_out
+        for i in range(self._decoding.size + 1):
+            if i == self._decoding.size:
+                return 0                                # no answer may have a token
+            if self._queue.most(self._row(self._decoding.rows[i])) > 0:
+                break
+        left_out = self._leave_out_ending()
+        if self._decoding.size == 0:
+            self._is_full = False
+            return 0
+        if self._decodes_fit(&self._decoding):
+            self._ratio = max(self._ratio - self._decay, self._least_ratio)
+        elif left_out:
+            return 0                                    # they make room
+        else:
+            self._retract(batch)
+        return self._decode_all(batch) if self._decoding.size > 0 else 0
+
+    cdef int _retract(self, Batch* batch) except -1 nogil:
+        """Put requests back until the others have room for a token each."""
+        cdef int32_t slot, row, lost = -1, i, first = batch.num_preempted
+        cdef int64_t outputs = 0, most = 0
+        self._is_full = False
+        self._sort_retracted()
+        while self._sorted.size > 1 and (batch.num_preempted == first or not self._decodes_fit(&self._sorted)):
+            self._sorted.size -= 1
+            self._put_back(batch, self._sorted.rows[self._sorted.size], self._sorted.size)
+        if self._sorted.size == 1 and not self._decodes_fit(&self._sorted):
+            slot, row = self._sorted.rows[0], self._row(self._sorted.rows[0])
+            self._sorted.size = 0
+            self._put_back(batch, slot, 0)              # it can never go on
+            batch.preempted[batch.num_preempted - 1].freed_blocks = 0
+            lost = row
+            Scheduler.enqueue(self, row)
+            add_row(&self.failed, row)
+        self._decoding.size = 0
+        for i in range(self._sorted.size):
+            row = self._row(self._sorted.rows[i])
+            add_row(&self._decoding, self._sorted.rows[i])
+            outputs += self._written(self._sorted.rows[i])
+            most += self._queue.most(row)
+        self._ratio = min(1.0, <double>(outputs + RETRACT_STEPS * self._sorted.size) / <double>(most + 1))
+        for i in range(first, batch.num_preempted):
+            if batch.preempted[i].row != lost:
+                self.enqueue(batch.preempted[i].row)
+        return 0
+
+    cdef int _sort_retracted(self) except -1 nogil:
+        """List who runs, the one that is put back first at the end."""
+        cdef int32_t i, j, slot
+        self._sorted.size = 0
+        for i in range(self._decoding.size):
+            slot = self._decoding.rows[i]
+            add_row(&self._sorted, slot)
+            j = i
+            while j > 0 and self._stays_longer(slot, self._sorted.rows[j - 1]):
+                self._sorted.rows[j] = self._sorted.rows[j - 1]
+                j -= 1
+            self._sorted.rows[j] = slot
+        return 0
+
+    cdef bint _stays_longer(self, int32_t slot, int32_t other) noexcept nogil:
+        cdef int64_t mine = self._preference(self._row(slot)), theirs = self._preference(self._row(other))
+        if self._retracts_by_priority and mine != theirs:
+            return mine > theirs
+        mine, theirs = self._written(slot), self._written(other)
+        if mine != theirs:
+            return mine > theirs
+        return self._sequences[slot].prompt_tokens < self._sequences[other].prompt_tokens
+
+    cdef int _grow_own(self) except -1 nogil:
+        resize(&self._progress, self.num_slots * sizeof(Progress))
+        self._room = self.num_slots
+        return 0

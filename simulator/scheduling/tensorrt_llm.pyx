@@ -1,0 +1,329 @@
+"""`tensorrt_llm`: in-flight batching as TensorRT-LLM's batch manager does it.
+
+Each iteration first asks who fits, then forms a batch of those. Who fits, by `capacity_scheduler_policy`, in order of
+arrival up to `max_batch_size`, the first that does not fit ending the search:
+
+- GUARANTEED_NO_EVICT: who has begun, and then whoever finds blocks free for prompt and declared output, beyond what all
+  that have begun still need to their ends. Nobody is paused.
+- MAX_UTILIZATION: whoever finds blocks for the next step. Where one that has begun finds none, the last that has begun
+  is paused: its blocks are freed, and its text is computed again.
+- STATIC_BATCH: as the first, but nobody is added while somebody generates.
+
+The batch has at most `max_num_tokens`. Who generates gets a token each; what is left goes to prompts: whole, or with
+`enable_chunked_context` in chunks, if not all fit whole. FIRST_COME_FIRST_SERVED gives the first as much as there is,
+in whole blocks, and those behind it what that leaves; EQUAL_PROGRESS gives each in turn a block more, passing over who
+needs more than there is. A prompt that begins takes the blocks of all its text. With `batching_type = "STATIC"` nobody
+is added while anybody runs.
+
+Source: TensorRT-LLM, cpp/tensorrt_llm/batch_manager/{capacityScheduler,microBatchScheduler}.cpp, and "Useful Runtime
+Options" of its performance tuning guide. No run of it was recorded: what is proven is that these rules are kept
+(tests/oracle/tensorrt_llm.py). Known to differ:
+
+- A prompt counts without its tokens that are found in the cache, and takes no block for those that others hold.
+- A prompt is not put off because another one is computing the same block; both compute it. Blocks are found from when
+  they are scheduled, as with `vllm`.
+- A paused text that has outgrown max_num_tokens is computed in chunks; upstream cuts it off at the longest prompt.
+- Who waits pauses nobody, though it may have arrived before one whose short prompt overtook its own.
+- Padding of static batches has no price.
+"""
+from libc.stdint cimport int8_t, int32_t, int64_t
+from libc.stdlib cimport free
+cimport cython
+
+from simulator.core.memory cimport resize
+from simulator.core.row_list cimport RowList, add_row
+from simulator.domain.batch cimport clear_shape
+from simulator.domain.iteration cimport Batch
+from simulator.domain.request cimport DROPPED
+from simulator.kv.base cimport blocks_for
+from simulator.scheduling.base cimport Sequence
+from simulator.scheduling.in_order cimport InOrder
+from simulator.scheduling.waiting_queue cimport BY_ARRIVAL, WaitingQueue
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from simulator.scheduling.base import SchedulerFacts
+
+
+class TensorrtLlmParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """TensorRT-LLM's options, under its names."""
+
+    max_batch_size: Annotated[int, Meta(ge=1, le=2**20, description="requests in a batch")] = 2048
+    max_num_tokens: Annotated[int, Meta(ge=1, le=2**31 - 1, description="tokens in a batch")] = 8192
+    capacity_scheduler_policy: Annotated[
+        Literal["GUARANTEED_NO_EVICT", "MAX_UTILIZATION", "STATIC_BATCH"], Meta(description=(
+            "who fits: with blocks to the end of its declared output; for its next step, at the risk of pauses; nobody "
+            "while others generate"))] = "GUARANTEED_NO_EVICT"
+    enable_chunked_context: Annotated[bool, Meta(description="prompts may be computed in chunks")] = False
+    context_chunking_policy: Annotated[Literal["FIRST_COME_FIRST_SERVED", "EQUAL_PROGRESS"], Meta(description=(
+        "whose chunk is cut where not all prompts fit: the later ones', or all alike"))] = "FIRST_COME_FIRST_SERVED"
+    batching_type: Annotated[Literal["INFLIGHT", "STATIC"], Meta(description=(
+        "INFLIGHT: requests join those that run; STATIC: when all of these are done"))] = "INFLIGHT"
+
+
+cdef struct Context:            # a prompt that the batch may compute a chunk of
+    int64_t remaining           # tokens of its text not computed yet
+    int64_t chunk               # of these, in the batch
+    int32_t slot                # where it runs; -1: it waits
+    int32_t row
+
+
+@cython.final
+cdef class TensorrtLlm(InOrder):
+    """Who fits, then whose chunks; see `TensorrtLlmParameters`."""
+
+    Parameters = TensorrtLlmParameters
+
+    cdef bint _evicts                   # MAX_UTILIZATION
+    cdef bint _adds_to_generation       # not STATIC_BATCH
+    cdef bint _adds_to_running          # INFLIGHT
+    cdef bint _chunks                   # enable_chunked_context
+    cdef bint _equally                  # EQUAL_PROGRESS
+    cdef bint _outputs_are_prompts      # some prompt contains what another request generates
+    cdef Context* _contexts             # [_num_contexts] in order: those that run, then those that wait and fit
+    cdef int32_t _num_contexts
+    cdef int32_t _num_generating        # of those that have begun, the others
+    cdef int32_t _room                  # contexts there is memory for
+    cdef RowList _left                  # rows taken out of the queue that do not begin
+
+    def __init__(self, parameters, context):
+        self.max_running = parameters.max_batch_size
+        self._max_model_len = context.max_model_len
+        self._token_budget = parameters.max_num_tokens
+        self._chunks = parameters.enable_chunked_context
+        self.longest_prompt = context.max_model_len - 1
+        if not self._chunks:
+            self.longest_prompt = min(self.longest_prompt, self._token_budget)
+        self._evicts = parameters.capacity_scheduler_policy == "MAX_UTILIZATION"
+        self._adds_to_generation = parameters.capacity_scheduler_policy != "STATIC_BATCH"
+        self._adds_to_running = parameters.batching_type == "INFLIGHT"
+        self._equally = parameters.context_chunking_policy == "EQUAL_PROGRESS"
+        self._outputs_are_prompts = context.prompts_use_outputs
+        self.waiting = WaitingQueue(context.requests, context.demands, BY_ARRIVAL)
+
+    def __dealloc__(self):
+        free(self._contexts)
+        free(self._left.rows)
+
+    @staticmethod
+    def facts(parameters):
+        """See Scheduler."""
+        return SchedulerFacts(parameters.max_batch_size, parameters.max_num_tokens, takes_stages=False,
+                              takes_threads=True)
+
+    @staticmethod
+    def faults(parameters, engine):
+        """See Scheduler."""
+        if parameters.enable_chunked_context and parameters.max_num_tokens < engine.block_size:
+            yield "max_num_tokens", (f"chunks of contexts are whole blocks: expected at least block_size = "
+                                     f"{engine.block_size}, found {parameters.max_num_tokens}")
+        if not parameters.enable_chunked_context and parameters.context_chunking_policy == "EQUAL_PROGRESS":
+            yield "context_chunking_policy", 'goes with enable_chunked_context = true, found "EQUAL_PROGRESS"'
+
+    cdef int8_t refusal(self, int32_t row) noexcept nogil:
+        if not self._evicts and self._whole_blocks(row) > self.kv.num_blocks:
+            return DROPPED
+        return InOrder.refusal(self, row)
+
+    cdef inline int32_t _whole_blocks(self, int32_t row) noexcept nogil:
+        """Return the blocks of a prompt with all of the declared output."""
+        return blocks_for(min(<int64_t>self._requests[row].prompt_tokens + self._demands[row].max_tokens,
+                              self._max_model_len), self.kv.block_size)
+
+    cdef bint repeats(self) noexcept nogil:
+        # Members take what was free or reserved for them, so that the head of the queue fits no better after them.
+        return self.waiting.size == 0 or self._running.size >= self.max_running or not self._outputs_are_prompts
+
+    cdef int schedule(self, Batch* batch, int64_t now_ns) except -1 nogil:
+        batch.start_ns = now_ns
+        batch.num_entries = batch.num_preempted = batch.num_members = batch.num_starved = 0
+        clear_shape(&batch.shape)
+        self._budget = self._token_budget
+        self._plan(batch)
+        if not (self.grouping and self._continue_at_once(batch, self._token_budget)):
+            self._continue_one_by_one(batch)
+        self._begin_contexts(batch)
+        self.close(batch, -1)
+        return 0
+
+    # ---- who fits, and how much of each prompt is computed
+
+    cdef int _plan(self, Batch* batch) except -1 nogil:
+        """Pause who must, and choose the prompts of the batch and their chunks, before anything is scheduled."""
+        cdef int64_t due = self._due_blocks()
+        cdef int32_t last, row
+        while due > self.kv.free_blocks:
+            last = self._last_begun()
+            row = self._sequences[last].row
+            self.preempt(last, batch)
+            self.waiting.push(row)
+            due = self._due_blocks()
+        if (batch.num_preempted == 0 and (self._adds_to_generation or self._num_generating == 0)
+                and (self._adds_to_running or self._running.size == 0)):
+            self._add_fitting(self.kv.free_blocks - due, self._token_budget - self._num_generating)
+        self._share(self._token_budget - self._num_generating)
+        return 0
+
+    cdef int32_t _last_begun(self) noexcept nogil:
+        """Return the slot of who arrived last; some that arrived later may have begun before others."""
+        cdef int32_t last = self._running.head, slot = self._links.next(self._running.head)
+        while slot >= 0:
+            if self.waiting.precedes(self._sequences[last].row, self._sequences[slot].row):
+                last = slot
+            slot = self._links.next(slot)
+        return last
+
+    cdef int64_t _due_blocks(self) except -1 nogil:
+        """Return the blocks that those who have begun lack for their next step; count and list them."""
+        cdef int32_t slot = self._running.head, i
+        cdef int64_t due = self.kv.due_at_most(self.phase) if self.grouping else 0
+        cdef const Sequence* sequence
+        self._num_contexts = 0
+        self._num_generating = self.num_members
+        for i in range(self._num_prefilling if self.grouping else self._running.size):
+            slot = self._prefilling[i] if self.grouping else slot
+            sequence = &self._sequences[slot]
+            due += self.kv.lacking(slot, sequence.num_tokens)       # a context has them, unless it came from elsewhere
+            if sequence.is_decoding:
+                self._num_generating += 1
+            else:
+                self._add_context(sequence.row, slot, sequence.num_tokens - sequence.num_computed)
+            slot = self._links.next(slot)
+        return due
+
+    cdef int _add_context(self, int32_t row, int32_t slot, int64_t remaining) except -1 nogil:
+        cdef Context* context
+        if self._num_contexts == self._room:
+            self._room = max(2 * self._room, <int32_t>16)
+            resize(&self._contexts, self._room * sizeof(Context))
+        context = &self._contexts[self._num_contexts]
+        context.row, context.slot, context.remaining, context.chunk = row, slot, remaining, 0
+        self._num_contexts += 1
+        return 0
+
+    cdef int _add_fitting(self, int64_t free_blocks, int64_t budget) except -1 nogil:
+        """Take those out of the queue that fit in so many blocks, as far as there are tokens for them."""
+        cdef int32_t row, hits, i
+        cdef int64_t text, needed
+        for i in range(self._num_contexts):
+            budget -= self._contexts[i].remaining
+        if not self._evicts and self.waiting.size > 0:
+            free_blocks -= self._promised_blocks()
+        while self.waiting.size > 0 and self._running.size + self._left.size < self.max_running:
+            if budget <= 0 and not self._chunks:        # chunks of whole blocks may leave some for those behind
+                break
+            row = self.waiting.top()
+            text = <int64_t>self._requests[row].prompt_tokens + self._requests[row].output_tokens
+            hits = self.kv.lookup(row, <int32_t>text)
+            needed = self.kv.needed(self.top_slot(), hits, text)
+            if not self._evicts:
+                needed += max(self._whole_blocks(row) - blocks_for(text, self.kv.block_size), 0)
+            if needed > free_blocks:
+                break
+            free_blocks -= needed
+            text -= <int64_t>hits * self.kv.block_size
+            budget -= text
+            add_row(&self._left, self.waiting.pop())
+            self._add_context(row, -1, text)
+        return 0
+
+    cdef int64_t _promised_blocks(self) noexcept nogil:
+        """Return the blocks that those who have begun still need to their ends, after this iteration's."""
+        cdef int64_t promised = 0, tokens
+        cdef int32_t slot = self._running.head
+        while slot >= 0:
+            tokens = self.computed(slot) + 1
+            if not self._sequences[slot].is_member:
+                tokens = max(tokens, <int64_t>self._sequences[slot].num_tokens)
+            promised += max(
+                self._whole_blocks(self._sequences[slot].row) - blocks_for(tokens, self.kv.block_size), 0)
+            slot = self._links.next(slot)
+        return promised
+
+    cdef void _share(self, int64_t budget) noexcept nogil:
+        """Share tokens among contexts: whole prompts, or chunks if not all fit."""
+        cdef int64_t total = 0, tokens, given = 1
+        cdef int32_t i
+        for i in range(self._num_contexts):
+            total += self._contexts[i].remaining
+        if self._chunks and self._equally and total > budget:
+            while given > 0 and budget > 0:
+                given = 0
+                for i in range(self._num_contexts):
+                    tokens = min(<int64_t>self.kv.block_size, self._contexts[i].remaining - self._contexts[i].chunk)
+                    if tokens <= budget:
+                        self._contexts[i].chunk += tokens
+                        budget -= tokens
+                        given += tokens
+            return
+        for i in range(self._num_contexts):
+            tokens = min(self._contexts[i].remaining, max(budget, 0))
+            if tokens < self._contexts[i].remaining:
+                if self._chunks:
+                    tokens -= tokens % self.kv.block_size
+                elif self._contexts[i].remaining <= self._token_budget and self._contexts[i].slot < 0:
+                    return                      # whole or not at all, and nobody overtakes it
+            self._contexts[i].chunk = tokens
+            budget -= tokens
+
+    # ---- those that run
+
+    cdef int64_t _wanted(self, const Sequence* sequence, int64_t threshold) noexcept nogil:
+        cdef int32_t i = 0
+        if sequence.is_member or sequence.is_decoding:
+            return 1
+        while self._contexts[i].row != sequence.row:
+            i += 1
+        return self._contexts[i].chunk
+
+    cdef int _continue_one_by_one(self, Batch* batch) except -1 nogil:
+        """Visit the running list in order, where not all that generate have a turn."""
+        cdef int32_t slot = self._running.head
+        cdef int64_t tokens, computed
+        while slot >= 0:
+            self._sequences[slot].scheduled = 0
+            slot = self._links.next(slot)
+        slot = self._running.head
+        while slot >= 0 and self._budget > 0:
+            tokens = min(self._wanted(&self._sequences[slot], self._token_budget), self._budget)
+            if tokens > 0:
+                if self._sequences[slot].is_member:
+                    self.kv.settle(slot, self.computed(slot))
+                computed = self.computed(slot) + tokens
+                self.kv.allocate(slot, self._sequences[slot].row, 0, computed, 0, 0, computed)      # there is room
+                self._sequences[slot].scheduled = <int32_t>tokens
+                self._budget -= tokens
+            slot = self._links.next(slot)
+        return self._gather(batch)
+
+    # ---- those that wait
+
+    cdef int _begin_contexts(self, Batch* batch) except -1 nogil:
+        """Admit those who got a chunk; the others go back to the queue."""
+        cdef int32_t first = self._num_contexts - self._left.size, i
+        cdef bint fits = batch.num_preempted == 0
+        for i in range(self._left.size):
+            if fits and self._contexts[first + i].chunk > 0:
+                fits = self._begin_context(batch, &self._contexts[first + i])
+                self._contexts[first + i].slot = 0 if fits else -1
+        while self._left.size > 0:
+            self._left.size -= 1
+            if self._contexts[first + self._left.size].slot < 0:
+                self.waiting.push_front(self._left.rows[self._left.size])
+        return 0
+
+    cdef bint _begin_context(self, Batch* batch, const Context* context) except -1 nogil:
+        cdef int32_t row = context.row, slot = self.top_slot()
+        cdef int64_t text = <int64_t>self._requests[row].prompt_tokens + self._requests[row].output_tokens
+        cdef int32_t hits = self.kv.lookup(row, <int32_t>text)      # fewer, if those before took such blocks
+        cdef int64_t computed = <int64_t>hits * self.kv.block_size
+        cdef int64_t tokens = min(context.chunk, text - computed)
+        if not self.kv.allocate(slot, row, hits, text, 0, 0, computed + tokens):
+            return False
+        self.admit(row, hits, batch)
+        self._sequences[slot].scheduled = <int32_t>tokens
+        self.add_entry(batch, slot)
+        return True

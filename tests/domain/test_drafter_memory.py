@@ -1,0 +1,56 @@
+"""What drafters hold, by hand and as published."""
+import pytest
+
+from simulator.domain.deployment import Deployment
+from simulator.domain.drafter_memory import of_draft_model, of_head, of_mtp_modules
+from simulator.domain.facts import load_accelerator, load_model
+from simulator.domain.parallelism import Parallelism
+
+H100 = load_accelerator("h100-sxm-80gb")
+
+
+def deploy(name, tensor_parallel=1, **keys):
+    return Deployment(model=load_model(name), accelerator=H100,
+                      parallelism=Parallelism(tensor_parallel=tensor_parallel), **keys)
+
+
+def test_an_eagle_3_head_has_its_published_size():
+    # Llama-3.1-8B, in 16 bits: queries, keys and values of 2 x 4096 to 4096 + 2 x 1024, their output 4096 x 4096, an
+    # MLP of 3 x 4096 x 14,336, 3 x 4096 to 4096, 4096 to 32,000 words and 2 norms: 811 MiB, as published.
+    count = 8192 * 6144 + 4096**2 + 3 * 4096 * 14_336 + 3 * 4096**2 + 4096 * 32_000 + 2 * 4096
+    found = of_head(deploy("llama-3.1-8b"), "eagle3")
+    assert found.weights_bytes == 2 * count
+    assert found.weights_bytes / 2**20 == pytest.approx(810, abs=1)
+    assert found.kv_bytes_per_token == 2 * 2 * 8 * 128          # keys and values of 8 heads of 128
+
+
+def test_an_eagle_head_is_a_layer_and_a_projection():
+    # A layer of 4096 x (4096 + 2 x 1024) + 4096 x 4096 + 3 x 4096 x 14,336 and 2 norms, and 2 x 4096 to 4096.
+    found = of_head(deploy("llama-3.1-8b"), "eagle")
+    assert found.weights_bytes == 2 * (4096 * 6144 + 4096**2 + 3 * 4096 * 14_336 + 2 * 4096 + 2 * 4096**2)
+
+
+def test_ranks_share_all_but_the_projection():
+    whole, half = (of_head(deploy("llama-3.1-8b", ranks), "eagle") for ranks in (1, 2))
+    beside = 2 * (2 * 4096**2 + 2 * 4096)
+    assert half.weights_bytes - beside == (whole.weights_bytes - beside) / 2
+    assert half.kv_bytes_per_token == whole.kv_bytes_per_token / 2
+
+
+def test_mtp_modules_are_those_of_the_model():
+    model = load_model("deepseek-v3")
+    found = of_mtp_modules(deploy("deepseek-v3", weight_dtype="bfloat16"))
+    assert found.weights_bytes == 2 * model.mtp_parameters
+    assert found.kv_bytes_per_token == model.num_mtp_layers * 2 * 576       # a latent of 512 and 64 rotary dimensions
+
+
+def test_a_model_without_mtp_modules_is_refused():
+    with pytest.raises(ValueError, match=r"llama-3\.1-8b has no MTP modules"):
+        of_mtp_modules(deploy("llama-3.1-8b"))
+
+
+def test_a_draft_model_holds_what_it_does_by_itself():
+    draft = deploy("qwen3-0.6b")
+    found = of_draft_model(draft)
+    assert found.weights_bytes == pytest.approx(2 * draft.model.num_parameters, rel=1e-3)    # padding of the vocabulary
+    assert found.kv_bytes_per_token == 28 * 2 * 2 * 8 * 128
