@@ -3,17 +3,14 @@
 One line here adds a built-in. Users reach their own class through the same key of the experiment file, written as
 `"module:Class"`. A class may carry `Parameters`, a frozen msgspec.Struct: the keys that stand beside its name.
 """
-import os
-import sys
 from collections.abc import Iterable
 from importlib import import_module
-from importlib.util import module_from_spec, spec_from_file_location
-from types import ModuleType
 from typing import NamedTuple
 
 import msgspec
 
 from simulator.errors import InputErrors, did_you_mean
+from simulator.user_modules import import_beside
 
 
 class Kind(NamedTuple):
@@ -251,8 +248,7 @@ def load(kind: str, name: str, search: Iterable[str] = ()) -> type:
     ----------
     kind : a key of `KINDS`.
     name : a built-in name, or "module:Class".
-    search : folders in which a user's module may lie; they stay at the end of `sys.path`, since the module may import
-        its neighbours later.
+    search : folders in which a user's module may lie, see `user_modules`.
 
     Raises
     ------
@@ -285,29 +281,12 @@ def blame(error: BaseException) -> str | None:
     return place and f"{place}, raised {type(error).__name__}: {_one_line(error)}"
 
 
-def _import_module(name: str, search: Iterable[str]) -> ModuleType:
-    """Import a user's module: the one beside this experiment, not its namesake beside one that ran before."""
-    known = sys.modules.get(name)
-    own = next((path for folder in search if os.path.isfile(path := os.path.join(folder, f"{name}.py"))), None)
-    if own is None or name not in _user_classes or (known is not None and os.path.samefile(own, known.__file__)):
-        return import_module(name)
-    spec = spec_from_file_location(name, own)
-    sys.modules[name] = module = module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
-    return module
-
-
 def _load_from_user(kind: str, name: str, search: Iterable[str]) -> type:
     from simulator.overrides import fault_of  # only a user's class is looked at
 
-    sys.path.extend(folder for folder in search if folder not in sys.path)
     module, _, attribute = name.partition(":")
     try:
-        chosen = getattr(_import_module(module, search), attribute)
+        chosen = getattr(import_beside(module, search), attribute)
     except (Exception, SystemExit) as error:    # the user's module: whatever it raises is a fault of the input
         raise InputErrors([f'cannot import "{name}": {type(error).__name__}: {_one_line(error)}'
                            f"{_exit_place(error)}"]) from error

@@ -1,4 +1,6 @@
 """What can be chosen by name is there, described, and loaded when it is asked for."""
+import ast
+import itertools
 import subprocess
 import sys
 
@@ -76,7 +78,8 @@ def test_unknown_name_is_refused_with_the_nearest():
 def test_registry_imports_no_policy():
     code = "import sys, simulator.registry; print([name for name in sys.modules if name.startswith('simulator.')])"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert shown.strip() == "['simulator.not_built', 'simulator.errors', 'simulator.registry']"
+    assert ast.literal_eval(shown) == ["simulator.not_built", "simulator.errors", "simulator.user_modules",
+                                       "simulator.registry"]
 
 
 @pytest.fixture
@@ -92,18 +95,45 @@ def user_module(tmp_path, monkeypatch):
     return write
 
 
-def test_of_two_modules_of_one_name_the_one_beside_the_experiment_is_taken(tmp_path, monkeypatch):
+TEXT = """from simulator.latency.python_model import PythonLatencyModel
+class Mine(PythonLatencyModel):
+    number = {}
+    def batch_us(self, batch):
+        return 1.0
+"""
+
+
+@pytest.mark.parametrize(("name", "files"), [
+    ("namesakes:Mine", {"namesakes.py": TEXT}),
+    ("namesakes.inner:Mine", {"namesakes/__init__.py": "", "namesakes/inner.py": TEXT}),
+    ("namesakes:Mine", {"namesakes.py": "from neighbours import Mine", "neighbours.py": TEXT}),
+    ("namesakes:Mine", {"namesakes.py": "import shown\nfrom neighbours import Mine", "neighbours.py": TEXT,
+                        "shown/__init__.py": ""})])
+def test_of_two_modules_of_one_name_the_one_beside_the_experiment_is_taken(name, files, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", list(sys.path))
-    text = "from simulator.latency.python_model import PythonLatencyModel\n" \
-           "class Mine(PythonLatencyModel):\n    number = {}\n    def batch_us(self, batch):\n        return 1.0\n"
+    folders = [tmp_path / str(number) for number in (1, 2)]
+    for (file, text), number in itertools.product(files.items(), (1, 2)):
+        path = folders[number - 1] / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text.format(number))
+
+    found = [registry.load("latency", name, [str(folders[number - 1])]).number for number in (1, 2, 2, 1)]
+
+    for each in ("namesakes", "namesakes.inner", "neighbours", "shown"):
+        sys.modules.pop(each, None)
+    assert found == [1, 2, 2, 1]
+
+
+def test_a_module_that_an_earlier_experiment_did_not_name_is_not_taken_from_its_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
     for number in (1, 2):
         (tmp_path / str(number)).mkdir()
-        (tmp_path / str(number) / "namesakes.py").write_text(text.format(number))
+        (tmp_path / str(number) / "second.py").write_text(TEXT.format(number))
+    (tmp_path / "1" / "first.py").write_text(TEXT.format(1))
 
-    found = [registry.load("latency", "namesakes:Mine", [str(tmp_path / str(number))]).number for number in (1, 2, 1)]
-
-    sys.modules.pop("namesakes")
-    assert found == [1, 2, 1]
+    registry.load("latency", "first:Mine", [str(tmp_path / "1")])
+    assert registry.load("latency", "second:Mine", [str(tmp_path / "2")]).number == 2
+    assert sys.modules.pop("first") is not sys.modules.pop("second")
 
 
 def test_class_of_a_user_is_found_in_the_given_folder(user_module):

@@ -1,0 +1,76 @@
+"""Modules of users: looked for beside the experiment, then where Python looks.
+
+Several experiments of one process may each have a module of the same name beside them. What an experiment imports, and
+what its modules import in turn, comes from its own folders first; `sys.modules` forgets a namesake from those of an
+earlier one, which lives on in the classes that were taken from it.
+"""
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from importlib import import_module
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import module_from_spec
+from types import ModuleType
+
+# Folders in which modules were looked for and which Python does not know; they stand at the end of sys.path, those of
+# the last experiment first.
+_folders: list[str] = []
+# Modules and packages that experiments named.
+_named: set[str] = set()
+
+
+def import_beside(name: str, search: Iterable[str]) -> ModuleType:
+    """Import a module by its full name, from the folders `search` if it is there.
+
+    What stands in sys.modules under its name is kept, unless an earlier experiment brought it from another place.
+    Whatever the module raises is raised.
+    """
+    folders, top = [os.path.abspath(folder) for folder in search], name.partition(".")[0]
+    _put_first(folders)
+    for each in [*_named, *filter(_is_beside_another, sys.modules)]:
+        _forget_namesake(each, folders)
+    _named.add(top)
+    own = _find(top, folders)
+    if own is not None and top not in sys.modules:
+        _execute(own)
+    return import_module(name)
+
+
+def _put_first(folders: Sequence[str]) -> None:
+    """Let modules that are imported later find these folders before those of other experiments."""
+    others = [folder for folder in _folders if folder not in folders]
+    known = [folder for folder in sys.path if folder not in _folders]
+    _folders[:] = [folder for folder in folders if folder not in known] + others
+    sys.path[:] = known + _folders
+
+
+def _find(top: str, folders: Sequence[str]) -> ModuleSpec | None:
+    spec = PathFinder.find_spec(top, folders)
+    return spec if spec is not None and spec.origin is not None else None
+
+
+def _is_beside_another(name: str) -> bool:
+    """Say whether this is a module, or a whole package, in a folder in which modules of users were looked for."""
+    path = getattr(sys.modules[name], "__file__", None)
+    if path is None or "." in name:
+        return False
+    folder, file = os.path.split(os.path.abspath(path))
+    return (os.path.dirname(folder) if file.startswith("__init__.") else folder) in _folders
+
+
+def _forget_namesake(top: str, folders: Sequence[str]) -> None:
+    """Forget a module that was imported from elsewhere than these folders have it."""
+    own, known = _find(top, folders), sys.modules.get(top)
+    if own is None or known is None or getattr(known, "__file__", None) == own.origin:
+        return
+    for name in [each for each in sys.modules if each == top or each.startswith(f"{top}.")]:
+        del sys.modules[name]
+
+
+def _execute(spec: ModuleSpec) -> None:
+    sys.modules[spec.name] = module = module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[spec.name]
+        raise
