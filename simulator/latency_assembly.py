@@ -36,7 +36,7 @@ def latency_model(experiment: Experiment, site, readings: Readings | None = None
         parameters = with_exchange(experiment, registry.load("latency", latency.backend))
         pricing = expert_pricing(experiment, site.deployment, arrangement)
     model = _backend_model(experiment, parameters, site.deployment, readings, pricing)
-    model.set_host(latency.host.iteration_us, latency.resolution_us)
+    model.set_host(latency.host.iteration_us, latency.resolution_us, latency.host.sequence_us)
     if stages > 1:
         model.set_stages(layers_of_stages(site.deployment, stages))
     model = with_context_parallel(experiment, site.deployment, model)

@@ -21,6 +21,7 @@ class HostParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     completion_us: Annotated[Microseconds, Meta(description=(
         "last token to completion, as the client sees it; does not block the engine"))] = 0.0
     iteration_us: Annotated[Microseconds, Meta(description="added to every iteration; blocks the engine")] = 0.0
+    sequence_us: Annotated[Microseconds, Meta(description="the same, for each sequence of an iteration")] = 0.0
 
     @property
     def shift_ns(self) -> int:

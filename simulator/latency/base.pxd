@@ -20,6 +20,7 @@ cdef class LatencyModel:
     cdef readonly bint pads             # it has a say in how batches are padded
     cdef CollectiveModel _collective    # prices communication; None: there is none, or the backend prices it itself
     cdef double _host_iteration_ns      # added to every iteration, [latency.host] iteration_us
+    cdef double _host_sequence_ns       # and for each sequence of it, sequence_us
     cdef int64_t _resolution_ns         # 0: nearest ns; else truncate to whole multiples of this, at least one
     cdef bint _pads_gathered            # ranks in lock step bring the tokens that SGLang gathers, see gathering.pxd
     cdef readonly int32_t num_stages    # pipeline stages of the replica
@@ -54,7 +55,12 @@ cdef class LatencyModel:
     # What the engine calls: batch_ns plus host time, rounded once, at least 1 ns.
     @cython.final
     cdef inline int64_t iteration_ns(self, const BatchShape* shape) noexcept nogil:
-        return self.rounded_ns(self.batch_ns(shape) + self._host_iteration_ns)
+        return self.rounded_ns(self.batch_ns(shape) + self.host_ns(shape))
+
+    # Of it, what the host takes.
+    @cython.final
+    cdef inline double host_ns(self, const BatchShape* shape) noexcept nogil:
+        return self._host_iteration_ns + self._host_sequence_ns * shape.num_sequences
 
     # How long an iteration of `num_ranks` ranks in lock step takes, of which these have tokens; host time included,
     # rounded: as long as that of the slowest. Here, and only here, the shapes of all ranks are known together.

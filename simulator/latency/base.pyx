@@ -46,12 +46,12 @@ cdef class LatencyModel:
 
     cdef int64_t step_ns(self, const BatchShape* shapes, int32_t num_busy, int32_t num_ranks) noexcept nogil:
         cdef Gathered gathered
-        cdef double longest_ns = 0.0
+        cdef double longest_ns = self._host_iteration_ns
         cdef int32_t i
         gather(&gathered, shapes, num_busy, num_ranks, self._pads_gathered)
         for i in range(num_busy):
-            longest_ns = max(longest_ns, self.rank_ns(&shapes[i], &gathered, num_ranks))
-        return self.rounded_ns(longest_ns + self._host_iteration_ns)
+            longest_ns = max(longest_ns, self.rank_ns(&shapes[i], &gathered, num_ranks) + self.host_ns(&shapes[i]))
+        return self.rounded_ns(longest_ns)
 
     cdef double rank_ns(self, const BatchShape* shape, const Gathered* gathered, int32_t num_ranks) noexcept nogil:
         return self.batch_ns(shape)
@@ -64,6 +64,7 @@ cdef class LatencyModel:
 
     cdef void take_host_of(self, LatencyModel model, double factor) noexcept nogil:
         self._host_iteration_ns = factor * model._host_iteration_ns
+        self._host_sequence_ns = factor * model._host_sequence_ns
         self._resolution_ns = model._resolution_ns
 
     cdef int64_t least_ns(self) noexcept nogil:
@@ -81,7 +82,7 @@ cdef class LatencyModel:
         return min(self.iteration_ns(&decode), self.iteration_ns(&prefill))
 
     cdef void stage_durations_ns(self, const BatchShape* shape, int64_t* durations_ns) noexcept nogil:
-        cdef double total = self._host_iteration_ns
+        cdef double total = self.host_ns(shape)
         cdef const double* ns = self._stage_ns
         cdef int64_t least = max(self._resolution_ns, <int64_t>1), before = 0, end
         cdef int32_t num_stages = self.num_stages, i
@@ -109,9 +110,9 @@ cdef class LatencyModel:
             self._stage_shares[i] = layers[i] / <double>sum(layers)
         self.num_stages = count
 
-    def set_host(self, double iteration_us, double resolution_us):
-        """Set the host time per iteration and the resolution to which iterations are truncated (0: nearest ns)."""
-        self._host_iteration_ns = iteration_us * 1e3
+    def set_host(self, double iteration_us, double resolution_us, double sequence_us=0.0):
+        """Set the host time per iteration and sequence; iterations are truncated to a resolution (0: nearest ns)."""
+        self._host_iteration_ns, self._host_sequence_ns = iteration_us * 1e3, sequence_us * 1e3
         self._resolution_ns = llround(resolution_us * 1e3)
 
     def pad_gathered(self):

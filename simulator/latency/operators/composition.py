@@ -22,6 +22,7 @@ from simulator.latency.operators.attention import decode_table, has_recurrences,
 from simulator.latency.operators.curves import EXTRAPOLATED, ROOFLINE, Times
 from simulator.latency.operators.database import Database
 from simulator.latency.operators.deepep import GATHER, exchange_times
+from simulator.latency.operators.expert_tables import ExpertTables
 from simulator.latency.operators.products import Product, head_product, products_of, rotated_and_written
 from simulator.latency.roofline.costs import SAMPLER_BYTES_PER_LOGIT, Rates, distinct_experts, link_bytes_per_s
 
@@ -162,7 +163,7 @@ class Composer:
         site = (hidden, moe.intermediate_size, moe.experts_per_token, moe.num_experts,
                 ranks // ways.expert_parallel, ways.expert_parallel)
         with np.errstate(divide="ignore", invalid="ignore"):
-            times = self.database.moe(dtype, self.parameters.expert_load, site, tokens)
+            times = ExpertTables(self.database, self.parameters, deployment.accelerator).times(dtype, site, tokens)
         if times is None:
             self.missing["experts"] = (
                 f"no {dtype} experts of (hidden, intermediate, chosen, experts, TP, EP) = {site}, "

@@ -20,9 +20,10 @@ from simulator.latency.operators.curves import Curve, Times, along, at_site, cur
 from simulator.latency.operators.files import find_tables, version_of
 from simulator.latency.operators.profiles import read_profile
 
-GEMM_BITS = {"bfloat16": 16, "fp8": 8, "fp8_block": 8, "nvfp4": 4.5, "int4_wo": 4.5, "w4a16_mxfp4": 4.25}
+GEMM_BITS = {"bfloat16": 16, "fp8": 8, "fp8_block": 8, "nvfp4": 4.5, "int4_wo": 4.5, "w4a16_mxfp4": 4.25,
+             "w4a8_mxfp4_mxfp8": 4.25}
 MATMUL_FORMATS = {"bfloat16": "bfloat16", "fp8": "fp8", "fp8_block": "fp8", "nvfp4": "fp4", "int4_wo": "int4",
-                  "w4a16_mxfp4": "int4"}
+                  "w4a16_mxfp4": "int4", "w4a8_mxfp4_mxfp8": "fp8"}
 NCCL_NAMES = {"all_to_all": "alltoall"}
 EXCHANGED = "node_num", "hidden_size", "num_token", "num_topk", "num_experts"
 # Columns that tell rows apart; others may be left out where all rows hold the usual value.
@@ -71,6 +72,7 @@ class Database:
         self._path, self._cache_directory = str(parameters.path), parameters.cache_directory
         self._accelerator = accelerator
         self.node_size = 4 if accelerator.name in ("gb200", "gb300") else 8     # accelerators of a node, when measured
+        self.is_of_vllm = parameters.framework == "vllm"
         self.bytes_per_ns = accelerator.memory_bandwidth_bytes_per_s * 1e-9
         self._sites: dict[tuple, dict] = {}
 
@@ -114,7 +116,7 @@ class Database:
         refused = []
 
         def is_usable(columns):
-            ns = columns["latency_ms"][_format(columns, "gemm_dtype") == dtype] * 1e6
+            ns = columns["latency_ms"][formats(columns, "gemm_dtype") == dtype] * 1e6
             if len(ns) and ns.min() > SLOWEST_GRAPH_FLOOR_NS:
                 refused.append(float(ns.min()))
             return len(ns) > 0 and ns.min() <= SLOWEST_GRAPH_FLOOR_NS
@@ -125,7 +127,7 @@ class Database:
                 self.notes.append(f"the {dtype} products of {self.files['gemm'][0]} take {refused[0] / 1e3:.0f} us at "
                                   f"least: they were timed as launched by the host, and are not used")
             return {}
-        curves = self.split(_rows(columns, _format(columns, "gemm_dtype") == dtype), ("n", "k"), "m")
+        curves = self.split(rows_where(columns, formats(columns, "gemm_dtype") == dtype), ("n", "k"), "m")
         weight_bytes = GEMM_BITS[dtype] / 8
         return self._from_memory(f"{dtype} products", curves, lambda site, m: site[0] * site[1] * weight_bytes)
 
@@ -250,49 +252,12 @@ class Database:
             return []
         kept = columns["phase"] == phase
         for name, width in zip(("d_conv", "head_k_dim", "head_v_dim"), widths):
-            kept &= _default(columns, name, width) == width
+            kept &= default(columns, name, width) == width
         if phase == "context":
             kept &= columns["batch_size"] == batch
-        rows, size = _rows(columns, kept), "seq_len" if phase == "context" else "batch_size"
-        return [self.split(_rows(rows, rows["kernel_source"] == kernel), ("num_k_heads", "num_v_heads"), size)
+        rows, size = rows_where(columns, kept), "seq_len" if phase == "context" else "batch_size"
+        return [self.split(rows_where(rows, rows["kernel_source"] == kernel), ("num_k_heads", "num_v_heads"), size)
                 for kernel in np.unique(rows["kernel_source"])]
-
-    # ---- experts
-
-    def moe_curves(self, dtype: str, distribution: str) -> dict[tuple, Curve]:
-        """Return the curves over tokens; by hidden, intermediate, chosen, experts, TP, EP."""
-        return self.curves(("moe", dtype, distribution), lambda: self._read_moe(dtype, distribution))
-
-    def _read_moe(self, dtype: str, distribution: str) -> dict[tuple, Curve]:
-        columns = self.columns("moe")
-        if columns is None:
-            return {}
-        loads = _default(columns, "distribution", "balanced")
-        kept = (_format(columns, "moe_dtype") == dtype) & (loads == distribution)
-        columns = dict(columns, moe_tp_size=_default(columns, "moe_tp_size", 1.0),
-                       moe_ep_size=_default(columns, "moe_ep_size", 1.0))
-        site = ("hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size")
-        return self.split(_rows(columns, kept), site, "num_tokens")
-
-    def moe(self, dtype: str, distribution: str, site: tuple, tokens: np.ndarray) -> Times | None:
-        """Return the times of the routed experts on one rank; None: not measured."""
-        return at_site(self.moe_curves(dtype, distribution), tuple(map(float, site)), tokens, self.moe_light(dtype))
-
-    def moe_light(self, dtype: str) -> Callable:
-        """Return the speed of light of gated experts.
-
-        2 FLOPs a weight and token; the weights of distinct experts moved once.
-        """
-        flops_per_ns = self.flops_per_ns(MATMUL_FORMATS[dtype])
-        weight_bytes = GEMM_BITS[dtype] / 8
-
-        def light_ns(site, tokens):
-            hidden, inter, chosen, experts, tensor, expert = site
-            weights = 3 * hidden * inter / tensor
-            distinct = experts / expert * (1 - (1 - chosen / experts) ** tokens)
-            return np.maximum(2 * tokens * chosen / expert * weights / flops_per_ns,
-                              distinct * weights * weight_bytes / self.bytes_per_ns)
-        return light_ns
 
     # ---- collectives
 
@@ -316,18 +281,18 @@ class Database:
         columns = self.columns("nccl")
         if columns is not None:
             kind = NCCL_NAMES.get(kind, kind)
-            name = columns["op_name"] if "op_name" in columns else _default(columns, "collective", kind)
-            found |= self._messages(columns, (name == kind) & (_format(columns, "nccl_dtype") == "half"))
+            name = columns["op_name"] if "op_name" in columns else default(columns, "collective", kind)
+            found |= self._messages(columns, (name == kind) & (formats(columns, "nccl_dtype") == "half"))
         columns = self.columns("custom_allreduce") if kind == "all_reduce" else None
         if columns is not None:
             ending = "_graph" if is_graph else "_eager"
-            found |= self._messages(columns, np.char.endswith(_default(columns, "backend", ending), ending))
+            found |= self._messages(columns, np.char.endswith(default(columns, "backend", ending), ending))
         return found
 
 
     def _messages(self, columns: dict, kept: np.ndarray) -> dict[tuple, Curve]:
         """Return curves over bytes by group; all rows kept are of 16-bit elements."""
-        rows = _rows(columns, kept)
+        rows = rows_where(columns, kept)
         rows["num_bytes"] = rows["message_size"] * 2.0
         return self.split(rows, ("num_gpus",), "num_bytes")
 
@@ -341,8 +306,8 @@ class Database:
         """
         kept = np.full(len(columns["latency_ms"]), True)
         for name, value in wanted.items():
-            kept &= (_format(columns, name) if name.endswith("_dtype") else _default(columns, name, value)) == value
-        rows = _rows(columns, kept)
+            kept &= (formats(columns, name) if name.endswith("_dtype") else default(columns, name, value)) == value
+        rows = rows_where(columns, kept)
         rows["kv"] = rows["isl"] if phase == "context" else rows["step"] + 1
         found = {}
         for (batch, *heads), curve in self.split(rows, ("batch_size", *site), "kv").items():
@@ -367,14 +332,16 @@ class Database:
         return curves_by_site(rows, site, size, self.spikes)
 
 
-def _rows(columns: dict, kept: np.ndarray) -> dict:
+def rows_where(columns: dict, kept: np.ndarray) -> dict:
+    """Return the rows that are kept."""
     return {name: values[kept] for name, values in columns.items()}
 
 
-def _default(columns: dict, name: str, value) -> np.ndarray:
+def default(columns: dict, name: str, value) -> np.ndarray:
     """Return a column; where it is left out, all rows hold `value`."""
     return columns[name] if name in columns else np.full(len(columns["latency_ms"]), value)
 
 
-def _format(columns: dict, name: str) -> np.ndarray:
-    return _default(columns, name, "half" if name == "nccl_dtype" else "bfloat16")
+def formats(columns: dict, name: str) -> np.ndarray:
+    """Return a column of formats; where it is left out, the usual one."""
+    return default(columns, name, "half" if name == "nccl_dtype" else "bfloat16")

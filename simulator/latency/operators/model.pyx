@@ -55,7 +55,10 @@ class OperatorsParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
     system: Annotated[str | None, Meta(description="its name there, as h100_sxm; default: of the accelerator")] = None
     framework: Annotated[Literal["vllm", "sglang", "trtllm"], Meta(description="whose kernels")] = "vllm"
     expert_load: Annotated[Literal["balanced", "power_law_1.01", "power_law_1.2"], Meta(description=(
-        "how tokens spread over experts"))] = "balanced"
+        "how tokens spread over experts; default: as aiconfigurator has it"))] = "power_law_1.01"
+    expert_kernel: Annotated[Literal["auto", "marlin", "triton", "flashinfer", "w4a8"], Meta(description=(
+        "which kernel serves routed experts; auto: of mxfp4 the one that vLLM runs on the accelerator, else whatever "
+        "was measured; w4a8: mxfp4 weights, mxfp8 activations"))] = "auto"
     all2all_backend: Annotated[All2All | None, Meta(description=(
         "how data-parallel ranks exchange tokens for their experts; DeepEP: all ranks are expert-parallel; default: "
         "what [engine.experts] says, or allgather_reducescatter"))] = None

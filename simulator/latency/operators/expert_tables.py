@@ -1,0 +1,168 @@
+"""Routed experts in tables of operators: which kernel serves them, and which of its rows are sound.
+
+One format may be served by several kernels, which a table tells apart in `kernel_source`. Of mxfp4 (gpt-oss), vLLM runs
+Marlin on Hopper and on Ada and workstation Blackwell (vllm-project/vllm pull request 27523, issue 31085), and on
+Blackwell servers FlashInfer's product with activations of mxfp8. Tables of Hopper hold Marlin for other mixtures only.
+There its utilisation is taken at as many rows an expert, and no time below the one tabled for this mixture with another
+kernel: the launches of a mixture this small, which no utilisation knows, are in that one.
+
+Rows of a quantised format that take longer than those of bfloat16, the same site, load and tokens, were measured with
+another kernel than the one that serves: 8-bit weights are read in half the time. aiconfigurator's fp8 rows of vLLM
+0.24.0 on H200 take 2.08 ms at 16 tokens, those of 0.19.0 0.32 ms. Such a version is not used. Where no other one has
+the format, it is priced with the utilisation of bfloat16.
+"""
+from collections.abc import Callable
+
+import numpy as np
+
+from simulator.domain.hardware_spec import AcceleratorSpec
+from simulator.latency.operators.curves import EXTRAPOLATED, INTERPOLATED, Times, along, at_site, neighbours
+from simulator.latency.operators.database import GEMM_BITS, MATMUL_FORMATS, Database, default, formats, rows_where
+
+SITE = ("hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size")
+FEW_TOKENS = 256                # up to as many, experts are bound by the weights that they read
+MXFP4, MXFP8 = "w4a16_mxfp4", "w4a8_mxfp4_mxfp8"
+KERNELS = {"marlin": "marlin", "triton": "triton", "flashinfer": "flashinfer"}      # in `kernel_source`
+SERVERS_OF_FP4 = ("Blackwell", "Blackwell Ultra")
+
+
+class ExpertTables:
+    """The experts in the tables of one system.
+
+    Parameters
+    ----------
+    database : Database
+    parameters : OperatorsParameters
+    accelerator : AcceleratorSpec
+    """
+
+    def __init__(self, database: Database, parameters, accelerator: AcceleratorSpec):
+        self._database, self._accelerator = database, accelerator
+        self._load, self._asked = parameters.expert_load, parameters.expert_kernel
+
+    def times(self, dtype: str, site: tuple, tokens: np.ndarray) -> Times | None:
+        """Return the times of the routed experts on one rank; None: not measured.
+
+        site : hidden size, intermediate size, chosen, experts, TP, EP.
+        """
+        site, kernel = tuple(map(float, site)), self.kernel(dtype)
+        if kernel == MXFP8:
+            found = self._at(MXFP8, None, site, tokens)
+            return found or self._at(dtype, None, site, tokens)
+        found = self._at(dtype, kernel, site, tokens)
+        if kernel is None or site in self.curves(dtype, kernel):
+            return found
+        return self._borrowed(dtype, kernel, site, tokens) or found or self._at(dtype, None, site, tokens)
+
+    def kernel(self, dtype: str) -> str | None:
+        """Return the kernel that serves a format: a key of KERNELS, or MXFP8; None: whatever the tables have."""
+        if self._asked != "auto":
+            return MXFP8 if self._asked == "w4a8" else self._asked
+        if dtype != MXFP4 or not self._database.is_of_vllm:
+            return None
+        return MXFP8 if self._is_server_of_fp4 else "marlin"
+
+    @property
+    def _is_server_of_fp4(self) -> bool:
+        return self._accelerator.architecture in SERVERS_OF_FP4 and bool(self._accelerator.scaleup_bytes_per_s)
+
+    # ---- curves
+
+    def curves(self, dtype: str, kernel: str | None = None) -> dict[tuple, object]:
+        """Return the curves over tokens of a format, by site; of one kernel, or of all."""
+        return self._database.curves(("moe", dtype, self._load, kernel), lambda: self._read(dtype, kernel))
+
+    def light(self, dtype: str) -> Callable:
+        """Return the speed of light of gated experts.
+
+        2 FLOPs a weight and token; the weights of distinct experts moved once.
+        """
+        flops_per_ns = self._database.flops_per_ns(MATMUL_FORMATS[dtype])
+        weight_bytes = GEMM_BITS[dtype] / 8
+
+        def light_ns(site, tokens):
+            hidden, inter, chosen, experts, tensor, expert = site
+            weights = 3 * hidden * inter / tensor
+            distinct = experts / expert * (1 - (1 - chosen / experts) ** tokens)
+            return np.maximum(2 * tokens * chosen / expert * weights / flops_per_ns,
+                              distinct * weights * weight_bytes / self._database.bytes_per_ns)
+        return light_ns
+
+    def _read(self, dtype: str, kernel: str | None) -> dict[tuple, object]:
+        refused = []
+
+        def is_usable(columns):
+            kept = self._rows_of(columns, dtype, kernel)
+            if not kept.any():
+                return False
+            if self._is_slower_than_plain(columns, kept):
+                refused.append(True)
+                return False
+            return True
+
+        columns = self._database.columns("moe", is_usable)
+        if refused:
+            self._database.notes.append(
+                f"the {dtype} experts of {self._database.files['moe'][0]} take longer than bfloat16 ones: another kernel "
+                f"was timed than the one that serves; " + (
+                    f"those of {self._database.used['moe']['version']} are used" if columns is not None else
+                    "the utilisation of bfloat16 is used"))
+        if columns is None:
+            return {}
+        tensor, expert = (default(columns, name, 1.0) for name in ("moe_tp_size", "moe_ep_size"))
+        columns = dict(columns, moe_tp_size=tensor, moe_ep_size=expert)
+        return self._database.split(rows_where(columns, self._rows_of(columns, dtype, kernel)), SITE, "num_tokens")
+
+    def _rows_of(self, columns: dict, dtype: str, kernel: str | None) -> np.ndarray:
+        loads = default(columns, "distribution", "balanced")
+        kept = (formats(columns, "moe_dtype") == dtype) & (loads == self._load)
+        if kernel is not None and "kernel_source" in columns:
+            kept &= np.char.find(columns["kernel_source"], KERNELS[kernel]) >= 0
+        return kept
+
+    def _is_slower_than_plain(self, columns: dict, kept: np.ndarray) -> bool:
+        """Say whether rows of few tokens take longer, in the median, than bfloat16 at the same site."""
+        plain = self._rows_of(columns, "bfloat16", None) & (columns["num_tokens"] <= FEW_TOKENS)
+        few = kept & (columns["num_tokens"] <= FEW_TOKENS)
+        if not few.any() or (few & plain).any() or GEMM_BITS[str(formats(columns, "moe_dtype")[few][0])] > 8:
+            return False
+        names = [name for name in (*SITE, "num_tokens") if name in columns]
+        ms = {key: value for *key_, value in zip(*(columns[name][plain] for name in names), columns["latency_ms"][plain])
+              for key in (tuple(key_),)}
+        ratios = [value / ms[tuple(key)] for *key, value in zip(
+            *(columns[name][few] for name in names), columns["latency_ms"][few]) if tuple(key) in ms]
+        return bool(ratios) and float(np.median(ratios)) > 1.0
+
+    # ---- times
+
+    def _at(self, dtype: str, kernel: str | None, site: tuple, tokens: np.ndarray) -> Times | None:
+        curves = self.curves(dtype, kernel)
+        if curves or dtype == "bfloat16":
+            return at_site(curves, site, tokens, self.light(dtype))
+        if GEMM_BITS[dtype] != 8:
+            return None
+        plain = at_site(self.curves("bfloat16"), site, tokens, self.light("bfloat16"))
+        return plain and Times(plain.ns * self.light(dtype)(site, tokens) / self.light("bfloat16")(site, tokens),
+                               np.full(len(tokens), EXTRAPOLATED, dtype=np.uint8))
+
+    def _borrowed(self, dtype: str, kernel: str, site: tuple, tokens: np.ndarray) -> Times | None:
+        """Return the times of a kernel that was measured for other mixtures; None: it was not, or not so spread."""
+        curves, light = self.curves(dtype, kernel), self.light(dtype)
+        spread = {other: curve for other, curve in curves.items() if other[4:] == site[4:]}
+        nearest = neighbours({other[:2] for other in spread}, site[:2]) or [(other[:2], 1.0) for other in spread]
+        efforts, weights = np.zeros(len(tokens)), 0.0
+        for widths, distance in nearest:
+            other = min((each for each in spread if each[:2] == widths), key=lambda each: abs(each[3] - site[3]))
+            alike = tokens * (site[2] / site[3]) / (other[2] / other[3])        # as many rows an expert
+            times = along(spread[other], alike, lambda at, other=other: light(other, at))
+            efforts += light(other, alike) / times.ns / max(distance, 1e-9)
+            weights += 1 / max(distance, 1e-9)
+        if weights == 0.0:
+            return None
+        ns = light(site, tokens) * weights / efforts
+        own = self._at(dtype, None, site, tokens)
+        self._database.notes.append(
+            f"{kernel} serves these experts, and was measured for other mixtures only: its utilisation at as many rows an "
+            f"expert" + (", and no time below that of the kernel that was measured for this one" if own else ""))
+        ns = np.maximum(ns, own.ns) if own else ns
+        return Times(ns, np.full(len(tokens), INTERPOLATED, dtype=np.uint8))
