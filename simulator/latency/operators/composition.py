@@ -18,11 +18,12 @@ from simulator.domain.deployment import Deployment
 from simulator.domain.layer_spec import GatedDeltaNet, LightningAttention, Mamba2, Mlp, Moe
 from simulator.domain.rank_weights import dense_parts, layer_kinds, moe_of
 from simulator.errors import InputErrors, KeyFault
-from simulator.latency.operators.attention import decode_table, has_recurrences, prefill_table
+from simulator.latency.operators.attention import CONTEXT_NODES, decode_table, has_recurrences, prefill_table
 from simulator.latency.operators.curves import EXTRAPOLATED, ROOFLINE, Times
 from simulator.latency.operators.database import Database
 from simulator.latency.operators.deepep import GATHER, exchange_times
 from simulator.latency.operators.expert_tables import ExpertTables
+from simulator.latency.operators.mixed_attention import mixed_table
 from simulator.latency.operators.products import Product, head_product, products_of, rotated_and_written
 from simulator.latency.roofline.costs import SAMPLER_BYTES_PER_LOGIT, Rates, distinct_experts, link_bytes_per_s
 
@@ -50,6 +51,7 @@ class IterationTables:
     samples_ns: dict[str, np.ndarray]       # by operator, (MAX_SAMPLES + 1,), by sampled rows
     samples_origins: np.ndarray
     decode: Times                           # (sequences + 1, context nodes): attention of decodes
+    mixed: Times                            # the same, beside prompts
     prefill: Times                          # (log2 prompts + 1, tokens + 1): attention of prompts of equal length
     state_sequence_ns: float                # linear attention: per sequence
     state_token_ns: float                   # and per prompt token
@@ -92,6 +94,7 @@ class Composer:
         self._add_handover()
         samples_ns, samples_origins = self._samples()
         decode, prefill = decode_table(self), prefill_table(self)
+        mixed = mixed_table(self, decode, CONTEXT_NODES)
         state = self._state()
         if self.collective is not None:
             self.origins.update(dict.fromkeys(COMMUNICATION & self.origins.keys(), "collective"))
@@ -100,7 +103,7 @@ class Composer:
                                for name, what in self.missing.items()])
         return IterationTables(
             tokens_ns=self._tokens_ns, tokens_origins=self._tokens_origins, samples_ns=samples_ns,
-            samples_origins=samples_origins, decode=decode, prefill=prefill,
+            samples_origins=samples_origins, decode=decode, mixed=mixed, prefill=prefill,
             state_sequence_ns=state[0], state_token_ns=state[1], origins=self.origins)
 
     # ---- layers

@@ -32,6 +32,7 @@ NEEDED = {
     "context_attention": ("batch_size", "isl", "num_heads", "num_key_value_heads", "head_dim"),
     "generation_attention": ("batch_size", "step", "num_heads", "num_key_value_heads", "head_dim"),
     "context_mla": ("batch_size", "isl", "num_heads"), "generation_mla": ("batch_size", "step", "num_heads"),
+    "mixed_attention": ("batch_size", "step"),
     "gdn": ("kernel_source", "phase", "batch_size", "seq_len", "num_k_heads", "num_v_heads"),
     "custom_allreduce": ("num_gpus", "message_size"), "nccl": ("num_gpus", "message_size"),
     "wideep_deepep_ll": (*EXCHANGED, "dispatch_avg_t_us", "combine_avg_t_us"),
@@ -211,6 +212,17 @@ class Database:
             moved = 4 * queries * heads + 2 * kv_bytes * (length if phase == "context" else seen) * kv_heads
             return batch * head_dim * np.maximum(4 * pairs * heads / flops_per_ns, moved / self.bytes_per_ns)
         return light_ns
+
+    def mixed_curves(self) -> dict[int, Curve]:
+        """Return by sequences what decodes take beside prompts, over tokens in the KV cache after the step."""
+        return self.curves(("mixed",), self._read_mixed)
+
+    def _read_mixed(self) -> dict[int, Curve]:
+        columns = self.columns("mixed_attention")
+        if columns is None:
+            return {}
+        columns = dict(columns, kv=columns["step"] + 1)
+        return {int(batch): curve for (batch,), curve in self.split(columns, ("batch_size",), "kv").items()}
 
     def is_from_graph(self, columns: dict, table: str) -> bool:
         """Say whether a table of kernels was replayed from a CUDA graph; else note it."""

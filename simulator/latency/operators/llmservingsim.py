@@ -17,6 +17,8 @@ from simulator.errors import InputErrors
 from simulator.latency.operators.products import head_product, products_of
 
 LAYERS = {"qkv": "qkv_proj", "attention_out": "o_proj", "up_gate": "gate_up_proj", "down": "down_proj"}
+PROMPT_TOKENS = 128             # of chunks beside which decodes are looked at, at least
+SHORTEST_US = 0.5               # that decodes add; less is noise of the measurement
 SMALL = {"norms": ("layernorm",), "activation": ("act_fn",), "embedding": ("embedding",)}
 
 
@@ -44,6 +46,9 @@ def read_profile(files: dict[str, Path], deployment: Deployment) -> dict[str, di
     attention = ProfileCsv(files["attention"])
     for phase in ("context", "generation"):
         tables[f"{phase}_attention"] = _attention(attention, phase, deployment)
+    mixed = _mixed(attention)
+    if len(mixed["latency_ms"]):
+        tables["mixed_attention"] = mixed
     if "moe" in files and deployment.model.moe:
         tables["moe"] = _moe(ProfileCsv(files["moe"]), deployment)
     return tables
@@ -93,6 +98,21 @@ def _attention(table: ProfileCsv, phase: str, deployment: Deployment) -> dict[st
     heads = {"num_heads": part.num_heads, "num_key_value_heads": part.num_kv_heads, "head_dim": part.head_dim}
     return {"batch_size": batch, "isl": isl, "step": step, "latency_ms": _ms(rows)} | {
         name: np.full(len(rows), float(count)) for name, count in heads.items()}
+
+
+def _mixed(table: ProfileCsv) -> dict[str, np.ndarray]:
+    """Return what decodes take beside prompts: medians over all prompts of what they add to those alone."""
+    chunk, before, count, context = (table.numbers(name) for name in (
+        "prefill_chunk", "kv_prefill", "n_decode", "kv_decode"))
+    us = table.numbers("time_us")
+    alone = {(c, b): t for c, b, n, t in zip(chunk, before, count, us, strict=True) if n == 0}
+    added = {}
+    for c, b, n, kv, t in zip(chunk, before, count, context, us, strict=True):
+        if c >= PROMPT_TOKENS and n > 0 and (c, b) in alone:
+            added.setdefault((n, kv), []).append(t - alone[c, b])
+    found = [(n, kv, max(float(np.median(times)), SHORTEST_US)) for (n, kv), times in sorted(added.items())]
+    n, kv, times = (np.array(values) for values in zip(*found)) if found else (np.zeros(0),) * 3
+    return {"batch_size": n, "step": kv - 1, "latency_ms": times * 1e-3}
 
 
 def _moe(table: ProfileCsv, deployment: Deployment) -> dict[str, np.ndarray]:

@@ -158,8 +158,8 @@ cdef class Operators(LatencyModel):
     cdef const double[::1] _own_ns, _gathered_ns    # of _tokens_ns, what goes by the tokens of a rank; of all ranks
     cdef const double[::1] _handover_ns     # of _tokens_ns, one hand-over between stages
     cdef const uint8_t[::1] _tokens_origins, _samples_origins
-    cdef const double[:, ::1] _decode_ns, _prefill_ns
-    cdef const uint8_t[:, ::1] _decode_origins, _prefill_origins
+    cdef const double[:, ::1] _decode_ns, _prefill_ns, _mixed_ns     # _mixed_ns: decodes beside prompts
+    cdef const uint8_t[:, ::1] _decode_origins, _prefill_origins, _mixed_origins
     cdef Line _line                         # of the last iteration of decodes alone
     cdef object _experts                    # ExpertPricing; None: loaded evenly
     cdef object _deployment
@@ -214,6 +214,7 @@ cdef class Operators(LatencyModel):
             self._handover_ns = tables.tokens_ns["send_recv"] / self._hops
         self._tokens_origins, self._samples_origins = tables.tokens_origins, tables.samples_origins
         self._decode_ns, self._decode_origins = tables.decode
+        self._mixed_ns, self._mixed_origins = tables.mixed
         self._prefill_ns, self._prefill_origins = tables.prefill
         self._state_sequence_ns, self._state_token_ns = tables.state_sequence_ns, tables.state_token_ns
         self._line.sequences = -1
@@ -243,13 +244,14 @@ cdef class Operators(LatencyModel):
             return ns[last] * (<double>i / last)
         return ns[i]
 
-    cdef Line _decode_line(self, int64_t sequences, int64_t context_tokens) noexcept nogil:
+    cdef Line _line_in(self, const double[:, ::1] table, const uint8_t[:, ::1] origins, int64_t sequences,
+                       int64_t context_tokens) noexcept nogil:
         """Return the attention of decodes between the two columns around their mean context."""
-        cdef int64_t n = share_of(sequences, self._ranks), last = self._decode_ns.shape[0] - 1
+        cdef int64_t n = share_of(sequences, self._ranks), last = table.shape[0] - 1
         cdef int64_t row = min(n, last)
-        cdef int last_column = <int>self._decode_ns.shape[1] - 2
+        cdef int last_column = <int>table.shape[1] - 2
         cdef int column = min(max(log2_floor(context_tokens // sequences) - 1, 0), last_column)     # the first is 2
-        cdef double left = self._decode_ns[row, column], right = self._decode_ns[row, column + 1]
+        cdef double left = table[row, column], right = table[row, column + 1]
         cdef double factor = <double>n / row
         cdef Line line
         line.sequences, line.tokens, line.samples = sequences, 0, 0     # the caller's
@@ -257,8 +259,8 @@ cdef class Operators(LatencyModel):
         line.end = sequences << (column + 2)
         line.ns = left * factor
         line.slope = (right - left) * factor / <double>line.begin       # the next column is as far off as 0 is
-        line.node = <Origin>self._decode_origins[row, column]
-        line.between = max(max(line.node, <Origin>self._decode_origins[row, column + 1]), INTERPOLATED)
+        line.node = <Origin>origins[row, column]
+        line.between = max(max(line.node, <Origin>origins[row, column + 1]), INTERPOLATED)
         if n > last or context_tokens >= line.end:
             line.node = line.between = max(line.between, EXTRAPOLATED)
             line.end = context_tokens + 1
@@ -267,7 +269,11 @@ cdef class Operators(LatencyModel):
         return line
 
     cdef double _decode(self, const BatchShape* shape, Origin* origin) noexcept nogil:
-        cdef Line line = self._decode_line(shape.num_decodes, shape.context_tokens)
+        cdef Line line
+        if shape.num_chunks > 0:
+            line = self._line_in(self._mixed_ns, self._mixed_origins, shape.num_decodes, shape.context_tokens)
+        else:
+            line = self._line_in(self._decode_ns, self._decode_origins, shape.num_decodes, shape.context_tokens)
         origin[0] = max(origin[0], line.node if shape.context_tokens == line.begin else line.between)
         return line.ns + line.slope * <double>(shape.context_tokens - line.begin)
 
@@ -375,7 +381,7 @@ cdef class Operators(LatencyModel):
         self.spread(self.batch_ns(shape) - last_ns - (self.num_stages - 1) * handover_ns, handover_ns, last_ns, ns)
 
     cdef double _new_line_ns(self, const BatchShape* shape) noexcept nogil:
-        cdef Line line = self._decode_line(shape.num_decodes, shape.context_tokens)
+        cdef Line line = self._line_in(self._decode_ns, self._decode_origins, shape.num_decodes, shape.context_tokens)
         cdef Origin origin = EXACT
         line.tokens, line.samples = rows_of(shape), shape.num_samples
         line.ns += self._tokens(shape, &origin) + self._samples(shape, &origin) + self._state(shape)
