@@ -9,6 +9,7 @@ from simulator.config.experiment import Experiment
 from simulator.context_assembly import with_context_parallel, with_prompt_parallel
 from simulator.domain.deployment import Deployment
 from simulator.domain.host import HostParameters
+from simulator.domain.host_defaults import vllm_host_us
 from simulator.draft_assembly import with_draft_model
 from simulator.errors import InputErrors, KeyFault
 from simulator.expert_assembly import expert_pricing, with_exchange
@@ -36,7 +37,8 @@ def latency_model(experiment: Experiment, site, readings: Readings | None = None
         parameters = with_exchange(experiment, registry.load("latency", latency.backend))
         pricing = expert_pricing(experiment, site.deployment, arrangement)
     model = _backend_model(experiment, parameters, site.deployment, readings, pricing)
-    model.set_host(latency.host.iteration_us, latency.resolution_us, latency.host.sequence_us)
+    host = _host(experiment, model)
+    model.set_host(host.iteration_us, latency.resolution_us, host.sequence_us)
     if stages > 1:
         model.set_stages(layers_of_stages(site.deployment, stages))
     model = with_context_parallel(experiment, site.deployment, model)
@@ -82,16 +84,25 @@ def layers_of_stages(deployment: Deployment | None, num_stages: int) -> list[int
 
 
 def host_times(experiment: Experiment, model) -> HostParameters:
-    """Return [latency.host], zeros filled in by a backend that was fitted with them.
+    """Return [latency.host], zeros filled in.
 
     What follows an iteration is truncated as iterations are; the delay of the queue is where it is added up.
     """
-    given, resolution_us = experiment.latency.host, experiment.latency.resolution_us
-    host = replace(given, **{name: value for name, value in model.host_terms().items() if not getattr(given, name)})
+    host, resolution_us = _host(experiment, model), experiment.latency.resolution_us
     if resolution_us == 0.0:
         return host
     return replace(host, **{name: math.floor(getattr(host, name) / resolution_us) * resolution_us
                             for name in ("output_token_us", "completion_us")})
+
+
+def _host(experiment: Experiment, model) -> HostParameters:
+    """Return [latency.host]; zeros filled in by a backend that was fitted with them, or as vLLM's host."""
+    given, engine = experiment.latency.host, experiment.engine
+    terms = model.host_terms()
+    is_known = registry.load("latency", experiment.latency.backend).knows_kernels and engine.scheduler == "vllm"
+    if given.defaults == "vllm" or (given.defaults is None and is_known):
+        terms = vllm_host_us(bool(getattr(engine.parameters, "async_scheduling", False))) | terms
+    return replace(given, **{name: value for name, value in terms.items() if not getattr(given, name)})
 
 
 def _built(model: type, key: str, *arguments, **named):

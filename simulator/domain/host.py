@@ -1,5 +1,5 @@
 """Time a request and an iteration spend outside the accelerator."""
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
@@ -10,6 +10,10 @@ Microseconds = Annotated[float, Meta(ge=0, le=MAX_US)]
 
 class HostParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Time outside the accelerator, [latency.host]."""
+
+    defaults: Annotated[Literal["vllm", "none"] | None, Meta(description=(
+        "what stands in for zeros below: vLLM's host as it was measured, see domain/host_defaults.py; default: vllm "
+        "where the scheduler is vllm and the backend sums up kernels that were measured"))] = None
 
     queue_base_us: Annotated[Microseconds, Meta(description=(
         "arrival to waiting queue, constant part; does not block the engine"))] = 0.0
