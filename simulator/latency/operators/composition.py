@@ -2,7 +2,9 @@
 
 T tokens of an iteration on one rank, t tensor-parallel ranks. A layer: qkv product, rotary embedding with KV write,
 attention, output product; router, routed and shared experts, or up (and gate) product, activation, down product; norms;
-all-reduces after mixer and network where t > 1. Once: embedding, last norm; head and sampler over sampled rows. Between
+all-reduces after mixer and network where t > 1. Norms of queries and keys where the
+model has them; attention's outputs in fp8 where weights are. Once: embedding, last norm; head and sampler over sampled
+rows. Between
 stages: T x hidden elements. Experts over data-parallel ranks: tokens gathered, outputs scattered, or dispatched and
 combined by DeepEP.
 
@@ -24,7 +26,14 @@ from simulator.latency.operators.database import Database
 from simulator.latency.operators.deepep import GATHER, exchange_times
 from simulator.latency.operators.expert_tables import ExpertTables
 from simulator.latency.operators.mixed_attention import mixed_table
-from simulator.latency.operators.products import Product, head_product, products_of, rotated_and_written
+from simulator.latency.operators.products import (
+    Product,
+    head_product,
+    normed_heads,
+    output_width,
+    products_of,
+    rotated_and_written,
+)
 from simulator.latency.roofline.costs import SAMPLER_BYTES_PER_LOGIT, Rates, distinct_experts, link_bytes_per_s
 
 MAX_TOKENS = 32768              # of an iteration on a rank: as far as products were measured
@@ -36,6 +45,7 @@ GEMM_FORMATS = {"float32": "bfloat16", "float16": "bfloat16", "int8": "fp8", "in
 STAND_INS = {"fp8_block": "fp8"}
 COMMUNICATION = {"all_reduce", "expert_all_gather", "expert_reduce_scatter", "expert_dispatch", "expert_combine",
                  "send_recv", "logits_all_gather"}
+MEASURED_TOGETHER = {"qk_norm"}         # operators of several kernels that a profile times as one
 POINTS_PER_OCTAVE = 8           # at which a collective model is asked
 
 
@@ -132,6 +142,23 @@ class Composer:
             self._small("convolution_gates", 3 * width, count, kernels=4)
         else:
             self._small("rope_kv_write", rotated_and_written(part), count)
+            if normed_heads(part):
+                self._small("qk_norm", 2 * normed_heads(part), count, kernels=2)
+            self._add_quantizing(part, count)
+
+    def _add_quantizing(self, part, count: int) -> None:
+        """Add what brings attention's outputs into the format of fp8 weights.
+
+        Inputs of the other products are quantised by the norm or activation before them, as vLLM compiles them.
+        """
+        width = output_width(part)
+        if self.deployment.matrix_dtype != "fp8" or not self.database.is_of_vllm:
+            return
+        times = self.database.quantizing(width, self.tokens)
+        if times is not None:
+            self._add("quantizing", times, count)
+        else:
+            self._small("quantizing", 1.5 * width, count)
 
     def _add_product(self, product: Product, count: int) -> None:
         self._add(product.name, self.product_times(product, self.tokens), count)
@@ -260,7 +287,7 @@ class Composer:
         """Add an operator that only moves memory, of `kernels` alike."""
         times = self.database.small(name, self.tokens)
         if times is not None:
-            self._add(name, times, count * kernels)
+            self._add(name, times, count * (1 if name in MEASURED_TOGETHER else kernels))
             return
         ns = self.database.small_ns(elements_per_token * self.deployment.activation_bytes, self.tokens, kernels)
         self._tokens_ns[name] = self._tokens_ns.get(name, 0.0) + self._nothing_for_nothing(ns) * count

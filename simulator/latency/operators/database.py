@@ -28,7 +28,7 @@ NCCL_NAMES = {"all_to_all": "alltoall"}
 EXCHANGED = "node_num", "hidden_size", "num_token", "num_topk", "num_experts"
 # Columns that tell rows apart; others may be left out where all rows hold the usual value.
 NEEDED = {
-    "gemm": ("m", "n", "k"), "moe": ("num_tokens", "hidden_size", "inter_size", "topk", "num_experts"),
+    "gemm": ("m", "n", "k"), "scale_matrix": ("m", "k"), "moe": ("num_tokens", "hidden_size", "inter_size", "topk", "num_experts"),
     "context_attention": ("batch_size", "isl", "num_heads", "num_key_value_heads", "head_dim"),
     "generation_attention": ("batch_size", "step", "num_heads", "num_key_value_heads", "head_dim"),
     "context_mla": ("batch_size", "isl", "num_heads"), "generation_mla": ("batch_size", "step", "num_heads"),
@@ -167,6 +167,15 @@ class Database:
     def _read_small(self) -> dict[tuple, Curve]:
         columns = self.columns("small")
         return {} if columns is None else self.split(columns, ("operator",), "num_tokens")
+
+    def quantizing(self, width: float, tokens: np.ndarray) -> Times | None:
+        """Return what brings `width` elements a token into fp8; None: not measured."""
+        curves = self.curves(("scale_matrix",), self._read_quantizing)
+        return at_site(curves, (float(width),), tokens, lambda site, at: 3 * at * site[0] / self.bytes_per_ns)
+
+    def _read_quantizing(self) -> dict[tuple, Curve]:
+        columns = self.columns("scale_matrix")
+        return {} if columns is None else self.split(columns, ("k",), "m")
 
     # ---- attention
 

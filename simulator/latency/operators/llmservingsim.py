@@ -19,7 +19,8 @@ from simulator.latency.operators.products import head_product, products_of
 LAYERS = {"qkv": "qkv_proj", "attention_out": "o_proj", "up_gate": "gate_up_proj", "down": "down_proj"}
 PROMPT_TOKENS = 128             # of chunks beside which decodes are looked at, at least
 SHORTEST_US = 0.5               # that decodes add; less is noise of the measurement
-SMALL = {"norms": ("layernorm",), "activation": ("act_fn",), "embedding": ("embedding",)}
+SMALL = {"rope_kv_write": ("rotary_emb",), "qk_norm": ("qk_norm",), "norms": ("layernorm",), "activation": ("act_fn",),
+         "embedding": ("embedding",)}
 
 
 def profile_files(folder: Path) -> dict[str, Path]:
@@ -74,10 +75,8 @@ def _gemm(files: dict[str, Path], deployment: Deployment) -> dict[str, np.ndarra
 def _small(files: dict[str, Path]) -> dict[str, np.ndarray]:
     """Return times of operators between products by tokens; of the sampler by rows."""
     dense, rows = ProfileCsv(files["dense"]), ProfileCsv(files["per_sequence"])
-    rotated = ("rotary_emb", "qk_norm") if "qk_norm" in dense.texts("layer") else ("rotary_emb",)
-    layers = SMALL | {"rope_kv_write": rotated}
     found = []
-    for table, size, wanted in ((dense, "tokens", layers), (rows, "sequences", {"sampler": ("sampler",)})):
+    for table, size, wanted in ((dense, "tokens", SMALL), (rows, "sequences", {"sampler": ("sampler",)})):
         for name, parts in wanted.items():
             times = [table.where(layer=part) for part in parts if part in set(table.texts("layer"))]
             if len(times) == len(parts) and len({tuple(each.numbers(size)) for each in times}) == 1:

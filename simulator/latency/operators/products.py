@@ -26,7 +26,7 @@ def products_of(part, hidden: int) -> list[Product]:
                 Product("latent_down", part.query_rank + part.kv_rank + part.rope_head_dim, hidden),
                 Product("kv_up", heads * (part.nope_head_dim + part.value_head_dim), part.kv_rank),
                 Product("attention_out", hidden, heads * part.value_head_dim)]
-    outputs = _output_width(part)
+    outputs = output_width(part)
     inputs = part.matrix_parameters(1) - outputs
     return [Product("qkv", inputs, hidden), Product("attention_out", hidden, outputs)]
 
@@ -37,7 +37,14 @@ def rotated_and_written(part) -> int:
     return 2 * rotated + 2 * part.kv_elements_per_token
 
 
-def _output_width(part) -> int:
+def normed_heads(part) -> int:
+    """Return the elements of a token's queries and keys that have norms of their own."""
+    if getattr(part, "qk_norm", "none") == "none":
+        return 0
+    return (part.num_heads + part.num_kv_heads) * part.head_dim
+
+
+def output_width(part) -> int:
     """Return the width that the output projection of a token mixer reads."""
     if isinstance(part, GatedDeltaNet):
         return part.num_value_heads * part.value_head_dim
