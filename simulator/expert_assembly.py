@@ -43,10 +43,12 @@ def with_exchange(experiment: Experiment, backend: type):
         if is_asked and key not in backend.takes_experts:
             faults.append(f'engine.experts.{key}: latency.backend = "{latency.backend}" '
                           + WHY_NOT.get((latency.backend, key), OF_ALL_ELSE))
-    if getattr(latency.parameters, "expert_load", "balanced") != "balanced":
+    if getattr(latency.parameters, "expert_load", None) not in (None, "balanced"):
         faults.append('latency.expert_load: expected "balanced" with [engine.experts], which says how tokens spread '
                       f'over experts, found "{latency.parameters.expert_load}"')
     parameters = latency.parameters
+    if hasattr(parameters, "expert_load"):
+        parameters = replace(parameters, expert_load="balanced")
     for key, words in ALL2ALL_WORDS.items():
         if experts.all2all_backend is None or not hasattr(parameters, key):
             continue

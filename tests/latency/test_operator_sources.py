@@ -48,10 +48,10 @@ def test_a_profile_of_layers_gives_what_lies_between_its_products(tmp_path):
     model = build(folder, DENSE, tmp_path / "cache")
     found = in_ns(model.breakdown(decode=[4] * 8))
 
-    # 8 tokens, between 1 and 16: 5 norms of 1 us a token, 2 activations of 2, one embedding of 3, 2 rotations with
-    # norms of queries and keys of 4 + 5; the sampler's 5 us a row
+    # 8 tokens, between 1 and 16: 5 norms of 1 us a token, 2 activations of 2, one embedding of 3, 2 rotations of 4; the
+    # sampler's 5 us a row
     assert [found[name] for name in ("norms", "activation", "embedding", "rope_kv_write")] == pytest.approx(
-        [5 * 8_000, 2 * 16_000, 24_000, 2 * 72_000])
+        [5 * 8_000, 2 * 16_000, 24_000, 2 * 32_000])
     assert found["sampler"] == pytest.approx(40_000)
     assert model.provenance()["operators"]["norms"] == "measured"
 

@@ -1,21 +1,19 @@
-"""Measured operators against engines that really ran: the iteration times of vLLM, second by second.
+"""Measured operators against servers that really ran, whole: 300 chat requests each, as their clients saw them.
 
-Runs of vLLM 0.19 on RTX PRO 6000 cards, 300 chat requests at 10/s, recorded by the LLMServingSim project. Each second
-gives a mean iteration time = running / (output tokens/s), and the requests' times say who was running. Operators are
+Runs of vLLM 0.19 on RTX PRO 6000 cards, chat requests at 10/s, recorded by the LLMServingSim project. Operators are
 those that project measured on the same cards, or those of the package aiconfigurator-core where it is installed.
+Nothing is fitted to these runs. The two cards of the second one reach 16 GB/s over PCIe, as that project's
+configuration of the server says; tables of its model of card have 36 GB/s.
 """
 import csv
 import gzip
 import json
 from importlib.util import find_spec
-from statistics import median
+from statistics import mean
 
 import pytest
 
-from simulator.domain.deployment import Deployment
-from simulator.domain.facts import load_accelerator, load_model
-from simulator.domain.parallelism import Parallelism
-from simulator.latency.operators.model import Operators
+from simulator.api import run
 from support.goldens import GOLDENS
 
 PROFILES = GOLDENS.parent / "data" / "profiles"
@@ -26,56 +24,65 @@ HAS_PACKAGE = find_spec("aiconfigurator_core") is not None and find_spec("pyarro
 pytestmark = pytest.mark.skipif(not RUNS.is_dir(), reason="needs ../shared/data/profiles/measured_vllm")
 package = pytest.mark.skipif(not HAS_PACKAGE, reason="needs the package aiconfigurator-core")
 
+EXPERIMENT = """
+model = {{name = "{model}"}}
+hardware = {{name = "rtx-pro-6000-server"}}
+topology = {{tensor_parallel = {ranks}}}
+engine = {{max_num_batched_tokens = 2048, max_num_seqs = 128}}
+latency = {{backend = "operators", cache_directory = "cache"{more}}}
+workload = {{type = "trace", path = "requests.csv"}}
+"""
+PCIE = ', collective = {backend = "busbw", tensor = {all_reduce = 16.0}}'
 
-# Nothing is fitted, and host time, sampling and the wait between iterations are not priced: what is predicted are
-# kernels, which an iteration holds. So it takes no longer than measured, up to what a mean over one second is wrong by:
-# one iteration that the second cuts.
-#
-# And no less than three quarters. Sums of measured kernels come within 15 % of engines on GPUs of one NVLink server
-# (the mean errors of three deployments in ../shared/specs/accuracy.md). Two cards on PCIe may miss 10 % more: the
-# all-reduces of an iteration of Qwen3-32B with 190 tokens, 2 x 64 layers x 190 x 5120 x 2 bytes = 249 MB, take 16 ms at
-# the 16 GB/s of that server and 7 ms at the 36 GB/s of what is tabled, of 76.
-LOWEST = 0.75
-SECOND = 1.0
-
-
-@pytest.mark.parametrize(("run", "model", "ranks", "source"), [
-    ("Llama-3.1-8B", "llama-3.1-8b", 1, "meta-llama/Llama-3.1-8B/tp1"),
-    ("Qwen3-32B", "qwen3-32b", 2, "Qwen/Qwen3-32B/tp2"),
-    pytest.param("Llama-3.1-8B", "llama-3.1-8b", 1, None, marks=package),
-    pytest.param("Qwen3-32B", "qwen3-32b", 2, None, marks=package),
-])
-def test_kernels_take_most_of_a_measured_iteration_and_never_more(run, model, ranks, source, tmp_path):
-    path = str(OF_CARD / source) if source else None
-    if not (RUNS / run).is_dir() or (path and not (OF_CARD / source).is_dir()):
-        pytest.skip(f"no run or no profile of {run}")
-    operators = Operators(Operators.Parameters(path=path, cache_directory=str(tmp_path)), Deployment(
-        model=load_model(model), accelerator=load_accelerator("rtx-pro-6000-server"),
-        parallelism=Parallelism(tensor_parallel=ranks)))
-
-    measured = list(iterations(RUNS / run))
-    ratios = [operators.predict(prefill, decode) / seconds for prefill, decode, seconds in measured]
-
-    cut = median(seconds for _, _, seconds in measured) / SECOND
-    assert LOWEST <= median(ratios) <= 1.0 + cut
+# Sums of measured kernels come within 5 % of engines on what lasts: a token, a request, the whole run. The package's
+# tables were measured on other cards of this model than served here, which adds 2 %. Two thirds of a TTFT are waiting
+# for one of 128 places: the queue is the difference of arrivals and services, whose relative error it doubles.
+CLOSE, OTHER_CARDS, QUEUE = 0.05, 0.02, 2.0
 
 
-def iterations(folder):
-    """Yield the prompts and contexts of a mean iteration of each busy second, and its measured time."""
+@pytest.mark.parametrize("source", ["profile", pytest.param("package", marks=package)])
+@pytest.mark.parametrize(("name", "model", "ranks", "profile", "more"), [
+    ("Llama-3.1-8B", "llama-3.1-8b", 1, "meta-llama/Llama-3.1-8B/tp1", ""),
+    ("Qwen3-32B", "qwen3-32b", 2, "Qwen/Qwen3-32B/tp2", PCIE)])
+def test_a_replay_lasts_as_long_as_the_server_did(name, model, ranks, profile, more, source, tmp_path):
+    if not (RUNS / name).is_dir() or (source == "profile" and not (OF_CARD / profile).is_dir()):
+        pytest.skip(f"no run or no profile of {name}")
+    served = requests_of(RUNS / name)
+    write_trace(tmp_path / "requests.csv", served)
+    path = f', path = "{OF_CARD / profile}"' if source == "profile" else ""
+    (tmp_path / "run.toml").write_text(EXPERIMENT.format(model=model, ranks=ranks, more=path + more))
+
+    summary = run(tmp_path / "run.toml").summary
+
+    close = CLOSE if source == "profile" else CLOSE + OTHER_CARDS
+    assert summary["tpot_ms"]["mean"] == pytest.approx(1e3 * mean(map(tpot_s, served)), rel=close)
+    assert summary["e2el_ms"]["mean"] == pytest.approx(1e3 * mean(ends(served)), rel=close)
+    assert summary["duration_s"] == pytest.approx(max(each["last_token_ts"] for each in served), rel=close)
+    assert summary["ttft_ms"]["mean"] == pytest.approx(1e3 * mean(
+        each["first_token_ts"] - each["queued_ts"] for each in served), rel=QUEUE * close)
+
+
+def requests_of(folder):
+    """Return the requests of a run, times in s since the first was queued."""
     with gzip.open(folder / "requests.jsonl.gz", "rt") as file:
         requests = [json.loads(line) for line in file]
     start = min(request["queued_ts"] for request in requests)
-    with (folder / "timeseries.csv").open() as file:
-        for second in csv.DictReader(file):
-            contexts = contexts_at(start + float(second["t"]), requests)
-            if len(contexts) >= 16 and float(second["gen_throughput"]) > 0:
-                seconds = len(contexts) / float(second["gen_throughput"])
-                prompt_tokens = int(float(second["prompt_throughput"]) * seconds)
-                yield [(prompt_tokens, 0)] * (prompt_tokens > 0), contexts, seconds
+    for request in requests:
+        for name in ("queued_ts", "first_token_ts", "last_token_ts"):
+            request[name] -= start
+    return sorted(requests, key=lambda each: each["queued_ts"])
 
 
-def contexts_at(instant, requests):
-    """Return tokens in the KV cache of each request that is decoding, its output taken as evenly spread."""
-    running = [each for each in requests if each["first_token_ts"] < instant < each["last_token_ts"]]
-    return [int(each["input_toks"] + each["output_toks"] * (instant - each["first_token_ts"])
-                / (each["last_token_ts"] - each["first_token_ts"])) for each in running]
+def write_trace(path, served):
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["arrived_at", "num_prefill_tokens", "num_decode_tokens"])
+        writer.writerows([each["queued_ts"], each["input_toks"], each["output_toks"]] for each in served)
+
+
+def tpot_s(request):
+    return (request["last_token_ts"] - request["first_token_ts"]) / max(request["output_toks"] - 1, 1)
+
+
+def ends(served):
+    return [each["last_token_ts"] - each["queued_ts"] for each in served]

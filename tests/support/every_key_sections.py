@@ -115,6 +115,8 @@ GENERAL = {
     "latency.host.output_token_accumulates": acts(False, True, latency__host__output_token_us=100.0),
     "latency.host.completion_us": acts(0.0, 1000.0),
     "latency.host.iteration_us": acts(0.0, 1000.0),
+    "latency.host.sequence_us": acts(0.0, 1000.0),
+    "latency.host.defaults": acts("none", "vllm"),
     "latency.collective.backend": predicts("busbw", "flow", **LARGE),
     "workload.type": refuses("trace", "workload.num_requests: unknown key", **DRAWN),
     "slo.ttft_ms": acts(10.0, 1000.0),

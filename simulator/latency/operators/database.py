@@ -28,7 +28,8 @@ NCCL_NAMES = {"all_to_all": "alltoall"}
 EXCHANGED = "node_num", "hidden_size", "num_token", "num_topk", "num_experts"
 # Columns that tell rows apart; others may be left out where all rows hold the usual value.
 NEEDED = {
-    "gemm": ("m", "n", "k"), "scale_matrix": ("m", "k"), "moe": ("num_tokens", "hidden_size", "inter_size", "topk", "num_experts"),
+    "gemm": ("m", "n", "k"), "scale_matrix": ("m", "k"),
+    "moe": ("num_tokens", "hidden_size", "inter_size", "topk", "num_experts"),
     "context_attention": ("batch_size", "isl", "num_heads", "num_key_value_heads", "head_dim"),
     "generation_attention": ("batch_size", "step", "num_heads", "num_key_value_heads", "head_dim"),
     "context_mla": ("batch_size", "isl", "num_heads"), "generation_mla": ("batch_size", "step", "num_heads"),
@@ -226,7 +227,10 @@ class Database:
         return light_ns
 
     def mixed_curves(self) -> dict[int, Curve]:
-        """Return by sequences what decodes take beside prompts, over tokens in the KV cache after the step."""
+        """Return by sequences what decodes take beside prompts.
+
+        Over tokens in the KV cache after the step.
+        """
         return self.curves(("mixed",), self._read_mixed)
 
     def _read_mixed(self) -> dict[int, Curve]:
@@ -360,9 +364,9 @@ def sustained(curve: Curve) -> Curve:
     """Return a product's curve with long products at the rate that lasts.
 
     Within milliseconds of full load an accelerator falls to the clocks that its power limit allows. Rows of a few
-    thousand tokens were measured in less (B200, fp8: 2,610 TFLOP/s at 2,048 tokens, 2,220 at 32,768; H100, fp8: 1,400 at
-    8,192, 1,100 at 16,384), and an iteration of prompts lasts longer than that. So from LONG_PRODUCT tokens on none is
-    faster a token than the mean of those of LONGEST_PRODUCT and more.
+    thousand tokens were measured in less (B200, fp8: 2,610 TFLOP/s at 2,048 tokens, 2,220 at 32,768; H100, fp8: 1,400
+    at 8,192, 1,100 at 16,384), and an iteration of prompts lasts longer than that. So from LONG_PRODUCT tokens on none
+    is faster a token than the mean of those of LONGEST_PRODUCT and more.
     """
     is_longest, is_long = curve.sizes >= LONGEST_PRODUCT, curve.sizes >= LONG_PRODUCT
     if not is_longest.any():

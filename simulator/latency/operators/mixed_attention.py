@@ -57,9 +57,16 @@ def mixed_table(composer, decode: Times, contexts: np.ndarray) -> Times:
 
 
 def factors_of(sharing: float, sequences: np.ndarray, contexts: np.ndarray) -> np.ndarray:
-    """Return by how much decodes are lengthened beside prompts, (sequences, contexts); linear in the logarithms.
+    """Return by how much decodes are lengthened beside prompts.
 
+    Parameters
+    ----------
     sharing : query heads that share a KV head.
+    sequences, contexts : one-dimensional.
+
+    Returns
+    -------
+    (sequences, contexts) factors, between those measured linear in the logarithms.
     """
     few, many = FACTORS
     share = np.clip(np.log2(sharing / few) / np.log2(many / few), 0.0, 1.0)

@@ -11,12 +11,11 @@ columns of decode, contexts of a power of two, time is linear in c; between the 
 in q. So an iteration of decodes alone is a line in the sum of contexts between two columns. Beyond the tables time
 grows with tokens, with n c, or with the square of a prompt. Data-parallel ranks share a batch evenly.
 
-Decodes and prompts of a batch attend one after the other: mixed batches were not measured by most. Where they were, as
-chunks after a prefix, this is 15 to 35 % short of attention in the mean: tools/README.md. Under speculation the queries
-of a sequence share one pass over its KV cache.
+Beside prompts, decodes attend by a table of their own, mixed[n, c], see mixed_attention.py. Which kernel serves
+experts, and which of its rows are sound: expert_tables.py. Under speculation the queries of a sequence share one pass
+over its KV cache. What sequences of unequal length add to attention is in no table of most: 1 % of a decode.
 
-What it is good for: static look-ups in these tables meet 246 points of unsaturated vLLM within 11.9 % in the mean, and
-within 4.9 % with 1.9 ms of host time an iteration on H100, 0.7 ms on H200: see [latency.host] iteration_us.
+What vLLM's host and front end take is added by [latency.host]: domain/host_defaults.py.
 """
 cimport cython
 from libc.stdint cimport int32_t, int64_t, uint8_t
@@ -54,8 +53,9 @@ class OperatorsParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
         "aiconfigurator-core"))] = None
     system: Annotated[str | None, Meta(description="its name there, as h100_sxm; default: of the accelerator")] = None
     framework: Annotated[Literal["vllm", "sglang", "trtllm"], Meta(description="whose kernels")] = "vllm"
-    expert_load: Annotated[Literal["balanced", "power_law_1.01", "power_law_1.2"], Meta(description=(
-        "how tokens spread over experts; default: as aiconfigurator has it"))] = "power_law_1.01"
+    expert_load: Annotated[Literal["balanced", "power_law_1.01", "power_law_1.2"] | None, Meta(description=(
+        "how tokens spread over experts; default: power_law_1.01, as aiconfigurator has it, or what was measured where "
+        "that was not"))] = None
     expert_kernel: Annotated[Literal["auto", "marlin", "triton", "flashinfer", "w4a8"], Meta(description=(
         "which kernel serves routed experts; auto: of mxfp4 the one that vLLM runs on the accelerator, else whatever "
         "was measured; w4a8: mxfp4 weights, mxfp8 activations"))] = "auto"
