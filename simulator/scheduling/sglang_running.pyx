@@ -137,6 +137,9 @@ cdef class SglangRunning(Scheduler):
     cdef int _pass_over(self, Batch* batch) except -1 nogil:
         """Note that those who decode have no turn in a batch of prompts."""
         cdef int32_t i, slot
+        if not self.overlaps:
+            self.pass_over(batch)
+            return 0
         for i in range(self._decoding.size if self.num_members > 0 else 0):
             slot = self._decoding.rows[i]
             if self._sequences[slot].is_member:

@@ -44,7 +44,9 @@ cdef class Rank:
     cdef RowList _finished                  # slots that end in the iteration at hand
     cdef RowList _aborted                   # rows withdrawn while running; they leave when the iteration ends
     cdef RowList _ends_as                   # the RequestStatus of each
-    cdef int32_t _num_late                  # members with late_ns > 0
+    cdef int64_t _stood_ns                  # time since the last token of the group that it stood still, in iterations
+                                            # that have ended; a member's is by late_ns longer, or less
+    cdef RowList _late                      # slots of those with late_ns != 0, and of some who are no members any more
     cdef int64_t _fruitless                 # preemptions since a token was sampled
     cdef int32_t _lone                      # since a request came or completed, those of one that had all blocks
 
@@ -88,11 +90,12 @@ cdef class Rank:
     cdef inline int start(self, Batch* batch) except -1 nogil:
         batch.waiting, batch.running = self.scheduler.num_waiting(), self.scheduler.num_running()
         batch.used_blocks = self.kv.num_blocks - self.kv.free_blocks
-        if batch.num_starved > 0:
+        if batch.num_starved > 0 and not batch.stands_still:
             self._note_starvation(batch)
         if not self._is_usual:
             return self._start_unusually(batch)
-        self.scheduler.begin()
+        if not batch.stands_still:
+            self.scheduler.begin()
         return 0
 
     # How many iterations the batch, of members only, may be repeated as it is, itself included.
@@ -209,7 +212,7 @@ cdef class Rank:
     # Count a token, and the gap before it, for each member with a turn: of all at once where they are alike.
     # `is_in_progress`: clients may have given up while it ran and get no token.
     cdef inline int _count_members(self, const Batch* batch, bint is_in_progress) except -1 nogil:
-        if self._num_late > 0 or self._aborted.size > 0:
+        if (self._late.size | self._aborted.size | self._stood_ns) != 0:
             return self._sample_members(batch, is_in_progress)
         if batch.num_members == 0:
             return 0
@@ -223,12 +226,15 @@ cdef class Rank:
                             bint is_in_progress) except -1 nogil
     cdef int _write_stride(self, int32_t slot, const int64_t* ends_ns, int64_t start_ns, int32_t count) except -1 nogil
 
-    # The same one by one, since some are late or leave.
+    # The same where the last tokens of some were not those of the group, or some leave or have no turn: the latter two
+    # are looked for one by one. Return those whose gap is `gap_ns`, which are not counted yet.
     cdef int _sample_members(self, const Batch* batch, bint is_in_progress) except -1 nogil
+    cdef int32_t _visit_members(self, const Batch* batch, int64_t gap_ns, bint is_in_progress) except -1 nogil
 
     # Write down a token of each member, none late, for each of `count` iterations that end then; `ahead` are before.
     cdef int _write_tokens(self, const int64_t* ends_ns, int32_t count, int32_t ahead) except -1 nogil
     cdef int _collect_aborted(self) except -1 nogil
+    cdef int _join(self, int32_t slot) except -1 nogil
     cdef int _return(self, const Entry* entry, int64_t now_ns) except -1 nogil
     cdef int32_t _accepted(self, const Entry* entry) noexcept nogil
     cdef int _free_finished(self, int64_t now_ns) except -1 nogil

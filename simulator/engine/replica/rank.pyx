@@ -54,6 +54,7 @@ cdef class Rank:
         free(self._finished.rows)
         free(self._aborted.rows)
         free(self._ends_as.rows)
+        free(self._late.rows)
 
     def check(self):
         """Raise RuntimeError unless scheduler and heap agree; between iterations only."""
@@ -132,7 +133,6 @@ cdef class Rank:
             sequence = self.scheduler.sequence(slot)
             if sequence.is_member:
                 self.finish.remove(slot)
-                self._num_late -= sequence.late_ns > 0
                 self._requests[sequence.row].output_tokens = self.scheduler.outputs(slot)
             self.delivery.leave(sequence.row, <int8_t>self._ends_as.rows[i], -1)
             self.scheduler.abort(slot)
@@ -158,9 +158,9 @@ cdef class Rank:
             preempted = &batch.preempted[i]
             if preempted.was_member:
                 self.finish.remove(preempted.slot)
+                preempted.late_ns += self._stood_ns
                 if preempted.late_ns >= 0:
                     self.delivery.last_token_ns[preempted.row] = now_ns - preempted.late_ns
-                self._num_late -= preempted.late_ns > 0 and not self.scheduler.overlaps
             self._lone += preempted.freed_blocks == self.kv.num_blocks or self._is_hemmed_in()
         self._fruitless += batch.num_preempted
         self.is_outgrown = self._lone > LONE_LIMIT
@@ -256,7 +256,8 @@ cdef class Rank:
             if sequence.is_member and sequence.is_starved:
                 self.finish.remove(slot)
                 self._await_end(slot)
-                self._num_late += sequence.late_ns == 0
+                if sequence.late_ns == 0:
+                    add_row(&self._late, slot)
                 sequence.late_ns += batch.duration_ns
             slot = self.scheduler.next_running(slot)
         return 0
@@ -274,11 +275,14 @@ cdef class Rank:
             self._record(batch, executed_ns)
         if self._strides:
             self._count_strides(&batch.end_ns, batch.end_ns - batch.duration_ns, 1, True)
+        elif batch.stands_still:
+            self._stood_ns += batch.duration_ns
         elif self.scheduler.grouping:
             self._count_members(batch, True)
         if self._aborted.size > 0:
             self._collect_aborted()
-        self.scheduler.end()
+        if not batch.stands_still:
+            self.scheduler.end()
         num_ended = self.scheduler.iteration - self.scheduler.num_in_flight
         while self.finish.size > 0 and self.finish.top_iteration() <= num_ended:
             slot = self.finish.pop()
@@ -448,10 +452,31 @@ cdef class Rank:
         return 0
 
     cdef int _sample_members(self, const Batch* batch, bint is_in_progress) except -1 nogil:
-        """Count a token for each member with a turn, one by one."""
-        cdef int64_t gap_ns = self._gap_ns(batch)
+        """Count a token for each member with a turn, by itself if its last one was not that of the group."""
+        cdef int64_t gap_ns = self._gap_ns(batch) + self._stood_ns
+        cdef int32_t usual = batch.num_members, i
+        cdef Sequence* sequence
+        if batch.num_starved > 0 or self._aborted.size > 0:
+            usual = self._visit_members(batch, gap_ns, is_in_progress)
+        else:
+            if self.recorder.wants_tokens:
+                self._write_tokens(&batch.end_ns, 1, 0)
+            for i in range(self._late.size):
+                sequence = self.scheduler.sequence(self._late.rows[i])
+                if sequence.is_member and sequence.late_ns != 0:
+                    self.recorder.gaps.add(gap_ns + sequence.late_ns, 1)
+                    sequence.late_ns = 0
+                    usual -= 1
+            self._late.size = 0
+        if usual > 0:
+            self.recorder.gaps.add(gap_ns, usual)
+        self._stood_ns = 0
+        return 0
+
+    cdef int32_t _visit_members(self, const Batch* batch, int64_t gap_ns, bint is_in_progress) except -1 nogil:
         cdef int32_t slot = self.scheduler.first_running(), usual = batch.num_members
         cdef Sequence* sequence
+        self._late.size = 0
         while slot >= 0:
             sequence = self.scheduler.sequence(slot)
             if sequence.group != self.scheduler.group:
@@ -460,20 +485,20 @@ cdef class Rank:
                 if is_in_progress and has_row(&self._aborted, sequence.row):
                     usual -= 1
                 else:
-                    if sequence.late_ns > 0:
+                    if sequence.late_ns != 0:
                         self.recorder.gaps.add(gap_ns + sequence.late_ns, 1)
                         usual -= 1
                     if self.recorder.wants_tokens:
                         self.recorder.token(sequence.row, self.delivery.observed_ns(
                             batch.end_ns, self.scheduler.outputs(slot) + 1), 1)
-                self._num_late -= sequence.late_ns > 0
                 sequence.late_ns = 0
             elif sequence.is_member:                # of those that leave, _collect_aborted must know
                 sequence.is_starved = is_in_progress and has_row(&self._aborted, sequence.row)
+                sequence.late_ns += self._stood_ns
+                if sequence.late_ns != 0:
+                    add_row(&self._late, slot)
             slot = self.scheduler.next_running(slot)
-        if usual > 0:
-            self.recorder.gaps.add(gap_ns, usual)
-        return 0
+        return usual
 
     cdef int _write_tokens(self, const int64_t* ends_ns, int32_t count, int32_t ahead) except -1 nogil:
         cdef int32_t slot = self.scheduler.first_running(), i
@@ -528,9 +553,16 @@ cdef class Rank:
         elif self._strides:
             self._join_striding(entry, sampled, left - sampled)
         elif self.scheduler.grouping and self.scheduler.lead == 0 and self.scheduler.may_join(entry):
-            self.scheduler.join(entry.slot)
-            self._await_end(entry.slot)
+            self._join(entry.slot)
         return 0
+
+    cdef int _join(self, int32_t slot) except -1 nogil:
+        """Let a sequence become a member with the token that it has just got."""
+        self.scheduler.join(slot)
+        if self._stood_ns > 0:
+            self.scheduler.sequence(slot).late_ns = -self._stood_ns
+            add_row(&self._late, slot)
+        return self._await_end(slot)
 
     cdef int32_t _accepted(self, const Entry* entry) noexcept nogil:
         """Return how many drafts of an entry are accepted, and count them."""
@@ -601,7 +633,7 @@ cdef class Rank:
     # ---- what befalls it from outside
 
     cdef void delay(self, const Batch* batch, int64_t pause_ns) noexcept nogil:
-        cdef int32_t slot = self.scheduler.first_running() if batch.num_starved > 0 else -1
+        cdef int32_t slot = self.scheduler.first_running() if batch.num_starved > 0 and not batch.stands_still else -1
         cdef Sequence* sequence
         if not self.scheduler.ends_at_start:
             self.row.busy_ns -= pause_ns                # it will be counted with the batch
@@ -631,7 +663,7 @@ cdef class Rank:
         self.scheduler.failed.size = 0                  # others may serve them
         self.finish.clear()
         self.scheduler.forget_flight()
-        self._num_late = 0
+        self._stood_ns = self._late.size = 0
         self._fruitless = 0
         return 0
 
@@ -646,7 +678,7 @@ cdef class Rank:
         if self.scheduler.overlaps:
             last_ns = self.scheduler.last_token_ns(slot, last_end_ns)
         self.delivery.last_token_ns[sequence.row] = (
-            last_ns - sequence.late_ns + (executing.duration_ns if is_starved else 0))
+            last_ns - self._stood_ns - sequence.late_ns + (executing.duration_ns if is_starved else 0))
         return 0
 
     cdef int forget(self) except -1:
@@ -660,8 +692,7 @@ cdef class Rank:
             self.finish.remove(slot)
             if sequence.num_placeholders == 0:
                 self.delivery.last_token_ns[sequence.row] = (
-                    self.scheduler.last_token_ns(slot, last_end_ns) - sequence.late_ns)
-            self._num_late -= sequence.late_ns > 0
+                    self.scheduler.last_token_ns(slot, last_end_ns) - self._stood_ns - sequence.late_ns)
             sequence.late_ns = 0
         return self.scheduler.park(slot)
 
