@@ -44,7 +44,8 @@ class Case:
 
     rate_per_s : requests a second at each replica. 25 are 0.8 of what a replica can sustain with these lengths.
     ranks : of the replicas, how many are in lock step.
-    num_gpu_blocks : of each replica, of `block_size` tokens. system_prompts : see `traffic.chat`. engine : further fields of ClusterPlan.
+    num_gpu_blocks : of each replica, with `block_size` tokens. system_prompts : see `traffic.chat`.
+    engine : further fields of ClusterPlan.
     front : what stands before the replicas; None: round robin.
     backend : "linear" or "roofline" (Llama-3.1-8B on one H100; the linear prices are close to it).
     scheduler, parameters : of each replica. stages : pipeline stages, of equal length; "linear" only.

@@ -262,7 +262,7 @@ cdef class Scheduler:
     cdef int starve(self, int32_t slot) except -1 nogil
 
     # No member gets one: the group stands still for as long as the iteration takes, and counts none. As to starve each
-    # of them, but at once; not where batches overlap.
+    # of them, but at once; not where batches overlap or several are in flight, with a group or without.
     @cython.final
     cdef inline void pass_over(self, Batch* batch) noexcept nogil:
         batch.num_starved = self.num_members

@@ -59,7 +59,8 @@ cdef class VllmV0(VidurScheduler):
         self.begin_batch(batch, now_ns)
         self._admit_prompts(batch)
         if self._size > 0:
-            self.pass_over(batch)
+            if self._returned == NULL:
+                self.pass_over(batch)
         elif self.num_members < self._running.size or not self.decode_all(batch):
             self.gather_at_hand()
             self._decode_one_by_one(batch)
