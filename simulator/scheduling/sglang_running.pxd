@@ -74,6 +74,10 @@ cdef class SglangRunning(Scheduler):
         """Return what is larger for who goes first."""
         return -<int64_t>self._queue.sign * self._demands[row].priority
 
+    # Are these all members, and nobody else? Where batches overlap that is not known.
+    cdef inline bint are_members(self, const RowList* slots) noexcept nogil:
+        return not self.overlaps and slots.size == self.num_members
+
     # There are more slots. A request leaves the lists.
     cdef int _grow_own(self) except -1 nogil
     cdef void _forget_slot(self, int32_t slot) noexcept nogil

@@ -121,10 +121,9 @@ cdef class SglangRunning(Scheduler):
     cdef bint _decodes_fit(self, const RowList* slots) except -1 nogil:
         cdef int64_t need = 0
         cdef int32_t i
-        cdef bint are_members = not self.overlaps and slots.size == self.num_members    # all of them: nobody else is
-        if are_members:
+        if self.are_members(slots):
             need = self.kv.due(self.phase)
-        for i in range(slots.size if not are_members else 0):
+        for i in range(slots.size if not self.are_members(slots) else 0):
             need += self.computed(slots.rows[i]) % self.kv.block_size == 0
         self._pages.make_room(need * self.kv.block_size)
         return self._pages.blank_tokens() >= need * self.kv.block_size

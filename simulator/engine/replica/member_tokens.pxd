@@ -37,6 +37,9 @@ cdef inline int note_joined(Lateness* it, Scheduler scheduler, int32_t slot) exc
 cdef inline void forget_late(Lateness* it) noexcept nogil:
     it.stood_ns = it.late.size = 0
 
+# Raise RuntimeError unless all members whose last token was not that of the group are listed, and none is in the future.
+cdef int check_late(const Lateness* it, Scheduler scheduler) except -1 nogil
+
 # Count a token, and the gap before it, for each member with a turn in a batch that ends; `gap_ns` is that of who had a
 # token with the batch before. Those of `leaving` get none; NULL: nobody leaves.
 cdef int count_tokens(Lateness* it, Scheduler scheduler, Recorder recorder, Delivery delivery, const Batch* batch,

@@ -1,6 +1,7 @@
 """Tokens of members reach their clients."""
 from libc.stdint cimport int32_t, int64_t
 
+from simulator.core.errors cimport broken
 from simulator.core.row_list cimport RowList, add_row, has_row
 from simulator.domain.iteration cimport Batch
 from simulator.engine.output.recorder cimport Recorder
@@ -28,6 +29,19 @@ cdef int count_tokens(Lateness* it, Scheduler scheduler, Recorder recorder, Deli
     if usual > 0:
         recorder.gaps.add(gap_ns, usual)
     it.stood_ns = 0
+    return 0
+
+
+cdef int check_late(const Lateness* it, Scheduler scheduler) except -1 nogil:
+    cdef int32_t slot = scheduler.first_running()
+    cdef const Sequence* sequence
+    while slot >= 0:
+        sequence = scheduler.sequence(slot)
+        if sequence.is_member and it.stood_ns + sequence.late_ns < 0:
+            return broken("Lateness: a member has had a token that is still to come")
+        if sequence.is_member and sequence.late_ns != 0 and not has_row(&it.late, slot):
+            return broken("Lateness: a member is late and not listed")
+        slot = scheduler.next_running(slot)
     return 0
 
 

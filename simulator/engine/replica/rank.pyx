@@ -10,7 +10,8 @@ from simulator.domain.iteration cimport Batch, Entry, Preempted
 from simulator.domain.request cimport COMPLETED, FAILED, RUNNING, WAITING, Request
 from simulator.engine.output.recorder cimport Recorder
 from simulator.engine.replica.delivery cimport Delivery
-from simulator.engine.replica.member_tokens cimport forget_late, note_joined, put_off_token, write_tokens
+from simulator.engine.replica.member_tokens cimport (
+    check_late, forget_late, note_joined, put_off_token, write_tokens)
 from simulator.engine.replica.pipeline cimport Pipeline, batch_at, spare_batch
 from simulator.engine.replica.rounds cimport Rounds, drop_rounds, move_to_round, next_of_turn, next_phase
 from simulator.engine.replica.run_ahead cimport RunAhead, add_used_blocks, most_used_blocks, move_to
@@ -61,6 +62,7 @@ cdef class Rank:
         """Raise RuntimeError unless scheduler and heap agree; between iterations only."""
         self.scheduler.check()
         self.finish.check()
+        check_late(&self._lateness, self.scheduler)
         members = sum(self.scheduler.group_at(i).num_members for i in range(self.scheduler.num_groups))
         if self.scheduler.grouping and self.finish.total_size() != members:
             raise RuntimeError(f"{self.finish.total_size()} members end some time, {members} run")
