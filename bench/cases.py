@@ -44,7 +44,8 @@ class Case:
 
     rate_per_s : requests a second at each replica. 25 are 0.8 of what a replica can sustain with these lengths.
     ranks : of the replicas, how many are in lock step.
-    num_gpu_blocks : of each replica. system_prompts : see `traffic.chat`. engine : further fields of ClusterPlan.
+    num_gpu_blocks : of each replica, with `block_size` tokens. system_prompts : see `traffic.chat`.
+    engine : further fields of ClusterPlan.
     front : what stands before the replicas; None: round robin.
     backend : "linear" or "roofline" (Llama-3.1-8B on one H100; the linear prices are close to it).
     scheduler, parameters : of each replica. stages : pipeline stages, of equal length; "linear" only.
@@ -59,6 +60,7 @@ class Case:
     rate_per_s: float = 25.0
     system_prompts: tuple = (0, 0)
     num_gpu_blocks: int = UNLIMITED_BLOCKS
+    block_size: int = 16
     ranks: int = 1
     backend: str = "linear"
     engine: dict = field(default_factory=dict)
@@ -111,9 +113,8 @@ class Prepared:
         for go_around in case.scheduler.around(case.parameters, None):
             latency = go_around(latency)
         pool = Pool(case.scheduler, case.parameters, latency,
-                    num_gpu_blocks=case.num_gpu_blocks, block_size=16, max_model_len=16384, replicas=case.replicas,
-                    ranks=case.ranks,
-                    layer_groups=case.layer_groups, tier=case.tier)
+                    num_gpu_blocks=case.num_gpu_blocks, block_size=case.block_size, max_model_len=16384,
+                    replicas=case.replicas, ranks=case.ranks, layer_groups=case.layer_groups, tier=case.tier)
         plan = ClusterPlan((pool,), front, **case.engine)
         if case.decode_replicas:
             plan = _apart(plan, case.decode_replicas)

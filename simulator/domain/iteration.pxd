@@ -19,7 +19,7 @@ cdef struct Entry:              # a scheduled sequence that is not a member
 cdef struct Preempted:          # a sequence that lost its place and its blocks
     int32_t slot                # that it had
     int32_t row                 # the request
-    int64_t late_ns             # of a member: time since its last token spent in iterations without a turn; -1: it
+    int64_t late_ns             # of a member: see Sequence; where batches overlap the time since its last token, -1: it
                                 # has had no token as a member yet
     int32_t freed_blocks        # KV blocks that are free since then
     int8_t was_member
@@ -55,6 +55,7 @@ cdef struct Batch:              # one iteration; owned by the engine, filled in 
                                 # waited for
     int64_t num_done            # likewise: copies that were done by then, so far; transfers that were
     int64_t num_polled
+    int8_t stands_still         # no member has a turn, and the group has counted no iteration: see Scheduler.pass_over
     int8_t feeds                # where steps are counted: a sequence goes on with a token that it brings
 
 

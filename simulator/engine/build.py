@@ -407,8 +407,10 @@ def _needs_identity(workload, pool: Pool, facts: SchedulerFacts, moves_requests:
     """
     if not pool.enable_prefix_caching or len(workload) == 0:
         return False
-    if len(workload.segments) or facts.max_running is None or moves_requests:
+    if len(workload.segments) or moves_requests:
         return True
+    if not facts.preempts or facts.max_running is None:
+        return facts.preempts
     speculative = facts.speculative
     slack = 2 * (speculative.num_tokens + speculative.num_lookahead_tokens) if speculative else 0
     outputs = np.minimum(np.maximum(workload.outcomes["output_tokens"], 1), workload.demands["max_tokens"])

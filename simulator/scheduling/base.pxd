@@ -48,7 +48,7 @@ cdef enum HoldState:            # of a sequence that owns blocks for KV from the
 cdef struct Sequence:           # 64 bytes, one cache line: with many replicas, most are far away when their turn comes
     int64_t order               # admission stamp: increases along the running list
     int64_t offset              # of a member that does not stride: tokens in KV when iteration i is scheduled, less i
-    int64_t late_ns             # of a member: time since its last token that it spent in iterations without a turn
+    int64_t late_ns             # of a member: so much longer ago than that of the group is its last token, see Rank
     int32_t row                 # the request; -1: the slot is free
     int32_t prompt_tokens
     int32_t num_tokens          # prompt and outputs so far; of a member: not kept, tokens in KV + 1
@@ -204,6 +204,7 @@ cdef class Scheduler:
             self.run_arrived()
         if batch.room < self.num_slots:
             grow_batch(batch, self.num_slots)
+        batch.stands_still = False
         self.schedule(batch, now_ns)
         return self._tell_tier(batch) if self.copies else 0
 
@@ -259,6 +260,13 @@ cdef class Scheduler:
     # A member gets no token in this iteration: all its later ones come an iteration later. Where batches overlap it
     # parts as soon as the batch is formed, also when that is empty.
     cdef int starve(self, int32_t slot) except -1 nogil
+
+    # No member gets one: the group stands still for as long as the iteration takes, and counts none. As to starve each
+    # of them, but at once; not where batches overlap or several are in flight, with a group or without.
+    @cython.final
+    cdef inline void pass_over(self, Batch* batch) noexcept nogil:
+        batch.num_starved = self.num_members
+        batch.stands_still = True
 
     # Schedule `scheduled` tokens of a sequence that is no member.
     cdef void add_entry(self, Batch* batch, int32_t slot) noexcept nogil

@@ -428,7 +428,7 @@ cdef class Scheduler:
             self._take_tally(batch)
 
     cdef void _take_tally(self, Batch* batch) noexcept nogil:
-        cdef int32_t slot = self._running.head if batch.num_starved > 0 else -1, i
+        cdef int32_t slot = self._running.head if batch.num_starved > 0 and not batch.stands_still else -1, i
         self.tally.begin(&batch.shape, self.group, self.turn_tokens - 1, batch.num_starved == 0)
         while slot >= 0:
             if (self._sequences[slot].is_member and self._sequences[slot].group == self.group

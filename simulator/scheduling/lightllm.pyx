@@ -9,6 +9,7 @@ never fits waits for ever there; here it is admitted if nothing else runs.
 """
 from libc.stdint cimport int8_t, int32_t, int64_t
 from libc.stdlib cimport free
+from libc.string cimport memmove, memset
 cimport cython
 
 from simulator.core.memory cimport resize
@@ -41,6 +42,8 @@ class LightllmParameters(VidurParameters, frozen=True, kw_only=True, forbid_unkn
 cdef struct Course:                     # of a request in the look ahead
     int64_t have                        # tokens in KV, once its next batch is computed
     int64_t left                        # turns that follow
+    int64_t order                       # its place in the running list, see Sequence
+    int32_t slot                        # -1: it has none yet
 
 
 @cython.final
@@ -52,9 +55,13 @@ cdef class Lightllm(VidurScheduler):
     cdef int64_t _max_tokens            # max_tokens_in_batch
     cdef int64_t _max_waits             # max_waiting_iters
     cdef int64_t _since                 # the iteration after the last batch of prompts
-    cdef Course* _courses               # [_num_courses] by what is left, the longest first
+    cdef Course* _courses               # [_num_courses] by what is left, the longest first, at the last look
     cdef int32_t _num_courses
     cdef int32_t _room_of_courses
+    cdef int64_t _have                  # by all of them, tokens
+    cdef int64_t* _seen                 # [_num_seen] by slot: the look at which it ran, and was not listed
+    cdef int32_t _num_seen
+    cdef int64_t _looks                 # so far
 
     def __init__(self, parameters, context):
         self.share(parameters.batch_size_cap, 0.0, 0, context)
@@ -63,6 +70,7 @@ cdef class Lightllm(VidurScheduler):
 
     def __dealloc__(self):
         free(self._courses)
+        free(self._seen)
 
     @staticmethod
     def facts(parameters):
@@ -87,26 +95,24 @@ cdef class Lightllm(VidurScheduler):
         return False                    # prompts that come take them
 
     cdef bint repeats(self) noexcept nogil:
-        return self.waiting.size == 0
+        return self.waiting.size == 0 or self._running.size >= self.max_running
 
     cdef int schedule(self, Batch* batch, int64_t now_ns) except -1 nogil:
-        cdef bint looks = self._looks_at_prompts(), decodes = False
         self.begin_batch(batch, now_ns)
-        if not looks:
-            decodes = self.num_members == self._running.size and self.decode_all(batch)
-        if not decodes:
+        if self._looks_at_prompts():
+            self._admit_prompts(batch)
+        if self._size > 0:
+            self.pass_over(batch)
+        elif self.num_members < self._running.size or not self.decode_all(batch):
             self.gather_at_hand()
-            if looks:
-                self._admit_prompts(batch)
-            if self._size == 0:
-                self._decode(batch)
+            self._decode(batch)
             self.fill(batch)
         self.close(batch, -1)
         return 0
 
     cdef bint _looks_at_prompts(self) noexcept nogil:
         cdef int64_t waits = self.iteration - self._since
-        return self.waiting.size > 0 and (self._running.size == 0 or (waits > 0 and waits % self._max_waits == 0))
+        return self.has_place() and (self._running.size == 0 or (waits > 0 and waits % self._max_waits == 0))
 
     cdef int _decode(self, Batch* batch) except -1 nogil:
         cdef int32_t i = 0, slot
@@ -123,20 +129,22 @@ cdef class Lightllm(VidurScheduler):
 
     cdef int _admit_prompts(self, Batch* batch) except -1 nogil:
         cdef int64_t tokens = 0, text
-        cdef int32_t row
+        cdef int32_t row, course
         self._list_courses()
         while self.has_place():
             row, text = self.waiting.top(), self.head_text()
             if tokens + text > self._max_tokens and not (tokens == 0 and self._requests[row].output_tokens > 0):
                 break
-            self._add_course(text + 1, self._left_of(row, self._requests[row].output_tokens + 1))
-            if self._running.size > 0 and self._peak() >= self.kv.num_blocks:
+            course = self._add_course(text + 1, self._left_of(row, self._requests[row].output_tokens + 1))
+            if self._running.size > 0 and not self._peak_fits():
                 break
             if not self.admit_head(batch, text, text):
                 break
+            self.add_entry(batch, self._running.tail)
+            self._name_course(course, self._running.tail)
             tokens += text
         if self._size > 0:
-            self._since = self.iteration + 1
+            self._since = self.iteration            # which this batch does not count
         return 0
 
     cdef int64_t _left_of(self, int32_t row, int64_t outputs) noexcept nogil:
@@ -147,35 +155,68 @@ cdef class Lightllm(VidurScheduler):
         return max(expected - outputs - 1, <int64_t>0)
 
     cdef int _list_courses(self) except -1 nogil:
-        cdef int32_t i, slot
-        cdef int64_t have
-        if self._room_of_courses < self._running.size + self.waiting.size:
-            self._room_of_courses = 2 * (self._running.size + self.waiting.size)
-            resize(&self._courses, self._room_of_courses * sizeof(Course))
-        self._num_courses = 0
-        for i in range(self._count):
-            slot = self._at_hand[i]
-            have = self.computed(slot) + 1
-            self._add_course(have, self._left_of(
-                self._sequences[slot].row, have - self._requests[self._sequences[slot].row].prompt_tokens))
+        """List those that run: known ones first, who stand almost as they should, since all go on alike."""
+        cdef int32_t slot = self._running.head, known = self._num_courses, i
+        self._make_room()
+        self._looks += 1
+        while slot >= 0:
+            self._seen[slot] = self._looks
+            slot = self._links.next(slot)
+        self._num_courses = self._have = 0
+        for i in range(known):
+            slot = self._courses[i].slot
+            if slot >= 0 and self._seen[slot] == self._looks and (
+                    self._courses[i].order == self._sequences[slot].order):
+                self._seen[slot] = 0
+                self._list_course(slot)
+        slot = self._running.tail                   # all others have come later
+        while slot >= 0 and self._seen[slot] == self._looks:
+            self._list_course(slot)
+            slot = self._links.prev(slot)
         return 0
 
-    cdef void _add_course(self, int64_t have, int64_t left) noexcept nogil:
+    cdef int _make_room(self) except -1 nogil:
+        cdef int32_t need = max(self._running.size + self.waiting.size, self._num_courses)
+        if self._room_of_courses < need:
+            self._room_of_courses = 2 * need
+            resize(&self._courses, self._room_of_courses * sizeof(Course))
+        if self._num_seen < self.num_slots:
+            resize(&self._seen, self.num_slots * sizeof(int64_t))
+            memset(self._seen + self._num_seen, 0, (self.num_slots - self._num_seen) * sizeof(int64_t))
+            self._num_seen = self.num_slots
+        return 0
+
+    cdef void _list_course(self, int32_t slot) noexcept nogil:
+        cdef int32_t row = self._sequences[slot].row
+        cdef int64_t have = self.computed(slot) + 1
+        self._name_course(self._add_course(have, self._left_of(row, have - self._requests[row].prompt_tokens)), slot)
+
+    cdef int32_t _add_course(self, int64_t have, int64_t left) noexcept nogil:
+        """Return where the course, which has no slot, stands until the next one is added."""
         cdef int32_t i = self._num_courses
         while i > 0 and self._courses[i - 1].left < left:
-            self._courses[i] = self._courses[i - 1]
             i -= 1
-        self._courses[i].have, self._courses[i].left = have, left
+        if i < self._num_courses:
+            memmove(&self._courses[i + 1], &self._courses[i], (self._num_courses - i) * sizeof(Course))
+        self._courses[i].have, self._courses[i].left, self._courses[i].slot = have, left, -1
         self._num_courses += 1
+        self._have += have
+        return i
 
-    cdef int64_t _peak(self) noexcept nogil:
-        """Return the most tokens of KV that all of them have at once, if they last as long as they are supposed to.
+    cdef inline void _name_course(self, int32_t i, int32_t slot) noexcept nogil:
+        self._courses[i].slot, self._courses[i].order = slot, self._sequences[slot].order
+
+    cdef bint _peak_fits(self) noexcept nogil:
+        """Say whether all tokens of KV that they have at once fit, if they last as long as they are supposed to.
 
         When one ends, `left` turns from now, those that last as long or longer have gained as many tokens each.
         """
-        cdef int64_t have = 0, peak = -1
+        cdef int64_t have = 0
         cdef int32_t i
+        if self._courses[0].left * self._num_courses + self._have < self.kv.num_blocks:
+            return True                             # though all lasted as long as the longest
         for i in range(self._num_courses):
             have += self._courses[i].have
-            peak = max(peak, self._courses[i].left * (i + 1) + have)
-        return peak
+            if self._courses[i].left * (i + 1) + have >= self.kv.num_blocks:
+                return False
+        return True

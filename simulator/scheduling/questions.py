@@ -22,6 +22,7 @@ class SchedulerFacts(msgspec.Struct, frozen=True):
     takes_threads : several replicas may be served at once, for none writes what another reads and no Python decides.
     blocks_held_back : of num_gpu_blocks, KV blocks that no request gets.
     encodes : encoders compute the items of prompts where they are computed.
+    preempts : who runs may lose its blocks, and be computed anew.
     draft_valid_rate : probability that the grammar of a request admits a draft.
     takes_reserved : it admits waiting requests that were given blocks, with their KV in them, before they came.
     why_no_tier : why it cannot work with KV beyond its blocks, as that of a prefill replica; empty: it can.
@@ -42,6 +43,7 @@ class SchedulerFacts(msgspec.Struct, frozen=True):
     takes_reserved: bool = False
     encodes: bool = False
     draft_valid_rate: float = 1.0
+    preempts: bool = True
 
 
 class MemoryNeeds(msgspec.Struct, frozen=True):

@@ -27,7 +27,7 @@ from simulator.domain.iteration cimport Batch
 from simulator.domain.request cimport PENDING, REJECTED
 from simulator.scheduling.base cimport Scheduler, Sequence
 from simulator.scheduling.sglang_queue cimport HRRN, SHORTEST_PREFILL, Candidate, SglangQueue
-from simulator.scheduling.sglang_running cimport MOST_RESERVED, SglangRunning
+from simulator.scheduling.sglang_running cimport MOST_RESERVED, Progress, SglangRunning
 from simulator.scheduling.waiting_queue cimport FIRST_COME, WaitingQueue
 
 import numpy as np
@@ -331,16 +331,33 @@ cdef class Sglang(SglangRunning):
         return True
 
     cdef void _open_budget(self) noexcept nogil:
-        cdef int32_t i
         cdef int64_t mixed = self._decoding.size if self._is_mixing else 0
-        cdef double owed = 0
         self._left.inputs, self._left.chunk = self._input_tokens - mixed, self._chunk_tokens - mixed
         self._left.current = mixed
-        for i in range(self._decoding.size):
-            owed += self._owed(self._decoding.rows[i])
-        self._left.total = <double>mixed + owed
+        self._left.total = <double>mixed + (
+            self._owed_by_members() if self.are_members(&self._decoding) else self._owed_by_decoding())
         self._left.chunk_slot = -1
         self._left.has_needs = False
+
+    cdef double _owed_by_decoding(self) noexcept nogil:
+        """Return what those who decode are expected to need still."""
+        cdef double owed = 0
+        cdef int32_t i
+        for i in range(self._decoding.size):
+            owed += self._owed(self._decoding.rows[i])
+        return owed
+
+    cdef double _owed_by_members(self) noexcept nogil:
+        """Return the same if all are members: the same sum in fewer steps."""
+        cdef int64_t iteration = self.iteration
+        cdef double owed = 0, ratio = self._ratio
+        cdef const int32_t* slots = self._decoding.rows
+        cdef const Progress* it
+        cdef int32_t i
+        for i in range(self._decoding.size):
+            it = &self._progress[slots[i]]
+            owed += <double>min(it.ends - iteration, <int64_t>MOST_RESERVED) * (1.0 if it.ignores_end else ratio)
+        return owed
 
     cdef void _charge(self, int64_t tokens, int64_t new) noexcept nogil:
         tokens = self._paged(tokens)

@@ -82,6 +82,8 @@ cdef class SglangQueue:
 
     cdef int64_t _work(self, int32_t row) noexcept nogil
     cdef int _take_all(self) except -1 nogil
+    cdef int _take(self, int32_t count) except -1 nogil
+    cdef int _refresh_head(self) except -1 nogil
     cdef int _put_back(self) except -1 nogil
     cdef int _refresh(self) except -1 nogil
     cdef int _match_all(self) except -1 nogil

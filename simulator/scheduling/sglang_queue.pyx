@@ -77,8 +77,12 @@ cdef class SglangQueue:
     # ---- all at once
 
     cdef int _take_all(self) except -1 nogil:
+        return self._take(self._waiting.size)
+
+    cdef int _take(self, int32_t count) except -1 nogil:
+        """Take so many out of the queue, from its head."""
         cdef int32_t i
-        self._num_keys = self._waiting.size
+        self._num_keys = count
         if self._num_keys > self._room:
             resize(&self._keys, 2 * <size_t>self._num_keys * sizeof(SortKey))
             self._room = 2 * self._num_keys
@@ -101,8 +105,8 @@ cdef class SglangQueue:
         refreshes = self._refreshes and not looks_at_tree(policy) and self._waiting.size > 0
         self._refreshes_due += refreshes
         refreshes = refreshes and self._refreshes_due % REFRESH_INTERVAL == 1
-        if policy == FCFS and not refreshes and not (self._policy == FCFS and self._by_priority):
-            return 0
+        if policy == FCFS and not (self._policy == FCFS and self._by_priority):
+            return self._refresh_head() if refreshes else 0
         self._take_all()
         if looks_at_tree(policy):
             self._match_all()
@@ -117,6 +121,15 @@ cdef class SglangQueue:
         if refreshes:
             self._refresh()
         return self._put_back()
+
+    cdef int _refresh_head(self) except -1 nogil:
+        """Do so where nothing is sorted."""
+        self._take(min(self._waiting.size, <int32_t>LONG_QUEUE))
+        self._refresh()
+        while self._num_keys > 0:
+            self._num_keys -= 1
+            self._waiting.push_front(self._keys[self._num_keys].row)
+        return 0
 
     cdef int _refresh(self) except -1 nogil:
         """Note the use of the prefixes of those in front."""

@@ -20,6 +20,9 @@ cdef enum:
 cdef struct Progress:           # of a slot
     int64_t published           # tokens that others find, as far as it has put them into the tree
     int64_t pending             # its prompt will be published with the batch that ends so many tokens; else 0
+    int64_t ends                # of a member, where batches do not overlap: the iteration by which its answer would be
+                                # as long as it may
+    bint ignores_end            # likewise: it ignores the end token
 
 
 cdef class SglangRunning(Scheduler):
@@ -61,12 +64,19 @@ cdef class SglangRunning(Scheduler):
     cdef inline double _owed(self, int32_t slot) noexcept nogil:
         """Return what one that runs is expected to need still."""
         cdef int32_t row = self._row(slot)
+        if self._sequences[slot].is_member and not self.overlaps:
+            return <double>min(self._progress[slot].ends - self.iteration, <int64_t>MOST_RESERVED) * (
+                1.0 if self._progress[slot].ignores_end else self._ratio)
         return <double>min(self._queue.most(row) - self._written(slot), <int64_t>MOST_RESERVED) * (
             1.0 if self._ignores_end(row) else self._ratio)
 
     cdef inline int64_t _preference(self, int32_t row) noexcept nogil:
         """Return what is larger for who goes first."""
         return -<int64_t>self._queue.sign * self._demands[row].priority
+
+    # Are these all members, and nobody else? Where batches overlap that is not known.
+    cdef inline bint are_members(self, const RowList* slots) noexcept nogil:
+        return not self.overlaps and slots.size == self.num_members
 
     # There are more slots. A request leaves the lists.
     cdef int _grow_own(self) except -1 nogil

@@ -5,6 +5,7 @@ Source: sglang 0.5.23, managers/schedule_batch.py (retract_decode, release_req, 
 """
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free
+from libc.string cimport memmove
 
 from simulator.core.memory cimport resize
 from simulator.core.row_list cimport RowList, add_row
@@ -16,12 +17,12 @@ cdef enum:
 
 
 cdef void drop_row(RowList* listed, int32_t row) noexcept nogil:
-    cdef int32_t i, kept = 0
-    for i in range(listed.size):
-        if listed.rows[i] != row:
-            listed.rows[kept] = listed.rows[i]
-            kept += 1
-    listed.size = kept
+    cdef int32_t i = 0
+    while i < listed.size and listed.rows[i] != row:
+        i += 1
+    if i < listed.size:
+        listed.size -= 1
+        memmove(&listed.rows[i], &listed.rows[i + 1], (listed.size - i) * sizeof(int32_t))
 
 
 cdef class SglangRunning(Scheduler):
@@ -48,6 +49,13 @@ cdef class SglangRunning(Scheduler):
         drop_row(&self._prefilled, slot)
         if self._chunked == slot:
             self._chunked = -1
+
+    cdef int join(self, int32_t slot) except -1 nogil:
+        cdef int32_t row = self._row(slot)
+        Scheduler.join(self, slot)
+        self._progress[slot].ends = self.iteration + self._queue.most(row) - self.outputs(slot)
+        self._progress[slot].ignores_end = self._ignores_end(row)
+        return 0
 
     cdef int update(self, const Entry* entry, int32_t sampled, int32_t rejected, bint goes_on) except -1 nogil:
         cdef Sequence* sequence = &self._sequences[entry.slot]
@@ -113,7 +121,9 @@ cdef class SglangRunning(Scheduler):
     cdef bint _decodes_fit(self, const RowList* slots) except -1 nogil:
         cdef int64_t need = 0
         cdef int32_t i
-        for i in range(slots.size):
+        if self.are_members(slots):
+            need = self.kv.due(self.phase)
+        for i in range(slots.size if not self.are_members(slots) else 0):
             need += self.computed(slots.rows[i]) % self.kv.block_size == 0
         self._pages.make_room(need * self.kv.block_size)
         return self._pages.blank_tokens() >= need * self.kv.block_size
@@ -137,6 +147,9 @@ cdef class SglangRunning(Scheduler):
     cdef int _pass_over(self, Batch* batch) except -1 nogil:
         """Note that those who decode have no turn in a batch of prompts."""
         cdef int32_t i, slot
+        if not self._overlaps_batches:
+            self.pass_over(batch)
+            return 0
         for i in range(self._decoding.size if self.num_members > 0 else 0):
             slot = self._decoding.rows[i]
             if self._sequences[slot].is_member:

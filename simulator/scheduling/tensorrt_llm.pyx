@@ -88,6 +88,7 @@ cdef class TensorrtLlm(InOrder):
     cdef int32_t _num_generating        # of those that have begun, the others
     cdef int32_t _room                  # contexts there is memory for
     cdef RowList _left                  # rows taken out of the queue that do not begin
+    cdef int64_t _whole_of_members      # blocks of their prompts with all of the declared outputs
 
     def __init__(self, parameters, context):
         self.max_running = parameters.max_batch_size
@@ -232,16 +233,32 @@ cdef class TensorrtLlm(InOrder):
 
     cdef int64_t _promised_blocks(self) noexcept nogil:
         """Return the blocks that those who have begun still need to their ends, after this iteration's."""
-        cdef int64_t promised = 0, tokens
-        cdef int32_t slot = self._running.head
-        while slot >= 0:
-            tokens = self.computed(slot) + 1
-            if not self._sequences[slot].is_member:
-                tokens = max(tokens, <int64_t>self._sequences[slot].num_tokens)
-            promised += max(
-                self._whole_blocks(self._sequences[slot].row) - blocks_for(tokens, self.kv.block_size), 0)
+        cdef int64_t promised = self._whole_of_members - self._blocks_of_members(), tokens
+        cdef int32_t slot = self._running.head, i
+        cdef const Sequence* sequence
+        for i in range(self._num_prefilling if self.grouping else self._running.size):
+            slot = self._prefilling[i] if self.grouping else slot
+            sequence = &self._sequences[slot]
+            tokens = max(sequence.num_computed + 1, sequence.num_tokens)
+            promised += max(self._whole_blocks(sequence.row) - blocks_for(tokens, self.kv.block_size), 0)
             slot = self._links.next(slot)
         return promised
+
+    cdef int64_t _blocks_of_members(self) noexcept nogil:
+        """Return the blocks of members once this iteration is scheduled: all tokens, by what lacks in last blocks."""
+        cdef int64_t tokens = self.member_tokens
+        cdef int32_t phase, size = self.kv.block_size
+        for phase in range(size if self.num_members > 0 else 0):        # who takes a block in so many iterations
+            tokens += self.kv.due(phase) * <int64_t>((phase - self.phase - 1 + size) % size)
+        return tokens // size
+
+    cdef int join(self, int32_t slot) except -1 nogil:
+        self._whole_of_members += self._whole_blocks(self._sequences[slot].row)
+        return InOrder.join(self, slot)
+
+    cdef void leave(self, int32_t slot) noexcept nogil:
+        self._whole_of_members -= self._whole_blocks(self._sequences[slot].row)
+        InOrder.leave(self, slot)
 
     cdef void _share(self, int64_t budget) noexcept nogil:
         """Share tokens among contexts: whole prompts, or chunks if not all fit."""
@@ -268,6 +285,16 @@ cdef class TensorrtLlm(InOrder):
                     return                      # whole or not at all, and nobody overtakes it
             self._contexts[i].chunk = tokens
             budget -= tokens
+
+    def check(self):
+        """Raise RuntimeError unless the blocks of members are what each has and may grow to; else as Scheduler."""
+        members = [slot for slot in self.slots() if self._sequences[slot].is_member]
+        whole = sum(self._whole_blocks(self._sequences[slot].row) for slot in members)
+        blocks = sum(blocks_for(self.computed(slot) + 1, self.kv.block_size) for slot in members)
+        if (whole, blocks) != (self._whole_of_members, self._blocks_of_members()):
+            raise RuntimeError(f"members have {blocks} of {whole} blocks, {self._blocks_of_members()} of "
+                               f"{self._whole_of_members} counted")
+        InOrder.check(self)
 
     # ---- those that run
 

@@ -56,21 +56,17 @@ cdef class VllmV0(VidurScheduler):
         return False                    # prompts that come take them
 
     cdef int schedule(self, Batch* batch, int64_t now_ns) except -1 nogil:
-        cdef bint is_for_all
         self.begin_batch(batch, now_ns)
-        is_for_all = self.waiting.size == 0 and self.num_members == self._running.size and self.decode_all(batch)
-        if not is_for_all:
+        self._admit_prompts(batch)
+        if self._size > 0:
+            if self._returned == NULL:
+                self.pass_over(batch)
+        elif self.num_members < self._running.size or not self.decode_all(batch):
             self.gather_at_hand()
-            self._admit_prompts(batch)
-            if self._size == 0 and not self._decode_at_once(batch):
-                self._decode_one_by_one(batch)
-            if batch.num_members == 0:
-                self.fill(batch)
+            self._decode_one_by_one(batch)
+            self.fill(batch)
         self.close(batch, -1)
         return 0
-
-    cdef bint _decode_at_once(self, Batch* batch) except -1 nogil:
-        return self.num_members == self._running.size and self.decode_all(batch)
 
     cdef int _admit_prompts(self, Batch* batch) except -1 nogil:
         cdef int64_t longest = 0, text
@@ -82,6 +78,7 @@ cdef class VllmV0(VidurScheduler):
                 break
             if not self.admit_head(batch, text, text):
                 break
+            self.add_entry(batch, self._running.tail)
         return 0
 
     cdef int _decode_one_by_one(self, Batch* batch) except -1 nogil:

@@ -47,7 +47,7 @@ cdef class WholeRequests(VidurScheduler):
     @staticmethod
     def facts(parameters):
         """See Scheduler."""
-        return SchedulerFacts(takes_threads=True, heeds_arrivals=True)
+        return SchedulerFacts(takes_threads=True, heeds_arrivals=True, preempts=False)
 
     @staticmethod
     def faults(parameters, engine):

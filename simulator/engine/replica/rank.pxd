@@ -15,6 +15,7 @@ from simulator.engine.output.recorder cimport Recorder
 from simulator.domain.acceptance cimport Acceptance
 from simulator.domain.draft_counts cimport DraftCounts
 from simulator.engine.replica.delivery cimport Delivery
+from simulator.engine.replica.member_tokens cimport Lateness, count_tokens, is_late, write_tokens
 from simulator.engine.replica.pipeline cimport Pipeline
 from simulator.engine.replica.rounds cimport Rounds
 from simulator.engine.replica.run_ahead cimport RunAhead
@@ -44,7 +45,7 @@ cdef class Rank:
     cdef RowList _finished                  # slots that end in the iteration at hand
     cdef RowList _aborted                   # rows withdrawn while running; they leave when the iteration ends
     cdef RowList _ends_as                   # the RequestStatus of each
-    cdef int32_t _num_late                  # members with late_ns > 0
+    cdef Lateness _lateness                 # of members
     cdef int64_t _fruitless                 # preemptions since a token was sampled
     cdef int32_t _lone                      # since a request came or completed, those of one that had all blocks
 
@@ -88,11 +89,12 @@ cdef class Rank:
     cdef inline int start(self, Batch* batch) except -1 nogil:
         batch.waiting, batch.running = self.scheduler.num_waiting(), self.scheduler.num_running()
         batch.used_blocks = self.kv.num_blocks - self.kv.free_blocks
-        if batch.num_starved > 0:
+        if batch.num_starved > 0 and not batch.stands_still:
             self._note_starvation(batch)
         if not self._is_usual:
             return self._start_unusually(batch)
-        self.scheduler.begin()
+        if not batch.stands_still:
+            self.scheduler.begin()
         return 0
 
     # How many iterations the batch, of members only, may be repeated as it is, itself included.
@@ -209,13 +211,24 @@ cdef class Rank:
     # Count a token, and the gap before it, for each member with a turn: of all at once where they are alike.
     # `is_in_progress`: clients may have given up while it ran and get no token.
     cdef inline int _count_members(self, const Batch* batch, bint is_in_progress) except -1 nogil:
-        if self._num_late > 0 or self._aborted.size > 0:
-            return self._sample_members(batch, is_in_progress)
+        if is_late(&self._lateness) or self._aborted.size > 0:
+            return count_tokens(&self._lateness, self.scheduler, self.recorder, self.delivery, batch,
+                                self._gap_ns(batch), &self._aborted if is_in_progress else NULL)
         if batch.num_members == 0:
             return 0
         if self.recorder.wants_tokens:
-            self._write_tokens(&batch.end_ns, 1, 0)
+            write_tokens(self.scheduler, self.recorder, self.delivery, &batch.end_ns, 1, 0)
         return self.recorder.gaps.add(self._gap_ns(batch), batch.num_members)
+
+    # An iteration has ended: the same, unless the group stood still.
+    cdef inline int _end_turns(self, const Batch* batch) except -1 nogil:
+        if batch.stands_still:
+            self._lateness.stood_ns += batch.duration_ns
+        elif self._strides:
+            return self._count_strides(&batch.end_ns, batch.end_ns - batch.duration_ns, 1, True)
+        else:
+            return self._count_members(batch, True)
+        return 0
 
     # The same where they stride, for `count` iterations that end then; the first executes since `start_ns`. What one of
     # them gets.
@@ -223,11 +236,6 @@ cdef class Rank:
                             bint is_in_progress) except -1 nogil
     cdef int _write_stride(self, int32_t slot, const int64_t* ends_ns, int64_t start_ns, int32_t count) except -1 nogil
 
-    # The same one by one, since some are late or leave.
-    cdef int _sample_members(self, const Batch* batch, bint is_in_progress) except -1 nogil
-
-    # Write down a token of each member, none late, for each of `count` iterations that end then; `ahead` are before.
-    cdef int _write_tokens(self, const int64_t* ends_ns, int32_t count, int32_t ahead) except -1 nogil
     cdef int _collect_aborted(self) except -1 nogil
     cdef int _return(self, const Entry* entry, int64_t now_ns) except -1 nogil
     cdef int32_t _accepted(self, const Entry* entry) noexcept nogil

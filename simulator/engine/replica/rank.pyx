@@ -10,6 +10,8 @@ from simulator.domain.iteration cimport Batch, Entry, Preempted
 from simulator.domain.request cimport COMPLETED, FAILED, RUNNING, WAITING, Request
 from simulator.engine.output.recorder cimport Recorder
 from simulator.engine.replica.delivery cimport Delivery
+from simulator.engine.replica.member_tokens cimport (
+    check_late, forget_late, note_joined, put_off_token, write_tokens)
 from simulator.engine.replica.pipeline cimport Pipeline, batch_at, spare_batch
 from simulator.engine.replica.rounds cimport Rounds, drop_rounds, move_to_round, next_of_turn, next_phase
 from simulator.engine.replica.run_ahead cimport RunAhead, add_used_blocks, most_used_blocks, move_to
@@ -54,11 +56,13 @@ cdef class Rank:
         free(self._finished.rows)
         free(self._aborted.rows)
         free(self._ends_as.rows)
+        free(self._lateness.late.rows)
 
     def check(self):
         """Raise RuntimeError unless scheduler and heap agree; between iterations only."""
         self.scheduler.check()
         self.finish.check()
+        check_late(&self._lateness, self.scheduler)
         members = sum(self.scheduler.group_at(i).num_members for i in range(self.scheduler.num_groups))
         if self.scheduler.grouping and self.finish.total_size() != members:
             raise RuntimeError(f"{self.finish.total_size()} members end some time, {members} run")
@@ -132,7 +136,6 @@ cdef class Rank:
             sequence = self.scheduler.sequence(slot)
             if sequence.is_member:
                 self.finish.remove(slot)
-                self._num_late -= sequence.late_ns > 0
                 self._requests[sequence.row].output_tokens = self.scheduler.outputs(slot)
             self.delivery.leave(sequence.row, <int8_t>self._ends_as.rows[i], -1)
             self.scheduler.abort(slot)
@@ -158,9 +161,9 @@ cdef class Rank:
             preempted = &batch.preempted[i]
             if preempted.was_member:
                 self.finish.remove(preempted.slot)
+                preempted.late_ns += self._lateness.stood_ns
                 if preempted.late_ns >= 0:
                     self.delivery.last_token_ns[preempted.row] = now_ns - preempted.late_ns
-                self._num_late -= preempted.late_ns > 0 and not self.scheduler.overlaps
             self._lone += preempted.freed_blocks == self.kv.num_blocks or self._is_hemmed_in()
         self._fruitless += batch.num_preempted
         self.is_outgrown = self._lone > LONE_LIMIT
@@ -256,8 +259,7 @@ cdef class Rank:
             if sequence.is_member and sequence.is_starved:
                 self.finish.remove(slot)
                 self._await_end(slot)
-                self._num_late += sequence.late_ns == 0
-                sequence.late_ns += batch.duration_ns
+                put_off_token(&self._lateness, self.scheduler, slot, batch.duration_ns)
             slot = self.scheduler.next_running(slot)
         return 0
 
@@ -272,13 +274,12 @@ cdef class Rank:
             self.scheduler.note_end(batch)
         if batch.shape.num_sequences > 0:
             self._record(batch, executed_ns)
-        if self._strides:
-            self._count_strides(&batch.end_ns, batch.end_ns - batch.duration_ns, 1, True)
-        elif self.scheduler.grouping:
-            self._count_members(batch, True)
+        if self.scheduler.grouping:
+            self._end_turns(batch)
         if self._aborted.size > 0:
             self._collect_aborted()
-        self.scheduler.end()
+        if not batch.stands_still:
+            self.scheduler.end()
         num_ended = self.scheduler.iteration - self.scheduler.num_in_flight
         while self.finish.size > 0 and self.finish.top_iteration() <= num_ended:
             slot = self.finish.pop()
@@ -315,7 +316,7 @@ cdef class Rank:
             for i in range(1, count):
                 self.recorder.gaps.add(run.ends_ns[i] - run.ends_ns[i - 1] + self.delivery.gap_ns, batch.num_members)
             if self.recorder.wants_tokens and count > 1:
-                self._write_tokens(run.ends_ns + 1, count - 1, 1)
+                write_tokens(self.scheduler, self.recorder, self.delivery, run.ends_ns + 1, count - 1, 1)
         add_used_blocks(run, count, &self.row.used_block_ns)
         self.row.peak_used_blocks = max(        # blocks only grow in number, but may have been freed before the second
             self.row.peak_used_blocks, max(run.used_blocks[0], run.used_blocks[count - 1]))
@@ -441,55 +442,11 @@ cdef class Rank:
         cdef int32_t i
         for i in range(count if self.recorder.wants_tokens else 0):
             self._turn_to(rounds.turns[i % rounds.num_turns].group)
-            self._write_tokens(&run.ends_ns[i], 1, i // rounds.num_turns)
+            write_tokens(
+                self.scheduler, self.recorder, self.delivery, &run.ends_ns[i], 1, i // rounds.num_turns)
         for i in range(count if self.recorder.wants_iterations else 0):
             move_to_round(rounds, run, pipeline, spare_batch(pipeline), i)
             self.recorder.iteration(self.row.replica, spare_batch(pipeline))
-        return 0
-
-    cdef int _sample_members(self, const Batch* batch, bint is_in_progress) except -1 nogil:
-        """Count a token for each member with a turn, one by one."""
-        cdef int64_t gap_ns = self._gap_ns(batch)
-        cdef int32_t slot = self.scheduler.first_running(), usual = batch.num_members
-        cdef Sequence* sequence
-        while slot >= 0:
-            sequence = self.scheduler.sequence(slot)
-            if sequence.group != self.scheduler.group:
-                pass
-            elif sequence.is_member and not sequence.is_starved and sequence.num_placeholders == 0:
-                if is_in_progress and has_row(&self._aborted, sequence.row):
-                    usual -= 1
-                else:
-                    if sequence.late_ns > 0:
-                        self.recorder.gaps.add(gap_ns + sequence.late_ns, 1)
-                        usual -= 1
-                    if self.recorder.wants_tokens:
-                        self.recorder.token(sequence.row, self.delivery.observed_ns(
-                            batch.end_ns, self.scheduler.outputs(slot) + 1), 1)
-                self._num_late -= sequence.late_ns > 0
-                sequence.late_ns = 0
-            elif sequence.is_member:                # of those that leave, _collect_aborted must know
-                sequence.is_starved = is_in_progress and has_row(&self._aborted, sequence.row)
-            slot = self.scheduler.next_running(slot)
-        if usual > 0:
-            self.recorder.gaps.add(gap_ns, usual)
-        return 0
-
-    cdef int _write_tokens(self, const int64_t* ends_ns, int32_t count, int32_t ahead) except -1 nogil:
-        cdef int32_t slot = self.scheduler.first_running(), i
-        cdef int64_t gap_ns = self.delivery.gap_ns
-        cdef const Sequence* sequence
-        while slot >= 0:
-            sequence = self.scheduler.sequence(slot)
-            if sequence.group != self.scheduler.group or sequence.num_placeholders > 0:
-                pass                                    # the batch brings it none, or as an entry
-            elif sequence.is_member and gap_ns == 0:
-                self.recorder.tokens_of(sequence.row, ends_ns, count, self.delivery.output_ns)
-            elif sequence.is_member:
-                for i in range(count):
-                    self.recorder.token(sequence.row, self.delivery.observed_ns(
-                        ends_ns[i], self.scheduler.outputs(slot) + ahead + i + 1), 1)
-            slot = self.scheduler.next_running(slot)
         return 0
 
     cdef int _return(self, const Entry* entry, int64_t now_ns) except -1 nogil:
@@ -529,6 +486,7 @@ cdef class Rank:
             self._join_striding(entry, sampled, left - sampled)
         elif self.scheduler.grouping and self.scheduler.lead == 0 and self.scheduler.may_join(entry):
             self.scheduler.join(entry.slot)
+            note_joined(&self._lateness, self.scheduler, entry.slot)
             self._await_end(entry.slot)
         return 0
 
@@ -601,7 +559,7 @@ cdef class Rank:
     # ---- what befalls it from outside
 
     cdef void delay(self, const Batch* batch, int64_t pause_ns) noexcept nogil:
-        cdef int32_t slot = self.scheduler.first_running() if batch.num_starved > 0 else -1
+        cdef int32_t slot = self.scheduler.first_running() if batch.num_starved > 0 and not batch.stands_still else -1
         cdef Sequence* sequence
         if not self.scheduler.ends_at_start:
             self.row.busy_ns -= pause_ns                # it will be counted with the batch
@@ -631,7 +589,7 @@ cdef class Rank:
         self.scheduler.failed.size = 0                  # others may serve them
         self.finish.clear()
         self.scheduler.forget_flight()
-        self._num_late = 0
+        forget_late(&self._lateness)
         self._fruitless = 0
         return 0
 
@@ -646,7 +604,7 @@ cdef class Rank:
         if self.scheduler.overlaps:
             last_ns = self.scheduler.last_token_ns(slot, last_end_ns)
         self.delivery.last_token_ns[sequence.row] = (
-            last_ns - sequence.late_ns + (executing.duration_ns if is_starved else 0))
+            last_ns - self._lateness.stood_ns - sequence.late_ns + (executing.duration_ns if is_starved else 0))
         return 0
 
     cdef int forget(self) except -1:
@@ -660,8 +618,7 @@ cdef class Rank:
             self.finish.remove(slot)
             if sequence.num_placeholders == 0:
                 self.delivery.last_token_ns[sequence.row] = (
-                    self.scheduler.last_token_ns(slot, last_end_ns) - sequence.late_ns)
-            self._num_late -= sequence.late_ns > 0
+                    self.scheduler.last_token_ns(slot, last_end_ns) - self._lateness.stood_ns - sequence.late_ns)
             sequence.late_ns = 0
         return self.scheduler.park(slot)
 
