@@ -7,6 +7,7 @@ from typing import Any
 from msgspec import structs
 from msgspec.structs import replace
 
+from simulator import registry
 from simulator.domain import records
 from simulator.domain.layer_groups import LayerGroup, LayerGroups
 from simulator.domain.protocols import HABITS
@@ -66,14 +67,14 @@ class _Sink:
 
 
 def serve(workload, roles=("prefill", "decode"), *, parameters=None, latency=None, plan=None, cache=(), tier=None,
-          observer=None, **given):
+          observer=None, scheduler=None, **given):
     """Run a workload on a pool for each role; return its Outcome.
 
     roles : of each pool; or (role, replicas). plan : fields of HandOverPlan. cache : fields of Pool, of all.
     tier : makes the KV tier of a replica; or {role: one that does}. observer : sees every batch, with the `cluster`
-    that it is given. given : of ClusterPlan. The scheduler is that of the parameters.
+    that it is given. given : of ClusterPlan. scheduler : None: vLLM's, or BLIS's with its parameters.
     """
-    scheduler = Blis if isinstance(parameters, BlisParameters) else Vllm
+    scheduler = scheduler or (Blis if isinstance(parameters, BlisParameters) else Vllm)
     roles = [(role, 1) if isinstance(role, str) else role for role in roles]
     cache = {"num_gpu_blocks": 1000, "block_size": 16, "max_model_len": 4096} | dict(cache)
     pools = tuple(Pool(scheduler, parameters or VllmParameters(), latency or constant_latency(), name=f"{role}{i}",
@@ -159,6 +160,34 @@ def random_blis_case(seed):
         "roles": roles, "latency": latency, "plan": plan,
         "parameters": structs.replace(scenario.parameters, upstream_compat=is_upstream),
         "cache": scenario.cache | {"host": scenario.host, "num_gpu_blocks": blocks}}
+
+
+def random_vidur_case(seed):
+    """Return the same for a random scenario under vidur-alibabacloud's protocol and a scheduler of Vidur's."""
+    rng, scenario = Random(seed), small_scenario(seed)
+    latency, workload = Linear(scenario.prices), scenario.workload
+    latency.set_host(scenario.host.iteration_us, 0.0)
+    name = rng.choice(["split_wise", "orca", "faster_transformer", "sarathi"])
+    scheduler, keys = registry.load("scheduler", name), {"batch_size_cap": rng.choice([1, 4, 16])}
+    if name == "sarathi":
+        keys |= {"chunk_size": rng.choice([5, 64]), "watermark_blocks_fraction": rng.choice([0.0, 0.2])}
+    else:
+        keys["reservation"] = rng.choice(["max_model_len", "max_tokens", "expected_tokens", "expected_tokens"])
+    if name == "split_wise":
+        keys["max_tokens_in_batch"] = rng.choice([40, 300, 4096])
+    if keys.get("reservation") == "expected_tokens":
+        lengths = workload.outcomes["output_tokens"]
+        workload.demands["expected_tokens"] = [rng.choice([-1, 1, 1, max(length // 2, 1), 2 * length])
+                                               for length in lengths.tolist()]
+    roles = rng.choice([("prefill", "decode"), (("prefill", 2), ("decode", 2)), ("prefill", ("decode", 3))] + (
+        [] if name == "split_wise" else [("prefill", "both", "decode"), ("both", "prefill")]))
+    plan = {"contention": "none", "takes_whole_prompt": True, "ports": (Port(rng.choice([1e6, 1e8])),) * len(roles),
+            "decode_first": True, "place": "afterwards", "brings_token": True, "sends_token": True,
+            "unawaited": rng.random() < 0.4}
+    return workload, {
+        "roles": roles, "latency": latency, "plan": plan, "scheduler": scheduler,
+        "parameters": scheduler.Parameters(**keys), "cache": scenario.cache | {
+            "host": scenario.host, "num_gpu_blocks": max(scenario.cache["num_gpu_blocks"] // rng.choice([1, 2]), 1)}}
 
 
 def random_protocol(rng, without=()):
