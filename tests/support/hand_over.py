@@ -116,11 +116,12 @@ def random_case(seed):
             "decode_first": rng.random() < 0.5 or any("both" in role for role in roles)}
     blocks = scenario.cache["num_gpu_blocks"] * (8 if any("both" in role for role in roles) else 1)
     cache = scenario.cache | {"host": scenario.host, "num_gpu_blocks": blocks}
-    if rng.random() < 0.3:
+    has_groups = rng.random() < 0.3
+    if has_groups:
         cache |= {"layer_groups": _some_groups(rng, cache), "num_gpu_blocks": 2 * blocks}
         plan["takes_whole_prompt"] = False
-    plan |= random_protocol(rng, {"sglang", "simai"} if "layer_groups" in cache else ())
-    if "layer_groups" in cache:
+    plan |= random_protocol(rng, {"sglang", "simai"} if has_groups else ())
+    if has_groups:
         plan |= {"granularity": "prompt", "brings_token": False}
     if plan["place"] != "asked":
         plan["decode_first"] = True
@@ -197,7 +198,8 @@ def random_protocol(rng, without=()):
     return {"order": habits.order, "place": habits.place, "pushes": habits.pushes, "sends_token": habits.sends_token,
             "granularity": rng.choice(habits.granularities),
             "brings_token": rng.choice(habits.first_tokens) == "prefill",
-            "reserved_tokens": rng.choice([0, 8]) if habits.reserved_tokens >= 0 else -1}
+            "reserved_tokens": rng.choice([0, 8]) if habits.reserved_tokens >= 0 else -1,
+            "unawaited": habits.place == "afterwards" and rng.random() < 0.5}
 
 
 def upkeep(failures=(), **given):
