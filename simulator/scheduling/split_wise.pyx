@@ -34,7 +34,10 @@ class SplitWiseParameters(WholeRequestsParameters, frozen=True, kw_only=True, fo
 
 @cython.final
 cdef class SplitWise(WholeRequests):
-    """Prompts here, decodes there; see `SplitWiseParameters`."""
+    """Prompts on prefill replicas, decodes on decode replicas.
+
+    See `SplitWiseParameters`.
+    """
 
     Parameters = SplitWiseParameters
 
