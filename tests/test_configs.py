@@ -130,8 +130,17 @@ def test_every_scheduler_is_compared():
     plan = prepare(read_comparison(CONFIGS / "compare_schedulers.toml", {}))
 
     compared = {each.engine.scheduler for each in plan.experiments.values()}
-    foretold = {"lightllm", "sjf_aging"}            # [workload] is the same for all, and nobody else reads it
-    assert compared | foretold == registry.KINDS["scheduler"].entries.keys()
+    assert compared | {"split_wise"} == registry.KINDS["scheduler"].entries.keys()      # it takes pools with roles
+
+
+def test_a_fault_of_vidur_alibabacloud_hides_transfers_as_its_file_says():
+    config = CONFIGS / "split_wise.toml"
+    compat, usual = (simulator.run(config, {"kv_transfer.upstream_compat": given}).summary for given in (True, False))
+    told = re.search(r"TPOT is (\S+) ms then, (\S+) ms without, the longest gap (\d+) ms and (\d+) ms",
+                     config.read_text())
+
+    assert list(told.groups()) == [*(f"{each['tpot_ms']['mean']:.2f}" for each in (compat, usual)),
+                                   *(f"{each['itl_ms']['max']:.0f}" for each in (compat, usual))]
 
 
 def test_host_memory_of_prefill_replicas_brings_what_its_file_says():

@@ -42,6 +42,8 @@ def _check_pools(sections: Mapping[str, Any], fault: Callable[[Path, str], None]
     pools = sections["pools"]
     if not pools:
         _check(sections, missing, fault)
+        for path, message in _undivided(sections["engine"]) if sections["engine"] is not missing else ():
+            fault(path, message)
     for i, pool in enumerate(pools):
         fields = {name: getattr(pool, name) for name in pool.__struct_fields__}
         _check(fields, missing, lambda path, message, i=i: fault(("pools", i, *path), message))
@@ -53,7 +55,7 @@ def _check_pools(sections: Mapping[str, Any], fault: Callable[[Path, str], None]
         for path, message in _bounds(scaling, pools, sections["topology"]):
             fault(path, message)
     if sections["topology"] is not missing:
-        for path, message in _pd_node_ratio(sections["topology"], pools):
+        for path, message in _pd_node_ratio(sections["topology"], pools, sections["kv_transfer"]):
             fault(path, message)
     if not any(sections[name] is missing for name in ("workload", "cluster", "engine")):
         engines = [pool.engine for pool in pools] or [sections["engine"]]
@@ -81,6 +83,15 @@ def _check(sections: Mapping[str, Any], missing: object, fault: Callable[[Path, 
         if not any(section is missing for section in needed):
             for path, message in find_faults(*needed):
                 fault(path, message)
+
+
+def _undivided(engine) -> Iterator[Fault]:
+    """Refuse schedulers that take replicas for prompts and others for decodes where there are no such pools."""
+    why = registry.load("scheduler", engine.scheduler).facts(engine.parameters).why_no_both
+    if why:
+        yield ("engine", "scheduler"), (
+            f'"{engine.scheduler}" takes [[pools]] with role = "prefill" and "decode", or topology.pd_node_ratio below '
+            f"1: {why}")
 
 
 def _names(pools, most_of_all) -> Iterator[Fault]:
@@ -130,8 +141,9 @@ def _expected_lengths(workload, cluster, engines) -> Iterator[Fault]:
     if predictor != "none" and not readers and not any(":" in name for _, name, _ in policies):
         yield ("workload", "output_knowledge", "predictor"), (
             f'expected "none", found "{predictor}": nothing in this experiment reads expected output lengths. The '
-            'scheduler lightllm does, blis with policy = "shortest-output", the routers least_loaded and power_of_two '
-            'with metric = "expected_tokens", and a class of your own may')
+            'schedulers lightllm and sjf_aging do, blis with policy = "shortest-output", orca, faster_transformer and '
+            'split_wise with reservation = "expected_tokens", the routers least_loaded and power_of_two with metric = '
+            '"expected_tokens", and a class of your own may')
 
 
 def _copied_blocks(rescheduling, pools) -> Iterator[Fault]:
@@ -198,7 +210,7 @@ def _presence(model, hardware, engine, latency) -> Iterator[Fault]:
             yield (name,), f"missing table; it is needed by {' and by '.join(reasons)}"
 
 
-def _pd_node_ratio(topology, pools) -> Iterator[Fault]:
+def _pd_node_ratio(topology, pools, kv_transfer) -> Iterator[Fault]:
     """Refuse a share of replicas that was not made pools; see pools.overlay."""
     key, ratio = ("topology", "pd_node_ratio"), topology.pd_node_ratio
     if pools:
@@ -207,7 +219,8 @@ def _pd_node_ratio(topology, pools) -> Iterator[Fault]:
         for path in said:
             yield path, "expected none with [[pools]]: their role says which replicas compute prompts"
     elif ratio is not None and ratio < 1:
-        leg = "decode" if prefill_replicas(topology.replicas, ratio) else "prefill"
+        is_compat = getattr(kv_transfer, "upstream_compat", False)      # no table, or none that could be read: no
+        leg = "decode" if prefill_replicas(topology.replicas, ratio, is_compat) else "prefill"
         yield key, (
             f"expected a share that leaves replicas for either, found {ratio} of {topology.replicas}: none for {leg}")
 

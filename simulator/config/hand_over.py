@@ -9,6 +9,8 @@ Fault = tuple[Path, str]
 NOBODY_ASKS = "a decode replica asks for no KV: it gets it"
 WHY_NO_PIECES = (NOBODY_ASKS + " when the whole prompt has been computed",
                  "a decode replica hears of a request when its whole prompt has been computed")
+WHY_ONLY_ARRIVED = ('it gives no blocks to a request whose KV is on its way: it takes kv_transfer.protocol = "simai", '
+                    "where a request comes with its KV")
 SECTIONS = ("kv_transfer", "cluster", "failures", "autoscaling")
 
 
@@ -18,6 +20,7 @@ def hand_over_faults(pools: Sequence, kv_transfer, cluster, failures, autoscalin
     pools : of the experiment; the others are its sections, None where it has no such table.
     """
     roles = [pool.role for pool in pools]
+    yield from _undivided(pools, cluster)
     if all(role == "both" for role in roles):
         yield from _without_pools(kv_transfer, cluster)
         yield from _autoscaler(autoscaling, roles)
@@ -48,8 +51,32 @@ def kv_of(model) -> str:
     return "none" if model is None else f"{model.name or model.config} with kv_cache_dtype {model.kv_cache_dtype}"
 
 
+def _undivided(pools: Sequence, cluster) -> Iterator[Fault]:
+    """Refuse whole requests at replicas that cannot do them."""
+    for i, pool in enumerate(pools):
+        why, name = _facts(pool).why_no_both, pool.engine.scheduler
+        if why and pool.role == "both":
+            yield ("pools", i, "role"), (
+                f'expected "prefill" or "decode" with scheduler = "{name}", found "both": {why}')
+        chosen = cluster.disaggregation
+        if why and pool.role == "decode" and chosen is not None and chosen.decider != "always":
+            yield ("cluster", "disaggregation", "decider"), (
+                f'expected "always", found "{chosen.decider}": replicas of pool "{pool.name}" would do whole requests, '
+                f'and their scheduler is "{name}": {why}')
+
+
+def _facts(pool):
+    """Return what the scheduler of a pool says of itself."""
+    scheduler = registry.load("scheduler", pool.engine.scheduler)
+    return scheduler.facts(scheduler.completed(pool.engine.parameters, pool.topology))
+
+
 def _without_pools(kv_transfer, cluster) -> Iterator[Fault]:
     why = 'there is no pool with role = "prefill" or "decode"'
+    if cluster.routing.policy == "split_wise":
+        yield ("cluster", "routing", "policy"), (
+            f'"split_wise" takes turns among the replicas for prompts and among those for what follows: {why}; '
+            '"round_robin" takes turns among all')
     if kv_transfer is not None:
         yield ("kv_transfer",), f"nothing would be moved: {why}"
     if cluster.disaggregation is not None:
@@ -114,6 +141,8 @@ def _protocol(kv_transfer) -> Iterator[Fault]:
         idle["answer_hop_us"] = "no answer of a prefill replica sends a request to its decode replica"
     if habits.place != "asked":
         idle |= {"handshake_ms": NOBODY_ASKS, "notice_us": NOBODY_ASKS, "noticed_at": NOBODY_ASKS}
+    if protocol != "simai":
+        idle["upstream_compat"] = "the faults that it follows are those of vidur-alibabacloud"
     if habits.reserved_tokens < 0:
         idle["num_reserved_decode_tokens"] = (
             'decode replicas admit by their scheduler\'s own rule; SGLang\'s is "sglang"')
@@ -126,8 +155,7 @@ def _protocol(kv_transfer) -> Iterator[Fault]:
 def _schedulers(pools: Sequence, kv_transfer) -> Iterator[Fault]:
     reserves = kv_transfer.habits.place == "reserved"
     for i, pool in enumerate(pools):
-        scheduler = registry.load("scheduler", pool.engine.scheduler)
-        facts = scheduler.facts(scheduler.completed(pool.engine.parameters, pool.topology))
+        facts = _facts(pool)
         if facts.takes_reserved and not reserves:
             yield ("pools", i, "engine", "scheduler"), (
                 f'"{pool.engine.scheduler}" takes over what another replica has computed with kv_transfer.protocol = '
@@ -136,9 +164,11 @@ def _schedulers(pools: Sequence, kv_transfer) -> Iterator[Fault]:
             yield ("pools", i, "engine", "scheduler"), (
                 f'"{pool.engine.scheduler}" does not know blocks that were filled before a request comes: '
                 f'kv_transfer.protocol = "{kv_transfer.protocol}" takes scheduler = "blis"')
-        elif facts.why_no_tier and not reserves:
+        elif facts.why_no_tier and not reserves and not (
+                facts.takes_arrived and kv_transfer.habits.place == "afterwards"):
+            why = WHY_ONLY_ARRIVED if facts.takes_arrived else facts.why_no_tier
             yield ("pools", i, "engine", "scheduler"), (
-                f'"{pool.engine.scheduler}" cannot take over what another replica has computed: {facts.why_no_tier}')
+                f'"{pool.engine.scheduler}" cannot take over what another replica has computed: {why}')
         if facts.is_async and kv_transfer.noticed_at == "end":
             yield ("kv_transfer", "noticed_at"), (
                 f'expected "start", found "end": with async_scheduling, as in pool "{pool.name}", an iteration is '
@@ -151,6 +181,12 @@ def _schedulers(pools: Sequence, kv_transfer) -> Iterator[Fault]:
             yield ("pools", i, "kv_tiers"), (
                 f'expected none with kv_transfer.protocol = "{kv_transfer.protocol}": '
                 f"{kv_transfer.habits.why_no_tiers}")
+        host = pool.latency.host
+        if kv_transfer.upstream_compat and pool.role != "prefill" and (
+                host.queue_base_us + host.queue_per_prompt_token_us > 0):
+            yield ("pools", i, "latency", "host"), (
+                "expected no queue_base_us and no queue_per_prompt_token_us with kv_transfer.upstream_compat = true: a "
+                "request is in the queue of its decode replica when its prompt is done")
         if pool.topology.pipeline_parallel > 1:
             yield ("pools", i, "topology", "pipeline_parallel"), (
                 f"expected 1, found {pool.topology.pipeline_parallel}: hand-overs are not settled with pipeline stages")
@@ -161,6 +197,9 @@ def _decisions(cluster, roles: Sequence[str], kv_transfer) -> Iterator[Fault]:
     if chosen is None or chosen.stage_order == "decode_first":
         return
     path = ("cluster", "disaggregation", "stage_order")
+    if cluster.routing.policy == "split_wise":
+        yield path, ('expected "decode_first", found "prefill_first": cluster.routing.policy = "split_wise" chooses '
+                     "both replicas when a request comes")
     decider = registry.load("decider", chosen.decider)
     if getattr(decider, "needs_decode", False):
         yield path, (f'expected "decode_first", found "prefill_first": decider = "{chosen.decider}" goes by the decode '

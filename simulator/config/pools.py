@@ -27,8 +27,14 @@ def overlay(data: dict[str, Any], folders: tuple[str, ...]) -> None:
         pools[i] = _laid_over(below, pool)
 
 
-def prefill_replicas(replicas: int, ratio: float) -> int:
-    """Return how many replicas compute prompts: that share of them, rounded down."""
+def prefill_replicas(replicas: int, ratio: float, upstream_compat: bool = False) -> int:
+    """Return how many replicas compute prompts: that share of them, rounded down.
+
+    upstream_compat : rounded up, as vidur-alibabacloud routes to all whose number is below the product. It counts
+        parameters and memory for the number rounded down all the same.
+    """
+    if upstream_compat:
+        return math.ceil(replicas * ratio)
     return math.floor(replicas * ratio + 1e-9)          # 0.29 x 100 is 28.999999999999996
 
 
@@ -43,7 +49,8 @@ def _split(data: dict[str, Any]) -> None:
     replicas, ratio = topology.get("replicas", 1), topology.get("pd_node_ratio")
     if not (isinstance(replicas, int) and isinstance(ratio, float) and 0 < ratio < 1):
         return
-    prefill = prefill_replicas(replicas, ratio)
+    moves = data.get("kv_transfer")
+    prefill = prefill_replicas(replicas, ratio, isinstance(moves, dict) and moves.get("upstream_compat") is True)
     if 0 < prefill < replicas:
         del topology["pd_node_ratio"]
         data["pools"] = [{"name": role, "role": role, "replicas": count}

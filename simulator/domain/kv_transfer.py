@@ -78,6 +78,10 @@ class KvTransfer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     num_reserved_decode_tokens: Annotated[Annotated[int, Meta(ge=0, le=2**31 - 1)] | None, Meta(description=(
         "sglang: tokens that a decode replica leaves free for each sequence that runs or waits for KV; default: "
         "512"))] = None
+    upstream_compat: Annotated[bool, Meta(description=(
+        "simai: do as vidur-alibabacloud where it departs from every engine: a decode replica that forms a batch for "
+        "another reason takes in requests whose KV is still on its way, and topology.pd_node_ratio is rounded "
+        "up"))] = False
     kv_bytes_per_token: Annotated[Annotated[float, Meta(gt=0, le=1e12)] | None, Meta(description=(
         "on the wire; default: the model's"))] = None
 

@@ -22,7 +22,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from simulator.scheduling.base import SchedulerFacts
-from simulator.scheduling.vidur import VidurParameters
+from simulator.scheduling.vidur import ALONE, VidurParameters
 
 
 class LightllmParameters(VidurParameters, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -76,7 +76,7 @@ cdef class Lightllm(VidurScheduler):
     def facts(parameters):
         """See Scheduler."""
         return SchedulerFacts(parameters.batch_size_cap, max(parameters.max_tokens_in_batch, parameters.batch_size_cap),
-                              takes_threads=True, takes_stages=False)
+                              takes_threads=True, takes_stages=False, why_no_tier=ALONE)
 
     @staticmethod
     def faults(parameters, engine):

@@ -25,6 +25,9 @@ class SchedulerFacts(msgspec.Struct, frozen=True):
     preempts : who runs may lose its blocks, and be computed anew.
     draft_valid_rate : probability that the grammar of a request admits a draft.
     takes_reserved : it admits waiting requests that were given blocks, with their KV in them, before they came.
+    takes_arrived : it admits requests that come with their KV, as kv_transfer.protocol = "simai" has it, whatever
+        `why_no_tier` says.
+    why_no_both : why its replicas cannot do whole requests; empty: they can.
     why_no_tier : why it cannot work with KV beyond its blocks, as that of a prefill replica; empty: it can.
     grouping : how layers of unlike kinds have block tables of their own; None: all layers share one.
     """
@@ -41,6 +44,8 @@ class SchedulerFacts(msgspec.Struct, frozen=True):
     why_no_tier: str = "it asks nobody for KV beyond its blocks"
     grouping: GroupRules | None = None
     takes_reserved: bool = False
+    takes_arrived: bool = False
+    why_no_both: str = ""
     encodes: bool = False
     draft_valid_rate: float = 1.0
     preempts: bool = True

@@ -44,7 +44,7 @@ cdef class Sarathi(VidurScheduler):
     def facts(parameters):
         """See Scheduler."""
         return SchedulerFacts(parameters.batch_size_cap, max(parameters.chunk_size, parameters.batch_size_cap),
-                              takes_threads=True, heeds_arrivals=True)
+                              takes_threads=True, heeds_arrivals=True, takes_arrived=True)
 
     cdef bint keeps_turns(self) noexcept nogil:
         return True                     # decodes go first, in every batch

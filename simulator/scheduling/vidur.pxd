@@ -8,6 +8,7 @@ from libc.stdint cimport int32_t, int64_t
 cimport cython
 
 from simulator.domain.iteration cimport Batch
+from simulator.kv.tier cimport External
 from simulator.scheduling.base cimport Sequence
 from simulator.scheduling.in_order cimport InOrder
 
@@ -46,6 +47,11 @@ cdef class VidurScheduler(InOrder):
 
     # Admit the head of the queue with blocks for `slots` tokens and at most `most` of its text; False: no room.
     cdef bint admit_head(self, Batch* batch, int64_t most, int64_t slots) except -1 nogil
+
+    # Of the text of the head of the queue, those tokens that it would compute: they are not found, nor come with it.
+    cdef int64_t head_tokens(self) except -1 nogil
+
+    cdef int _find_head(self, External* found) except -1 nogil
 
     # The text of the head of the queue, in tokens.
     @cython.final

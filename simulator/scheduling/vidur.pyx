@@ -10,6 +10,7 @@ from libc.stdlib cimport calloc, free
 from simulator.core.memory cimport resize
 from simulator.domain.batch cimport clear_shape
 from simulator.domain.iteration cimport Batch, Entry
+from simulator.kv.tier cimport External
 from simulator.scheduling.base cimport Sequence
 from simulator.scheduling.in_order cimport InOrder
 from simulator.scheduling.waiting_queue cimport FIRST_COME, WaitingQueue
@@ -18,6 +19,10 @@ from typing import Annotated
 
 import msgspec
 from msgspec import Meta
+
+
+# Why some of them cannot take over what another replica has computed.
+ALONE = "its batches are of prompts alone or of decodes alone, and it has no rule for who comes with its KV"
 
 
 class VidurParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -140,16 +145,34 @@ cdef class VidurScheduler(InOrder):
         self._size += self.num_members
         return True
 
+    cdef int _find_head(self, External* found) except -1 nogil:
+        """Return how many blocks of the head of the queue are in the cache; `found`: what came with it behind them."""
+        cdef int32_t row = self.waiting.top()
+        cdef int32_t hits = self.kv.lookup(row, <int32_t>self.head_text())
+        found.tokens, found.comes_later, found.brings_token = 0, False, False
+        if self.tier is not None:
+            self.tier.match(row, <int64_t>hits * self.kv.block_size, found)
+        return hits
+
+    cdef int64_t head_tokens(self) except -1 nogil:
+        cdef External found
+        cdef int32_t hits = self._find_head(&found)
+        return self.head_text() - <int64_t>hits * self.kv.block_size - found.tokens
+
     cdef bint admit_head(self, Batch* batch, int64_t most, int64_t slots) except -1 nogil:
         cdef int32_t row = self.waiting.top(), hits, slot = self.top_slot()
-        cdef int64_t text = self.head_text(), tokens
-        hits = self.kv.lookup(row, <int32_t>text)
-        tokens = min(text - <int64_t>hits * self.kv.block_size, most)
+        cdef int64_t computed, tokens
+        cdef External found
+        hits = self._find_head(&found)
+        computed = <int64_t>hits * self.kv.block_size + found.tokens
+        tokens = min(self.head_text() - computed, most)
         if not self.kv.allocate(slot, row, hits, slots, 0, self._watermark if self._running.size > 0 else 0,
-                                <int64_t>hits * self.kv.block_size + tokens):
+                                computed + tokens):
             return False
         self.waiting.pop()
         self.admit(row, hits, batch)
+        if found.tokens > 0:
+            self.load_now(slot, found, batch.start_ns)
         self._sequences[slot].scheduled = <int32_t>tokens
         self._size += 1
         return True

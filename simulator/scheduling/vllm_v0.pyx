@@ -18,7 +18,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from simulator.scheduling.base import SchedulerFacts
-from simulator.scheduling.vidur import WatermarkParameters
+from simulator.scheduling.vidur import ALONE, WatermarkParameters
 
 
 class VllmV0Parameters(WatermarkParameters, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -44,7 +44,7 @@ cdef class VllmV0(VidurScheduler):
     def facts(parameters):
         """See Scheduler."""
         return SchedulerFacts(parameters.batch_size_cap, max(parameters.max_tokens_in_batch, parameters.batch_size_cap),
-                              takes_threads=True, heeds_arrivals=True)
+                              takes_threads=True, heeds_arrivals=True, why_no_tier=ALONE)
 
     cdef int8_t refusal(self, int32_t row) noexcept nogil:
         return REJECTED if self._requests[row].prompt_tokens > self._max_tokens else VidurScheduler.refusal(self, row)

@@ -1,5 +1,10 @@
-"""What schedulers share that give a request the blocks of its longest text when they admit it: nobody restarts."""
-from libc.stdint cimport int8_t, int32_t, int64_t
+"""What schedulers share that give a request the blocks of all its text when they admit it.
+
+As long as that is the longest it can have, nobody restarts. Where it is the text that is foretold, an answer may
+outgrow it: its request then takes one block after the other, and where none is free the last ones at hand restart, as
+those of Vidur's other schedulers do. Such a request is visited in every batch, and so are all beside it.
+"""
+from libc.stdint cimport INT64_MAX, int8_t, int32_t, int64_t
 
 from simulator.domain.iteration cimport Batch
 from simulator.domain.request cimport DROPPED
@@ -15,28 +20,40 @@ from simulator.kv.reserving import ReservingKV
 from simulator.scheduling.base import MemoryNeeds, SchedulerFacts
 from simulator.scheduling.vidur import VidurParameters
 
+RESERVATIONS = ("max_model_len", "max_tokens", "expected_tokens")
+
 
 class WholeRequestsParameters(VidurParameters, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Options of these, under Vidur's names where it has them."""
 
     batch_size_cap: Annotated[int, Meta(ge=1, le=2**20, extra={"unit": "requests"}, description="in a batch")] = 128
-    reservation: Annotated[Literal["max_model_len", "max_tokens"], Meta(description=(
-        "how long a text is taken to become: as the longest, which is Vidur's way, or by the output that its client "
-        "allows"))] = "max_model_len"
+    reservation: Annotated[Literal["max_model_len", "max_tokens", "expected_tokens"], Meta(description=(
+        "how long a text is taken to become: as the longest, which is Vidur's way; by the output that its client "
+        "allows; or by the one that output_knowledge foretells: who outgrows it takes blocks one by one, and where "
+        "none is free the last admitted restarts"))] = "max_model_len"
+
+    @property
+    def reads_expected_tokens(self):
+        """Say whether predictions of output lengths matter."""
+        return self.reservation == "expected_tokens"
 
 
 cdef class WholeRequests(VidurScheduler):
-    """Base of schedulers of whole requests; see whole_requests.pxd."""
+    """Base of schedulers of whole requests; see whole_requests.pxd.
+
+    Who runs has a turn in each batch, and who waits joins as soon as it fits.
+    """
 
     Parameters = WholeRequestsParameters
 
     def __init__(self, parameters, context):
         cdef int64_t most = parameters.batch_size_cap
-        if parameters.reservation == "max_model_len":       # Vidur divides the memory by stages, then by longest texts
+        self._reservation = <Reservation><int>RESERVATIONS.index(parameters.reservation)
+        if self._reservation == MAX_MODEL_LEN:      # Vidur divides the memory by stages, then by longest texts
             most = min(most, context.kv.num_blocks // blocks_for(
                 context.max_model_len, context.kv.block_size) // context.num_stages)
         self.share(max(most, <int64_t>1) * context.num_stages, 0.0, 0, context)
-        self._reserves_declared = parameters.reservation == "max_tokens"
+        self._max_new_tokens = INT64_MAX
         self.grouping = self.grouping and isinstance(context.kv, ReservingKV)
 
     @classmethod
@@ -47,7 +64,8 @@ cdef class WholeRequests(VidurScheduler):
     @staticmethod
     def facts(parameters):
         """See Scheduler."""
-        return SchedulerFacts(takes_threads=True, heeds_arrivals=True, preempts=False)
+        return SchedulerFacts(takes_threads=True, heeds_arrivals=True, takes_arrived=True,
+                              preempts=parameters.reservation == "expected_tokens")
 
     @staticmethod
     def faults(parameters, engine):
@@ -61,24 +79,45 @@ cdef class WholeRequests(VidurScheduler):
     @staticmethod
     def kv_cache(parameters, plan):
         """See Scheduler."""
-        if plan.with_identity:
+        is_observed = plan.with_identity and (plan.enable_prefix_caching or plan.with_tables)
+        if is_observed or parameters.reservation == "expected_tokens":
             return VidurScheduler.kv_cache(parameters, plan)
         return ReservingKV(plan.num_blocks, plan.block_size)
 
-    cdef int64_t longest_text(self, int32_t row) noexcept nogil:
-        cdef int64_t text = <int64_t>self._requests[row].prompt_tokens + self._demands[row].max_tokens
-        return min(text, self._max_model_len) if self._reserves_declared else self._max_model_len
+    cdef int64_t reserved_text(self, int32_t row) noexcept nogil:
+        cdef int64_t tokens = self._demands[row].max_tokens
+        if self._reservation == MAX_MODEL_LEN:
+            return self._max_model_len
+        if self._reservation == EXPECTED_TOKENS and self._demands[row].expected_tokens >= 0:
+            tokens = min(tokens, <int64_t>self._demands[row].expected_tokens)
+        return min(self._requests[row].prompt_tokens + tokens, self._max_model_len)
 
     cdef int8_t refusal(self, int32_t row) noexcept nogil:
-        if blocks_for(self.longest_text(row), self.kv.block_size) > self.kv.num_blocks:
+        if blocks_for(self.reserved_text(row), self.kv.block_size) > self.kv.num_blocks:
             return DROPPED
         return VidurScheduler.refusal(self, row)
 
     cdef int64_t longest_surely_taken(self) noexcept nogil:
-        return -1 if self._reserves_declared else VidurScheduler.longest_surely_taken(self)
+        return VidurScheduler.longest_surely_taken(self) if self._reservation == MAX_MODEL_LEN else -1
 
     cdef bint keeps_turns(self) noexcept nogil:
         return True
+
+    cdef int schedule(self, Batch* batch, int64_t now_ns) except -1 nogil:
+        cdef int32_t i = 0
+        self.begin_batch(batch, now_ns)
+        if self.go_on_at_once(batch):
+            self.admit_whole(batch, True)
+        else:
+            self.gather_at_hand()
+            while i < self._count and self._size < self._micro_batch:
+                self.go_on_at(batch, i)
+                i += 1
+            if batch.num_preempted == 0:
+                self.admit_whole(batch, False)
+            self.fill(batch)
+        self.close(batch, -1)
+        return 0
 
     cdef bint go_on_at_once(self, Batch* batch) except -1 nogil:
         return self.num_members == self._running.size and self.decode_all(batch)
@@ -87,11 +126,17 @@ cdef class WholeRequests(VidurScheduler):
         cdef int32_t slot = self._at_hand[i]
         cdef const Sequence* sequence = &self._sequences[slot]
         cdef int64_t tokens = 1 if sequence.is_member else sequence.num_tokens - sequence.num_computed
-        return self.continue_at(batch, i, tokens, self.longest_text(sequence.row))
+        return self.continue_at(batch, i, tokens, max(self.reserved_text(sequence.row), self.computed(slot) + tokens))
 
     cdef int admit_whole(self, Batch* batch, bint adds_entries) except -1 nogil:
-        while self.has_place() and self.admit_head(
-                batch, self.head_text(), self.longest_text(self.waiting.top())):
+        cdef int64_t left = self._max_new_tokens, text
+        while self.has_place():
+            text = self.head_text()
+            if text > left and left < self._max_new_tokens and self.head_tokens() > left:
+                break
+            if not self.admit_head(batch, text, max(self.reserved_text(self.waiting.top()), text)):
+                break
+            left -= self._sequences[self._running.tail].scheduled
             if adds_entries:
                 self.add_entry(batch, self._running.tail)
         return 0

@@ -9,6 +9,8 @@ from operator import getitem
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from simulator import api, assemble, registry
 from simulator.config.experiment import Experiment
 from simulator.errors import InputErrors, MissingExtra, collect_faults, faults_of
@@ -49,10 +51,21 @@ class Measured(NamedTuple):
     wall_s: float
 
 
+class Foretold(NamedTuple):
+    """What the policies of a variant know of the output lengths of the requests.
+
+    expected_tokens : int32 (n,), as in the demands of a Workload. notes : as it has them.
+    """
+
+    expected_tokens: np.ndarray
+    notes: tuple[str, ...]
+
+
 class Plan(NamedTuple):
     """What can be run.
 
     workload : the requests that all variants serve, as nobody has served them yet.
+    foretold : by name of the variant.
     experiments : by name of the variant, those that can run.
     unavailable : by name of the variant, why it cannot: what is not installed.
     notes : by name of the variant, what its latency models said when they were made.
@@ -60,10 +73,17 @@ class Plan(NamedTuple):
     """
 
     workload: Workload
+    foretold: dict[str, Foretold]
     experiments: dict[str, Experiment]
     unavailable: dict[str, str]
     notes: dict[str, list[str]]
     readings: assemble.Readings
+
+    def requests_of(self, name: str) -> Workload:
+        """Return the requests of a variant, which its run may write to."""
+        workload = self.workload.untouched()
+        workload.demands["expected_tokens"], workload.notes = self.foretold[name]
+        return workload
 
 
 class Order(NamedTuple):
@@ -91,11 +111,11 @@ def prepare(comparison: Comparison, out: str | os.PathLike | None = None, overwr
     if out is not None:
         checks += [partial(check_free, Path(out, name), overwrite) for name in names]
         checks.append(partial(_check_free_file, Path(out, FILE), overwrite))
-    workload, *_ = collect_faults(partial(_requests, comparison), *checks)
+    (workload, foretold), *_ = collect_faults(partial(_requests, comparison), *checks)
     if len(unavailable) == len(names):
         raise InputErrors([f"{comparison.place(name)}: {reason}" for name, reason in unavailable.items()])
     available = {name: each for name, each in comparison.experiments.items() if name not in unavailable}
-    return Plan(workload, available, unavailable, told, readings)
+    return Plan(workload, foretold, available, unavailable, told, readings)
 
 
 def measure(plan: Plan, out: str | os.PathLike | None = None, overwrite: bool = False, quiet: bool = True,
@@ -133,7 +153,7 @@ def measure_one(order: Order, name: str) -> Measured:
     """
     began_s = time.perf_counter()
     plan = order.plan
-    workload = None if plan.workload.is_open_ended else plan.workload.untouched()      # then each sends its own number
+    workload = None if plan.workload.is_open_ended else plan.requests_of(name)      # then each sends its own number
     with _named(name):
         result = api.run_ordered(api.Order(
             plan.experiments[name], None if order.out is None else Path(order.out, name), order.overwrite, order.quiet,
@@ -166,10 +186,18 @@ def write(path: str | os.PathLike, results: dict[str, Measured], unavailable: di
     os.replace(staged, path)
 
 
-def _requests(comparison: Comparison) -> Workload:
-    name, experiment = next(iter(comparison.experiments.items()))       # it is the same for all
-    with faults_of(comparison.place(name)):
-        return assemble.requests_of(experiment, alike=comparison.experiments.values())
+def _requests(comparison: Comparison) -> tuple[Workload, dict[str, Foretold]]:
+    """Read the requests, once for each way in which output lengths are foretold: the seed makes them the same."""
+    workload, known, foretold = None, {}, {}
+    for name, experiment in comparison.experiments.items():
+        knowledge = experiment.workload.output_knowledge
+        if knowledge not in known:
+            with faults_of(comparison.place(name)):
+                read = assemble.requests_of(experiment, alike=comparison.experiments.values())
+            known[knowledge] = Foretold(read.demands["expected_tokens"].copy(), read.notes)
+            workload = read if workload is None else workload
+        foretold[name] = known[knowledge]
+    return workload, foretold
 
 
 @contextmanager

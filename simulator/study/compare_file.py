@@ -6,8 +6,9 @@
     name = "linear"
     latency = {backend = "linear", base_us = 6000.0}
 
-A variant is laid over the base as a file that extends it would be; its name is that of its experiment. It cannot change
-what the requests are drawn from, so that all variants serve the same ones.
+A variant is laid over the base as a file that extends it would be; its name is that of its experiment. It cannot
+change what the requests are drawn from, so that all variants serve the same ones. What policies know of their output
+lengths is its own affair: `workload = {output_knowledge = {predictor = "exact"}}`.
 """
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,7 +24,8 @@ from simulator.errors import InputErrors, did_you_mean
 
 KEYS = ("base", "variants")
 # Keys of an experiment that only the base may have: they say what the requests are, and where results go.
-SHARED = ("extends", "output", "seed", "workload")
+SHARED = ("extends", "output", "seed")
+OWN = "output_knowledge"        # and of [workload] all but this
 
 
 class Comparison(msgspec.Struct, frozen=True):
@@ -92,9 +94,15 @@ def _name_faults(file: str, variants: list[dict]) -> Iterator[str]:
 
 def _variant(file: str, variant: dict, layers: Layers, faults: list[str]) -> Experiment | None:
     place = _place(file, variant["name"])
-    shared = [key for key in SHARED if key in variant]
+    shared, own = [key for key in SHARED if key in variant], dict(variant)
+    workload = variant.get("workload", {})
+    if isinstance(workload, dict):
+        shared += [f"workload.{key}" for key in workload if key != OWN]
+        own["workload"] = {key: value for key, value in workload.items() if key == OWN}
+    else:
+        shared.append("workload")
     faults += [f"{place}: {key}: is the same for all variants; the base says it" for key in shared]
-    own = {key: value for key, value in variant.items() if key not in shared}
+    own = {key: value for key, value in own.items() if key not in shared and value != {}}
     layers.main = Source(place, os.path.dirname(file))
     layers.add(own, layers.main)
     try:

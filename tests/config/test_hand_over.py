@@ -129,6 +129,56 @@ def test_a_scheduler_must_know_kv_that_comes(load, faults):
     assert experiment.kv_transfer.habits.place == "reserved"
 
 
+SIMAI = "kv_transfer.protocol = 'simai'"
+SPLIT = "engine = {scheduler = 'split_wise'}"
+WHY_SPLIT = ("its batches are of prompts on some replicas and of decodes on others, and vidur-alibabacloud stops on an "
+             "assertion where a replica does both")
+UNDIVIDED = ('engine.scheduler: "split_wise" takes [[pools]] with role = "prefill" and "decode", or '
+             f"topology.pd_node_ratio below 1: {WHY_SPLIT}")
+
+
+def test_a_scheduler_of_vidur_takes_over_only_what_comes_with_its_kv(load, faults):
+    assert load(POOLS, MOVES, SIMAI, "engine = {scheduler = 'orca'}").kv_transfer.habits.place == "afterwards"
+    assert faults(load, POOLS, MOVES, "engine = {scheduler = 'orca'}") == [
+        f'--set: pools[{i}].engine.scheduler: "orca" cannot take over what another replica has computed: it gives no '
+        'blocks to a request whose KV is on its way: it takes kv_transfer.protocol = "simai", where a request comes '
+        "with its KV" for i in range(2)]
+
+
+@pytest.mark.parametrize(("given", "fault"), [
+    ([], UNDIVIDED), (["topology = {replicas = 2, pd_node_ratio = 1.0}"], UNDIVIDED),
+    ([POOLS.replace("]", ", {name = 'b'}]"), MOVES, SIMAI],
+     'pools[2].role: expected "prefill" or "decode" with scheduler = "split_wise", found "both": ' + WHY_SPLIT),
+    ([POOLS, MOVES, SIMAI, "cluster.disaggregation.decider = 'never'"],
+     'cluster.disaggregation.decider: expected "always", found "never": replicas of pool "d" would do whole requests, '
+     f'and their scheduler is "split_wise": {WHY_SPLIT}')])
+def test_split_wise_takes_replicas_for_either_part(load, faults, given, fault):
+    assert faults(load, SPLIT, *given) == [f"--set: {fault}"]
+
+
+def test_routing_of_split_wise_takes_replicas_for_either_part(load, faults):
+    policy = "cluster.routing.policy = 'split_wise'"
+
+    assert load(POOLS, SYNC, MOVES, policy).cluster.routing.policy == "split_wise"
+    assert faults(load, policy) == [
+        '--set: cluster.routing.policy: "split_wise" takes turns among the replicas for prompts and among those for '
+        'what follows: there is no pool with role = "prefill" or "decode"; "round_robin" takes turns among all']
+    assert faults(load, POOLS, SYNC, MOVES, policy, "cluster.disaggregation.stage_order = 'prefill_first'") == [
+        '--set: cluster.disaggregation.stage_order: expected "decode_first", found "prefill_first": '
+        'cluster.routing.policy = "split_wise" chooses both replicas when a request comes']
+
+
+def test_faults_of_vidur_alibabacloud_are_those_of_its_protocol(load, faults):
+    compat = "kv_transfer.upstream_compat = true"
+
+    assert faults(load, POOLS, SYNC, MOVES, compat) == [
+        '--set: kv_transfer.upstream_compat: expected none, found true: protocol = "nixl": the faults that it follows '
+        "are those of vidur-alibabacloud"]
+    assert faults(load, POOLS, SYNC, MOVES, SIMAI, compat, "latency.host.queue_base_us = 3.0") == [
+        "--set: pools[1].latency.host: expected no queue_base_us and no queue_per_prompt_token_us with "
+        "kv_transfer.upstream_compat = true: a request is in the queue of its decode replica when its prompt is done"]
+
+
 @pytest.mark.parametrize("protocol", ["mooncake", "sglang", "simai"])
 def test_a_decode_replica_that_is_chosen_at_once(load, faults, protocol):
     assert faults(load, POOLS, SYNC, MOVES, f"kv_transfer.protocol = '{protocol}'",

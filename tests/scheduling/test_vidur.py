@@ -94,6 +94,48 @@ def test_orca_takes_blocks_for_what_clients_allow():
     assert batches == [{0: 4, 1: 4, 2: 4}, {0: 1, 1: 1}, {1: 1}]
 
 
+def outgrown():
+    workload = plain_workload([0, 0], [4, 4], [6, 6])
+    workload.demands["expected_tokens"] = 1
+    return workload
+
+
+@pytest.mark.parametrize(("scheduler", "num_blocks", "batches", "preemptions"), [
+    # 4 + 1 tokens are 2 blocks each. With the ninth token row 0 takes the fifth block; row 1 has none, restarts, and is
+    # computed again, with its 5 outputs.
+    ("orca", 5, [{0: 4, 1: 4}, *[{0: 1, 1: 1}] * 4, {0: 1}, {1: 9}], [0, 1]),
+    ("faster_transformer", 5, [{0: 4, 1: 4}, *[{0: 1, 1: 1}] * 4, {0: 1}, {1: 9}], [0, 1]),
+    # With another block both have room.
+    ("orca", 6, [{0: 4, 1: 4}, *[{0: 1, 1: 1}] * 5], [0, 0]),
+    # Row 0 takes the block of row 1, the last one.
+    ("orca", 4, [{0: 4, 1: 4}, *[{0: 1, 1: 1}] * 4, {0: 1}, {1: 9}], [0, 1])])
+def test_who_outgrows_what_was_foretold_takes_blocks_until_the_last_restarts(
+        scheduler, num_blocks, batches, preemptions):
+    recording, found = play(scheduler, outgrown(), num_blocks=num_blocks, reservation="expected_tokens")
+
+    assert found == batches
+    assert recording.requests["preemptions"].tolist() == preemptions
+    assert (recording.requests["status"] == records.COMPLETED).all()
+
+
+def test_orca_takes_blocks_for_what_is_foretold():
+    # 4 + 2 tokens are 2 of 5 blocks, 4 + 12 would be 4: two at a time; of whom nothing is foretold, what is allowed.
+    for expected, first in ((2, {0: 4, 1: 4}), (-1, {0: 4})):
+        workload = plain_workload([0, 0], [4, 4], [2, 2])
+        workload.demands["max_tokens"], workload.demands["expected_tokens"] = 12, expected
+        _, batches = play("orca", workload, num_blocks=5, reservation="expected_tokens")
+
+        assert batches[0] == first
+
+
+def test_no_more_is_taken_for_what_is_foretold_than_clients_allow():
+    workload = plain_workload([0, 0], [4, 4], [2, 2])
+    workload.demands["expected_tokens"] = 50
+    _, batches = play("orca", workload, num_blocks=4, reservation="expected_tokens")
+
+    assert batches == [{0: 4, 1: 4}, {0: 1, 1: 1}]
+
+
 def test_nobody_joins_a_batch_of_faster_transformer():
     _, batches = play("faster_transformer", plain_workload([0, 0, 0], [4, 4, 4], [1, 3, 1]), batch_size_cap=2)
 

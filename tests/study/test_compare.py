@@ -114,10 +114,11 @@ def test_fault_of_the_base_is_told_once_and_names_it(write, tmp_path):
 
 
 @pytest.mark.parametrize("key", ["workload = {num_requests = 3}", "seed = 3", 'output = {directory = "x"}',
-                                 'extends = "base.toml"'])
+                                 "workload = 3", 'extends = "base.toml"'])
 def test_what_makes_runs_comparable_cannot_vary(write, key):
+    told = "workload.num_requests" if key.startswith("workload = {") else key.split()[0]
     assert faults(write(f"{TWO}{key}\n")) == [
-        f"variant dear: {key.split()[0]}: is the same for all variants; the base says it"]
+        f"variant dear: {told}: is the same for all variants; the base says it"]
 
 
 @pytest.mark.parametrize(("text", "told"), [
@@ -327,6 +328,68 @@ def test_requests_are_read_once_and_served_unchanged_by_each_variant(write, monk
     dict(compare.measure(plan))
     assert len(reads) == 1
     assert (plan.workload.requests == untouched).all()
+
+
+FORETOLD = """
+base = "base.toml"
+[[variants]]
+name = "blind"
+[[variants]]
+name = "knows"
+engine = {scheduler = "sjf_aging", max_num_seqs = 1}
+workload = {output_knowledge = {predictor = "exact"}}
+[[variants]]
+name = "guesses"
+engine = {scheduler = "sjf_aging", max_num_seqs = 1}
+workload.output_knowledge = {predictor = "lognormal_error", error_sigma = 3.0}
+[[variants]]
+name = "blind_too"
+engine = {max_num_seqs = 4}
+"""
+SPREAD = BASE.replace('{distribution = "constant", tokens = 20}', '{distribution = "uniform", min = 1, max = 60}')
+
+
+def test_what_is_known_of_output_lengths_is_a_variants_own_affair(write):
+    plan = compare.prepare(read_comparison(write(FORETOLD, SPREAD)))
+    sent = {name: plan.requests_of(name) for name in plan.experiments}
+    expected = {name: each.demands["expected_tokens"].tolist() for name, each in sent.items()}
+    lengths = plan.workload.outcomes["output_tokens"].tolist()
+
+    assert expected["blind"] == expected["blind_too"] == [-1] * 40
+    assert expected["knows"] == lengths and len(set(lengths)) > 20
+    assert -1 not in expected["guesses"] and expected["guesses"] != lengths
+    for each in sent.values():                          # all else is the same, true lengths too
+        assert (each.requests == plan.workload.requests).all()
+        assert each.outcomes is plan.workload.outcomes
+        for name in set(each.demands.dtype.names) - {"expected_tokens"}:
+            assert (each.demands[name] == plan.workload.demands[name]).all()
+
+
+def test_a_variant_that_knows_output_lengths_is_the_experiment_by_itself(write, tmp_path):
+    plan = compare.prepare(read_comparison(write(FORETOLD, SPREAD)))
+    results, others = dict(compare.measure(plan)), dict(compare.measure(plan, num_processes=2))
+    alone = simulator.run(tmp_path / "base.toml", {
+        "engine.scheduler": "sjf_aging", "engine.max_num_seqs": 1, "workload.output_knowledge.predictor": "exact"})
+
+    assert results["knows"].metrics["ttft_ms.mean"] == alone.summary["ttft_ms"]["mean"]
+    assert len({each.metrics["ttft_ms.mean"] for each in results.values()}) == 4
+    assert {name: each.metrics for name, each in results.items()} == {
+        name: each.metrics for name, each in others.items()}
+
+
+def test_requests_are_read_once_for_each_way_to_foretell(write, monkeypatch):
+    reads = []
+    monkeypatch.setattr(compare.assemble, "load_workload", lambda *given: reads.append(given) or workload.load(*given))
+    compare.prepare(read_comparison(write(FORETOLD, SPREAD)))
+
+    assert len(reads) == 3
+
+
+def test_a_variant_that_is_foretold_what_nobody_reads_is_refused(write):
+    text = FORETOLD.replace('engine = {scheduler = "sjf_aging", max_num_seqs = 1}', "", 1)
+
+    assert [fault.partition(": expected")[0] for fault in faults(write(text, SPREAD))] == [
+        "variant knows: workload.output_knowledge.predictor"]
 
 
 def test_texts_of_sessions_fit_each_variant(write):

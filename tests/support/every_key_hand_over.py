@@ -38,6 +38,7 @@ KV_TRANSFER = {
     "noticed_at": acts("end", "start", **APART),
     "num_reserved_decode_tokens": acts(0, 3000, **transfer(protocol="sglang") | {"engine__num_gpu_blocks": 240}),
     "kv_bytes_per_token": acts(1e3, 3e3, **APART),
+    "upstream_compat": acts(False, True, **transfer(protocol="simai")),
 }
 ROLES = {
     "pools[].role": acts("prefill", "both", **APART),

@@ -7,6 +7,7 @@ from typing import Any
 from msgspec import structs
 from msgspec.structs import replace
 
+from simulator import registry
 from simulator.domain import records
 from simulator.domain.layer_groups import LayerGroup, LayerGroups
 from simulator.domain.protocols import HABITS
@@ -66,14 +67,14 @@ class _Sink:
 
 
 def serve(workload, roles=("prefill", "decode"), *, parameters=None, latency=None, plan=None, cache=(), tier=None,
-          observer=None, **given):
+          observer=None, scheduler=None, **given):
     """Run a workload on a pool for each role; return its Outcome.
 
     roles : of each pool; or (role, replicas). plan : fields of HandOverPlan. cache : fields of Pool, of all.
     tier : makes the KV tier of a replica; or {role: one that does}. observer : sees every batch, with the `cluster`
-    that it is given. given : of ClusterPlan. The scheduler is that of the parameters.
+    that it is given. given : of ClusterPlan. scheduler : None: vLLM's, or BLIS's with its parameters.
     """
-    scheduler = Blis if isinstance(parameters, BlisParameters) else Vllm
+    scheduler = scheduler or (Blis if isinstance(parameters, BlisParameters) else Vllm)
     roles = [(role, 1) if isinstance(role, str) else role for role in roles]
     cache = {"num_gpu_blocks": 1000, "block_size": 16, "max_model_len": 4096} | dict(cache)
     pools = tuple(Pool(scheduler, parameters or VllmParameters(), latency or constant_latency(), name=f"{role}{i}",
@@ -115,11 +116,12 @@ def random_case(seed):
             "decode_first": rng.random() < 0.5 or any("both" in role for role in roles)}
     blocks = scenario.cache["num_gpu_blocks"] * (8 if any("both" in role for role in roles) else 1)
     cache = scenario.cache | {"host": scenario.host, "num_gpu_blocks": blocks}
-    if rng.random() < 0.3:
+    has_groups = rng.random() < 0.3
+    if has_groups:
         cache |= {"layer_groups": _some_groups(rng, cache), "num_gpu_blocks": 2 * blocks}
         plan["takes_whole_prompt"] = False
-    plan |= random_protocol(rng, {"sglang", "simai"} if "layer_groups" in cache else ())
-    if "layer_groups" in cache:
+    plan |= random_protocol(rng, {"sglang", "simai"} if has_groups else ())
+    if has_groups:
         plan |= {"granularity": "prompt", "brings_token": False}
     if plan["place"] != "asked":
         plan["decode_first"] = True
@@ -161,6 +163,34 @@ def random_blis_case(seed):
         "cache": scenario.cache | {"host": scenario.host, "num_gpu_blocks": blocks}}
 
 
+def random_vidur_case(seed):
+    """Return the same for a random scenario under vidur-alibabacloud's protocol and a scheduler of Vidur's."""
+    rng, scenario = Random(seed), small_scenario(seed)
+    latency, workload = Linear(scenario.prices), scenario.workload
+    latency.set_host(scenario.host.iteration_us, 0.0)
+    name = rng.choice(["split_wise", "orca", "faster_transformer", "sarathi"])
+    scheduler, keys = registry.load("scheduler", name), {"batch_size_cap": rng.choice([1, 4, 16])}
+    if name == "sarathi":
+        keys |= {"chunk_size": rng.choice([5, 64]), "watermark_blocks_fraction": rng.choice([0.0, 0.2])}
+    else:
+        keys["reservation"] = rng.choice(["max_model_len", "max_tokens", "expected_tokens", "expected_tokens"])
+    if name == "split_wise":
+        keys["max_tokens_in_batch"] = rng.choice([40, 300, 4096])
+    if keys.get("reservation") == "expected_tokens":
+        lengths = workload.outcomes["output_tokens"]
+        workload.demands["expected_tokens"] = [rng.choice([-1, 1, 1, max(length // 2, 1), 2 * length])
+                                               for length in lengths.tolist()]
+    roles = rng.choice([("prefill", "decode"), (("prefill", 2), ("decode", 2)), ("prefill", ("decode", 3))] + (
+        [] if name == "split_wise" else [("prefill", "both", "decode"), ("both", "prefill")]))
+    plan = {"contention": "none", "takes_whole_prompt": True, "ports": (Port(rng.choice([1e6, 1e8])),) * len(roles),
+            "decode_first": True, "place": "afterwards", "brings_token": True, "sends_token": True,
+            "unawaited": rng.random() < 0.4}
+    return workload, {
+        "roles": roles, "latency": latency, "plan": plan, "scheduler": scheduler,
+        "parameters": scheduler.Parameters(**keys), "cache": scenario.cache | {
+            "host": scenario.host, "num_gpu_blocks": max(scenario.cache["num_gpu_blocks"] // rng.choice([1, 2]), 1)}}
+
+
 def random_protocol(rng, without=()):
     """Return fields of a HandOverPlan, as one of the protocols that go with vLLM's scheduler has them."""
     habits = HABITS[rng.choice([name for name, each in HABITS.items()
@@ -168,7 +198,8 @@ def random_protocol(rng, without=()):
     return {"order": habits.order, "place": habits.place, "pushes": habits.pushes, "sends_token": habits.sends_token,
             "granularity": rng.choice(habits.granularities),
             "brings_token": rng.choice(habits.first_tokens) == "prefill",
-            "reserved_tokens": rng.choice([0, 8]) if habits.reserved_tokens >= 0 else -1}
+            "reserved_tokens": rng.choice([0, 8]) if habits.reserved_tokens >= 0 else -1,
+            "unawaited": habits.place == "afterwards" and rng.random() < 0.5}
 
 
 def upkeep(failures=(), **given):

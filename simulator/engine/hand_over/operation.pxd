@@ -55,7 +55,7 @@ cdef class HandOver(Operation):
     cdef int32_t _num_clients           # rows from here on are prefill legs
     cdef set _acquainted                # (prefill replica, decode replica) that have shaken hands; None: nobody has to
     cdef int64_t _handshake_ns, _hop_ns, _notice_ns
-    cdef bint _takes_whole_prompt, _pushes, _sends_token
+    cdef bint _takes_whole_prompt, _pushes, _sends_token, _is_unawaited
     cdef Order _order
     cdef Place _place
     cdef Granularity _granularity
@@ -94,6 +94,7 @@ cdef class HandOver(Operation):
     cdef int _piece_came(self, int32_t row, int64_t now_ns) except -1 nogil
     cdef int _reserve(self, int32_t row, int64_t now_ns) except -1 nogil
     cdef int _carry(self, int32_t row, int64_t now_ns) except -1 nogil
+    cdef int _queue_unawaited(self, int32_t row, int64_t now_ns) except -1 nogil
     cdef int _deliver_kv(self, int32_t row, int64_t now_ns) except -1 nogil
     cdef int _release(self, int32_t row, int64_t now_ns) except -1 nogil
     cdef int32_t _decode_place(self, int32_t row, int64_t now_ns) except -2 nogil

@@ -33,6 +33,7 @@ from simulator.engine.replica.replica cimport Replica
 from simulator.kv.base cimport blocks_for
 from simulator.scheduling.base cimport Scheduler
 
+from simulator.engine.hand_over.journeys import merged_journeys
 from simulator.engine.hand_over.plan import GRANULARITIES, ORDERS, PLACES
 
 
@@ -63,6 +64,7 @@ cdef class HandOver(Operation):
         self._order, self._place = <Order><int>ORDERS.index(settings.order), <Place><int>PLACES.index(settings.place)
         self._granularity = <Granularity><int>GRANULARITIES.index(settings.granularity)
         self._pushes, self._sends_token = settings.pushes, settings.sends_token
+        self._is_unawaited = settings.unawaited
         self._handshake_ns, self._hop_ns = settings.handshake_ns, settings.hop_ns
         self._notice_ns, self._takes_whole_prompt = settings.notice_ns, settings.takes_whole_prompt
         self._acquainted = set() if settings.handshake_ns > 0 else None
@@ -375,7 +377,21 @@ cdef class HandOver(Operation):
         if self._decode_place(row, now_ns) < 0:
             return 0
         it.stage = MOVING
-        return self._start(row, 0, <int64_t>self._requests[row].prompt_tokens + self._sends_token, now_ns)
+        self._start(row, 0, <int64_t>self._requests[row].prompt_tokens + self._sends_token, now_ns)
+        return self._queue_unawaited(row, now_ns) if self._is_unawaited else 0
+
+    cdef int _queue_unawaited(self, int32_t row, int64_t now_ns) except -1 nogil:
+        """Have a request in the queue of its decode replica, which does not wake for it if it sleeps."""
+        cdef Transfer* it = &self._transfers[row]
+        cdef void* replica = self._ends[it.decode_replica].replica
+        cdef int64_t wake_ns = (<Replica>replica).wake_ns
+        cdef bint sleeps = (<Replica>replica).pipeline.num_in_flight == 0 and wake_ns > now_ns
+        it.stage = MOVED                                    # as far as the replica looks
+        (<Gateway>self._ends[it.prefill_replica].second).put(row, it.decode_place, ROLE_DECODE, now_ns)
+        if sleeps:
+            (<Replica>replica).wake_at(wake_ns)
+            self._fleet.touched(it.decode_replica)
+        return 0
 
     cdef int _deliver_kv(self, int32_t row, int64_t now_ns) except -1 nogil:
         """The KV of a request has come to a decode replica, which it joins now."""
@@ -383,6 +399,10 @@ cdef class HandOver(Operation):
         cdef void* second = self._ends[it.prefill_replica].second
         cdef void* replica = self._ends[it.decode_replica].replica
         it.stage = MOVED
+        if self._is_unawaited:
+            (<Replica>replica).rouse(now_ns)
+            self._fleet.touched(it.decode_replica)
+            return 0
         (<Replica>replica).settle_run(now_ns)
         if self._requests[row].status >= COMPLETED:
             return self._release(row, now_ns)
@@ -676,13 +696,3 @@ cdef class HandOver(Operation):
         if self.started != self.completed + self.failed + self.cancelled + self.transport.num_under_way:
             raise RuntimeError(f"{self.started} transfers began, {self.completed} came to their end, {self.failed} and "
                                f"{self.cancelled} did not and {self.transport.num_under_way} are under way")
-
-
-def merged_journeys(journeys, num_clients):
-    """Return the journeys of clients, what befell their prefill legs added to them."""
-    merged, legs = journeys[:num_clients], journeys[num_clients:]
-    for name in ("downtime_ns", "retries", "migrations"):
-        merged[name] += legs[name]
-    split = legs["dispatched_ns"] >= 0
-    merged["dispatched_ns"][split] = legs["dispatched_ns"][split]
-    return merged

@@ -78,6 +78,9 @@ class HandOverPlan(msgspec.Struct, frozen=True):
     brings_token : the prefill replica's token is sent along, and the decode replica begins behind it.
     sends_token : that one is moved like a token of the prompt.
     pushes : the prefill replica moves the bytes, and hears from the decode replica where to.
+    unawaited : a request enters the queue of its decode replica when its prompt is done, and the replica wakes for it
+        when its KV has come; where it forms a batch before that, it takes the request in all the same. With place
+        "afterwards".
     resolution_ns : transfers end in whole ones, rounded up, unless they share links fairly.
     reserved_tokens : see KVTier.
     notices_at_start : an iteration notices what has come by its start, and tells at its end; else what has come by its
@@ -109,6 +112,7 @@ class HandOverPlan(msgspec.Struct, frozen=True):
     brings_token: bool = False
     sends_token: bool = False
     pushes: bool = False
+    unawaited: bool = False
     resolution_ns: int = 1
     reserved_tokens: int = -1
 

@@ -64,7 +64,7 @@ cdef class RemoteTier(KVTier):
         if it.decode_slot >= 0:
             return False
         if self._place == AFTERWARDS:
-            return it.stage == MOVED and it.end_ns >= 0
+            return it.stage == MOVED and it.start_ns >= 0       # it was sent, and has come unless nobody awaits it
         return it.stage == READY or (self._comes_early and it.stage == PREFILLING)
 
     cdef int64_t load(self, int32_t row, int32_t slot, External found, int64_t now_ns) except -1 nogil:

@@ -1,0 +1,11 @@
+"""What befell the prefill legs of clients, added to what befell these."""
+
+
+def merged_journeys(journeys, num_clients):
+    """Return the journeys of clients, what befell their prefill legs added to them."""
+    merged, legs = journeys[:num_clients], journeys[num_clients:]
+    for name in ("downtime_ns", "retries", "migrations"):
+        merged[name] += legs[name]
+    split = legs["dispatched_ns"] >= 0
+    merged["dispatched_ns"][split] = legs["dispatched_ns"][split]
+    return merged
