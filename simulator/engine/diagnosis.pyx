@@ -30,6 +30,20 @@ def diagnose(replicas, workload, has_stopped):
     return messages
 
 
+def pool_cuts(replicas, workload):
+    """Return whose answers were to end where the KV pool of their replica does, bool (n,); None: nobody's."""
+    cdef Replica replica
+    found, parts = np.zeros(len(workload), bool), {}
+    for replica in replicas:
+        if replica.rank.delivery.pool_cuts is not None:
+            cuts, indices = parts.setdefault(id(replica.rank.delivery.pool_cuts),
+                                             (replica.rank.delivery.pool_cuts, []))
+            indices.append(replica.index)
+    for cuts, indices in parts.values():
+        found |= np.isin(workload.requests["replica"], indices) & cuts[:len(workload)]
+    return found if parts else None
+
+
 def diagnose_gateways(workload, gave_up_ns, is_quiet):
     """Return a message, in a list, if requests wait or the run was given up.
 

@@ -25,6 +25,8 @@ class SchedulerFacts(msgspec.Struct, frozen=True):
     draft_valid_rate : probability that the grammar of a request admits a draft.
     takes_reserved : it admits waiting requests that were given blocks, with their KV in them, before they came.
     why_no_tier : why it cannot work with KV beyond its blocks, as that of a prefill replica; empty: it can.
+    notices_when_forming : it looks for KV from elsewhere each time that it forms a batch, also while another executes.
+    does_whole : its replicas of role "decode" can compute prompts, too.
     grouping : how layers of unlike kinds have block tables of their own; None: all layers share one.
     """
 
@@ -40,6 +42,8 @@ class SchedulerFacts(msgspec.Struct, frozen=True):
     why_no_tier: str = "it asks nobody for KV beyond its blocks"
     grouping: GroupRules | None = None
     takes_reserved: bool = False
+    notices_when_forming: bool = False
+    does_whole: bool = True
     encodes: bool = False
     draft_valid_rate: float = 1.0
 

@@ -20,6 +20,16 @@ cdef enum:
 cdef struct Progress:           # of a slot
     int64_t published           # tokens that others find, as far as it has put them into the tree
     int64_t pending             # its prompt will be published with the batch that ends so many tokens; else 0
+    bint has_come               # of one that is held: its KV is here, and that was noticed
+
+
+cdef inline void drop_row(RowList* listed, int32_t row) noexcept nogil:
+    cdef int32_t i, kept = 0
+    for i in range(listed.size):
+        if listed.rows[i] != row:
+            listed.rows[kept] = listed.rows[i]
+            kept += 1
+    listed.size = kept
 
 
 cdef class SglangRunning(Scheduler):
@@ -35,6 +45,7 @@ cdef class SglangRunning(Scheduler):
     cdef bint _somebody_left
     cdef double _ratio                  # of what may be generated, the part that is expected
     cdef double _first_ratio, _least_ratio, _decay
+    cdef bint _is_upstream              # upstream_compat
     cdef bint _overlaps_batches
     cdef bint _by_priority
     cdef bint _retracts_by_priority
@@ -70,9 +81,10 @@ cdef class SglangRunning(Scheduler):
 
     # There are more slots. A request leaves the lists.
     cdef int _grow_own(self) except -1 nogil
-    cdef void _forget_slot(self, int32_t slot) noexcept nogil
+    cdef int _forget_slot(self, int32_t slot) except -1 nogil
 
-    # Put the first tokens of a sequence into the tree; or all that it has, and free the rest.
+    # Put the first tokens of a sequence into the tree; or all that it has, and free the rest. Where a tier may read it,
+    # the latter waits until that has said whether it does.
     cdef int _publish(self, int32_t slot, int64_t tokens) except -1 nogil
     cdef int _publish_all(self, int32_t slot) except -1 nogil
 
@@ -90,5 +102,9 @@ cdef class SglangRunning(Scheduler):
     # Form a batch of decodes, putting requests back until the others have room.
     cdef int _decode(self, Batch* batch) except -1 nogil
     cdef int _retract(self, Batch* batch) except -1 nogil
-    cdef int _sort_retracted(self) except -1 nogil
+    cdef bint _give_up_chunk(self, Batch* batch) except -1 nogil
+
+    # List who runs: who makes room for a request of better priority first, else who is retracted last.
+    cdef int _sort_running(self, bint makes_room) except -1 nogil
+    cdef bint _goes_sooner(self, int32_t slot, int32_t other) noexcept nogil
     cdef bint _stays_longer(self, int32_t slot, int32_t other) noexcept nogil
