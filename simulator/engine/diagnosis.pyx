@@ -31,7 +31,10 @@ def diagnose(replicas, workload, has_stopped):
 
 
 def pool_cuts(replicas, workload):
-    """Return whose answers were to end where the KV pool of their replica does, bool (n,); None: nobody's."""
+    """Return whose answers were to end where a KV pool does.
+
+    bool (n,); None: nobody's.
+    """
     cdef Replica replica
     found, parts = np.zeros(len(workload), bool), {}
     for replica in replicas:

@@ -165,7 +165,7 @@ SCHEDULERS = {
         "radix_eviction_policy": acts("lru", "mru", **SGLANG),
         "disable_overlap_schedule": acts(False, True, **SGLANG), "ignore_eos": acts(False, True, **SGLANG),
         "routing_key": acts("slo_class", "tenant", **KEYED), "upstream_compat": acts(False, True, **SGLANG | at(
-            "engine", max_prefill_tokens=40))}),
+            "engine", schedule_policy="hrrn", max_running_requests=3))}),
     **of("scheduler:blis", {
         "max_num_seqs": acts(1, 4), "max_num_batched_tokens": acts(64, 128),
         "long_prefill_token_threshold": acts(0, 16),
