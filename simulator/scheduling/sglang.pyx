@@ -53,6 +53,8 @@ from simulator.scheduling.sglang_arguments import (
 cdef enum:
     DECAY_STEPS = 600           # decodes until little is expected; SGLANG_NEW_TOKEN_RATIO_DECAY_STEPS
 
+NO_IMAGES = '"sglang" knows no images: its tree of prefixes tells prompts apart by their tokens alone'
+
 cdef double FIRST_RATIO = 0.7   # SGLANG_INIT_NEW_TOKEN_RATIO
 cdef double LEAST_PART = 0.14   # of that, at least; SGLANG_MIN_NEW_TOKEN_RATIO_FACTOR
 
@@ -182,7 +184,7 @@ cdef class Sglang(SglangApart):
     @staticmethod
     def item_faults(parameters, items):
         """See Scheduler."""
-        return () if items is None else [("scheduler", "its tree of prefixes knows no images")]
+        return () if items is None else [("scheduler", NO_IMAGES)]
 
     @staticmethod
     def longest_answers(parameters, pool, prompt_tokens):

@@ -1,5 +1,5 @@
 """The arguments of SGLang's server that its scheduler has, under their names."""
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
 from msgspec import Meta
@@ -22,6 +22,15 @@ class SglangParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
     page_size, max_total_tokens and context_length stand in [engine] as block_size, num_gpu_blocks and max_model_len.
     """
+
+    WHY_NOT: ClassVar[dict[str, str]] = {
+        "speculative": "drafts change what SGLang reserves and retracts; its scheduler is built without them",
+        "encoder": "SGLang encodes images before their prompts are cut, and its tree tells them apart by what they "
+                   "show; that is not built",
+        "lora": "SGLang admits no prompt whose adapter finds no place in the batch (max_loras_per_batch); that is not "
+                "built",
+        "structured_outputs": "SGLang has a queue of its own for requests whose grammars compile; that is not built",
+        "cuda_graphs": "the sizes to which SGLang pads its batches are not built"}
 
     max_running_requests: Annotated[int, Meta(ge=1, le=2**20, description="running requests")] = 256
     max_queued_requests: Annotated[Count | None, Meta(description=(

@@ -140,8 +140,32 @@ def test_an_unfinished_prompt_makes_room_for_decodes_but_upstream(tmp_path):
     ({"ignore_eos": ["nobody"]}, 'no request is of SLO class "nobody"'),
     ({"schedule_policy": "randomly"}, 'found "randomly"'),
     ({"routing_key": "tenant"}, 'goes with schedule_policy = "routing-key", found "fcfs"'),
-    ({"max_num_seqs": 4}, "max_num_seqs: unknown key")])
+    ({"max_num_seqs": 4}, "max_num_seqs: unknown key"),
+    ({"speculative": {}}, "engine.speculative: expected none: drafts change what SGLang reserves"),
+    ({"encoder": {}}, "engine.encoder: expected none: SGLang encodes images before"),
+    ({"lora": {}}, "engine.lora: expected none: SGLang admits no prompt whose adapter"),
+    ({"structured_outputs": {}}, "engine.structured_outputs: expected none: SGLang has a queue"),
+    ({"cuda_graphs": {}}, "engine.cuda_graphs: expected none: the sizes to which")])
 def test_what_cannot_be_had_is_refused(tmp_path, changes, message):
     with pytest.raises(InputErrors) as caught:
         serve(tmp_path, **changes)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(("sections", "messages"), [
+    ({"topology": {"pipeline_parallel": 2}},
+     ['topology.pipeline_parallel: scheduler "sglang" knows no stages: expected 1, found 2']),
+    ({"kv_tiers": {"protocol": "hicache"}},
+     ['kv_tiers.protocol: "hicache" goes with scheduler "vllm", found "sglang": a tier is told of blocks, each with a '
+      "hash; its radix cache has pages without names, along edges of a tree"]),
+    ({"workload.images": {"rule": "tokens_per_image", "tokens_per_image": 20,
+                          "count": {"distribution": "constant", "value": 1}}},
+     ['engine.scheduler: "sglang" knows no images: its tree of prefixes'])])
+def test_sections_that_cannot_be_had_are_refused(tmp_path, sections, messages):
+    (tmp_path / "trace.csv").write_text(TRACE)
+    (tmp_path / "experiment.toml").write_text(EXPERIMENT)
+    with pytest.raises(InputErrors) as caught:
+        simulator.run(tmp_path / "experiment.toml", sections)
+    assert len(caught.value.faults) == len(messages)
+    for fault, message in zip(caught.value.faults, messages, strict=True):
+        assert message in fault
