@@ -17,6 +17,10 @@ def diagnose(replicas, workload, has_stopped):
     cdef Replica replica
     messages = []
     for replica in replicas:
+        if lost := replica.rank.scheduler.lost_rows():
+            messages.append(f"replica {replica.index}: {len(lost)} request{'s' * (len(lost) > 1)} failed, "
+                            f"{_name(workload, lost[0])} first: it ran alone, and no KV block was left for its next "
+                            "token; give more blocks")
         if replica.rank.is_livelocked:
             messages.append(_describe_livelock(replica, workload))
         elif replica.is_out_of_time:

@@ -881,6 +881,10 @@ cdef class Scheduler:
         """Return {name: count} of what was done with LoRA adapters; None: they are not tracked."""
         return None
 
+    def lost_rows(self):
+        """Return the rows of requests that it ended while they ran, since no KV block was left for them."""
+        return []
+
     def advice(self, plight):
         """Return what may help a replica that cannot go on, as the end of a sentence.
 

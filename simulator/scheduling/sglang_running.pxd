@@ -38,6 +38,7 @@ cdef class SglangRunning(Scheduler):
     cdef RowList _decoding              # slots of the running batch, in order
     cdef RowList _prefilled             # slots of the batch before, if it had prompts: all but the chunked one
     cdef RowList _sorted                # slots in the order in which they are put back
+    cdef RowList _lost                  # rows of those who ran alone and had no page left
     cdef Progress* _progress            # [_room] by slot
     cdef int32_t _room
     cdef int32_t _chunked               # slot of the prompt that goes on; -1: none

@@ -22,6 +22,7 @@ cdef class SglangRunning(Scheduler):
         free(self._decoding.rows)
         free(self._prefilled.rows)
         free(self._sorted.rows)
+        free(self._lost.rows)
         free(self._progress)
         free(self._ignores)
 
@@ -182,6 +183,7 @@ cdef class SglangRunning(Scheduler):
             self._put_back(batch, slot, 0)              # it can never go on
             batch.preempted[batch.num_preempted - 1].freed_blocks = 0
             lost = row
+            add_row(&self._lost, row)
             Scheduler.enqueue(self, row)
             add_row(&self.failed, row)
         self._decoding.size = 0
@@ -195,6 +197,10 @@ cdef class SglangRunning(Scheduler):
             if batch.preempted[i].row != lost:
                 self.enqueue(batch.preempted[i].row)
         return 0
+
+    def lost_rows(self):
+        """See Scheduler."""
+        return [self._lost.rows[i] for i in range(self._lost.size)]
 
     cdef int _sort_running(self, bint makes_room) except -1 nogil:
         cdef int32_t i, j, slot

@@ -130,6 +130,8 @@ def test_an_unfinished_prompt_makes_room_for_decodes_but_upstream(tmp_path):
     assert kept.requests["status"].tolist() == [records.COMPLETED] * 2
     assert kept.requests["preemptions"].tolist() == [0, 1]
     assert lost.requests["status"][0] == records.FAILED
+    assert lost.summary["diagnosis"] == ["replica 0: 1 request failed, 0 first: it ran alone, and no KV block was left "
+                                         "for its next token; give more blocks"]
 
 
 @pytest.mark.parametrize(("changes", "message"), [
