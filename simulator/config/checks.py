@@ -230,7 +230,7 @@ def _pipeline(topology, engine) -> Iterator[Fault]:
     if topology.pipeline_parallel > 1 and not facts.takes_stages:
         yield ("topology", "pipeline_parallel"), (
             f'scheduler "{engine.scheduler}" knows no stages: expected 1, found {topology.pipeline_parallel}')
-    if topology.pipeline_parallel > 1 and facts.is_async and facts.why_no_async_stages:
+    elif topology.pipeline_parallel > 1 and facts.is_async and facts.why_no_async_stages:
         yield ("engine", "async_scheduling"), (
             f"expected false with topology.pipeline_parallel = {topology.pipeline_parallel}, found true: "
             f"{facts.why_no_async_stages}")
@@ -243,7 +243,8 @@ def _tiers(kv_tiers, engine, topology) -> Iterator[Fault]:
     protocol, name = registry.load("kv_tier", kv_tiers.protocol), kv_tiers.protocol
     if engine.scheduler != protocol.scheduler:
         yield ("kv_tiers", "protocol"), (
-            f'"{name}" goes with scheduler "{protocol.scheduler}", found "{engine.scheduler}"')
+            f'"{name}" goes with scheduler "{protocol.scheduler}", found "{engine.scheduler}"'
+            + (f": {why}" if (why := protocol.why_not.get(engine.scheduler)) else ""))
         return
     for key, message in protocol.conflicts(engine, topology):
         yield tuple(key.split(".")), f'with kv_tiers.protocol = "{name}": {message}'

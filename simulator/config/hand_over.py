@@ -34,7 +34,7 @@ def hand_over_faults(pools: Sequence, kv_transfer, cluster, failures, autoscalin
     yield from _layouts(pools)
     yield from _protocol(kv_transfer)
     yield from _schedulers(pools, kv_transfer)
-    yield from _decisions(cluster, roles, kv_transfer)
+    yield from _decisions(cluster, pools, kv_transfer)
     yield from _only_nixl(kv_transfer, failures, autoscaling)
     yield from _autoscaler(autoscaling, roles)
     yield from _not_yet(cluster, roles)
@@ -152,9 +152,15 @@ def _protocol(kv_transfer) -> Iterator[Fault]:
                 f'expected none, found {show(getattr(kv_transfer, key))}: protocol = "{protocol}": {why}')
 
 
+def _facts(pool):
+    scheduler = registry.load("scheduler", pool.engine.scheduler)
+    return scheduler.facts(scheduler.completed(pool.engine.parameters, pool.topology))
+
+
 def _schedulers(pools: Sequence, kv_transfer) -> Iterator[Fault]:
     reserves = kv_transfer.habits.place == "reserved"
     for i, pool in enumerate(pools):
+        scheduler = registry.load("scheduler", pool.engine.scheduler)
         facts = _facts(pool)
         if facts.takes_reserved and not reserves:
             yield ("pools", i, "engine", "scheduler"), (
@@ -169,7 +175,15 @@ def _schedulers(pools: Sequence, kv_transfer) -> Iterator[Fault]:
             why = WHY_ONLY_ARRIVED if facts.takes_arrived else facts.why_no_tier
             yield ("pools", i, "engine", "scheduler"), (
                 f'"{pool.engine.scheduler}" cannot take over what another replica has computed: {why}')
-        if facts.is_async and kv_transfer.noticed_at == "end":
+        else:
+            for key, why in scheduler.role_faults(pool.engine.parameters, pool.role, kv_transfer.protocol):
+                yield ("pools", i, "engine", key), why
+        if facts.notices_when_forming:
+            if kv_transfer.noticed_at is not None:
+                yield ("kv_transfer", "noticed_at"), (
+                    f'expected none, found "{kv_transfer.noticed_at}": "{pool.engine.scheduler}", as in pool '
+                    f'"{pool.name}", looks each time that it chooses a batch')
+        elif facts.is_async and kv_transfer.noticed_at == "end":
             yield ("kv_transfer", "noticed_at"), (
                 f'expected "start", found "end": with async_scheduling, as in pool "{pool.name}", an iteration is '
                 "launched before the one before it has ended, and looks then")
@@ -192,8 +206,13 @@ def _schedulers(pools: Sequence, kv_transfer) -> Iterator[Fault]:
                 f"expected 1, found {pool.topology.pipeline_parallel}: hand-overs are not settled with pipeline stages")
 
 
-def _decisions(cluster, roles: Sequence[str], kv_transfer) -> Iterator[Fault]:
-    chosen = cluster.disaggregation
+def _decisions(cluster, pools: Sequence, kv_transfer) -> Iterator[Fault]:
+    chosen, roles = cluster.disaggregation, [pool.role for pool in pools]
+    apart = [pool for pool in pools if pool.role != "both" and not _facts(pool).does_whole]
+    if chosen is not None and chosen.decider != "always" and apart:
+        yield ("cluster", "disaggregation", "decider"), (
+            f'expected "always", found "{chosen.decider}": "{apart[0].engine.scheduler}", as in pool '
+            f'"{apart[0].name}", computes no prompts in decode replicas')
     if chosen is None or chosen.stage_order == "decode_first":
         return
     path = ("cluster", "disaggregation", "stage_order")

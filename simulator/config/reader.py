@@ -79,8 +79,10 @@ class Reader:
             chosen = self._choose(table.kind, values, path)
             values[table.choice] = MISSING if chosen is None else self.table(chosen, rest, path, keys)
         else:
+            reasons = getattr(struct, "WHY_NOT", {})
             for key in rest:
-                self.fault((*path, key), f"unknown key{did_you_mean(key, keys)}")
+                why = reasons.get(key)
+                self.fault((*path, key), f"expected none: {why}" if why else f"unknown key{did_you_mean(key, keys)}")
         return values
 
     def _field(self, field: Field, data: dict, path: Path) -> Any:

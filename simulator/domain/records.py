@@ -12,8 +12,9 @@ CAUSE_NAMES = ("", "admission", "queue_full", "shed", "expired", "recalled", "no
 
 # Why an output ended: vLLM's FinishReason (vllm/v1/engine/__init__.py: stop, length, abort, error), and what it has no
 # word for. It says length for max_model_len too.
-FINISH_NAMES = ("", "stop", "length", "max_model_len", "timeout", "error", "abort", "rejected", "cancelled")
-UNENDED, STOP, LENGTH, MAX_MODEL_LEN, TIMEOUT, ERROR, ABORT, REFUSED, CANCELLED = range(9)
+FINISH_NAMES = ("", "stop", "length", "max_model_len", "timeout", "error", "abort", "rejected", "cancelled",
+                "kv_pool")
+UNENDED, STOP, LENGTH, MAX_MODEL_LEN, TIMEOUT, ERROR, ABORT, REFUSED, CANCELLED, KV_POOL = range(10)
 
 NEVER_NS = -1
 

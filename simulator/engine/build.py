@@ -17,6 +17,7 @@ from simulator.engine.fleet.fleet import Fleet
 from simulator.engine.fleet.live_view import LiveView
 from simulator.engine.gateway.gateway import Gateway
 from simulator.engine.hand_over.build import hand_over_between, new_transfers, with_prefill_legs
+from simulator.engine.hand_over.plan import Ways
 from simulator.engine.hand_over.tier import RemoteTier
 from simulator.engine.output.legs import LegBook
 from simulator.engine.output.recorder import Recorder
@@ -239,14 +240,16 @@ def _tier_of(pool: Pool, plan: ClusterPlan, shared: Shared):
     """Return what makes the KVTier of a replica of a pool; None: it has none."""
     if not plan.hand_over:
         return pool.tier
-    polls = (plan.hand_over.notices_at_start or pool.tier is not None
-             or pool.scheduler.facts(pool.parameters).is_async)
+    facts = pool.scheduler.facts(pool.parameters)
+    polls = not facts.notices_when_forming and (
+        plan.hand_over.notices_at_start or pool.tier is not None or facts.is_async)
     if pool.marches and polls:
         raise ValueError("ranks in lock step look for KV from other replicas at the end of a step, not while one "
                          "executes")
-    remote = partial(RemoteTier, shared.transfers, departures=shared.departures, polls=polls,
-                     reads=pool.role != "prefill" or plan.hand_over.either_leg, plan=plan.hand_over,
-                     names_blocks=plan.hand_over.either_leg or any(each.role == "both" for each in plan.pools))
+    ways = Ways(polls, reads=pool.role != "prefill" or plan.hand_over.either_leg,
+                names_blocks=plan.hand_over.either_leg or any(each.role == "both" for each in plan.pools),
+                needs_token=not facts.does_whole)
+    remote = partial(RemoteTier, shared.transfers, departures=shared.departures, ways=ways, plan=plan.hand_over)
     if pool.tier is None:
         return lambda workload: remote(workload.requests)
     asks_both = plan.hand_over.order != "destination"       # SGLang's decode replicas look at no tier for a prompt

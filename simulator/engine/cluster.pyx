@@ -28,7 +28,7 @@ import numpy as np
 
 from simulator.domain import records
 from simulator.domain.run import Run
-from simulator.engine.diagnosis import diagnose, diagnose_gateways
+from simulator.engine.diagnosis import diagnose, diagnose_gateways, pool_cuts
 from simulator.engine.lanes import lanes_for
 from simulator.engine.pool_latency import provenance_of, warnings_of
 from simulator.engine.unknown_names import diagnose_names
@@ -144,6 +144,7 @@ cdef class Cluster:
         if self._recorder.wants_iterations:
             self._recorder.flush(NEVER_NS, self.fleet.num_replicas == 1)
         self._recorder.close()
+        self.workload.pool_cuts = pool_cuts(self.replicas, self.workload)
         diagnosis = diagnose(self.replicas, self.workload, self._stopped)
         if self._gave_up_ns > 0 or self._waits_in_vain():
             diagnosis += diagnose_gateways(self.workload, self._gave_up_ns, self._gave_up_quietly)

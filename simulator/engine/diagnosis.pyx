@@ -17,6 +17,10 @@ def diagnose(replicas, workload, has_stopped):
     cdef Replica replica
     messages = []
     for replica in replicas:
+        if lost := replica.rank.scheduler.lost_rows():
+            messages.append(f"replica {replica.index}: {len(lost)} request{'s' * (len(lost) > 1)} failed, "
+                            f"{_name(workload, lost[0])} first: it ran alone, and no KV block was left for its next "
+                            "token; give more blocks")
         if replica.rank.is_livelocked:
             messages.append(_describe_livelock(replica, workload))
         elif replica.is_out_of_time:
@@ -28,6 +32,23 @@ def diagnose(replicas, workload, has_stopped):
             elif replica.rank.scheduler.num_waiting() > 0:
                 messages.append(_describe_stuck(replica, workload))
     return messages
+
+
+def pool_cuts(replicas, workload):
+    """Return whose answers were to end where a KV pool does.
+
+    bool (n,); None: nobody's.
+    """
+    cdef Replica replica
+    found, parts = np.zeros(len(workload), bool), {}
+    for replica in replicas:
+        if replica.rank.delivery.pool_cuts is not None:
+            cuts, indices = parts.setdefault(id(replica.rank.delivery.pool_cuts),
+                                             (replica.rank.delivery.pool_cuts, []))
+            indices.append(replica.index)
+    for cuts, indices in parts.values():
+        found |= np.isin(workload.requests["replica"], indices) & cuts[:len(workload)]
+    return found if parts else None
 
 
 def diagnose_gateways(workload, gave_up_ns, is_quiet):

@@ -13,9 +13,10 @@ def finish_codes(workload, journeys: np.ndarray | None = None, part: slice = sli
     """Return the place in `records.FINISH_NAMES` for each request, int8.
 
     A completed request stops by itself if its true length was reached, else at the limit that its client declared, else
-    at max_model_len. Of two limits met at once the first counts, for vLLM looks for the end of the text first and the
-    second cuts nothing. One that the gateway took off its replica is aborted, one that ran when the grace of a load was
-    over is cancelled; one that is not over has no reason.
+    at max_model_len, or where its engine lets it grow no further for the size of its KV pool. Of two limits met at once
+    the first counts, for vLLM looks for the end of the text first and the second cuts nothing. One that the gateway
+    took off its replica is aborted, one that ran when the grace of a load was over is cancelled; one that is not over
+    has no reason.
 
     Parameters
     ----------
@@ -42,14 +43,16 @@ def finish_codes(workload, journeys: np.ndarray | None = None, part: slice = sli
     by_itself = tokens >= workload.outcomes["output_tokens"][part]
     at_limit = tokens >= workload.demands["max_tokens"][part]
     reason = np.where(by_itself, records.STOP, np.where(at_limit, records.LENGTH, records.MAX_MODEL_LEN))
+    if workload.pool_cuts is not None:
+        reason[(reason == records.MAX_MODEL_LEN) & workload.pool_cuts[part]] = records.KV_POOL
     codes[ended] = reason[ended]
     return codes
 
 
-def cut_short(workload) -> np.ndarray:
-    """Return the rows of completed requests that max_model_len cut."""
+def cut_short(workload, reason: int = records.MAX_MODEL_LEN) -> np.ndarray:
+    """Return the rows of completed requests that ended so: max_model_len cut them."""
     parts = [np.empty(0, np.int64)]
     for first in range(0, len(workload.requests), BLOCK_ROWS):
         codes = finish_codes(workload, part=slice(first, first + BLOCK_ROWS))
-        parts.append(first + np.flatnonzero(codes == records.MAX_MODEL_LEN))
+        parts.append(first + np.flatnonzero(codes == reason))
     return np.concatenate(parts)

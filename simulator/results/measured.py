@@ -39,7 +39,8 @@ def measured_part(run: Run) -> Run:
     part = replace(
         workload, requests=workload.requests[counts], demands=workload.demands[counts],
         outcomes=workload.outcomes[counts], request_ids=_chosen(workload.request_ids, counts), num_warmups=0,
-        measured=None, scheduled_ns=None if workload.scheduled_ns is None else workload.scheduled_ns[counts])
+        measured=None, pool_cuts=workload.pool_cuts if workload.pool_cuts is None else workload.pool_cuts[counts],
+        scheduled_ns=None if workload.scheduled_ns is None else workload.scheduled_ns[counts])
     left_out = int(len(counts) - counts.sum())
     note = (f"{left_out} of {len(counts)} requests are not measured ([workload.measure], [workload.warmup]): metrics "
             "of requests leave them out; itl_ms, iterations, preemptions, caches and replicas count all")

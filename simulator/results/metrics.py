@@ -46,7 +46,7 @@ def summarise(run: Run, bounds, pools: tuple[cluster.PoolFacts, ...] = ()) -> di
     is_cut[cut_short(run.workload)] = True
     return {
         "complete": bool(run.complete),
-        "requests": count_by_status(requests, is_cut) | not_sent(run.workload),
+        "requests": count_by_status(requests, is_cut) | not_sent(run.workload) | pool_capped(run.workload),
         "by_cause": cluster.by_cause(requests, journeys),
         "duration_s": duration_s,
         "clock_s": int(run.clock_ns) / 1e9,
@@ -85,12 +85,15 @@ def remarks(workload, is_cut: np.ndarray) -> list[str]:
     is_cut : bool (n,), what max_model_len cut; likewise below.
     """
     found = _ungrammatical(workload)
-    rows = np.flatnonzero(is_cut).tolist()
-    if not rows:
-        return found
-    what = "1 output was" if len(rows) == 1 else f"{len(rows)} outputs were"
-    return [*found, f"{what} cut at max_model_len, request {workload.request_ids[rows[0]]} first: prompt and whole "
-            "output are longer; they count as completed, with the tokens they got"]
+    for rows, where, why in (
+            (np.flatnonzero(is_cut), "at max_model_len", "prompt and whole output are longer"),
+            (cut_short(workload, records.KV_POOL), "where the KV pool of their replica ends",
+             "the engine lets no text grow beyond; give it more blocks")):
+        if len(rows):
+            what = "1 output was" if len(rows) == 1 else f"{len(rows)} outputs were"
+            found.append(f"{what} cut {where}, request {workload.request_ids[rows[0]]} first: {why}; they count as "
+                         "completed, with the tokens they got")
+    return found
 
 
 def _ungrammatical(workload) -> list[str]:
@@ -116,6 +119,11 @@ def count_by_status(requests: np.ndarray, is_cut: np.ndarray) -> dict[str, int]:
     by_name = dict(zip(records.STATUS_NAMES, counts, strict=True))
     return {"injected": len(requests) - by_name["pending"] - by_name["not_sent"],
             **{name: by_name[name] for name in COUNTED}, "length_capped": int(is_cut.sum())}
+
+
+def pool_capped(workload) -> dict[str, int]:
+    """Count completed requests that the size of a KV pool cut, where that can be."""
+    return {} if workload.pool_cuts is None else {"pool_capped": len(cut_short(workload, records.KV_POOL))}
 
 
 def not_sent(workload) -> dict[str, int]:

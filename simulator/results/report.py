@@ -28,6 +28,7 @@ def _facts(summary: dict) -> list[tuple[str, str]]:
     counts = [f"{requests['completed']:,} of {requests['injected']:,} completed"]
     counts += [f"{requests[name]:,} {name.replace('_', ' ')}" for name in UNFINISHED if requests.get(name)]
     counts += [f"{requests['length_capped']:,} cut at max_model_len"] if requests["length_capped"] else []
+    counts += [f"{requests['pool_capped']:,} cut by the KV pool"] if requests.get("pool_capped") else []
     facts = [
         ("requests", ", ".join(counts)),
         ("duration", f"{summary['duration_s']:,.3f} s, {_plural(summary['iterations'], 'iteration')}, "

@@ -149,6 +149,7 @@ cdef class Scheduler:
     cdef readonly bint ends_at_start    # what an iteration brings takes effect when it begins; without a group, and
                                         # with one batch in flight
     cdef int64_t pause_ns               # of an iteration without tokens; 0: there is none, -1: as the model prices it
+    cdef readonly bint notes_always     # with a tier: `note_transfers` is asked before each batch, come what may
     cdef readonly bint tracks_adapters  # it says which adapters are loaded
     cdef readonly GrammarDrafts grammar_drafts      # which drafts are kept; None: all
     cdef Tally tally                    # of adapters and grammars in batches; None: nobody asks

@@ -185,10 +185,20 @@ cdef class Scheduler:
         return ()
 
     @staticmethod
+    def role_faults(parameters, role, protocol):
+        """Return (key of [engine], what is wrong with it) for what does not go with hand-overs.
+
+        role : of the pool, "prefill", "decode" or "both".
+        protocol : that of [kv_transfer].
+        """
+        return ()
+
+    @staticmethod
     def longest_answers(parameters, pool, prompt_tokens):
         """Return the tokens, int64 (n,), that the engine lets answers to prompts of these lengths have, at most.
 
-        None: as many as max_model_len leaves room for.
+        And whether, bool (n,), that is for the size of its KV pool and not for max_model_len. None: as many as that
+        leaves room for.
 
         pool : simulator.engine.plan.Pool, the replicas that it schedules.
         """
@@ -870,6 +880,10 @@ cdef class Scheduler:
     def adapter_counts(self):
         """Return {name: count} of what was done with LoRA adapters; None: they are not tracked."""
         return None
+
+    def lost_rows(self):
+        """Return the rows of requests that it ended while they ran, since no KV block was left for them."""
+        return []
 
     def advice(self, plight):
         """Return what may help a replica that cannot go on, as the end of a sentence.

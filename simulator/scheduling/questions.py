@@ -29,6 +29,8 @@ class SchedulerFacts(msgspec.Struct, frozen=True):
         `why_no_tier` says.
     why_no_both : why its replicas cannot do whole requests; empty: they can.
     why_no_tier : why it cannot work with KV beyond its blocks, as that of a prefill replica; empty: it can.
+    notices_when_forming : it looks for KV from elsewhere each time that it forms a batch, also while another executes.
+    does_whole : its replicas of role "decode" can compute prompts, too.
     grouping : how layers of unlike kinds have block tables of their own; None: all layers share one.
     """
 
@@ -46,6 +48,8 @@ class SchedulerFacts(msgspec.Struct, frozen=True):
     takes_reserved: bool = False
     takes_arrived: bool = False
     why_no_both: str = ""
+    notices_when_forming: bool = False
+    does_whole: bool = True
     encodes: bool = False
     draft_valid_rate: float = 1.0
     preempts: bool = True

@@ -10,10 +10,22 @@ schedule_policy.py, schedule_batch.py and scheduler_components/.
 A batch is chosen while the one before it executes, unless `disable_overlap_schedule`: what the latter samples is known
 one batch later, and so is a request's end token.
 
-Kept as SGLang has it: hrrn counts the prompts that the running batch grew from with each decode; without a tree, a
-request that ignores its end token and whose answer the pool cuts short is never admitted.
+Where SGLang does what it does not mean to do, `upstream_compat` follows it, and without it:
 
-Not as in SGLang: a chunk for which there is no room waits, where the server would end; a prompt that is too long is
+- hrrn counts with each decode no tokens; upstream those of the prompts that the running batch grew from.
+- Without a tree, a request that ignores its end token and would be alone is admitted if its text has room. Upstream
+  one whose answer the pool cut short never is, nor one put back that needs another page: all behind it wait.
+- A prompt joins others in a batch if max_prefill_tokens has room for it, or for what it is cut to; upstream one that
+  may be cut joins as long as any are left.
+- Where decodes lack pages and an unfinished prompt holds some, that one is put back first. Upstream it keeps them, as
+  it may do for long with prefill_decode_interval, and those who decode are put back, the last of them refused.
+- A decode replica that runs nobody looks for KV that has come even if retracted requests wait; see sglang_apart.
+
+Kept, as meant so or harmless: a chunk goes on though those who run may need more than is left; that the batch is full
+is forgotten when the running batch is replaced by prompts, and after a mixed batch; after a retraction much is expected
+of requests, for up to 600 decodes.
+
+Not as in SGLang: a chunk for which there is no page waits, where the server would end; a prompt that is too long is
 refused at once, and not prefilled as one token first; requests whose clients give up leave nothing in the tree.
 """
 from libc.stdint cimport int8_t, int32_t, int64_t
@@ -26,18 +38,22 @@ from simulator.domain.batch cimport clear_shape
 from simulator.domain.iteration cimport Batch
 from simulator.domain.request cimport PENDING, REJECTED
 from simulator.scheduling.base cimport Scheduler, Sequence
-from simulator.scheduling.sglang_queue cimport HRRN, SHORTEST_PREFILL, Candidate, SglangQueue
-from simulator.scheduling.sglang_running cimport MOST_RESERVED, Progress, SglangRunning
+from simulator.scheduling.sglang_apart cimport DECODE, PREFILL, SglangApart
+from simulator.scheduling.sglang_queue cimport HRRN, ROUTING_KEY, SHORTEST_PREFILL, Candidate, SglangQueue
+from simulator.scheduling.sglang_running cimport MOST_RESERVED, Progress
 from simulator.scheduling.waiting_queue cimport FIRST_COME, WaitingQueue
 
 import numpy as np
 
 from simulator.kv.radix import RadixKV as RadixCache
 from simulator.scheduling.base import SchedulerFacts
-from simulator.scheduling.sglang_arguments import ADVICE, SglangParameters, faults, ignores_eos, label_faults
+from simulator.scheduling.sglang_arguments import (
+    ADVICE, SglangParameters, faults, ignores_eos, label_faults, role_faults)
 
 cdef enum:
     DECAY_STEPS = 600           # decodes until little is expected; SGLANG_NEW_TOKEN_RATIO_DECAY_STEPS
+
+NO_IMAGES = '"sglang" knows no images: its tree of prefixes tells prompts apart by their tokens alone'
 
 cdef double FIRST_RATIO = 0.7   # SGLANG_INIT_NEW_TOKEN_RATIO
 cdef double LEAST_PART = 0.14   # of that, at least; SGLANG_MIN_NEW_TOKEN_RATIO_FACTOR
@@ -65,7 +81,7 @@ cdef struct Need:               # without a tree: of one that ignores the end to
 
 
 @cython.final
-cdef class Sglang(SglangRunning):
+cdef class Sglang(SglangApart):
     """Prompts first, admitted by estimates; see `SglangParameters`."""
 
     Parameters = SglangParameters
@@ -103,6 +119,7 @@ cdef class Sglang(SglangRunning):
         self._queue = SglangQueue(parameters, context, self.waiting)
         self.longest_prompt = max(self._queue.longest - 6, 1)
         self._chunked = -1
+        self._take_role()
         self._num_classes = len(ignoring) - 1
         self._ignores = <bint*>calloc(len(ignoring), sizeof(bint))
         if self._ignores == NULL:
@@ -118,6 +135,7 @@ cdef class Sglang(SglangRunning):
         self._least_ratio = min(self._first_ratio * LEAST_PART, 1.0)
         self._decay = (self._first_ratio - self._least_ratio) / DECAY_STEPS
         self._ratio = self._first_ratio
+        self._is_upstream = parameters.upstream_compat
         self._overlaps_batches = not parameters.disable_overlap_schedule
         self._is_chunking = parameters.chunked_prefill_size > 0
         self._is_mixing = self._is_chunking and parameters.enable_mixed_chunk
@@ -146,7 +164,7 @@ cdef class Sglang(SglangRunning):
             most = min(most, parameters.chunked_prefill_size)
         return SchedulerFacts(
             parameters.max_running_requests, most, not parameters.disable_overlap_schedule, takes_stages=False,
-            takes_threads=True, why_no_tier="its hand-over and its HiCache are not here")
+            takes_threads=True, why_no_tier="", notices_when_forming=True, does_whole=False)
 
     @staticmethod
     def faults(parameters, engine):
@@ -159,9 +177,14 @@ cdef class Sglang(SglangRunning):
         return label_faults(parameters, labels)
 
     @staticmethod
+    def role_faults(parameters, role, protocol):
+        """See Scheduler."""
+        return role_faults(parameters, role, protocol)
+
+    @staticmethod
     def item_faults(parameters, items):
         """See Scheduler."""
-        return () if items is None else [("scheduler", "its tree of prefixes knows no images")]
+        return () if items is None else [("scheduler", NO_IMAGES)]
 
     @staticmethod
     def longest_answers(parameters, pool, prompt_tokens):
@@ -169,7 +192,8 @@ cdef class Sglang(SglangRunning):
         tokens = pool.num_gpu_blocks * pool.block_size
         longest = min(pool.max_model_len, tokens) - 1
         pages = -(-prompt_tokens // pool.block_size) * pool.block_size
-        return np.minimum(longest - prompt_tokens - 1, tokens - pages - pool.block_size - 1)
+        by_text, by_pool = longest - prompt_tokens - 1, tokens - pages - pool.block_size - 1
+        return np.minimum(by_text, by_pool), (by_pool < by_text) | (tokens < pool.max_model_len)
 
     @staticmethod
     def kv_cache(parameters, plan):
@@ -179,7 +203,7 @@ cdef class Sglang(SglangRunning):
 
     def advice(self, plight):
         """See Scheduler."""
-        return ADVICE.get(plight) or Scheduler.advice(self, plight)
+        return ADVICE.get((plight, "decode") if self._role == DECODE else plight) or Scheduler.advice(self, plight)
 
     # ---- requests come and leave
 
@@ -211,7 +235,7 @@ cdef class Sglang(SglangRunning):
 
     cdef inline int64_t _slots_left(self, int64_t held) noexcept nogil:
         """Return how many may be in a batch of prompts, `held` of which had places before."""
-        cdef int64_t rows = self.max_running - (self._running.size - self._num_new())
+        cdef int64_t rows = self.max_running - (self._running.size + self._parked.size - self._num_new())
         return min(<int64_t>self.max_running - self._decoding.size, max(rows + held, 0))
 
     cdef inline int64_t _num_new(self) noexcept nogil:
@@ -219,7 +243,9 @@ cdef class Sglang(SglangRunning):
 
     cdef bint repeats(self) noexcept nogil:
         # Nobody is admitted while the batch is full, and it is until somebody leaves. With hrrn, who comes asks what
-        # was processed.
+        # was processed. On a decode replica what is free and what would be retracted change with each token.
+        if self._role == DECODE:
+            return self.failed.size + self.waiting.size + self._loaded.size == 0
         return self._chunked < 0 and self.failed.size == 0 and self._queue.policy() != HRRN and (
             self.waiting.size == 0 or (self._is_full and not self._may_preempt))
 
@@ -243,6 +269,9 @@ cdef class Sglang(SglangRunning):
             self._grow_own()
         if self._known_orders < self._next_order:
             self._take_over(batch)
+        if self._role == DECODE:
+            is_idle = True
+            self._schedule_decodes(batch)
         while not is_idle and batch.num_entries + batch.num_members + batch.num_preempted == 0:
             is_idle = True
             self._merge()
@@ -255,8 +284,8 @@ cdef class Sglang(SglangRunning):
         if is_prefill:
             self._deferrals = self._interval
         if batch.num_entries + batch.num_members > 0:
-            self._queue.processed += self._extended if is_prefill else self._carried
-        elif self._running.size + self.waiting.size + self.num_in_flight == 0:
+            self._queue.processed += self._extended if is_prefill else self._carried if self._is_upstream else 0
+        elif self._running.size + self.num_waiting() + self.num_in_flight == 0:
             self._ratio = self._first_ratio
         self._had_decodes = self._decoding.size > 0
         self._known_orders = self._next_order
@@ -299,7 +328,7 @@ cdef class Sglang(SglangRunning):
             self._is_full = False
         if self._prefilled.size > 0 and not self._had_decodes:
             self._carried = self._extended
-        for i in range(self._prefilled.size):
+        for i in range(self._prefilled.size if self._role != PREFILL else 0):
             add_row(&self._decoding, self._prefilled.rows[i])
         self._prefilled.size = 0
         self._somebody_left = self._drops_chunk = False
@@ -318,6 +347,10 @@ cdef class Sglang(SglangRunning):
         if self._slots_left(0) <= 0 and self._chunked < 0 and not self._may_preempt:
             self._is_full = True
             return False
+        if self._queue.policy() == ROUTING_KEY:
+            self._queue.forget_keys()
+            for i in range(self._decoding.size):
+                self._queue.count_key(self._row(self._decoding.rows[i]))
         self._queue.sort()
         self._open_budget()
         if self._chunked >= 0 and not self._add_chunk():
@@ -454,20 +487,29 @@ cdef class Sglang(SglangRunning):
                 <double>self._pages.available() - self._left.total):
             return NO_TOKEN
         if not self._is_chunking:
-            return OTHER if self._admitted.size > 0 and self._paged(tokens[0]) >= self._left.inputs else GO_ON
+            return self._joins(tokens[0])
         if self._paged(tokens[0]) <= self._left.chunk:
-            return GO_ON
+            return GO_ON if self._is_upstream else self._joins(tokens[0])
         if self._chunked >= 0 and self._queue.policy() == SHORTEST_PREFILL:
             return OTHER
         tokens[0] = (prefix + self._left.chunk // page * page) // page * page - prefix
         is_cut[0] = True
-        return GO_ON if tokens[0] > 0 else OTHER
+        if tokens[0] <= 0:
+            return OTHER
+        return GO_ON if self._is_upstream else self._joins(tokens[0])
+
+    cdef inline Verdict _joins(self, int64_t tokens) noexcept nogil:
+        """Say whether there is room in max_prefill_tokens; the first prompt has it at any length."""
+        return OTHER if self._admitted.size > 0 and self._paged(tokens) >= self._left.inputs else GO_ON
 
     cdef Verdict _fits_fixed(self, int32_t row, int64_t* tokens, bint* is_cut) except? NO_TOKEN nogil:
         """Without a tree, who ignores the end token is admitted if all who run find room up to their ends."""
         cdef int64_t paged = self._paged(tokens[0]) + self.kv.block_size, freed = 0, after
         cdef double available = <double>self._pages.available()
         cdef int32_t i
+        if not self._is_upstream and self._decoding.size + self._admitted.size == 0 and self._paged(
+                self._requests[row].prompt_tokens + self._queue.most(row)) <= self._pages.available():
+            return self._cut_fixed(tokens, is_cut)
         if <double>paged > min(available - <double>self._left.current, available - self._left.total):
             return NO_TOKEN
         self._list_needs(row)
@@ -477,6 +519,9 @@ cdef class Sglang(SglangRunning):
                     - self._needs[i].left * <double>after <= <double>after):
                 return NO_TOKEN
             freed += self._needs[i].occupied
+        return self._cut_fixed(tokens, is_cut)
+
+    cdef Verdict _cut_fixed(self, int64_t* tokens, bint* is_cut) noexcept nogil:
         if self._is_chunking and tokens[0] > self._left.chunk:
             if self._left.chunk <= 0:
                 return OTHER
@@ -524,7 +569,7 @@ cdef class Sglang(SglangRunning):
         cdef double need = <double>(it.text - it.prefix + min(self._queue.most(row), <int64_t>MOST_RESERVED)) - (
             <double>self._pages.available() - self._left.total)
         cdef int32_t i, count = 0, slot
-        self._sort_victims()
+        self._sort_running(True)
         while count < self._sorted.size:
             slot = self._sorted.rows[count]
             if self._preference(row) - self._preference(self._row(slot)) <= self._threshold:
@@ -555,26 +600,6 @@ cdef class Sglang(SglangRunning):
             place -= 1
         self._victims.rows[place] = row
         return 0
-
-    cdef int _sort_victims(self) except -1 nogil:
-        """List who runs, least preferred first, newest first."""
-        cdef int32_t i, j, slot
-        self._sorted.size = 0
-        for i in range(self._decoding.size):
-            slot = self._decoding.rows[i]
-            add_row(&self._sorted, slot)
-            j = i
-            while j > 0 and self._is_worse(slot, self._sorted.rows[j - 1]):
-                self._sorted.rows[j] = self._sorted.rows[j - 1]
-                j -= 1
-            self._sorted.rows[j] = slot
-        return 0
-
-    cdef inline bint _is_worse(self, int32_t slot, int32_t other) noexcept nogil:
-        cdef int64_t mine = self._preference(self._row(slot)), theirs = self._preference(self._row(other))
-        if mine != theirs:
-            return mine < theirs
-        return self._queue.candidate(self._row(slot)).entry > self._queue.candidate(self._row(other)).entry
 
     cdef int _launch(self, Batch* batch) except -1 nogil:
         """Give the batch of prompts its pages, and let decodes go along if they may."""

@@ -1,5 +1,5 @@
 """The arguments of SGLang's server that its scheduler has, under their names."""
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
 from msgspec import Meta
@@ -7,9 +7,14 @@ from msgspec import Meta
 Tokens = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 
-ADVICE = {"passed over": "give more blocks, or lower max_tokens (with enable_prefix_caching = false no request that "
-                         "ignores its end token is admitted whose answer the pool cuts short)",
+ADVICE = {"passed over": "give more blocks, or lower max_tokens (with enable_prefix_caching = false, upstream_compat = "
+                         "true none is admitted that ignores its end token and whose answer the pool cuts short)",
+          ("passed over", "decode"): "no pages are left beside those that num_reserved_decode_tokens keeps free for "
+                                     "each, or who was retracted waits for them: give more blocks, or lower it",
           "left alone": "an unfinished prompt holds the KV that those who decode would need: give more blocks"}
+IN_NO_ROLE = {"max_queued_requests": "SGLang bounds the queue of servers that compute whole requests alone",
+              "enable_mixed_chunk": "prompts and decodes are never in the same replica",
+              "prefill_decode_interval": "prompts and decodes are never in the same replica"}
 
 
 class SglangParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -17,6 +22,15 @@ class SglangParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
     page_size, max_total_tokens and context_length stand in [engine] as block_size, num_gpu_blocks and max_model_len.
     """
+
+    WHY_NOT: ClassVar[dict[str, str]] = {
+        "speculative": "drafts change what SGLang reserves and retracts; its scheduler is built without them",
+        "encoder": "SGLang encodes images before their prompts are cut, and its tree tells them apart by what they "
+                   "show; that is not built",
+        "lora": "SGLang admits no prompt whose adapter finds no place in the batch (max_loras_per_batch); that is not "
+                "built",
+        "structured_outputs": "SGLang has a queue of its own for requests whose grammars compile; that is not built",
+        "cuda_graphs": "the sizes to which SGLang pads its batches are not built"}
 
     max_running_requests: Annotated[int, Meta(ge=1, le=2**20, description="running requests")] = 256
     max_queued_requests: Annotated[Count | None, Meta(description=(
@@ -28,9 +42,13 @@ class SglangParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     prefill_max_requests: Annotated[Count | None, Meta(description="prompts in a batch; absent: no limit")] = None
     enable_mixed_chunk: Annotated[bool, Meta(description="prompts and decodes share a batch")] = False
     schedule_policy: Annotated[
-        Literal["fcfs", "lpm", "dfs-weight", "lof", "hrrn", "shortest-prefill-first"], Meta(description=(
-            "order of the waiting queue: as they came, longest cached prefix first, along the tree of prefixes, "
-            "longest output first, highest response ratio first, fewest tokens to compute first"))] = "fcfs"
+        Literal["fcfs", "lpm", "dfs-weight", "lof", "hrrn", "shortest-prefill-first", "random", "routing-key"],
+        Meta(description=(
+            "order of those who wait for their prompts: as they came, longest cached prefix first, along the tree of "
+            "prefixes, longest output first, highest response ratio first, fewest tokens to compute first, shuffled "
+            "for each batch, the routing key first that most of those who run have"))] = "fcfs"
+    routing_key: Annotated[Literal["session", "tenant", "slo_class"] | None, Meta(description=(
+        "with schedule_policy routing-key: what clients send as x-smg-routing-key; default: session"))] = None
     schedule_conservativeness: Annotated[float, Meta(ge=0.0, le=1e6, description=(
         "scales what running requests are expected to need still"))] = 1.0
     enable_priority_scheduling: Annotated[bool, Meta(description="requests have priorities")] = False
@@ -54,6 +72,13 @@ class SglangParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     ignore_eos: Annotated[bool | tuple[str, ...], Meta(description=(
         "clients ask for max_tokens tokens whatever the model says: all, or those of these SLO classes; who runs is "
         "then expected to need all of them"))] = False
+    upstream_compat: Annotated[bool, Meta(description=(
+        "repeat the faults of SGLang 0.5.23: what decodes count for hrrn, who is never admitted without a tree of "
+        "prefixes, prompts beyond max_prefill_tokens, unfinished prompts that keep the KV that decodes lack"))] = False
+
+    def __post_init__(self):
+        if self.schedule_policy == "routing-key" and self.routing_key is None:
+            msgspec.structs.force_setattr(self, "routing_key", "session")
 
 
 def faults(parameters, block_size):
@@ -67,6 +92,9 @@ def faults(parameters, block_size):
     elif parameters.disable_priority_preemption and parameters.priority_scheduling_preemption_threshold != 10:
         found.append(("priority_scheduling_preemption_threshold",
                       "expected none with disable_priority_preemption = true"))
+    if parameters.routing_key is not None and parameters.schedule_policy != "routing-key":
+        found.append(("routing_key",
+                      f'goes with schedule_policy = "routing-key", found "{parameters.schedule_policy}"'))
     if parameters.enable_mixed_chunk and parameters.chunked_prefill_size <= 0:
         found.append(("enable_mixed_chunk", "expected false where prompts are not cut (chunked_prefill_size)"))
     if 0 < parameters.chunked_prefill_size < block_size:
@@ -74,6 +102,21 @@ def faults(parameters, block_size):
                       f"{parameters.chunked_prefill_size}: chunks end at whole pages"))
     if parameters.prefill_decode_interval_min_bs and not parameters.prefill_decode_interval:
         found.append(("prefill_decode_interval_min_bs", "goes with prefill_decode_interval"))
+    return found
+
+
+def role_faults(parameters, role, protocol):
+    """Return (key of [engine], what is wrong with it) for pools with roles."""
+    found = []
+    if protocol != "sglang":
+        found.append(("scheduler", '"sglang" hands over with kv_transfer.protocol = "sglang" alone, found '
+                      f'"{protocol}": its decode replicas give pages to a request before its prompt is computed'))
+    if role == "both":
+        found.append(("scheduler", '"sglang" takes pools with role = "prefill" and "decode", found "both": a server of '
+                      "SGLang computes prompts for others, or goes on with theirs"))
+    for key, why in IN_NO_ROLE.items():
+        if getattr(parameters, key):
+            found.append((key, f"expected none in pools with roles: {why}"))
     return found
 
 

@@ -1,5 +1,5 @@
 """The order in which SGLang's scheduler looks at those that wait."""
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from simulator.core.row_list cimport RowList
 from simulator.domain.request cimport Demand, Request
@@ -15,6 +15,14 @@ cdef enum QueuePolicy:
     LOF = 3                     # longest output first
     HRRN = 4                    # highest response ratio next
     SHORTEST_PREFILL = 5
+    RANDOM = 6
+    ROUTING_KEY = 7             # the key that most of those who run have
+
+
+cdef enum Key:                  # of a request, which its client or gateway gave it
+    SESSION = 0
+    TENANT = 1
+    SLO_CLASS = 2
 
 
 cdef struct Candidate:          # what is remembered of a request that waits
@@ -51,6 +59,13 @@ cdef class SglangQueue:
     cdef int32_t _num_keys
     cdef int32_t _room
     cdef RowList _remembered            # rows that others are compared with
+    cdef uint64_t _seed                 # of random orders
+    cdef uint64_t _shuffles             # so far
+    cdef Key _key                       # with ROUTING_KEY
+    cdef int32_t* _key_ranks            # [key] as texts are ordered
+    cdef int32_t* _key_counts           # [key] of those who run
+    cdef int32_t _num_routing_keys
+    cdef int32_t _num_keyed             # of those who run, that have one
     cdef RowList _order                 # of the walk along the tree
     cdef int64_t* _weights              # [node]
     cdef object _owners
@@ -67,6 +82,13 @@ cdef class SglangQueue:
     # A request enters the queue. The queue is sorted in place, for a pass that may admit.
     cdef void enter(self, int32_t row) noexcept nogil
     cdef int sort(self) except -1 nogil
+
+    # Who runs is told before, if it matters: nobody, then each.
+    cdef void forget_keys(self) noexcept nogil
+    cdef void count_key(self, int32_t row) noexcept nogil
+
+    # The queue of a decode replica: who was retracted goes first, in that order, then by priority if that counts.
+    cdef int sort_for_decoding(self) except -1 nogil
 
     # Find what the tree has of the first `num_tokens` tokens of the text of a request.
     cdef int adopt(self, int32_t row, int64_t num_tokens) except -1 nogil
@@ -88,6 +110,13 @@ cdef class SglangQueue:
     cdef int _refresh(self) except -1 nogil
     cdef int _match_all(self) except -1 nogil
     cdef bint _repeats_another(self, int32_t row) except -1 nogil
+    cdef inline int32_t _key_of(self, int32_t row) noexcept nogil:
+        if self._key == SESSION:
+            return self._demands[row].session
+        return self._demands[row].tenant if self._key == TENANT else self._demands[row].slo_class
+
+    cdef int _take_keys(self, names, codes) except -1
+    cdef void _rank_by_key(self, SortKey* key) noexcept nogil
     cdef void _rank(self, SortKey* key, bint is_late) noexcept nogil
     cdef void _sort_keys(self) noexcept nogil
     cdef int _walk_tree(self) except -1 nogil

@@ -3,13 +3,19 @@
 Source: sglang 0.5.23, managers/schedule_policy.py, SchedulePolicy. The order stays for later passes.
 """
 from libc.math cimport INFINITY
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc, free
+from libc.string cimport memset
 
+from simulator.core.draws cimport mix
 from simulator.core.memory cimport resize
 from simulator.core.row_list cimport RowList, add_row, has_row
 from simulator.domain.request cimport Demand, Request
 from simulator.kv.base cimport blocks_for
+
+import numpy as np
+
+from simulator.core.random_streams import RandomStreams
 
 cdef enum:
     LONG_QUEUE = 128            # beyond, lpm and hrrn are fcfs; so many prefixes are refreshed
@@ -17,7 +23,8 @@ cdef enum:
     SHORT_PREFIX = 32           # tokens: those who found no more are compared with each other, for as many
 
 POLICIES = {"fcfs": FCFS, "lpm": LPM, "dfs-weight": DFS_WEIGHT, "lof": LOF, "hrrn": HRRN,
-            "shortest-prefill-first": SHORTEST_PREFILL}
+            "shortest-prefill-first": SHORTEST_PREFILL, "random": RANDOM, "routing-key": ROUTING_KEY}
+KEYS = {"session": SESSION, "tenant": TENANT, "slo_class": SLO_CLASS}
 
 
 cdef inline bint looks_at_tree(int policy) noexcept nogil:
@@ -49,6 +56,26 @@ cdef class SglangQueue:
         self._candidates = <Candidate*>calloc(len(requests) + 1, sizeof(Candidate))
         if self._candidates == NULL:
             raise MemoryError()
+        if self._policy == RANDOM:
+            self._seed = RandomStreams(context.seed).generator("waiting queue").integers(0, 2**64, dtype=np.uint64)
+        if self._policy == ROUTING_KEY:
+            self._key = <Key><int>KEYS[parameters.routing_key]
+            self._take_keys(context.labels.get(parameters.routing_key, ()),
+                            np.asarray(context.demands)[parameters.routing_key])
+
+    cdef int _take_keys(self, names, codes) except -1:
+        """Note in which order the texts of keys are; those without a text are ordered by their codes."""
+        cdef int32_t rank = 0, code
+        self._num_routing_keys = max(int(codes.max(initial=-1)) + 1, len(names))
+        self._key_ranks = <int32_t*>calloc(self._num_routing_keys + 1, sizeof(int32_t))
+        self._key_counts = <int32_t*>calloc(self._num_routing_keys + 1, sizeof(int32_t))
+        if self._key_ranks == NULL or self._key_counts == NULL:
+            raise MemoryError()
+        for code in sorted(range(self._num_routing_keys), key=lambda code: (
+                (0, str(names[code])) if code < len(names) else (1, ""), code)):
+            self._key_ranks[code] = rank
+            rank += 1
+        return 0
 
     def __dealloc__(self):
         free(self._candidates)
@@ -56,6 +83,18 @@ cdef class SglangQueue:
         free(self._remembered.rows)
         free(self._order.rows)
         free(self._weights)
+        free(self._key_ranks)
+        free(self._key_counts)
+
+    cdef void forget_keys(self) noexcept nogil:
+        self._num_keyed = 0
+        if self._num_routing_keys > 0:
+            memset(self._key_counts, 0, self._num_routing_keys * sizeof(int32_t))
+
+    cdef void count_key(self, int32_t row) noexcept nogil:
+        if self._key_of(row) >= 0:
+            self._key_counts[self._key_of(row)] += 1
+            self._num_keyed += 1
 
     cdef void enter(self, int32_t row) noexcept nogil:
         self._entries += 1
@@ -114,7 +153,9 @@ cdef class SglangQueue:
             self._sort_keys()
         elif policy == DFS_WEIGHT:
             self._walk_tree()
-        elif policy == LOF or (self._policy == FCFS and self._by_priority):
+        elif policy == LOF or policy == RANDOM or (policy == ROUTING_KEY and self._num_keyed > 0) or (
+                self._policy == FCFS and self._by_priority):
+            self._shuffles += 1
             for i in range(self._num_keys):
                 self._rank(&self._keys[i], False)
             self._sort_keys()
@@ -130,6 +171,18 @@ cdef class SglangQueue:
             self._num_keys -= 1
             self._waiting.push_front(self._keys[self._num_keys].row)
         return 0
+
+    cdef int sort_for_decoding(self) except -1 nogil:
+        cdef int32_t i, row
+        self._take_all()
+        for i in range(self._num_keys):
+            row = self._keys[i].row
+            self._keys[i].first = <double>self.sign * self._demands[row].priority if self._by_priority else 0
+            if self._requests[row].output_tokens > 0:
+                self._keys[i].first = -INFINITY
+            self._keys[i].second = <double>self._candidates[row].entry
+        self._sort_keys()
+        return self._put_back()
 
     cdef int _refresh(self) except -1 nogil:
         """Note the use of the prefixes of those in front."""
@@ -183,9 +236,19 @@ cdef class SglangQueue:
             key.first = INFINITY if is_late else -INFINITY
             if not is_late and left > 0:
                 key.first = -(<double>(self.processed - it.work_before)) / <double>left
+        elif self._policy == RANDOM:
+            key.first = <double>(mix(self._seed ^ mix((self._shuffles << 32) + <uint64_t>key.row)) >> 11)
+        elif self._policy == ROUTING_KEY:
+            self._rank_by_key(key)
         elif self._policy == SHORTEST_PREFILL:          # work and entries are far below 2**53
             key.first = <double>self._work(key.row) + (1e15 if is_late else 0)
             key.second = <double>it.entry
+
+    cdef void _rank_by_key(self, SortKey* key) noexcept nogil:
+        """Put keys first that most of those who run have, by text where as many do; and who has none before others."""
+        cdef int32_t code = self._key_of(key.row)
+        key.first = -<double>self._key_counts[code] if code >= 0 and self._key_counts[code] > 0 else 1
+        key.second = <double>self._key_ranks[code] if code >= 0 else -1
 
     cdef void _sort_keys(self) noexcept nogil:
         """Sort stably; the queue is nearly sorted since the last pass."""

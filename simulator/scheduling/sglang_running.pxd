@@ -4,6 +4,7 @@
 chosen, and who is certain to end leaves it while the last token is in flight.
 """
 from libc.stdint cimport int32_t, int64_t
+from libc.string cimport memmove
 
 from simulator.core.row_list cimport RowList
 from simulator.domain.iteration cimport Batch
@@ -23,6 +24,16 @@ cdef struct Progress:           # of a slot
     int64_t ends                # of a member, where batches do not overlap: the iteration by which its answer would be
                                 # as long as it may
     bint ignores_end            # likewise: it ignores the end token
+    bint has_come               # of one that is held: its KV is here, and that was noticed
+
+
+cdef inline void drop_row(RowList* listed, int32_t row) noexcept nogil:
+    cdef int32_t i = 0
+    while i < listed.size and listed.rows[i] != row:
+        i += 1
+    if i < listed.size:
+        listed.size -= 1
+        memmove(&listed.rows[i], &listed.rows[i + 1], (listed.size - i) * sizeof(int32_t))
 
 
 cdef class SglangRunning(Scheduler):
@@ -31,6 +42,7 @@ cdef class SglangRunning(Scheduler):
     cdef RowList _decoding              # slots of the running batch, in order
     cdef RowList _prefilled             # slots of the batch before, if it had prompts: all but the chunked one
     cdef RowList _sorted                # slots in the order in which they are put back
+    cdef RowList _lost                  # rows of those who ran alone and had no page left
     cdef Progress* _progress            # [_room] by slot
     cdef int32_t _room
     cdef int32_t _chunked               # slot of the prompt that goes on; -1: none
@@ -38,6 +50,7 @@ cdef class SglangRunning(Scheduler):
     cdef bint _somebody_left
     cdef double _ratio                  # of what may be generated, the part that is expected
     cdef double _first_ratio, _least_ratio, _decay
+    cdef bint _is_upstream              # upstream_compat
     cdef bint _overlaps_batches
     cdef bint _by_priority
     cdef bint _retracts_by_priority
@@ -80,9 +93,10 @@ cdef class SglangRunning(Scheduler):
 
     # There are more slots. A request leaves the lists.
     cdef int _grow_own(self) except -1 nogil
-    cdef void _forget_slot(self, int32_t slot) noexcept nogil
+    cdef int _forget_slot(self, int32_t slot) except -1 nogil
 
-    # Put the first tokens of a sequence into the tree; or all that it has, and free the rest.
+    # Put the first tokens of a sequence into the tree; or all that it has, and free the rest. Where a tier may read it,
+    # the latter waits until that has said whether it does.
     cdef int _publish(self, int32_t slot, int64_t tokens) except -1 nogil
     cdef int _publish_all(self, int32_t slot) except -1 nogil
 
@@ -100,5 +114,9 @@ cdef class SglangRunning(Scheduler):
     # Form a batch of decodes, putting requests back until the others have room.
     cdef int _decode(self, Batch* batch) except -1 nogil
     cdef int _retract(self, Batch* batch) except -1 nogil
-    cdef int _sort_retracted(self) except -1 nogil
+    cdef bint _give_up_chunk(self, Batch* batch) except -1 nogil
+
+    # List who runs: who makes room for a request of better priority first, else who is retracted last.
+    cdef int _sort_running(self, bint makes_room) except -1 nogil
+    cdef bint _goes_sooner(self, int32_t slot, int32_t other) noexcept nogil
     cdef bint _stays_longer(self, int32_t slot, int32_t other) noexcept nogil

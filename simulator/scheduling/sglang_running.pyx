@@ -5,7 +5,6 @@ Source: sglang 0.5.23, managers/schedule_batch.py (retract_decode, release_req, 
 """
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free
-from libc.string cimport memmove
 
 from simulator.core.memory cimport resize
 from simulator.core.row_list cimport RowList, add_row
@@ -16,15 +15,6 @@ cdef enum:
     RETRACT_STEPS = 20          # tokens that each who stays should find after a retraction; SGLANG_RETRACT_DECODE_STEPS
 
 
-cdef void drop_row(RowList* listed, int32_t row) noexcept nogil:
-    cdef int32_t i = 0
-    while i < listed.size and listed.rows[i] != row:
-        i += 1
-    if i < listed.size:
-        listed.size -= 1
-        memmove(&listed.rows[i], &listed.rows[i + 1], (listed.size - i) * sizeof(int32_t))
-
-
 cdef class SglangRunning(Scheduler):
     """Base of `Sglang`; see sglang_running.pxd."""
 
@@ -32,6 +22,7 @@ cdef class SglangRunning(Scheduler):
         free(self._decoding.rows)
         free(self._prefilled.rows)
         free(self._sorted.rows)
+        free(self._lost.rows)
         free(self._progress)
         free(self._ignores)
 
@@ -43,12 +34,13 @@ cdef class SglangRunning(Scheduler):
         self._forget_slot(slot)
         return Scheduler.park(self, slot)
 
-    cdef void _forget_slot(self, int32_t slot) noexcept nogil:
+    cdef int _forget_slot(self, int32_t slot) except -1 nogil:
         self._somebody_left = True
         drop_row(&self._decoding, slot)
         drop_row(&self._prefilled, slot)
         if self._chunked == slot:
             self._chunked = -1
+        return 0
 
     cdef int join(self, int32_t slot) except -1 nogil:
         cdef int32_t row = self._row(slot)
@@ -64,7 +56,7 @@ cdef class SglangRunning(Scheduler):
         sequence.num_tokens += sampled
         if self._overlaps_batches:
             sequence.num_placeholders -= sampled
-        if not goes_on:
+        if not goes_on and self.tier is None:
             self._publish_all(entry.slot)
         elif self._progress[entry.slot].pending > 0:
             self._publish(entry.slot, self._progress[entry.slot].pending)
@@ -174,16 +166,26 @@ cdef class SglangRunning(Scheduler):
             self._ratio = max(self._ratio - self._decay, self._least_ratio)
         elif left_out:
             return 0                                    # they make room
-        else:
+        elif not self._give_up_chunk(batch):
             self._retract(batch)
         return self._decode_all(batch) if self._decoding.size > 0 else 0
+
+    cdef bint _give_up_chunk(self, Batch* batch) except -1 nogil:
+        """Put back the prompt that goes on, if it has to make room; say whether there is some for a token each now."""
+        cdef int32_t row
+        if self._is_upstream or self._chunked < 0:
+            return False
+        row = self._row(self._chunked)
+        self._put_back(batch, self._chunked, self._decoding.size)
+        self.enqueue(row)
+        return self._decodes_fit(&self._decoding)
 
     cdef int _retract(self, Batch* batch) except -1 nogil:
         """Put requests back until the others have room for a token each."""
         cdef int32_t slot, row, lost = -1, i, first = batch.num_preempted
         cdef int64_t outputs = 0, most = 0
         self._is_full = False
-        self._sort_retracted()
+        self._sort_running(False)
         while self._sorted.size > 1 and (batch.num_preempted == first or not self._decodes_fit(&self._sorted)):
             self._sorted.size -= 1
             self._put_back(batch, self._sorted.rows[self._sorted.size], self._sorted.size)
@@ -193,6 +195,7 @@ cdef class SglangRunning(Scheduler):
             self._put_back(batch, slot, 0)              # it can never go on
             batch.preempted[batch.num_preempted - 1].freed_blocks = 0
             lost = row
+            add_row(&self._lost, row)
             Scheduler.enqueue(self, row)
             add_row(&self.failed, row)
         self._decoding.size = 0
@@ -207,19 +210,29 @@ cdef class SglangRunning(Scheduler):
                 self.enqueue(batch.preempted[i].row)
         return 0
 
-    cdef int _sort_retracted(self) except -1 nogil:
-        """List who runs, the one that is put back first at the end."""
+    def lost_rows(self):
+        """See Scheduler."""
+        return [self._lost.rows[i] for i in range(self._lost.size)]
+
+    cdef int _sort_running(self, bint makes_room) except -1 nogil:
         cdef int32_t i, j, slot
         self._sorted.size = 0
         for i in range(self._decoding.size):
             slot = self._decoding.rows[i]
             add_row(&self._sorted, slot)
             j = i
-            while j > 0 and self._stays_longer(slot, self._sorted.rows[j - 1]):
+            while j > 0 and (self._goes_sooner(slot, self._sorted.rows[j - 1]) if makes_room
+                             else self._stays_longer(slot, self._sorted.rows[j - 1])):
                 self._sorted.rows[j] = self._sorted.rows[j - 1]
                 j -= 1
             self._sorted.rows[j] = slot
         return 0
+
+    cdef bint _goes_sooner(self, int32_t slot, int32_t other) noexcept nogil:
+        cdef int64_t mine = self._preference(self._row(slot)), theirs = self._preference(self._row(other))
+        if mine != theirs:
+            return mine < theirs
+        return self._queue.candidate(self._row(slot)).entry > self._queue.candidate(self._row(other)).entry
 
     cdef bint _stays_longer(self, int32_t slot, int32_t other) noexcept nogil:
         cdef int64_t mine = self._preference(self._row(slot)), theirs = self._preference(self._row(other))

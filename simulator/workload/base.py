@@ -29,6 +29,8 @@ class Workload(msgspec.Struct):
     num_prefill_legs : rows at the end of the table for which no client waits: where prompts are computed apart, the
         engine has one for the prompt of each other row, in their order.
     measured : bool (n,), once a run has ended: which requests count in the summary; None: all do.
+    pool_cuts : bool (n,), likewise: whose answers were to end where the KV pool of their replica does, before
+        max_model_len; None: nobody's.
     scheduled_ns : int64 (n,), with a script: when each was ready to come, before it had to wait for a slot; -1: never.
     """
 
@@ -45,6 +47,7 @@ class Workload(msgspec.Struct):
     num_warmups: int = 0
     num_prefill_legs: int = 0
     measured: np.ndarray | None = None
+    pool_cuts: np.ndarray | None = None
     notes: tuple[str, ...] = ()
     items: Items | None = None
 

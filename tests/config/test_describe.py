@@ -139,7 +139,7 @@ def test_columns_of_the_results_are_described_with_units_and_codes(faults):
     assert next(line for line in lines if line.startswith("prompt_tokens")).split() == [
         "prompt_tokens", "tokens", "length", "of", "the", "prompt"]
     assert next(line for line in lines if line.startswith("finish_reason")).endswith(
-        "says length too: stop, length, max_model_len, timeout, error, abort, rejected, cancelled")
+        "say length too: stop, length, max_model_len, timeout, error, abort, rejected, cancelled, kv_pool")
     assert describe.list_text("results tables").splitlines()[0] == "requests"
     assert faults(describe.describe_text, "results table", "request") == [
         'no results table "request"; did you mean requests?']

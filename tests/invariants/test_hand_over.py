@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.domain import records
-from support.hand_over import random_blis_case, random_case, random_vidur_case, serve
+from support.hand_over import random_blis_case, random_case, random_sglang_case, random_vidur_case, serve
 
 
 def assert_sound(outcome):
@@ -59,6 +59,13 @@ def test_prompts_that_are_computed_apart_in_blis(seed):
 @given(st.integers(0, 10**6))
 def test_prompts_that_are_computed_apart_under_schedulers_of_vidur(seed):
     assert_same_without_running_ahead(*random_vidur_case(seed), may_get_stuck=True)
+
+
+@pytest.mark.slow
+@settings(max_examples=150, deadline=None)
+@given(st.integers(0, 10**6))
+def test_prompts_that_are_computed_apart_in_sglang(seed):
+    assert_same_without_running_ahead(*random_sglang_case(seed), may_get_stuck=True)
 
 
 def assert_same_without_running_ahead(workload, case, *, may_get_stuck=False):

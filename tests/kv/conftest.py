@@ -1,4 +1,4 @@
-"""Compile the Python face of the KV caches once."""
+"""Compile the Python faces of the KV caches once."""
 from pathlib import Path
 
 import pytest
@@ -10,3 +10,9 @@ from support.faces import build_face
 def kv_face(tmp_path_factory):
     """Return the module built from kv_face.pyx."""
     return build_face(Path(__file__).with_name("kv_face.pyx"), tmp_path_factory.mktemp("kv_face"))
+
+
+@pytest.fixture(scope="session")
+def radix_face(tmp_path_factory):
+    """Return the module built from radix_face.pyx."""
+    return build_face(Path(__file__).with_name("radix_face.pyx"), tmp_path_factory.mktemp("radix_face"))

@@ -38,6 +38,7 @@ def of_drawn_times(key, scale=1, **settings):
 
 
 SGLANG = at("engine", max_num_seqs=ABSENT, max_num_batched_tokens=ABSENT, num_gpu_blocks=24) | SLOW
+KEYED = SGLANG | at("engine", schedule_policy="routing-key", max_running_requests=3)
 PREFERS = SGLANG | at("engine", enable_priority_scheduling=True, max_running_requests=2,
                       priority_scheduling_preemption_threshold=0)
 BLIS_LORA = at("engine__lora", adapter_capacity=2, load_base_latency_us=2000.0, load_bandwidth_bytes_us=100.0,
@@ -162,7 +163,9 @@ SCHEDULERS = {
         "prefill_decode_interval": acts(0, 5, **SGLANG),
         "prefill_decode_interval_min_bs": acts(0, 4, **SGLANG | {"engine__prefill_decode_interval": 5}),
         "radix_eviction_policy": acts("lru", "mru", **SGLANG),
-        "disable_overlap_schedule": acts(False, True, **SGLANG), "ignore_eos": acts(False, True, **SGLANG)}),
+        "disable_overlap_schedule": acts(False, True, **SGLANG), "ignore_eos": acts(False, True, **SGLANG),
+        "routing_key": acts("slo_class", "tenant", **KEYED), "upstream_compat": acts(False, True, **SGLANG | at(
+            "engine", schedule_policy="hrrn", max_running_requests=3))}),
     **of("scheduler:blis", {
         "max_num_seqs": acts(1, 4), "max_num_batched_tokens": acts(64, 128),
         "long_prefill_token_threshold": acts(0, 16),

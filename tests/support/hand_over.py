@@ -19,15 +19,19 @@ from simulator.engine.plan import ClusterPlan, GatewayPlan, Hooks, Pool
 from simulator.latency.linear import Linear
 from simulator.routing.policies.round_robin import RoundRobin, RoundRobinParameters
 from simulator.scheduling.blis import Blis, BlisParameters
+from simulator.scheduling.sglang import Sglang
+from simulator.scheduling.sglang_arguments import SglangParameters
 from simulator.scheduling.vllm import Vllm, VllmParameters
 from support.blis_scenarios import small_scenario
 from support.migration import constant_latency
 from support.random_scenarios import random_description
 from support.scenario import load
+from support.sglang import random_parameters
 
 MS = 1_000_000
 FRONT = GatewayPlan(RoundRobin, RoundRobinParameters())
 TOKEN_BYTES = 1000.0
+SCHEDULERS = {BlisParameters: Blis, SglangParameters: Sglang}
 LINK = Port(outer_bytes_per_s=1e6)          # a token takes 1 ms
 
 
@@ -72,9 +76,9 @@ def serve(workload, roles=("prefill", "decode"), *, parameters=None, latency=Non
 
     roles : of each pool; or (role, replicas). plan : fields of HandOverPlan. cache : fields of Pool, of all.
     tier : makes the KV tier of a replica; or {role: one that does}. observer : sees every batch, with the `cluster`
-    that it is given. given : of ClusterPlan. scheduler : None: vLLM's, or BLIS's with its parameters.
+    that it is given. given : of ClusterPlan. scheduler : None: that of the parameters.
     """
-    scheduler = scheduler or (Blis if isinstance(parameters, BlisParameters) else Vllm)
+    scheduler = scheduler or SCHEDULERS.get(type(parameters), Vllm)
     roles = [(role, 1) if isinstance(role, str) else role for role in roles]
     cache = {"num_gpu_blocks": 1000, "block_size": 16, "max_model_len": 4096} | dict(cache)
     pools = tuple(Pool(scheduler, parameters or VllmParameters(), latency or constant_latency(), name=f"{role}{i}",
@@ -189,6 +193,28 @@ def random_vidur_case(seed):
         "roles": roles, "latency": latency, "plan": plan, "scheduler": scheduler,
         "parameters": scheduler.Parameters(**keys), "cache": scenario.cache | {
             "host": scenario.host, "num_gpu_blocks": max(scenario.cache["num_gpu_blocks"] // rng.choice([1, 2]), 1)}}
+
+
+def random_sglang_case(seed):
+    """Return the same for a random scenario under SGLang's scheduler and protocol."""
+    rng, habits = Random(f"{seed}: sglang"), HABITS["sglang"]
+    scenario = load(random_description(seed, beyond_vllm=True))
+    latency = Linear(scenario.prices)
+    latency.set_host(scenario.host.iteration_us, 0.0)
+    roles = rng.choice([("prefill", "decode"), (("prefill", 2), ("decode", 2)), ("decode", ("prefill", 3)),
+                        ("prefill", ("decode", 3))])
+    plan = {"contention": rng.choice(["fair", "none", "at_start", "fifo"]), "base_ns": rng.choice([0, 0, 3 * MS]),
+            "handshake_ns": rng.choice([0, 0, 7 * MS]), "notice_ns": rng.choice([0, 0, MS]), "decode_first": True,
+            "takes_whole_prompt": rng.random() < 0.3, "ports": (Port(rng.choice([2e5, 1e6, 1e8])),) * len(roles),
+            "order": habits.order, "place": habits.place, "pushes": habits.pushes, "brings_token": True,
+            "granularity": rng.choice(habits.granularities), "reserved_tokens": rng.choice([0, 0, 8, 32])}
+    cache = scenario.cache | {"host": scenario.host, "enable_prefix_caching": rng.random() < 0.6,
+                              "num_gpu_blocks": scenario.cache["num_gpu_blocks"] * rng.choice([1, 1, 2, 8])}
+    parameters = structs.replace(
+        random_parameters(rng, rng.choice([1, 2, scenario.parameters.max_num_seqs])), max_queued_requests=None,
+        enable_mixed_chunk=False, prefill_decode_interval=0, prefill_decode_interval_min_bs=0)
+    return scenario.workload, {"roles": roles, "parameters": parameters, "latency": latency, "plan": plan,
+                               "cache": cache}
 
 
 def random_protocol(rng, without=()):

@@ -68,7 +68,7 @@ def lengths(requests):
 
 def parameters_of(options):
     """Return the parameters of a scenario's options."""
-    given = {key: value for key, value in options.items() if key not in NOT_OURS}
+    given = {key: value for key, value in options.items() if key not in NOT_OURS} | {"upstream_compat": True}
     if not given.get("enable_priority_scheduling"):
         for key in ("disable_priority_preemption", "schedule_low_priority_values_first", "retraction_policy",
                     "priority_scheduling_preemption_threshold"):
@@ -216,7 +216,8 @@ def random_parameters(rng, max_running_requests):
         max_running_requests=max_running_requests, max_queued_requests=rng.choice([None, None, None, 4]),
         chunked_prefill_size=chunk, max_prefill_tokens=rng.choice([32, 200, 16384]),
         prefill_max_requests=rng.choice([None, None, 2]), enable_mixed_chunk=chunk > 0 and rng.random() < 0.3,
-        schedule_policy=rng.choice(["fcfs", "fcfs", "lpm", "dfs-weight", "lof", "hrrn", "shortest-prefill-first"]),
+        schedule_policy=rng.choice(["fcfs", "fcfs", "lpm", "dfs-weight", "lof", "hrrn", "shortest-prefill-first",
+                                    "random", "routing-key"]), upstream_compat=rng.random() < 0.5,
         schedule_conservativeness=rng.choice([0.0, 0.1, 0.5, 1.0, 1.5]), enable_priority_scheduling=priorities,
         disable_priority_preemption=priorities and not preempts,
         priority_scheduling_preemption_threshold=0 if preempts else 10,

@@ -264,7 +264,7 @@ cdef class HandOver(Operation):
             return self._send_tail(row, now_ns) if it.under_way == 0 else 0
         if self._granularity == LAYER and not is_done:
             it.is_tail = True
-        if ready > it.sent_tokens:
+        if ready > it.sent_tokens or (is_done and it.loaded_tokens == 0):   # then the token alone
             return self._start(row, it.sent_tokens, ready, now_ns)
         return 0
 

@@ -1,6 +1,6 @@
 """How requests are handed over from prefill to decode replicas: what `HandOver` is told."""
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -115,6 +115,21 @@ class HandOverPlan(msgspec.Struct, frozen=True):
     unawaited: bool = False
     resolution_ns: int = 1
     reserved_tokens: int = -1
+
+
+class Ways(NamedTuple):
+    """How a replica deals with KV that others compute, or go on with.
+
+    polls : a step looks for what has come when it is launched, and reports it when it ends.
+    reads : it may read of others.
+    names_blocks : who gets a block matters, also of those without a hash.
+    needs_token : it computes no prompts: it waits for the token that follows one even if it has all KV of it.
+    """
+
+    polls: bool
+    reads: bool
+    names_blocks: bool = True
+    needs_token: bool = False
 
 
 class Network:

@@ -23,6 +23,7 @@ cdef class RemoteTier(KVTier):
     cdef Place _place
     cdef bint _comes_early              # requests are here before their prompts have been computed
     cdef bint _brings_token             # KV comes with the token that follows it
+    cdef bint _needs_token              # which is waited for even where nothing is missing
     cdef bint _hears_of_layers          # when a prefill leg begins is told
     cdef bint _has_acted                # since a step was formed; in that step
     cdef bint _acts

@@ -25,21 +25,21 @@ cdef class RemoteTier(KVTier):
 
     transfers : structured array (requests,), `records.TRANSFER`. requests : of the workload, with prefill legs.
     departures : of the cluster, which hear of requests that want to be read.
-    polls : a step looks for what has come when it is launched, and reports it when it ends.
-    reads : the replica may read of others.
-    plan : HandOverPlan.
+    ways : plan.Ways. plan : HandOverPlan.
     """
 
-    def __init__(self, transfers, requests, Departures departures, polls, reads, plan, names_blocks=True):
+    def __init__(self, transfers, requests, Departures departures, ways, plan):
         cdef Transfer[::1] rows = transfers
         cdef const Request[::1] records = requests
         self._owners, self._departures, self._num_clients = (transfers, requests), departures, len(transfers)
-        self.takes_groups, self.names_blocks, self._recomputes = True, names_blocks, plan.recomputes
-        self.copies, self.puts_off_frees, self.drops_stale_tokens = polls, polls and reads, not reads
+        self.takes_groups, self.names_blocks, self._recomputes = True, ways.names_blocks, plan.recomputes
+        self.copies, self.puts_off_frees, self.drops_stale_tokens = (
+            ways.polls, ways.polls and ways.reads, not ways.reads)
+        self._needs_token = ways.needs_token
         self._place = <Place><int>PLACES.index(plan.place)
         self._comes_early, self._brings_token = plan.order != "source", plan.brings_token
         self.hears_of_chunks, self._hears_of_layers = plan.granularity != "prompt", plan.granularity == "layer"
-        self.reserved_tokens = plan.reserved_tokens if reads else -1
+        self.reserved_tokens = plan.reserved_tokens if ways.reads else -1
         if len(transfers):
             self._transfers, self._requests = &rows[0], &records[0]
 
@@ -53,7 +53,7 @@ cdef class RemoteTier(KVTier):
             if self._place == AFTERWARDS:       # the token that came with it is computed here
                 found.tokens = max(self._requests[row].prompt_tokens + self._requests[row].output_tokens
                                    - local_tokens - 1, 0)
-            elif found.tokens == 0:             # it was sent again with some of its answer, which is here
+            elif found.tokens == 0 and not self._needs_token:       # sent again with some of its answer, which is here
                 self._transfers[row].stage = MOVED
                 self._departures.add(row)
         return 0

@@ -27,6 +27,7 @@ cdef class Delivery:
                                         # max_model_len; >= 1, for one is always sampled
     cdef Recorder _recorder
     cdef Departures _departures
+    cdef readonly object pool_cuts      # bool (requests,), whose answers the KV pool may cut; None: nobody's
     cdef readonly object last_tokens    # the array behind last_token_ns, shared by the pools of a cluster
     cdef object _owners                 # the arrays the other pointers borrow from
 

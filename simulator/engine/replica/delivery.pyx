@@ -18,7 +18,8 @@ cdef class Delivery:
     max_model_len : longest text, prompt and output, in tokens.
     host : HostParameters, of which those after the iteration matter here.
     departures : who left a replica; None: nobody wants to know.
-    longest_answers : tokens, int64 (requests,), that answers have at most; None: as max_model_len says.
+    longest_answers : tokens, int64 (requests,), that answers have at most, and whether, bool (requests,), the KV pool
+        says so; None: as max_model_len says.
     sibling : the Delivery of another pool of the same cluster, which knows the tokens of requests that come from there.
     """
 
@@ -27,7 +28,8 @@ cdef class Delivery:
         cdef Request[::1] requests = workload.requests
         cdef const Outcome[::1] outcomes = workload.outcomes
         room = max_model_len - workload.requests["prompt_tokens"].astype(np.int64)
-        most = np.minimum(workload.demands["max_tokens"], room if longest_answers is None else longest_answers)
+        most = np.minimum(workload.demands["max_tokens"], room if longest_answers is None else longest_answers[0])
+        self.pool_cuts = None if longest_answers is None else longest_answers[1]
         target_array = np.maximum(np.minimum(most, workload.outcomes["output_tokens"]), 1).astype(np.int32)
         self.last_tokens = (
             np.full(len(requests), NO_TOKEN_NS, np.int64) if sibling is None else sibling.last_tokens)
@@ -52,6 +54,7 @@ cdef class Delivery:
         other.last_tokens, other._owners, other._departures = self.last_tokens, self._owners, self._departures
         other._requests, other._outcomes, other._targets = self._requests, self._outcomes, self._targets
         other._num_clients = self._num_clients
+        other.pool_cuts = self.pool_cuts
         other.last_token_ns, other._recorder = self.last_token_ns, recorder
         other.output_ns, other.gap_ns, other.completion_ns = self.output_ns, self.gap_ns, self.completion_ns
         return other

@@ -109,7 +109,7 @@ cdef class Rank:
 
     # Take notice of what has come from the tier, or was read by it, by `now_ns`. Between iterations only.
     cdef inline int note_transfers(self, int64_t now_ns) except -1 nogil:
-        if self.scheduler.next_transfer_ns() <= now_ns:
+        if self.scheduler.notes_always or self.scheduler.next_transfer_ns() <= now_ns:
             self.scheduler.note_transfers(now_ns)
         return self.take_seeds(now_ns) if self.scheduler.seeded.size > 0 else 0
 

@@ -1,6 +1,7 @@
 """What a protocol of KV tiers is: parameters, and how to make the tier of a replica from them."""
 from collections.abc import Callable, Iterator
 from functools import partial
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from simulator.domain.host_kv import HostKv, host_kv_of
@@ -38,11 +39,14 @@ class Protocol:
     """Base of all protocols; a class with `Parameters`.
 
     scheduler : with which it goes.
+    why_not : why it does not go with another, by name.
     kinds : of groups of layers with block tables of their own that it knows.
     why_unseen : why no router sees what such a tier holds; "": routers do that see tiers.
     """
 
     scheduler = "vllm"
+    why_not = MappingProxyType({"sglang": (
+        "a tier is told of blocks, each with a hash; its radix cache has pages without names, along edges of a tree")})
     why_unseen = ""
     kinds = frozenset()
 
