@@ -61,6 +61,7 @@ def summarise(run: Run, bounds, pools: tuple[cluster.PoolFacts, ...] = ()) -> di
         **cluster.gateway(journeys),
         "iterations": int(run.replicas["iterations"].sum()),
         "preemptions": int(run.replicas["preemptions"].sum()),
+        **({} if run.given_way is None else {"preemptions_by_cause": by_cause_of(run)}),
         "kv_cache": kv_cache(run.replicas),
         "prefix_cache": prefix_cache(run.replicas),
         **kv_tiers(run),
@@ -77,6 +78,11 @@ def summarise(run: Run, bounds, pools: tuple[cluster.PoolFacts, ...] = ()) -> di
         "latency": dict(run.latency),
         "diagnosis": [*run.diagnosis, *remarks(run.workload, is_cut)],
     }
+
+
+def by_cause_of(run: Run) -> dict[str, int]:
+    """Count preemptions by what they were for: a place for one that waited, or KV blocks for those that run."""
+    return {"places": run.given_way, "blocks": int(run.replicas["preemptions"].sum()) - run.given_way}
 
 
 def remarks(workload, is_cut: np.ndarray) -> list[str]:

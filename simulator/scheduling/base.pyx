@@ -349,7 +349,7 @@ cdef class Scheduler:
         record.slot = slot
         record.row = row
         record.late_ns = sequence.late_ns
-        record.was_member = sequence.is_member
+        record.was_member, record.gave_way = sequence.is_member, False
         batch.num_preempted += 1
         self.preemptions += 1
         self._requests[row].preemptions += 1
@@ -869,6 +869,10 @@ cdef class Scheduler:
 
     def adapter_counts(self):
         """Return {name: count} of what was done with LoRA adapters; None: they are not tracked."""
+        return None
+
+    def given_way(self):
+        """Return how many were preempted for others that waited, so far; None: nobody is."""
         return None
 
     def advice(self, plight):

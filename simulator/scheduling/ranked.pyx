@@ -3,13 +3,20 @@
 As vLLM V1 does it (see vllm.pyx), each iteration brings the computed tokens of a request up to its text within a budget
 of tokens: first of those that run, in order of admission, then of those that wait, who are admitted when their whole
 text has room. What a policy adds is a `Ranking` of those who wait, smallest key first, and who makes room where blocks
-run out: the last admitted, or the one of the largest key. Nobody is preempted for a place in the running list.
+run out: the last admitted, or the one of the largest key. A policy that says where each request stands may also let
+those that run give way: who waits and finds no place or no blocks takes those of such that stand behind it, the last
+first. Only who has sampled a token since it was admitted gives way, so that each admission brings one and nobody makes
+room in vain; where all of them together are not enough, nobody does. Who gives way is recomputed, like all that are
+preempted.
 """
 from libc.stdint cimport INT64_MAX, int32_t, int64_t
+from libc.stdlib cimport free
 
+from simulator.core.row_list cimport add_row
 from simulator.domain.batch cimport clear_shape
 from simulator.domain.iteration cimport Batch
 from simulator.domain.request cimport Demand, Request
+from simulator.kv.base cimport blocks_for
 from simulator.scheduling.base cimport Sequence
 from simulator.scheduling.in_order cimport InOrder
 from simulator.scheduling.waiting_queue cimport BY_RANKING, Ranking, WaitingQueue
@@ -60,6 +67,11 @@ cdef class Ranked(InOrder):
         self._token_budget = parameters.max_num_batched_tokens
         self._threshold = parameters.long_prefill_token_threshold or INT64_MAX
         self._outputs_are_prompts = context.prompts_use_outputs
+        self._may_give_way = INT64_MAX
+
+    def __dealloc__(self):
+        free(self._placed.rows)
+        free(self._displaced.rows)
 
     cdef int _rank_by(self, object context, Ranking ranking) except -1:
         self._ranking = ranking
@@ -70,15 +82,20 @@ cdef class Ranked(InOrder):
     @staticmethod
     def facts(parameters):
         """See Scheduler."""
-        return SchedulerFacts(parameters.max_num_seqs, parameters.max_num_batched_tokens, takes_stages=False,
-                              takes_threads=True, blocks_held_back=1)       # num_gpu_blocks is counted as for vllm
+        return SchedulerFacts(parameters.max_num_seqs, parameters.max_num_batched_tokens, takes_threads=True,
+                              blocks_held_back=1)                           # num_gpu_blocks is counted as for vllm
 
     cdef int64_t longest_surely_taken(self) noexcept nogil:
         return min(self.longest_prompt, <int64_t>self.kv.num_blocks * self.kv.block_size)
 
     cdef bint repeats(self) noexcept nogil:
         # Members alone cannot make room for the head of the queue, unless what they generate is its prompt.
+        if self._gives_way:
+            return self.waiting.size == 0
         return self.waiting.size == 0 or self._running.size >= self.max_running or not self._outputs_are_prompts
+
+    cdef bint keeps_turns(self) noexcept nogil:
+        return not self._gives_way and InOrder.keeps_turns(self)
 
     cdef int _begin_batch(self, int64_t now_ns) except -1 nogil:
         return 0
@@ -96,12 +113,109 @@ cdef class Ranked(InOrder):
         clear_shape(&batch.shape)
         self._budget = self._token_budget
         self._begin_batch(now_ns)
+        if self._gives_way and self.waiting.size > 0 and self._give_way(batch) > 0:
+            self.close(batch, -1)       # of nothing but preemptions: the next one is formed at once
+            return 0
         if not (self.grouping and self._continue_at_once(batch, self._threshold)):
             self._continue_one_by_one(batch)
         if batch.num_preempted == 0:
             self._admit_waiting(batch)
         self.close(batch, -1)
         return 0
+
+    cdef int32_t _generated(self, int32_t slot) noexcept nogil:
+        cdef const Sequence* sequence = &self._sequences[slot]
+        return self.outputs(slot) if sequence.is_member else sequence.num_tokens - sequence.prompt_tokens
+
+    # ---- places
+
+    def given_way(self):
+        """See Scheduler."""
+        return self._given_way if self._gives_way else None
+
+    cdef double _standing(self, int32_t row, int32_t slot) noexcept nogil:
+        return 0.0
+
+    cdef int _give_way(self, Batch* batch) except -1 nogil:
+        """Let those that run make room for who waits and stands before them; return how many did."""
+        cdef int64_t blocks = self.kv.free_blocks, places = self.max_running - self._running.size
+        cdef int64_t budget = self._token_budget - self._spoken_for(&blocks), given_way = self._given_way
+        cdef int32_t row, i
+        while budget > 0 and self.waiting.size > 0:
+            row = self._next_row()
+            if self.stale_tokens(row) > 0 or not self._make_place(batch, row, &places, &blocks):
+                break
+            if batch.num_preempted == 0:        # there is room for it
+                break
+            self.waiting.remove(row)
+            add_row(&self._placed, row)
+            budget -= min(<int64_t>self._requests[row].prompt_tokens + self._requests[row].output_tokens,
+                          self._threshold)
+        for i in range(self._placed.size):
+            self.waiting.push(self._placed.rows[i])
+        for i in range(self._displaced.size):
+            self.waiting.push(self._displaced.rows[i])
+        self._placed.size = self._displaced.size = 0
+        return <int>(self._given_way - given_way)
+
+    cdef bint _make_place(self, Batch* batch, int32_t row, int64_t* places, int64_t* blocks) except -1 nogil:
+        """Find a place and blocks for one that waits, preempting who stands behind it; False: there are not enough."""
+        cdef int64_t text = <int64_t>self._requests[row].prompt_tokens + self._requests[row].output_tokens
+        cdef int64_t needed = self.kv.needed(self.top_slot(), self.kv.lookup(row, <int32_t>text), text), gain = 0
+        cdef int32_t slot
+        if places[0] <= 0 or needed > blocks[0]:
+            slot = self._yielding(row, &gain)
+            if slot < 0 or needed > blocks[0] + gain:
+                return False
+        while places[0] <= 0 or needed > blocks[0]:
+            slot = self._yielding(row, NULL)
+            if slot < 0:                        # what they held, others share
+                return False
+            blocks[0] -= self.kv.free_blocks
+            add_row(&self._displaced, self._sequences[slot].row)
+            self.preempt(slot, batch)
+            batch.preempted[batch.num_preempted - 1].gave_way = True
+            self._given_way += 1
+            self._may_give_way -= 1
+            places[0] += 1
+            blocks[0] += self.kv.free_blocks
+            needed = self.kv.needed(self.top_slot(), self.kv.lookup(row, <int32_t>text), text)
+        places[0] -= 1
+        blocks[0] -= needed
+        return True
+
+    cdef int32_t _yielding(self, int32_t row, int64_t* blocks) noexcept nogil:
+        """Return the slot that stands last of those that may give way to one that waits; -1: there is none.
+
+        blocks : if given, those that all of them have are added to it.
+        """
+        cdef double before = self._standing(row, -1), standing, last_standing = before
+        cdef int32_t slot = self._running.head if self._may_give_way > 0 else -1, last = -1
+        cdef const Sequence* sequence
+        while slot >= 0:
+            sequence = &self._sequences[slot]
+            if sequence.is_member or (sequence.is_decoding and sequence.in_flight == 0):
+                standing = self._standing(sequence.row, slot)
+                if standing > before and blocks != NULL:
+                    blocks[0] += blocks_for(self.computed(slot), self.kv.block_size)
+                if standing > before and standing >= last_standing:
+                    last, last_standing = slot, standing
+            slot = self._links.next(slot)
+        return last
+
+    cdef int64_t _spoken_for(self, int64_t* blocks) noexcept nogil:
+        """Return the tokens that those that run want; the blocks they lack are taken from `blocks`."""
+        cdef int64_t tokens = self.num_members, wanted
+        cdef int32_t slot = self._running.head, i
+        if self.grouping:
+            blocks[0] -= self.kv.due_at_most(self.phase)
+        for i in range(self._num_prefilling if self.grouping else self._running.size):
+            slot = self._prefilling[i] if self.grouping else slot
+            wanted = self._wanted(&self._sequences[slot], self._threshold)
+            tokens += wanted
+            blocks[0] -= self.kv.lacking(slot, self.computed(slot) + wanted)
+            slot = self._links.next(slot)
+        return tokens
 
     # ---- those that run
 
@@ -147,12 +261,24 @@ cdef class Ranked(InOrder):
 
     cdef int32_t _victim(self) noexcept nogil:
         cdef int32_t worst = self._running.tail, slot
+        if self._gives_way:
+            return self._least_ranked()
         if not self._evicts_last_ranked:
             return worst
         slot = self._links.prev(worst)
         while slot >= 0:
             if self.waiting.precedes(self._sequences[worst].row, self._sequences[slot].row):
                 worst = slot
+            slot = self._links.prev(slot)
+        return worst
+
+    cdef int32_t _least_ranked(self) noexcept nogil:
+        cdef int32_t worst = self._running.tail, slot = self._links.prev(self._running.tail)
+        cdef double last_standing = self._standing(self._sequences[worst].row, worst), standing
+        while slot >= 0:
+            standing = self._standing(self._sequences[slot].row, slot)
+            if standing > last_standing:
+                worst, last_standing = slot, standing
             slot = self._links.prev(slot)
         return worst
 
@@ -163,6 +289,8 @@ cdef class Ranked(InOrder):
         cdef int64_t text, computed, tokens
         while self._budget > 0 and self.waiting.size > 0 and self._running.size < self.max_running:
             row = self._next_row()
+            if self.stale_tokens(row) > 0:      # it waits for its tokens, and nobody overtakes it
+                break
             text = <int64_t>self._requests[row].prompt_tokens + self._requests[row].output_tokens
             hits = self.kv.lookup(row, <int32_t>text)
             computed = <int64_t>hits * self.kv.block_size

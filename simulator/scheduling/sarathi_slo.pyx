@@ -17,6 +17,7 @@ from simulator.scheduling.ranked cimport Ranked, RequestRanking
 from typing import Annotated
 
 from msgspec import Meta
+from msgspec.structs import replace
 
 from simulator.scheduling.ranked import RankedParameters
 
@@ -53,6 +54,11 @@ cdef class SarathiSlo(Ranked):
         self._first = self._chunk = max(min(parameters.chunk_tokens, self._token_budget), self._least)
         self._step = parameters.chunk_step_tokens
         self._rank_by(context, RequestRanking(context))
+
+    @staticmethod
+    def facts(parameters):
+        """See Scheduler."""
+        return replace(Ranked.facts(parameters), takes_stages=False)    # it goes by the batch that ended last
 
     cdef int schedule(self, Batch* batch, int64_t now_ns) except -1 nogil:
         if self._is_mixed:              # it has ended: a batch with prompts is never repeated

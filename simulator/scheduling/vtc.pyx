@@ -12,15 +12,14 @@ Source: Sheng et al., Fairness in Serving Large Language Models, OSDI 2024, arXi
 4.4: of two tenants that wait all the time, counters differ by at most twice the larger of what the longest prompt and
 what all tokens of a full batch count for. Weights 1 and 2 are theirs.
 """
-from libc.stdint cimport int8_t, int32_t, int64_t
+from libc.stdint cimport INT64_MAX, int8_t, int32_t, int64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memmove
 cimport cython
 
 from simulator.core.row_list cimport RowList, add_row
-from simulator.domain.iteration cimport Entry
-from simulator.scheduling.base cimport Scheduler, Sequence
-from simulator.scheduling.ranked cimport Ranked, RequestRanking
+from simulator.scheduling.lane cimport Lane, came_before, enter_lane, lane_row, lane_size, leave_lane
+from simulator.scheduling.metered cimport Account, Metered
+from simulator.scheduling.ranked cimport RequestRanking
 
 from typing import Annotated
 
@@ -39,12 +38,10 @@ class VtcParameters(RankedParameters, frozen=True, kw_only=True, forbid_unknown_
 
 
 cdef struct Tenant:
-    int64_t service             # given so far, without what members have generated since they joined; with lifts
-    int64_t offsets             # sum over its members of the tokens they have generated, less the iteration's number
-    int64_t counter             # as of when a request last came or left, and what was admitted since
-    RowList lane                # from `first` on: who waits, in order of arrival
-    int32_t first
-    int32_t num_members
+    Account account             # tokens generated for it
+    Lane lane                   # who waits
+    int64_t service             # given so far, without tokens generated; with lifts
+    int64_t counter             # with these, as of when a request last came or left, and what was admitted since
     int8_t is_back              # it has come with nobody waiting, and is not lifted yet
 
 
@@ -66,51 +63,31 @@ cdef class VirtualCounters(RequestRanking):
     def __dealloc__(self):
         cdef int32_t i
         for i in range(self.num_tenants if self.tenants != NULL else 0):
-            free(self.tenants[i].lane.rows)
+            free(self.tenants[i].lane.listed.rows)
         free(self.tenants)
 
     cdef Tenant* of(self, int32_t row) noexcept nogil:
         return &self.tenants[self.demands[row].tenant + 1]
 
-    cdef bint precedes(self, int32_t row, int32_t other) noexcept nogil:
-        if self.requests[row].arrival_ns != self.requests[other].arrival_ns:
-            return self.requests[row].arrival_ns < self.requests[other].arrival_ns
-        return self.demands[row].tie_rank < self.demands[other].tie_rank
-
     cdef void count(self, int32_t row, int32_t change) noexcept nogil:
-        cdef Tenant* tenant = self.of(row)
-        cdef int32_t* rows
-        cdef int32_t i
+        cdef Lane* lane = &self.of(row).lane
         if change > 0:
-            add_row(&tenant.lane, row)
-        rows, i = tenant.lane.rows, tenant.lane.size - 1
-        if change > 0:
-            while i > tenant.first and self.precedes(row, rows[i - 1]):
-                rows[i] = rows[i - 1]
-                i -= 1
-            rows[i] = row
+            enter_lane(lane, row, self.requests, self.demands)
             return
-        i = tenant.first
-        while rows[i] != row:
-            i += 1
-        memmove(rows + tenant.first + 1, rows + tenant.first, (i - tenant.first) * sizeof(int32_t))
-        tenant.first += 1
-        if 2 * tenant.first >= tenant.lane.size:        # what has left takes up half of the list
-            tenant.lane.size -= tenant.first
-            memmove(rows, rows + tenant.first, tenant.lane.size * sizeof(int32_t))
-            tenant.first = 0
-        if tenant.lane.size == 0:
+        leave_lane(lane, row)
+        if lane_size(lane) == 0:
             self.last_left = self.demands[row].tenant + 1
 
     cdef int32_t top(self) noexcept nogil:
         """Return the first row of the tenant that had the least; ties: who came first."""
-        cdef int32_t best = -1, i, row
+        cdef const Tenant* tenant = self.tenants
+        cdef int32_t best = -1, i
+        cdef int64_t least = INT64_MAX
         for i in range(self.num_tenants):
-            if self.tenants[i].lane.size > 0:
-                row = self.tenants[i].lane.rows[self.tenants[i].first]
-                if best < 0 or self.tenants[i].counter < self.of(best).counter or (
-                        self.tenants[i].counter == self.of(best).counter and self.precedes(row, best)):
-                    best = row
+            if lane_size(&tenant[i].lane) > 0 and (tenant[i].counter < least or (
+                    tenant[i].counter == least
+                    and came_before(self.requests, self.demands, lane_row(&tenant[i].lane, 0), best))):
+                best, least = lane_row(&tenant[i].lane, 0), tenant[i].counter
         return best
 
     cdef void lift(self, int32_t index) noexcept nogil:
@@ -120,7 +97,7 @@ cdef class VirtualCounters(RequestRanking):
         cdef int32_t i
         tenant.is_back = False
         for i in range(self.num_tenants):
-            if self.tenants[i].lane.size > 0 and not self.tenants[i].is_back and i != index:
+            if lane_size(&self.tenants[i].lane) > 0 and not self.tenants[i].is_back and i != index:
                 least = self.tenants[i].counter if least < 0 else min(least, self.tenants[i].counter)
         if least < 0 and self.last_left >= 0:
             least = self.tenants[self.last_left].counter
@@ -129,7 +106,7 @@ cdef class VirtualCounters(RequestRanking):
 
 
 @cython.final
-cdef class Vtc(Ranked):
+cdef class Vtc(Metered):
     """The tenant that had the least service first; see `VtcParameters`."""
 
     Parameters = VtcParameters
@@ -141,7 +118,7 @@ cdef class Vtc(Ranked):
     cdef int64_t _output_weight
 
     def __init__(self, parameters, context):
-        Ranked.__init__(self, parameters, context)
+        Metered.__init__(self, parameters, context)
         self._counters = VirtualCounters(context)
         self._input_weight = parameters.input_token_weight
         self._output_weight = parameters.output_token_weight
@@ -150,25 +127,27 @@ cdef class Vtc(Ranked):
     def __dealloc__(self):
         free(self._back.rows)
 
+    cdef Account* _account(self, int32_t row) noexcept nogil:
+        return &self._counters.of(row).account
+
     cdef int enqueue(self, int32_t row) except -1 nogil:
         cdef Tenant* tenant = self._counters.of(row)
-        if tenant.lane.size == 0 and not tenant.is_back:
+        if lane_size(&tenant.lane) == 0 and not tenant.is_back:
             tenant.is_back = True
             add_row(&self._back, self._demands[row].tenant + 1)
         self._has_changed = True
-        return Ranked.enqueue(self, row)
+        return Metered.enqueue(self, row)
 
     cdef int _vacate(self, int32_t slot, bint returns) except -1 nogil:
         self._has_changed = True
-        return Ranked._vacate(self, slot, returns)
+        return Metered._vacate(self, slot, returns)
 
     cdef int _begin_batch(self, int64_t now_ns) except -1 nogil:
         cdef Tenant* tenant
         cdef int32_t i
         for i in range(self._counters.num_tenants if self._has_changed else 0):
             tenant = &self._counters.tenants[i]
-            tenant.counter = tenant.service + self._output_weight * (
-                tenant.offsets + tenant.num_members * self.iteration)
+            tenant.counter = tenant.service + self._output_weight * self._metered(&tenant.account)
         for i in range(self._back.size):
             self._counters.lift(self._back.rows[i])
         self._back.size, self._has_changed = 0, False
@@ -189,35 +168,8 @@ cdef class Vtc(Ranked):
         cdef int32_t i
         for i in range(self._counters.num_tenants):
             self._counters.tenants[i].service = self._counters.tenants[i].counter = 0
+            self._counters.tenants[i].account.tokens = 0
             self._counters.tenants[i].is_back = False
         self._counters.last_left = -1
         self._back.size = 0
-        Ranked.forget(self)
-
-    # ---- tokens generated: of members by the number of the iteration
-
-    cdef int update(self, const Entry* entry, int32_t sampled, int32_t rejected, bint goes_on) except -1 nogil:
-        self._counters.of(entry.row).service += self._output_weight * sampled
-        return Ranked.update(self, entry, sampled, rejected, goes_on)
-
-    cdef int join(self, int32_t slot) except -1 nogil:
-        cdef Tenant* tenant = self._counters.of(self._sequences[slot].row)
-        cdef const Sequence* sequence = &self._sequences[slot]
-        Scheduler.join(self, slot)
-        tenant.num_members += 1
-        tenant.offsets += sequence.offset + 1 - sequence.prompt_tokens
-        tenant.service -= self._output_weight * (
-            <int64_t>sequence.num_computed + 1 - sequence.prompt_tokens)
-        return 0
-
-    cdef void leave(self, int32_t slot) noexcept nogil:
-        cdef const Sequence* sequence = &self._sequences[slot]
-        cdef Tenant* tenant = self._counters.of(sequence.row)
-        tenant.num_members -= 1
-        tenant.offsets -= sequence.offset + 1 - sequence.prompt_tokens
-        tenant.service += self._output_weight * self.outputs(slot)
-        Scheduler.leave(self, slot)
-
-    cdef int starve(self, int32_t slot) except -1 nogil:
-        self._counters.of(self._sequences[slot].row).offsets -= 1
-        return Ranked.starve(self, slot)
+        Metered.forget(self)
