@@ -1,23 +1,26 @@
 """`andes`: quality of experience (QoE): tokens where readers lack them the most.
 
-A reader expects the first token `expected_ttft_s` after the request came, and from then on `tokens_per_s`: E(t) tokens
-by t. With n tokens by then, of which those so far count as if they had been in time, QoE(n, t) = 1 - ((E - n) / E)^2,
-the delayed part of the area under E, or 1 where n >= E(t). What it gains by being served for the next `horizon_s`, in
-which it would have a token each `token_latency_ms`, is QoE(n + horizon / latency) - QoE(n), both at the end of that; for
-one that runs `running_bonus` more, for what its place cost. Its priority is the gain for each token of its text.
+A reader expects the first token `expected_ttft_s` after the request came, and from then on `tokens_per_s`: E(t)
+tokens by t. With n tokens by then, of which those so far count as if they had been in time, QoE(n, t) = 1 - ((E - n)
+/ E)^2, the delayed part of the area under E, or 1 where n >= E(t). What it gains by being served for the next
+`horizon_s`, in which it would have a token each `token_latency_ms`, is QoE(n + horizon / latency) - QoE(n), both at
+the end of that; for one that runs `running_bonus` more, for what its place cost. Its priority is the gain for each
+token of its text.
 
-Where not all have a place in the running list, or those that run and the texts of those that wait take up `kv_watermark`
-of the blocks, the highest priority goes first, and who waits takes the places and blocks of those that run at lower ones:
-the greedy packing of the paper. Otherwise requests go as they came. In all there are at most `preemptions_per_request` for a place, for each request that came. Who has waited for
-much longer than `horizon_s` gains little, and may wait until the others are through.
+Where not all have a place in the running list, or those that run and the texts of those that wait take up
+`kv_watermark` of the blocks, the highest priority goes first, and who waits takes the places and blocks of those that
+run at lower ones: the greedy packing of the paper. Otherwise requests go as they came. In all there are at most
+`preemptions_per_request` for a place, for each request that came. Who has waited for much longer than `horizon_s`
+gains little, and may wait until the others are through.
 
 Source: Liu et al., Andes: Defining and Enhancing Quality-of-Experience in LLM-Based Text Streaming Services, arXiv
-2404.16283, sections 3 (QoE) and 4 (priority, packing, selective triggering, preemption cap). The QoE of a triangle, the
-bonus, horizon, latency and watermark are those of its code, AmberLJC/vllm-0.6.1, vllm/core/andes_utils. 4.8 tokens a second
-are 220 words a minute, at 1.3 tokens a word. Known to differ:
+2404.16283, sections 3 (QoE) and 4 (priority, packing, selective triggering, preemption cap). The QoE of a triangle,
+the bonus, horizon, latency and watermark are those of its code, AmberLJC/vllm-0.6.1, vllm/core/andes_utils. 4.8
+tokens a second are 220 words a minute, at 1.3 tokens a word. Known to differ:
 
-- The code ranks before each tenth iteration, goes by the blocks held alone, and lets E begin when a request comes; the
-  paper looks for the best of several batch sizes, each with a latency of its own, and weighs the costs of a preemption.
+- The code ranks before each tenth iteration, goes by the blocks held alone, and lets E begin when a request comes;
+  the paper looks for the best of several batch sizes, each with a latency of its own, and weighs the costs of a
+  preemption.
 - Who is preempted is computed again, as the code does by default; the paper also swaps KV to host memory.
 """
 from libc.stdint cimport int32_t, int64_t
@@ -41,7 +44,7 @@ class AndesParameters(RankedParameters, frozen=True, kw_only=True, forbid_unknow
     tokens_per_s: Annotated[float, Meta(gt=0, le=1e6, description="that a reader takes in")] = 4.8
     token_latency_ms: Annotated[float, Meta(gt=0, le=1e6, description="ms between tokens of who is served")] = 50.0
     horizon_s: Annotated[float, Meta(gt=0, le=1e6, description="seconds over which gains count")] = 50.0
-    running_bonus: Annotated[float, Meta(ge=0, le=1000, description="share by which gains of who runs count for more")] = 0.5
+    running_bonus: Annotated[float, Meta(ge=0, le=1000, description="by this share gains of who runs count more")] = 0.5
     kv_watermark: Annotated[float, Meta(ge=0, le=1, description=(
         "share of KV blocks that all requests would take up from which on priorities count"))] = 0.9
     preemptions_per_request: Annotated[float, Meta(ge=0, le=1e6, description="for a place, on average, at most")] = 1.0
@@ -72,7 +75,6 @@ cdef class Andes(Ranked):
     cdef Arrivals _arrivals
     cdef double _ttft_ns, _tokens_per_ns, _horizon_ns, _served_tokens, _running_weight, _watermark, _cap
     cdef int64_t _num_came              # requests, so far
-    cdef int64_t _now_ns
     cdef bint _is_tight                 # priorities count in the batch being formed
 
     def __init__(self, parameters, context):
@@ -92,8 +94,8 @@ cdef class Andes(Ranked):
         return Ranked.enqueue(self, row)
 
     cdef int _begin_batch(self, int64_t now_ns) except -1 nogil:
-        cdef int64_t tokens = <int64_t>(self.kv.num_blocks - self.kv.free_blocks) * self.kv.block_size + self.waiting.tokens
-        self._now_ns = now_ns
+        cdef int64_t held = <int64_t>(self.kv.num_blocks - self.kv.free_blocks) * self.kv.block_size
+        cdef int64_t tokens = held + self.waiting.tokens
         self._is_tight = (self._running.size + self.waiting.size > self.max_running
                           or <double>tokens >= self._watermark * <double>self.kv.num_blocks * self.kv.block_size)
         self._may_give_way = 0

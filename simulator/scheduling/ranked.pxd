@@ -24,6 +24,9 @@ cdef class Ranked(InOrder):
     cdef bint _gives_way                # who runs may lose its place to who waits: by _standing, which is then answered
     cdef int64_t _may_give_way          # so many, in the batch being formed; the policy may set it in _begin_batch
     cdef int64_t _given_way             # preemptions for a place, so far
+    cdef bint _learns                   # it goes by what iterations with prompts took, see _learn
+    cdef int64_t _now_ns                # of the batch formed last
+    cdef int64_t _forgotten_ns          # likewise, when the process ended last; -1: it has not
     cdef RowList _placed                # rows out of the queue that have found a place
     cdef RowList _displaced             # rows that have lost theirs, and are not in the queue yet
 
@@ -41,6 +44,9 @@ cdef class Ranked(InOrder):
 
     # Where a request stands in the batch being formed, the least first: it runs in this slot, or waits (-1).
     cdef double _standing(self, int32_t row, int32_t slot) noexcept nogil
+
+    # A batch with prompts has ended, asked before the next is formed in its place: its `shape` and `duration_ns`.
+    cdef void _learn(self, const Batch* batch) noexcept nogil
 
     # Tokens that a running sequence has generated.
     cdef int32_t _generated(self, int32_t slot) noexcept nogil

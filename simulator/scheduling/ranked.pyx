@@ -68,6 +68,7 @@ cdef class Ranked(InOrder):
         self._threshold = parameters.long_prefill_token_threshold or INT64_MAX
         self._outputs_are_prompts = context.prompts_use_outputs
         self._may_give_way = INT64_MAX
+        self._now_ns = self._forgotten_ns = -1
 
     def __dealloc__(self):
         free(self._placed.rows)
@@ -100,6 +101,13 @@ cdef class Ranked(InOrder):
     cdef int _begin_batch(self, int64_t now_ns) except -1 nogil:
         return 0
 
+    cdef void _learn(self, const Batch* batch) noexcept nogil:
+        pass
+
+    cdef void forget(self) noexcept nogil:
+        self._forgotten_ns = self._now_ns
+        InOrder.forget(self)
+
     cdef int32_t _next_row(self) noexcept nogil:
         return self.waiting.top()
 
@@ -108,7 +116,10 @@ cdef class Ranked(InOrder):
         return 0
 
     cdef int schedule(self, Batch* batch, int64_t now_ns) except -1 nogil:
-        batch.start_ns = now_ns
+        if (self._learns and batch.shape.prefill_tokens > 0 and batch.duration_ns > 0
+                and batch.start_ns > self._forgotten_ns):
+            self._learn(batch)
+        batch.start_ns = self._now_ns = now_ns
         batch.num_entries = batch.num_preempted = batch.num_members = batch.num_starved = 0
         clear_shape(&batch.shape)
         self._budget = self._token_budget

@@ -1,7 +1,7 @@
 """Schedulers that rank who waits, in plain Python, one iteration at a time: no recording of them exists.
 
-`Replica` is what they share (simulator/scheduling/ranked.pyx), without prefix caching and pipeline stages; a policy says
-where requests stand, the least first. Iterations take the same time.
+`Replica` is what they share (simulator/scheduling/ranked.pyx), without prefix caching and pipeline stages; a policy
+says where requests stand, the least first. Iterations take the same time.
 """
 from dataclasses import dataclass
 from math import inf
@@ -204,7 +204,6 @@ class FastServe(Replica):
         return (self.now_at(request) if request in self.running else self.notes[request.row])[2]
 
     def preempted(self, request):
-        since, spent, queue = self.notes[request.row]
         self.running.append(request)
         self.notes[request.row] = self.now_at(request)
         self.running.remove(request)
