@@ -4,6 +4,7 @@ from libc.stdint cimport int32_t, int64_t
 from simulator.core.row_list cimport RowList
 from simulator.domain.iteration cimport Batch
 from simulator.domain.request cimport Demand, Request
+from simulator.kv.tier cimport External
 from simulator.scheduling.base cimport Sequence
 from simulator.scheduling.in_order cimport InOrder
 from simulator.scheduling.waiting_queue cimport Ranking
@@ -60,3 +61,7 @@ cdef class Ranked(InOrder):
     cdef int _make_room(self, Batch* batch, int32_t slot, int64_t tokens) except -1 nogil
     cdef int32_t _victim(self) noexcept nogil
     cdef int _admit_waiting(self, Batch* batch) except -1 nogil
+    cdef bint _admit_next(self, Batch* batch, int32_t row) except -1 nogil
+    cdef bint _hold_next(self, Batch* batch, int32_t row, int32_t hits, External found) except -1 nogil
+    cdef bint _admit_held(self, Batch* batch) except -1 nogil
+    cdef void _begin(self, Batch* batch, int32_t slot, int64_t tokens) noexcept nogil

@@ -17,7 +17,8 @@ from simulator.domain.batch cimport clear_shape
 from simulator.domain.iteration cimport Batch
 from simulator.domain.request cimport Demand, Request
 from simulator.kv.base cimport blocks_for
-from simulator.scheduling.base cimport Sequence
+from simulator.kv.tier cimport External
+from simulator.scheduling.base cimport LOADED, Sequence
 from simulator.scheduling.in_order cimport InOrder
 from simulator.scheduling.waiting_queue cimport BY_RANKING, Ranking, WaitingQueue
 
@@ -25,6 +26,7 @@ from typing import Annotated
 
 import msgspec
 from msgspec import Meta
+from msgspec.structs import replace
 
 from simulator.scheduling.base import SchedulerFacts
 
@@ -84,15 +86,23 @@ cdef class Ranked(InOrder):
     def facts(parameters):
         """See Scheduler."""
         return SchedulerFacts(parameters.max_num_seqs, parameters.max_num_batched_tokens, takes_threads=True,
-                              blocks_held_back=1)                           # num_gpu_blocks is counted as for vllm
+                              blocks_held_back=1, why_no_tier="")           # num_gpu_blocks is counted as for vllm
+
+    @staticmethod
+    def kv_cache(parameters, plan):
+        """See Scheduler."""
+        # who got a block may lose it in the same iteration, and somebody may have named it
+        return InOrder.kv_cache(parameters, replace(plan, with_tables=plan.with_tables or plan.tier is not None))
 
     cdef int64_t longest_surely_taken(self) noexcept nogil:
+        if self.tier is not None:
+            return -1
         return min(self.longest_prompt, <int64_t>self.kv.num_blocks * self.kv.block_size)
 
     cdef bint repeats(self) noexcept nogil:
         # Members alone cannot make room for the head of the queue, unless what they generate is its prompt.
-        if self._gives_way:
-            return self.waiting.size == 0
+        if self._gives_way or self.tier is not None:
+            return self.num_waiting() == 0
         return self.waiting.size == 0 or self._running.size >= self.max_running or not self._outputs_are_prompts
 
     cdef bint keeps_turns(self) noexcept nogil:
@@ -296,22 +306,67 @@ cdef class Ranked(InOrder):
     # ---- those that wait
 
     cdef int _admit_waiting(self, Batch* batch) except -1 nogil:
-        cdef int32_t row, hits, slot
-        cdef int64_t text, computed, tokens
+        cdef int32_t row
+        if self._held.size > 0 and not self._admit_held(batch):
+            return 0
         while self._budget > 0 and self.waiting.size > 0 and self._running.size < self.max_running:
             row = self._next_row()
-            if self.stale_tokens(row) > 0:      # it waits for its tokens, and nobody overtakes it
+            if self.stale_tokens(row) > 0 or not self._admit_next(batch, row):      # nobody overtakes it
                 break
-            text = <int64_t>self._requests[row].prompt_tokens + self._requests[row].output_tokens
-            hits = self.kv.lookup(row, <int32_t>text)
-            computed = <int64_t>hits * self.kv.block_size
-            tokens = min(min(text - computed, self._threshold), self._budget)
-            slot = self.top_slot()
-            if not self.kv.allocate(slot, row, hits, computed + tokens, text, 0, computed + tokens):
-                break
-            self._take(row)
-            self.admit(row, hits, batch)
-            self._sequences[slot].scheduled = <int32_t>tokens
-            self.add_entry(batch, slot)
-            self._budget -= tokens
         return 0
+
+    cdef bint _admit_next(self, Batch* batch, int32_t row) except -1 nogil:
+        """Admit one, or let it wait for KV from the tier; False: there is no room."""
+        cdef int64_t text = <int64_t>self._requests[row].prompt_tokens + self._requests[row].output_tokens
+        cdef int32_t hits = self.kv.lookup(row, <int32_t>text), slot = self.top_slot()
+        cdef int64_t computed = <int64_t>hits * self.kv.block_size, tokens
+        cdef External external
+        external.tokens, external.comes_later, external.brings_token = 0, False, False
+        if self.tier is not None:
+            self.tier.match(row, computed, &external)
+        if external.tokens > 0 and external.comes_later:
+            return self._hold_next(batch, row, hits, external)
+        computed += external.tokens
+        tokens = min(min(text - computed, self._threshold), self._budget)
+        if not self.kv.allocate(slot, row, hits, computed + tokens, text, 0, computed + tokens):
+            return False
+        self._take(row)
+        self.admit(row, hits, batch)
+        if external.tokens > 0:
+            self.load_now(slot, external, batch.start_ns)
+        self._begin(batch, slot, tokens)
+        return True
+
+    cdef bint _hold_next(self, Batch* batch, int32_t row, int32_t hits, External found) except -1 nogil:
+        cdef int64_t text = <int64_t>self._requests[row].prompt_tokens + self._requests[row].output_tokens
+        cdef int64_t tokens = min(<int64_t>hits * self.kv.block_size + found.tokens + found.brings_token,
+                                  self._max_model_len)
+        cdef int32_t slot = self.top_slot()
+        if not self._has_room(row, slot, hits, tokens, 0) or not self.kv.allocate(slot, row, hits, tokens, text, 0, 0):
+            return False
+        self._take(row)
+        self.hold(row, hits, found, batch.start_ns)
+        return True
+
+    cdef bint _admit_held(self, Batch* batch) except -1 nogil:
+        """Admit those whose KV has come from the tier, in their order; False: one of them lacks blocks."""
+        cdef int32_t slot = self._held.head, following
+        cdef const Sequence* sequence
+        cdef int64_t tokens, computed
+        while slot >= 0 and self._budget > 0 and self._running.size < self.max_running:
+            following, sequence = self._links.next(slot), &self._sequences[slot]
+            if sequence.hold == LOADED:
+                self.settle_held(slot)
+                tokens = min(min(<int64_t>sequence.num_tokens - sequence.num_computed, self._threshold), self._budget)
+                computed = sequence.num_computed + tokens
+                if not self.kv.allocate(slot, sequence.row, 0, computed, sequence.num_tokens, 0, computed):
+                    return False
+                self.run_held(slot, batch)
+                self._begin(batch, slot, tokens)
+            slot = following
+        return True
+
+    cdef void _begin(self, Batch* batch, int32_t slot, int64_t tokens) noexcept nogil:
+        self._sequences[slot].scheduled = <int32_t>tokens
+        self.add_entry(batch, slot)
+        self._budget -= tokens

@@ -104,6 +104,18 @@ def test_long_traffic_is_the_same_run(name, seed):
     assert set(slow.requests["status"].tolist()) <= set(range(records.COMPLETED, records.TIMED_OUT + 1))
 
 
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "tensorrt_llm"])     # which knows none
+@pytest.mark.parametrize("stages", [2, 3])
+@pytest.mark.parametrize("seed", range(8))
+def test_with_pipeline_stages_everybody_is_served(name, stages, seed):
+    scenario, replicas = long_scenario(name, seed)
+    recording = run(name, scenario, replicas=replicas, layers=[4] * stages)
+
+    assert set(recording.requests["status"].tolist()) <= set(range(records.COMPLETED, records.TIMED_OUT + 1))
+    assert (recording.replicas["iterations"] > 0).all()
+    assert_identical(recording, run(name, scenario, replicas=replicas, layers=[4] * stages, fast_forward=False))
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_replicas_that_fail_come_and_go_do_the_same(name):
     for seed in range(30):

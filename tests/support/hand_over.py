@@ -7,6 +7,7 @@ from typing import Any
 from msgspec import structs
 from msgspec.structs import replace
 
+from simulator import registry
 from simulator.domain import records
 from simulator.domain.layer_groups import LayerGroup, LayerGroups
 from simulator.domain.protocols import HABITS
@@ -17,7 +18,6 @@ from simulator.engine.output.recorder import Recorder
 from simulator.engine.plan import ClusterPlan, GatewayPlan, Hooks, Pool
 from simulator.latency.linear import Linear
 from simulator.routing.policies.round_robin import RoundRobin, RoundRobinParameters
-from simulator.scheduling.blis import Blis, BlisParameters
 from simulator.scheduling.vllm import Vllm, VllmParameters
 from support.blis_scenarios import small_scenario
 from support.migration import constant_latency
@@ -73,7 +73,7 @@ def serve(workload, roles=("prefill", "decode"), *, parameters=None, latency=Non
     tier : makes the KV tier of a replica; or {role: one that does}. observer : sees every batch, with the `cluster`
     that it is given. given : of ClusterPlan. The scheduler is that of the parameters.
     """
-    scheduler = Blis if isinstance(parameters, BlisParameters) else Vllm
+    scheduler = scheduler_of(parameters) if parameters else Vllm
     roles = [(role, 1) if isinstance(role, str) else role for role in roles]
     cache = {"num_gpu_blocks": 1000, "block_size": 16, "max_model_len": 4096} | dict(cache)
     pools = tuple(Pool(scheduler, parameters or VllmParameters(), latency or constant_latency(), name=f"{role}{i}",
@@ -95,6 +95,12 @@ def serve(workload, roles=("prefill", "decode"), *, parameters=None, latency=Non
     return Outcome(made.requests, run.transfers, run.legs, sink.iteration_rows, run.replicas, run,
                    {row: [each / MS for each in times] for row, times in sink.token_times.items()}, cluster,
                    next((each for each in cluster.operations if each.hands_over), None), settings)
+
+
+def scheduler_of(parameters):
+    """Return the built-in scheduler whose parameters these are."""
+    loaded = (registry.load("scheduler", name) for name in registry.KINDS["scheduler"].entries)
+    return next(each for each in loaded if isinstance(parameters, each.Parameters))
 
 
 def random_case(seed):
