@@ -100,7 +100,8 @@ cdef class InOrder(Scheduler):
 
     # ---- room for those whose KV comes from elsewhere
 
-    cdef bint _has_room(self, int32_t row, int32_t slot, int32_t hits, int64_t tokens, int32_t watermark) noexcept nogil:
+    cdef bint _has_room(self, int32_t row, int32_t slot, int32_t hits, int64_t tokens,
+                        int32_t watermark) noexcept nogil:
         if self.tier.reserved_tokens >= 0:
             return self._leaves_reserve(row, hits)
         return (self.kv.needed(slot, hits, tokens) + watermark

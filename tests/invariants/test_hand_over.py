@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from simulator.domain import records
 from invariants.test_scheduler_ways import NAMES, parameters_of
+from simulator.domain import records
 from support.hand_over import random_blis_case, random_case, serve
 
 

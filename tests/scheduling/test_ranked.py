@@ -210,6 +210,14 @@ def test_who_gains_more_takes_the_place(completed_ms, settings, expected):
     assert completed_ms(trace, "andes", **READERS | settings) == expected
 
 
+@pytest.mark.parametrize(("kv_watermark", "expected"), [(0.9, [6, 2, 3]), (0.0, [6, 3, 2])])
+def test_where_all_have_room_they_go_as_they_came(completed_ms, kv_watermark, expected):
+    # Beside a token of the first 49 are left at 1 ms, for prompts of 48 and 4: who is second has its last tokens then.
+    trace = "arrived_at,num_prefill_tokens,num_decode_tokens\n0,4,6\n0.0001,48,1\n0.0002,4,1\n"
+    assert completed_ms(trace, "andes", max_num_seqs=9, max_num_batched_tokens=50, kv_watermark=kv_watermark,
+                        **READERS) == expected
+
+
 def test_preemptions_for_places_are_told(tmp_path):
     (tmp_path / "trace.csv").write_text(LONG)
     summary = simulator.run(read({
