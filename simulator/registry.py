@@ -24,9 +24,11 @@ class Kind(NamedTuple):
 
 KINDS = {
     "scheduler": Kind("scheduler", "scheduler", {
+        "andes": "simulator.scheduling.andes:Andes",
         "blis": "simulator.scheduling.blis:Blis",
         "edf": "simulator.scheduling.edf:Edf",
         "faster_transformer": "simulator.scheduling.faster_transformer:FasterTransformer",
+        "fastserve": "simulator.scheduling.fastserve:Fastserve",
         "lightllm": "simulator.scheduling.lightllm:Lightllm",
         "orca": "simulator.scheduling.orca:Orca",
         "sarathi": "simulator.scheduling.sarathi:Sarathi",

@@ -126,6 +126,15 @@ def test_readme_says_what_schedulers_change():
             *(f"{metrics[key]:.2f}" for key in ("tpot_ms.mean", "tpot_ms.p99", "request_goodput"))]
 
 
+@pytest.mark.parametrize("config", ["andes", "fastserve"])
+def test_giving_way_brings_what_the_files_say(config):
+    text = (CONFIGS / f"{config}.toml").read_text()
+    summary = simulator.run(CONFIGS / f"{config}.toml").summary
+
+    assert f"after {summary['ttft_ms']['mean']:.0f} ms on average, {summary['ttft_ms']['p99'] / 1e3:.1f} s" in text
+    assert config == "andes" or f"{summary['preemptions']} preemptions" in " ".join(text.replace("\n#", "").split())
+
+
 def test_every_scheduler_is_compared():
     plan = prepare(read_comparison(CONFIGS / "compare_schedulers.toml", {}))
 

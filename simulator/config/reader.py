@@ -42,18 +42,20 @@ class Reader:
         where = f"{self._source_of(path).label}: {dotted(path)}: " if path else f"{self._source_of(path).label}: "
         self.faults.append(where + message.replace("\n", " "))
 
-    def table(self, struct: type, data: dict, path: Path = (), outer_keys: tuple[str, ...] = ()) -> Any:
+    def table(self, struct: type, data: dict, path: Path = (), outer_keys: tuple[str, ...] = (),
+              chosen: tuple[str, str] | None = None) -> Any:
         """Read a table into `struct`.
 
         Parameters
         ----------
         outer_keys : keys of the same table that an enclosing Struct has taken, for the message about an unknown key.
+        chosen : kind and name of the class whose parameters `struct` holds, for the same; None: of none.
 
         Returns
         -------
         The Struct, or `MISSING` if anything in it is wrong.
         """
-        values = self.values(struct, data, path, outer_keys)
+        values = self.values(struct, data, path, outer_keys, chosen)
         if MISSING in values.values():
             return MISSING
         try:
@@ -69,20 +71,24 @@ class Reader:
             self.fault(where, f"{filled_by} has {found}, found {show(given)}; leave it out")
         return MISSING if lost else made
 
-    def values(self, struct: type, data: dict, path: Path = (), outer_keys: tuple[str, ...] = ()) -> dict[str, Any]:
+    def values(self, struct: type, data: dict, path: Path = (), outer_keys: tuple[str, ...] = (),
+               chosen: tuple[str, str] | None = None) -> dict[str, Any]:
         """Read a table as `table` does; return the fields, `MISSING` where wrong."""
         table = table_of(struct)
         keys = outer_keys + tuple(field.name for field in table.fields)
         values = {field.name: self._field(field, data, path) for field in table.fields}
         rest = {key: value for key, value in data.items() if key not in keys}
         if table.kind is not None:
-            chosen = self._choose(table.kind, values, path)
-            values[table.choice] = MISSING if chosen is None else self.table(chosen, rest, path, keys)
+            inner, name = self._choose(table.kind, values, path), values[registry.KINDS[table.kind].key]
+            values[table.choice] = MISSING if inner is None else self.table(
+                inner, rest, path, keys, (table.kind, name))
         else:
             reasons = getattr(struct, "WHY_NOT", {})
             for key in rest:
                 why = reasons.get(key)
-                self.fault((*path, key), f"expected none: {why}" if why else f"unknown key{did_you_mean(key, keys)}")
+                told = "" if chosen is None or nearest(key, keys) else _who_has(key, *chosen)
+                self.fault((*path, key), f"expected none: {why}" if why else
+                           f"unknown key{did_you_mean(key, keys)}{told}")
         return values
 
     def _field(self, field: Field, data: dict, path: Path) -> Any:
@@ -189,6 +195,17 @@ def _changed(values: dict, made: msgspec.Struct, data: dict, path: Path) -> Iter
             yield from _changed(inner, final, data[name], here)
         elif given != final:
             yield here, given, final
+
+
+def _who_has(key: str, kind: str, name: str) -> str:
+    """Say which others of a kind have a key that one does not; empty: nobody has it."""
+    entries, title = registry.KINDS[kind].entries, registry.KINDS[kind].title
+    others = [f'"{other}"' for other in sorted(entries) if other != name and any(
+        field.encode_name == key
+        for field in msgspec.structs.fields(registry.parameters_of(registry.load(kind, other))))]
+    if not others:
+        return ""
+    return f'; {title} "{name}" does not have it, {", ".join(others)} {"do" if others[1:] else "does"}'
 
 
 def _matches(hint: Any, text: str) -> bool:

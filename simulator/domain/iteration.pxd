@@ -23,6 +23,7 @@ cdef struct Preempted:          # a sequence that lost its place and its blocks
                                 # has had no token as a member yet
     int32_t freed_blocks        # KV blocks that are free since then
     int8_t was_member
+    int8_t gave_way             # to one that waited, not since blocks ran out
 
 
 cdef struct StageVisit:         # of a batch, at a pipeline stage

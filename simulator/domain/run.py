@@ -29,6 +29,7 @@ class Run(msgspec.Struct):
     lifecycle : structured array (changes,), `records.LIFECYCLE`, how replicas came, went, failed and recovered, in
         order of time; None: all were up all the time.
     adapters : {loads, reads, evictions}: of LoRA adapters, by all replicas; None: nobody tracks them.
+    given_way : preemptions for others that waited, by all replicas; None: no scheduler has such.
     speculation : {num_draft_tokens, num_invalid_spec_tokens, steps}: drafts that were verified, those that grammars
         rejected, where any may, and how many verify steps had 0, 1, 2, ... drafts accepted, at all replicas; None:
         nobody drafts.
@@ -57,6 +58,7 @@ class Run(msgspec.Struct):
     lifecycle: np.ndarray | None = None
     kv_tiers: np.ndarray | None = None
     adapters: dict | None = None
+    given_way: int | None = None
     speculation: dict | None = None
     tier_use: np.ndarray | None = None
     encoded_tokens: np.ndarray | None = None

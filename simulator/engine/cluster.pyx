@@ -155,7 +155,7 @@ cdef class Cluster:
                   replicas=self._replica_table(), itl_ns=self._recorder.gaps, journeys=self._journeys,
                   latency=provenance_of(self._plan.pools), diagnosis=diagnosis,
                   legs=None if self.fleet.legs is None else self.fleet.legs.table(), kv_tiers=self._tier_table(),
-                  adapters=self._adapters(), speculation=self._speculation(),
+                  adapters=self._adapters(), given_way=self._given_way(), speculation=self._speculation(),
                   tier_use=self._tier_use, encoded_tokens=self._encoded_tokens)
         for operation in self.operations:
             operation.report(run)
@@ -455,6 +455,11 @@ cdef class Cluster:
         """Return how often LoRA adapters were loaded, by all replicas; None: nobody tracks them."""
         counts = [counts for replica in self.replicas if (counts := replica.scheduler.adapter_counts()) is not None]
         return {name: sum(each[name] for each in counts) for name in counts[0]} if counts else None
+
+    def _given_way(self):
+        """Return how many were preempted for others that waited, by all replicas; None: no scheduler has such."""
+        counts = [count for replica in self.replicas if (count := replica.scheduler.given_way()) is not None]
+        return sum(counts) if counts else None
 
     def _speculation(self):
         """Return what became of drafts, as `domain.run.Run` has it; None: nobody drafts."""

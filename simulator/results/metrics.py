@@ -60,7 +60,7 @@ def summarise(run: Run, bounds, pools: tuple[cluster.PoolFacts, ...] = ()) -> di
         "not_completed": not_completed(requests),
         **cluster.gateway(journeys),
         "iterations": int(run.replicas["iterations"].sum()),
-        "preemptions": int(run.replicas["preemptions"].sum()),
+        **preemptions(run),
         "kv_cache": kv_cache(run.replicas),
         "prefix_cache": prefix_cache(run.replicas),
         **kv_tiers(run),
@@ -77,6 +77,14 @@ def summarise(run: Run, bounds, pools: tuple[cluster.PoolFacts, ...] = ()) -> di
         "latency": dict(run.latency),
         "diagnosis": [*run.diagnosis, *remarks(run.workload, is_cut)],
     }
+
+
+def preemptions(run: Run) -> dict:
+    """Count preemptions; by cause, where some are for places of those that wait."""
+    count = int(run.replicas["preemptions"].sum())
+    if run.given_way is None:
+        return {"preemptions": count}
+    return {"preemptions": count, "preemptions_by_cause": {"places": run.given_way, "blocks": count - run.given_way}}
 
 
 def remarks(workload, is_cut: np.ndarray) -> list[str]:

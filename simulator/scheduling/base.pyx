@@ -359,7 +359,7 @@ cdef class Scheduler:
         record.slot = slot
         record.row = row
         record.late_ns = sequence.late_ns
-        record.was_member = sequence.is_member
+        record.was_member, record.gave_way = sequence.is_member, False
         batch.num_preempted += 1
         self.preemptions += 1
         self._requests[row].preemptions += 1
@@ -884,6 +884,10 @@ cdef class Scheduler:
     def lost_rows(self):
         """Return the rows of requests that it ended while they ran, since no KV block was left for them."""
         return []
+
+    def given_way(self):
+        """Return how many were preempted for others that waited, so far; None: nobody is."""
+        return None
 
     def advice(self, plight):
         """Return what may help a replica that cannot go on, as the end of a sentence.

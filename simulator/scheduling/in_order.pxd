@@ -36,5 +36,14 @@ cdef class InOrder(Scheduler):
     # provided there are blocks for all and the budget lasts to the last member.
     cdef int _continue_at_once(self, Batch* batch, int64_t threshold) except -1 nogil
 
+    # May one whose KV comes from elsewhere have blocks for so many tokens, of which `hits` blocks were found? The rest
+    # of all texts that are being computed or loaded keeps room, and the watermark; or the tier's own rule holds.
+    cdef bint _has_room(self, int32_t row, int32_t slot, int32_t hits, int64_t tokens, int32_t watermark) noexcept nogil
+    cdef bint _leaves_reserve(self, int32_t row, int32_t hits) noexcept nogil
+    cdef int64_t _retractable(self) noexcept nogil
+    cdef int64_t _longest(self, int32_t row) noexcept nogil
+    cdef int64_t _unfinished_blocks(self) noexcept nogil
+    cdef int64_t _missing_blocks(self, int32_t slot) noexcept nogil
+
     # Put what was scheduled one by one into the batch; other members starve.
     cdef int _gather(self, Batch* batch) except -1 nogil

@@ -2,7 +2,12 @@
 from libc.stdint cimport int32_t, int64_t
 
 from simulator.domain.iteration cimport Batch
+from simulator.kv.hybrid.tables cimport GroupTables
 from simulator.scheduling.base cimport Scheduler, Sequence
+
+
+cdef enum:
+    MOST_RESERVED = 4096        # tokens of an answer, as SGLang reserves for it (CLIP_MAX_NEW_TOKEN)
 
 
 cdef class InOrder(Scheduler):
@@ -92,3 +97,69 @@ cdef class InOrder(Scheduler):
                 self.starve(slot)
             slot = self._links.next(slot)
         return 0
+
+    # ---- room for those whose KV comes from elsewhere
+
+    cdef bint _has_room(self, int32_t row, int32_t slot, int32_t hits, int64_t tokens,
+                        int32_t watermark) noexcept nogil:
+        if self.tier.reserved_tokens >= 0:
+            return self._leaves_reserve(row, hits)
+        return (self.kv.needed(slot, hits, tokens) + watermark
+                <= self.kv.free_blocks - self._unfinished_blocks())
+
+    cdef bint _leaves_reserve(self, int32_t row, int32_t hits) noexcept nogil:
+        """Say whether a request may have blocks before its prompt is computed elsewhere, by SGLang's rule.
+
+        With it, each sequence that runs or waits for KV finds `reserved_tokens` free; and so much that each alone could
+        run to its end if all that run were preempted. Source: SGLang, disaggregation/decode.py, DecodePreallocQueue.
+        """
+        cdef int64_t reserved = self.tier.reserved_tokens, prompt = self._requests[row].prompt_tokens
+        cdef int64_t found = <int64_t>hits * self.kv.block_size, fetched, retractable = self._retractable(), least
+        cdef int64_t largest = 0
+        cdef int32_t slot = self._running.head, active = self._running.size + self._held.size
+        while slot >= 0 and retractable < self._max_model_len + MOST_RESERVED:      # else no text is longer
+            largest = max(largest, self._longest(self._sequences[slot].row))
+            slot = self._links.next(slot)
+        fetched = prompt - found
+        least = max(fetched + reserved, self._longest(row) - found - retractable)
+        return least <= (<int64_t>(self.kv.free_blocks - self.kv.free_hits()) * self.kv.block_size
+                         - max(reserved * active, largest - retractable))
+
+    cdef int64_t _retractable(self) noexcept nogil:
+        """Return the tokens in KV of all that run, with one more for each."""
+        cdef int64_t tokens = self.member_tokens if self.grouping else 0
+        cdef int32_t slot = -1 if self.grouping else self._running.head, i
+        for i in range(self._num_prefilling if self.grouping else 0):
+            tokens += self.computed(self._prefilling[i]) + 1
+        while slot >= 0:
+            tokens += self.computed(slot) + 1
+            slot = self._links.next(slot)
+        return tokens
+
+    cdef int64_t _longest(self, int32_t row) noexcept nogil:
+        return <int64_t>self._requests[row].prompt_tokens + min(<int64_t>self._demands[row].max_tokens, MOST_RESERVED)
+
+    cdef int64_t _unfinished_blocks(self) noexcept nogil:
+        """Return the blocks that texts being computed or loaded still need."""
+        cdef int64_t promised = 0
+        cdef int32_t slot = self._held.head, i
+        while slot >= 0:
+            promised += self._missing_blocks(slot)
+            slot = self._links.next(slot)
+        if self.grouping:                               # members decode
+            for i in range(self._num_prefilling):
+                if not self._sequences[self._prefilling[i]].is_decoding:
+                    promised += self._missing_blocks(self._prefilling[i])
+            return promised
+        slot = self._running.head
+        while slot >= 0:
+            if not self._sequences[slot].is_decoding:
+                promised += self._missing_blocks(slot)
+            slot = self._links.next(slot)
+        return promised
+
+    cdef int64_t _missing_blocks(self, int32_t slot) noexcept nogil:
+        cdef int64_t text = min(<int64_t>self._sequences[slot].num_tokens, self._max_model_len)
+        if self.kv.is_hybrid:
+            return (<GroupTables>self.kv).lacking_whole(slot, text)
+        return self.kv.lacking(slot, text)

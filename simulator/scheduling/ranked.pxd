@@ -1,8 +1,10 @@
 """Continuous batching whose waiting queue and victims follow the keys of a policy; see ranked.pyx."""
 from libc.stdint cimport int32_t, int64_t
 
+from simulator.core.row_list cimport RowList
 from simulator.domain.iteration cimport Batch
 from simulator.domain.request cimport Demand, Request
+from simulator.kv.tier cimport External
 from simulator.scheduling.base cimport Sequence
 from simulator.scheduling.in_order cimport InOrder
 from simulator.scheduling.waiting_queue cimport Ranking
@@ -20,10 +22,20 @@ cdef class Ranked(InOrder):
     cdef bint _evicts_last_ranked       # the victim has the largest key; else it was admitted last
     cdef bint _outputs_are_prompts      # some prompt contains what another request generates
 
+    cdef bint _gives_way                # who runs may lose its place to who waits: by _standing, which is then answered
+    cdef int64_t _may_give_way          # so many, in the batch being formed; the policy may set it in _begin_batch
+    cdef int64_t _given_way             # preemptions for a place, so far
+    cdef bint _learns                   # it goes by what iterations with prompts took, see _learn
+    cdef int64_t _now_ns                # of the batch formed last
+    cdef int64_t _forgotten_ns          # likewise, when the process ended last; -1: it has not
+    cdef RowList _placed                # rows out of the queue that have found a place
+    cdef RowList _displaced             # rows that have lost theirs, and are not in the queue yet
+
     # Order the waiting queue; the policy's __init__ ends with this.
     cdef int _rank_by(self, object context, Ranking ranking) except -1
 
-    # A batch is about to be formed, nothing is in flight: keys may be brought up to date, and the budget set.
+    # A batch is about to be formed: keys may be brought up to date, and the budget set. Where nothing executes anything
+    # at once with it (no pipeline stages), nothing is in flight.
     cdef int _begin_batch(self, int64_t now_ns) except -1 nogil
 
     # Who is next of those who wait, there are some; it is about to be admitted, and leaves the queue. It stays the same
@@ -31,7 +43,25 @@ cdef class Ranked(InOrder):
     cdef int32_t _next_row(self) noexcept nogil
     cdef int _take(self, int32_t row) except -1 nogil
 
+    # Where a request stands in the batch being formed, the least first: it runs in this slot, or waits (-1).
+    cdef double _standing(self, int32_t row, int32_t slot) noexcept nogil
+
+    # A batch with prompts has ended, asked before the next is formed in its place: its `shape` and `duration_ns`.
+    cdef void _learn(self, const Batch* batch) noexcept nogil
+
+    # Tokens that a running sequence has generated.
+    cdef int32_t _generated(self, int32_t slot) noexcept nogil
+
+    cdef int _give_way(self, Batch* batch) except -1 nogil
+    cdef bint _make_place(self, Batch* batch, int32_t row, int64_t* places, int64_t* blocks) except -1 nogil
+    cdef int32_t _yielding(self, int32_t row, int64_t* blocks) noexcept nogil
+    cdef int64_t _spoken_for(self, int64_t* blocks) noexcept nogil
+    cdef int32_t _least_ranked(self) noexcept nogil
     cdef int _continue_one_by_one(self, Batch* batch) except -1 nogil
     cdef int _make_room(self, Batch* batch, int32_t slot, int64_t tokens) except -1 nogil
     cdef int32_t _victim(self) noexcept nogil
     cdef int _admit_waiting(self, Batch* batch) except -1 nogil
+    cdef bint _admit_next(self, Batch* batch, int32_t row) except -1 nogil
+    cdef bint _hold_next(self, Batch* batch, int32_t row, int32_t hits, External found) except -1 nogil
+    cdef bint _admit_held(self, Batch* batch) except -1 nogil
+    cdef void _begin(self, Batch* batch, int32_t slot, int64_t tokens) noexcept nogil

@@ -3,14 +3,22 @@
 As vLLM V1 does it (see vllm.pyx), each iteration brings the computed tokens of a request up to its text within a budget
 of tokens: first of those that run, in order of admission, then of those that wait, who are admitted when their whole
 text has room. What a policy adds is a `Ranking` of those who wait, smallest key first, and who makes room where blocks
-run out: the last admitted, or the one of the largest key. Nobody is preempted for a place in the running list.
+run out: the last admitted, or the one of the largest key. A policy that says where each request stands may also let
+those that run give way: who waits and finds no place or no blocks takes those of such that stand behind it, the last
+first. Only who has sampled a token since it was admitted gives way, so that each admission brings one and nobody makes
+room in vain; where all of them together are not enough, nobody does. Who gives way is recomputed, like all that are
+preempted.
 """
 from libc.stdint cimport INT64_MAX, int32_t, int64_t
+from libc.stdlib cimport free
 
+from simulator.core.row_list cimport add_row
 from simulator.domain.batch cimport clear_shape
 from simulator.domain.iteration cimport Batch
 from simulator.domain.request cimport Demand, Request
-from simulator.scheduling.base cimport Sequence
+from simulator.kv.base cimport blocks_for
+from simulator.kv.tier cimport External
+from simulator.scheduling.base cimport LOADED, Sequence
 from simulator.scheduling.in_order cimport InOrder
 from simulator.scheduling.waiting_queue cimport BY_RANKING, Ranking, WaitingQueue
 
@@ -18,6 +26,7 @@ from typing import Annotated
 
 import msgspec
 from msgspec import Meta
+from msgspec.structs import replace
 
 from simulator.scheduling.base import SchedulerFacts
 
@@ -60,6 +69,12 @@ cdef class Ranked(InOrder):
         self._token_budget = parameters.max_num_batched_tokens
         self._threshold = parameters.long_prefill_token_threshold or INT64_MAX
         self._outputs_are_prompts = context.prompts_use_outputs
+        self._may_give_way = INT64_MAX
+        self._now_ns = self._forgotten_ns = -1
+
+    def __dealloc__(self):
+        free(self._placed.rows)
+        free(self._displaced.rows)
 
     cdef int _rank_by(self, object context, Ranking ranking) except -1:
         self._ranking = ranking
@@ -70,18 +85,38 @@ cdef class Ranked(InOrder):
     @staticmethod
     def facts(parameters):
         """See Scheduler."""
-        return SchedulerFacts(parameters.max_num_seqs, parameters.max_num_batched_tokens, takes_stages=False,
-                              takes_threads=True, blocks_held_back=1)       # num_gpu_blocks is counted as for vllm
+        return SchedulerFacts(parameters.max_num_seqs, parameters.max_num_batched_tokens, takes_threads=True,
+                              blocks_held_back=1, why_no_tier="")           # num_gpu_blocks is counted as for vllm
+
+    @staticmethod
+    def kv_cache(parameters, plan):
+        """See Scheduler."""
+        # who got a block may lose it in the same iteration, and somebody may have named it
+        return InOrder.kv_cache(parameters, replace(plan, with_tables=plan.with_tables or plan.tier is not None))
 
     cdef int64_t longest_surely_taken(self) noexcept nogil:
+        if self.tier is not None:
+            return -1
         return min(self.longest_prompt, <int64_t>self.kv.num_blocks * self.kv.block_size)
 
     cdef bint repeats(self) noexcept nogil:
         # Members alone cannot make room for the head of the queue, unless what they generate is its prompt.
+        if self._gives_way or self.tier is not None:
+            return self.num_waiting() == 0
         return self.waiting.size == 0 or self._running.size >= self.max_running or not self._outputs_are_prompts
+
+    cdef bint keeps_turns(self) noexcept nogil:
+        return not self._gives_way and InOrder.keeps_turns(self)
 
     cdef int _begin_batch(self, int64_t now_ns) except -1 nogil:
         return 0
+
+    cdef void _learn(self, const Batch* batch) noexcept nogil:
+        pass
+
+    cdef void forget(self) noexcept nogil:
+        self._forgotten_ns = self._now_ns
+        InOrder.forget(self)
 
     cdef int32_t _next_row(self) noexcept nogil:
         return self.waiting.top()
@@ -91,17 +126,117 @@ cdef class Ranked(InOrder):
         return 0
 
     cdef int schedule(self, Batch* batch, int64_t now_ns) except -1 nogil:
-        batch.start_ns = now_ns
+        if (self._learns and batch.shape.prefill_tokens > 0 and batch.duration_ns > 0
+                and batch.start_ns > self._forgotten_ns):
+            self._learn(batch)
+        batch.start_ns = self._now_ns = now_ns
         batch.num_entries = batch.num_preempted = batch.num_members = batch.num_starved = 0
         clear_shape(&batch.shape)
         self._budget = self._token_budget
         self._begin_batch(now_ns)
+        if self._gives_way and self.waiting.size > 0 and self._give_way(batch) > 0:
+            self.close(batch, -1)       # of nothing but preemptions: the next one is formed at once
+            return 0
         if not (self.grouping and self._continue_at_once(batch, self._threshold)):
             self._continue_one_by_one(batch)
         if batch.num_preempted == 0:
             self._admit_waiting(batch)
         self.close(batch, -1)
         return 0
+
+    cdef int32_t _generated(self, int32_t slot) noexcept nogil:
+        cdef const Sequence* sequence = &self._sequences[slot]
+        return self.outputs(slot) if sequence.is_member else sequence.num_tokens - sequence.prompt_tokens
+
+    # ---- places
+
+    def given_way(self):
+        """See Scheduler."""
+        return self._given_way if self._gives_way else None
+
+    cdef double _standing(self, int32_t row, int32_t slot) noexcept nogil:
+        return 0.0
+
+    cdef int _give_way(self, Batch* batch) except -1 nogil:
+        """Let those that run make room for who waits and stands before them; return how many did."""
+        cdef int64_t blocks = self.kv.free_blocks, places = self.max_running - self._running.size
+        cdef int64_t budget = self._token_budget - self._spoken_for(&blocks), given_way = self._given_way
+        cdef int32_t row, i
+        while budget > 0 and self.waiting.size > 0:
+            row = self._next_row()
+            if self.stale_tokens(row) > 0 or not self._make_place(batch, row, &places, &blocks):
+                break
+            if batch.num_preempted == 0:        # there is room for it
+                break
+            self.waiting.remove(row)
+            add_row(&self._placed, row)
+            budget -= min(<int64_t>self._requests[row].prompt_tokens + self._requests[row].output_tokens,
+                          self._threshold)
+        for i in range(self._placed.size):
+            self.waiting.push(self._placed.rows[i])
+        for i in range(self._displaced.size):
+            self.waiting.push(self._displaced.rows[i])
+        self._placed.size = self._displaced.size = 0
+        return <int>(self._given_way - given_way)
+
+    cdef bint _make_place(self, Batch* batch, int32_t row, int64_t* places, int64_t* blocks) except -1 nogil:
+        """Find a place and blocks for one that waits, preempting who stands behind it; False: there are not enough."""
+        cdef int64_t text = <int64_t>self._requests[row].prompt_tokens + self._requests[row].output_tokens
+        cdef int64_t needed = self.kv.needed(self.top_slot(), self.kv.lookup(row, <int32_t>text), text), gain = 0
+        cdef int32_t slot
+        if places[0] <= 0 or needed > blocks[0]:
+            slot = self._yielding(row, &gain)
+            if slot < 0 or needed > blocks[0] + gain:
+                return False
+        while places[0] <= 0 or needed > blocks[0]:
+            slot = self._yielding(row, NULL)
+            if slot < 0:                        # what they held, others share
+                return False
+            blocks[0] -= self.kv.free_blocks
+            add_row(&self._displaced, self._sequences[slot].row)
+            self.preempt(slot, batch)
+            batch.preempted[batch.num_preempted - 1].gave_way = True
+            self._given_way += 1
+            self._may_give_way -= 1
+            places[0] += 1
+            blocks[0] += self.kv.free_blocks
+            needed = self.kv.needed(self.top_slot(), self.kv.lookup(row, <int32_t>text), text)
+        places[0] -= 1
+        blocks[0] -= needed
+        return True
+
+    cdef int32_t _yielding(self, int32_t row, int64_t* blocks) noexcept nogil:
+        """Return the slot that stands last of those that may give way to one that waits; -1: there is none.
+
+        blocks : if given, those that all of them have are added to it.
+        """
+        cdef double before = self._standing(row, -1), standing, last_standing = before
+        cdef int32_t slot = self._running.head if self._may_give_way > 0 else -1, last = -1
+        cdef const Sequence* sequence
+        while slot >= 0:
+            sequence = &self._sequences[slot]
+            if sequence.is_member or (sequence.is_decoding and sequence.in_flight == 0):
+                standing = self._standing(sequence.row, slot)
+                if standing > before and blocks != NULL:
+                    blocks[0] += blocks_for(self.computed(slot), self.kv.block_size)
+                if standing > before and standing >= last_standing:
+                    last, last_standing = slot, standing
+            slot = self._links.next(slot)
+        return last
+
+    cdef int64_t _spoken_for(self, int64_t* blocks) noexcept nogil:
+        """Return the tokens that those that run want; the blocks they lack are taken from `blocks`."""
+        cdef int64_t tokens = self.num_members, wanted
+        cdef int32_t slot = self._running.head, i
+        if self.grouping:
+            blocks[0] -= self.kv.due_at_most(self.phase)
+        for i in range(self._num_prefilling if self.grouping else self._running.size):
+            slot = self._prefilling[i] if self.grouping else slot
+            wanted = self._wanted(&self._sequences[slot], self._threshold)
+            tokens += wanted
+            blocks[0] -= self.kv.lacking(slot, self.computed(slot) + wanted)
+            slot = self._links.next(slot)
+        return tokens
 
     # ---- those that run
 
@@ -147,6 +282,8 @@ cdef class Ranked(InOrder):
 
     cdef int32_t _victim(self) noexcept nogil:
         cdef int32_t worst = self._running.tail, slot
+        if self._gives_way:
+            return self._least_ranked()
         if not self._evicts_last_ranked:
             return worst
         slot = self._links.prev(worst)
@@ -156,23 +293,80 @@ cdef class Ranked(InOrder):
             slot = self._links.prev(slot)
         return worst
 
+    cdef int32_t _least_ranked(self) noexcept nogil:
+        cdef int32_t worst = self._running.tail, slot = self._links.prev(self._running.tail)
+        cdef double last_standing = self._standing(self._sequences[worst].row, worst), standing
+        while slot >= 0:
+            standing = self._standing(self._sequences[slot].row, slot)
+            if standing > last_standing:
+                worst, last_standing = slot, standing
+            slot = self._links.prev(slot)
+        return worst
+
     # ---- those that wait
 
     cdef int _admit_waiting(self, Batch* batch) except -1 nogil:
-        cdef int32_t row, hits, slot
-        cdef int64_t text, computed, tokens
+        cdef int32_t row
+        if self._held.size > 0 and not self._admit_held(batch):
+            return 0
         while self._budget > 0 and self.waiting.size > 0 and self._running.size < self.max_running:
             row = self._next_row()
-            text = <int64_t>self._requests[row].prompt_tokens + self._requests[row].output_tokens
-            hits = self.kv.lookup(row, <int32_t>text)
-            computed = <int64_t>hits * self.kv.block_size
-            tokens = min(min(text - computed, self._threshold), self._budget)
-            slot = self.top_slot()
-            if not self.kv.allocate(slot, row, hits, computed + tokens, text, 0, computed + tokens):
+            if self.stale_tokens(row) > 0 or not self._admit_next(batch, row):      # nobody overtakes it
                 break
-            self._take(row)
-            self.admit(row, hits, batch)
-            self._sequences[slot].scheduled = <int32_t>tokens
-            self.add_entry(batch, slot)
-            self._budget -= tokens
         return 0
+
+    cdef bint _admit_next(self, Batch* batch, int32_t row) except -1 nogil:
+        """Admit one, or let it wait for KV from the tier; False: there is no room."""
+        cdef int64_t text = <int64_t>self._requests[row].prompt_tokens + self._requests[row].output_tokens
+        cdef int32_t hits = self.kv.lookup(row, <int32_t>text), slot = self.top_slot()
+        cdef int64_t computed = <int64_t>hits * self.kv.block_size, tokens
+        cdef External external
+        external.tokens, external.comes_later, external.brings_token = 0, False, False
+        if self.tier is not None:
+            self.tier.match(row, computed, &external)
+        if external.tokens > 0 and external.comes_later:
+            return self._hold_next(batch, row, hits, external)
+        computed += external.tokens
+        tokens = min(min(text - computed, self._threshold), self._budget)
+        if not self.kv.allocate(slot, row, hits, computed + tokens, text, 0, computed + tokens):
+            return False
+        self._take(row)
+        self.admit(row, hits, batch)
+        if external.tokens > 0:
+            self.load_now(slot, external, batch.start_ns)
+        self._begin(batch, slot, tokens)
+        return True
+
+    cdef bint _hold_next(self, Batch* batch, int32_t row, int32_t hits, External found) except -1 nogil:
+        cdef int64_t text = <int64_t>self._requests[row].prompt_tokens + self._requests[row].output_tokens
+        cdef int64_t tokens = min(<int64_t>hits * self.kv.block_size + found.tokens + found.brings_token,
+                                  self._max_model_len)
+        cdef int32_t slot = self.top_slot()
+        if not self._has_room(row, slot, hits, tokens, 0) or not self.kv.allocate(slot, row, hits, tokens, text, 0, 0):
+            return False
+        self._take(row)
+        self.hold(row, hits, found, batch.start_ns)
+        return True
+
+    cdef bint _admit_held(self, Batch* batch) except -1 nogil:
+        """Admit those whose KV has come from the tier, in their order; False: one of them lacks blocks."""
+        cdef int32_t slot = self._held.head, following
+        cdef const Sequence* sequence
+        cdef int64_t tokens, computed
+        while slot >= 0 and self._budget > 0 and self._running.size < self.max_running:
+            following, sequence = self._links.next(slot), &self._sequences[slot]
+            if sequence.hold == LOADED:
+                self.settle_held(slot)
+                tokens = min(min(<int64_t>sequence.num_tokens - sequence.num_computed, self._threshold), self._budget)
+                computed = sequence.num_computed + tokens
+                if not self.kv.allocate(slot, sequence.row, 0, computed, sequence.num_tokens, 0, computed):
+                    return False
+                self.run_held(slot, batch)
+                self._begin(batch, slot, tokens)
+            slot = following
+        return True
+
+    cdef void _begin(self, Batch* batch, int32_t slot, int64_t tokens) noexcept nogil:
+        self._sequences[slot].scheduled = <int32_t>tokens
+        self.add_entry(batch, slot)
+        self._budget -= tokens

@@ -44,7 +44,6 @@ cdef class SarathiSlo(Ranked):
     cdef int64_t _first                 # the same before anything was measured
     cdef int64_t _least
     cdef int64_t _step
-    cdef bint _is_mixed                 # the batch formed last had decodes and prompts
 
     def __init__(self, parameters, context):
         Ranked.__init__(self, parameters, context)
@@ -52,25 +51,19 @@ cdef class SarathiSlo(Ranked):
         self._least = min(parameters.min_chunk_tokens, self._token_budget)
         self._first = self._chunk = max(min(parameters.chunk_tokens, self._token_budget), self._least)
         self._step = parameters.chunk_step_tokens
+        self._learns = True
         self._rank_by(context, RequestRanking(context))
 
-    cdef int schedule(self, Batch* batch, int64_t now_ns) except -1 nogil:
-        if self._is_mixed:              # it has ended: a batch with prompts is never repeated
-            self._learn(batch.duration_ns, batch.shape.prefill_tokens)
-        Ranked.schedule(self, batch, now_ns)
-        self._is_mixed = batch.shape.num_decodes > 0 and batch.shape.prefill_tokens > 0
-        return 0
-
-    cdef void _learn(self, int64_t duration_ns, int64_t tokens) noexcept nogil:
-        if duration_ns == 0:
-            return                      # it came to nothing
-        if duration_ns > self._slo_ns:
+    cdef void _learn(self, const Batch* batch) noexcept nogil:
+        if batch.shape.num_decodes == 0:
+            return
+        if batch.duration_ns > self._slo_ns:
             self._chunk = max(self._chunk // 2, self._least)
-        elif tokens >= self._chunk:
+        elif batch.shape.prefill_tokens >= self._chunk:
             self._chunk = min(self._chunk + self._step, self._token_budget)
 
     cdef void forget(self) noexcept nogil:
-        self._chunk, self._is_mixed = self._first, False
+        self._chunk = self._first
         Ranked.forget(self)
 
     cdef int _begin_batch(self, int64_t now_ns) except -1 nogil:

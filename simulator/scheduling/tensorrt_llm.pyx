@@ -24,6 +24,10 @@ Options" of its performance tuning guide. No run of it was recorded: what is pro
   they are scheduled, as with `vllm`.
 - A paused text that has outgrown max_num_tokens is computed in chunks; upstream cuts it off at the longest prompt.
 - Who waits pauses nobody, though it may have arrived before one whose short prompt overtook its own.
+- Those that generate have their tokens before prompts; upstream goes through all in one order, so that with
+  MAX_UTILIZATION and without chunks a prompt that came before them takes its tokens first.
+- Drafts, beams, encoders, LoRA pages, agent trees and states of disaggregated serving are not here, nor are policies
+  that admit by number alone or prompts first: none of them has a key.
 - Padding of static batches has no price.
 """
 from libc.stdint cimport int8_t, int32_t, int64_t

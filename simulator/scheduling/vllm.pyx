@@ -12,7 +12,6 @@ cimport cython
 from simulator.domain.batch cimport clear_shape
 from simulator.domain.request cimport Request
 from simulator.kv.base cimport blocks_for
-from simulator.kv.hybrid.tables cimport GroupTables
 from simulator.kv.tier cimport UNDECIDED, External
 from simulator.scheduling.adapters cimport Adapters
 from simulator.scheduling.aligned_chunks cimport AlignedText, aligned_chunk
@@ -37,10 +36,6 @@ from simulator.scheduling.vllm_extras import new_encoder, new_grammars, new_tall
 from simulator.scheduling.vllm_arguments import (
     ADVICE, WHY_NO_ASYNC_STAGES, VllmParameters, completed, group_faults, item_faults, label_faults,
     start_up_faults, why_no_tier)
-
-cdef enum:
-    MOST_RESERVED = 4096        # tokens of an answer, as SGLang reserves for it (CLIP_MAX_NEW_TOKEN)
-
 
 cdef enum:                      # what becomes of the head of the queue
     STOP                        # nothing more is admitted in this iteration
@@ -670,76 +665,13 @@ cdef class Vllm(EncodingScheduler):
         cdef int32_t slot = self.top_slot()
         if self.kv.is_hybrid:
             self.kv.slide(slot, tokens)
-        if (not self._has_room(row, slot, hits, tokens)
+        if (not self._has_room(row, slot, hits, tokens, self._watermark())
                 or not self.kv.allocate(slot, row, hits, tokens, full_text, self._watermark(), 0)):
             if self.kv.is_hybrid:
                 self.kv.slide(slot, 0)
             return STOP
         self.hold(row, hits, found, now_ns)
         return ADMITTED
-
-    cdef bint _has_room(self, int32_t row, int32_t slot, int32_t hits, int64_t tokens) noexcept nogil:
-        if self.tier.reserved_tokens >= 0:
-            return self._leaves_reserve(row, hits)
-        return (self.kv.needed(slot, hits, tokens) + self._watermark()
-                <= self.kv.free_blocks - self._promised_blocks())
-
-    cdef bint _leaves_reserve(self, int32_t row, int32_t hits) noexcept nogil:
-        """Say whether a request may have blocks before its prompt is computed elsewhere, by SGLang's rule.
-
-        With it, each sequence that runs or waits for KV finds `reserved_tokens` free; and so much that each alone could
-        run to its end if all that run were preempted. Source: SGLang, disaggregation/decode.py, DecodePreallocQueue.
-        """
-        cdef int64_t reserved = self.tier.reserved_tokens, prompt = self._requests[row].prompt_tokens
-        cdef int64_t found = <int64_t>hits * self.kv.block_size, fetched, retractable = self._retractable(), least
-        cdef int64_t largest = 0
-        cdef int32_t slot = self._running.head, active = self._running.size + self._held.size
-        while slot >= 0 and retractable < self._max_model_len + MOST_RESERVED:      # else no text is longer
-            largest = max(largest, self._longest(self._sequences[slot].row))
-            slot = self._links.next(slot)
-        fetched = prompt - found
-        least = max(fetched + reserved, self._longest(row) - found - retractable)
-        return least <= (<int64_t>(self.kv.free_blocks - self.kv.free_hits()) * self.kv.block_size
-                         - max(reserved * active, largest - retractable))
-
-    cdef int64_t _retractable(self) noexcept nogil:
-        """Return the tokens in KV of all that run, with one more for each."""
-        cdef int64_t tokens = self.member_tokens if self.grouping else 0
-        cdef int32_t slot = -1 if self.grouping else self._running.head, i
-        for i in range(self._num_prefilling if self.grouping else 0):
-            tokens += self.computed(self._prefilling[i]) + 1
-        while slot >= 0:
-            tokens += self.computed(slot) + 1
-            slot = self._links.next(slot)
-        return tokens
-
-    cdef inline int64_t _longest(self, int32_t row) noexcept nogil:
-        return <int64_t>self._requests[row].prompt_tokens + min(<int64_t>self._demands[row].max_tokens, MOST_RESERVED)
-
-    cdef int64_t _promised_blocks(self) noexcept nogil:
-        """Return the blocks that texts being computed or loaded still need."""
-        cdef int64_t promised = 0
-        cdef int32_t slot = self._held.head, i
-        while slot >= 0:
-            promised += self._missing_blocks(slot)
-            slot = self._links.next(slot)
-        if self.grouping:                               # members decode
-            for i in range(self._num_prefilling):
-                if not self._sequences[self._prefilling[i]].is_decoding:
-                    promised += self._missing_blocks(self._prefilling[i])
-            return promised
-        slot = self._running.head
-        while slot >= 0:
-            if not self._sequences[slot].is_decoding:
-                promised += self._missing_blocks(slot)
-            slot = self._links.next(slot)
-        return promised
-
-    cdef inline int64_t _missing_blocks(self, int32_t slot) noexcept nogil:
-        cdef int64_t text = min(<int64_t>self._sequences[slot].num_tokens, self._max_model_len)
-        if self.kv.is_hybrid:
-            return (<GroupTables>self.kv).lacking_whole(slot, text)
-        return self.kv.lacking(slot, text)
 
     cdef int update(self, const Entry* entry, int32_t sampled, int32_t rejected, bint goes_on) except -1 nogil:
         cdef Sequence* sequence = &self._sequences[entry.slot]

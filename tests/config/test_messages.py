@@ -158,5 +158,6 @@ def test_what_a_struct_says_of_its_fields_together_is_told_with_its_table(load, 
     """)
     assert faults(load, text=text) == [
         "a.toml: workload.prompt_tokens: min 5 is above max 3",
-        "a.toml: workload.output_tokens.tokens: unknown key; valid: distribution, max, min",
+        "a.toml: workload.output_tokens.tokens: unknown key; valid: distribution, max, min; "
+        'length distribution "uniform" does not have it, "constant" does',
     ]

@@ -1,9 +1,13 @@
 """What holds in every run in which prompts are computed apart."""
+from random import Random
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
+from invariants.test_scheduler_ways import NAMES, parameters_of
 from simulator.domain import records
 from support.hand_over import random_blis_case, random_case, random_sglang_case, random_vidur_case, serve
 
@@ -66,6 +70,20 @@ def test_prompts_that_are_computed_apart_under_schedulers_of_vidur(seed):
 @given(st.integers(0, 10**6))
 def test_prompts_that_are_computed_apart_in_sglang(seed):
     assert_same_without_running_ahead(*random_sglang_case(seed), may_get_stuck=True)
+
+
+@pytest.mark.parametrize("name", sorted({*NAMES} - {"tensorrt_llm"}))       # which hands nothing over
+@pytest.mark.parametrize("seed", range(40))
+def test_prompts_that_are_computed_apart_under_policies_that_rank(name, seed):
+    workload, case = random_case(seed)
+    demands, rng = workload.demands.copy(), Random(f"{name} {seed}")
+    demands["tenant"] = [rng.choice([-1, 0, 0, 1]) for _ in demands]
+    demands["expected_tokens"] = [rng.choice([-1, 1, 30]) for _ in demands]
+    workload = replace(workload, demands=demands, labels=dict(workload.labels) | {"tenant": ("a", "b")})
+    case["parameters"] = parameters_of(name, rng, case["parameters"])
+    case["cache"].pop("layer_groups", None)
+
+    assert_same_without_running_ahead(workload, case)
 
 
 def assert_same_without_running_ahead(workload, case, *, may_get_stuck=False):

@@ -18,7 +18,7 @@ from support.random_scenarios import random_description
 from support.scenario import load
 from support.traffic import random_traffic
 
-NAMES = ("edf", "sarathi_slo", "sjf_aging", "tensorrt_llm", "vtc")
+NAMES = ("andes", "edf", "fastserve", "sarathi_slo", "sjf_aging", "tensorrt_llm", "vtc")
 SLOWLY = {"fast_forward": False, "tracks_identity": True}
 WAYS = ({}, {"fast_forward": False}, {"coupled": True})
 
@@ -30,7 +30,12 @@ def scheduler_of(name):
 def parameters_of(name, rng, limits):
     if name == "tensorrt_llm":
         return tensorrt_llm_of(rng, limits)
-    own = {"edf": {"default_deadline_ms": rng.choice([None, 50.0])},
+    own = {"andes": {"expected_ttft_s": rng.choice([0.0, 0.1]), "tokens_per_s": rng.choice([5.0, 100.0]),
+                     "token_latency_ms": rng.choice([5.0, 50.0]), "horizon_s": rng.choice([0.1, 1.0]),
+                     "kv_watermark": rng.choice([0.0, 0.9])},
+           "fastserve": {"quantum_ms": rng.choice([5.0, 20.0]), "starvation_s": rng.choice([0.1, 3.0]),
+                         "prefill_us_per_token": rng.choice([None, 100.0])},
+           "edf": {"default_deadline_ms": rng.choice([None, 50.0])},
            "sarathi_slo": {"tbt_slo_ms": rng.choice([4.0, 8.0]), "chunk_tokens": 24, "min_chunk_tokens": 4,
                            "chunk_step_tokens": 4},
            "sjf_aging": {"aging_tokens_per_s": rng.choice([0.0, 10.0, 1000.0])},
@@ -97,6 +102,18 @@ def test_long_traffic_is_the_same_run(name, seed):
     slow = assert_every_way_is_the_same(name, *long_scenario(name, seed))
 
     assert set(slow.requests["status"].tolist()) <= set(range(records.COMPLETED, records.TIMED_OUT + 1))
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "tensorrt_llm"])     # which knows none
+@pytest.mark.parametrize("stages", [2, 3])
+@pytest.mark.parametrize("seed", range(8))
+def test_with_pipeline_stages_everybody_is_served(name, stages, seed):
+    scenario, replicas = long_scenario(name, seed)
+    recording = run(name, scenario, replicas=replicas, layers=[4] * stages)
+
+    assert set(recording.requests["status"].tolist()) <= set(range(records.COMPLETED, records.TIMED_OUT + 1))
+    assert (recording.replicas["iterations"] > 0).all()
+    assert_identical(recording, run(name, scenario, replicas=replicas, layers=[4] * stages, fast_forward=False))
 
 
 @pytest.mark.parametrize("name", NAMES)

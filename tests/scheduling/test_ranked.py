@@ -7,6 +7,7 @@ import simulator
 from simulator import debug
 from simulator.latency.linear import Linear, LinearParameters
 from simulator.scheduling.edf import Edf
+from simulator.scheduling.fastserve import Fastserve
 from simulator.scheduling.sarathi_slo import SarathiSlo
 from simulator.scheduling.sjf_aging import SjfAging
 from simulator.scheduling.vtc import Vtc
@@ -138,6 +139,95 @@ def test_tenants_that_wait_all_the_time_have_equal_service(seed):
                       + 2 * int((times[row] <= now).sum()) for row in np.flatnonzero(tenant == each))
                   for each in (0, 1)]
         assert abs(served[0] - served[1]) <= 2 * max(40, 2 * 30 * 8)
+
+
+# ---- fastserve: quanta of 2, 4, 8 ms
+
+LONG = "arrived_at,num_prefill_tokens,num_decode_tokens\n0,3,10\n0.0001,3,10\n"
+SKIPS = "arrived_at,num_prefill_tokens,num_decode_tokens\n0,3,2\n0.0001,10,1\n0.0002,3,1\n"
+
+
+def test_each_gives_way_once_a_quantum(completed_ms):
+    # The first has 3 tokens when it has spent more than 2 ms, at 3, and sinks. The second sinks at 6, to the queue of
+    # the first, and again when it has spent 2 + 4 ms, at 10, with 7 tokens. The first has spent 1 of its 4 ms, and
+    # sinks at 14, to the queue of the second: it is through at 17, and the second has its last three tokens then.
+    assert completed_ms(LONG, "fastserve", quantum_ms=2.0) == [17, 20]
+    assert completed_ms(LONG, "fastserve", quantum_ms=10.0) == [10, 20]     # the first is in a later queue at 11
+
+
+def test_prompts_skip_queues_that_they_do_not_fit_in(completed_ms):
+    # 10 ms need the fourth queue, 16 ms, 3 ms the second
+    assert completed_ms(SKIPS, "fastserve", quantum_ms=2.0, prefill_us_per_token=1000.0) == [2, 4, 3]
+    assert completed_ms(SKIPS, "fastserve", quantum_ms=2.0, prefill_us_per_token=0.0) == [2, 3, 4]
+    # A prompt of 3 in 1 ms is known at the second iteration only: these came before, and join the first queue.
+    assert completed_ms(SKIPS, "fastserve", quantum_ms=2.0) == [2, 3, 4]
+    # From then on 0.33 ms a token: 3.3 ms need the second queue, 1 ms the first.
+    later = SKIPS.replace("0.0001", "0.0011").replace("0.0002", "0.0012")
+    assert completed_ms(later, "fastserve", quantum_ms=2.0) == [2, 4, 3]
+
+
+@pytest.mark.parametrize(("starvation_s", "longest_gap_ms"), [(0.01, 11), (3.0, 58)])
+def test_who_was_away_for_so_long_rises(starvation_s, longest_gap_ms):
+    # The first sinks at 3 ms; two of the others, which come each ms, wait then, so that one does until all are through.
+    workload = plain_workload([0, *range(MS, 58 * MS, MS)], 3, [20] + [1] * 57)
+    gaps = np.diff(_run(workload, Fastserve, num_gpu_blocks=100, max_num_seqs=1, quantum_ms=2.0,
+                        prefill_us_per_token=0.0, starvation_s=starvation_s).token_times[0])
+
+    assert gaps.max() == longest_gap_ms * MS
+
+
+@pytest.mark.parametrize(("prompt", "gave_way", "began_ms"), [
+    (8, [True, False], 4),      # at 4 ms 1 block of 8 is free, and the first, which has sunk, has 2
+    (20, [False, True], 6)])    # these are too few, and it stays; at 6 ms the second has sunk, and has 5
+def test_nobody_gives_way_in_vain(prompt, gave_way, began_ms):
+    workload = plain_workload([0, 5 * MS // 2, 7 * MS // 2], [3, 16, prompt], [9, 6, 1])
+    found = _run(workload, Fastserve, num_gpu_blocks=9, max_num_seqs=3, quantum_ms=2.0, prefill_us_per_token=0.0)
+
+    assert found.requests["scheduled_ns"][2] == began_ms * MS
+    assert (found.requests["preemptions"][:2] > 0).tolist() == gave_way
+
+
+# ---- andes: a token a ms, expected from the start; gains of 10 ms ahead
+
+READERS = {"expected_ttft_s": 0.0, "tokens_per_s": 1000.0, "horizon_s": 0.01, "token_latency_ms": 1.0}
+
+
+def test_the_least_context_gains_the_most(completed_ms):
+    # at 2 ms the third has 1 - (0.2 / 10.2)^2 to gain for 4 tokens, the second as much for 40
+    trace = "arrived_at,num_prefill_tokens,num_decode_tokens\n0,4,2\n0.0001,40,1\n0.0002,4,1\n"
+    assert completed_ms(trace, "andes", preemptions_per_request=0.0, **READERS) == [2, 4, 3]
+
+
+@pytest.mark.parametrize(("settings", "expected"), [
+    # At 1 ms the second gains 1 - (0.9 / 10.9)^2 = 0.993 for 4 tokens, the first (10 / 11)^2 = 0.826 for 5: it gives
+    # way. At 2 ms 0.8333 for 5 against 0.8333 for 5: the first by a hair, which half as much again outweighs.
+    ({}, [6, 4]),
+    ({"running_bonus": 0.0}, [4, 6]),           # one preemption for each of two requests: the first has its last tokens
+    ({"running_bonus": 0.0, "preemptions_per_request": 0.5}, [6, 4]),
+    ({"preemptions_per_request": 0.0}, [3, 6])])
+def test_who_gains_more_takes_the_place(completed_ms, settings, expected):
+    trace = "arrived_at,num_prefill_tokens,num_decode_tokens\n0,4,3\n0.0001,4,3\n"
+    assert completed_ms(trace, "andes", **READERS | settings) == expected
+
+
+@pytest.mark.parametrize(("kv_watermark", "expected"), [(0.9, [6, 2, 3]), (0.0, [6, 3, 2])])
+def test_where_all_have_room_they_go_as_they_came(completed_ms, kv_watermark, expected):
+    # Beside a token of the first 49 are left at 1 ms, for prompts of 48 and 4: who is second has its last tokens then.
+    trace = "arrived_at,num_prefill_tokens,num_decode_tokens\n0,4,6\n0.0001,48,1\n0.0002,4,1\n"
+    assert completed_ms(trace, "andes", max_num_seqs=9, max_num_batched_tokens=50, kv_watermark=kv_watermark,
+                        **READERS) == expected
+
+
+def test_preemptions_for_places_are_told(tmp_path):
+    (tmp_path / "trace.csv").write_text(LONG)
+    summary = simulator.run(read({
+        "engine": {"scheduler": "fastserve", "num_gpu_blocks": 100, "max_model_len": 100, "max_num_seqs": 1,
+                   "quantum_ms": 2.0},
+        "latency": {"backend": "linear", "base_us": 1000.0}, "workload": {
+            "type": "trace", "path": str(tmp_path / "trace.csv")}})).summary
+
+    assert summary["preemptions_by_cause"] == {"places": 2, "blocks": 0}
+    assert summary["preemptions"] == 2
 
 
 # ---- sarathi_slo

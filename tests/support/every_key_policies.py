@@ -57,6 +57,8 @@ def by_text(**keys):
         {"acceptance": {"rates": [0.8]}} | keys])
 
 
+READERS = at("engine", max_num_seqs=2, expected_ttft_s=0.05, tokens_per_s=100.0, horizon_s=0.2, token_latency_ms=5.0)
+
 # Of schedulers that rank who waits; of TensorRT-LLM's, which has names of its own for the limits of a batch.
 LIMITS = {"max_num_seqs": acts(1, 4), "max_num_batched_tokens": acts(64, 128),
           "long_prefill_token_threshold": acts(0, 16)}
@@ -185,6 +187,17 @@ SCHEDULERS = {
         "lora.step_overhead_tiers[].k7": acts(1.0, 2.0, **BLIS_LORA | at("engine__lora", step_overhead_tiers=[
             {"rank": 8, "k6": 0.5}]))}),
     **of("scheduler:edf", LIMITS),
+    **of("scheduler:fastserve", LIMITS | {
+        "quantum_ms": acts(1.0, 1000.0, engine__max_num_seqs=2),
+        "quantum_ratio": acts(1.0, 8.0, engine__max_num_seqs=2),
+        "starvation_s": acts(0.01, 100.0, engine__max_num_seqs=2),
+        "prefill_us_per_token": acts(ABSENT, 1000.0, engine__max_num_seqs=2)}),
+    **of("scheduler:andes", LIMITS | {
+        "expected_ttft_s": acts(0.0, 0.2, **READERS), "tokens_per_s": acts(20.0, 500.0, **READERS),
+        "token_latency_ms": acts(1.0, 20.0, **READERS), "horizon_s": acts(0.02, 1.0, **READERS),
+        "running_bonus": acts(0.0, 10.0, **READERS), "preemptions_per_request": acts(0.0, 2.0, **READERS),
+        "kv_watermark": acts(0.0, 1.0, **SLOW, **at(
+            "engine", max_num_seqs=64, num_gpu_blocks=4000, max_num_batched_tokens=64))}),
     **of("scheduler:sjf_aging", {key: acts(*case.values, **FORETOLD) for key, case in LIMITS.items()} | {
         "aging_tokens_per_s": acts(0.0, 1e5, **FORETOLD)}),
     **of("scheduler:sarathi_slo", LIMITS | {

@@ -18,9 +18,6 @@ from simulator.engine.output.recorder import Recorder
 from simulator.engine.plan import ClusterPlan, GatewayPlan, Hooks, Pool
 from simulator.latency.linear import Linear
 from simulator.routing.policies.round_robin import RoundRobin, RoundRobinParameters
-from simulator.scheduling.blis import Blis, BlisParameters
-from simulator.scheduling.sglang import Sglang
-from simulator.scheduling.sglang_arguments import SglangParameters
 from simulator.scheduling.vllm import Vllm, VllmParameters
 from support.blis_scenarios import small_scenario
 from support.migration import constant_latency
@@ -31,7 +28,6 @@ from support.sglang import random_parameters
 MS = 1_000_000
 FRONT = GatewayPlan(RoundRobin, RoundRobinParameters())
 TOKEN_BYTES = 1000.0
-SCHEDULERS = {BlisParameters: Blis, SglangParameters: Sglang}
 LINK = Port(outer_bytes_per_s=1e6)          # a token takes 1 ms
 
 
@@ -78,7 +74,7 @@ def serve(workload, roles=("prefill", "decode"), *, parameters=None, latency=Non
     tier : makes the KV tier of a replica; or {role: one that does}. observer : sees every batch, with the `cluster`
     that it is given. given : of ClusterPlan. scheduler : None: that of the parameters.
     """
-    scheduler = scheduler or SCHEDULERS.get(type(parameters), Vllm)
+    scheduler = scheduler or (scheduler_of(parameters) if parameters else Vllm)
     roles = [(role, 1) if isinstance(role, str) else role for role in roles]
     cache = {"num_gpu_blocks": 1000, "block_size": 16, "max_model_len": 4096} | dict(cache)
     pools = tuple(Pool(scheduler, parameters or VllmParameters(), latency or constant_latency(), name=f"{role}{i}",
@@ -100,6 +96,12 @@ def serve(workload, roles=("prefill", "decode"), *, parameters=None, latency=Non
     return Outcome(made.requests, run.transfers, run.legs, sink.iteration_rows, run.replicas, run,
                    {row: [each / MS for each in times] for row, times in sink.token_times.items()}, cluster,
                    next((each for each in cluster.operations if each.hands_over), None), settings)
+
+
+def scheduler_of(parameters):
+    """Return the built-in scheduler whose parameters these are."""
+    loaded = (registry.load("scheduler", name) for name in registry.KINDS["scheduler"].entries)
+    return next(each for each in loaded if isinstance(parameters, each.Parameters))
 
 
 def random_case(seed):

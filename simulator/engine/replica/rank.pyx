@@ -164,7 +164,8 @@ cdef class Rank:
                 preempted.late_ns += self._lateness.stood_ns
                 if preempted.late_ns >= 0:
                     self.delivery.last_token_ns[preempted.row] = now_ns - preempted.late_ns
-            self._lone += preempted.freed_blocks == self.kv.num_blocks or self._is_hemmed_in()
+            self._lone += not preempted.gave_way and (
+                preempted.freed_blocks == self.kv.num_blocks or self._is_hemmed_in())
         self._fruitless += batch.num_preempted
         self.is_outgrown = self._lone > LONE_LIMIT
         if self._fruitless > FRUITLESS_LIMIT + 4 * self.scheduler.max_running or self.is_outgrown:

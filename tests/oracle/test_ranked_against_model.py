@@ -1,0 +1,63 @@
+"""Schedulers that rank who waits against their rules in plain Python, on random traffic."""
+from random import Random
+
+import pytest
+from msgspec import structs
+
+from oracle import ranked
+from simulator import debug, registry
+from simulator.latency.linear import Linear, LinearParameters
+from support.engine import plan_of
+from support.workloads import plain_workload
+
+MS = 1_000_000
+PRICES = LinearParameters(base_us=1000.0, per_sequence_us=0.0, per_prefill_token_us=0.0, per_context_token_us=0.0)
+MODELS = {"andes": ranked.Andes, "fastserve": ranked.FastServe, "vtc": ranked.Vtc}
+
+
+def scene(name, seed):
+    """Return (requests, parameters, blocks, block_size)."""
+    rng = Random(f"{name} {seed}")
+    own = {"andes": lambda: {
+               "expected_ttft_s": rng.choice([0.0, 0.01]), "tokens_per_s": rng.choice([50.0, 400.0]),
+               "token_latency_ms": rng.choice([1.0, 5.0]), "horizon_s": rng.choice([0.02, 0.2]),
+               "running_bonus": rng.choice([0.0, 0.5]), "kv_watermark": rng.choice([0.0, 0.7]),
+               "preemptions_per_request": rng.choice([0.3, 1.0, 5.0])},
+           "fastserve": lambda: {
+               "quantum_ms": rng.choice([1.0, 3.0]), "quantum_ratio": rng.choice([1.5, 2.0]),
+               "starvation_s": rng.choice([0.01, 0.05, 3.0]), "prefill_us_per_token": rng.choice([None, 50.0, 500.0])},
+           "vtc": lambda: {"input_token_weight": rng.choice([0, 1, 3]), "output_token_weight": rng.choice([1, 2])}}
+    parameters = registry.load("scheduler", name).Parameters(
+        max_num_seqs=rng.choice([1, 2, 4, 16]), max_num_batched_tokens=rng.choice([24, 40, 100]),
+        long_prefill_token_threshold=rng.choice([0, 0, 7]), **own[name]())
+    block_size = rng.choice([1, 4, 8])
+    requests = [(arrival, rng.randint(1, 60), rng.randint(1, 30), rng.choice([0, 0, 0, 1, 2]))
+                for arrival in sorted(rng.randint(0, 60) * MS + 1 for _ in range(25))]
+    largest = max(-(-(prompt + output) // block_size) for _, prompt, output, _ in requests)
+    return requests, parameters, int(largest * rng.choice([1, 1.5, 4])) + 1, block_size
+
+
+def run(name, requests, parameters, blocks, block_size, **setup):
+    arrivals, prompts, outputs, tenants = map(list, zip(*requests, strict=True))
+    workload = plain_workload(arrivals, prompts, outputs)
+    workload.demands["tenant"] = tenants
+    workload = structs.replace(workload, labels={"tenant": ("a", "b", "c")})
+    return debug.record(workload, plan_of(
+        parameters, Linear(PRICES), scheduler=registry.load("scheduler", name), num_gpu_blocks=blocks + 1,
+        block_size=block_size, max_model_len=200, enable_prefix_caching=False, **setup), details=False)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_engine_keeps_the_rules(name):
+    preemptions = given_way = 0
+    for seed in range(200):
+        requests, parameters, blocks, block_size = scene(name, seed)
+        replica = MODELS[name](parameters, blocks, block_size)
+        expected = ranked.serve(requests, replica, MS)
+        for fast_forward in (True, False):
+            found = run(name, requests, parameters, blocks, block_size, fast_forward=fast_forward).requests
+            assert (found["completed_ns"].tolist(), found["preemptions"].tolist()) == expected, (seed, fast_forward)
+        preemptions += sum(expected[1])
+        given_way += replica.given_way
+    assert preemptions > given_way
+    assert (given_way > 200) == (name != "vtc")
