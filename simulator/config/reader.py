@@ -87,7 +87,7 @@ class Reader:
             for key in rest:
                 why = reasons.get(key)
                 told = "" if chosen is None or nearest(key, keys) else _who_has(key, *chosen)
-                self.fault((*path, key), f"expected none: {why}" if why else
+                self.fault((*path, key), f'expected none with "{chosen[1]}": {why}' if why and chosen else
                            f"unknown key{did_you_mean(key, keys)}{told}")
         return values
 

@@ -14,9 +14,10 @@ run at lower ones: the greedy packing of the paper. Otherwise requests go as the
 gains little, and may wait until the others are through.
 
 Source: Liu et al., Andes: Defining and Enhancing Quality-of-Experience in LLM-Based Text Streaming Services, arXiv
-2404.16283, sections 3 (QoE) and 4 (priority, packing, selective triggering, preemption cap). The QoE of a triangle,
-the bonus, horizon, latency and watermark are those of its code, AmberLJC/vllm-0.6.1, vllm/core/andes_utils. 4.8
-tokens a second are 220 words a minute, at 1.3 tokens a word. Known to differ:
+2404.16283: QoE, priority, packing, selective triggering, preemption cap. The QoE of a triangle, the bonus, horizon,
+latency and watermark are those of its code, AmberLJC/vllm-0.6.1, vllm/core/andes_utils. That readers wait 1 s for the
+first token, and one preemption a request, are defaults of ours; 4.8 tokens a second are 220 words a minute, at 1.3
+tokens a word. Known to differ:
 
 - The code ranks before each tenth iteration, goes by the blocks held alone, and lets E begin when a request comes;
   the paper looks for the best of several batch sizes, each with a latency of its own, and weighs the costs of a

@@ -9,8 +9,8 @@ quanta grow. Who has waited for `starvation_s` rises to the first queue, and beg
 The time of a prompt is `prefill_us_per_token` for each of its tokens, or what iterations have shown: the least time a
 token of a prompt that one with prompts has taken so far; before there is one, 0.
 
-Source: Wu et al., Fast Distributed Inference Serving for Large Language Models, arXiv 2305.05920, section 4.1
-(skip-join MLFQ) and 4.2 (starvation), which knows the times of prompts from a profile. Defaults are those of its
+Source: Wu et al., Fast Distributed Inference Serving for Large Language Models, arXiv 2305.05920:
+skip-join MLFQ and starvation; it knows the times of prompts from a profile. Defaults are those of its
 code, LLMServe/FastServe, fastserve/scheduler.py: 10 ms, twice as long each, 3 s. Known to differ:
 
 - KV of who is preempted goes to host memory there, ahead of time too, and comes back; here it is computed again.

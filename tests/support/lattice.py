@@ -12,8 +12,9 @@ from simulator.errors import InputErrors
 from simulator.results.memory import MemoryRecorder
 from support.every_key import put, read
 
-SCHEDULERS = sorted(registry.KINDS["scheduler"].entries)
-ROUTERS = sorted(registry.KINDS["router"].entries)
+# split_wise goes with pools for prefill and decode alone: tests/engine/test_split_wise.py; as a router it is round_robin.
+SCHEDULERS = sorted({*registry.KINDS["scheduler"].entries} - {"split_wise"})
+ROUTERS = sorted({*registry.KINDS["router"].entries} - {"split_wise"})
 RESCHEDULERS = sorted(registry.KINDS["rescheduler"].entries)
 
 # What a scheduler needs besides its name, and what takes the place of names that it does not have.
@@ -23,6 +24,7 @@ OWN = {
     "vllm": {"engine.async_scheduling": False},
 }
 BY_LENGTHS = ("lightllm", "sjf_aging")
+PROTOCOLS = {"blis": "blis", "faster_transformer": "simai", "orca": "simai", "sarathi": "simai", "sglang": "sglang"}
 ADAPTERS = {"blis": {"adapter_capacity": 2, "load_base_latency_us": 2000.0, "load_bandwidth_bytes_us": 100.0,
                      "footprint_bytes_per_rank": 1e4, "adapters": [{"id": f"a{i}", "rank": 8} for i in range(3)]}}
 ROUTER_KEYS = {"weighted": {"scorers": [{"name": "queue-depth", "weight": 1.0}]}}
@@ -52,9 +54,13 @@ def base_of(scheduler, trace):
 def features_of(scheduler):
     """Return {feature: settings} of all that a scheduler is asked to go with."""
     handed_over = {"pools": ROLES, "topology": {}, "kv_transfer.bandwidth_gb_per_s": 40.0}
+    if scheduler in PROTOCOLS:
+        handed_over["kv_transfer.protocol"] = PROTOCOLS[scheduler]
     tiers = {"kv_tiers": {"protocol": "vllm_offload", "cpu_gib": 1.0}}
-    if scheduler == "blis":         # its protocols are others; a decode replica gets stuck where blocks run out
-        handed_over |= {"kv_transfer.protocol": "blis", "engine.num_gpu_blocks": 300}
+    if scheduler == "sglang":       # two answers of 512 tokens are all that these blocks hold
+        handed_over["kv_transfer.num_reserved_decode_tokens"] = 16
+    if scheduler == "blis":         # a decode replica gets stuck where blocks run out
+        handed_over["engine.num_gpu_blocks"] = 300
         tiers = {"kv_tiers": {"protocol": "blis_mirror", "cpu_blocks": 60}, "engine.upstream_compat": True,
                  "engine.enable_prefix_caching": True}
     overlap = ("engine.disable_overlap_schedule", False) if scheduler == "sglang" else ("engine.async_scheduling", True)
