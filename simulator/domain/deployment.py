@@ -109,7 +109,7 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True):
     def declared_kv_cache_dtype(self) -> str:
         """What kv_cache_dtype means: `auto` is what the checkpoint declares, if any.
 
-        Source: vllm-project/vllm at 959009b402c3, vllm/utils/torch_utils.py (resolve_kv_cache_dtype_string) for
+        Source: vllm-project/vllm, vllm/utils/torch_utils.py at 959009b402c3 (resolve_kv_cache_dtype_string) for
         ModelOpt, vllm/model_executor/layers/attention/attention.py for kv_cache_scheme of compressed-tensors; the
         draft model of speculative decoding shares the cache's format.
         """

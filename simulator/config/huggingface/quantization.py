@@ -78,8 +78,8 @@ def _kv_cache_dtype(table: dict, method: str) -> str | None:
     """Return the format of the KV cache that the checkpoint declares, None: that of the model.
 
     vLLM (vllm/utils/torch_utils.py, get_kv_cache_quant_algo_string; vllm/model_executor/layers/attention/attention.py;
-    vllm-project/vllm at 959009b402c3) takes ModelOpt's fp8 and nvfp4, and fp8 for any kv_cache_scheme of
-    compressed-tensors; what ModelOpt names otherwise leaves the cache in the model's dtype.
+    first as of vllm-project/vllm at 959009b402c3) takes ModelOpt's fp8, later revisions its nvfp4 too, and fp8 for any
+    kv_cache_scheme of compressed-tensors; what ModelOpt names otherwise leaves the cache in the model's dtype.
     """
     scheme = table.get("kv_cache_scheme") or (method == "modelopt" and table.get("kv_cache_quant_algo"))
     if method == "compressed-tensors":
