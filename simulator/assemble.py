@@ -102,7 +102,7 @@ class Site(msgspec.Struct, frozen=True):
                              "accelerators")
         if self.layer_groups is None and self.deployment is not None and self.deployment.model.sliding_attention:
             lines.append("one block table for all layers: each keeps a token to the end, whatever its window")
-        return lines
+        return lines + (self.deployment.kv_cache_notes() if self.deployment is not None else [])
 
 
 def survey(experiment: Experiment) -> Site:
@@ -567,9 +567,11 @@ def _deployment(experiment: Experiment, accelerator: AcceleratorSpec | None,
         prefill_context_parallel=topology.prefill_context_parallel)
     spec = model_of(model)
     faults = [f"topology: {fault}" for fault in parallelism.faults(spec)]
-    if faults:
-        raise InputErrors(map(KeyFault, faults))
-    return Deployment(
+    deployment = Deployment(
         model=spec, accelerator=accelerator, parallelism=parallelism, node=node,
         weight_dtype=model.dtype, kv_cache_dtype=model.kv_cache_dtype,
         gpu_memory_utilization=experiment.engine.gpu_memory_utilization, experts=experiment.engine.experts)
+    faults += [f"model.{fault}" for fault in deployment.format_faults()]
+    if faults:
+        raise InputErrors(map(KeyFault, faults))
+    return deployment

@@ -42,7 +42,8 @@ def draft_deployment(pool, target: Deployment | None, max_model_len: int) -> Dep
     faults += [f"model: {fault}" for fault in spread.faults(spec)]
     if faults:
         raise InputErrors([KeyFault(f"{KEY}.{fault}") for fault in faults])
-    return replace(target, model=spec, parallelism=spread, weight_dtype=None, experts=None)
+    return replace(target, model=spec, parallelism=spread, weight_dtype=None, experts=None,
+                   kv_cache_dtype=target.declared_kv_cache_dtype)
 
 
 def _model_faults(spec: ModelSpec, target: ModelSpec, max_model_len: int) -> list[str]:

@@ -159,3 +159,11 @@ def test_prices_that_are_given_go_with_any_backend(load, price):
     model = model_of(load(DRAFT | price, latency={"backend": "linear"}))
     assert model.drafting_us(*batch) > 0
     assert model.drafting_us(*batch) != model_of(load(DRAFT)).drafting_us(*batch)
+
+
+def test_draft_model_keeps_the_kv_cache_that_the_target_declares(load):
+    declared = assemble.survey(load(DRAFT | {"model": "llama-3.2-1b"}, model__name="llama-3.1-70b-fp8"))
+    plain = assemble.survey(load(DRAFT | {"model": "llama-3.2-1b"}, model__name="llama-3.1-70b",
+                                 topology__tensor_parallel=4))
+
+    assert (declared.draft.kv_cache_bytes, plain.draft.kv_cache_bytes) == (1, 2)

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from simulator.domain.autoscaling import Autoscaling
 from simulator.domain.data_parallel import DataParallel
-from simulator.domain.dtypes import KvCacheDtype, WeightDtype
+from simulator.domain.dtypes import KvCacheDtype, WeightFormat
 from simulator.domain.embeddings import Embeddings
 from simulator.domain.experts import Experts
 from simulator.domain.failures import Failure, Health
@@ -39,12 +39,16 @@ class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 class Model(Section, kw_only=True):
     """The language model, [model]."""
 
-    name: Annotated[str | None, Meta(extra={"facts": "model"}, description="models/<name>.toml")] = None
+    name: Annotated[str | None, Meta(extra={"facts": "model"}, description=(
+        "models/<name>.toml, or its repository on the Hugging Face hub"))] = None
     config: Annotated[str | None, Meta(extra={"path": True}, description=(
         "instead of a name: a Hugging Face config.json"))] = None
-    dtype: Annotated[WeightDtype | None, Meta(description=(
-        "format of the weights; default: as the checkpoint stores them"))] = None
-    kv_cache_dtype: Annotated[KvCacheDtype, Meta(description="format of the KV cache; auto: the model's")] = "auto"
+    dtype: Annotated[WeightFormat | None, Meta(description=(
+        "format of the weights; default: as the checkpoint stores them. fp8_block: a float32 scale for each 128 x 128 "
+        "weights; nvfp4: 8 bits for 16; mxfp4: 8 bits for 32, experts alone; awq, gptq: 20 bits for 128; int4_wo: 16 "
+        "bits for 128; the others: scales are not counted"))] = None
+    kv_cache_dtype: Annotated[KvCacheDtype, Meta(description=(
+        "format of the KV cache; auto: what the checkpoint declares, else the model's dtype"))] = "auto"
 
 
 class Hardware(Section, kw_only=True):

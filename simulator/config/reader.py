@@ -153,11 +153,21 @@ class Reader:
 
     def _name_of_facts(self, kind: str, name: str, path: Path) -> Any:
         if "/" in name or name.endswith(".toml"):
-            return self._absolute(name, path)
+            return self._hub_id_or_file(kind, name, path)
         if name in facts.names(kind):
             return name
         self.fault(path, f"no {kind} {show(name)} in {facts.FOLDERS[kind]}/{did_you_mean(name, facts.names(kind))}")
         return MISSING
+
+    def _hub_id_or_file(self, kind: str, name: str, path: Path) -> Any:
+        found = self._absolute(name, path)
+        if found is MISSING or os.path.exists(found):
+            return found
+        try:
+            return facts.name_of_hub_id(kind, name) or found
+        except InputErrors as error:
+            self.fault(path, error.faults[0])
+            return MISSING
 
     def _path(self, name: str, path: Path) -> Any:
         if not name:

@@ -9,12 +9,12 @@ from simulator.domain.dtypes import (
     KV_CACHE_FORMATS,
     UNQUANTIZED_DTYPES,
     KvCacheDtype,
-    WeightDtype,
+    WeightFormat,
     dtype_bytes,
 )
 from simulator.domain.experts import Experts
 from simulator.domain.hardware_spec import AcceleratorSpec, NodeSpec
-from simulator.domain.model_spec import ModelSpec, Quantization
+from simulator.domain.model_spec import NAMED_FORMATS, ModelSpec, Quantization, named_format
 from simulator.domain.parallelism import Parallelism
 
 
@@ -25,8 +25,8 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True):
     accelerator: AcceleratorSpec | None         # None: only what is stored is asked
     node: NodeSpec | None = None
     parallelism: Parallelism = Parallelism()
-    weight_dtype: WeightDtype | None = None     # None: as the checkpoint stores it
-    kv_cache_dtype: KvCacheDtype = "auto"       # auto: the model's dtype
+    weight_dtype: WeightFormat | None = None    # None: as the checkpoint stores it
+    kv_cache_dtype: KvCacheDtype = "auto"       # auto: what the checkpoint declares, else the model's dtype
     gpu_memory_utilization: Annotated[float, Meta(gt=0, le=1)] = 0.9
     experts: Experts | None = None              # None: evenly loaded, each held once
 
@@ -39,9 +39,17 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True):
     def quantization(self) -> Quantization | None:
         """How matrices are quantised: as stored, or as `weight_dtype` asks."""
         asked, stored = self.weight_dtype, self.model.quantization
-        if asked is None or (stored is not None and stored.weight_dtype == asked):
+        if asked is None or (stored is not None and stored.is_format(asked)):
             return stored
-        return None if asked in UNQUANTIZED_DTYPES else Quantization(method=asked, weight_dtype=asked)
+        return None if asked in UNQUANTIZED_DTYPES else named_format(asked)
+
+    def format_faults(self) -> list[str]:
+        """Return why the weights cannot be stored as asked."""
+        named = NAMED_FORMATS.get(self.weight_dtype)
+        if named is None or named.scope != "experts" or self.model.moe is not None:
+            return []
+        return [f"dtype: {self.weight_dtype} is a format of routed experts, {self.model.name} has none; for weights of "
+                "4 bits: nvfp4, awq, gptq, int4_wo"]
 
     @property
     def matrix_dtype(self) -> str:
@@ -56,14 +64,23 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True):
         return self.quantization.weight_dtype if self.quantization else self.activation_dtype
 
     def format_notes(self) -> list[str]:
-        """Return which formats the accelerator computes in another one.
+        """Return what becomes of formats.
+
+        Which the accelerator computes in another one, and that of a KV cache that `auto` quantises.
 
         int4 is not among them: its weights are unpacked wherever they are multiplied.
         """
         dtypes = dict.fromkeys((self.matrix_dtype, self.expert_dtype, self.activation_dtype))
         computed = {dtype: self.accelerator.compute_dtype(dtype) for dtype in dtypes}
         return [f"{self.accelerator.name} computes no {dtype}: products of {dtype} weights are priced as {instead}"
-                for dtype, instead in computed.items() if dtype not in (instead, "int4")]
+                for dtype, instead in computed.items() if dtype not in (instead, "int4")] + self.kv_cache_notes()
+
+    def kv_cache_notes(self) -> list[str]:
+        """Return that `auto` follows the checkpoint, where it declares a format."""
+        if self.kv_cache_dtype != "auto" or self.declared_kv_cache_dtype == "auto":
+            return []
+        return [f"{self.model.name} declares a KV cache in {self.kv_cache_format}: kv_cache_dtype = \"auto\" stores it "
+                "so, as vLLM does"]
 
     @property
     def activation_bytes(self) -> float:
@@ -89,8 +106,23 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True):
         return self.model.moe.num_experts + redundant if self.model.moe else 0
 
     @property
+    def declared_kv_cache_dtype(self) -> str:
+        """What kv_cache_dtype means: `auto` is what the checkpoint declares, if any.
+
+        Source: vllm-project/vllm, vllm/utils/torch_utils.py at 959009b402c3 (resolve_kv_cache_dtype_string) for
+        ModelOpt, vllm/model_executor/layers/attention/attention.py for kv_cache_scheme of compressed-tensors; the
+        draft model of speculative decoding shares the cache's format.
+        """
+        declared = self.quantization.kv_cache_dtype if self.quantization else None
+        return (declared or "auto") if self.kv_cache_dtype == "auto" else self.kv_cache_dtype
+
+    @property
+    def kv_cache_format(self) -> str:
+        """Format of the elements of the KV cache."""
+        dtype = self.declared_kv_cache_dtype
+        return self.activation_dtype if dtype == "auto" else KV_CACHE_FORMATS.get(dtype, dtype)
+
+    @property
     def kv_cache_bytes(self) -> float:
         """Bytes of one element of the KV cache."""
-        if self.kv_cache_dtype == "auto":
-            return self.activation_bytes
-        return DTYPE_BITS[KV_CACHE_FORMATS.get(self.kv_cache_dtype, self.kv_cache_dtype)] / 8
+        return DTYPE_BITS[self.kv_cache_format] / 8

@@ -1,5 +1,7 @@
 """Find and read the fact files: models/, hardware/ and hardware/nodes/, or a user's file of the same form."""
+import re
 import types
+from functools import cache
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin
 
@@ -13,6 +15,7 @@ from simulator.errors import InputErrors, KeyFault, did_you_mean
 
 _INSTALLED = Path(__file__).parents[1] / "_facts"       # in a wheel
 _CHECKOUT = Path(__file__).parents[2]
+_HUB_ID = re.compile(r'^hf_id = "(.+)"$', re.MULTILINE)
 FOLDERS = {"model": "models", "hardware": "hardware", "node": "hardware/nodes"}
 
 
@@ -26,8 +29,32 @@ def names(kind: str) -> list[str]:
     return sorted(path.stem for path in folder(kind).glob("*.toml"))
 
 
+@cache
+def hub_ids() -> dict[str, str]:
+    """Return {repository on the Hugging Face hub: name in models/}."""
+    found = {name: _HUB_ID.search((folder("model") / f"{name}.toml").read_text(encoding="utf-8"))
+             for name in names("model")}
+    return {match[1]: name for name, match in found.items() if match}
+
+
+def name_of_hub_id(kind: str, hub_id: str) -> str | None:
+    """Return the name in models/ of a repository on the hub, None: none of these.
+
+    Raises
+    ------
+    InputErrors
+        No file lies there either, and the text is near a repository: which one.
+    """
+    if kind != "model" or hub_id in hub_ids():
+        return hub_ids().get(hub_id) if kind == "model" else None
+    near = did_you_mean(hub_id, hub_ids())
+    if "did you mean" in near and not hub_id.endswith(".toml") and not Path(hub_id).expanduser().exists():
+        raise InputErrors([f'no {kind} "{hub_id}" in {FOLDERS[kind]}/{near}'])
+    return None
+
+
 def load_model(name_or_path: str | Path) -> ModelSpec:
-    """Return the facts of a model, by name in models/ or by path of a TOML file.
+    """Return a model: by name in models/, repository on the hub, or path.
 
     Raises
     ------
@@ -77,7 +104,8 @@ def _load(kind: str, name_or_path: str | Path, struct: type):
 
 def _path(kind: str, name: str) -> Path:
     if name.endswith(".toml") or "/" in name:
-        return Path(name)
+        known = name_of_hub_id(kind, name)
+        return folder(kind) / f"{known}.toml" if known else Path(name)
     known = names(kind)
     if name not in known:
         raise InputErrors([f'no {kind} "{name}" in {FOLDERS[kind]}/{did_you_mean(name, known)}'])

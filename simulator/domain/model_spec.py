@@ -44,11 +44,39 @@ class Quantization(Part):
     scope: Literal["linear", "experts"] = "linear"    # which matrices of the layers: all, or only the routed experts'
     group_size: Count = 0                       # weights that share one scale; 0: scales are too few to count
     scale_bits: Count = 0                       # bits of scale (and zero point) per group
+    kv_cache_dtype: Literal["fp8", "fp4"] | None = None     # that the checkpoint asks for; None: the model's dtype
 
     @property
     def bits_per_weight(self) -> float:
         """Bits of one weight, its share of the scale included: 4.25 for MXFP4."""
         return DTYPE_BITS[self.weight_dtype] + (self.scale_bits / self.group_size if self.group_size else 0.0)
+
+    def is_format(self, name: str) -> bool:
+        """Return whether this goes by a name; a plain dtype leaves scales open."""
+        named = NAMED_FORMATS.get(name)
+        if named is None:
+            return self.weight_dtype == name
+        return (self.weight_dtype, self.scope, self.group_size, self.scale_bits) == (
+            named.weight_dtype, named.scope, named.group_size, named.scale_bits)
+
+
+# Weights that share a scale, and its bits. Sources: fp8_block: weight_block_size = [128, 128] and float32
+# weight_scale_inv, DeepSeek-V3 (arXiv 2412.19437, 3.3.2) and Qwen3-*-FP8. nvfp4: 16 weights an e4m3 scale, NVIDIA's
+# ModelOpt. mxfp4: 32 weights an e8m0 scale, OCP Microscaling 1.0, of experts alone as gpt-oss stores it. awq, gptq: 128
+# weights a float16 scale and a 4-bit zero point. int4_wo: the same without a zero point.
+NAMED_FORMATS = {
+    "fp8_block": Quantization(method="fp8", weight_dtype="fp8", group_size=128 * 128, scale_bits=32),
+    "nvfp4": Quantization(method="nvfp4", weight_dtype="fp4", group_size=16, scale_bits=8),
+    "mxfp4": Quantization(method="mxfp4", weight_dtype="fp4", scope="experts", group_size=32, scale_bits=8),
+    "awq": Quantization(method="awq", weight_dtype="int4", group_size=128, scale_bits=20),
+    "gptq": Quantization(method="gptq", weight_dtype="int4", group_size=128, scale_bits=20),
+    "int4_wo": Quantization(method="int4_wo", weight_dtype="int4", group_size=128, scale_bits=16),
+}
+
+
+def named_format(name: str) -> Quantization:
+    """Return the format that goes by a name; a plain dtype has no scales to count."""
+    return NAMED_FORMATS.get(name) or Quantization(method=name, weight_dtype=name)
 
 
 class Published(Part):

@@ -10,7 +10,7 @@ from simulator.config.huggingface.reader import read_config
 from simulator.config.layers import Source
 from simulator.config.reader import MISSING, Reader
 from simulator.domain.deployment import Deployment
-from simulator.domain.dtypes import KvCacheDtype, WeightDtype
+from simulator.domain.dtypes import KvCacheDtype, WeightFormat
 from simulator.domain.facts import load_accelerator, load_model, load_node_with
 from simulator.domain.parallelism import Parallelism
 from simulator.errors import InputErrors
@@ -28,7 +28,7 @@ def add_subject(parser: argparse.ArgumentParser, ways: tuple[str, ...]) -> None:
     parser.add_argument("--node", metavar="NAME", help="name in hardware/nodes/; default: one is not needed")
     for name in ways:
         parser.add_argument(_option(name), type=int, default=1, metavar="N", help="default 1")
-    parser.add_argument("--dtype", choices=get_args(WeightDtype), help="of the weights; default: as published")
+    parser.add_argument("--dtype", choices=get_args(WeightFormat), help="of the weights; default: as published")
     parser.add_argument("--kv-cache-dtype", choices=get_args(KvCacheDtype), default="auto", help="default auto")
 
 
@@ -56,10 +56,13 @@ def deployment_of(options: argparse.Namespace, ways: tuple[str, ...]) -> Deploym
     if faults:
         raise InputErrors(faults)
     accelerator = load_accelerator(options.hardware)
-    return Deployment(
+    deployment = Deployment(
         model=model, accelerator=accelerator, parallelism=spread,
         node=load_node_with(accelerator, options.node, "--node") if options.node else None, weight_dtype=options.dtype,
         kv_cache_dtype=options.kv_cache_dtype)
+    if faults := deployment.format_faults():
+        raise InputErrors([f"--{fault}" for fault in faults])
+    return deployment
 
 
 def parameters_of(backend: type, texts: list[str], **defaults):

@@ -84,6 +84,46 @@ def test_quantisation_is_read(section, expected, tmp_path):
     assert model.quantization == expected
 
 
+W8 = {"weights": {"num_bits": 8, "type": "float"}}
+STATIC_FP8 = {"num_bits": 8, "type": "float", "dynamic": False}
+
+
+@pytest.mark.parametrize(("section", "expected"), [
+    ({"quant_method": "compressed-tensors", "config_groups": {"a": W8}, "kv_cache_scheme": STATIC_FP8}, "fp8"),
+    ({"quant_method": "compressed-tensors", "config_groups": {"a": W8}, "kv_cache_scheme": None}, None),
+    ({"quant_method": "modelopt", "quant_algo": "NVFP4", "kv_cache_scheme": STATIC_FP8}, "fp8"),
+    ({"quant_method": "modelopt", "quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}, "fp8"),
+    ({"quant_method": "modelopt", "quant_algo": "FP8", "kv_cache_quant_algo": "NVFP4"}, "fp4"),
+    ({"quant_method": "modelopt", "quant_algo": "FP8", "kv_cache_quant_algo": "INT8"}, None),
+    ({"quant_method": "modelopt", "quant_algo": "FP8", "kv_cache_scheme": STATIC_FP8 | {"dynamic": True}}, None),
+    ({"producer": {"name": "modelopt"}, "quant_algo": "FP8", "kv_cache_scheme": "FP8"}, "fp8"),
+    (FP8_BLOCKS, None),
+])
+def test_declared_kv_cache_is_read_as_vllm_reads_it(section, expected, tmp_path):
+    model = read_config(write(tmp_path, LLAMA | {"quantization_config": section}))
+
+    assert model.quantization.kv_cache_dtype == expected
+
+
+def test_modelopt_file_beside_the_config_is_read(tmp_path):
+    stated = {"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}}
+    (tmp_path / "hf_quant_config.json").write_text(json.dumps(stated))
+
+    assert read_config(write(tmp_path, LLAMA)).quantization == Quantization(
+        method="modelopt", weight_dtype="fp8", kv_cache_dtype="fp8")
+
+
+@pytest.mark.parametrize(("ignored", "scope"), [
+    (["re:.*self_attn.*"], "experts"), (["model.layers.24.self_attn*"], "experts"), (["lm_head"], "linear"),
+    (["model.layers.0.self_attn*"], "linear"),
+])
+def test_mixture_whose_attention_is_left_out_is_quantised_in_its_experts(ignored, scope, tmp_path):
+    section = {"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": ignored}
+    config = CONFIGS["qwen3-30b-a3b"] | {"quantization_config": section}       # 48 layers
+
+    assert read_config(write(tmp_path, config)).quantization.scope == scope
+
+
 def test_yarn_scaling_lengthens_the_context_as_in_vllm(tmp_path):
     # 32768 tokens x factor 4
     scaling = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}

@@ -213,3 +213,46 @@ def test_a_stated_weight_dtype_replaces_that_of_the_checkpoint():
 
     assert dequantized.quantization is None
     assert (dequantized.matrix_bytes, dequantized.expert_bytes) == (2, 2)
+
+
+@pytest.mark.parametrize(("name", "bits"), [
+    ("fp8_block", 8 + 32 / 128**2), ("nvfp4", 4 + 8 / 16), ("awq", 4 + 20 / 128), ("gptq", 4 + 20 / 128),
+    ("int4_wo", 4 + 16 / 128),
+])
+def test_named_formats_count_their_scales(name, bits):
+    assert deployment("llama-3.1-8b", weight_dtype=name).matrix_bytes * 8 == bits
+
+
+def test_mxfp4_is_a_format_of_experts_alone():
+    mixture, dense = (deployment(name, weight_dtype="mxfp4") for name in ("qwen3-30b-a3b", "llama-3.1-8b"))
+
+    assert (mixture.expert_bytes * 8, mixture.matrix_bytes * 8) == (4.25, 16)
+    assert mixture.format_faults() == []
+    assert dense.format_faults() == [
+        "dtype: mxfp4 is a format of routed experts, llama-3.1-8b has none; for weights of 4 bits: nvfp4, awq, gptq, "
+        "int4_wo"]
+
+
+def test_checkpoint_in_the_named_format_stays_as_it_is():
+    stored = load_model("deepseek-v3").quantization
+
+    assert deployment("deepseek-v3", weight_dtype="fp8_block").quantization == stored
+    assert deployment("llama-3.1-70b-fp8", weight_dtype="fp8_block").quantization == stored
+
+
+def test_auto_kv_cache_is_that_which_the_checkpoint_declares():
+    declared, plain = deployment("llama-3.1-70b-fp8"), deployment("llama-3.1-70b")
+
+    assert (declared.kv_cache_bytes, declared.kv_cache_format) == (1, "fp8")
+    assert (plain.kv_cache_bytes, plain.kv_cache_format) == (2, "bfloat16")
+    assert [note.partition(":")[0] for note in declared.kv_cache_notes()] == [
+        "llama-3.1-70b-fp8 declares a KV cache in fp8"]
+    assert plain.kv_cache_notes() == []
+
+
+def test_stated_kv_cache_dtype_wins_over_the_declared_one():
+    stated = deployment("llama-3.1-70b-fp8", kv_cache_dtype="bfloat16")
+
+    assert (stated.kv_cache_bytes, stated.kv_cache_notes()) == (2, [])
+    # weights that are stored otherwise are another checkpoint, which declares nothing
+    assert deployment("llama-3.1-70b-fp8", weight_dtype="bfloat16").kv_cache_bytes == 2

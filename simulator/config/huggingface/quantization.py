@@ -3,7 +3,11 @@
 Scales are those of the formats: https://huggingface.co/docs/transformers/quantization and vLLM's
 model_executor/layers/quantization, one module a method.
 """
+import re
 from collections.abc import Callable
+from fnmatch import fnmatchcase
+
+from msgspec.structs import replace
 
 from simulator.config.huggingface.keys import Keys
 from simulator.config.words import show
@@ -25,12 +29,68 @@ def read_quantization(keys: Keys) -> Quantization | None:
     if not isinstance(table, dict):
         keys.fault(WHERE, f"expected a table, found {show(table)}")
         return None
-    method = table.get("quant_method")
+    method = table.get("quant_method") or _producer(table)
     if not isinstance(method, str) or method not in METHODS:
         hint = did_you_mean(method, METHODS) if isinstance(method, str) else f"; valid: {', '.join(METHODS)}"
         keys.fault(f"{WHERE}.quant_method", f"unknown method {show(method)}{hint}")
         return None
-    return METHODS[method](keys, table, method)
+    read = METHODS[method](keys, _unnested(table), method)
+    if read is None:
+        return None
+    scope = "experts" if _leaves_attention(keys, _unnested(table)) else read.scope
+    return replace(read, scope=scope, kv_cache_dtype=_kv_cache_dtype(_unnested(table), method))
+
+
+def _producer(table: dict) -> str | None:
+    """Return the method of a table that ModelOpt wrote without naming one, as vLLM tells it by its producer."""
+    producer = table.get("producer")
+    return "modelopt" if isinstance(producer, dict) and producer.get("name") == "modelopt" else None
+
+
+def _unnested(table: dict) -> dict:
+    # hf_quant_config.json of ModelOpt keeps its keys one table deeper than config.json does.
+    inner = table.get("quantization")
+    return table | inner if isinstance(inner, dict) else table
+
+
+def _leaves_attention(keys: Keys, table: dict) -> bool:
+    """Return whether a mixture's attention is left as it was: then experts alone are counted as quantised."""
+    if not any(keys.get(name) for name in ("num_experts", "n_routed_experts", "num_local_experts")):
+        return False
+    layers = keys.get("num_hidden_layers")
+    module = f"model.layers.{layers // 2 if type(layers) is int else 1}.self_attn.o_proj"
+    ignored = table.get("ignore") or table.get("exclude_modules")
+    listed = [each for each in ignored if isinstance(each, str)] if isinstance(ignored, list) else []
+    return any(_matches(each, name) for each in listed for name in (module, f"language_model.{module}"))
+
+
+def _matches(pattern: str, module: str) -> bool:
+    # compressed-tensors marks regular expressions with "re:"; ModelOpt writes globs.
+    if not pattern.startswith("re:"):
+        return fnmatchcase(module, pattern)
+    try:
+        return re.match(pattern[3:], module) is not None
+    except re.error:
+        return False
+
+
+def _kv_cache_dtype(table: dict, method: str) -> str | None:
+    """Return the format of the KV cache that the checkpoint declares, None: that of the model.
+
+    vLLM (vllm/utils/torch_utils.py, get_kv_cache_quant_algo_string; vllm/model_executor/layers/attention/attention.py;
+    first as of vllm-project/vllm at 959009b402c3) takes ModelOpt's fp8, later revisions its nvfp4 too, and fp8 for any
+    kv_cache_scheme of compressed-tensors; what ModelOpt names otherwise leaves the cache in the model's dtype.
+    """
+    scheme = table.get("kv_cache_scheme") or (method == "modelopt" and table.get("kv_cache_quant_algo"))
+    if method == "compressed-tensors":
+        return "fp8" if scheme else None
+    if method != "modelopt" or not scheme:
+        return None
+    if isinstance(scheme, dict):
+        if scheme.get("type") != "float":
+            return None
+        return {8: "fp8" if scheme.get("dynamic") is False else None, 4: "fp4"}.get(scheme.get("num_bits"))
+    return {"fp8": "fp8", "nvfp4": "fp4"}.get(str(scheme).lower())
 
 
 def _number(keys: Keys, table: dict, names: str, default: int | None, where: str = WHERE) -> int | None:

@@ -31,7 +31,7 @@ def read_config(path: str | os.PathLike) -> ModelSpec:
     """
     path = Path(path)
     file = path / "config.json" if path.is_dir() else path
-    keys = Keys(_table(file), str(file))
+    keys = Keys(_with_quantization(_table(file), file.with_name("hf_quant_config.json")), str(file))
     family = _family(keys)
     fields = _model(keys, family)
     if not keys.faults:
@@ -40,6 +40,13 @@ def read_config(path: str | os.PathLike) -> ModelSpec:
         except msgspec.ValidationError as error:
             keys.faults.append(f"{file}: {error}")
     raise InputErrors(dict.fromkeys(keys.faults))
+
+
+def _with_quantization(table: dict, beside: Path) -> dict:
+    # ModelOpt before 0.31 wrote its format into a file of its own; vLLM (transformers_utils/config.py) reads it, too.
+    text = table.get("text_config")
+    stated = table.get("quantization_config") or (isinstance(text, dict) and text.get("quantization_config"))
+    return table if stated or not beside.is_file() else table | {"quantization_config": _table(beside)}
 
 
 def _table(file: Path) -> dict:
