@@ -6,7 +6,8 @@ from simulator.study.accuracy.scoring import Score
 def losses(now: Score, before: Score, tolerance: float) -> list[str]:
     """Return a sentence for each row that is worse, or gone.
 
-    Worse: its MAPE grew by more than `tolerance` percentage points, or pairs are missing. What others published is not looked at.
+    Worse: its MAPE grew by more than `tolerance` percentage points, or pairs are missing. What others published is not
+    looked at.
     """
     rows = {row.key: row for row in now.rows if row.status == OK}
     told = []
