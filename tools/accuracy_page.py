@@ -1,6 +1,6 @@
 """Make docs/score.json, docs/accuracy.md and README.md's words about backends from the data sets of bench/accuracy.
 
-`python tools/accuracy_page.py [--root FOLDER]` simulates everything; `--page` makes the pages from docs/score.json again.
+`python tools/accuracy_page.py [--root FOLDER]` simulates everything; with `--page` the pages alone are made again.
 """
 import argparse
 import os
@@ -46,7 +46,8 @@ def committed(found: Score) -> Score:
 
 def quoting(readme: str, found: Score) -> str:
     """Return README.md with what the score says of backends, between its marks."""
-    return QUOTED.sub(lambda mark: f"<!-- score {mark['backend']} -->{in_short(found, mark['backend'])}<!-- -->", readme)
+    return QUOTED.sub(
+        lambda mark: f"<!-- score {mark['backend']} -->{in_short(found, mark['backend'])}<!-- -->", readme)
 
 
 if __name__ == "__main__":

@@ -195,7 +195,7 @@ def _log(tmp_path, write_line):
 
 
 def test_replay_is_compared_request_by_request(tmp_path):
-    # measured: first tokens after 8 and 20 ms, the other ten after 100 ms; predicted 10 and 100 ms. Makespan 1.12 s: 1.11
+    # measured: first tokens after 8 and 20 ms, ten more within 100 ms; predicted 10 and 100 ms. Makespan 1.12 s: 1.11
     _log(tmp_path, lambda i: {"request_id": str(i), "input_toks": 32, "output_toks": 11, "queued_ts": 5.0 + i,
                               "first_token_ts": 5.0 + i + (0.008, 0.02)[i],
                               "last_token_ts": 5.0 + i + (0.108, 0.12)[i]})

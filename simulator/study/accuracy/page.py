@@ -11,7 +11,8 @@ Made by `python -m simulator score`, commit {revision}{overrides}. Errors are th
 of a deployment, or of single requests where a replay recorded them, in per cent; n counts them. APE is |predicted /
 measured - 1|, MAPE its mean; bias is the mean of predicted / measured - 1, "mean" the error of the mean, r Pearson's
 correlation, KS the distance of Kolmogorov and Smirnov; "outside" the share of iterations for which tables had no answer
-of their own. "-": not defined or not known. Nothing is fitted to these data unless "In sample" says so. Numbers of others are those they published.
+of their own. "-": not defined or not known. Nothing is fitted to these data unless "in sample" says so. Numbers of
+others are those they published.
 """
 COLUMNS = {"n": "n", "mape_pct": "MAPE", "median_ape_pct": "median APE", "bias_pct": "bias", "mean_error_pct": "mean",
            "r": "r", "p50_error_pct": "p50", "p90_error_pct": "p90", "p99_error_pct": "p99", "ks": "KS",
