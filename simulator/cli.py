@@ -141,6 +141,7 @@ STUDIES = {
     "compare": ("compare_command", "one workload under several experiments, side by side"),
     "workload": ("workload_command", "what an experiment sends, in numbers and as a native trace"),
     "predict": ("predict_command", "how long one iteration takes, operator by operator"),
+    "score": ("score_command", "predictions beside what was measured on real machines"),
     "train": ("train_command", "train and cache the tables of the latency backend `forest`"),
     "export": ("export_command", "results in the files of Vidur, SimAI or BLIS, or as CSV or Parquet"),
     "collective": ("collective_command", "time the collectives of a training workload, layer by layer"),

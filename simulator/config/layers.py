@@ -96,12 +96,23 @@ def read_layers(file: str | os.PathLike, overrides: Mapping[str, Any] | Iterable
     for name, data in reversed(chain):
         data.pop("extends", None)
         layers.add(data, Source(name, os.path.dirname(name)))
+    add_overrides(layers, overrides, label)
+    return layers
+
+
+def add_overrides(layers: Layers, overrides: Mapping[str, Any] | Iterable[str] | str | None, label: str) -> None:
+    """Lay overrides over everything else; parameters as those of `read_layers`.
+
+    Raises
+    ------
+    InputErrors
+        An override that is no assignment.
+    """
     source = Source(label, "")
     together = Layers(source)       # one layer: their order says nothing about classes that are chosen
     for data in _tables_of(overrides, label):
         together.merge(data, source)
     layers.add(together.data, source)
-    return layers
 
 
 def read_toml(file: str) -> dict:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = (".ci", "bench", "configs", "hardware", "models", "simulator", "tests", "tools")
+FOLDERS = (".ci", "bench", "configs", "docs", "hardware", "models", "simulator", "tests", "tools")
 CODE = (".py", ".pyx", ".pxd", ".pyi")
 COMPILED = (".pyx", ".pxd")
 TEXT = (*CODE, ".c", ".h", ".md", ".sh", ".toml", "")

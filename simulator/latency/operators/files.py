@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from simulator.core.csv_columns import ProfileCsv
-from simulator.errors import InputErrors, KeyFault, did_you_mean
+from simulator.errors import InputErrors, KeyFault, MissingExtra, did_you_mean
 
 INSTALL = "pip install 'simulator[operators]'"
 SYSTEMS = {
@@ -105,7 +105,7 @@ def read_columns(path: Path) -> dict[str, np.ndarray]:
 def _installed() -> Path:
     package = find_spec("aiconfigurator_core")
     if package is None or not package.submodule_search_locations:
-        raise InputErrors([KeyFault(f"latency.path: no operator tables: name a folder, or install them: {INSTALL}")])
+        raise MissingExtra([KeyFault(f"latency.path: no operator tables: name a folder, or install them: {INSTALL}")])
     return Path(package.submodule_search_locations[0]) / "systems"
 
 
@@ -151,7 +151,7 @@ def _read_parquet(path: Path) -> dict[str, np.ndarray]:
         import pyarrow.parquet as parquet  # heavy, and only files of this form need it
         from pyarrow import ArrowException
     except ImportError as error:
-        raise InputErrors([f"{path}: Parquet needs pyarrow; install it with {INSTALL}"]) from error
+        raise MissingExtra([f"{path}: Parquet needs pyarrow; install it with {INSTALL}"]) from error
     try:
         table = parquet.read_table(path)
         columns = {}

@@ -1,0 +1,30 @@
+"""One run of a deployment that was measured, and what it is compared with."""
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import numpy as np
+
+# Metric -> unit. The first three are of requests, the others of a whole run.
+UNITS = {"ttft": "ms", "tpot": "ms", "e2e": "ms", "makespan": "s", "throughput": "output tokens/s"}
+
+
+class Case(msgspec.Struct, frozen=True):
+    """One run.
+
+    label : its name in the data.
+    tables : of the experiment, laid over those of the data set.
+    measured : metric -> the mean over its requests; or float64 (n,), one for each request, NaN where it has none.
+    published : name of a predictor -> metric -> mean, p50, p90, p99 -> what it says.
+    arrivals_ns : int64 (n,), when requests came, instead of the times of the trace; None: as the experiment says.
+    lengths : int64 (n, 2), tokens of prompt and output that the trace must have; None: it is not looked at.
+    request_ids : names of the requests, where they were measured one by one.
+    """
+
+    label: str
+    tables: Mapping[str, Any]
+    measured: Mapping[str, float | np.ndarray]
+    published: Mapping[str, Mapping[str, Mapping[str, float]]] = {}
+    arrivals_ns: np.ndarray | None = None
+    lengths: np.ndarray | None = None
+    request_ids: tuple[str, ...] = ()

@@ -1,0 +1,132 @@
+"""Form `closed_loop`: a CSV file, a row for each run of a server under a fixed number of clients.
+
+Columns: id; hardware and model, names in hardware/ and models/; dtype, kv_cache_dtype (empty: as the checkpoint has
+it); tensor_parallel, data_parallel, expert_parallel; input_tokens, output_tokens (nominal), concurrency; means over the
+requests of a run, ttft_ms, tpot_ms, e2e_ms; makespan_s, throughput_tokens_per_s. At least one of the last five. Others
+are not looked at.
+
+How a run is replayed: clients that send their next request when the last one ended, requests_per_client for each,
+lengths uniform between shortest_share of nominal and nominal, as InferenceX draws them.
+"""
+import csv
+import math
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from simulator.errors import InputErrors, did_you_mean
+from simulator.study.accuracy.case import Case
+
+LEVEL = "request"
+ROLES = ("points",)
+PEER_KEY = "column_prefix"
+METRICS = {"ttft_ms": "ttft", "tpot_ms": "tpot", "e2e_ms": "e2e", "makespan_s": "makespan",
+           "throughput_tokens_per_s": "throughput"}
+TEXTS = ("id", "hardware", "model")
+COUNTS = ("tensor_parallel", "input_tokens", "output_tokens", "concurrency")
+WAYS = ("data_parallel", "expert_parallel")     # 1 where there is no such column
+NEEDED = (*TEXTS, *COUNTS)
+
+
+class Parameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a run is replayed, and which rows there are."""
+
+    select: Annotated[dict[str, str], Meta(description="column -> what it holds in the rows that are read")] = {}
+    requests_per_client: Annotated[int, Meta(ge=1, le=10_000)] = 10
+    shortest_share: Annotated[float, Meta(gt=0, le=1, description="of nominal lengths, prompts and outputs")] = 0.8
+    context_margin_tokens: Annotated[int, Meta(ge=0, le=1_000_000, description=(
+        "max_model_len beyond the nominal lengths"))] = 200
+    least_max_num_seqs: Annotated[int, Meta(ge=1, le=1_000_000, description=(
+        "max_num_seqs is this, or the number of clients"))] = 256
+
+
+def read(data_set) -> list[Case]:
+    """Return a case for each row.
+
+    Raises
+    ------
+    InputErrors
+        Every fault of the file, with line and column; no row is selected.
+    """
+    path, parameters = data_set.path("points"), data_set.parameters
+    with path.open(encoding="utf-8", newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    columns = set(rows[0]) if rows else set()
+    prefixes = {peer.name: peer.column_prefix for peer in data_set.says.peers}
+    faults = [f"{path}:1: {name}: no such column{did_you_mean(name, columns)}"
+              for name in (*NEEDED, *parameters.select) if name not in columns]
+    if not columns & METRICS.keys():
+        faults.append(f"{path}:1: no column of {', '.join(METRICS)}")
+    faults += [f"{path}:1: no column of {name}'s: none begins with {prefix}{' or '.join(METRICS)}"
+               for name, prefix in prefixes.items() if not any(prefix + metric in columns for metric in METRICS)]
+    if faults:
+        raise InputErrors(faults)
+    chosen = [(line, row) for line, row in enumerate(rows, 2)
+              if all(row[column] == value for column, value in parameters.select.items())]
+    cases = [_case(row, parameters, prefixes, lambda fault, line=line: faults.append(f"{path}:{line}: {fault}"))
+             for line, row in chosen]
+    if not cases:
+        faults.append(f"{path}: no row has {parameters.select}")
+    if faults:
+        raise InputErrors(faults)
+    return cases
+
+
+def _case(row: dict, parameters: Parameters, prefixes: dict[str, str], fault) -> Case | None:
+    counts = {name: _count(row, name, fault) for name in (*COUNTS, *(way for way in WAYS if row.get(way)))}
+    texts = {name: row[name] for name in TEXTS}
+    for name in (name for name, text in texts.items() if not text):
+        fault(f"{name}: is empty")
+    measured = _means(row, "", fault)
+    if not measured:
+        fault(f"none of {', '.join(METRICS)} was measured")
+    if None in counts.values() or not measured:
+        return None
+    published = {name: {metric: {"mean": value} for metric, value in _means(row, prefix, fault).items()}
+                 for name, prefix in prefixes.items()}
+    return Case(texts["id"], _tables(row, counts, parameters), measured, published)
+
+
+def _tables(row: dict, counts: dict[str, int], parameters: Parameters) -> dict:
+    """Return the tables of the experiment that replays a row."""
+    clients, prompt, output = counts["concurrency"], counts["input_tokens"], counts["output_tokens"]
+    formats = {key: row.get(key) for key in ("dtype", "kv_cache_dtype")}
+    return {
+        "model": {"name": row["model"], **{key: value for key, value in formats.items() if value}},
+        "hardware": {"name": row["hardware"]},
+        "topology": {"tensor_parallel": counts["tensor_parallel"],
+                     **{way: counts[way] for way in WAYS if counts.get(way, 1) > 1}},
+        "engine": {"max_num_seqs": max(parameters.least_max_num_seqs, clients),
+                   "max_model_len": prompt + output + parameters.context_margin_tokens},
+        "workload": {"type": "synthetic", "num_requests": parameters.requests_per_client * clients,
+                     "prompt_tokens": _lengths(prompt, parameters), "output_tokens": _lengths(output, parameters),
+                     "load": {"mode": "concurrency", "concurrency": clients}}}
+
+
+def _lengths(nominal: int, parameters: Parameters) -> dict:
+    return {"distribution": "uniform", "min": max(int(parameters.shortest_share * nominal), 1), "max": nominal}
+
+
+def _count(row: dict, name: str, fault) -> int | None:
+    text = row[name] or ""
+    if not (text.isascii() and text.isdecimal() and int(text) >= 1):
+        fault(f"{name}: expected a whole number of at least 1, found {text!r}")
+        return None
+    return int(text)
+
+
+def _means(row: dict, prefix: str, fault) -> dict[str, float]:
+    """Return what the columns hold whose names begin so, by metric; empty cells are left out."""
+    found = {}
+    for column, metric in METRICS.items():
+        if text := row.get(prefix + column):
+            try:
+                value = float(text)
+            except ValueError:
+                value = math.nan
+            if 0.0 < value < math.inf:
+                found[metric] = value
+            else:
+                fault(f"{prefix}{column}: expected a number above 0, found {text!r}")
+    return found

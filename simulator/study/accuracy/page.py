@@ -1,0 +1,126 @@
+"""score.md: a page of what score.json says, and of nothing else."""
+from collections.abc import Iterable
+
+from simulator.study.accuracy.predict import OK
+from simulator.study.accuracy.rows import Row
+from simulator.study.accuracy.scoring import Overall, Score
+
+HEAD = """# How far predictions are from measurements
+
+Made by `python -m simulator score`, commit {revision}{overrides}. Errors are those of runs
+of a deployment, or of single requests where a replay recorded them, in per cent; n counts them. APE is |predicted /
+measured - 1|, MAPE its mean; bias is the mean of predicted / measured - 1, "mean" the error of the mean, r Pearson's
+correlation, KS the distance of Kolmogorov and Smirnov; "outside" the share of iterations for which tables had no answer
+of their own. "-": not defined or not known. Nothing is fitted to these data unless "in sample" says so. Numbers of
+others are those they published.
+"""
+COLUMNS = {"n": "n", "mape_pct": "MAPE", "median_ape_pct": "median APE", "bias_pct": "bias", "mean_error_pct": "mean",
+           "r": "r", "p50_error_pct": "p50", "p90_error_pct": "p90", "p99_error_pct": "p99", "ks": "KS",
+           "outside_pct": "outside", "noise_pct": "noise"}
+SIGNED = ("bias_pct", "mean_error_pct", "p50_error_pct", "p90_error_pct", "p99_error_pct")
+NAMES = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "E2E", "makespan": "makespan", "throughput": "throughput"}
+PURPOSES = {"held": ("Held data", "Nobody looked at them while prices were made."),
+            "development": ("Development data", "Prices were made with an eye on these: they say less than held data.")}
+
+
+def page(score: Score) -> str:
+    """Return the page, in Markdown."""
+    overrides = f", with {', '.join(score.overrides)}" if score.overrides else ""
+    parts = [HEAD.format(revision=score.revision or "unknown", overrides=overrides)]
+    for purpose, (title, words) in PURPOSES.items():
+        for is_in_sample in (False, True):
+            rows = [row for row in score.rows
+                    if row.status == OK and (row.purpose, row.in_sample) == (purpose, is_in_sample)]
+            heading = f"## {title}{', in sample' if is_in_sample else ''}"
+            told = "These predictors were fitted on the very data." if is_in_sample else words
+            for level in dict.fromkeys(row.level for row in rows):
+                of_level = [row for row in rows if row.level == level]
+                parts.append(f"{heading}: level {level}\n\n{told}\n\n{_medians(score.overall, of_level[0])}")
+                parts += [_deployment(of_level, place) for place in dict.fromkeys(map(_place, of_level))]
+    parts.append(_missing(score.rows))
+    parts.append(_measured(score))
+    return "\n".join(filter(None, parts))
+
+
+def in_short(score: Score, backend: str) -> str:
+    """Return a line about a backend: medians over data sets not fitted on."""
+    told = []
+    for metric in ("tpot", "ttft"):
+        for each in score.overall:
+            if (each.backend, each.metric, each.in_sample, each.published) == (backend, metric, False, False):
+                told.append(f"{NAMES[metric]} {each.mape_pct:.0f} % ({_sets(each.data_sets)}, {each.purpose})")
+    return f"MAPE of real servers, median: {', '.join(told)}; docs/accuracy.md" if told else ""
+
+
+def _medians(overall: Iterable[Overall], like: Row) -> str:
+    """Return the table of medians over data sets, of the kind of a row."""
+    lines = _table(["predictor", "metric", "data sets", "MAPE, median", "bias, median"], 2)
+    for each in overall:
+        if (each.purpose, each.in_sample, each.level) == (like.purpose, like.in_sample, like.level):
+            lines.append(_line([each.backend, NAMES[each.metric], each.data_sets, f"{each.mape_pct:.1f}",
+                                f"{each.bias_pct:+.1f}"]))
+    return "\n".join([*lines, ""])
+
+
+def _place(row: Row) -> tuple[str, str, str]:
+    return row.data_set, row.model, row.gpu
+
+
+def _deployment(rows: list[Row], place: tuple[str, str, str]) -> str:
+    data_set, model, gpu = place
+    lines = [f"### {model}, {gpu} ({data_set})", "", *_table(["metric", "predictor", *COLUMNS.values()], 2)]
+    mine = [row for row in rows if _place(row) == place]
+    for metric in NAMES:
+        lines += [_line([NAMES[metric], row.backend, *(_text(row, name) for name in COLUMNS)])
+                  for row in mine if row.metric == metric]
+    if lost := sorted({(row.backend, row.not_completed) for row in mine if row.not_completed}):
+        lines += ["", "; ".join(f"{backend}: {count} requests did not end, and are in no number"
+                                for backend, count in lost) + "."]
+    return "\n".join([*lines, ""])
+
+
+def _missing(rows: Iterable[Row]) -> str:
+    names = ["data set", "predictor", "model, GPU", "metric", "status", "runs", "reason"]
+    lines = ["## Not compared", "", *_table(names, len(names))]
+    missing = [row for row in rows if row.status != OK]
+    lines += [_line([row.data_set, row.backend, ", ".join(filter(None, (row.model, row.gpu))) or "all",
+                     NAMES.get(row.metric, "all"), row.status, row.n or "-", row.reason.replace("|", "/")])
+              for row in missing]
+    return "\n".join([*lines, ""]) if missing else ""
+
+
+def _measured(score: Score) -> str:
+    lines = ["## What was measured", ""]
+    for each in score.data_sets:
+        fits = ", ".join(each["fits"]) or "nobody's"
+        lines.append(f"- **{each['name']}** ({each['purpose']}, {each['level']}): "
+                     f"{each['measured']}. {each['machine']}; "
+                     f"{each['engine']}, version: {each['version']}; date: {each['date']}. "
+                     f"Source: {each['source']}; {each['licence']}. In the sample of: {fits}." + "".join(
+                         f" {peer['name']}: {peer['version']}." for peer in each["peers"]))
+        lines += [f"  - `{file['path']}`, SHA-256 {file['sha256']}" for file in each["files"]]
+    return "\n".join([*lines, ""])
+
+
+def _text(row: Row, name: str) -> str:
+    value = getattr(row, name)
+    if value is None:
+        return "-"
+    if name == "n":
+        return f"{value:,}"
+    if name in ("r", "ks"):
+        return f"{value:.3f}"
+    return f"{value:+.1f}" if name in SIGNED else f"{value:.1f}"
+
+
+def _sets(count: int) -> str:
+    return f"{count} data set{'' if count == 1 else 's'}"
+
+
+def _table(names: list[str], num_texts: int) -> list[str]:
+    """Return the head of a table whose first columns are texts."""
+    return [_line(names), "|" + "---|" * num_texts + "---:|" * (len(names) - num_texts)]
+
+
+def _line(cells: list) -> str:
+    return f"| {' | '.join(map(str, cells))} |"

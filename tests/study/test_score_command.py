@@ -1,0 +1,226 @@
+"""Predictions beside measurements: the data sets, the rows, the gate, the page."""
+import hashlib
+import importlib.util
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from simulator import cli
+from simulator.latency.operators import files as operator_files
+from simulator.study.accuracy.errors import errors_of, ks_distance, spread_of
+from simulator.study.accuracy.page import page
+from simulator.study.accuracy.scoring import read_score
+
+ROOT = Path(__file__).parents[2]
+HEAD = ("id,hardware,model,dtype,kv_cache_dtype,tensor_parallel,input_tokens,output_tokens,concurrency,ttft_ms,tpot_ms,"
+        "peer_ttft_ms,peer_tpot_ms")
+POINTS = (  # an iteration takes 10 ms: TTFT is 10 ms, and TPOT, too
+    "a,h100-sxm-80gb,llama-3.1-8b,,,1,100,20,1,20,12.5,30,10",
+    "b,h100-sxm-80gb,llama-3.1-8b,,,1,100,20,1,8,10,8,10",
+    "c,h100-sxm-80gb,llama-9000,,,1,100,20,1,20,10,20,10",          # nobody wrote its facts
+    "d,h100-sxm-80gb,llama-3.1-405b,,,1,100,20,1,20,10,20,10")      # does not fit on one
+TEXT = """
+name = "made-up"
+measured = "nothing"
+machine = "none"
+engine = "none"
+version = "0"
+date = "2026-01-01"
+source = "own"
+licence = "Apache-2.0"
+level = "request"
+purpose = "held"
+fits = ["roofline"]
+form = "closed_loop"
+noise = {ttft = 0.02}
+[reader]
+requests_per_client = 2
+shortest_share = 1.0
+[experiment.engine]
+async_scheduling = false
+enable_prefix_caching = false
+[backends.linear]
+base_us = 10_000.0
+per_sequence_us = 0.0
+per_prefill_token_us = 0.0
+per_decode_token_us = 0.0
+per_context_token_us = 0.0
+[[peers]]
+name = "Peer"
+version = "1"
+column_prefix = "peer_"
+"""
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Write a data set; return its folder."""
+    def write(text=TEXT, points=POINTS, name="one", head=HEAD, digest=None):
+        data = "\n".join([head, *points, ""])
+        (tmp_path / f"{name}.csv").write_text(data)
+        digest = digest or hashlib.sha256(data.encode()).hexdigest()
+        folder = tmp_path / "sets" / name
+        folder.mkdir(parents=True)
+        (folder / "dataset.toml").write_text(
+            f'{text}\n[[files]]\nrole = "points"\npath = "{name}.csv"\nsha256 = "{digest}"\n')
+        return folder
+    return write
+
+
+def score(tmp_path, *arguments, out="out"):
+    status = cli.main(["score", str(tmp_path / "sets"), "--root", str(tmp_path), "--out", str(tmp_path / out),
+                       "--overwrite", "--quiet", *arguments])
+    return status, json.loads((tmp_path / out / "score.json").read_text())
+
+
+def test_errors_are_those_worked_out_by_hand():
+    # 10 for 20 is -50 %, 10 for 8 is +25 %, 12 for 12 is 0; means 32 / 40
+    found = errors_of(np.array([10.0, 10.0, 12.0]), np.array([20.0, 8.0, 12.0]))
+    assert (found.mape, found.median_ape, found.bias) == pytest.approx((0.25, 0.25, -0.25 / 3))
+    assert found.mean_error == pytest.approx(-0.2)
+
+
+def test_distance_of_distributions_is_the_largest_gap():
+    # up to 2 lie both of the left and one of four of the right: 1 - 1/4
+    assert ks_distance(np.array([1.0, 2.0]), np.array([2.0, 3.0, 4.0, 5.0])) == 0.75
+    assert ks_distance(np.arange(5.0), np.arange(5.0)) == 0.0
+    assert spread_of(np.array([2.0, 4.0]), np.array([1.0, 2.0])).p50 == pytest.approx(1.0)
+
+
+def test_every_status_has_its_row(write, tmp_path, monkeypatch):
+    monkeypatch.setattr(operator_files, "find_spec", lambda name: None)
+    write()
+    status, found = score(tmp_path, "--backend", "linear", "--backend", "operators", "--backend", "roofline")
+    rows = {(row["backend"], row["model"], row["metric"]): row for row in found["rows"]}
+
+    assert status == 0
+    ttft, tpot = (rows["linear", "llama-3.1-8b", metric] for metric in ("ttft", "tpot"))
+    assert (ttft["status"], ttft["n"], ttft["mape_pct"], ttft["bias_pct"]) == pytest.approx(("ok", 2, 37.5, -12.5))
+    assert (tpot["mape_pct"], tpot["noise_pct"], ttft["noise_pct"]) == pytest.approx((10.0, None, 2.0))
+    assert rows["linear", "llama-9000", ""]["status"] == "no facts"
+    assert rows["linear", "llama-3.1-405b", ""]["status"] == "refused"
+    assert "weights" in rows["linear", "llama-3.1-405b", ""]["reason"]
+    assert rows["operators", "llama-3.1-8b", ""]["status"] == "missing extra"
+    assert rows["operators", "llama-3.1-8b", ""]["n"] == 2
+    assert rows["roofline", "llama-3.1-8b", "ttft"]["in_sample"]
+    assert rows["Peer (published)", "llama-3.1-8b", "ttft"]["mape_pct"] == pytest.approx(25.0)
+
+
+def test_page_keeps_in_sample_apart_and_tells_what_is_missing(write, tmp_path):
+    write()
+    score(tmp_path, "--backend", "linear", "--backend", "roofline")
+    text = (tmp_path / "out/score.md").read_text()
+    held, in_sample = text.split("## Held data, in sample")
+
+    assert "| TTFT | linear | 2 | 37.5 |" in held and "| TTFT | roofline |" not in held
+    assert "| TTFT | roofline | 2 |" in in_sample and "no facts" in in_sample
+
+
+def test_medians_are_over_data_sets(write, tmp_path):
+    write(points=POINTS[:1])                                            # 10 for 20: 50 %
+    write(TEXT.replace("made-up", "other"), POINTS[1:2], "two")         # 10 for 8: 25 %
+    write(TEXT.replace("made-up", "third"), POINTS[1:2], "three")
+    overall = score(tmp_path, "--backend", "linear")[1]["overall"]
+    assert [(each["data_sets"], each["mape_pct"]) for each in overall
+            if (each["backend"], each["metric"]) == ("linear", "ttft")] == [(3, pytest.approx(25.0))]
+
+
+def test_files_that_are_not_there_are_told(write, tmp_path):
+    write()
+    (tmp_path / "one.csv").unlink()
+    row, = score(tmp_path, "--backend", "linear")[1]["rows"]
+    assert row["status"] == "refused" and row["reason"].startswith(f"files not found: {tmp_path / 'one.csv'}")
+
+
+def test_unusable_measurements_are_not_compared(write, tmp_path):
+    write(TEXT + '[[unusable]]\nmetric = "ttft"\nmodel = "llama-3.1-8b"\nreason = "unknown clock"\n')
+    rows = score(tmp_path, "--backend", "linear")[1]["rows"]
+    told = [row for row in rows if row["metric"] == "ttft"]
+    assert {(row["status"], row["reason"]) for row in told if row["model"] == "llama-3.1-8b"} == {
+        ("refused", "not compared: unknown clock")}
+
+
+def test_all_faults_of_all_data_sets_come_at_once(write, tmp_path, capsys):
+    write(TEXT.replace('source = "own"\n', "").replace('level = "request"', 'level = "step"'))
+    write(TEXT.replace("made-up", "other").replace('fits = ["roofline"]', 'fits = ["rooflin"]'), name="two",
+          digest="0" * 64)
+    status = cli.main(["score", str(tmp_path / "sets"), str(tmp_path / "none"), "--root", str(tmp_path)])
+    told = capsys.readouterr().err
+
+    assert status == 2
+    for fault in ("source: missing", 'no backend "rooflin"; did you mean roofline?', "sha256: ", "no dataset.toml"):
+        assert fault in told
+
+
+def test_faults_of_points_name_line_and_column(write, tmp_path, capsys):
+    write(points=(POINTS[0].replace(",20,1,20,", ",0,1,-3,"), POINTS[1]))
+    assert cli.main(["score", str(tmp_path / "sets"), "--root", str(tmp_path)]) == 2
+    told = capsys.readouterr().err
+    assert "one.csv:2: output_tokens: expected a whole number" in told
+    assert "one.csv:2: ttft_ms: expected a number above 0, found '-3'" in told
+
+
+def test_gate_tells_what_is_worse_or_gone(write, tmp_path, capsys):
+    write()
+    score(tmp_path, "--backend", "linear", out="before")
+    baseline = ("--backend", "linear", "--baseline", str(tmp_path / "before/score.json"))
+    assert score(tmp_path, *baseline)[0] == 0
+    slower = ("--set", "latency.base_us=11_000.0")      # TTFT 11 for 20 and 8: 45 and 37.5 %, 41.25 in the mean
+    assert score(tmp_path, *baseline, *slower)[0] == 1
+    assert "ttft: MAPE grew from 37.50 to 41.25 %, by more than 1 points" in capsys.readouterr().err
+    assert score(tmp_path, *baseline, *slower, "--tolerance", "3.8")[0] == 0
+    (tmp_path / "one.csv").unlink()
+    assert score(tmp_path, *baseline)[0] == 1
+    assert "the row is gone: files not found" in capsys.readouterr().err
+
+
+def _log(tmp_path, write_line):
+    """Write a replay of two requests, 1 s apart; return its dataset.toml without files."""
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(
+        {"timestamp": 500 * i, "input_length": 32, "output_length": 11, "hash_ids": [2 * i, 2 * i + 1]}) + "\n"
+        for i in range(2)))
+    (tmp_path / "log.jsonl").write_text("".join(json.dumps(write_line(i)) + "\n" for i in range(2)))
+    (tmp_path / "engine.json").write_text(json.dumps({"engine_kwargs": {"max_num_seqs": 8, "seed": 1}}))
+    text = TEXT.replace('"closed_loop"', '"request_log"').replace("requests_per_client = 2\nshortest_share = 1.0",
+                                                                  "block_size = 16")
+    text = text.split("[[peers]]")[0] + ('[experiment.model]\nname = "llama-3.1-8b"\n'
+                                         '[experiment.hardware]\nname = "h100-sxm-80gb"\n')
+    for role, name in (("requests", "log.jsonl"), ("inputs", "in.jsonl"), ("engine", "engine.json")):
+        digest = hashlib.sha256((tmp_path / name).read_bytes()).hexdigest()
+        text += f'[[files]]\nrole = "{role}"\npath = "{name}"\nsha256 = "{digest}"\n'
+    (tmp_path / "sets/log").mkdir(parents=True)
+    (tmp_path / "sets/log/dataset.toml").write_text(text)
+
+
+def test_replay_is_compared_request_by_request(tmp_path):
+    # measured: first tokens after 8 and 20 ms, ten more within 100 ms; predicted 10 and 100 ms. Makespan 1.12 s: 1.11
+    _log(tmp_path, lambda i: {"request_id": str(i), "input_toks": 32, "output_toks": 11, "queued_ts": 5.0 + i,
+                              "first_token_ts": 5.0 + i + (0.008, 0.02)[i],
+                              "last_token_ts": 5.0 + i + (0.108, 0.12)[i]})
+    rows = {row["metric"]: row for row in score(tmp_path, "--backend", "linear")[1]["rows"]}
+
+    assert (rows["ttft"]["n"], rows["ttft"]["mape_pct"]) == (2, pytest.approx(37.5))
+    assert rows["tpot"]["mape_pct"] == pytest.approx(0.0, abs=1e-6)
+    assert rows["ttft"]["ks"] == 0.5
+    assert rows["makespan"]["bias_pct"] == pytest.approx(100 * (1.11 / 1.12 - 1))
+
+
+def test_log_of_another_trace_is_refused(tmp_path):
+    _log(tmp_path, lambda i: {"request_id": str(i), "input_toks": 33, "output_toks": 11, "queued_ts": 5.0 + i,
+                              "first_token_ts": 6.0 + i, "last_token_ts": 7.0 + i})
+    row, = score(tmp_path, "--backend", "linear")[1]["rows"]
+    assert row["status"] == "refused" and "other requests than the log" in row["reason"]
+
+
+def test_the_committed_page_is_what_its_score_says():
+    spec = importlib.util.spec_from_file_location("accuracy_page", ROOT / "tools/accuracy_page.py")
+    tool = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    found = read_score(tool.SCORE)
+    readme = tool.README.read_text()
+
+    assert tool.PAGE.read_text() == page(found)
+    assert tool.quoting(readme, found) == readme and readme.count("<!-- score ") == 2
+    assert found == tool.committed(found)

@@ -1,0 +1,54 @@
+"""Make docs/score.json, docs/accuracy.md and README.md's words about backends from the data sets of bench/accuracy.
+
+`python tools/accuracy_page.py [--root FOLDER]` simulates everything; with `--page` the pages alone are made again.
+"""
+import argparse
+import os
+import re
+from pathlib import Path
+
+import msgspec
+
+from simulator.study.accuracy.data_set import open_all
+from simulator.study.accuracy.files import json_of, write_text
+from simulator.study.accuracy.page import in_short, page
+from simulator.study.accuracy.scoring import Score, overall_of, read_score, score
+
+HOME = Path(__file__).parents[1]
+SCORE, PAGE, README = HOME / "docs/score.json", HOME / "docs/accuracy.md", HOME / "README.md"
+BACKENDS = ("operators", "roofline")
+QUOTED = re.compile(r"<!-- score (?P<backend>\w+) -->.*?<!-- -->")
+DIGITS = 4
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--root", default=os.environ.get("SIM_DATA") or HOME / "../shared/data")
+    parser.add_argument("--page", action="store_true", help="simulate nothing")
+    options = parser.parse_args()
+    if not options.page:
+        data_sets = open_all([HOME / "bench/accuracy"], options.root)
+        if absent := [path for each in data_sets for path in each.absent]:
+            parser.error(f"files not found: {', '.join(absent)}")
+        write_text(SCORE, json_of(committed(score(data_sets, BACKENDS, tell=print).score)))
+    found = read_score(SCORE)
+    write_text(PAGE, page(found))
+    write_text(README, quoting(README.read_text(encoding="utf-8"), found))
+
+
+def committed(found: Score) -> Score:
+    """Return a score whose bytes repeat: four decimals, no wall times."""
+    rows = tuple(msgspec.structs.replace(row, wall_s=None, **{
+        name: round(value, DIGITS) for name in row.__struct_fields__
+        if name != "wall_s" and isinstance(value := getattr(row, name), float)}) for row in found.rows)
+    return msgspec.structs.replace(found, rows=rows, overall=tuple(overall_of(rows)))
+
+
+def quoting(readme: str, found: Score) -> str:
+    """Return README.md with what the score says of backends, between its marks."""
+    return QUOTED.sub(
+        lambda mark: f"<!-- score {mark['backend']} -->{in_short(found, mark['backend'])}<!-- -->", readme)
+
+
+if __name__ == "__main__":
+    main()
