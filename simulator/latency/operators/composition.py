@@ -226,7 +226,7 @@ class Composer:
         rows = np.arange(MAX_SAMPLES + 1.0)
         head = self.product_times(head_product(model, ways.tensor_parallel), rows)
         self._describe("lm_head", head)
-        sampler = self.database.small("sampler", rows)
+        sampler = self.database.small("sampler", model.vocab_size * SAMPLER_BYTES_PER_LOGIT / 2, rows)
         sampler_ns = self.database.small_ns(model.vocab_size * SAMPLER_BYTES_PER_LOGIT, rows, kernels=2)
         found = {"lm_head": head.ns, "sampler": sampler.ns if sampler else sampler_ns}
         origins = np.maximum(head.origins, sampler.origins) if sampler else head.origins
@@ -254,7 +254,7 @@ class Composer:
 
     def _small(self, name: str, elements_per_token: float, count: int, kernels: int = 1) -> None:
         """Add an operator that only moves memory, of `kernels` alike."""
-        times = self.database.small(name, self.tokens)
+        times = self.database.small(name, elements_per_token / kernels, self.tokens)
         if times is not None:
             self._add(name, times, count * kernels)
             return

@@ -36,11 +36,13 @@ NEEDED = {
     "wideep_deepep_ll": (*EXCHANGED, "dispatch_avg_t_us", "combine_avg_t_us"),
     "wideep_deepep_normal": (*EXCHANGED, "dispatch_transmit_us", "dispatch_notify_us", "combine_transmit_us",
                              "combine_notify_us"),
+    "small": ("operator", "num_tokens"),
     **{f"{kind}_{phase}_module": ("model", "gemm_type", "num_heads", "batch_size", "isl", "step")
        for kind in ("mla", "dsa") for phase in ("context", "generation")}}
 # The fastest product of a format takes a few microseconds when replayed from a CUDA graph, 13 to 60 launched by the
 # host; see the head of this file.
 SLOWEST_GRAPH_FLOOR_NS = 15_000.0
+UNNAMED = (0.0,)                # elements of operators in a table of one model
 
 
 class Database:
@@ -53,16 +55,18 @@ class Database:
         Its peak rates are the speed of light.
     deployment : Deployment
         Needed by a profile of LLMServingSim or Frontier, which is of one model.
+    files : dict
+        Of each table, the newest first; None: those that `parameters` name.
     """
 
-    def __init__(self, parameters, accelerator: AcceleratorSpec, deployment=None):
+    def __init__(self, parameters, accelerator: AcceleratorSpec, deployment=None, files=None):
         self.notes: list[str] = []              # what people should know
         self._profile, self._profile_digest = {}, ""
-        if parameters.path is not None and deployment:
+        if files is None and parameters.path is not None and deployment:
             folder = Path(parameters.path)
             self._profile, self._profile_digest = read_profile(folder, deployment, parameters, self.notes)
-        self.files: dict[str, list[Path]] = {}
-        if not self._profile:
+        self.files: dict[str, list[Path]] = files or {}
+        if files is None and not self._profile:
             self.files = find_tables(parameters.path, parameters.system, accelerator.name, parameters.framework)
         self.used: dict[str, dict] = {}         # table -> file, version, sha256
         self.spikes: list[tuple] = []           # points left out: (site, size)
@@ -115,9 +119,10 @@ class Database:
 
         def is_usable(columns):
             ns = columns["latency_ms"][_format(columns, "gemm_dtype") == dtype] * 1e6
-            if len(ns) and ns.min() > SLOWEST_GRAPH_FLOOR_NS:
+            is_sound = len(ns) > 0 and (ns.min() <= SLOWEST_GRAPH_FLOOR_NS or _says_how(columns))
+            if len(ns) and not is_sound:
                 refused.append(float(ns.min()))
-            return len(ns) > 0 and ns.min() <= SLOWEST_GRAPH_FLOOR_NS
+            return is_sound
 
         columns = self.columns("gemm", is_usable)
         if columns is None:
@@ -153,14 +158,25 @@ class Database:
         bandwidth = self.bytes_per_ns * self._parameters.memory_efficiency
         return rows * (bytes_per_row / bandwidth) + kernels * self._parameters.kernel_latency_us * 1e3
 
-    def small(self, name: str, tokens: np.ndarray) -> Times | None:
-        """Return the times of an operator between products; None: not measured."""
-        curves = self.curves(("small",), self._read_small)
-        return along(curves[(name,)], tokens, lambda at: at) if (name,) in curves else None
+    def small(self, name: str, elements: float, tokens: np.ndarray) -> Times | None:
+        """Return the times of one operator between products; None: not measured.
 
-    def _read_small(self) -> dict[tuple, Curve]:
+        elements : that it moves for a token. Tables without this column are of one model, and hold its operators.
+        """
+        curves = self.curves(("small",), self._read_small).get(name, {})
+        if UNNAMED in curves:
+            return along(curves[UNNAMED], tokens, lambda at: at)
+        return at_site(curves, (float(elements),), tokens, lambda site, at: np.maximum(site[0] * at, 1.0))
+
+    def _read_small(self) -> dict[str, dict[tuple, Curve]]:
         columns = self.columns("small")
-        return {} if columns is None else self.split(columns, ("operator",), "num_tokens")
+        if columns is None:
+            return {}
+        found = {}
+        columns = dict(columns, elements=_default(columns, "elements", *UNNAMED))
+        for (name, elements), curve in self.split(columns, ("operator", "elements"), "num_tokens").items():
+            found.setdefault(name, {})[elements,] = curve
+        return found
 
     # ---- attention
 
@@ -374,6 +390,11 @@ def _rows(columns: dict, kept: np.ndarray) -> dict:
 def _default(columns: dict, name: str, value) -> np.ndarray:
     """Return a column; where it is left out, all rows hold `value`."""
     return columns[name] if name in columns else np.full(len(columns["latency_ms"]), value)
+
+
+def _says_how(columns: dict) -> bool:
+    """Say whether a table tells how it was timed, as those of `profile-gpu` do: no need to guess."""
+    return "timing" in columns
 
 
 def _format(columns: dict, name: str) -> np.ndarray:
