@@ -148,6 +148,7 @@ def _opened(folder: Path, options, model, here: dict) -> dict:
                "expert_parallel": options.expert_parallel, "dtypes": options.dtypes,
                "kv_cache_dtype": options.kv_cache_dtype, "tables": options.tables, "quick": options.quick,
                "grid": options.grid}
+    subject, here = json.loads(json.dumps([subject, here]))     # as it will be read: lists in place of tuples
     file = folder / PROVENANCE
     if not file.is_file():
         if folder.is_dir() and any(folder.iterdir()):

@@ -24,6 +24,11 @@ head_dim = 16
 
 [mlp]
 intermediate_size = 128
+
+[published]
+parameters = 1
+kind = "rounded"
+includes = ["vision"]
 """
 
 
