@@ -146,6 +146,7 @@ STUDIES = {
     "export": ("export_command", "results in the files of Vidur, SimAI or BLIS, or as CSV or Parquet"),
     "collective": ("collective_command", "time the collectives of a training workload, layer by layer"),
     "profile-layers": ("profile_layers", "write tables of per-layer times for the latency backend `aicb`"),
+    "profile-gpu": ("profile_gpu_command", "measure a model's operators on this machine, for the backend `operators`"),
     "profile-operators": ("profile_operators", "write profiles of operators for the latency backend `forest`"),
 }
 

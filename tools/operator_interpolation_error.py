@@ -69,9 +69,8 @@ def rows(database, num_sites):
             curves = exchange_curves(database, mode, database.node_size, what)
             yield from both(f"{mode} {what}", curves, light, num_sites)
     for dtype in ("bfloat16", "fp8", "fp8_block", "nvfp4", "int4_wo", "w4a16_mxfp4"):
-        for load in ("balanced", "power_law_1.2"):
-            curves = database.moe_curves(dtype, load)
-            yield from both(f"moe {dtype}, {load}", curves, database.moe_light(dtype), num_sites)
+        experts = database.expert_tables
+        yield from both(f"moe {dtype}", experts.curves(dtype), experts.light(dtype), num_sites)
     for kind in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all"):
         curves = database.collective_curves(kind, is_graph=True)
         yield kind, "along", along_errors(curves, lambda site, size: size, num_sites, is_root=False)

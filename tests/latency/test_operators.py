@@ -357,3 +357,28 @@ def test_a_draft_model_is_looked_up_like_the_model(build):
     beyond = [warning for warning in drafting.warnings() if warning.startswith("draft model: ")]
     assert len(beyond) == len(draft.warnings())
     assert drafting.provenance() == target.provenance() | {"draft_model": draft.provenance()}
+
+
+# ---- tables that say how, and on what width, they were measured
+
+SMALL = "operator,elements,num_tokens,latency_ms"
+
+
+def test_norms_of_a_measured_width_are_looked_up_and_others_borrow_their_effort(build, tmp_path):
+    folder = write_tables(tmp_path)
+    rows = [f"norms,{width},{tokens},{(1000 + 2 * tokens) * 1e-6}" for width in (256,) for tokens in (1, 8, 32768)]
+    (folder / "small_perf.csv").write_text("\n".join([SMALL, *rows, "activation,768,8,0.004"]) + "\n")
+
+    found = in_ns(build(path=folder).breakdown(decode=[4] * 8))
+
+    assert found["norms"] == pytest.approx(5 * 1016)        # 4 x 64 elements; 2 a layer and the last
+    assert found["activation"] == pytest.approx(2 * 2000)   # 3 x 128 elements: half of 768, half the time
+
+
+def test_slow_products_count_where_the_table_says_how_they_were_timed(build, tmp_path):
+    folder = write_tables(tmp_path)
+    rows = [f"{row},cuda_graph" for row in gemm_rows(factor=20.0)]
+    (folder / "gemm_perf.csv").write_text("\n".join(["gemm_dtype,m,n,k,latency_ms,timing", *rows]) + "\n")
+
+    # 20 us at least: without the column it would pass for launched by the host
+    assert build(path=folder).origins["qkv"] == "measured"

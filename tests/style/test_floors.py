@@ -8,7 +8,7 @@ from style.sources import CODE, ROOT, files, imports, name
 
 COMPILED_FLOORS = [{"core"}, {"domain"}, {"kv", "collective", "experts", "signals"}, {"latency"},
                    {"scheduling", "routing", "admission", "scaling"}, {"engine"}]
-PYTHON_FLOORS = [{"config", "workload"}, {"results"}, {"study"}]
+PYTHON_FLOORS = [{"config", "workload"}, {"results"}, {"profiling"}, {"study"}]
 SEEN_BY_ALL = {"errors"}                                    # top-level modules that import nothing of the project
 SEEN_BY_PYTHON_FLOORS = {"core", "domain", "registry"} | SEEN_BY_ALL
 FACE_SEEN_BY_STUDIES = {"api", "assemble"}                  # a study runs whole experiments

@@ -12,7 +12,7 @@ from simulator.errors import InputErrors
 from simulator.results.memory import MemoryRecorder
 from support.every_key import put, read
 
-# split_wise goes with pools for prefill and decode alone: tests/engine/test_split_wise.py; as a router it is round_robin.
+# split_wise goes with pools for prefill and decode alone: tests/engine/test_split_wise.py; the router is round_robin.
 SCHEDULERS = sorted({*registry.KINDS["scheduler"].entries} - {"split_wise"})
 ROUTERS = sorted({*registry.KINDS["router"].entries} - {"split_wise"})
 RESCHEDULERS = sorted(registry.KINDS["rescheduler"].entries)

@@ -24,7 +24,6 @@ from simulator.latency.operators.attention import CONTEXT_NODES, decode_table, h
 from simulator.latency.operators.curves import EXTRAPOLATED, ROOFLINE, Times
 from simulator.latency.operators.database import Database
 from simulator.latency.operators.deepep import GATHER, exchange_times
-from simulator.latency.operators.expert_tables import ExpertTables
 from simulator.latency.operators.mixed_attention import mixed_table
 from simulator.latency.operators.products import (
     Product,
@@ -193,7 +192,7 @@ class Composer:
         site = (hidden, moe.intermediate_size, moe.experts_per_token, moe.num_experts,
                 ranks // ways.expert_parallel, ways.expert_parallel)
         with np.errstate(divide="ignore", invalid="ignore"):
-            times = ExpertTables(self.database, self.parameters, deployment.accelerator).times(dtype, site, tokens)
+            times = self.database.moe(dtype, site, tokens)
         if times is None:
             self.missing["experts"] = (
                 f"no {dtype} experts of (hidden, intermediate, chosen, experts, TP, EP) = {site}, "
@@ -257,7 +256,7 @@ class Composer:
         rows = np.arange(MAX_SAMPLES + 1.0)
         head = self.product_times(head_product(model, ways.tensor_parallel), rows)
         self._describe("lm_head", head)
-        sampler = self.database.small("sampler", rows)
+        sampler = self.database.small("sampler", model.vocab_size * SAMPLER_BYTES_PER_LOGIT / 2, rows)
         sampler_ns = self.database.small_ns(model.vocab_size * SAMPLER_BYTES_PER_LOGIT, rows, kernels=2)
         found = {"lm_head": head.ns, "sampler": sampler.ns if sampler else sampler_ns}
         origins = np.maximum(head.origins, sampler.origins) if sampler else head.origins
@@ -285,7 +284,7 @@ class Composer:
 
     def _small(self, name: str, elements_per_token: float, count: int, kernels: int = 1) -> None:
         """Add an operator that only moves memory, of `kernels` alike."""
-        times = self.database.small(name, self.tokens)
+        times = self.database.small(name, elements_per_token / kernels, self.tokens)
         if times is not None:
             self._add(name, times, count * (1 if name in MEASURED_TOGETHER else kernels))
             return

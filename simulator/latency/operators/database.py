@@ -17,13 +17,11 @@ from simulator.domain.hardware_spec import AcceleratorSpec
 from simulator.errors import InputErrors
 from simulator.latency.operators.cache import columns_of
 from simulator.latency.operators.curves import Curve, Times, along, at_site, curves_by_site
+from simulator.latency.operators.expert_tables import ExpertTables
 from simulator.latency.operators.files import find_tables, version_of
 from simulator.latency.operators.profiles import read_profile
+from simulator.latency.operators.rows import GEMM_BITS, MATMUL_FORMATS, default, formats, rows_where
 
-GEMM_BITS = {"bfloat16": 16, "fp8": 8, "fp8_block": 8, "nvfp4": 4.5, "int4_wo": 4.5, "w4a16_mxfp4": 4.25,
-             "w4a8_mxfp4_mxfp8": 4.25}
-MATMUL_FORMATS = {"bfloat16": "bfloat16", "fp8": "fp8", "fp8_block": "fp8", "nvfp4": "fp4", "int4_wo": "int4",
-                  "w4a16_mxfp4": "int4", "w4a8_mxfp4_mxfp8": "fp8"}
 NCCL_NAMES = {"all_to_all": "alltoall"}
 EXCHANGED = "node_num", "hidden_size", "num_token", "num_topk", "num_experts"
 # Columns that tell rows apart; others may be left out where all rows hold the usual value.
@@ -39,11 +37,13 @@ NEEDED = {
     "wideep_deepep_ll": (*EXCHANGED, "dispatch_avg_t_us", "combine_avg_t_us"),
     "wideep_deepep_normal": (*EXCHANGED, "dispatch_transmit_us", "dispatch_notify_us", "combine_transmit_us",
                              "combine_notify_us"),
+    "small": ("operator", "num_tokens"),
     **{f"{kind}_{phase}_module": ("model", "gemm_type", "num_heads", "batch_size", "isl", "step")
        for kind in ("mla", "dsa") for phase in ("context", "generation")}}
 # The fastest product of a format takes a few microseconds when replayed from a CUDA graph, 13 to 60 launched by the
 # host; see the head of this file.
 SLOWEST_GRAPH_FLOOR_NS = 15_000.0
+UNNAMED = (0.0,)                # elements of operators in a table of one model
 
 LONG_PRODUCT, LONGEST_PRODUCT = 4096, 16384             # tokens, see `sustained`
 
@@ -58,16 +58,18 @@ class Database:
         Its peak rates are the speed of light.
     deployment : Deployment
         Needed by a profile of LLMServingSim or Frontier, which is of one model.
+    files : dict
+        Of each table, the newest first; None: those that `parameters` name.
     """
 
-    def __init__(self, parameters, accelerator: AcceleratorSpec, deployment=None):
+    def __init__(self, parameters, accelerator: AcceleratorSpec, deployment=None, files=None):
         self.notes: list[str] = []              # what people should know
         self._profile, self._profile_digest = {}, ""
-        if parameters.path is not None and deployment:
+        if files is None and parameters.path is not None and deployment:
             folder = Path(parameters.path)
             self._profile, self._profile_digest = read_profile(folder, deployment, parameters, self.notes)
-        self.files: dict[str, list[Path]] = {}
-        if not self._profile:
+        self.files: dict[str, list[Path]] = files or {}
+        if files is None and not self._profile:
             self.files = find_tables(parameters.path, parameters.system, accelerator.name, parameters.framework)
         self.used: dict[str, dict] = {}         # table -> file, version, sha256
         self.spikes: list[tuple] = []           # points left out: (site, size)
@@ -79,6 +81,7 @@ class Database:
         self.is_of_vllm = parameters.framework == "vllm"
         self.bytes_per_ns = accelerator.memory_bandwidth_bytes_per_s * 1e-9
         self._sites: dict[tuple, dict] = {}
+        self.expert_tables = ExpertTables(self, parameters, accelerator)
 
     # ---- reading
 
@@ -121,9 +124,10 @@ class Database:
 
         def is_usable(columns):
             ns = columns["latency_ms"][formats(columns, "gemm_dtype") == dtype] * 1e6
-            if len(ns) and ns.min() > SLOWEST_GRAPH_FLOOR_NS:
+            is_sound = len(ns) > 0 and (ns.min() <= SLOWEST_GRAPH_FLOOR_NS or _says_how(columns))
+            if len(ns) and not is_sound:
                 refused.append(float(ns.min()))
-            return len(ns) > 0 and ns.min() <= SLOWEST_GRAPH_FLOOR_NS
+            return is_sound
 
         columns = self.columns("gemm", is_usable)
         if columns is None:
@@ -160,14 +164,25 @@ class Database:
         bandwidth = self.bytes_per_ns * self._parameters.memory_efficiency
         return rows * (bytes_per_row / bandwidth) + kernels * self._parameters.kernel_latency_us * 1e3
 
-    def small(self, name: str, tokens: np.ndarray) -> Times | None:
-        """Return the times of an operator between products; None: not measured."""
-        curves = self.curves(("small",), self._read_small)
-        return along(curves[(name,)], tokens, lambda at: at) if (name,) in curves else None
+    def small(self, name: str, elements: float, tokens: np.ndarray) -> Times | None:
+        """Return the times of one operator between products; None: not measured.
 
-    def _read_small(self) -> dict[tuple, Curve]:
+        elements : that it moves for a token. Tables without this column are of one model, and hold its operators.
+        """
+        curves = self.curves(("small",), self._read_small).get(name, {})
+        if UNNAMED in curves:
+            return along(curves[UNNAMED], tokens, lambda at: at)
+        return at_site(curves, (float(elements),), tokens, lambda site, at: np.maximum(site[0] * at, 1.0))
+
+    def _read_small(self) -> dict[str, dict[tuple, Curve]]:
         columns = self.columns("small")
-        return {} if columns is None else self.split(columns, ("operator",), "num_tokens")
+        if columns is None:
+            return {}
+        found = {}
+        columns = dict(columns, elements=default(columns, "elements", *UNNAMED))
+        for (name, elements), curve in self.split(columns, ("operator", "elements"), "num_tokens").items():
+            found.setdefault(name, {})[elements,] = curve
+        return found
 
     def quantizing(self, width: float, tokens: np.ndarray) -> Times | None:
         """Return what brings `width` elements a token into fp8; None: not measured."""
@@ -287,6 +302,12 @@ class Database:
         return [self.split(rows_where(rows, rows["kernel_source"] == kernel), ("num_k_heads", "num_v_heads"), size)
                 for kernel in np.unique(rows["kernel_source"])]
 
+    # ---- experts
+
+    def moe(self, dtype: str, site: tuple, tokens: np.ndarray) -> Times | None:
+        """Return the times of the routed experts on one rank; None: not measured."""
+        return self.expert_tables.times(dtype, site, tokens)
+
     # ---- collectives
 
     def collective(self, kind: str, ranks: int, num_bytes: np.ndarray, is_graph: bool) -> Times | None:
@@ -375,16 +396,6 @@ def sustained(curve: Curve) -> Curve:
     return Curve(curve.sizes, np.where(is_long & ~is_longest, np.maximum(curve.ns, curve.sizes * token_ns), curve.ns))
 
 
-def rows_where(columns: dict, kept: np.ndarray) -> dict:
-    """Return the rows that are kept."""
-    return {name: values[kept] for name, values in columns.items()}
-
-
-def default(columns: dict, name: str, value) -> np.ndarray:
-    """Return a column; where it is left out, all rows hold `value`."""
-    return columns[name] if name in columns else np.full(len(columns["latency_ms"]), value)
-
-
-def formats(columns: dict, name: str) -> np.ndarray:
-    """Return a column of formats; where it is left out, the usual one."""
-    return default(columns, name, "half" if name == "nccl_dtype" else "bfloat16")
+def _says_how(columns: dict) -> bool:
+    """Say whether a table tells how it was timed, as those of `profile-gpu` do: no need to guess."""
+    return "timing" in columns

@@ -17,7 +17,7 @@ import numpy as np
 
 from simulator.domain.hardware_spec import AcceleratorSpec
 from simulator.latency.operators.curves import EXTRAPOLATED, INTERPOLATED, Times, along, at_site, neighbours
-from simulator.latency.operators.database import GEMM_BITS, MATMUL_FORMATS, Database, default, formats, rows_where
+from simulator.latency.operators.rows import GEMM_BITS, MATMUL_FORMATS, default, formats, rows_where
 
 SITE = ("hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size")
 # aiconfigurator's default. Decodes of gpt-oss-120b on H200 take 2 % less than with it, 10 % less than with even loads.
@@ -38,7 +38,7 @@ class ExpertTables:
     accelerator : AcceleratorSpec
     """
 
-    def __init__(self, database: Database, parameters, accelerator: AcceleratorSpec):
+    def __init__(self, database, parameters, accelerator: AcceleratorSpec):
         self._database, self._accelerator = database, accelerator
         self._load, self._asked = parameters.expert_load, parameters.expert_kernel
 

@@ -34,12 +34,12 @@ EXCHANGE_TIMES = ("dispatch_transmit_us", "dispatch_notify_us", "dispatch_avg_t_
 # What tables are keyed by; all columns that are read are one of these.
 TEXTS = frozenset({"gemm_dtype", "attn_dtype", "kv_cache_dtype", "mla_dtype", "moe_dtype", "distribution",
                    "allreduce_dtype", "nccl_dtype", "backend", "op_name", "collective", "kernel_source", "phase",
-                   "gemm_type", "model"})
+                   "gemm_type", "model", "operator", "timing"})
 NUMBERS = frozenset({"m", "n", "k", "batch_size", "isl", "step", "num_heads", "num_key_value_heads", "head_dim",
                      "window_size", "num_tokens", "hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size",
                      "moe_ep_size", "num_gpus", "message_size", "seq_len", "d_conv", "num_k_heads", "head_k_dim",
                      "num_v_heads", "head_v_dim", "latency", "latency_ms",
-                     "node_num", "num_token", "num_topk", *EXCHANGE_TIMES, "dispatch_sms", "combine_sms"})
+                     "elements", "node_num", "num_token", "num_topk", *EXCHANGE_TIMES, "dispatch_sms", "combine_sms"})
 
 
 def find_tables(path: str | None, system: str | None, accelerator: str, framework: str) -> dict[str, list[Path]]:

@@ -33,6 +33,7 @@ from msgspec import Meta
 
 from simulator.domain.experts import All2All
 from simulator.errors import InputErrors, KeyFault
+from simulator.latency.operators.asked import Asked
 from simulator.latency.operators.composition import OF_ALL_RANKS, Composer
 from simulator.latency.operators.curves import ORIGINS, SPIKE
 from simulator.latency.operators.database import Database
@@ -202,6 +203,14 @@ cdef class Operators(LatencyModel):
         composer = Composer(database, parameters, deployment, rates(Roofline.Parameters(), deployment), collective)
         return Reading(composer.compose(), database.used, composer.missing, database.notes, len(database.spikes),
                        database.cached)
+
+    @staticmethod
+    def asked(deployment) -> Asked:
+        """Return what tables of a deployment are asked for: what a profile of it must hold."""
+        parameters = OperatorsParameters()
+        asked = Asked(parameters, deployment.accelerator)
+        Composer(asked, parameters, deployment, rates(Roofline.Parameters(), deployment)).compose()
+        return asked
 
     cdef int _share_tables(self) except -1:
         tables = self.tables

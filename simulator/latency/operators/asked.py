@@ -1,0 +1,61 @@
+"""What the tables of a deployment are asked for: a database without files that remembers the questions.
+
+Who measures a machine plans by it, so that what is measured is what is looked up.
+"""
+import numpy as np
+
+from simulator.domain.hardware_spec import AcceleratorSpec
+from simulator.latency.operators.curves import Times
+from simulator.latency.operators.database import Database
+
+
+class Asked(Database):
+    """Answers nothing. Attributes hold each question once, in the order asked.
+
+    products : (format, n, k), of a rank.
+    small_operators : (operator, elements that one kernel moves for a token).
+    attention_parts : (heads, KV heads, head_dim, KV format, window), of a rank.
+    experts : (format, hidden, intermediate, chosen, experts, TP, EP).
+    collectives : (kind, ranks).
+    others : what has no table of these: names.
+    """
+
+    def __init__(self, parameters, accelerator: AcceleratorSpec):
+        super().__init__(parameters, accelerator, files={})
+        self.products: dict[tuple[str, float, float], None] = {}
+        self.small_operators: dict[tuple[str, float], None] = {}
+        self.attention_parts: dict[tuple, None] = {}
+        self.experts: dict[tuple, None] = {}
+        self.collectives: dict[tuple[str, int], None] = {}
+        self.others: dict[str, None] = {}
+
+    def columns(self, table: str, is_usable=None) -> None:
+        if table.endswith(("_mla", "_module")):
+            self.others["latent attention"] = None
+        elif table == "gdn":
+            self.others["linear attention"] = None
+        elif table.startswith("wideep"):
+            self.others["exchange of experts"] = None
+
+    def gemm(self, dtype: str, n: int, k: int, tokens: np.ndarray) -> Times | None:
+        self.products[dtype, n, k] = None
+        return super().gemm(dtype, n, k, tokens)
+
+    def small(self, name: str, elements: float, tokens: np.ndarray) -> Times | None:
+        if name == "convolution_gates":
+            self.others["gates and convolutions of linear attention"] = None
+        else:
+            self.small_operators[name, elements] = None
+        return super().small(name, elements, tokens)
+
+    def attention(self, phase: str, batch: int, part, kv_dtype: str, window: int, lengths: np.ndarray) -> Times | None:
+        self.attention_parts[part.num_heads, part.num_kv_heads, part.head_dim, kv_dtype, window] = None
+        return super().attention(phase, batch, part, kv_dtype, window, lengths)
+
+    def moe(self, dtype: str, site: tuple, tokens: np.ndarray) -> Times | None:
+        self.experts[dtype, *site] = None
+        return super().moe(dtype, site, tokens)
+
+    def collective(self, kind: str, ranks: int, num_bytes: np.ndarray, is_graph: bool) -> Times | None:
+        self.collectives[kind, ranks] = None
+        return super().collective(kind, ranks, num_bytes, is_graph)

@@ -1,0 +1,22 @@
+"""Rows of tables of operators: which to keep, what columns that are left out hold, and formats."""
+import numpy as np
+
+GEMM_BITS = {"bfloat16": 16, "fp8": 8, "fp8_block": 8, "nvfp4": 4.5, "int4_wo": 4.5, "w4a16_mxfp4": 4.25,
+             "w4a8_mxfp4_mxfp8": 4.25}
+MATMUL_FORMATS = {"bfloat16": "bfloat16", "fp8": "fp8", "fp8_block": "fp8", "nvfp4": "fp4", "int4_wo": "int4",
+                  "w4a16_mxfp4": "int4", "w4a8_mxfp4_mxfp8": "fp8"}
+
+
+def rows_where(columns: dict, kept: np.ndarray) -> dict:
+    """Return the rows that are kept."""
+    return {name: values[kept] for name, values in columns.items()}
+
+
+def default(columns: dict, name: str, value) -> np.ndarray:
+    """Return a column; where it is left out, all rows hold `value`."""
+    return columns[name] if name in columns else np.full(len(columns["latency_ms"]), value)
+
+
+def formats(columns: dict, name: str) -> np.ndarray:
+    """Return a column of formats; where it is left out, the usual one."""
+    return default(columns, name, "half" if name == "nccl_dtype" else "bfloat16")

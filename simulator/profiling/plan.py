@@ -1,0 +1,180 @@
+"""What to measure: the points that the tables of a model are asked for, as rows without their times.
+
+Sites (products, heads, widths) are those that the backend `operators` looks up; sizes lie where it interpolates:
+about two an octave where kernels change, contexts at powers of two.
+"""
+import math
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from simulator.domain.layer_spec import MultiHeadAttention
+from simulator.domain.model_spec import ModelSpec
+
+ATTENTION = ("batch_size", "isl", "num_heads", "num_key_value_heads", "head_dim", "attn_dtype", "kv_cache_dtype",
+             "step", "window_size")
+# What tells the rows of a table apart, in the order in which tables are measured.
+KEYS = {
+    "host": ("operation", "num_kernels"),
+    "small": ("operator", "elements", "num_tokens"),
+    "gemm": ("gemm_dtype", "m", "n", "k"),
+    "generation_attention": ATTENTION,
+    "context_attention": ATTENTION,
+    "moe": ("moe_dtype", "num_tokens", "hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size",
+            "distribution")}
+NO_KERNEL = "no kernel of this package"
+MEASURED_FORMATS = ("bfloat16", "fp8")      # of products; others have no kernel in this package
+MAX_PROMPT_TOKENS = 131_072                 # of all prompts of a point together
+MAX_CONTEXT_TOKENS = 1 << 24                # of all sequences of a point together: 64 GiB of one layer's KV, 1 head
+GRID_WIDTHS = (1024, 2048, 4096, 8192, 16384, 32768)
+GRID_HEADS = ((1, 1), (4, 1), (8, 1), (8, 2), (16, 2), (16, 4), (32, 4), (32, 8), (64, 8))
+GRID_HEAD_DIM = 128
+
+
+class Sizes(NamedTuple):
+    """Along each axis, the sizes to measure."""
+
+    tokens: tuple[int, ...]         # of products, experts, operators between them
+    batches: tuple[int, ...]        # of decodes
+    contexts: tuple[int, ...]       # of decodes: tokens in the cache after the step
+    prompts: tuple[int, ...]        # powers of two, none left out
+    lengths: tuple[int, ...]        # of prompts
+
+
+FULL = Sizes(
+    tokens=(1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192,
+            16384),
+    batches=(1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 512), contexts=tuple(2 ** i for i in range(4, 18)),
+    prompts=(1, 2, 4, 8), lengths=(1, 16, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072))
+QUICK = Sizes(
+    tokens=(1, 4, 16, 64, 128, 256, 512, 1024, 4096, 8192), batches=(1, 4, 16, 64, 256),
+    contexts=(16, 128, 1024, 4096, 16384, 65536), prompts=(1, 2), lengths=(1, 64, 256, 1024, 4096, 16384))
+HOST = (("launch", 1), ("graph_replay", 1), ("graph_replay", 32), ("graph_replay", 512))
+
+
+class Point(NamedTuple):
+    """A row of a table, without what is measured."""
+
+    table: str
+    cells: tuple[str | int, ...]    # in the order of KEYS[table]
+
+    def values(self) -> dict[str, str | int]:
+        """Return the cells by column."""
+        return dict(zip(KEYS[self.table], self.cells))
+
+    def __str__(self):
+        return f"{self.table} " + ", ".join(f"{name} {value}" for name, value in self.values().items())
+
+
+class Plan(NamedTuple):
+    """What is to be measured."""
+
+    points: list[Point]
+    shapes: dict[tuple[str, int], tuple]    # (operator, elements) of `small` -> its shape, as torch_kernels.py takes it
+    left_out: dict[str, str]                # what the model asks for and cannot be measured -> why
+
+
+def make_plan(model: ModelSpec, asked: Iterable, tables: Iterable[str], sizes: Sizes, is_grid: bool = False) -> Plan:
+    """Return the points of a model, each once.
+
+    Parameters
+    ----------
+    asked : Operators.asked of each deployment: the questions of the tables.
+    tables : which of KEYS.
+    is_grid : add products, heads and widths of other models.
+    """
+    longest = model.max_position_embeddings
+    sizes = sizes._replace(contexts=_up_to(sizes.contexts, longest), lengths=_up_to(sizes.lengths, longest))
+    shapes, left_out, points = {}, {}, [Point("host", each) for each in HOST]
+    if not isinstance(model.attention, MultiHeadAttention):
+        left_out["latent attention"] = NO_KERNEL
+    if model.num_linear_attention_layers:
+        left_out["linear attention"] = NO_KERNEL
+    for questions in asked:
+        left_out |= dict.fromkeys(questions.others, NO_KERNEL)
+        points += _small(model, questions, sizes, shapes, left_out)
+        points += _products(questions.products, sizes, left_out)
+        points += _attention(questions.attention_parts, sizes)
+        points += _experts(questions.experts, sizes, left_out)
+        left_out |= {f"{kind} of {ranks} ranks": "collectives are not measured; [latency.collective] or a table nccl do"
+                     for kind, ranks in questions.collectives}
+    if is_grid:
+        points += _grid(sizes, shapes)
+    order = list(KEYS)
+    kept = [point for point in dict.fromkeys(points) if point.table in set(tables)]
+    return Plan(sorted(kept, key=lambda point: order.index(point.table)), shapes, left_out)
+
+
+def rotary_elements(heads: int, kv_heads: int, head_dim: int) -> int:
+    """Return what rotary embedding and KV write move for a token.
+
+    As products.py of `operators` counts it.
+    """
+    return 2 * (heads + kv_heads) * head_dim + 4 * kv_heads * head_dim
+
+
+def _up_to(sizes: tuple[int, ...], longest: int) -> tuple[int, ...]:
+    """Return the sizes up to `longest`, and that itself."""
+    return tuple(sorted({min(size, longest) for size in sizes}))
+
+
+def _small(model: ModelSpec, questions, sizes: Sizes, shapes: dict, left_out: dict) -> Iterator[Point]:
+    heads = {rotary_elements(*part[:3]): part[:3] for part in questions.attention_parts}
+    normed = {(part[0] + part[1]) * part[2]: part[:3] for part in questions.attention_parts}
+    mlps = [mlp for mlp in (model.mlp, model.moe and model.moe.shared_expert) if mlp]
+    matrices = mlps[0].num_matrices if mlps else 3
+    for name, elements in questions.small_operators:
+        count = int(elements)
+        shape = {"norms": (count // 4,), "activation": (count // matrices, matrices == 3),
+                 "embedding": (count // 2, model.vocab_size), "sampler": (model.vocab_size,)}.get(name)
+        if name == "rope_kv_write":
+            shape = heads.get(count)
+        elif name == "qk_norm":
+            shape = normed.get(count)
+        if shape is None:
+            left_out[name] = NO_KERNEL
+            continue
+        shapes[name, count] = shape
+        yield from (Point("small", (name, count, tokens)) for tokens in sizes.tokens if name != "sampler" or
+                    tokens <= 4096)
+
+
+def _products(products: Iterable[tuple], sizes: Sizes, left_out: dict) -> Iterator[Point]:
+    products = list(products)
+    for dtype, n, k in products:
+        if dtype in MEASURED_FORMATS:
+            yield from (Point("gemm", (dtype, m, math.ceil(n), math.ceil(k))) for m in sizes.tokens)
+        elif ("fp8", n, k) in products and dtype == "fp8_block":
+            left_out["products of fp8_block"] = "no kernel of this package; those of fp8 stand in"
+        else:
+            left_out[f"products of {dtype}"] = NO_KERNEL
+
+
+def _attention(parts: Iterable[tuple], sizes: Sizes) -> Iterator[Point]:
+    for heads, kv_heads, head_dim, kv_dtype, window in parts:
+        site, formats = (heads, kv_heads, head_dim), ("bfloat16", kv_dtype)
+        for batch in sizes.batches:
+            yield from (Point("generation_attention", (batch, 1, *site, *formats, context - 1, window))
+                        for context in sizes.contexts if batch * context <= MAX_CONTEXT_TOKENS)
+        for prompts in sizes.prompts:
+            yield from (Point("context_attention", (prompts, length, *site, *formats, 0, window))
+                        for length in sizes.lengths if prompts * length <= MAX_PROMPT_TOKENS)
+
+
+def _experts(experts: Iterable[tuple], sizes: Sizes, left_out: dict) -> Iterator[Point]:
+    for dtype, *site in experts:
+        if dtype == "bfloat16":
+            yield from (Point("moe", (dtype, tokens, *map(int, site), "balanced")) for tokens in sizes.tokens)
+        else:
+            left_out[f"experts of {dtype}"] = NO_KERNEL
+
+
+def _grid(sizes: Sizes, shapes: dict) -> Iterator[Point]:
+    """Yield products, attention and widths of no model in particular."""
+    yield from _products((("bfloat16", n, k) for n in GRID_WIDTHS for k in GRID_WIDTHS), sizes, {})
+    yield from _attention(((*heads, GRID_HEAD_DIM, "bfloat16", 0) for heads in GRID_HEADS), sizes)
+    for heads in GRID_HEADS:
+        shapes["rope_kv_write", rotary_elements(*heads, GRID_HEAD_DIM)] = (*heads, GRID_HEAD_DIM, False)
+    for width in GRID_WIDTHS:
+        shapes["norms", 4 * width], shapes["activation", 3 * width] = (width,), (width, True)
+    yield from (Point("small", (name, elements, tokens)) for name, elements in shapes
+                if name in ("norms", "activation", "rope_kv_write") for tokens in sizes.tokens)

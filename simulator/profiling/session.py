@@ -1,0 +1,86 @@
+"""Measure a plan point by point: each is written at once; what does not fit is noted, and the rest goes on."""
+from collections.abc import Callable
+
+from simulator.profiling.journal import Journal
+from simulator.profiling.plan import Plan, Point
+from simulator.profiling.timing import Measurement
+
+Measure = Callable[[Point], tuple[str, Measurement]]     # -> kernel_source, time
+
+
+class NotMeasured(Exception):
+    """A point that cannot be measured here, and why; the next may be."""
+
+
+class DeviceLost(RuntimeError):
+    """The device answers no more: nothing that follows can be measured."""
+
+
+def measure_plan(plan: Plan, journal: Journal, measure: Measure, sm_mhz: Callable[[], str],
+                 advance: Callable[[Point], object] = lambda point: None) -> int:
+    """Measure the points that the journal lacks; return how many were.
+
+    Parameters
+    ----------
+    measure : raises NotMeasured.
+    sm_mhz : the clock of the device, for the rows.
+    advance : told of each point that is settled, by an earlier session too.
+    """
+    measured = 0
+    for point in plan.points:
+        if point not in journal:
+            try:
+                source, found = measure(point)
+            except NotMeasured as reason:
+                journal.miss(point, str(reason))
+            else:
+                journal.add(point, kernel_source=source, timing=found.timing, latency_ms=f"{found.latency_ms:.9g}",
+                            spread_frac=f"{found.spread_frac:.4g}", repeats=found.repeats, sm_mhz=sm_mhz())
+                measured += 1
+        advance(point)
+    return measured
+
+
+class Bench:
+    """Measures points on a device with PyTorch.
+
+    Parameters
+    ----------
+    torch : the module.
+    kernels : TorchKernels
+    timer : GraphTimer or HostTimer, of kernels.
+    host : what times the host: a call -> Measurement; None for operations that the device does not know.
+    free_bytes : of memory, now.
+    """
+
+    def __init__(self, torch, kernels, timer, host, free_bytes: Callable[[], int]):
+        self._torch, self._kernels, self._timer = torch, kernels, timer
+        self._host, self._free_bytes = host, free_bytes
+
+    def __call__(self, point: Point) -> tuple[str, Measurement]:
+        """Return the kernel and the time of a point."""
+        if point.table == "host":
+            found = self._host(*point.cells)
+            if found is None:
+                raise NotMeasured("the device has no graphs")
+            return "torch", found
+        if reason := self._kernels.refuses(point):
+            raise NotMeasured(reason)
+        needed, free = self._kernels.needed_bytes(point), self._free_bytes()
+        if needed > free:
+            raise NotMeasured(f"out of memory: needs {needed / 1e9:.1f} GB, {free / 1e9:.1f} GB are free")
+        source, make = self._kernels.make(point)
+        try:
+            return source, self._timer.measure(make)
+        except (RuntimeError, ValueError, MemoryError) as error:
+            raise self._told(point, error) from error
+
+    def _told(self, point: Point, error: Exception) -> Exception:
+        out_of_memory = isinstance(error, self._torch.OutOfMemoryError | MemoryError)
+        if self._torch.cuda.is_available():
+            try:
+                self._torch.cuda.synchronize()
+                self._torch.cuda.empty_cache()
+            except RuntimeError as lost:
+                return DeviceLost(f"{point}: the device is lost: {lost}")
+        return NotMeasured(f"{'out of memory: ' * out_of_memory}{error}")
