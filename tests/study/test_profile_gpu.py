@@ -94,12 +94,12 @@ def test_experts_and_norms_of_heads_are_measured():
     torch = pytest.importorskip("torch", reason="PyTorch is not installed: the extra `gpu`")
     from simulator.profiling.plan import Plan, Point
     from simulator.profiling.torch_kernels import TorchKernels
-    plan = Plan([], {("rope_kv_write", 320): (4, 2, 16)}, {})
+    plan = Plan([], {("rope_kv_write", 320): (4, 2, 16), ("qk_norm", 96): (4, 2, 16)}, {})
     kernels = TorchKernels(torch, "cpu", plan)
     moe = MIXTURE.moe
 
     for point in (Point("moe", ("bfloat16", 4, 64, moe.intermediate_size, 2, 8, 1, 2, "balanced")),
-                  Point("small", ("rope_kv_write", 320, 4))):
+                  Point("small", ("rope_kv_write", 320, 4)), Point("small", ("qk_norm", 96, 4))):
         _, make = kernels.make(point)
         call, num_bytes = make()
         call()
