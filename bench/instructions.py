@@ -18,6 +18,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))       # last: an insta
 from cases import Case, NoSink, Prepared
 from limit import Limit, Unavailable
 from modes import MODES, SHARED, host_tier
+from schedulers import LOADS, NAMES, case_of
 
 from simulator.engine.plan import GatewayPlan
 from simulator.routing.policies.least_loaded import LeastLoaded, LeastLoadedParameters
@@ -48,6 +49,7 @@ APART = {       # name: case, the same with whole requests
 }
 OF_APART = {each: (case, False) for name, pair in APART.items()
             for each, case in zip((name, f"{name}, whole"), pair, strict=True)}
+OF_SCHEDULERS = {f"{name}, {load}": (case_of(name, load), False) for name in NAMES for load in LOADS}
 OF_MODES = {name: (mode.case, False) for name, mode in MODES.items()}
 
 
@@ -68,7 +70,7 @@ def main():
 
 def run(name):
     """Run one case, inside valgrind; print its iterations."""
-    case, wants_iterations = (CASES | OF_MODES | OF_APART)[name]
+    case, wants_iterations = (CASES | OF_MODES | OF_APART | OF_SCHEDULERS)[name]
     prepared = Prepared(case)
     prepared.ready(NoSink(wants_iterations))()
     print(prepared.total("iterations"))

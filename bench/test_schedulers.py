@@ -1,0 +1,39 @@
+"""All built-in schedulers on the same requests, against `vllm`: CPU time and instructions of the event loop.
+
+The same requests are not the same iterations: prompts in batches of their own, or batches that nobody joins, take more.
+"""
+import shutil
+import time
+
+import pytest
+from cases import Prepared
+from instructions import count_loop
+from pairs import repeated_cpu_s
+from schedulers import LOADS, NAMES, case_of
+
+pytestmark = pytest.mark.benchmark(group="schedulers", timer=time.process_time)
+TARGET = "<= 3 x"
+
+
+@pytest.mark.parametrize("load", LOADS)
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "vllm"])
+def test_against_vllm(name, load, pairs, report):
+    usual, other = Prepared(case_of("vllm", load)), Prepared(case_of(name, load))
+
+    pair = pairs.against(lambda: repeated_cpu_s(usual), other.ready, rounds=5)
+
+    other.means_ms()                                    # all completed
+    iterations = other.total("iterations") / usual.total("iterations")
+    report.add(f"`{name}`, {load}", f"{pair.ratio:.2f} x vllm", TARGET, f"{pair}; {iterations:.2f} x the iterations")
+
+
+@pytest.mark.skipif(shutil.which("valgrind") is None, reason="needs valgrind")
+@pytest.mark.parametrize("load", LOADS)
+def test_instructions(load, benchmark, report, tmp_path):
+    counts = benchmark.pedantic(
+        lambda: {name: count_loop(f"{name}, {load}", tmp_path) for name in NAMES}, rounds=1)
+
+    usual = counts["vllm"][1]
+    for name, (iterations, count) in counts.items():
+        report.add(f"`{name}`, {load}", f"{count / usual:.2f} x the instructions of vllm", TARGET,
+                   f"{count / iterations:,.0f} an iteration, {iterations:,} of them")
