@@ -16,6 +16,7 @@ ADMISSIONS = (
     'policy = "token_bucket", capacity_tokens = 300.0, refill_tokens_per_s = 4000.0',
     'policy = "tier_shed", max_load = 2', 'policy = "saturation_shed"',
     'policy = "tenant_budgets", sheddable_only = false, budgets = [{tenant = "a", share = 0.3}]')
+ROUTERS = sorted(registry.KINDS["router"].entries.keys() - {"split_wise"})      # which takes pools with roles
 DETECTORS = ('detector = "never"', 'detector = "concurrency", max_concurrency = 3',
              'detector = "utilisation", queue_depth_threshold = 2.0')
 
@@ -48,7 +49,7 @@ def experiment_of(rng):
         f"seed = {rng.randint(0, 99)}",
         f"horizon_s = {rng.choice(['inf', 'inf', '0.1', '0.4'])}",
         f"cluster.admission = {{{rng.choice(ADMISSIONS)}, latency_s = {rng.choice([0.0, 0.0, 0.002])}}}",
-        f'cluster.routing.policy = "{rng.choice(sorted(registry.KINDS["router"].entries))}"',
+        f'cluster.routing.policy = "{rng.choice(ROUTERS)}"',
         f"cluster.routing.latency_s = {rng.choice([0.0, 0.0, 0.003])}",
         f"cluster.routing.snapshot_refresh_interval_s = {rng.choice([0.0, 0.0, 0.02])}",
         f"engine.num_gpu_blocks = {rng.choice([11, 30])}",
