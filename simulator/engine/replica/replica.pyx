@@ -79,6 +79,7 @@ cdef class Replica:
             now_ns = self.wake_ns
             if not self.has_ended:
                 end_of(self)
+            if not self.has_ended or self.scheduler.notes_always:   # then also what came at this very instant
                 self.note_transfers(now_ns)
             self.has_ended = False
             self.begin(now_ns, horizon_ns)
