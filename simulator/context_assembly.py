@@ -139,5 +139,6 @@ def _gathers(experiment: Experiment, deployment: Deployment):
 
 def _link_terms(parameters) -> tuple[float, float]:
     """Return what a collective takes beyond its traffic, us, and the share of link bandwidth that it reaches."""
-    return (getattr(parameters, "collective_latency_us", COLLECTIVE_LATENCY_US),
-            getattr(parameters, "link_efficiency", LINK_EFFICIENCY))
+    latency_us = getattr(parameters, "collective_latency_us", None)
+    share = getattr(parameters, "link_efficiency", None)
+    return (COLLECTIVE_LATENCY_US if latency_us is None else latency_us, LINK_EFFICIENCY if share is None else share)

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from simulator.collective.exchanges import Exchange, exchanges
 from simulator.collective.per_iteration import IterationCollectives
 from simulator.collective.table.model import Table
+from simulator.domain.efficiency import COLLECTIVE_LATENCY_US
 from simulator.errors import InputErrors
 from simulator.latency.aicb.links import AicbLinks
 from simulator.latency.roofline.model import Roofline
@@ -43,7 +44,7 @@ def test_more_exchanges_than_there_is_room_for_are_refused():
 # ---- in the roofline
 
 def roofline(model=DENSE, collective=None, **deployment):
-    return Roofline(Roofline.Parameters(), deploy(model, **deployment), collective)
+    return Roofline(Roofline.Parameters(efficiency="shares"), deploy(model, **deployment), collective)
 
 
 @pytest.mark.parametrize(("model", "ways", "expected_ns"), [
@@ -71,7 +72,7 @@ def test_a_collective_model_replaces_the_closed_form_alone():
     # 57 tokens x 128 bytes, 4 times; the latencies of 4 collectives are the model's
     assert theirs.pop("collectives") == pytest.approx(4 * 57 * 128 * NS)
     assert ours.pop("latencies") - theirs.pop("latencies") == pytest.approx(
-        4 * Roofline.Parameters().collective_latency_us * 1e-6)
+        4 * COLLECTIVE_LATENCY_US * 1e-6)
     ours.pop("collectives")
     assert ours == theirs
 
@@ -94,7 +95,8 @@ def test_provenance_and_warnings_of_the_collective_model_are_told(tmp_path):
     model.predict(decode=[100] * 10)        # 1280 bytes
     model.predict(decode=[100] * 100)       # 12,800 bytes
 
-    assert model.provenance() == {"collective": {"exact": 0, "interpolated": 1, "extrapolated": 1}}
+    assert model.provenance() == {
+        "efficiency": "shares", "collective": {"exact": 0, "interpolated": 1, "extrapolated": 1}}
     [warning] = model.warnings()
     assert warning.startswith("1 of 2 collectives lie outside of what was measured in ")
 
@@ -102,7 +104,7 @@ def test_provenance_and_warnings_of_the_collective_model_are_told(tmp_path):
 def test_without_a_collective_model_there_is_nothing_to_tell():
     model = roofline(tensor_parallel=2)
 
-    assert (model.provenance(), model.warnings()) == ({}, [])
+    assert (model.provenance(), model.warnings()) == ({"efficiency": "shares"}, [])
 
 
 def test_a_time_that_cannot_be_given_is_raised_and_forgotten(tmp_path):

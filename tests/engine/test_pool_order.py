@@ -61,7 +61,7 @@ VALUES = {
                                               "latency.host.output_token_accumulates": True},
     "latency.collective.backend": {"latency.collective.backend": "busbw", "topology.tensor_parallel": 2,
                                    "topology.node": "dgx-h100"},
-    "latency.mfu_prefill": 0.2, "latency.mfu_decode": 0.2, "latency.mfu_attention": 0.1,
+    "latency.efficiency": "shares", "latency.mfu_prefill": 0.2, "latency.mfu_decode": 0.2, "latency.mfu_attention": 0.1,
     "latency.bandwidth_efficiency": 0.3, "latency.kernel_latency_us": 30.0, "latency.attention_latency_us": 50.0,
     "latency.collective_latency_us": {"latency.collective_latency_us": 90.0, "topology.tensor_parallel": 2},
     "latency.link_efficiency": {"latency.link_efficiency": 0.1, "topology.tensor_parallel": 2},

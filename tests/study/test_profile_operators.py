@@ -43,7 +43,7 @@ def profiles(tmp_path_factory):
     """Write the profiles of LLAMA; return their folder and the roofline of the same deployment."""
     folder = tmp_path_factory.mktemp("profiles")
     run(folder, *LLAMA)
-    return folder, Roofline(Roofline.Parameters(), deployment(tensor_parallel=2))
+    return folder, Roofline(Roofline.Parameters(efficiency="shares"), deployment(tensor_parallel=2))
 
 
 @pytest.mark.parametrize("tokens", [1, 4096])       # all products wait for weights, or all for arithmetic

@@ -35,7 +35,7 @@ BACKENDS = {
     **of("latency:roofline", {
         **{name: predicts(0.2, 0.6, **SMALL) for name in (
             "mfu_prefill", "mfu_attention", "bandwidth_efficiency")},
-        "mfu_decode": predicts(1e-4, 1e-3, **SMALL),
+        "efficiency": predicts("laws", "shares", **SMALL), "mfu_decode": predicts(1e-4, 1e-3, **SMALL),
         "kernel_latency_us": predicts(3.0, 6.0, **SMALL), "attention_latency_us": predicts(1.0, 6.0, **SMALL),
         "collective_latency_us": predicts(5.0, 50.0, **TWO_GPUS), "link_efficiency": predicts(0.6, 0.1, **TWO_GPUS)}),
     **of("latency:step_roofline", {"mfu_prefill": predicts(0.05, 0.2, **SMALL), "mfu_decode": predicts(

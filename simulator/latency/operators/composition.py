@@ -18,14 +18,7 @@ import numpy as np
 
 from simulator.domain.deployment import Deployment
 from simulator.domain.layer_spec import GatedDeltaNet, LightningAttention, Mamba2, Mlp, Moe
-from simulator.domain.rank_weights import dense_parts, layer_kinds, moe_of
-from simulator.errors import InputErrors, KeyFault
-from simulator.latency.operators.attention import CONTEXT_NODES, decode_table, has_recurrences, prefill_table
-from simulator.latency.operators.curves import EXTRAPOLATED, ROOFLINE, Times
-from simulator.latency.operators.database import Database
-from simulator.latency.operators.deepep import GATHER, exchange_times
-from simulator.latency.operators.mixed_attention import mixed_table
-from simulator.latency.operators.products import (
+from simulator.domain.products import (
     Product,
     head_product,
     normed_heads,
@@ -33,6 +26,13 @@ from simulator.latency.operators.products import (
     products_of,
     rotated_and_written,
 )
+from simulator.domain.rank_weights import dense_parts, layer_kinds, moe_of
+from simulator.errors import InputErrors, KeyFault
+from simulator.latency.operators.attention import CONTEXT_NODES, decode_table, has_recurrences, prefill_table
+from simulator.latency.operators.curves import EXTRAPOLATED, ROOFLINE, Times
+from simulator.latency.operators.database import Database
+from simulator.latency.operators.deepep import GATHER, exchange_times
+from simulator.latency.operators.mixed_attention import mixed_table
 from simulator.latency.roofline.costs import SAMPLER_BYTES_PER_LOGIT, Rates, distinct_experts, link_bytes_per_s
 
 MAX_TOKENS = 32768              # of an iteration on a rank: as far as products were measured

@@ -19,8 +19,8 @@ import numpy as np
 from simulator.core.csv_columns import ProfileCsv
 from simulator.domain.deployment import Deployment
 from simulator.domain.layer_spec import MultiHeadAttention
+from simulator.domain.products import Product, head_product, products_of
 from simulator.errors import InputErrors
-from simulator.latency.operators.products import Product, head_product, products_of
 
 COLUMNS = {"qkv": "attn_pre_proj", "attention_out": "attn_post_proj", "up_gate": "mlp_up_proj",
            "down": "mlp_down_proj", "lm_head": "lm_head_linear"}

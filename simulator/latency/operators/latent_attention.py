@@ -18,8 +18,8 @@ import numpy as np
 from msgspec.structs import replace
 
 from simulator.domain.layer_spec import Indexer, LatentAttention
+from simulator.domain.products import products_of, rotated_and_written
 from simulator.latency.operators.curves import Curve, Times, at_site
-from simulator.latency.operators.products import products_of, rotated_and_written
 
 # Facts of the config.json of each; heads are the tables' own column.
 _V3 = LatentAttention(num_heads=1, query_rank=1536, kv_rank=512, nope_head_dim=128, rope_head_dim=64,

@@ -13,8 +13,8 @@ import numpy as np
 
 from simulator.core.csv_columns import ProfileCsv
 from simulator.domain.deployment import Deployment
+from simulator.domain.products import head_product, products_of
 from simulator.errors import InputErrors
-from simulator.latency.operators.products import head_product, products_of
 
 LAYERS = {"qkv": "qkv_proj", "attention_out": "o_proj", "up_gate": "gate_up_proj", "down": "down_proj"}
 PROMPT_TOKENS = 128             # of chunks beside which decodes are looked at, at least

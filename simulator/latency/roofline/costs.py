@@ -8,9 +8,17 @@ import numpy as np
 
 from simulator.collective.exchanges import exchanges
 from simulator.domain.deployment import Deployment
-from simulator.domain.efficiency import compute_dtype, efficiency_of, matmul_efficiency
+from simulator.domain.efficiency import (
+    COLLECTIVE_LATENCY_US,
+    KERNEL_LATENCY_US,
+    LINK_EFFICIENCY,
+    compute_dtype,
+    efficiency_of,
+    matmul_efficiency,
+)
 from simulator.domain.layer_spec import LatentAttention
 from simulator.domain.rank_weights import RankWeights, dense_parts, layer_kinds, moe_of, rank_weights
+from simulator.latency.roofline.laws import ReduceLaw
 
 UNBOUNDED_TOKENS = 2.0 ** 62    # a window longer than any context
 # Kernels of one layer or iteration that start one after another; counted in vLLM's models, fused ones once. Token
@@ -50,12 +58,19 @@ class AttentionCosts(msgspec.Struct, frozen=True, kw_only=True):
     prefill_kv_ns: float = 0.0      # per token of prompts' context, and per prompt token: memory
     context_flops_ns: float = 0.0   # per (decode query, context token): arithmetic
     context_kv_ns: float = 0.0      # per context token of decodes: memory
+    # By laws, else 0:
+    tile_tokens: float = 0.0        # queries computed beyond those of a chunk
+    prefill_query_ns: float = 0.0   # per prompt token: queries read, outputs written
+    prefill_floor_ns: float = 0.0   # where there are prompts
+    sequence_ns: float = 0.0        # per decode: its work items
+    decode_floor_ns: float = 0.0    # where there are decodes
 
 
 class RooflineCosts(msgspec.Struct, frozen=True, kw_only=True):
     """All coefficients, in nanoseconds."""
 
     constant_ns: float              # kernel and collective latencies of an iteration
+    collective_ns: float            # of these, of collectives
     activation_token_ns: float      # per token: what memory-bound kernels move, KV write included
     collective_token_ns: float      # per token: all-reduces, expert exchange, stage hand-over
     gather_token_ns: float          # of collective_token_ns: what every rank gathers of all tokens for its experts
@@ -74,6 +89,11 @@ class RooflineCosts(msgspec.Struct, frozen=True, kw_only=True):
     window_attention: AttentionCosts
     state_sequence_ns: float        # per sequence: recurrent state read and written
     state_token_ns: float           # per prompt token: recurrent state updated
+    # By laws, else None: instead of dense_*, expert_* and head_*, by rows.
+    dense_ns: np.ndarray | None = None
+    experts_ns: np.ndarray | None = None        # of the busiest rank
+    even_experts_ns: np.ndarray | None = None   # if all were as busy as the mean
+    head_ns: np.ndarray | None = None
 
 
 def rates(parameters, deployment: Deployment) -> Rates:
@@ -95,10 +115,10 @@ def rates(parameters, deployment: Deployment) -> Rates:
         plain_flops=flops(deployment.activation_dtype, parameters.mfu_decode),
         attention_flops=(accelerator.flops_per_s(deployment.activation_dtype) * 1e-9
                          * _given(parameters.mfu_attention, measured.attention_frac)),
-        kernel_ns=parameters.kernel_latency_us * 1e3,
+        kernel_ns=_given(parameters.kernel_latency_us, KERNEL_LATENCY_US) * 1e3,
         attention_ns=_given(parameters.attention_latency_us, measured.attention_us) * 1e3,
-        collective_ns=parameters.collective_latency_us * 1e3,
-        link_efficiency=parameters.link_efficiency)
+        collective_ns=_given(parameters.collective_latency_us, COLLECTIVE_LATENCY_US) * 1e3,
+        link_efficiency=_given(parameters.link_efficiency, LINK_EFFICIENCY))
 
 
 def _given(value: float | None, default: float) -> float:
@@ -106,17 +126,19 @@ def _given(value: float | None, default: float) -> float:
 
 
 def roofline_costs(deployment: Deployment, rate: Rates, prices_collectives: bool = True,
-                   prices_exchange: bool = True) -> RooflineCosts:
+                   prices_exchange: bool = True, reduce: ReduceLaw | None = None) -> RooflineCosts:
     """Return the coefficients of `deployment` at these rates.
 
     prices_collectives : False where a collective model does; the sampler's gather remains.
     prices_exchange : of tokens between experts; False where experts.py does.
+    reduce : law of all-reduces; None: they are priced as all collectives.
     """
     model, ways = deployment.model, deployment.parallelism
     weights, copies = rank_weights(deployment), ways.token_ranks
     dense_flops = 2 * weights.matrices / copies
     expert_flops = _expert_flops_per_token(deployment)
-    constant_ns, collective_ns = _collectives(deployment, rate, prices_exchange) if prices_collectives else (0.0, 0.0)
+    constant_ns, collective_ns = (_collectives(deployment, rate, prices_exchange, reduce) if prices_collectives
+                                  else (0.0, 0.0))
     handover_ns, handover_token_ns = _handover(deployment, rate) if prices_collectives else (0.0, 0.0)
     full, window = _attention(deployment, rate)
     logits = model.vocab_size / copies
@@ -124,7 +146,8 @@ def roofline_costs(deployment: Deployment, rate: Rates, prices_collectives: bool
     state = _state_elements(deployment)
     return RooflineCosts(
         constant_ns=constant_ns + _kernel_ns(deployment, rate),
-        activation_token_ns=_activation_bytes_per_token(deployment) / rate.memory_bytes / copies,
+        collective_ns=constant_ns,
+        activation_token_ns=between_bytes_per_token(deployment) / rate.memory_bytes / copies,
         collective_token_ns=collective_ns,
         gather_token_ns=_gather_ns(deployment, rate) if prices_collectives and prices_exchange else 0.0,
         handover_ns=handover_ns,
@@ -247,8 +270,8 @@ def _state_elements(deployment: Deployment) -> float:
 
 # ---- memory-bound kernels and fixed latencies
 
-def _activation_bytes_per_token(deployment: Deployment) -> float:
-    """Return the bytes that one token moves through the kernels between the matrix products, on one rank.
+def between_bytes_per_token(deployment: Deployment, counts_experts: bool = True) -> float:
+    """Return the bytes a token moves between the matrix products, on one rank.
 
     Norm with residual: 4 h. Token mixer: its input projections read and written once (rotary embedding), read again by
     attention, its output written. Activation: outputs of up (and gate) read, product written. Experts: the token copied
@@ -261,7 +284,7 @@ def _activation_bytes_per_token(deployment: Deployment) -> float:
         layer += sum(_part_traffic(part.shard(ways.tensor_parallel), model.hidden_size)
                      for part in dense_parts(model, mixer, network))
         moe = moe_of(model, network)
-        if moe:
+        if moe and counts_experts:
             chosen = moe.experts_per_token / ways.expert_ranks
             layer += chosen * moe.expert.num_matrices * moe.intermediate_size
             layer += (3 * moe.experts_per_token + 1) * model.hidden_size
@@ -294,11 +317,20 @@ def _kernel_ns(deployment: Deployment, rate: Rates) -> float:
 
 # ---- communication
 
-def _collectives(deployment: Deployment, rate: Rates, prices_exchange: bool) -> tuple[float, float]:
+def _collectives(deployment: Deployment, rate: Rates, prices_exchange: bool,
+                 reduce: ReduceLaw | None) -> tuple[float, float]:
     """Return (ns per iteration, ns per token) of all communication but the sampler's; stages follow one another."""
-    needed = [each for each in exchanges(deployment) if prices_exchange or each.group not in EXPERT_GROUPS]
-    volume_ns = sum(each.count * _link_ns(deployment, rate, each.sent_bytes, each.span) for each in needed)
-    return sum(each.count for each in needed) * rate.collective_ns, volume_ns
+    fixed_ns = volume_ns = 0.0
+    for each in exchanges(deployment):
+        if each.group in EXPERT_GROUPS and not prices_exchange:
+            continue
+        latency_ns, token_ns = rate.collective_ns, _link_ns(deployment, rate, each.sent_bytes, each.span)
+        if reduce and each.kind == "all_reduce":
+            latency_ns, share = reduce.of(each.span)
+            token_ns *= rate.link_efficiency / share
+        fixed_ns += each.count * latency_ns
+        volume_ns += each.count * token_ns
+    return fixed_ns, volume_ns
 
 
 def _gather_ns(deployment: Deployment, rate: Rates) -> float:

@@ -1,0 +1,174 @@
+"""The coefficients of the roofline by laws of single operators, instead of one share of peak for all sizes.
+
+Products, experts and head become tables over the rows of an iteration; attention keeps its sums, with padded tiles,
+work items and floors of its own; what lies between takes bytes / (0.8 x bandwidth) + 3 us a kernel, aiconfigurator's
+constants for all systems (mem_bw_empirical_scaling_factor, mem_empirical_constant_latency). Latent and linear
+attention, and indexers, for which there is no law, keep their shares of peak.
+"""
+import msgspec
+import numpy as np
+
+from simulator.domain.deployment import Deployment
+from simulator.domain.efficiency import KERNEL_LATENCY_US
+from simulator.domain.layer_spec import GatedDeltaNet, LatentAttention, LightningAttention, Mamba2, Mlp
+from simulator.domain.products import Product, head_product, products_of
+from simulator.domain.rank_weights import dense_parts, layer_kinds, moe_of
+from simulator.latency.roofline.costs import (
+    AttentionCosts,
+    Rates,
+    RooflineCosts,
+    between_bytes_per_token,
+    distinct_experts,
+)
+from simulator.latency.roofline.laws import Generation, Law, law_of, moved_between
+
+MOST_ROWS = 8192                # of the tables; beyond them time grows as over their second half
+BETWEEN_FRAC = 0.8              # of memory bandwidth
+# Kernels between products and attention. Mixer: norm, rotary embedding with KV write; two more norm queries and keys.
+# Linear attention: norm, convolution, gates, recurrence, gated norm, state. Dense network: norm, activation. Experts:
+# norm, choice of experts. Iteration: embedding, last norm, sampling (two).
+MIXER, QK_NORM, LINEAR, NETWORK, ITERATION = 2, 2, 6, 2, 4
+
+
+class Pricer:
+    """Laws of one deployment's accelerator.
+
+    Parameters
+    ----------
+    deployment : Deployment
+    generation : Generation
+        Of its accelerator.
+    """
+
+    def __init__(self, deployment: Deployment, generation: Generation):
+        self._deployment, self._generation = deployment, generation
+        self._bandwidth = deployment.accelerator.memory_bandwidth_bytes_per_s * 1e-9
+
+    def law(self, operator: str, stored: str) -> Law:
+        """Return the law of weights stored in a format, perhaps computed in another."""
+        computed = self._deployment.accelerator.compute_dtype(stored)
+        is_unpacked = operator == "experts" and stored in ("fp4", "int4") and computed != stored
+        return law_of(self._generation, operator, "weight_only" if is_unpacked else computed)
+
+    def product(self, product: Product, rows: np.ndarray) -> np.ndarray:
+        """Return the ns of a product over `rows`."""
+        deployment = self._deployment
+        stored = deployment.matrix_dtype if product.is_quantized else deployment.activation_dtype
+        width = deployment.matrix_bytes if product.is_quantized else deployment.activation_bytes
+        peak = deployment.accelerator.flops_per_s(stored) * 1e-9
+        return self.law("products", stored).ns(peak, self._bandwidth, rows, product.n, product.k, width)
+
+    def experts(self, tokens: np.ndarray, imbalance, needed: np.ndarray) -> np.ndarray:
+        """Return the ns of the routed experts of one layer on a rank.
+
+        imbalance : work of the busiest rank, times the mean. needed : experts of a rank.
+        """
+        deployment, ways = self._deployment, self._deployment.parallelism
+        moe, peak = deployment.model.moe, deployment.accelerator.flops_per_s(deployment.expert_dtype) * 1e-9
+        rows = tokens * (moe.experts_per_token / ways.expert_parallel) * imbalance
+        width = moe.intermediate_size * ways.expert_parallel / ways.expert_ranks
+        return self.law("experts", deployment.expert_dtype).ns(
+            peak, self._bandwidth, rows, needed, moe.expert.num_matrices * deployment.model.hidden_size * width,
+            deployment.expert_bytes, moved_between(
+                tokens, rows, deployment.model.hidden_size, moe.expert.num_matrices * width))
+
+    def attention(self, costs: AttentionCosts, part, num_layers: int) -> AttentionCosts:
+        """Return the costs of `num_layers` layers by law, from those by shares of peak."""
+        if num_layers == 0 or isinstance(part, LatentAttention):
+            return costs
+        deployment, ways = self._deployment, self._deployment.parallelism
+        peak = deployment.accelerator.flops_per_s(deployment.activation_dtype) * 1e-9
+        cache = "fp8" if deployment.kv_cache_bytes == 1 else "bfloat16"
+        prefill, decode = (law_of(self._generation, phase, cache) for phase in ("prefill", "decode"))
+        local, attending = part.shard(ways.tensor_parallel), part.shard(ways.query_parallel)
+        layers = num_layers / ways.token_ranks
+        kv_ns = layers * local.kv_elements_per_token * deployment.kv_cache_bytes / self._bandwidth
+        moved = layers * local.num_heads * (local.head_dim + local.value_dim) * deployment.activation_bytes
+        return msgspec.structs.replace(
+            costs, pair_ns=layers * local.flops_per_context_token / (peak * prefill.compute_frac),
+            tile_tokens=prefill.tile_tokens, prefill_kv_ns=kv_ns / prefill.memory_frac,
+            prefill_query_ns=moved / (self._bandwidth * prefill.memory_frac),
+            prefill_floor_ns=num_layers * prefill.floor_us * 1e3,
+            context_flops_ns=layers * attending.decode_flops_per_context_token / (peak * decode.compute_frac),
+            context_kv_ns=kv_ns / decode.memory_frac,
+            sequence_ns=layers * local.num_kv_heads * decode.head_ns,
+            decode_floor_ns=num_layers * decode.floor_us * 1e3)
+
+
+def with_laws(costs: RooflineCosts, deployment: Deployment, rate: Rates, generation: Generation,
+              load=None) -> RooflineCosts:
+    """Return the coefficients of `deployment` by laws, from those by shares of peak.
+
+    load : ExpertLoad, where experts are not loaded evenly.
+    """
+    pricer, model, copies = Pricer(deployment, generation), deployment.model, deployment.parallelism.token_ranks
+    rows = np.arange(MOST_ROWS + 1.0)
+    between = BETWEEN_FRAC * deployment.accelerator.memory_bandwidth_bytes_per_s * 1e-9
+    full, window = costs.full_attention, costs.window_attention
+    if not getattr(model.attention, "indexer", None):
+        full = pricer.attention(full, model.attention, model.num_full_attention_layers)
+        window = pricer.attention(window, model.windowed_attention, model.num_sliding_attention_layers)
+    return msgspec.structs.replace(
+        costs,
+        constant_ns=(costs.collective_ns + _kernels(model) * KERNEL_LATENCY_US * 1e3
+                     + _latent(model) * rate.attention_ns),
+        activation_token_ns=between_bytes_per_token(deployment, counts_experts=False) / between / copies,
+        dense_ns=_nothing_first(_dense(pricer, model, deployment, rows / copies)),
+        experts_ns=_nothing_first(_experts(pricer, deployment, rows, load)),
+        even_experts_ns=_nothing_first(_experts(pricer, deployment, rows, None)),
+        head_ns=_nothing_first(pricer.product(head_product(model, deployment.parallelism.tensor_parallel),
+                                              rows / copies)),
+        full_attention=full, window_attention=window)
+
+
+def _dense(pricer: Pricer, model, deployment: Deployment, rows: np.ndarray) -> np.ndarray:
+    """Return what every token passes, routers included, over rows of a rank."""
+    total = np.zeros(len(rows))
+    for (mixer, network), count in layer_kinds(model).items():
+        parts = [part.shard(deployment.parallelism.tensor_parallel) for part in dense_parts(model, mixer, network)]
+        products = [product for part in parts for product in products_of(part, model.hidden_size)]
+        moe = moe_of(model, network)
+        if moe:
+            products.append(Product("router", moe.num_experts, model.hidden_size, is_quantized=False))
+        for product in products:
+            total += count * pricer.product(product, rows)
+    return total
+
+
+def _experts(pricer: Pricer, deployment: Deployment, tokens: np.ndarray, load) -> np.ndarray:
+    if deployment.model.moe is None:
+        return np.zeros(len(tokens))
+    needed, imbalance = distinct_experts(deployment) / deployment.parallelism.expert_parallel, 1.0
+    if load is not None:
+        needed, imbalance = load.activated, load.imbalance[:len(tokens)]
+    needed = needed[np.minimum(tokens, len(needed) - 1).astype(int)]
+    return deployment.model.num_moe_layers * pricer.experts(tokens, imbalance, needed)
+
+
+def _nothing_first(ns: np.ndarray) -> np.ndarray:
+    """Return what no row takes: nothing."""
+    ns[0] = 0.0
+    return ns
+
+
+def _kernels(model) -> int:
+    """Return the kernels of an iteration that only move memory."""
+    count = ITERATION
+    for (mixer, network), layers in layer_kinds(model).items():
+        parts, moe = dense_parts(model, mixer, network), moe_of(model, network)
+        each = max(model.norms_per_layer - 2, 0)
+        for part in parts:
+            if isinstance(part, GatedDeltaNet | LightningAttention | Mamba2):
+                each += LINEAR
+            elif isinstance(part, Mlp):
+                each += NETWORK
+            else:
+                each += MIXER + (QK_NORM if getattr(part, "qk_norm", "none") != "none" else 0)
+        count += layers * (each + (NETWORK if moe else 0))
+    return count
+
+
+def _latent(model) -> int:
+    """Return the layers of softmax attention without a law."""
+    is_latent = isinstance(model.attention, LatentAttention)
+    return is_latent * (model.num_full_attention_layers + model.num_sliding_attention_layers)
