@@ -107,7 +107,7 @@ def make_plan(model: ModelSpec, asked: Iterable, tables: Iterable[str], sizes: S
 def rotary_elements(heads: int, kv_heads: int, head_dim: int) -> int:
     """Return what rotary embedding and KV write move for a token.
 
-    As products.py of `operators` counts it.
+    As domain/products.py counts it.
     """
     return 2 * (heads + kv_heads) * head_dim + 4 * kv_heads * head_dim
 
