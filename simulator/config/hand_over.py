@@ -159,39 +159,9 @@ def _facts(pool):
 
 
 def _schedulers(pools: Sequence, kv_transfer) -> Iterator[Fault]:
-    reserves = kv_transfer.habits.place == "reserved"
     for i, pool in enumerate(pools):
-        scheduler = registry.load("scheduler", pool.engine.scheduler)
-        facts = _facts(pool)
-        if facts.takes_reserved and not reserves:
-            yield ("pools", i, "engine", "scheduler"), (
-                f'"{pool.engine.scheduler}" takes over what another replica has computed with kv_transfer.protocol = '
-                f'"blis" alone, found "{kv_transfer.protocol}"')
-        elif reserves and not facts.takes_reserved:
-            yield ("pools", i, "engine", "scheduler"), (
-                f'"{pool.engine.scheduler}" does not know blocks that were filled before a request comes: '
-                f'kv_transfer.protocol = "{kv_transfer.protocol}" takes scheduler = "blis"')
-        elif facts.why_no_tier and not reserves and not (
-                facts.takes_arrived and kv_transfer.habits.place == "afterwards"):
-            why = WHY_ONLY_ARRIVED if facts.takes_arrived else facts.why_no_tier
-            yield ("pools", i, "engine", "scheduler"), (
-                f'"{pool.engine.scheduler}" cannot take over what another replica has computed: {why}')
-        else:
-            for key, why in scheduler.role_faults(pool.engine.parameters, pool.role, kv_transfer.protocol):
-                yield ("pools", i, "engine", key), why
-        if facts.notices_when_forming:
-            if kv_transfer.noticed_at is not None:
-                yield ("kv_transfer", "noticed_at"), (
-                    f'expected none, found "{kv_transfer.noticed_at}": "{pool.engine.scheduler}", as in pool '
-                    f'"{pool.name}", looks each time that it chooses a batch')
-        elif facts.is_async and kv_transfer.noticed_at == "end":
-            yield ("kv_transfer", "noticed_at"), (
-                f'expected "start", found "end": with async_scheduling, as in pool "{pool.name}", an iteration is '
-                "launched before the one before it has ended, and looks then")
-        elif pool.kv_tiers is not None and kv_transfer.noticed_at == "end":
-            yield ("kv_transfer", "noticed_at"), (
-                f'expected "start", found "end": with [kv_tiers], as in pool "{pool.name}", an iteration starts copies '
-                "when it is launched, and looks then what has come")
+        yield from _taking_over(i, pool, kv_transfer)
+        yield from _noticing(pool, kv_transfer)
         if pool.kv_tiers is not None and kv_transfer.habits.why_no_tiers:
             yield ("pools", i, "kv_tiers"), (
                 f'expected none with kv_transfer.protocol = "{kv_transfer.protocol}": '
@@ -205,6 +175,46 @@ def _schedulers(pools: Sequence, kv_transfer) -> Iterator[Fault]:
         if pool.topology.pipeline_parallel > 1:
             yield ("pools", i, "topology", "pipeline_parallel"), (
                 f"expected 1, found {pool.topology.pipeline_parallel}: hand-overs are not settled with pipeline stages")
+
+
+def _taking_over(i: int, pool, kv_transfer) -> Iterator[Fault]:
+    """Yield why the scheduler of the i-th pool cannot go on with what others have computed."""
+    scheduler, facts = registry.load("scheduler", pool.engine.scheduler), _facts(pool)
+    reserves = kv_transfer.habits.place == "reserved"
+    if facts.takes_reserved and not reserves:
+        yield ("pools", i, "engine", "scheduler"), (
+            f'"{pool.engine.scheduler}" takes over what another replica has computed with kv_transfer.protocol = '
+            f'"blis" alone, found "{kv_transfer.protocol}"')
+    elif reserves and not facts.takes_reserved:
+        yield ("pools", i, "engine", "scheduler"), (
+            f'"{pool.engine.scheduler}" does not know blocks that were filled before a request comes: '
+            f'kv_transfer.protocol = "{kv_transfer.protocol}" takes scheduler = "blis"')
+    elif facts.why_no_tier and not reserves and not (
+            facts.takes_arrived and kv_transfer.habits.place == "afterwards"):
+        why = WHY_ONLY_ARRIVED if facts.takes_arrived else facts.why_no_tier
+        yield ("pools", i, "engine", "scheduler"), (
+            f'"{pool.engine.scheduler}" cannot take over what another replica has computed: {why}')
+    else:
+        for key, why in scheduler.role_faults(pool.engine.parameters, pool.role, kv_transfer.protocol):
+            yield ("pools", i, "engine", key), why
+
+
+def _noticing(pool, kv_transfer) -> Iterator[Fault]:
+    """Yield what does not go with the instant at which KV that has come is noticed."""
+    facts = _facts(pool)
+    if facts.notices_when_forming:
+        if kv_transfer.noticed_at is not None:
+            yield ("kv_transfer", "noticed_at"), (
+                f'expected none, found "{kv_transfer.noticed_at}": "{pool.engine.scheduler}", as in pool '
+                f'"{pool.name}", looks each time that it chooses a batch')
+    elif facts.is_async and kv_transfer.noticed_at == "end":
+        yield ("kv_transfer", "noticed_at"), (
+            f'expected "start", found "end": with async_scheduling, as in pool "{pool.name}", an iteration is '
+            "launched before the one before it has ended, and looks then")
+    elif pool.kv_tiers is not None and kv_transfer.noticed_at == "end":
+        yield ("kv_transfer", "noticed_at"), (
+            f'expected "start", found "end": with [kv_tiers], as in pool "{pool.name}", an iteration starts copies '
+            "when it is launched, and looks then what has come")
 
 
 def _decisions(cluster, pools: Sequence, kv_transfer) -> Iterator[Fault]:

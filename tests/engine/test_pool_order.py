@@ -57,6 +57,7 @@ VALUES = {
     "latency.backend": "linear", "latency.resolution_us": 500.0,
     "latency.host.queue_base_us": 700.0, "latency.host.queue_per_prompt_token_us": 30.0,
     "latency.host.output_token_us": 9000.0, "latency.host.completion_us": 800.0, "latency.host.iteration_us": 900.0,
+    "latency.host.sequence_us": 400.0, "latency.host.defaults": "vllm",
     "latency.host.output_token_accumulates": {"latency.host.output_token_us": 900.0,
                                               "latency.host.output_token_accumulates": True},
     "latency.collective.backend": {"latency.collective.backend": "busbw", "topology.tensor_parallel": 2,

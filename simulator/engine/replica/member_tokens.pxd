@@ -37,7 +37,7 @@ cdef inline int note_joined(Lateness* it, Scheduler scheduler, int32_t slot) exc
 cdef inline void forget_late(Lateness* it) noexcept nogil:
     it.stood_ns = it.late.size = 0
 
-# Raise RuntimeError unless all members whose last token was not that of the group are listed, none ahead of its time.
+# Raise RuntimeError unless all members whose last token was not that of the group are listed, and none ahead of time.
 cdef int check_late(const Lateness* it, Scheduler scheduler) except -1 nogil
 
 # Count a token, and the gap before it, for each member with a turn in a batch that ends; `gap_ns` is that of who had a
