@@ -7,7 +7,7 @@ from cases import Case
 from simulator.registry import KINDS, load
 
 MOST_RUNNING, MOST_TOKENS = 256, 8192       # the longest prompt is that long
-NAMES = tuple(KINDS["scheduler"].entries)
+NAMES = tuple(name for name in KINDS["scheduler"].entries if name != "split_wise")      # which needs two pools
 LIMITS = {"max_num_seqs": MOST_RUNNING, "max_num_batched_tokens": MOST_TOKENS}
 IN_BATCHES = {"batch_size_cap": MOST_RUNNING}
 OF_WHOLE_PROMPTS = IN_BATCHES | {"max_tokens_in_batch": MOST_TOKENS}
