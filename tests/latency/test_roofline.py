@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from simulator.domain.deployment import Deployment
 from simulator.domain.facts import load_accelerator, load_model, load_node, names
+from simulator.domain.parallelism import Parallelism
 from simulator.latency.roofline.model import Roofline
 from support.goldens import GOLDENS
 from support.small_models import ACCELERATOR, DENSE, LATENT, MIXTURE, NODE, RECURRENT, SLIDING, deploy
@@ -245,6 +246,19 @@ def test_a_format_that_the_accelerator_does_not_compute_is_told():
         for name, dtype in (("a100-sxm-80gb", "fp8"), ("h100-sxm-80gb", "fp8"), ("a100-sxm-80gb", "int4"))]
     assert told == [
         ["roofline: a100-sxm-80gb computes no fp8: products of fp8 weights are priced as bfloat16"], [], []]
+
+
+@pytest.mark.parametrize(("model", "accelerator", "efficiency", "told"), [
+    ("llama-3.1-8b", "mi300x", None, "no table holds operators of mi300x nor of its generation"),
+    ("deepseek-v3", "h200-sxm-141gb", None, "latent attention and recurrences have no laws"),
+    ("qwen3-next-80b-a3b", "h100-sxm-80gb", None, "latent attention and recurrences have no laws"),
+    ("deepseek-v3", "h200-sxm-141gb", "shares", None), ("llama-3.1-8b", "mi300x", "shares", None)])
+def test_where_laws_are_silent_is_told(model, accelerator, efficiency, told):
+    roofline = Roofline(Roofline.Parameters(efficiency=efficiency), Deployment(
+        model=load_model(model), accelerator=load_accelerator(accelerator),
+        parallelism=Parallelism(tensor_parallel=8)))
+
+    assert [told in note for note in roofline.warnings()] == [True] if told else roofline.warnings() == []
 
 
 @pytest.mark.skipif(not MEASURED.is_dir(), reason="needs ../shared/data/profiles/measured_vllm")

@@ -15,8 +15,10 @@ from msgspec import Meta
 
 from simulator.domain.facts import folder, read_table
 from simulator.domain.hardware_spec import AcceleratorSpec
+from simulator.domain.layer_spec import LatentAttention
 
 FILE = "efficiency/roofline.toml"
+SHARES = "shares"               # in place of a generation: one share of peak for all sizes
 ANY = "any"                     # the generation that stands for all that nobody measured
 # The law that stands in for a format without one: kernels of the same kind.
 INSTEAD = {"float16": "bfloat16", "float32": "bfloat16", "int8": "fp8", "fp4": "fp8", "fp8": "bfloat16",
@@ -152,6 +154,21 @@ def generation_of(accelerator: AcceleratorSpec) -> tuple[str, Generation]:
         if accelerator.architecture in each.stands_for:
             return name, each
     return ANY, known[ANY]
+
+
+def law_notes(deployment, efficiency: str) -> list[str]:
+    """Return what people should know of the laws of a deployment, a sentence each.
+
+    efficiency : "shares" of peak, or the generation whose laws are taken.
+    """
+    model, notes = deployment.model, []
+    if efficiency == ANY:
+        notes.append(f"no table holds operators of {deployment.accelerator.name} nor of its generation: laws of all "
+                     f"others stand in; on a generation that was left out they were often no better than one share of "
+                     f"peak")
+    if efficiency != SHARES and (isinstance(model.attention, LatentAttention) or model.num_linear_attention_layers):
+        notes.append("latent attention and recurrences have no laws: they take one share of peak")
+    return notes
 
 
 def law_of(generation: Generation, operator: str, name: str) -> Law:

@@ -53,6 +53,7 @@ from simulator.experts.pricing import exchange_notes
 from simulator.latency.roofline.costs import EXPERT_GROUPS, rates, roofline_costs
 from simulator.latency.roofline.curves import with_laws
 from simulator.latency.roofline.experts import expert_costs
+from simulator.latency.roofline.laws import law_notes
 from simulator.latency.roofline.parameters import RooflineParameters, efficiency_by, reduce_law
 
 cdef struct Attention:          # of layers that see the same tokens; see AttentionCosts
@@ -405,8 +406,9 @@ cdef class Roofline(LatencyModel):
         return found if self._experts is None else found | {"experts": self._experts.provenance()}
 
     def warnings(self) -> list:
-        """Return which formats the accelerator lacks, and what is known of experts and the collective model."""
+        """Return which formats the accelerator lacks, where laws are silent, and what is known of all else."""
         told = [f"roofline: {note}" for note in self._deployment.format_notes()]
+        told += [f"roofline: {note}" for note in law_notes(self._deployment, self.efficiency)]
         if self._experts is not None:
             told += self._experts.warnings(self._deployment, "roofline")
             if self._collective is None:

@@ -7,7 +7,7 @@ from msgspec import Meta
 from simulator.domain.deployment import Deployment
 from simulator.domain.hardware_spec import AcceleratorSpec
 from simulator.errors import InputErrors, KeyFault
-from simulator.latency.roofline.laws import Generation, ReduceLaw, generation_of, reduces_of
+from simulator.latency.roofline.laws import SHARES, Generation, ReduceLaw, generation_of, reduces_of
 
 Share = Annotated[float, Meta(gt=0, le=1)]
 Microseconds = Annotated[float, Meta(ge=0)]
@@ -57,7 +57,7 @@ def efficiency_by(parameters: RooflineParameters, accelerator: AcceleratorSpec) 
             f'latency.{key}: efficiency = "laws", which have no such share; expected no such key, or '
             f'efficiency = "shares"') for key in given])
     if given or parameters.efficiency == "shares":
-        return "shares", None
+        return SHARES, None
     return generation_of(accelerator)
 
 
