@@ -55,13 +55,14 @@ class Recording:
     speculation: dict | None = None
 
 
-def record(workload, plan: ClusterPlan, *, details=True, max_iterations=None) -> Recording:
+def record(workload, plan: ClusterPlan, *, details=True, blocks=True, max_iterations=None) -> Recording:
     """Run a workload and return everything it did; `workload.requests` is written to.
 
-    details : keep `steps`, with block tables; iterations are then taken one at a time.
+    details : keep `steps`; iterations are then taken one at a time.
+    blocks : keep block tables and queues of free blocks in them, 16 bytes a block and decision; else None.
     max_iterations : stop after so many decisions that compute something; only with `details`.
     """
-    tables, log = _Tables(), StepLog(max_iterations) if details else None
+    tables, log = _Tables(), StepLog(max_iterations, blocks) if details else None
     hooks = Hooks(recorder=Recorder(tables, iterations=True, tokens=True), observer=log)
     cluster = build(workload, replace(plan, tracks_identity=True) if details else plan, hooks)
     beats = tuple(dict.fromkeys(replica.beat for replica in cluster.replicas if replica.beat is not None))

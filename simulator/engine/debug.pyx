@@ -26,12 +26,14 @@ class StepLog:
 
     limit : raise IterationLimit instead of keeping more decisions that compute something than this; None: keep all.
         A decision that only preempts is kept and not counted: logs of the real scheduler leave it out.
+    blocks : keep block tables and queues of free blocks, too, with each decision all of them.
 
     `simulator.debug.Recording` says what the dicts hold.
     """
 
-    def __init__(self, limit=None):
+    def __init__(self, limit=None, blocks=True):
         self.steps = []
+        self._blocks = blocks
         self._open, self._last, self._failing = {}, {}, []
         self._limit = limit
         self._num_iterations = 0
@@ -51,11 +53,11 @@ class StepLog:
             self._num_iterations += 1
         step = {"replica": replica.index, "t_ns": batch.start_ns, "duration_ns": 0}
         _describe_batch(replica, step)
-        _describe_state(replica, step)
+        _describe_state(replica, step, self._blocks)
         self.steps.append(step)
         if is_over and failing:
             step["finished"] = failing
-            _describe_end(replica.rank.scheduler.kv, step)
+            _describe_end(replica.rank.scheduler.kv, step, self._blocks)
         if replica.rank.scheduler.copies:
             _describe_copies(replica, step)
             self._open.setdefault(replica.index, []).append(step)
@@ -79,7 +81,7 @@ class StepLog:
         failed = [row for row in self._failing if replica.rank.request(row).status == records.FAILED]
         step["finished"] += failed
         self._failing = [row for row in self._failing if row not in failed]
-        _describe_end(kv, step)
+        _describe_end(kv, step, self._blocks)
 
     def reported(self, Replica replica):
         """Note how the blocks stand once a tier has reported; called by the replica."""
@@ -88,7 +90,7 @@ class StepLog:
         else:
             step = self._last.pop(replica.index, None)
         if step is not None:
-            _describe_end(replica.rank.scheduler.kv, step)
+            _describe_end(replica.rank.scheduler.kv, step, self._blocks)
             if not step["scheduled"] and not replica.rank.scheduler.copies:     # nothing executed: it waited for this
                 step["duration_ns"] = replica.wake_ns - step["t_ns"]
             reports = replica.rank.scheduler.transfers.take_log()
@@ -132,9 +134,9 @@ cdef object _describe_copies(Replica replica, dict step):
                       for slot in (*scheduler.slots(), *scheduler.slots(scheduler.first_held()))}
 
 
-cdef object _describe_end(kv, dict step):
+cdef object _describe_end(kv, dict step, bint blocks):
     step["free_blocks_end"] = kv.free_blocks
-    step["free_queue_end"] = kv.free_queue() if isinstance(kv, WITH_TABLES) else None
+    step["free_queue_end"] = kv.free_queue() if blocks and isinstance(kv, WITH_TABLES) else None
 
 
 cdef object _describe_batch(Replica replica, dict step):
@@ -167,7 +169,7 @@ cdef object _describe_batch(Replica replica, dict step):
     step["preempted"] = [batch.preempted[i].row for i in range(batch.num_preempted)]
 
 
-cdef object _describe_state(Replica replica, dict step):
+cdef object _describe_state(Replica replica, dict step, bint blocks):
     """Add how scheduler and KV cache stand after the decision, and check the latter."""
     scheduler = replica.rank.scheduler
     kv = scheduler.kv
@@ -184,9 +186,9 @@ cdef object _describe_state(Replica replica, dict step):
     paged = isinstance(kv, WITH_TABLES)
     step["evicted"] = kv.take_evictions() if paged else None
     step["cached_hashes"] = kv.num_cached_hashes if paged else None
-    step["free_queue"] = kv.free_queue() if paged else None
+    step["free_queue"] = kv.free_queue() if paged and blocks else None
     running = zip(step["running"], scheduler.slots())
-    step["blocks"] = {row: kv.block_table(slot) for row, slot in running} if paged else None
+    step["blocks"] = {row: kv.block_table(slot) for row, slot in running} if paged and blocks else None
     if paged and "held" in step:
         step["held_blocks"] = {row: kv.block_table(slot) for row, slot in zip(step["held"], scheduler.held_slots())}
     if paged and (kv.num_blocks <= OFTEN_CHECKED or replica.rank.row.iterations % 64 == 0):

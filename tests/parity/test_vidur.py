@@ -7,9 +7,7 @@ from simulator.domain import records
 from support import vidur
 
 CASES = vidur.cases()
-LARGE = 300                 # batches in a run that takes seconds: block tables are logged, too
-RUNS = [pytest.param(case, replica, id=f"{case}-{replica}", marks=[pytest.mark.slow] * (len(case.stages) > LARGE))
-        for case in CASES for replica in range(case.num_replicas)]
+RUNS = [pytest.param(case, replica, id=f"{case}-{replica}") for case in CASES for replica in range(case.num_replicas)]
 NS = 1e-9                   # times of stages are rounded to whole ones, and add up
 
 pytestmark = pytest.mark.skipif(not CASES, reason="needs ../shared/goldens/vidur")

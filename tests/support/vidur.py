@@ -114,7 +114,7 @@ class Case:
         return debug.record(workload, plan_of(
             scheduler.Parameters(**keys), self._latency(), scheduler=scheduler, block_size=asked["block_size"],
             num_gpu_blocks=int(self.setup["num_blocks"]), enable_prefix_caching=False,
-            max_model_len=self.setup["max_blocks_per_sequence"] * asked["block_size"]))
+            max_model_len=self.setup["max_blocks_per_sequence"] * asked["block_size"]), blocks=False)
 
     def _latency(self):
         parameters, deployment = recorded.parameters_of(self.config), recorded.deployment_of(self.config)
