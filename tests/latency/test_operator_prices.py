@@ -211,3 +211,11 @@ def test_factors_are_those_measured_and_lie_between_them():
     between = factors_of(2 ** 2.5, DECODES, CONTEXTS)
     assert between == pytest.approx(np.sqrt(FACTORS[4] * FACTORS[8]))
     assert factors_of(64, np.array([500]), np.array([1 << 20])) == pytest.approx(FACTORS[8][-1:, -1:])
+
+
+def test_a_cache_that_the_checkpoint_declares_is_told(build, tmp_path):
+    declared = replace(DENSE, quantization=Quantization(method="fp8", weight_dtype="fp8", kv_cache_dtype="fp8"))
+    folder = write_tables(tmp_path / "t", gemm=gemm_rows() + gemm_rows("fp8"))
+
+    assert any("declares a KV cache in fp8" in note for note in build(folder, declared).warnings())
+    assert not any("declares a KV cache" in note for note in build(folder).warnings())

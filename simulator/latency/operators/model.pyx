@@ -450,7 +450,8 @@ cdef class Operators(LatencyModel):
 
     def warnings(self) -> list:
         """Return what the user should know about the predictions made so far, a sentence each."""
-        told = LatencyModel.warnings(self) + [f"operators: {note}" for note in self._notes]
+        notes = [*self._notes, *self._deployment.kv_cache_notes()]
+        told = LatencyModel.warnings(self) + [f"operators: {note}" for note in notes]
         if self._experts is not None:
             told += [*self._experts.warnings(self._deployment, "operators"), f"operators: {NOTE}"]
         if self._num_spikes:
