@@ -100,9 +100,11 @@ def _host(experiment: Experiment, model) -> HostParameters:
     given, engine = experiment.latency.host, experiment.engine
     terms = model.host_terms()
     is_known = registry.load("latency", experiment.latency.backend).knows_kernels and engine.scheduler == "vllm"
-    if given.defaults == "vllm" or (given.defaults is None and is_known):
+    stands_in = given.defaults == "vllm" or (given.defaults is None and is_known)
+    if stands_in:
         terms = vllm_host_us(bool(getattr(engine.parameters, "async_scheduling", False))) | terms
-    return replace(given, **{name: value for name, value in terms.items() if not getattr(given, name)})
+    found = {name: value for name, value in terms.items() if not getattr(given, name)}
+    return replace(given, defaults="vllm" if stands_in else "none", **found)
 
 
 def _built(model: type, key: str, *arguments, **named):

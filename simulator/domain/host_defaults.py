@@ -4,8 +4,8 @@ Sources, all beside accelerators:
 
 - The front end, from a client's request to the queue of the engine and from the engine's output to the client, without
   tokens: medians 3.0 to 3.7 ms and 1.7 to 1.9 ms over 134 requests to an idle vLLM 0.32.0 server on loopback.
-- A prompt token: 5 to 10 us in tokenizers 0.22 on one EPYC core (vocabularies of 65 and 128 thousand, text and random
-  tokens, prompts of 1,024 and 8,192).
+- A prompt token: 5 to 12 us in tokenizers 0.23.3 on one core of a busy EPYC (two public vocabularies, text and random
+  tokens, prompts of 1,024 and 8,192); 6 us is taken.
 - An iteration, where scheduling is synchronous: intercept and slope, over sequences, of what servers of Qwen3-32B (vLLM
   0.12, TP 2, 4 and 8 on H100, 30 closed loops of 1,024-token prompts and 512 or 1,024 outputs) took beyond the sum of
   measured kernels: 0.57 ms and 49 us. The scheduler's own part of it, the same server on loopback: 0.24 ms and 18 us a

@@ -9,9 +9,18 @@ def provenance_of(pools: Sequence[Pool]) -> dict:
 
     As the latency model has it where all pools say the same; otherwise by name of the pool.
     """
-    found = {pool.name: pool.latency.provenance() for pool in pools}
+    found = {pool.name: pool.latency.provenance() | _host(pool) for pool in pools}
     first, *others = found.values()
     return found if any(other != first for other in others) else first
+
+
+def _host(pool: Pool) -> dict:
+    """Return [latency.host] as it acts, in microseconds, where measurements of others stand in for what is not given."""
+    host = pool.host
+    if host.defaults != "vllm":
+        return {}
+    return {"host": {name: value for name in host.__struct_fields__
+                     if name.endswith("_us") and (value := getattr(host, name))} | {"defaults": "vllm"}}
 
 
 def warnings_of(pools: Sequence[Pool]) -> list[str]:

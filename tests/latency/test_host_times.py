@@ -32,14 +32,22 @@ def test_each_sequence_of_an_iteration_adds_its_share():
 
 
 @pytest.fixture
-def times_of(tmp_path):
+def experiment(tmp_path):
     write_tables(tmp_path / "tables")
     (tmp_path / "dense.json").write_text(DENSE)
 
-    def times_of(is_async, host=""):
+    def experiment(is_async, host=""):
         path = tmp_path / "experiment.toml"
         path.write_text(PLAIN.format(is_async=str(is_async).lower(), host=host))
-        request = run(path).requests[0]
+        return path
+
+    return experiment
+
+
+@pytest.fixture
+def times_of(experiment):
+    def times_of(is_async, host=""):
+        request = run(experiment(is_async, host)).requests[0]
         return [(request[name] - request["arrival_ns"]) / 1e3 for name in (
             "enqueued_ns", "first_token_ns", "completed_ns")]
 
@@ -66,6 +74,12 @@ def test_what_is_given_wins(times_of):
     bare, _, _ = times_of(True, ', host = {defaults = "none"}')
 
     assert queued - bare == pytest.approx(50 + 100 * 6)
+
+
+def test_what_stands_in_is_told(experiment):
+    assert run(experiment(True)).summary["latency"]["host"] == FRONT_END_US | {"defaults": "vllm"}
+    assert run(experiment(False)).summary["latency"]["host"] == FRONT_END_US | SYNCHRONOUS_US | {"defaults": "vllm"}
+    assert "host" not in run(experiment(True, ', host = {defaults = "none"}')).summary["latency"]
 
 
 def test_defaults_are_those_documented():

@@ -13,7 +13,7 @@ grows with tokens, with n c, or with the square of a prompt. Data-parallel ranks
 
 Beside prompts, decodes attend by a table of their own, mixed[n, c], see mixed_attention.py. Which kernel serves
 experts, and which of its rows are sound: expert_tables.py. Under speculation the queries of a sequence share one pass
-over its KV cache. What sequences of unequal length add to attention is in no table of most: 1 % of a decode.
+over its KV cache. What sequences of unequal length add to attention is not priced: most tables do not hold it.
 
 What vLLM's host and front end take is added by [latency.host]: domain/host_defaults.py.
 """
