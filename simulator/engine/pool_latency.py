@@ -15,7 +15,7 @@ def provenance_of(pools: Sequence[Pool]) -> dict:
 
 
 def _host(pool: Pool) -> dict:
-    """Return [latency.host] as it acts, in microseconds, where measurements of others stand in for what is not given."""
+    """Return [latency.host] as it acts, in microseconds, where others' measurements stand in for what is not given."""
     host = pool.host
     if host.defaults != "vllm":
         return {}
