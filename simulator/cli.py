@@ -135,7 +135,14 @@ def _schema(options: argparse.Namespace) -> int:
     return DONE
 
 
-COMMANDS = {"run": _run, "validate": _validate, "list": _list, "describe": _describe, "schema": _schema}
+def _completion(options: argparse.Namespace) -> int:
+    from simulator.completion import script
+    print(script(_parser(*STUDIES), options.shell))
+    return DONE
+
+
+COMMANDS = {"run": _run, "validate": _validate, "list": _list, "describe": _describe, "schema": _schema,
+            "completion": _completion}
 # Command -> module of simulator.study, with `add_arguments(parser)` and `run(options) -> status`, and what it does.
 STUDIES = {
     "compare": ("compare_command", "one workload under several experiments, side by side"),
@@ -155,8 +162,8 @@ def _study(command: str):
     return import_module(f"simulator.study.{STUDIES[command][0]}")
 
 
-def _parser(chosen: str | None = None) -> argparse.ArgumentParser:
-    """Return the parser; the module of a study is imported only if it is `chosen`."""
+def _parser(*chosen: str) -> argparse.ArgumentParser:
+    """Return the parser; only the modules of the `chosen` studies are imported."""
     parser = argparse.ArgumentParser(
         prog="simulator", description="Simulate LLM inference serving. `simulator FILE` is `simulator run FILE`.")
     parser.add_argument("--version", action="version", version=f"simulator {__version__}")
@@ -176,7 +183,7 @@ def _parser(chosen: str | None = None) -> argparse.ArgumentParser:
     _add_experiment(validate)
 
     list_ = commands.add_parser("list", help="what can be chosen by name")
-    list_.add_argument("kind", nargs="*", metavar="KIND", help="models, hardware, nodes, schedulers, routers, ...")
+    list_.add_argument("kind", nargs="*", metavar="KIND", help="models, hardware, schedulers, routers, keys, ...")
 
     describe = commands.add_parser("describe", help="one entry: its keys, types, defaults, units, source")
     describe.add_argument("kind", nargs="+", metavar="KIND", help="as `list` shows them")
@@ -184,9 +191,13 @@ def _parser(chosen: str | None = None) -> argparse.ArgumentParser:
 
     commands.add_parser("schema", help="JSON Schema of the experiment file, for editors")
 
+    completion = commands.add_parser("completion", help="print what a shell reads to complete these commands")
+    completion.add_argument("shell", choices=("bash", "zsh", "fish"),
+                            help="put it where the shell looks: eval \"$(simulator completion bash)\"")
+
     for name, (_, purpose) in STUDIES.items():
         study = commands.add_parser(name, help=purpose, description=purpose, allow_abbrev=False)
-        if name == chosen:
+        if name in chosen:
             _study(name).add_arguments(study)
     return parser
 

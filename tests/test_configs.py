@@ -113,6 +113,13 @@ def test_readme_says_what_splitting_prefill_and_decode_brings():
         float(f"{measured.metrics['request_goodput']:.1f}") for measured in results.values()]
 
 
+def test_readme_shows_what_the_quick_start_prints(tmp_path, capsys):
+    shown = re.search(r"^```\n(quickstart, .*?)\nresults in", (CONFIGS.parent / "README.md").read_text(),
+                      re.MULTILINE | re.DOTALL)[1]
+    assert cli.main([str(CONFIGS / "quickstart.toml"), "--out", str(tmp_path / "first")]) == 0
+    assert capsys.readouterr().out.partition("\nresults in")[0] == shown
+
+
 def test_readme_says_what_schedulers_change():
     plan = prepare(read_comparison(CONFIGS / "compare_schedulers.toml", {}))
     readme = (CONFIGS.parent / "README.md").read_text()

@@ -9,6 +9,7 @@ import msgspec
 from simulator import registry
 from simulator.config.experiment import Experiment
 from simulator.config.fields import Field, alternatives, bare, element_of, is_struct, table_of, unit_in
+from simulator.config.keys import keys, named
 from simulator.config.words import allowed_in, show
 from simulator.domain import columns, facts
 from simulator.errors import InputErrors, did_you_mean
@@ -20,16 +21,17 @@ UNITS = {
     "_gib": "GiB", "_s": "s", "_ms": "ms", "_us": "us", "_ns": "ns", "_bytes": "B", "_watts": "W",
     "tokens": "tokens", "block_size": "tokens", "max_model_len": "tokens", "_token_threshold": "tokens",
 }
+HEADINGS = ("key", "allowed", "default", "unit", "meaning")
 FACTS = {"model": facts.load_model, "hardware": facts.load_accelerator, "node": facts.load_node}
-TITLES = {"model": "model", "hardware": "hardware", "node": "node", "table": "table"} | {
+TITLES = {"model": "model", "hardware": "hardware", "node": "node", "table": "table", "key": "key"} | {
     kind: entry.title for kind, entry in registry.KINDS.items()} | {"results_table": "results table"}
 
 
 def list_text(kind: str | None = None) -> str:
-    """Return the names of one kind, one a line, or those of every kind."""
+    """Return the names of one kind, one a line; without one, of all kinds but keys."""
     if kind is not None:
         return "\n".join(names(kind_of(kind)))
-    return "\n\n".join(_paragraph(each) for each in TITLES)
+    return "\n\n".join(_paragraph(each) for each in TITLES if each != "key")
 
 
 def describe_text(kind: str, name: str) -> str:
@@ -50,6 +52,8 @@ def describe_text(kind: str, name: str) -> str:
         if name not in tables:
             raise InputErrors([f"no table {show(name)}{did_you_mean(name, tables)}"])
         return _entry(*tables[name])
+    if kind == "key":
+        return _key(name)
     if kind == "results_table":
         return _results_table(name)
     chosen = registry.load(kind, name, ("",))
@@ -63,6 +67,8 @@ def names(kind: str) -> list[str]:
         return facts.names(kind)
     if kind == "results_table":
         return list(columns.TABLES)
+    if kind == "key":
+        return list(dict.fromkeys(key.name for key in keys()))
     return [name for name, *_ in _tables(Experiment)] if kind == "table" else list(registry.KINDS[kind].entries)
 
 
@@ -82,7 +88,7 @@ def plural(title: str) -> str:
     """Return the plural of a kind's title."""
     if title == "hardware":
         return title
-    if title.endswith("y"):
+    if title.endswith("y") and title[-2] not in "aeiou":
         return title[:-1] + "ies"
     return title + ("es" if title.endswith("s") else "s")
 
@@ -114,10 +120,39 @@ def _results_table(name: str) -> str:
     return f"/{name} in results.h5\n\n{_columns([('column', 'unit', 'meaning'), *rows])}"
 
 
+def _key(name: str) -> str:
+    """Return a paragraph for each place where a key of that name stands: what reads it, and how."""
+    found = named(name)
+    if not found:
+        known = {each: each for each in names("key")} | {each.rpartition(".")[2]: each for each in names("key")}
+        raise InputErrors([f"no key {show(name)}{did_you_mean(name, known)}"])
+    readers = {}            # the same key of several classes comes once, with all their names
+    for key in found:
+        readers.setdefault((key.name, *_cells(key.field)), []).append(key.reader)
+    places = {}
+    for (path, *cells), who in readers.items():
+        places.setdefault(path, []).append((_shortened(who), *cells))
+    alike = {}              # a pool has tables of its own with the keys of the experiment's
+    for path, rows in places.items():
+        alike.setdefault(tuple(rows), []).append(path)
+    return "\n\n".join(f"{', '.join(paths)}\n{_columns([('read by', *HEADINGS[1:]), *rows])}"
+                       for rows, paths in alike.items())
+
+
+def _shortened(readers: list[str]) -> str:
+    """Return the readers in words: `schedulers edf, vllm`, or that all do."""
+    kinds = {}
+    for reader in dict.fromkeys(readers):
+        title, _, choice = reader.rpartition(" ")
+        kinds.setdefault(title, []).append(choice)
+    return "; ".join(f"{plural(title) if len(who) > 1 else title} {', '.join(who)}" if title else "all"
+                     for title, who in kinds.items())
+
+
 def _entry(title: str, parameters: type[msgspec.Struct], text: str | None = None) -> str:
     about = [inspect.cleandoc(part) for part in (text, parameters.__doc__) if part]
     rows = [row for field in table_of(parameters).fields for row in _rows(field)]
-    keys = _columns([("key", "allowed", "default", "unit", "meaning"), *rows]) if rows else "It has no keys of its own."
+    keys = _columns([HEADINGS, *rows]) if rows else "It has no keys of its own."
     return "\n\n".join([title, *dict.fromkeys(about), keys])
 
 
@@ -130,17 +165,22 @@ def _doc(chosen: type) -> str:
 def _rows(field: Field, prefix: str = "") -> Iterator[tuple[str, ...]]:
     """Yield the row of a key, and those of the tables it may hold."""
     name = prefix + field.name
-    if field.required:
-        default = "" if is_struct(field.hint) else "required"
-    else:
-        default = "" if field.default is None else show(field.default)
-    yield name, allowed_in(field), default, unit_in(field.hint) or unit_of(field.name), field.description
+    yield name, *_cells(field)
     for option in alternatives(field.hint):
         element = element_of(option)
         for struct, prefix in ((option, f"{name}."), (element, f"{name}[].")):
             if is_struct(struct):
                 for inner in table_of(bare(struct)).fields:
                     yield from _rows(inner, prefix)
+
+
+def _cells(field: Field) -> tuple[str, ...]:
+    """Return what a key allows, its default, unit and meaning."""
+    if field.required:
+        default = "" if is_struct(field.hint) else "required"
+    else:
+        default = "" if field.default is None else show(field.default)
+    return allowed_in(field), default, unit_in(field.hint) or unit_of(field.name), field.description
 
 
 def _facts(kind: str, name: str) -> str:

@@ -143,3 +143,28 @@ def test_columns_of_the_results_are_described_with_units_and_codes(faults):
     assert describe.list_text("results tables").splitlines()[0] == "requests"
     assert faults(describe.describe_text, "results table", "request") == [
         'no results table "request"; did you mean requests?']
+
+
+def test_key_is_described_with_who_reads_it():
+    lines = describe.describe_text("key", "engine.chunk_size").splitlines()
+    assert lines[0] == "engine.chunk_size"
+    assert lines[1].split()[:2] == ["read", "by"]
+    assert [line.split("  ")[0] for line in lines[2:]] == ["scheduler sarathi"]
+
+
+def test_key_is_known_by_its_end_and_by_the_number_of_a_list_item():
+    text = describe.describe_text("key", "rate_per_s")
+    assert "\nworkload.arrival.rate_per_s\n" in text and "\nworkload.load.stages.rate_per_s, " in f"\n{text}"
+    assert describe.describe_text("key", "pools.0.replicas").startswith("pools.replicas\n")
+
+
+def test_every_key_that_is_listed_is_described():
+    listed = set(describe.names("key"))
+    assert {"seed", "engine.max_num_seqs", "latency.base_us", "cluster.routing.scorers.weight"} <= listed
+    assert all(describe.describe_text("key", name) for name in listed if name.startswith("cluster."))
+
+
+def test_unknown_key_is_refused_with_the_nearest(faults):
+    assert faults(describe.describe_text, "key", "max_num_seq") == ['no key "max_num_seq"; did you mean max_num_seqs?']
+    assert faults(describe.describe_text, "key", "engin.block_size") == [
+        'no key "engin.block_size"; did you mean engine.block_size?']

@@ -1,0 +1,43 @@
+"""Shell completion of the command line, written by shtab from the parser itself."""
+import argparse
+
+from simulator.errors import MissingExtra
+
+SHELLS = ("bash", "zsh", "fish")
+INSTALL = "pip install 'simulator[completion]'"
+FOLDERS = ("DIR", "FOLDER")     # metavars of folders; files are those that end in one of these
+FILE_ENDINGS = ("FILE", ".toml", ".csv", ".json")
+
+
+def script(parser: argparse.ArgumentParser, shell: str) -> str:
+    """Return what a shell reads to complete the commands of a parser.
+
+    Parameters
+    ----------
+    parser : with the arguments of all its commands.
+    shell : one of `SHELLS`.
+
+    Raises
+    ------
+    MissingExtra
+        shtab is not installed.
+    """
+    try:
+        import shtab
+    except ImportError:
+        raise MissingExtra([f"completion needs shtab: install it with {INSTALL}"]) from None
+    for action in _actions(parser):
+        metavar = action.metavar if isinstance(action.metavar, str) else ""
+        if metavar in FOLDERS:
+            action.complete = shtab.DIRECTORY
+        elif metavar.endswith(FILE_ENDINGS):
+            action.complete = shtab.FILE
+    return shtab.complete(parser, shell)
+
+
+def _actions(parser: argparse.ArgumentParser):
+    for action in parser._actions:      # argparse has no other way to ask
+        yield action
+        if isinstance(action, argparse._SubParsersAction):
+            for command in action.choices.values():
+                yield from _actions(command)

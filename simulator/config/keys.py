@@ -1,0 +1,68 @@
+"""Every key of the experiment file by its dotted name, whoever reads it.
+
+Keys of a class that a table chooses stand in that table: `engine.chunk_size` is a key of some schedulers. An item of a
+list is not numbered here: `pools.replicas`, where `--set` writes `pools.0.replicas`.
+"""
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from simulator import registry
+from simulator.config.experiment import Experiment
+from simulator.config.fields import Field, alternatives, bare, element_of, is_struct, table_of
+
+
+class Key(NamedTuple):
+    """A key as one reader knows it.
+
+    name : dotted. reader : the chosen class that reads it, `scheduler vllm`; empty: it is read whatever is chosen.
+    """
+
+    name: str
+    reader: str
+    field: Field
+
+
+def keys() -> Iterator[Key]:
+    """Yield all keys in the order of the file, once for each class that reads one."""
+    yield from _of(Experiment, "", "", ())
+
+
+def named(asked: str) -> list[Key]:
+    """Return the keys that a name means: its whole path, or the end of one.
+
+    Parameters
+    ----------
+    asked : numbers of list items in it are passed over.
+
+    Returns
+    -------
+    list
+        Empty: there are none.
+    """
+    parts = [part for part in asked.split(".") if not part.isdecimal()]
+    found = [key for key in keys() if key.name.split(".")[-len(parts):] == parts]
+    return [key for key in found if key.name.split(".") == parts] or found
+
+
+def _of(struct: type[msgspec.Struct], prefix: str, reader: str, kinds: tuple[str, ...]) -> Iterator[Key]:
+    """Yield the keys of one table and of those in it.
+
+    Parameters
+    ----------
+    kinds : of which a class was chosen on the way here: one may wrap another of its kind.
+    """
+    table = table_of(struct)
+    for field in table.fields:
+        name = f"{prefix}{field.name}"
+        yield Key(name, reader, field)
+        for option in alternatives(field.hint):
+            for inner in (option, element_of(option)):
+                if is_struct(inner):
+                    yield from _of(bare(inner), f"{name}.", reader, kinds)
+    if table.kind is not None and table.kind not in kinds:
+        kind = registry.KINDS[table.kind]
+        for choice in kind.entries:
+            parameters = registry.parameters_of(registry.load(table.kind, choice))
+            yield from _of(parameters, prefix, f"{kind.title} {choice}", (*kinds, table.kind))
