@@ -1,23 +1,35 @@
-"""`python -m simulator export DIR --as FORMAT`: results in the files of other tools."""
+"""`python -m simulator export`: results, or what was simulated, in the files of other tools."""
 import argparse
+import os
 import sys
 from pathlib import Path
 
+from simulator.config.load import load_experiment
+from simulator.errors import InputErrors, faults_of
 from simulator.results.directory import check_free, staged
 from simulator.results.export.formats import FORMATS
 from simulator.results.export.source import Source
 from simulator.results.progress import RowProgress
+from simulator.study.deployment.formats import FORMATS as DEPLOYMENTS
+from simulator.study.deployment.formats import text_of
+from simulator.study.deployment.lowering import lower
 
 DONE = 0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command to its parser."""
-    parser.add_argument("directory", metavar="DIR", help="results of a run")
-    parser.add_argument("--as", dest="format", required=True, choices=FORMATS, help=(
-        "vidur, simai: request_metrics.csv, batch_metrics.csv, chrome_trace.json, config.json; "
-        "blis: metrics.json, results.json; csv, parquet: each table"))
-    parser.add_argument("--out", metavar="FOLDER", help="where the files go; default: DIR_FORMAT, beside DIR")
+    parser.add_argument("source", metavar="DIR", help="results of a run; or an experiment file, for its servers")
+    parser.add_argument("--as", dest="format", required=True, choices=(*FORMATS, *DEPLOYMENTS), help=(
+        "of results: vidur, simai: request_metrics.csv, batch_metrics.csv, chrome_trace.json, config.json; "
+        "blis: metrics.json, results.json; csv, parquet: each table. Of an experiment: vllm: commands; compose: Docker "
+        "Compose; llm-d: values of its chart; dynamo: a DynamoGraphDeployment"))
+    parser.add_argument("--out", metavar="FOLDER", help=(
+        "where the files go; default: DIR_FORMAT, beside DIR. Of an experiment: a file; default: the terminal"))
+    parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="SECTION.KEY=VALUE",
+                        help="override one value of the experiment; repeatable")
+    parser.add_argument("--strict", action="store_true", help=(
+        "refuse an experiment that says what no server can be told, instead of writing it as comments"))
     parser.add_argument("--overwrite", action="store_true", help="replace what was exported before")
     parser.add_argument("--quiet", action="store_true", help="no progress bar, no word of where the files are")
 
@@ -28,10 +40,54 @@ def run(options: argparse.Namespace) -> int:
     Raises
     ------
     InputErrors
-        No such results, a table that the format needs was not written, an extra is not installed, or the place is
-        taken.
+        No such results, a table that the format needs was not written, an extra is not installed, the place is taken,
+        or servers of another system would have to be written than the format has.
     """
-    directory = Path(options.directory).absolute()
+    return _export_servers(options) if options.format in DEPLOYMENTS else _export_results(options)
+
+
+def _export_servers(options: argparse.Namespace) -> int:
+    if options.out is not None:
+        out = check_free_file(Path(options.out), options.overwrite)
+    experiment = load_experiment(options.source, options.overrides, "--set")
+    with faults_of(options.source):
+        lowered = lower(experiment)
+    if options.strict and lowered.left_out:
+        raise InputErrors([f"{options.source}: --strict: no server can be told {line}" for line in lowered.left_out])
+    text = text_of(lowered, options.format)
+    if options.out is None:
+        print(text, end="")
+        return DONE
+    partial = out.with_name(f"{out.name}.partial")
+    partial.write_text(text, encoding="utf-8", newline="\n")
+    os.replace(partial, out)
+    if not options.quiet:
+        print(f"exported to {out}")
+    return DONE
+
+
+def check_free_file(path: Path, overwrite: bool) -> Path:
+    """Return the path, absolute.
+
+    Raises
+    ------
+    InputErrors
+        Something lies there, or its folder is not there.
+    """
+    if path.is_dir() or (path.exists() and not overwrite):
+        raise InputErrors([f"{path}: exists; --overwrite replaces a file, --out chooses another"])
+    if not path.absolute().parent.is_dir():
+        raise InputErrors([f"{path}: there is no folder {path.parent}"])
+    return path.absolute()
+
+
+def _export_results(options: argparse.Namespace) -> int:
+    if options.overrides or options.strict:
+        raise InputErrors([f"--set and --strict are of experiments: --as {options.format} exports results"])
+    directory = Path(options.source).absolute()
+    if directory.is_file():
+        raise InputErrors([f"{options.source}: a file; --as {options.format} exports the results of a run, a folder; "
+                           f"servers of an experiment: --as {', '.join(DEPLOYMENTS)}"])
     chosen = FORMATS[options.format]
     out = options.out or directory.with_name(f"{directory.name}_{options.format}")
     check_free(out, options.overwrite, chosen.contents())       # before anything is read

@@ -1,0 +1,154 @@
+"""The keys of a pool as flags of `vllm serve`.
+
+Names are ours with dashes, but for those below. Source: vLLM 0.32.0 and 0.10.1, vllm/engine/arg_utils.py.
+"""
+import json
+from typing import NamedTuple
+
+from simulator.assemble import Site
+from simulator.config.experiment import Pool
+
+NUMBERS = {         # key -> flag that takes its value
+    "topology.tensor_parallel": "--tensor-parallel-size",
+    "topology.pipeline_parallel": "--pipeline-parallel-size",
+    "topology.data_parallel": "--data-parallel-size",
+    "topology.decode_context_parallel": "--decode-context-parallel-size",
+    "topology.prefill_context_parallel": "--prefill-context-parallel-size",
+    "topology.cp_kv_cache_interleave_size": "--cp-kv-cache-interleave-size",
+    "topology.dcp_comm_backend": "--dcp-comm-backend",
+    "engine.max_num_seqs": "--max-num-seqs",
+    "engine.max_num_batched_tokens": "--max-num-batched-tokens",
+    "engine.max_num_scheduled_tokens": "--max-num-scheduled-tokens",
+    "engine.max_num_active_seqs": "--max-num-active-seqs",
+    "engine.block_size": "--block-size",
+    "engine.gpu_memory_utilization": "--gpu-memory-utilization",
+    "engine.num_gpu_blocks": "--num-gpu-blocks-override",
+    "engine.long_prefill_token_threshold": "--long-prefill-token-threshold",
+    "engine.policy": "--scheduling-policy",
+    "engine.watermark": "--watermark",
+    "engine.experts.all2all_backend": "--all2all-backend",
+    "engine.lora.max_loras": "--max-loras",
+    "engine.lora.max_cpu_loras": "--max-cpu-loras",
+    "engine.lora.rank": "--max-lora-rank",
+    "model.kv_cache_dtype": "--kv-cache-dtype",
+}
+SWITCHES = {        # key -> flag that stands for true; --no-... for false
+    "engine.enable_prefix_caching": "--enable-prefix-caching",
+    "engine.enable_chunked_prefill": "--enable-chunked-prefill",
+    "engine.async_scheduling": "--async-scheduling",
+    "engine.scheduler_reserve_full_isl": "--scheduler-reserve-full-isl",
+    "engine.long_prefill_token_threshold_adaptive": "--long-prefill-token-threshold-adaptive",
+    "engine.disable_hybrid_kv_cache_manager": "--disable-hybrid-kv-cache-manager",
+}
+# Said always: vLLM derives them from the machine, the model or how it is used, and the derivation may move.
+ALWAYS = ("topology.tensor_parallel", "topology.pipeline_parallel", "engine.max_num_seqs",
+          "engine.max_num_batched_tokens", "engine.block_size",
+          "engine.gpu_memory_utilization", "engine.policy", "model.kv_cache_dtype",
+          "engine.enable_prefix_caching", "engine.enable_chunked_prefill", "engine.async_scheduling")
+NOT_IN_0_10 = frozenset({
+    "engine.max_num_scheduled_tokens", "engine.max_num_active_seqs", "engine.watermark",
+    "engine.scheduler_reserve_full_isl", "engine.long_prefill_token_threshold_adaptive",
+    "topology.decode_context_parallel", "topology.prefill_context_parallel", "topology.cp_kv_cache_interleave_size",
+    "topology.dcp_comm_backend"})
+FLOATS = ("bfloat16", "float16", "float32")
+GRAPH_MODES = {"none": "NONE", "piecewise": "PIECEWISE", "full": "FULL", "full_decode_only": "FULL_DECODE_ONLY",
+               "full_and_piecewise": "FULL_AND_PIECEWISE"}
+
+
+class Flags(NamedTuple):
+    """A server's flags, and which keys they say.
+
+    arguments : flag and value in order, None: the flag stands alone. said : keys of the pool.
+    """
+
+    arguments: list[tuple[str, str | None]]
+    said: set[str]
+
+
+def flags_of(pool: Pool, values: dict, site: Site) -> Flags:
+    """Return the flags of one pool's servers.
+
+    Parameters
+    ----------
+    values : key of the pool -> what it says: `told`.
+    site : what the pool runs on: its longest text is said where it is the model's own, too.
+    """
+    old = pool.engine.parameters.vllm_version == "0.10"
+    flags = Flags([], {"engine.scheduler", "engine.vllm_version"})
+    known = {key: _value(pool, key) for key in ALWAYS} | values
+    for key, flag in NUMBERS.items():
+        if key in known and not (old and key in NOT_IN_0_10):
+            _say(flags, key, flag, _text(known[key]))
+    _say(flags, "engine.max_model_len", "--max-model-len", str(site.max_model_len))
+    for key, flag in SWITCHES.items():
+        if known.get(key) is not None and not (old and key in NOT_IN_0_10):
+            _say(flags, key, flag if known[key] else f"--no-{flag[2:]}")
+    if pool.topology.expert_parallel > 1:
+        _say(flags, "topology.expert_parallel", "--enable-expert-parallel")
+    if pool.engine.parameters.lora is not None:
+        flags.arguments.append(("--enable-lora", None))
+    _say_weights(flags, pool, site)
+    _say_tables(flags, pool, site)
+    _say_tier(flags, pool)
+    if pool.engine.data_parallel is not None and pool.engine.data_parallel.load_balancing == "hybrid":
+        _say(flags, "engine.data_parallel.load_balancing", "--data-parallel-hybrid-lb")
+    return flags
+
+
+def _say(flags: Flags, key: str, flag: str, value: str | None = None) -> None:
+    flags.arguments.append((flag, value))
+    flags.said.add(key)
+
+
+def _value(pool: Pool, key: str):
+    table, _, name = key.partition(".")
+    struct = getattr(pool, table)
+    if struct is None:
+        return None
+    return getattr(struct, name) if name in struct.__struct_fields__ else getattr(struct.parameters, name)
+
+
+def _text(value) -> str:
+    return f"{value:.10g}" if isinstance(value, float) else str(value)
+
+
+def _say_weights(flags: Flags, pool: Pool, site: Site) -> None:
+    """Name the format of the weights where vLLM can be told: a float type, or fp8 made at loading."""
+    dtype = pool.model.dtype
+    stored = site.deployment.model.quantization
+    if dtype is None or (stored is not None and stored.is_format(dtype)):
+        flags.said.add("model.dtype")               # as the checkpoint stores them
+    elif dtype in FLOATS and stored is None:
+        _say(flags, "model.dtype", "--dtype", dtype)
+    elif dtype == "fp8" and stored is None:
+        _say(flags, "model.dtype", "--quantization", "fp8")
+
+
+def _say_tables(flags: Flags, pool: Pool, site: Site) -> None:
+    """Say what vLLM takes as JSON: drafts, masks of grammars, CUDA graphs."""
+    speculative = pool.engine.parameters.speculative
+    if speculative is not None and speculative.method is not None:
+        said = {"method": speculative.method, "num_speculative_tokens": speculative.num_tokens}
+        said |= {"model": site.draft.model.hf_id} if site.draft is not None else {}
+        tensor_parallel = speculative.draft_tensor_parallel_size
+        said |= {"draft_tensor_parallel_size": tensor_parallel} if tensor_parallel is not None else {}
+        _say(flags, "engine.speculative.method", "--speculative-config", json.dumps(said))
+        flags.said.update(f"engine.speculative.{key}" for key in (
+            "num_tokens", "model", "config", "num_lookahead_tokens", "draft_tensor_parallel_size"))
+    if pool.engine.parameters.structured_outputs is not None:
+        backend = pool.engine.parameters.structured_outputs.backend
+        _say(flags, "engine.structured_outputs.backend", "--structured-outputs-config",
+             json.dumps({"backend": backend}))
+    graphs = pool.engine.parameters.cuda_graphs
+    if graphs is not None and (graphs.mode is not None or graphs.capture_sizes):
+        said = {"cudagraph_mode": GRAPH_MODES[graphs.mode]} if graphs.mode is not None else {}
+        said |= {"cudagraph_capture_sizes": list(graphs.capture_sizes)} if graphs.capture_sizes else {}
+        _say(flags, "engine.cuda_graphs.mode", "--compilation-config", json.dumps(said))
+        flags.said.add("engine.cuda_graphs.capture_sizes")
+
+
+def _say_tier(flags: Flags, pool: Pool) -> None:
+    """Say how much host memory vLLM's own backend offloads KV to."""
+    if pool.kv_tiers is not None and pool.kv_tiers.protocol == "vllm_offload":
+        _say(flags, "kv_tiers.cpu_gib", "--kv-offloading-size", _text(pool.kv_tiers.parameters.cpu_gib))
+        _say(flags, "kv_tiers.protocol", "--kv-offloading-backend", "native")

@@ -1,0 +1,24 @@
+"""What an experiment says that is not its schema's default, leaf by leaf."""
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from simulator.config.fields import table_of
+from simulator.config.load import plain_value
+
+
+def told(struct: msgspec.Struct, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield dotted key and TOML value of all that a table sets.
+
+    Keys of a chosen class stand beside the choice.
+    """
+    table = table_of(type(struct))
+    for field in table.fields:
+        value = getattr(struct, field.name)
+        if isinstance(value, msgspec.Struct):
+            yield from told(value, f"{prefix}{field.name}.")
+        elif value is not None and (field.required or value != field.default):
+            yield f"{prefix}{field.name}", plain_value(value)
+    if table.choice is not None:
+        yield from told(getattr(struct, table.choice), prefix)
