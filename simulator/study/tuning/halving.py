@@ -1,0 +1,49 @@
+"""Successive halving: who is tried with how many requests.
+
+All candidates run with a few requests, the best third of them with three times as many, and so on; who overlaps the last
+of the third by interval goes on, too. 27 candidates cost 27 x 1 + 9 x 3 + 3 x 9 + 1 x 27 = 108 units, all of them at 27
+units 729. Source: Jamieson and Talwalkar, Non-stochastic Best Arm Identification and Hyperparameter Optimization,
+AISTATS 2016, with eta = 3.
+"""
+import numpy as np
+
+ETA = 3
+
+
+def rungs(num_candidates: int, first: int, most: int) -> list[int]:
+    """Return the requests of each round.
+
+    Parameters
+    ----------
+    num_candidates : that begin.
+    first, most : requests of the first round, and at the most.
+    """
+    counts = [min(first, most)]
+    while num_candidates > 1 and counts[-1] < most:
+        num_candidates = -(-num_candidates // ETA)
+        counts.append(min(counts[-1] * ETA, most))
+    return counts
+
+
+def survivors(scores: np.ndarray, half_widths: np.ndarray) -> np.ndarray:
+    """Return who goes on: the best third, rounded up, and all whose interval reaches into it.
+
+    Parameters
+    ----------
+    scores : float64 (candidates,), larger is better; NaN: out of the race.
+    half_widths : float64 (candidates,), of their intervals; NaN: not known, as 0.
+
+    Returns
+    -------
+    np.ndarray
+        int64 indices, the best first, equal ones in their order.
+    """
+    runs = np.flatnonzero(~np.isnan(scores))
+    if not len(runs):
+        return runs
+    order = runs[np.argsort(-scores[runs], kind="stable")]
+    widths = np.nan_to_num(half_widths)
+    last = order[-(-len(order) // ETA) - 1]
+    floor = scores[last] - widths[last]
+    return np.array([i for rank, i in enumerate(order)
+                     if rank < -(-len(order) // ETA) or scores[i] + widths[i] >= floor], dtype=np.int64)
