@@ -28,6 +28,7 @@ class Order(NamedTuple):
     """What is to be done with which experiment; parameters as those of `run`.
 
     readings : what latency backends have read for runs before, and read for this one; None: nothing was read before.
+    settle : called with the finished Run, returns which requests are measured, bool (n,); None: as [workload] has it.
     build : makes what simulates, in place of `assemble.build`: a run in parts; None: that.
     """
 
@@ -39,6 +40,7 @@ class Order(NamedTuple):
     threads: int | None = None
     readings: Readings | None = None
     build: Callable[..., Any] | None = None
+    settle: Callable[[Run], Any] | None = None
 
 
 def run(experiment: str | os.PathLike | Experiment, overrides: Mapping[str, Any] | Iterable[str] | str | None = None, *,
@@ -186,7 +188,7 @@ def _run_in_memory(order: Order, prepared: assemble.Prepared, watch: _Watch) -> 
     recorder = MemoryRecorder(experiment.output, prepared.workload)
     build = order.build or assemble.build
     finished = watch.run(build(prepared, recorder, watch.monitor, order.threads or available_cores()))
-    finished.workload.measured = measured_rows(finished, experiment.workload.measure)
+    _measure(finished, order)
     watch.end(finished)
     made = recorder.finish(finished)
     return Result(_summary(experiment, finished), made)
@@ -207,7 +209,7 @@ def _run_into_files(order: Order, prepared: assemble.Prepared, watch: _Watch, ti
         with recorder.into(directory):
             timings.end("write")
             finished = watch.run(cluster)
-            finished.workload.measured = measured_rows(finished, experiment.workload.measure)
+            _measure(finished, order)
             timings.end("simulate")
             watch.end(finished)
             del cluster         # what only the engine needs is a tenth of all memory
@@ -221,6 +223,13 @@ def _run_into_files(order: Order, prepared: assemble.Prepared, watch: _Watch, ti
         timings.end("write")
         _write(directory / "provenance.json", json_text(provenance(__version__, timings.as_dict())))
     return Result(summary, Reader(order.out / "results.h5"), order.out)
+
+
+def _measure(finished: Run, order: Order) -> None:
+    """Say which requests are measured."""
+    finished.workload.measured = measured_rows(finished, order.experiment.workload.measure)
+    if order.settle is not None and (counts := order.settle(finished)) is not None:
+        finished.workload.measured = counts
 
 
 def _add_vidur_csv(directory: Path, summary: dict) -> None:
