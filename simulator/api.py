@@ -1,6 +1,6 @@
 """Run experiments from Python."""
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,6 +12,7 @@ from simulator.domain import records
 from simulator.domain.run import Run
 from simulator.errors import faults_of
 from simulator.latency.readings import Readings
+from simulator.parts import Stopped
 from simulator.results.directory import check_free, staged
 from simulator.results.interrupts import Aborted, Interrupts
 from simulator.results.measured import measured_rows
@@ -27,6 +28,7 @@ class Order(NamedTuple):
     """What is to be done with which experiment; parameters as those of `run`.
 
     readings : what latency backends have read for runs before, and read for this one; None: nothing was read before.
+    build : makes what simulates, in place of `assemble.build`: a run in parts; None: that.
     """
 
     experiment: Experiment
@@ -36,11 +38,12 @@ class Order(NamedTuple):
     workload: Workload | None = None
     threads: int | None = None
     readings: Readings | None = None
+    build: Callable[..., Any] | None = None
 
 
 def run(experiment: str | os.PathLike | Experiment, overrides: Mapping[str, Any] | Iterable[str] | str | None = None, *,
         out: str | os.PathLike | None = None, overwrite: bool = False, quiet: bool = True,
-        workload: Workload | None = None, threads: int | None = None) -> Result:
+        workload: Workload | None = None, threads: int | None = None, client: Any = None) -> Result:
     """Run an experiment.
 
     Parameters
@@ -53,6 +56,8 @@ def run(experiment: str | os.PathLike | Experiment, overrides: Mapping[str, Any]
     workload : requests to serve instead of those of [workload]; what becomes of them is written into it.
     threads : that may serve replicas side by side which do not see each other; None: as many as this process may use
         cores. The results are the same, to the byte.
+    client : a distributed.Client, whose workers serve parts of the run: replicas that do not see each other; or
+        `study.distributed.giant_run.InParts(client, count)`. The results are the same, to the byte.
 
     Raises
     ------
@@ -72,7 +77,8 @@ def run(experiment: str | os.PathLike | Experiment, overrides: Mapping[str, Any]
     elif overrides:
         raise ValueError("overrides apply to a file; this experiment is already resolved")
     with faults_of(file):
-        return _run(Order(experiment, out, overwrite, quiet, workload, threads), Interrupts(()), timings)
+        order = Order(experiment, out, overwrite, quiet, workload, threads)
+        return _run(order if client is None else _in_parts(order, client), Interrupts(()), timings)
 
 
 def run_ordered(order: Order) -> Result:
@@ -82,7 +88,8 @@ def run_ordered(order: Order) -> Result:
 
 
 def run_experiment(experiment: Experiment, out: str | os.PathLike | None = None, overwrite: bool = False,
-                   quiet: bool = False, main_began_s: float | None = None, threads: int | None = None) -> Result:
+                   quiet: bool = False, main_began_s: float | None = None, threads: int | None = None,
+                   build: Callable[..., Any] | None = None) -> Result:
     """Run an experiment for a program: write results, also when interrupted.
 
     The first SIGINT or SIGTERM stops the simulation; what was simulated by then is written and marked incomplete.
@@ -91,6 +98,7 @@ def run_experiment(experiment: Experiment, out: str | os.PathLike | None = None,
     ----------
     out : directory for the results; None: what the experiment says, else results/<name>.
     overwrite, quiet, threads : as in `run`.
+    build : as an Order has it.
     main_began_s : `time.perf_counter()` when the program began, for provenance.json; None: now.
 
     Returns
@@ -106,7 +114,14 @@ def run_experiment(experiment: Experiment, out: str | os.PathLike | None = None,
         A second signal came; nothing was written.
     """
     out = out or experiment.output.directory or Path("results", experiment.name)
-    return _run(Order(experiment, out, overwrite, quiet, threads=threads), Interrupts(), Timings(main_began_s))
+    order = Order(experiment, out, overwrite, quiet, threads=threads, build=build)
+    return _run(order, Interrupts(), Timings(main_began_s))
+
+
+def _in_parts(order: Order, client: Any) -> Order:
+    from simulator.study.distributed.giant_run import InParts  # an extra
+
+    return order._replace(build=client if isinstance(client, InParts) else InParts(client))
 
 
 def _run(order: Order, interrupts: Interrupts, timings: Timings) -> Result:
@@ -145,6 +160,19 @@ class _Watch:
         self.stopped_by = self._interrupts.signal_number
         return self.stopped_by is not None
 
+    def run(self, cluster: Any) -> Run:
+        """Return what becomes of it.
+
+        Raises
+        ------
+        Aborted
+            It was stopped, and parts of a run tell nothing.
+        """
+        try:
+            return cluster.run()
+        except Stopped:
+            raise Aborted(self.stopped_by) from None
+
     def end(self, finished: Run) -> None:
         """Show what was reached."""
         has_ended = finished.workload.requests["status"] > records.RUNNING
@@ -156,7 +184,8 @@ def _run_in_memory(order: Order, prepared: assemble.Prepared, watch: _Watch) -> 
 
     experiment = prepared.experiment
     recorder = MemoryRecorder(experiment.output, prepared.workload)
-    finished = assemble.build(prepared, recorder, watch.monitor, order.threads or available_cores()).run()
+    build = order.build or assemble.build
+    finished = watch.run(build(prepared, recorder, watch.monitor, order.threads or available_cores()))
     finished.workload.measured = measured_rows(finished, experiment.workload.measure)
     watch.end(finished)
     made = recorder.finish(finished)
@@ -171,12 +200,13 @@ def _run_into_files(order: Order, prepared: assemble.Prepared, watch: _Watch, ti
     attributes = {"schema": SCHEMA, "name": experiment.name, "seed": experiment.seed, "version": __version__,
                   "resolved_toml": resolved}
     recorder = FileRecorder(experiment.output, prepared.workload, attributes)
-    cluster = assemble.build(prepared, recorder, watch.monitor, order.threads or available_cores())
+    build = order.build or assemble.build
+    cluster = build(prepared, recorder, watch.monitor, order.threads or available_cores())
     timings.end("load")
     with staged(order.out, order.overwrite) as directory:
         with recorder.into(directory):
             timings.end("write")
-            finished = cluster.run()
+            finished = watch.run(cluster)
             finished.workload.measured = measured_rows(finished, experiment.workload.measure)
             timings.end("simulate")
             watch.end(finished)

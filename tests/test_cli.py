@@ -23,7 +23,7 @@ def run_experiment(monkeypatch):
     stand_in = types.ModuleType("simulator.api")
     stand_in.calls, stand_in.interrupted_by = [], None
 
-    def run(experiment, out, overwrite, quiet, main_began_s, threads):
+    def run(experiment, out, overwrite, quiet, main_began_s, threads, build):
         stand_in.calls.append((experiment.name, experiment.seed, out, overwrite, quiet))
         if isinstance(stand_in.interrupted_by, BaseException):
             raise stand_in.interrupted_by
