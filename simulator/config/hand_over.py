@@ -36,7 +36,6 @@ def hand_over_faults(pools: Sequence, kv_transfer, cluster, failures, autoscalin
     yield from _schedulers(pools, kv_transfer)
     yield from _decisions(cluster, pools, kv_transfer)
     yield from _only_nixl(kv_transfer, failures, autoscaling)
-    yield from _lost_reads(pools, kv_transfer)
     yield from _autoscaler(autoscaling, roles)
     yield from _not_yet(cluster, roles)
     yield from _either_leg(pools, kv_transfer, cluster, failures, autoscaling)
@@ -240,15 +239,6 @@ def _decisions(cluster, pools: Sequence, kv_transfer) -> Iterator[Fault]:
     if "both" in roles:
         yield path, ('expected "decode_first", found "prefill_first": with a pool of role "both" a replica might hand '
                      "over to itself")
-
-
-def _lost_reads(pools: Sequence, kv_transfer) -> Iterator[Fault]:
-    """Refuse what a decode replica cannot take back: the block of a token that was to come with the KV."""
-    if kv_transfer.failure_policy == "recompute" and kv_transfer.first_token == "prefill" and any(
-            pool.engine.enable_prefix_caching for pool in pools if pool.role != "prefill"):
-        yield ("kv_transfer", "failure_policy"), (
-            'expected "fail", found "recompute": with first_token = "prefill" and enable_prefix_caching the block of a '
-            "token that was to come with the KV would be lost when a read fails")
 
 
 def _only_nixl(kv_transfer, failures, autoscaling) -> Iterator[Fault]:
