@@ -266,3 +266,4 @@ def test_points_count_as_measured_where_the_price_is_left_out(build, tmp_path):
 
     assert (qkv(1), qkv(1, "memory_floor")) == pytest.approx((16.384, 4.0))
     assert (qkv(8192), qkv(8192, "lasting_rate")) == pytest.approx((4000.0, 2000.0))
+    assert "operators: prices left out: memory_floor" in build(folder, without=("memory_floor",)).warnings()

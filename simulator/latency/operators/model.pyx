@@ -217,6 +217,8 @@ cdef class Operators(LatencyModel):
         if deployment is None:
             raise ValueError("operators needs [model] and [hardware]")
         database = Database(parameters, deployment.accelerator, deployment)
+        if parameters.without:
+            database.notes.append(f"prices left out: {', '.join(parameters.without)}")
         composer = Composer(database, parameters, deployment, rates(Roofline.Parameters(), deployment), collective)
         return Reading(composer.compose(), database.used, composer.missing, database.notes, len(database.spikes),
                        database.cached)
