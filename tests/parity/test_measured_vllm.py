@@ -2,8 +2,8 @@
 
 Runs of vLLM 0.19 on RTX PRO 6000 cards, chat requests at 10/s, recorded by the LLMServingSim project. Operators are
 those that project measured on the same cards, or those of the package aiconfigurator-core where it is installed.
-Nothing is fitted to these runs. The two cards of the second one are joined by PCIe: collectives are those of vLLM 0.19.0
-as measured on two such cards, bench/accuracy/rtx_pro_6000_qwen3_32b.
+Nothing is fitted to these runs. The two cards of the second one are joined by PCIe: collectives are those of vLLM
+0.19.0, as measured on two such cards, bench/accuracy/rtx_pro_6000_qwen3_32b.
 """
 import csv
 import gzip
