@@ -9,7 +9,7 @@ SHOWN_IN = {
     "latency/test_forest_cache.py": ("latency:forest", "cache_directory"),
     "latency/test_aicb.py": ("latency:aicb", "pipeline"),
     "latency/test_operators.py": ("latency:operators", "expert_load cuda_graph outside"),
-    "latency/test_operator_prices.py": ("latency:operators", "expert_kernel"),
+    "latency/test_operator_prices.py": ("latency:operators", "expert_kernel without"),
     "latency/test_operator_files.py": ("latency:operators", "system framework cache_directory"),
     "latency/test_operator_exchange.py": ("latency:operators", "all2all_backend"),
     "collective/test_collective_busbw.py": ("collective:busbw", "size_ratios"),

@@ -28,6 +28,7 @@ from simulator.domain.products import (
 )
 from simulator.domain.rank_weights import dense_parts, layer_kinds, moe_of
 from simulator.errors import InputErrors, KeyFault
+from simulator.latency.operators import prices
 from simulator.latency.operators.attention import CONTEXT_NODES, decode_table, has_recurrences, prefill_table
 from simulator.latency.operators.curves import EXTRAPOLATED, ROOFLINE, Times
 from simulator.latency.operators.database import Database
@@ -103,7 +104,8 @@ class Composer:
         self._add_handover()
         samples_ns, samples_origins = self._samples()
         decode, prefill = decode_table(self), prefill_table(self)
-        mixed = mixed_table(self, decode, CONTEXT_NODES)
+        is_left_out = prices.MIXED_ATTENTION in self.parameters.without
+        mixed = decode if is_left_out else mixed_table(self, decode, CONTEXT_NODES)
         state = self._state()
         if self.collective is not None:
             self.origins.update(dict.fromkeys(COMMUNICATION & self.origins.keys(), "collective"))
@@ -141,7 +143,7 @@ class Composer:
             self._small("convolution_gates", 3 * width, count, kernels=4)
         else:
             self._small("rope_kv_write", rotated_and_written(part), count)
-            if normed_heads(part):
+            if normed_heads(part) and prices.QK_NORM not in self.parameters.without:
                 self._small("qk_norm", 2 * normed_heads(part), count, kernels=2)
             self._add_quantizing(part, count)
 
@@ -151,7 +153,8 @@ class Composer:
         Inputs of the other products are quantised by the norm or activation before them, as vLLM compiles them.
         """
         width = output_width(part)
-        if self.deployment.matrix_dtype != "fp8" or not self.database.is_of_vllm:
+        is_left_out = prices.QUANTIZING in self.parameters.without
+        if self.deployment.matrix_dtype != "fp8" or not self.database.is_of_vllm or is_left_out:
             return
         times = self.database.quantizing(width, self.tokens)
         if times is not None:

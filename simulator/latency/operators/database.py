@@ -15,6 +15,7 @@ import numpy as np
 
 from simulator.domain.hardware_spec import AcceleratorSpec
 from simulator.errors import InputErrors
+from simulator.latency.operators import prices
 from simulator.latency.operators.cache import columns_of
 from simulator.latency.operators.curves import Curve, Times, along, at_site, curves_by_site
 from simulator.latency.operators.expert_tables import ExpertTables
@@ -136,7 +137,8 @@ class Database:
                                   f"least: they were timed as launched by the host, and are not used")
             return {}
         curves = self.split(rows_where(columns, formats(columns, "gemm_dtype") == dtype), ("n", "k"), "m")
-        curves = {site: sustained(curve) for site, curve in curves.items()}
+        if prices.LASTING_RATE not in self._parameters.without:
+            curves = {site: sustained(curve) for site, curve in curves.items()}
         weight_bytes = GEMM_BITS[dtype] / 8
         return self._from_memory(f"{dtype} products", curves, lambda site, m: site[0] * site[1] * weight_bytes)
 
@@ -369,6 +371,8 @@ class Database:
         Repeated measurements find small data in a cache; between two iterations all other weights pass through it.
         """
         raised = {}
+        if prices.MEMORY_FLOOR in self._parameters.without:
+            return curves
         for site, curve in curves.items():
             floor_ns = num_bytes(site, curve.sizes) / self.bytes_per_ns
             raised[site] = Curve(curve.sizes, np.maximum(curve.ns, floor_ns))
