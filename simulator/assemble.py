@@ -324,7 +324,7 @@ def _tier(pool, site: Site, cluster):
     eviction = getattr(parameters, "eviction_policy", None)
     tier_site = TierSite(engine.parameters, engine.block_size, site.num_gpu_blocks, pool.topology.tensor_parallel,
                          _host_kv(pool, site), site.layer_groups,
-                         eviction and registry.load("kv_eviction", eviction))
+                         eviction and registry.load("kv_eviction", eviction), engine.scheduler)
     faults = [f"kv_tiers.{key}: {message}" for key, message in protocol.faults(parameters, tier_site)]
     faults += group_faults(cluster, pool, site.layer_groups)
     if faults:

@@ -165,6 +165,7 @@ def _schedulers(pools: Sequence, kv_transfer) -> Iterator[Fault]:
             yield ("pools", i, "kv_tiers"), (
                 f'expected none with kv_transfer.protocol = "{kv_transfer.protocol}": '
                 f"{kv_transfer.habits.why_no_tiers}")
+        yield from _tiers_beside(i, pool)
         host = pool.latency.host
         if kv_transfer.upstream_compat and pool.role != "prefill" and (
                 host.queue_base_us + host.queue_per_prompt_token_us > 0):
@@ -174,6 +175,17 @@ def _schedulers(pools: Sequence, kv_transfer) -> Iterator[Fault]:
         if pool.topology.pipeline_parallel > 1:
             yield ("pools", i, "topology", "pipeline_parallel"), (
                 f"expected 1, found {pool.topology.pipeline_parallel}: hand-overs are not settled with pipeline stages")
+
+
+def _tiers_beside(i: int, pool) -> Iterator[Fault]:
+    """Yield why the tier of the i-th pool does not go with prompts that are computed elsewhere."""
+    if pool.kv_tiers is None:
+        return
+    why = registry.load("kv_tier", pool.kv_tiers.protocol).apart_with.get(pool.engine.scheduler)
+    if why:
+        yield ("pools", i, "kv_tiers"), (
+            f'expected none with role = "{pool.role}" and scheduler "{pool.engine.scheduler}", found '
+            f'"{pool.kv_tiers.protocol}": {why}')
 
 
 def _taking_over(i: int, pool, kv_transfer) -> Iterator[Fault]:
