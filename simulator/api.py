@@ -27,6 +27,7 @@ class Order(NamedTuple):
     """What is to be done with which experiment; parameters as those of `run`.
 
     readings : what latency backends have read for runs before, and read for this one; None: nothing was read before.
+    fresh : `workload` as nobody has served it, where it is served again.
     """
 
     experiment: Experiment
@@ -36,6 +37,7 @@ class Order(NamedTuple):
     workload: Workload | None = None
     threads: int | None = None
     readings: Readings | None = None
+    fresh: Workload | None = None
 
 
 def run(experiment: str | os.PathLike | Experiment, overrides: Mapping[str, Any] | Iterable[str] | str | None = None, *,
@@ -112,6 +114,8 @@ def run_experiment(experiment: Experiment, out: str | os.PathLike | None = None,
 def _run(order: Order, interrupts: Interrupts, timings: Timings) -> Result:
     if order.out is not None:       # checked before any work is done in vain; absolute, since folders may be replaced
         order = order._replace(out=check_free(order.out, order.overwrite))
+    if order.workload is not None and is_uncertain(order.experiment):
+        order = order._replace(fresh=order.workload.untouched())
     with interrupts:
         prepared = assemble.prepare(order.experiment, order.workload, order.readings)
         prepared = assemble.with_all_requests(
@@ -145,6 +149,10 @@ class _Watch:
         self.stopped_by = self._interrupts.signal_number
         return self.stopped_by is not None
 
+    def is_stopped(self, clock_ns: int, finished_requests: int) -> bool:
+        """Say whether what follows the simulation is to stop."""
+        return self._interrupts.signal_number is not None
+
     def end(self, finished: Run) -> None:
         """Show what was reached."""
         has_ended = finished.workload.requests["status"] > records.RUNNING
@@ -160,7 +168,7 @@ def _run_in_memory(order: Order, prepared: assemble.Prepared, watch: _Watch) -> 
     finished.workload.measured = measured_rows(finished, experiment.workload.measure)
     watch.end(finished)
     made = recorder.finish(finished)
-    return Result(_summary(experiment, finished), made)
+    return Result(_summary(order, finished, watch), made)
 
 
 def _run_into_files(order: Order, prepared: assemble.Prepared, watch: _Watch, timings: Timings) -> Result:
@@ -183,7 +191,9 @@ def _run_into_files(order: Order, prepared: assemble.Prepared, watch: _Watch, ti
             del cluster         # what only the engine needs is a tenth of all memory
             timings.move(recorder.spent_s, "simulate", "write")
             recorder.finish(finished)
-        summary = _summary(experiment, finished)
+        summary = _summary(order, finished, watch)
+        if is_uncertain(experiment):
+            timings.end("simulate")
         _write(directory / "summary.json", json_text(summary))
         _write(directory / "resolved.toml", resolved)
         if experiment.output.vidur_csv:
@@ -203,9 +213,25 @@ def _add_vidur_csv(directory: Path, summary: dict) -> None:
         _write(directory / "summary.json", json_text(summary))
 
 
-def _summary(experiment: Experiment, finished) -> dict:
-    return summary_of(finished, experiment.name, experiment.seed, experiment.slo,
-                      assemble.pools_of(experiment), experiment.fitness)
+def _summary(order: Order, finished: Run, watch: _Watch) -> dict:
+    experiment = order.experiment
+
+    def summarise(run: Run) -> dict:
+        return summary_of(run, experiment.name, experiment.seed, experiment.slo, assemble.pools_of(experiment),
+                          experiment.fitness)
+
+    summary = summarise(finished)
+    if not is_uncertain(experiment):
+        return summary
+    from simulator.replications import uncertainty  # few runs ask for it
+
+    return summary | uncertainty(experiment, summary, summarise, order.fresh, order.threads or available_cores(),
+                                 watch.is_stopped)
+
+
+def is_uncertain(experiment: Experiment) -> bool:
+    """Say whether an experiment asks for intervals: then all its pools do."""
+    return any(pool.latency.uncertainty for pool in experiment.all_pools())
 
 
 def _write(path: Path, text: str) -> None:
