@@ -91,7 +91,7 @@ def _names(experiment: Experiment, deployed: list[Deployed]) -> list[str]:
     found = []
     for each in deployed:
         backend, _, _, deployment = each.asked
-        pools = [pool.name for pool in experiment.all_pools() if pool.model is not None and pool.hardware is not None
-                 and pool.latency.backend == backend and assemble.deployment_of(pool) == deployment]
+        pools = [pool.name for pool in experiment.all_pools()
+                 if pool.latency.backend == backend and assemble.deployment_of(pool) == deployment]
         found.append(", ".join(pools) or deployment.model.name)
     return found

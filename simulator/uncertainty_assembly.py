@@ -1,7 +1,7 @@
 """From what latency backends know of their errors to models whose operators take more or less time.
 
-Operators of one deployment have one error each, the same for all pools that have this deployment, and for the whole run;
-those of different operators, and of different deployments, are independent.
+Operators of one deployment have one error each, the same for all pools that have this deployment, and for the whole
+run; those of different operators, and of different deployments, are independent.
 """
 from collections.abc import Iterable
 from typing import NamedTuple

@@ -3,8 +3,8 @@
     python tools/formula_error.py ACCELERATOR,MODEL,FOLDER ...
 
 Norms, activations, rotary embeddings and samplers are in no table of aiconfigurator; profiles of LLMServingSim and of
-Frontier timed them. Prints, for each, quantiles of |ln(formula / measured)| over its measured rows, "size" below, and the mean
-of all these quantile functions: what simulator/latency.uncertainty.known_errors.py holds.
+Frontier timed them. Prints, for each, quantiles of |ln(formula / measured)| over its measured rows, "size" below, and
+the mean of all these quantile functions: what simulator/latency/uncertainty/known_errors.py holds.
 """
 import argparse
 

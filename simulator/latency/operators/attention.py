@@ -112,7 +112,10 @@ class _Recurrence:
         return []
 
     def lookups(self, phase: str) -> list[tuple]:
-        """Return for each kernel table, curves by batch size, site, speed of light of a batch, and how it is joined."""
+        """Return what each kernel was looked up in.
+
+        Table, curves by batch size, site, speed of light of a batch, whether square roots are interpolated.
+        """
         site = (float(self._part.num_key_heads), float(self._part.num_value_heads))
         return [("gdn", {1: curves}, site, lambda batch: _light_of_heads, False)
                 for curves in self._database.recurrence_curves(phase, 1, self._part)]
@@ -152,7 +155,10 @@ class _Kind:
                 if self._site("generation") in curves and batch <= MAX_DECODES]
 
     def lookups(self, phase: str) -> list[tuple]:
-        """Return table, curves by batch size, site, speed of light of a batch, and whether roots are interpolated."""
+        """Return what it was looked up in: one entry, or none.
+
+        Table, curves by batch size, site, speed of light of a batch, whether square roots are interpolated.
+        """
         is_root = phase == "context"
         if self._is_latent:
             names = [name for name in self._database.used if phase in name and name.endswith(("_mla", "_module"))]

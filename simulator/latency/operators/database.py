@@ -127,7 +127,7 @@ class Database:
         """Hear that an operator has its time by `small_ns`."""
 
     def hear_attention(self, operator: str, kind) -> None:
-        """Hear which layers attention is priced of: those of `kind`, whose `lookups` tells the curves."""
+        """Hear of which layers attention is: `kind.lookups` tells the curves."""
 
     # ---- matrix products
 
@@ -206,7 +206,8 @@ class Database:
 
     def quantizing(self, width: float, tokens: np.ndarray) -> Times | None:
         """Return what brings `width` elements a token into fp8; None: not measured."""
-        return at_site(self.quantizing_curves(), (float(width),), tokens, lambda site, at: 3 * at * site[0] / self.bytes_per_ns)
+        return at_site(self.quantizing_curves(), (float(width),), tokens,
+                       lambda site, at: 3 * at * site[0] / self.bytes_per_ns)
 
     def quantizing_curves(self) -> dict[tuple, Curve]:
         """Return the curves over tokens of what brings elements into fp8, by their number."""

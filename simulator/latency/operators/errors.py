@@ -15,9 +15,9 @@ import numpy as np
 from simulator.latency.operators.curves import EXTRAPOLATED, ROOFLINE, Times
 from simulator.latency.operators.database import Database
 from simulator.latency.operators.expert_tables import MXFP8
-from simulator.latency.uncertainty.known_errors import FORMULA
 from simulator.latency.operators.leave_one_out import along_sizes, border_sizes, edge_sizes, grid_sizes, site_sizes
-from simulator.latency.roofline.law_errors import law_spread
+from simulator.latency.roofline.law_errors import law_error, law_spread
+from simulator.latency.uncertainty.known_errors import FORMULA
 from simulator.latency.uncertainty.spread import OperatorError, Spread, measured_spread, pooled
 
 COMMUNICATION = ("all_reduce", "send_recv", "logits_all_gather", "expert_all_gather", "expert_reduce_scatter",
@@ -131,7 +131,7 @@ class Watched(Database):
         phase, law = PHASES[operator]
         found = [self._attention_error(*each) for each in kind.lookups(phase)]
         if not any(each.inside for each in found):
-            found = [OperatorError(self._law(law, self._deployment.kv_cache_format))]
+            found = [OperatorError(self._law(law, kv_format(self._deployment)))]
         self._found.setdefault(operator, {}).update({(kind.name, i): each for i, each in enumerate(found)})
 
     def _attention_error(self, table: str, by_batch: dict, site: tuple, light_of: Callable,
@@ -148,26 +148,19 @@ class Watched(Database):
     def _error(self, operator: str, times: Times, question: Question | None) -> OperatorError:
         is_outside = times.origins >= EXTRAPOLATED
         if times.origins[1:].min() == ROOFLINE:
-            return OperatorError(self._law(*self._law_of(operator)), is_outside=is_outside)
+            return OperatorError(self._law(*law_of(operator, self._deployment)), is_outside=is_outside)
         if question is None:
             return OperatorError(None)
         is_stand_in = is_outside[1:].all() and (question.is_measured or not question.curves)
         if is_stand_in:
-            return OperatorError(self._law(*self._law_of(operator)), is_outside=is_outside, tables=(question.table,))
+            return OperatorError(self._law(*law_of(operator, self._deployment)), None, is_outside, (question.table,))
         inside, outside = question.inside(), question.outside() if is_outside.any() else None
         if inside is None and not is_outside[1:].all():
-            inside = outside or self._law(*self._law_of(operator))      # too few points to leave one out
+            inside = outside or self._law(*law_of(operator, self._deployment))      # too few points to leave one out
         return OperatorError(inside, outside, is_outside, (question.table,))
 
-    def _law_of(self, operator: str) -> tuple[str, str]:
-        if operator in COMMUNICATION:
-            return "all_reduce", ""
-        if operator == "experts":
-            return "experts", self._deployment.expert_dtype
-        return "products", self._deployment.matrix_dtype
-
     def _law(self, operator: str, dtype: str) -> Spread:
-        return law_spread(operator, dtype, self._deployment.accelerator.name, by_share=True)
+        return law_spread(operator, dtype, self._deployment.accelerator, by_share=True)
 
     # ---- what was found
 
@@ -179,6 +172,32 @@ class Watched(Database):
         if tables.state_sequence_ns or tables.state_token_ns:
             found["state"] = OperatorError(None)
         return found
+
+
+def law_of(operator: str, deployment) -> tuple[str, str]:
+    """Return under which operator and format the errors of the roofline tell of one."""
+    if operator in COMMUNICATION:
+        return "all_reduce", ""
+    if operator == "experts":
+        return "experts", deployment.expert_dtype
+    return "products", deployment.matrix_dtype
+
+
+def kv_format(deployment) -> str:
+    """Return the format of the KV cache as tables name it."""
+    return "fp8" if deployment.kv_cache_bytes == 1 else "bfloat16"
+
+
+def error_of_missing(name: str, deployment) -> str:
+    """Say how far the roofline is off that answers for an entry of `missing`."""
+    if name == "linear_attention":
+        return "how far it is off nobody knows"
+    if name.endswith((" prefill", " decode")):
+        law = name.rpartition(" ")[2], kv_format(deployment)
+    else:
+        law = law_of("all_reduce" if " " in name else name, deployment)     # "expert exchange", "tensor all_reduce"
+    error, told = law_error(*law, deployment.accelerator, by_share=True)
+    return f"{error:.0%} off in the mean ({told})"
 
 
 def _together(errors) -> OperatorError:

@@ -3,8 +3,8 @@
 Sizes of errors are |ln(predicted / measured)|. What is left out is what an iteration asks for:
 
 - a curve that was measured: each inner point of it (which doubles the gaps that are interpolated in use);
-- attention of decodes: each inner point together with its batch size, between the batches beside it, whose own points of
-  that length are left out, too;
+- attention of decodes: each inner point together with its batch size, between the batches beside it, whose own points
+  of that length are left out, too;
 - a site that was not measured: whole curves of the sites nearest to it;
 - beyond the end of a curve: each point of its longer half, from those before it;
 - beyond all sites: sites on the border, from those that are smaller on that side.
@@ -26,20 +26,23 @@ def along_sizes(curve: Curve, light_ns: Callable, is_root: bool = False) -> np.n
 
 
 def edge_sizes(curve: Curve, light_ns: Callable, is_root: bool = False) -> np.ndarray:
-    """Return the errors of the longer half of a curve, each point predicted beyond all before it."""
+    """Return the errors of the longer half of a curve, beyond all before it."""
     beyond = range(max(1, (len(curve.sizes) + 1) // 2), len(curve.sizes))
     return _sizes([(along(Curve(curve.sizes[:i], curve.ns[:i]), curve.sizes[i:i + 1], light_ns, is_root).ns[0],
                     curve.ns[i]) for i in beyond])
 
 
 def site_sizes(curves: dict[tuple, Curve], site: tuple, light_ns: LightSpeed, is_root: bool = False) -> np.ndarray:
-    """Return the errors of whole curves, of the sites nearest to one; those with none near them are passed over."""
+    """Return the errors of whole curves, of the sites nearest to one.
+
+    Those with none near them are passed over.
+    """
     return _curves_left_out(curves, _nearest(curves, site), light_ns, is_root,
                             lambda left: {other: curve for other, curve in curves.items() if other != left})
 
 
 def border_sizes(curves: dict[tuple, Curve], site: tuple, light_ns: LightSpeed, is_root: bool = False) -> np.ndarray:
-    """Return the errors of the greatest sites, each side in turn, from the smaller ones: utilisation is held."""
+    """Return the errors of the greatest sites, each side in turn."""
     greatest, found = np.max(list(curves), axis=0), []
     for axis, most in enumerate(greatest):
         border = {other: curve for other, curve in curves.items() if other[axis] == most}
@@ -51,7 +54,7 @@ def border_sizes(curves: dict[tuple, Curve], site: tuple, light_ns: LightSpeed, 
 
 
 def grid_sizes(by_batch: dict[int, dict], site: tuple, light_of: Callable) -> np.ndarray:
-    """Return the errors of decodes at inner batch sizes and inner lengths, both left out.
+    """Return the errors of decodes, inner batch sizes and lengths left out.
 
     light_of : returns the speed of light of a batch size.
     """

@@ -37,7 +37,7 @@ from simulator.latency.operators.asked import Asked
 from simulator.latency.operators.composition import OF_ALL_RANKS, Composer
 from simulator.latency.operators.curves import ORIGINS, SPIKE
 from simulator.latency.operators.database import Database
-from simulator.latency.operators.errors import Watched, varied
+from simulator.latency.operators.errors import Watched, error_of_missing, varied
 from simulator.latency.operators.experts import NOTE, exchange_of, unevenly_loaded
 from simulator.latency.roofline.model import Roofline
 from simulator.latency.roofline.costs import rates
@@ -474,7 +474,8 @@ cdef class Operators(LatencyModel):
         told += [f"operators: {count} of {total} measured points of {what} are faster than memory: they ran from a "
                  f"cache, and are raised to its bandwidth"
                  for what, (count, total) in self._cached.items() if count > MUCH * total]
-        told += [f"operators: {name}: {what}: the roofline answers" for name, what in self._missing.items()]
+        told += [f"operators: {name}: {what}: the roofline answers, {error_of_missing(name, self._deployment)}"
+                 for name, what in self._missing.items()]
         made = sum(self._counts[i] for i in range(<int>NUM_ORIGINS))
         beyond = self._counts[<int>EXTRAPOLATED]
         if made and beyond > MUCH * made:

@@ -23,6 +23,6 @@ def formats(columns: dict, name: str) -> np.ndarray:
 
 
 def measured_ranges(columns: dict) -> dict[str, list[float]]:
-    """Return the least and the greatest value of each axis: of columns of numbers that are no times."""
+    """Return the least and the greatest value of each axis."""
     return {name: [float(values.min()), float(values.max())] for name, values in sorted(columns.items())
             if values.dtype.kind == "f" and len(values) and not name.endswith(("_ms", "_us"))}

@@ -5,8 +5,8 @@ from msgspec.structs import replace
 
 from simulator.domain.facts import folder
 from simulator.errors import InputErrors, KeyFault
-from simulator.latency.roofline.laws import FILE, efficiency
 from simulator.latency.roofline.law_errors import law_spread
+from simulator.latency.roofline.laws import FILE, efficiency
 from simulator.latency.roofline.parameters import OF_LINKS, OF_SHARES, efficiency_by
 from simulator.latency.uncertainty.known_errors import FORMULA
 from simulator.latency.uncertainty.spread import OperatorError
@@ -37,10 +37,10 @@ def operator_errors(parameters, deployment, has_collective: bool) -> dict[str, O
     if given := [key for key in (*OF_SHARES, *OF_LINKS) if getattr(parameters, key) is not None]:
         raise InputErrors([KeyFault(f"latency.{key}: given, not measured, so its error is not known: expected no such "
                                     f"key with latency.uncertainty = true") for key in given])
-    by_share, name = efficiency_by(parameters, deployment.accelerator)[1] is None, deployment.accelerator.name
+    by_share = efficiency_by(parameters, deployment.accelerator)[1] is None
 
     def law(operator: str, dtype: str = "") -> OperatorError:
-        return OperatorError(law_spread(operator, dtype, name, by_share), is_outside=True)
+        return OperatorError(law_spread(operator, dtype, deployment.accelerator, by_share), is_outside=True)
 
     matrix, cache = deployment.matrix_dtype, "fp8" if deployment.kv_cache_bytes == 1 else "bfloat16"
     found = {"dense": law("products", matrix), "head": law("products", deployment.activation_dtype),

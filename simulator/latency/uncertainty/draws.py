@@ -11,6 +11,6 @@ from simulator.core.random_streams import RandomStreams
 
 
 def positions(streams: RandomStreams, name: str, num_replications: int) -> np.ndarray:
-    """Return the place in its distribution that an operator has in each replication, 0 .. 1."""
+    """Return an operator's place in its distribution, 0 .. 1, in each replication."""
     order = streams.generator(f"uncertainty of {name}").permutation(num_replications)
     return (order + 0.5) / num_replications

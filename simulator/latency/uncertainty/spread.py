@@ -9,9 +9,9 @@ NUM_SHARES = 64                 # at which a normal distribution is kept
 
 
 class Spread(NamedTuple):
-    """Sizes of errors, |ln(predicted / measured)|; too long and too short are equally likely.
+    """Sizes of errors; too long and too short are equally likely.
 
-    sizes : float64 (n,), ascending.
+    sizes : |ln(predicted / measured)|, float64 (n,), ascending.
     how : what was left out, or where the numbers are from.
     """
 
