@@ -108,10 +108,11 @@ def test_files_hold_the_same_intervals_and_the_same_seed_the_same(write, tmp_pat
 
 
 def test_an_interval_holds_the_share_that_was_asked_for(write):
-    part = simulator.run(write("uncertainty = true, uncertainty_replications = 4, uncertainty_interval = 0.999")).summary
+    keys = "uncertainty = true, uncertainty_replications = 4, uncertainty_interval = 0.999"
 
-    assert part["uncertainty"]["replications"] == 4
-    assert part["uncertainty"]["interval_frac"] == 0.999
+    part = simulator.run(write(keys)).summary["uncertainty"]
+
+    assert (part["replications"], part["interval_frac"]) == (4, 0.999)
 
 
 def test_requests_that_a_caller_brings_are_served_again_untouched(write):
@@ -199,9 +200,12 @@ def test_what_no_table_has_is_told_with_its_error(tabled):
 
 
 def test_tables_say_what_range_was_measured(tabled):
-    table = simulator.run(tabled(gemm=gemm_rows(sites=LLAMA, factor=10)), {"latency.uncertainty": False}).summary["latency"]["tables"]
+    file = tabled(gemm=gemm_rows(sites=LLAMA, factor=10))
 
-    assert table["gemm"]["measured"] == {"k": [2048.0, 8192.0], "m": [1.0, 32768.0], "n": [2048.0, 128256.0]}
+    summary = simulator.run(file, {"latency.uncertainty": False}).summary
+
+    assert summary["latency"]["tables"]["gemm"]["measured"] == {
+        "k": [2048.0, 8192.0], "m": [1.0, 32768.0], "n": [2048.0, 128256.0]}
 
 
 def test_the_table_of_a_prediction_has_a_column_of_errors(tabled, capsys):

@@ -43,7 +43,8 @@ def test_the_longer_half_is_predicted_beyond_what_is_shorter():
 def test_a_site_that_was_not_measured_has_the_error_of_those_nearby():
     curves = {(2.0,): curve(_1=20), (8.0,): curve(_1=160)}
 
-    # (2,) from (8,): utilisation 8 / 160, so 2 x 160 / 8 = 40, measured 20; (8,) from (2,): 8 x 20 / 2 = 80, measured 160
+    # (2,) from (8,): utilisation 8 / 160, so 2 x 160 / 8 = 40, where 20 was measured
+    # (8,) from (2,): 8 x 20 / 2 = 80, where 160 was measured
     assert site_sizes(curves, (4.0,), light) == pytest.approx([log(2), log(2)])
 
 
