@@ -24,7 +24,7 @@ class Interrupted(Exception):
 
 def uncertainty(experiment: Experiment, nominal: dict, summarise: Callable, workload: Workload | None, threads: int,
                 monitor: Callable | None = None) -> dict:
-    """Return what the summary of a run is joined with: `uncertainty`, and more sentences of `diagnosis`.
+    """Return what joins the summary of a run: `uncertainty`, and `diagnosis`.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ def uncertainty(experiment: Experiment, nominal: dict, summarise: Callable, work
         return {"diagnosis": [*nominal["diagnosis"], "uncertainty: no intervals: the run is not complete"]}
     again = partial(_summary, experiment, summarise, _fresh(experiment, workload), monitor)
     settings = experiment.all_pools()[0].latency
-    count, interval = settings.uncertainty_replications or REPLICATIONS, settings.uncertainty_interval or INTERVAL
+    count, interval = settings.uncertainty_replications or REPLICATIONS, settings.uncertainty_share or INTERVAL
     watching = Watching()
     try:
         again(watching)

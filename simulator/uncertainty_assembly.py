@@ -75,7 +75,10 @@ class Watching(Readings):
 
 
 class Factors(NamedTuple):
-    """What the times of the operators of one deployment are multiplied with: within what was measured, and beyond."""
+    """What the times of the operators of one deployment are multiplied with.
+
+    by_operator : within what was measured, and beyond.
+    """
 
     asked: tuple
     errors: dict[str, OperatorError]

@@ -108,7 +108,7 @@ def test_files_hold_the_same_intervals_and_the_same_seed_the_same(write, tmp_pat
 
 
 def test_an_interval_holds_the_share_that_was_asked_for(write):
-    keys = "uncertainty = true, uncertainty_replications = 4, uncertainty_interval = 0.999"
+    keys = "uncertainty = true, uncertainty_replications = 4, uncertainty_share = 0.999"
 
     part = simulator.run(write(keys)).summary["uncertainty"]
 
@@ -131,7 +131,7 @@ def test_requests_that_a_caller_brings_are_served_again_untouched(write):
      "uncertainty_replications: expected uncertainty = true beside it, found 8"),
     ("uncertainty = true, uncertainty_replications = 3", '"linear"',
      "uncertainty_replications: expected an integer from 4 to 4096, found 3"),
-    ("uncertainty = true, uncertainty_interval = 1.0", '"linear"', "uncertainty_interval: expected")])
+    ("uncertainty = true, uncertainty_share = 1.0", '"linear"', "uncertainty_share: expected")])
 def test_what_cannot_be_told_is_refused(write, latency, backend, message):
     with pytest.raises(InputErrors, match=message):
         simulator.run(write(latency, backend))

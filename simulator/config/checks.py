@@ -277,7 +277,7 @@ def _toml(value) -> str:
     return "no such key" if value is None else str(value).lower()
 
 
-OF_UNCERTAINTY = ("uncertainty_replications", "uncertainty_interval")
+OF_UNCERTAINTY = ("uncertainty_replications", "uncertainty_share")
 CONFLICTS = (_one_uncertainty, conflicts_of_ranks, conflicts_of_context)
 CHECKS = (
     (_model_source, ("model",)),

@@ -126,7 +126,7 @@ class Latency(Section, kw_only=True):
         "in the summary"))] = False
     uncertainty_replications: Annotated[Annotated[int, Meta(ge=4, le=4096)] | None, Meta(description=(
         "how many times; with uncertainty; default: 16"))] = None
-    uncertainty_interval: Annotated[Annotated[float, Meta(gt=0, lt=1)] | None, Meta(description=(
+    uncertainty_share: Annotated[Annotated[float, Meta(gt=0, lt=1)] | None, Meta(description=(
         "share of the replications that lies in an interval; with uncertainty; default: 0.8, the 10th to the 90th "
         "percentile"))] = None
     host: Annotated[HostParameters, Meta(description="time outside the GPU")]

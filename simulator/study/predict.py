@@ -29,7 +29,10 @@ class Prediction:
 
     @property
     def error_frac(self) -> float:
-        """The error of `seconds`, those of operators being independent; without those that nobody knows."""
+        """The error of `seconds`, those of operators being independent.
+
+        Without those that nobody knows.
+        """
         terms = [seconds * (self.errors.get(name) or 0.0) for name, seconds in self.breakdown.items()]
         return math.sqrt(sum(term * term for term in terms)) / self.seconds if self.seconds else 0.0
 

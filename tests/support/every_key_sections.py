@@ -111,7 +111,7 @@ GENERAL = {
     "latency.resolution_us": acts(0.0, 1000.0),
     "latency.uncertainty": acts(False, True, "summary", **MODELLED),
     "latency.uncertainty_replications": acts(4, 8, "summary", latency__uncertainty=True, **MODELLED),
-    "latency.uncertainty_interval": acts(0.5, 0.9, "summary", latency__uncertainty=True, **MODELLED),
+    "latency.uncertainty_share": acts(0.5, 0.9, "summary", latency__uncertainty=True, **MODELLED),
     "latency.host.queue_base_us": acts(0.0, 1e4),
     "latency.host.queue_per_prompt_token_us": acts(0.0, 100.0),
     "latency.host.output_token_us": acts(0.0, 100.0),

@@ -13,7 +13,10 @@ def profile_facts(files: dict[str, str], cache_directory: str | None) -> dict[st
 
 
 def measured_ranges(tables: ForestTables) -> dict[str, dict[str, list[int]]]:
-    """Return the least and the greatest measured value of each axis, by operator; of tables that know it."""
+    """Return the least and the greatest measured value of each axis.
+
+    By operator, of those whose tables know it.
+    """
     contexts = "context_tokens", tables.kv_granularity
     axes = dict.fromkeys(tables.tokens, (("tokens", 1),)) | dict.fromkeys(tables.host, (("sequences", 1),))
     axes |= {"attn_decode": (("sequences", 1), contexts), "attn_prefill": (contexts, ("tokens", 1))}

@@ -71,14 +71,17 @@ def measured_spread(sizes, how: str) -> Spread | None:
 
 
 def normal_spread(mean_size: float, how: str) -> Spread:
-    """Return normal errors of which the mean size alone is known: that is sqrt(2 / pi) of their deviation."""
+    """Return normal errors of which the mean size alone is known.
+
+    That is sqrt(2 / pi) of their deviation.
+    """
     deviation = mean_size * math.sqrt(math.pi / 2.0)
     shares = (np.arange(NUM_SHARES) + 0.5) / NUM_SHARES
     return Spread(deviation * np.array([NormalDist().inv_cdf(0.5 + share / 2.0) for share in shares]), how)
 
 
 def pooled(spreads) -> Spread | None:
-    """Return the errors of several lookups of one operator, together; None: there are none."""
+    """Return the errors of several lookups together; None: there are none."""
     known = [each for each in spreads if each is not None]
     if not known:
         return None
