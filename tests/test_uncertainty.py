@@ -137,11 +137,25 @@ def test_what_cannot_be_told_is_refused(write, latency, backend, message):
         simulator.run(write(latency, backend))
 
 
-def test_pools_vary_together(write):
-    more = '[[pools]]\nname = "a"\n[[pools]]\nname = "b"\nlatency = {uncertainty = false}'
+@pytest.mark.parametrize(("key", "message"), [
+    ("uncertainty = false", "expected true, as in pool a, found false"),
+    ("uncertainty_replications = 8", "expected no such key, as in pool a, found 8"),
+    ("uncertainty_share = 0.5", "expected no such key, as in pool a, found 0.5")])
+def test_pools_vary_together(write, key, message):
+    more = f'[[pools]]\nname = "a"\n[[pools]]\nname = "b"\nlatency = {{{key}}}'
 
-    with pytest.raises(InputErrors, match="expected true, as in pool a, found false"):
+    with pytest.raises(InputErrors, match=f"pools.1..latency.{key.split()[0]}: {message}"):
         simulator.run(write(more=more))
+
+
+def test_operators_of_pools_on_the_same_deployment_have_one_error(tabled):
+    more = '[[pools]]\nname = "a"\n[[pools]]\nname = "b"\n[[pools]]\nname = "c"\ntopology = {tensor_parallel = 2}'
+    file = tabled(gemm=gemm_rows(sites=LLAMA, factor=10))
+    file.write_text(file.read_text() + more)
+
+    rows = simulator.run(file).summary["uncertainty"]["operators"]
+
+    assert {row["pool"] for row in rows} == {"a, b", "c"}
 
 
 # ---- tables: support.operator_profiles

@@ -4,6 +4,7 @@ import hashlib
 from msgspec.structs import replace
 
 from simulator.domain.facts import folder
+from simulator.domain.layer_spec import LatentAttention
 from simulator.errors import InputErrors, KeyFault
 from simulator.latency.roofline.law_errors import law_spread
 from simulator.latency.roofline.laws import FILE, efficiency
@@ -39,12 +40,14 @@ def operator_errors(parameters, deployment, has_collective: bool) -> dict[str, O
                                     f"key with latency.uncertainty = true") for key in given])
     by_share = efficiency_by(parameters, deployment.accelerator)[1] is None
 
-    def law(operator: str, dtype: str = "") -> OperatorError:
-        return OperatorError(law_spread(operator, dtype, deployment.accelerator, by_share), is_outside=True)
+    has_no_law = by_share or isinstance(deployment.model.attention, LatentAttention)        # curves.py
+
+    def law(operator: str, dtype: str = "", is_by_share: bool = by_share) -> OperatorError:
+        return OperatorError(law_spread(operator, dtype, deployment.accelerator, is_by_share), is_outside=True)
 
     matrix, cache = deployment.matrix_dtype, "fp8" if deployment.kv_cache_bytes == 1 else "bfloat16"
     found = {"dense": law("products", matrix), "head": law("products", deployment.activation_dtype),
-             "prefill_attention": law("prefill", cache), "decode_attention": law("decode", cache),
+             "prefill_attention": law("prefill", cache, has_no_law), "decode_attention": law("decode", cache, has_no_law),
              **{each: OperatorError(FORMULA, is_outside=True) for each in SMALL},
              "collectives": OperatorError(None) if has_collective else law("all_reduce")}
     if deployment.model.moe:
