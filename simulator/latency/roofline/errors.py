@@ -40,14 +40,15 @@ def operator_errors(parameters, deployment, has_collective: bool) -> dict[str, O
                                     f"key with latency.uncertainty = true") for key in given])
     by_share = efficiency_by(parameters, deployment.accelerator)[1] is None
 
-    has_no_law = by_share or isinstance(deployment.model.attention, LatentAttention)        # curves.py
+    has_no_law = by_share or isinstance(deployment.model.attention, LatentAttention)
 
     def law(operator: str, dtype: str = "", is_by_share: bool = by_share) -> OperatorError:
         return OperatorError(law_spread(operator, dtype, deployment.accelerator, is_by_share), is_outside=True)
 
     matrix, cache = deployment.matrix_dtype, "fp8" if deployment.kv_cache_bytes == 1 else "bfloat16"
     found = {"dense": law("products", matrix), "head": law("products", deployment.activation_dtype),
-             "prefill_attention": law("prefill", cache, has_no_law), "decode_attention": law("decode", cache, has_no_law),
+             "prefill_attention": law("prefill", cache, has_no_law),
+             "decode_attention": law("decode", cache, has_no_law),
              **{each: OperatorError(FORMULA, is_outside=True) for each in SMALL},
              "collectives": OperatorError(None) if has_collective else law("all_reduce")}
     if deployment.model.moe:

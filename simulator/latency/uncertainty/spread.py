@@ -1,6 +1,5 @@
 """How far the predictions of one operator were off where the truth is known."""
 import math
-from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
@@ -75,6 +74,8 @@ def normal_spread(mean_size: float, how: str) -> Spread:
 
     That is sqrt(2 / pi) of their deviation.
     """
+    from statistics import NormalDist  # few runs ask for it
+
     deviation = mean_size * math.sqrt(math.pi / 2.0)
     shares = (np.arange(NUM_SHARES) + 0.5) / NUM_SHARES
     return Spread(deviation * np.array([NormalDist().inv_cdf(0.5 + share / 2.0) for share in shares]), how)
