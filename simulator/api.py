@@ -220,13 +220,17 @@ def _summary(order: Order, finished: Run, watch: _Watch) -> dict:
         return summary_of(run, experiment.name, experiment.seed, experiment.slo, assemble.pools_of(experiment),
                           experiment.fitness)
 
+    def summarise_again(run: Run) -> dict:
+        run.workload.measured = measured_rows(run, experiment.workload.measure)
+        return summarise(run)
+
     summary = summarise(finished)
     if not is_uncertain(experiment):
         return summary
     from simulator.replications import uncertainty  # few runs ask for it
 
-    return summary | uncertainty(experiment, summary, summarise, order.fresh, order.threads or available_cores(),
-                                 watch.is_stopped)
+    return summary | uncertainty(experiment, summary, summarise_again, order.fresh,
+                                 order.threads or available_cores(), watch.is_stopped)
 
 
 def is_uncertain(experiment: Experiment) -> bool:

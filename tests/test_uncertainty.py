@@ -125,6 +125,14 @@ def test_requests_that_a_caller_brings_are_served_again_untouched(write):
     assert simulator.run(file, workload=workload).summary == simulator.run(file).summary
 
 
+def test_requests_that_do_not_count_are_in_no_interval(write):
+    summary = simulator.run(write(), {"workload.load.concurrency": 3, "workload.measure.warmup_requests": 2}).summary
+
+    # three at once, one after the other, 5 iterations each: the last has 15
+    assert summary["uncertainty"]["metrics"]["e2el_ms.mean"] == pytest.approx(
+        {"low": 15 * (2 + 10 * exp(-0.2)), "high": 15 * (2 + 10 * exp(0.2)), "nominal": 180.0}, abs=1e-4)
+
+
 @pytest.mark.parametrize(("latency", "backend", "message"), [
     ("uncertainty = true", '"linear"', 'uncertainty: expected false with backend = "linear", found true'),
     ("uncertainty = false, uncertainty_replications = 8", '"linear"',
