@@ -31,6 +31,7 @@ class Order(NamedTuple):
     stop : asked every few milliseconds while the run simulates; True: it ends, and what is there is not complete.
     settle : called with the finished Run, returns which requests are measured, bool (n,); None: as [workload] has it.
     build : makes what simulates, in place of `assemble.build`: a run in parts; None: that.
+    fresh : `workload` as nobody has served it, where it is served again.
     """
 
     experiment: Experiment
@@ -43,6 +44,7 @@ class Order(NamedTuple):
     build: Callable[..., Any] | None = None
     settle: Callable[[Run], Any] | None = None
     stop: Callable[[], bool] | None = None
+    fresh: Workload | None = None
 
 
 def run(experiment: str | os.PathLike | Experiment, overrides: Mapping[str, Any] | Iterable[str] | str | None = None, *,
@@ -131,6 +133,8 @@ def _in_parts(order: Order, client: Any) -> Order:
 def _run(order: Order, interrupts: Interrupts, timings: Timings) -> Result:
     if order.out is not None:       # checked before any work is done in vain; absolute, since folders may be replaced
         order = order._replace(out=check_free(order.out, order.overwrite))
+    if order.workload is not None and is_uncertain(order.experiment):
+        order = order._replace(fresh=order.workload.untouched())
     with interrupts:
         prepared = assemble.prepare(order.experiment, order.workload, order.readings)
         prepared = assemble.with_all_requests(
@@ -178,6 +182,10 @@ class _Watch:
         except Stopped:
             raise Aborted(self.stopped_by) from None
 
+    def is_stopped(self, clock_ns: int, finished_requests: int) -> bool:
+        """Say whether what follows the simulation is to stop."""
+        return self._interrupts.signal_number is not None or (self._stop is not None and self._stop())
+
     def end(self, finished: Run) -> None:
         """Show what was reached."""
         has_ended = finished.workload.requests["status"] > records.RUNNING
@@ -194,7 +202,7 @@ def _run_in_memory(order: Order, prepared: assemble.Prepared, watch: _Watch) -> 
     _measure(finished, order)
     watch.end(finished)
     made = recorder.finish(finished)
-    return Result(_summary(experiment, finished), made)
+    return Result(_summary(order, finished, watch), made)
 
 
 def _run_into_files(order: Order, prepared: assemble.Prepared, watch: _Watch, timings: Timings) -> Result:
@@ -218,7 +226,9 @@ def _run_into_files(order: Order, prepared: assemble.Prepared, watch: _Watch, ti
             del cluster         # what only the engine needs is a tenth of all memory
             timings.move(recorder.spent_s, "simulate", "write")
             recorder.finish(finished)
-        summary = _summary(experiment, finished)
+        summary = _summary(order, finished, watch)
+        if is_uncertain(experiment):
+            timings.end("simulate")
         _write(directory / "summary.json", json_text(summary))
         _write(directory / "resolved.toml", resolved)
         if experiment.output.vidur_csv:
@@ -245,9 +255,32 @@ def _add_vidur_csv(directory: Path, summary: dict) -> None:
         _write(directory / "summary.json", json_text(summary))
 
 
-def _summary(experiment: Experiment, finished) -> dict:
-    return summary_of(finished, experiment.name, experiment.seed, experiment.slo,
-                      assemble.pools_of(experiment), experiment.fitness)
+def _summary(order: Order, finished: Run, watch: _Watch) -> dict:
+    experiment = order.experiment
+
+    def summarise(run: Run) -> dict:
+        return summary_of(run, experiment.name, experiment.seed, experiment.slo, assemble.pools_of(experiment),
+                          experiment.fitness)
+
+    def summarise_again(run: Run) -> dict:
+        if order.settle is None:
+            _measure(run, order)
+        else:                       # what settles looks at one run: the same requests count in its replications
+            run.workload.measured = finished.workload.measured
+        return summarise(run)
+
+    summary = summarise(finished)
+    if not is_uncertain(experiment):
+        return summary
+    from simulator.replications import uncertainty  # few runs ask for it
+
+    return summary | uncertainty(experiment, summary, summarise_again, order.fresh,
+                                 order.threads or available_cores(), watch.is_stopped)
+
+
+def is_uncertain(experiment: Experiment) -> bool:
+    """Say whether an experiment asks for intervals: then all its pools do."""
+    return any(pool.latency.uncertainty for pool in experiment.all_pools())
 
 
 def _write(path: Path, text: str) -> None:

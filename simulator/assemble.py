@@ -32,7 +32,7 @@ from simulator.errors import InputErrors, KeyFault, collect_faults
 from simulator.expert_assembly import expert_shift
 from simulator.experts.faults import expert_faults
 from simulator.latency.readings import Readings
-from simulator.latency_assembly import host_times, latency_model
+from simulator.latency_assembly import errors_of, host_times, latency_model
 from simulator.model_assembly import model_of
 from simulator.rank_assembly import (
     lock_step,
@@ -186,6 +186,11 @@ def _longest_text(experiment: Experiment) -> int:
             f"engine.max_model_len: expected at most {longest}, the maximum of {model.name}, found {asked}; vLLM "
             "refuses it too. allow_long_max_model_len = true takes it, like vLLM's VLLM_ALLOW_LONG_MAX_MODEL_LEN")])
     return asked or longest
+
+
+def operator_errors(pool, site: Site) -> dict:
+    """Return OperatorError by operator, as the latency backend of a pool knows them."""
+    return errors_of(pool, site)
 
 
 def prepare(experiment: Experiment, workload: Workload | None = None, readings: Readings | None = None,

@@ -260,9 +260,32 @@ def _scheduler_rules(engine) -> Iterator[Fault]:
         yield ("engine", key), message
 
 
-CONFLICTS = (conflicts_of_ranks, conflicts_of_context)
+def _uncertainty(latency) -> Iterator[Fault]:
+    for key in OF_UNCERTAINTY:
+        if not latency.uncertainty and getattr(latency, key) is not None:
+            yield ("latency", key), f"expected uncertainty = true beside it, found {getattr(latency, key)}"
+
+
+def _one_uncertainty(pools, sections, missing) -> Iterator[Fault]:
+    """Refuse pools that differ: replications are of a whole run."""
+    for i, pool in enumerate(pools[1:], 1):
+        for key in ("uncertainty", *OF_UNCERTAINTY):
+            first, own = getattr(pools[0].latency, key), getattr(pool.latency, key)
+            if own != first:
+                yield ("pools", i, "latency", key), (
+                    f"expected {_toml(first)}, as in pool {pools[0].name}, found {_toml(own)}: all pools of a run vary "
+                    f"together")
+
+
+def _toml(value) -> str:
+    return "no such key" if value is None else str(value).lower()
+
+
+OF_UNCERTAINTY = ("uncertainty_replications", "uncertainty_share")
+CONFLICTS = (_one_uncertainty, conflicts_of_ranks, conflicts_of_context)
 CHECKS = (
     (_model_source, ("model",)),
+    (_uncertainty, ("latency",)),
     (_presence, ("model", "hardware", "engine", "latency")),
     (rank_faults, ("topology", "engine", "kv_tiers", "latency")),
     (context_faults, ("topology", "engine", "kv_tiers", "latency")),

@@ -275,7 +275,8 @@ def test_provenance_names_the_files_by_their_contents(build, folder):
     digest = hashlib.sha256((folder / "gemm_perf.csv").read_bytes()).hexdigest()
 
     assert build().provenance()["tables"]["gemm"] == {
-        "file": str(folder / "gemm_perf.csv"), "version": "", "sha256": digest}
+        "file": str(folder / "gemm_perf.csv"), "version": "", "sha256": digest,
+        "measured": {"k": [32.0, 128.0], "m": [1.0, 32768.0], "n": [8.0, 1024.0]}}
 
 
 def test_a_table_without_its_columns_is_named(build, tmp_path):

@@ -1,7 +1,9 @@
 """Predictions beside measurements: the data sets, the rows, the gate, the page."""
+import csv
 import hashlib
 import importlib.util
 import json
+import shutil
 from pathlib import Path
 
 import msgspec
@@ -111,6 +113,22 @@ def test_every_status_has_its_row(write, tmp_path, monkeypatch):
     assert rows["operators", "llama-3.1-8b", ""]["n"] == 2
     assert rows["roofline", "llama-3.1-8b", "ttft"]["in_sample"]
     assert rows["Peer (published)", "llama-3.1-8b", "ttft"]["mape_pct"] == pytest.approx(25.0)
+
+
+def test_intervals_are_counted_that_hold_what_was_measured(write, tmp_path):
+    row = "{},h100-sxm-80gb,llama-3.1-8b,,,1,100,20,1,,{},,10"
+    write(points=[row.format("a", 1)])
+    score(tmp_path, "--backend", "roofline")
+    with (tmp_path / "out/points.csv").open() as stream:
+        predicted, = (each["predicted"] for each in csv.DictReader(stream) if each["backend"] == "roofline")
+    shutil.rmtree(tmp_path / "sets")
+    # what was predicted lies in the interval, ten times as much does not
+    write(points=[row.format("a", predicted), row.format("b", 10 * float(predicted))])
+
+    _, found = score(tmp_path, "--backend", "roofline", "--set", "latency.uncertainty=true")
+
+    assert [each["coverage_pct"] for each in found["rows"]] == [50.0, None]         # the peer has no intervals
+    assert "| covered |" in (tmp_path / "out/score.md").read_text()
 
 
 def test_page_keeps_in_sample_apart_and_tells_what_is_missing(write, tmp_path):

@@ -252,6 +252,7 @@ class Composer:
         if hops:
             times = self._collective("pipeline", "send_recv", 2, self.deployment.model.hidden_size)
             self._tokens_ns["send_recv"] = self._nothing_for_nothing(times.ns) * hops
+            self.database.hear("send_recv", times)
             self.origins["send_recv"] = "formula"
 
     def _samples(self) -> tuple[dict[str, np.ndarray], np.ndarray]:
@@ -262,6 +263,10 @@ class Composer:
         sampler = self.database.small("sampler", model.vocab_size * SAMPLER_BYTES_PER_LOGIT / 2, rows)
         sampler_ns = self.database.small_ns(model.vocab_size * SAMPLER_BYTES_PER_LOGIT, rows, kernels=2)
         found = {"lm_head": head.ns, "sampler": sampler.ns if sampler else sampler_ns}
+        if sampler:
+            self.database.hear("sampler", sampler)
+        else:
+            self.database.hear_formula("sampler")
         origins = np.maximum(head.origins, sampler.origins) if sampler else head.origins
         if ways.tensor_parallel > 1:
             gather = self._collective("tensor", "all_gather", ways.tensor_parallel, model.vocab_size, rows)
@@ -294,6 +299,7 @@ class Composer:
         ns = self.database.small_ns(elements_per_token * self.deployment.activation_bytes, self.tokens, kernels)
         self._tokens_ns[name] = self._tokens_ns.get(name, 0.0) + self._nothing_for_nothing(ns) * count
         self.origins[name] = "formula"
+        self.database.hear_formula(name)
 
     def _add(self, name: str, times: Times, count: int) -> None:
         self._tokens_ns[name] = self._tokens_ns.get(name, 0.0) + self._nothing_for_nothing(times.ns) * count
@@ -307,6 +313,7 @@ class Composer:
 
     def _describe(self, name: str, times: Times) -> None:
         self.origins[name] = describe_origins(times.origins)
+        self.database.hear(name, times)
 
     def _collective(self, group: str, kind: str, ranks: int, elements_per_token: float,
                     tokens: np.ndarray | None = None) -> Times:

@@ -21,7 +21,7 @@ from simulator.latency.operators.curves import Curve, Times, along, at_site, cur
 from simulator.latency.operators.expert_tables import ExpertTables
 from simulator.latency.operators.files import find_tables, version_of
 from simulator.latency.operators.profiles import read_profile
-from simulator.latency.operators.rows import GEMM_BITS, MATMUL_FORMATS, default, formats, rows_where
+from simulator.latency.operators.rows import GEMM_BITS, MATMUL_FORMATS, default, formats, measured_ranges, rows_where
 
 NCCL_NAMES = {"all_to_all": "alltoall"}
 EXCHANGED = "node_num", "hidden_size", "num_token", "num_topk", "num_experts"
@@ -89,7 +89,8 @@ class Database:
     def columns(self, table: str, is_usable: Callable[[dict], bool] = lambda columns: True) -> dict | None:
         """Return the columns of the newest usable version of a table; None: there is none."""
         if table in self._profile:
-            self.used[table] = {"file": self._path, "version": "", "sha256": self._profile_digest}
+            self.used[table] = {"file": self._path, "version": "", "sha256": self._profile_digest,
+                                "measured": measured_ranges(self._profile[table])}
             return self._profile[table]
         for path in self.files.get(table, ()):
             columns, digest = self._columns_of(path)
@@ -98,7 +99,8 @@ class Database:
             if lacking:
                 raise InputErrors(lacking)
             if is_usable(columns):
-                self.used[table] = {"file": str(path), "version": version_of(path), "sha256": digest}
+                self.used[table] = {"file": str(path), "version": version_of(path), "sha256": digest,
+                                    "measured": measured_ranges(columns)}
                 return columns
         return None
 
@@ -113,6 +115,20 @@ class Database:
         if key not in self._sites:
             self._sites[key] = read()
         return self._sites[key]
+
+    # ---- for those that watch what is asked, see errors.py
+
+    def hear(self, operator: str, times: Times, lookup: tuple | None = None) -> None:
+        """Hear which operator an answer is for.
+
+        lookup : table, curves, site and speed of light, where none of the methods below was asked.
+        """
+
+    def hear_formula(self, operator: str) -> None:
+        """Hear that an operator has its time by `small_ns`."""
+
+    def hear_attention(self, operator: str, kind) -> None:
+        """Hear of which layers attention is: `kind.lookups` tells the curves."""
 
     # ---- matrix products
 
@@ -171,10 +187,14 @@ class Database:
 
         elements : that it moves for a token. Tables without this column are of one model, and hold its operators.
         """
-        curves = self.curves(("small",), self._read_small).get(name, {})
+        curves = self.small_curves(name)
         if UNNAMED in curves:
             return along(curves[UNNAMED], tokens, lambda at: at)
         return at_site(curves, (float(elements),), tokens, lambda site, at: np.maximum(site[0] * at, 1.0))
+
+    def small_curves(self, name: str) -> dict[tuple, Curve]:
+        """Return the curves over tokens of an operator between products, by elements."""
+        return self.curves(("small",), self._read_small).get(name, {})
 
     def _read_small(self) -> dict[str, dict[tuple, Curve]]:
         columns = self.columns("small")
@@ -188,8 +208,12 @@ class Database:
 
     def quantizing(self, width: float, tokens: np.ndarray) -> Times | None:
         """Return what brings `width` elements a token into fp8; None: not measured."""
-        curves = self.curves(("scale_matrix",), self._read_quantizing)
-        return at_site(curves, (float(width),), tokens, lambda site, at: 3 * at * site[0] / self.bytes_per_ns)
+        return at_site(self.quantizing_curves(), (float(width),), tokens,
+                       lambda site, at: 3 * at * site[0] / self.bytes_per_ns)
+
+    def quantizing_curves(self) -> dict[tuple, Curve]:
+        """Return the curves over tokens of what brings elements into fp8, by their number."""
+        return self.curves(("scale_matrix",), self._read_quantizing)
 
     def _read_quantizing(self) -> dict[tuple, Curve]:
         columns = self.columns("scale_matrix")

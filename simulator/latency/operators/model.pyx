@@ -39,6 +39,7 @@ from simulator.latency.operators.asked import Asked
 from simulator.latency.operators.composition import OF_ALL_RANKS, Composer
 from simulator.latency.operators.curves import ORIGINS, SPIKE
 from simulator.latency.operators.database import Database
+from simulator.latency.operators.errors import Watched, error_of_missing, varied
 from simulator.latency.operators.experts import NOTE, exchange_of, unevenly_loaded
 from simulator.latency.roofline.model import Roofline
 from simulator.latency.roofline.costs import rates
@@ -157,7 +158,7 @@ cdef class Operators(LatencyModel):
     left_out = prices.LEFT_OUT
     takes_padding = knows_kernels = True
     takes_collective = True
-    reads_files = True
+    reads_files = knows_errors = True
     takes_experts = ("all2all_backend", "dbo")
     prices_gathered = prices_context_parallel = prices_any_model = True
 
@@ -222,6 +223,19 @@ cdef class Operators(LatencyModel):
         composer = Composer(database, parameters, deployment, rates(Roofline.Parameters(), deployment), collective)
         return Reading(composer.compose(), database.used, composer.missing, database.notes, len(database.spikes),
                        database.cached)
+
+    @staticmethod
+    def errors(parameters, deployment, collective=None) -> tuple:
+        """Return OperatorError by operator, and the tables that were looked up, as `sources` has them."""
+        database = Watched(parameters, deployment)
+        composer = Composer(database, parameters, deployment, rates(Roofline.Parameters(), deployment), collective)
+        return database.errors(composer.compose()), database.used
+
+    @staticmethod
+    def varied(given, errors, factors) -> dict:
+        """Return the arguments `given` with the times of operators multiplied; see errors.py."""
+        reading = given["reading"]
+        return given | {"reading": reading._replace(tables=varied(reading.tables, errors, factors))}
 
     @staticmethod
     def asked(deployment) -> Asked:
@@ -479,7 +493,8 @@ cdef class Operators(LatencyModel):
         told += [f"operators: {count} of {total} measured points of {what} are faster than memory: they ran from a "
                  f"cache, and are raised to its bandwidth"
                  for what, (count, total) in self._cached.items() if count > MUCH * total]
-        told += [f"operators: {name}: {what}: the roofline answers" for name, what in self._missing.items()]
+        told += [f"operators: {name}: {what}: the roofline answers, {error_of_missing(name, self._deployment)}"
+                 for name, what in self._missing.items()]
         made = sum(self._counts[i] for i in range(<int>NUM_ORIGINS))
         beyond = self._counts[<int>EXTRAPOLATED]
         if made and beyond > MUCH * made:

@@ -18,9 +18,11 @@ others are those they published.
 PRICES_HEAD = """MAPE (bias) of `operators` in per cent without one price, taken away by its key, the others kept.
 "=": as with all prices. A bias that grows is what the price explains; one that falls is made up for elsewhere.
 """
+COVERAGE = '"covered": runs whose interval, `[latency] uncertainty`, holds what was measured, in per cent.\n'
 COLUMNS = {"n": "n", "mape_pct": "MAPE", "median_ape_pct": "median APE", "bias_pct": "bias", "mean_error_pct": "mean",
            "r": "r", "p50_error_pct": "p50", "p90_error_pct": "p90", "p99_error_pct": "p99", "ks": "KS",
            "outside_pct": "outside", "noise_pct": "noise"}
+COVERED = {"coverage_pct": "covered"}            # where some row has it
 SIGNED = ("bias_pct", "mean_error_pct", "p50_error_pct", "p90_error_pct", "p99_error_pct")
 NAMES = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "E2E", "makespan": "makespan", "throughput": "throughput"}
 PURPOSES = {"held": ("Held data", "Nobody looked at them while prices were made."),
@@ -31,6 +33,8 @@ def page(score: Score) -> str:
     """Return the page, in Markdown."""
     overrides = f", with {', '.join(score.overrides)}" if score.overrides else ""
     parts = [HEAD.format(revision=score.revision or "unknown", overrides=overrides)]
+    if any(row.coverage_pct is not None for row in score.rows):
+        parts.append(COVERAGE)
     for purpose, (title, words) in PURPOSES.items():
         for is_in_sample in (False, True):
             rows = [row for row in score.rows
@@ -73,10 +77,11 @@ def _place(row: Row) -> tuple[str, str, str]:
 
 def _deployment(rows: list[Row], place: tuple[str, str, str]) -> str:
     data_set, model, gpu = place
-    lines = [f"### {model}, {gpu} ({data_set})", "", *_table(["metric", "predictor", *COLUMNS.values()], 2)]
     mine = [row for row in rows if _place(row) == place]
+    columns = COLUMNS | (COVERED if any(row.coverage_pct is not None for row in mine) else {})
+    lines = [f"### {model}, {gpu} ({data_set})", "", *_table(["metric", "predictor", *columns.values()], 2)]
     for metric in NAMES:
-        lines += [_line([NAMES[metric], row.backend, *(_text(row, name) for name in COLUMNS)])
+        lines += [_line([NAMES[metric], row.backend, *(_text(row, name) for name in columns)])
                   for row in mine if row.metric == metric]
     if lost := sorted({(row.backend, row.not_completed) for row in mine if row.not_completed}):
         lines += ["", "; ".join(f"{backend}: {count} requests did not end, and are in no number"
