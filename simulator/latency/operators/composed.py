@@ -1,10 +1,10 @@
 """Composed tables kept on disk: composing them takes longer than all else of a start.
 
 A file is found by all that composes it: parameters, model, accelerator and how it is spread, which files of tables
-there are, the sources of this package that read and compose, NumPy's version. It is believed while the files that were read
-hold what they held and, where a collective model times communication, while that answers as it did; else it is made
-again. It is one record of a .npy file with a checksum, read in 10 ms where HDF5 must be imported first. A folder that
-cannot be written is no fault: what cannot be kept is composed at each start.
+there are, the sources of this package that read and compose, NumPy's version. It is believed while the files that were
+read hold what they held and, where a collective model times communication, while that answers as it did; else it is
+made again. It is one record of a .npy file with a checksum, read in 10 ms where HDF5 must be imported first. A folder
+that cannot be written is no fault: what cannot be kept is composed at each start.
 """
 import hashlib
 import json
