@@ -219,7 +219,10 @@ def _write(folder: Path, provenance: dict) -> None:
 
 
 def host_us(journal: Journal) -> dict[str, float]:
-    """Return what the host takes: to launch a kernel, a graph of one, and each further kernel of a graph."""
+    """Return what the host takes, in microseconds.
+
+    launch : of a kernel. graph_replay : of a graph of one. graph_kernel : each further kernel of a graph.
+    """
     found_us = {point.cells: float(row["latency_ms"]) * 1e3 for point, row in journal.rows.items()
                 if point.table == "host"}
     one, (_, most) = found_us.get(("graph_replay", 1)), plan.HOST[-1]

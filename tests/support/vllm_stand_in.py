@@ -66,9 +66,8 @@ def _ops(torch, calls):
         calls.append("reshape_and_cache_flash")
         assert slot_mapping.dtype == torch.int64 and len(slot_mapping) == len(key) == len(value)
         assert len(slot_mapping.unique()) == len(slot_mapping) and kv_cache_dtype == "auto"
-        flat = key_cache.view(-1, *key_cache.shape[2:])
-        flat[slot_mapping] = key
-        value_cache.view(flat.shape)[slot_mapping] = value
+        for cache, values in ((key_cache, key), (value_cache, value)):
+            cache.view(-1, *cache.shape[2:])[slot_mapping] = values
 
     def cutlass_scaled_mm(a, b, scale_a, scale_b, out_dtype, bias=None):
         calls.append("cutlass_scaled_mm")
