@@ -1,5 +1,6 @@
 """Iterations composed of measured operators: terms by hand, how each was found, and what is beyond the tables."""
 import hashlib
+import shutil
 
 import msgspec
 import pytest
@@ -343,6 +344,7 @@ def test_a_damaged_file_of_the_cache_is_told_of_once(folder, tmp_path):
     Operators(parameters, deploy(DENSE))
     kept = next(tmp_path.glob("*.h5"))
     kept.write_bytes(b"not HDF5")
+    shutil.rmtree(tmp_path / "composed")        # else nobody reads it
 
     assert f"operators: {kept}: was damaged, or not made from what it should be; it was made again" in Operators(
         parameters, deploy(DENSE)).warnings()

@@ -64,11 +64,14 @@ class Database:
     """
 
     def __init__(self, parameters, accelerator: AcceleratorSpec, deployment=None, files=None):
-        self.notes: list[str] = []              # what people should know
+        self.notes: list[str] = []              # what people should know of the tables
+        self.remade: list[str] = []             # and of conversions of them that were damaged, this once
+        self.opened: dict[str, str] = {}        # path -> SHA-256
         self._profile, self._profile_digest = {}, ""
         if files is None and parameters.path is not None and deployment:
             folder = Path(parameters.path)
-            self._profile, self._profile_digest = read_profile(folder, deployment, parameters, self.notes)
+            self._profile, self._profile_digest, self.opened = read_profile(
+                folder, deployment, parameters, self.remade)
         self.files: dict[str, list[Path]] = files or {}
         if files is None and not self._profile:
             self.files = find_tables(parameters.path, parameters.system, accelerator.name, parameters.framework)
@@ -107,7 +110,8 @@ class Database:
     def _columns_of(self, path):
         key = ("file", path)
         if key not in self._sites:
-            self._sites[key] = columns_of(path, self._cache_directory, self.notes)
+            self._sites[key] = columns_of(path, self._cache_directory, self.remade)
+            self.opened[str(path)] = self._sites[key][1]
         return self._sites[key]
 
     def curves(self, key: tuple, read: Callable):

@@ -26,7 +26,7 @@ from simulator.latency.base cimport LatencyModel
 from simulator.latency.batch_view cimport BatchView
 from simulator.latency.gathering cimport Gathered
 
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal
 
 import msgspec
 import numpy as np
@@ -36,6 +36,7 @@ from simulator.domain.experts import All2All
 from simulator.errors import InputErrors, KeyFault
 from simulator.latency.operators import prices
 from simulator.latency.operators.asked import Asked
+from simulator.latency.operators.composed import Reading, kept
 from simulator.latency.operators.composition import OF_ALL_RANKS, Composer
 from simulator.latency.operators.curves import ORIGINS, SPIKE
 from simulator.latency.operators.database import Database
@@ -77,26 +78,7 @@ class OperatorsParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
         "what to do with an operator that was not measured, nor one near it"))] = "roofline"
     without: prices.Without = ()
     cache_directory: Annotated[Path, Meta(description=(
-        "of converted tables; default: $XDG_CACHE_HOME/simulator"))] = None
-
-
-class Reading(NamedTuple):
-    """What the tables hold for one deployment.
-
-    tables : IterationTables.
-    sources : table -> file, version, sha256.
-    missing : operator -> what was not measured.
-    notes : what people should know of the files, a sentence each.
-    num_spikes : measured points that were left out.
-    cached : table -> points that were faster than memory, of how many.
-    """
-
-    tables: Any
-    sources: dict
-    missing: dict
-    notes: list
-    num_spikes: int
-    cached: dict
+        "of converted and composed tables; default: $XDG_CACHE_HOME/simulator"))] = None
 
 
 cdef enum Origin:               # curves.py, the better the smaller
@@ -214,15 +196,18 @@ cdef class Operators(LatencyModel):
 
     @staticmethod
     def read(parameters, deployment, collective=None) -> Reading:
-        """Read and compose the tables; parameters as those of the class."""
+        """Read and compose the tables, or find them composed; parameters as those of the class."""
         if deployment is None:
             raise ValueError("operators needs [model] and [hardware]")
-        database = Database(parameters, deployment.accelerator, deployment)
-        if parameters.without:
-            database.notes.append(f"prices left out: {', '.join(parameters.without)}")
-        composer = Composer(database, parameters, deployment, rates(Roofline.Parameters(), deployment), collective)
-        return Reading(composer.compose(), database.used, composer.missing, database.notes, len(database.spikes),
-                       database.cached)
+
+        def compose(collective):
+            database = Database(parameters, deployment.accelerator, deployment)
+            if parameters.without:
+                database.notes.append(f"prices left out: {', '.join(parameters.without)}")
+            composer = Composer(database, parameters, deployment, rates(Roofline.Parameters(), deployment), collective)
+            return Reading(composer.compose(), database.used, composer.missing, database.notes, len(database.spikes),
+                           database.cached), database.opened, database.remade
+        return kept(parameters, deployment, collective, compose)
 
     @staticmethod
     def errors(parameters, deployment, collective=None) -> tuple:
