@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from simulator.errors import InputErrors
+from simulator.results.colours import coloured
 from simulator.results.interrupts import Interrupts
 from simulator.study.distributed.dask_client import client_of
 from simulator.study.distributed.trials import at_workers
@@ -97,7 +98,7 @@ def _conclude(campaign: Campaign, directory: Path, ends: list[Finished], options
     if not options.quiet:
         print(_told(campaign, ends, directory, summary))
     for end in failed[:SHOWN]:
-        print(f"{end.status}: id {end.id}, seed {end.seed}: {end.error}", file=sys.stderr)
+        print(coloured(f"{end.status}: id {end.id}, seed {end.seed}: {end.error}", sys.stderr), file=sys.stderr)
     if len(failed) > SHOWN:
         print(f"and {len(failed) - SHOWN} more", file=sys.stderr)
     if watch.interrupts.signal_number is not None:
