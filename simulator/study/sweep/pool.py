@@ -25,7 +25,6 @@ PATIENCE_S = 10.0               # for a process that was asked to end, before it
 # Libraries that would start a thread for each core in each process.
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS",
               "NUMEXPR_NUM_THREADS")
-FAULT = 3                       # exit status of a worker whose work raised
 
 
 class Rules(NamedTuple):
@@ -45,39 +44,42 @@ class Rules(NamedTuple):
     grace_s: float = 20.0
 
 
+class Lost(NamedTuple):
+    """Why there is no result.
+
+    reason : a sentence. is_overdue : it took longer than it may.
+    """
+
+    reason: str
+    is_overdue: bool = False
+
+
 class Served(NamedTuple):
     """What became of an item.
 
     result : what the work returned; None where its processes died.
-    lost : how the last of them ended: the signal, negative, or the exit status; None: it did not.
+    lost : how the last of them ended; None: it did not.
     attempts : processes that tried it.
     """
 
     item: Any
     result: Any
-    lost: int | None
+    lost: Lost | None
     attempts: int
 
-    @property
-    def was_overdue(self) -> bool:
-        """Whether the process was killed for the time it took."""
-        return self.lost == -signal.SIGALRM
 
-    def why_lost(self) -> str:
-        """Say how the last process ended.
-
-        Empty: it did not.
-        """
-        if self.lost is None:
-            return ""
-        if self.lost >= 0:
-            return f"its process ended with status {self.lost}"
-        try:
-            name = signal.Signals(-self.lost).name
-        except ValueError:              # a real-time signal
-            name = f"signal {-self.lost}"
-        likely = ", for want of memory most likely" if self.lost == -signal.SIGKILL else ""
-        return f"its process was killed ({name}){likely}"
+def lost_by(status: int | None) -> Lost:
+    """Return what an exit status says, a signal's negative number; None: nobody knows it."""
+    if status is None:
+        return Lost("its process ended")
+    if status >= 0:
+        return Lost(f"its process ended with status {status}")
+    try:
+        name = signal.Signals(-status).name
+    except ValueError:              # a real-time signal
+        name = f"signal {-status}"
+    likely = ", for want of memory most likely" if status == -signal.SIGKILL else ""
+    return Lost(f"its process was killed ({name}){likely}", status == -signal.SIGALRM)
 
 
 def serve(work: Callable[[Any, Any], Any], shared: Any, items: Iterable[Any], rules: Rules) -> Iterator[Served]:
@@ -128,7 +130,7 @@ class _Pool:
         self._alone: deque[_Task] = deque()         # of which a process died
         self._next: _Task | None = None
         self._workers: dict[Connection, _Worker] = {}
-        self._pace = _Pace()
+        self._pace = Pace()
         self._has_begun = False
 
     def serve(self) -> Iterator[Served]:
@@ -236,7 +238,7 @@ class _Pool:
         if dead.attempts < self._rules.retries:
             self._alone.append(dead._replace(attempts=dead.attempts + 1))
         else:
-            yield Served(dead.item, None, status if status is not None else FAULT, dead.attempts + 1)
+            yield Served(dead.item, None, lost_by(status), dead.attempts + 1)
 
     def _dismiss(self) -> None:
         """Let each process end after the item that it is at; what else it was handed is not begun."""
@@ -263,7 +265,7 @@ class _Pool:
             return
 
 
-class _Pace:
+class Pace:
     """How many items are a second's work: by a mean in which the latest weigh most."""
 
     def __init__(self):
