@@ -28,6 +28,8 @@ class Order(NamedTuple):
     """What is to be done with which experiment; parameters as those of `run`.
 
     readings : what latency backends have read for runs before, and read for this one; None: nothing was read before.
+    stop : asked every few milliseconds while the run simulates; True: it ends, and what is there is not complete.
+    settle : called with the finished Run, returns which requests are measured, bool (n,); None: as [workload] has it.
     build : makes what simulates, in place of `assemble.build`: a run in parts; None: that.
     """
 
@@ -39,6 +41,8 @@ class Order(NamedTuple):
     threads: int | None = None
     readings: Readings | None = None
     build: Callable[..., Any] | None = None
+    settle: Callable[[Run], Any] | None = None
+    stop: Callable[[], bool] | None = None
 
 
 def run(experiment: str | os.PathLike | Experiment, overrides: Mapping[str, Any] | Iterable[str] | str | None = None, *,
@@ -134,7 +138,7 @@ def _run(order: Order, interrupts: Interrupts, timings: Timings) -> Result:
         if prepared.workload.is_open_ended:     # it was interrupted while its requests were counted
             raise Aborted(interrupts.signal_number)
         with Progress(len(prepared.workload), order.quiet) as progress:
-            watch = _Watch(progress, interrupts)
+            watch = _Watch(progress, interrupts, order.stop)
             if order.out is None:
                 result = _run_in_memory(order, prepared, watch)
             else:
@@ -149,16 +153,17 @@ class _Watch:
     stopped_by : the signal for which it was stopped; None: it was not. A signal that comes later changes nothing.
     """
 
-    def __init__(self, progress: Progress, interrupts: Interrupts):
+    def __init__(self, progress: Progress, interrupts: Interrupts, stop: Callable[[], bool] | None = None):
         self.stopped_by: int | None = None
         self._progress = progress
         self._interrupts = interrupts
+        self._stop = stop
 
     def monitor(self, clock_ns: int, finished_requests: int) -> bool:
         """Show how far the simulation is; say whether it is to stop."""
         self._progress.show(clock_ns, finished_requests)
         self.stopped_by = self._interrupts.signal_number
-        return self.stopped_by is not None
+        return self.stopped_by is not None or (self._stop is not None and self._stop())
 
     def run(self, cluster: Any) -> Run:
         """Return what becomes of it.
@@ -186,7 +191,7 @@ def _run_in_memory(order: Order, prepared: assemble.Prepared, watch: _Watch) -> 
     recorder = MemoryRecorder(experiment.output, prepared.workload)
     build = order.build or assemble.build
     finished = watch.run(build(prepared, recorder, watch.monitor, order.threads or available_cores()))
-    finished.workload.measured = measured_rows(finished, experiment.workload.measure)
+    _measure(finished, order)
     watch.end(finished)
     made = recorder.finish(finished)
     return Result(_summary(experiment, finished), made)
@@ -207,7 +212,7 @@ def _run_into_files(order: Order, prepared: assemble.Prepared, watch: _Watch, ti
         with recorder.into(directory):
             timings.end("write")
             finished = watch.run(cluster)
-            finished.workload.measured = measured_rows(finished, experiment.workload.measure)
+            _measure(finished, order)
             timings.end("simulate")
             watch.end(finished)
             del cluster         # what only the engine needs is a tenth of all memory
@@ -221,6 +226,13 @@ def _run_into_files(order: Order, prepared: assemble.Prepared, watch: _Watch, ti
         timings.end("write")
         _write(directory / "provenance.json", json_text(provenance(__version__, timings.as_dict())))
     return Result(summary, Reader(order.out / "results.h5"), order.out)
+
+
+def _measure(finished: Run, order: Order) -> None:
+    """Say which requests are measured."""
+    finished.workload.measured = measured_rows(finished, order.experiment.workload.measure)
+    if order.settle is not None and (counts := order.settle(finished)) is not None:
+        finished.workload.measured = counts
 
 
 def _add_vidur_csv(directory: Path, summary: dict) -> None:

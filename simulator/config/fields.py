@@ -11,15 +11,13 @@ msgspec knows:
   beside the fields of its own Struct is read by the `Parameters` of the chosen class.
 """
 import types
-from functools import lru_cache
+from functools import cache
 from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
 
 import msgspec
 from msgspec import NODEFAULT, inspect
 
 from simulator.registry import KINDS
-
-MOST_KEPT = 1024                # Structs whose keys are known; msgspec takes 0.2 ms to tell those of one
 
 
 class Field(NamedTuple):
@@ -41,7 +39,7 @@ class Table(NamedTuple):
     choice: str | None          # the attribute that holds the chosen class's Parameters
 
 
-@lru_cache(MOST_KEPT)
+@cache
 def table_of(struct: type[msgspec.Struct]) -> Table:
     """Return what a Struct declares."""
     declared = msgspec.structs.fields(struct)
