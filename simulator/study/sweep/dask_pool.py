@@ -15,7 +15,7 @@ from distributed import CancelledError, KilledWorker
 
 from simulator.study.distributed.dask_client import check_here
 from simulator.study.distributed.sources import hash_of_sources
-from simulator.study.sweep.pool import Lost, Pace, Rules, Served
+from simulator.study.sweep.pool import UNKNOWN, Pace, Rules, Served
 
 LOOK_S = 0.01                   # between two looks at what has ended
 WORKERS_S = 1.0                 # between two looks at who serves: workers come and go
@@ -114,27 +114,27 @@ class _Out:
         try:
             answers = future.result()
         except KilledWorker:                        # of these, again and again
-            yield from self._retry(tasks, 1, "workers died of it, for want of memory most likely")
+            yield from self._retry(tasks)
         except CancelledError:                      # the last worker that had what is shared has gone
             self._held = None
             self._alone.extend(task._replace(times_lost=task.times_lost + 1) for task in tasks
                                if task.times_lost < MOST_LOST)
             for task in tasks:
                 if task.times_lost >= MOST_LOST:
-                    yield Served(task.item, None, Lost("all workers were gone, again and again"), task.attempts + 1)
+                    yield Served(task.item, None, UNKNOWN, task.attempts + 1)
         else:
             for task, (result, wall_s) in zip(tasks, answers, strict=True):
                 self._pace.note(wall_s)
                 yield Served(task.item, result, None, task.attempts + 1)
 
-    def _retry(self, tasks: list[_Task], attempts: int, reason: str) -> Iterator[Served]:
+    def _retry(self, tasks: list[_Task]) -> Iterator[Served]:
         for task in tasks:
             if len(tasks) > 1:                      # whose fault it was is open
                 self._alone.append(task)
             elif task.attempts < self._rules.retries:
-                self._alone.append(task._replace(attempts=task.attempts + attempts))
+                self._alone.append(task._replace(attempts=task.attempts + 1))
             else:
-                yield Served(task.item, None, Lost(reason), task.attempts + attempts)
+                yield Served(task.item, None, UNKNOWN, task.attempts + 1)
 
 
 # ---- at a worker

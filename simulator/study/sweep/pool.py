@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 LOOK_S = 0.1                    # between two looks at whether to stop
 CHUNK_S = 1.0                   # of work that a worker is handed at once
 MOST_AT_ONCE = 256
+UNKNOWN = 256                   # no exit status of a process: it died on another machine
 PATIENCE_S = 10.0               # for a process that was asked to end, before it is made to
 # Libraries that would start a thread for each core in each process.
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS",
@@ -44,42 +45,41 @@ class Rules(NamedTuple):
     grace_s: float = 20.0
 
 
-class Lost(NamedTuple):
-    """Why there is no result.
-
-    reason : a sentence. is_overdue : it took longer than it may.
-    """
-
-    reason: str
-    is_overdue: bool = False
-
-
 class Served(NamedTuple):
     """What became of an item.
 
     result : what the work returned; None where its processes died.
-    lost : how the last of them ended; None: it did not.
+    lost : how the last of them ended: the signal, negative, the exit status, or `UNKNOWN`; None: it did not.
     attempts : processes that tried it.
     """
 
     item: Any
     result: Any
-    lost: Lost | None
+    lost: int | None
     attempts: int
 
+    @property
+    def was_overdue(self) -> bool:
+        """Whether the process was killed for the time it took."""
+        return self.lost == -signal.SIGALRM
 
-def lost_by(status: int | None) -> Lost:
-    """Return what an exit status says, a signal's negative number; None: nobody knows it."""
-    if status is None:
-        return Lost("its process ended")
-    if status >= 0:
-        return Lost(f"its process ended with status {status}")
-    try:
-        name = signal.Signals(-status).name
-    except ValueError:              # a real-time signal
-        name = f"signal {-status}"
-    likely = ", for want of memory most likely" if status == -signal.SIGKILL else ""
-    return Lost(f"its process was killed ({name}){likely}", status == -signal.SIGALRM)
+    def why_lost(self) -> str:
+        """Say how the last process ended.
+
+        Empty: it did not.
+        """
+        if self.lost is None:
+            return ""
+        if self.lost == UNKNOWN:
+            return "the workers that served it died, for want of memory most likely"
+        if self.lost >= 0:
+            return f"its process ended with status {self.lost}"
+        try:
+            name = signal.Signals(-self.lost).name
+        except ValueError:              # a real-time signal
+            name = f"signal {-self.lost}"
+        likely = ", for want of memory most likely" if self.lost == -signal.SIGKILL else ""
+        return f"its process was killed ({name}){likely}"
 
 
 def serve(work: Callable[[Any, Any], Any], shared: Any, items: Iterable[Any], rules: Rules) -> Iterator[Served]:
@@ -238,7 +238,7 @@ class _Pool:
         if dead.attempts < self._rules.retries:
             self._alone.append(dead._replace(attempts=dead.attempts + 1))
         else:
-            yield Served(dead.item, None, lost_by(status), dead.attempts + 1)
+            yield Served(dead.item, None, UNKNOWN if status is None else status, dead.attempts + 1)
 
     def _dismiss(self) -> None:
         """Let each process end after the item that it is at; what else it was handed is not begun."""

@@ -18,7 +18,7 @@ serve_at = importlib.import_module("simulator.study.sweep.dask_pool").serve_at
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]      # what others deprecate is not ours to mend
 
 Client = distributed.Client
-HERE = str(Path(__file__).parent)
+FOLDERS = [str(Path(__file__).parent), str(Path(__file__).parents[2])]
 
 
 def work(shared, item):
@@ -38,8 +38,8 @@ def work(shared, item):
 def client(tmp_path_factory):
     with cluster(tmp_path_factory.mktemp("dask"), 2) as (file, _), Client(scheduler_file=str(file)) as client:
         client.wait_for_workers(2)
-        for run in (client.run, client.run_on_scheduler):
-            run(sys.path.insert, 0, HERE)
+        for run in (client.run, client.run_on_scheduler):       # which read the work, too
+            run(sys.path.extend, FOLDERS)
         yield client
 
 
@@ -82,7 +82,7 @@ def test_who_dies_takes_nobody_along():
 
     assert sorted(item for item in found if item != "die") == list(range(40))
     assert all(found[i].result[0] == 10 * i for i in range(40))
-    assert found["die"].lost.reason == "workers died of it, for want of memory most likely"
+    assert found["die"].why_lost() == "the workers that served it died, for want of memory most likely"
 
 
 def test_threads_of_a_worker_share_nothing():

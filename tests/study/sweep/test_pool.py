@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from simulator.study.sweep.pool import ONE_THREAD, Lost, Rules, lost_by, serve
+from simulator.study.sweep.pool import ONE_THREAD, Rules, serve
 
 ROOT = Path(__file__).parents[3]
 
@@ -55,9 +55,9 @@ def test_who_dies_takes_nobody_along():
 
     assert len(found) == 42
     assert all(found[i].result[0] == 10 * i and found[i].attempts == 1 for i in range(40))
-    assert found["die"][1:] == (None, lost_by(-signal.SIGKILL), 2)
-    assert found["die"].lost.reason == "its process was killed (SIGKILL), for want of memory most likely"
-    assert found["leave"].lost.reason == "its process ended with status 7"
+    assert found["die"][1:] == (None, -signal.SIGKILL, 2)
+    assert found["die"].why_lost() == "its process was killed (SIGKILL), for want of memory most likely"
+    assert found["leave"].why_lost() == "its process ended with status 7"
 
 
 def test_what_dies_once_is_done_by_the_second_attempt(tmp_path):
@@ -67,14 +67,14 @@ def test_what_dies_once_is_done_by_the_second_attempt(tmp_path):
 
 def test_without_retries_one_death_is_enough(tmp_path):
     item = f"once {tmp_path / 'was_here'}"
-    assert results([item])[item][2:] == (lost_by(-signal.SIGKILL), 1)
+    assert results([item])[item][2:] == (-signal.SIGKILL, 1)
 
 
 def test_what_takes_too_long_is_killed_by_the_system():
     found = results(["sleep 60", 1, 2], kill_after_s=0.3, retries=0)
 
-    assert found["sleep 60"].lost == Lost("its process was killed (SIGALRM)", is_overdue=True)
-    assert found[1].result[0] == 10 and found[1].lost is None
+    assert found["sleep 60"].was_overdue and found["sleep 60"].why_lost() == "its process was killed (SIGALRM)"
+    assert found[1].result[0] == 10 and not found[1].was_overdue
 
 
 def test_the_time_is_that_of_one_item_not_of_all():
