@@ -27,8 +27,8 @@ def serve_at(client: Any, work: Callable[[Any, Any], Any], shared: Any, items: I
              rules: Rules) -> Iterator[Served]:
     """Yield what `work(shared, item)` returns for each item, as soon as it is done; parameters as those of `serve`.
 
-    A worker that dies is replaced by others as Dask does it, `allowed-failures` times; then items are tried one by one,
-    `rules.retries` times more. `rules.num_processes` and `rules.kill_after_s` do not count: who started the workers says
+    Where a worker dies others take over, as Dask does it, `allowed-failures` times. Then what it had is served by itself,
+    half by half, until the item is found of which workers die; it is tried `rules.retries` times more. `rules.num_processes` and `rules.kill_after_s` do not count: who started the workers says
     how many there are, and a process may hold several.
 
     client : distributed.Client.
@@ -51,6 +51,7 @@ class _Task(NamedTuple):
     item: Any
     attempts: int = 0
     times_lost: int = 0         # with all workers
+    is_suspect: bool = False    # it is served while nothing else is
 
 
 class _Out:
@@ -62,7 +63,7 @@ class _Out:
         self._token = hashlib.sha256(self._shared).hexdigest()
         self._held = None                           # the same, at the workers
         self._futures: dict[Any, list[_Task]] = {}
-        self._alone: deque[_Task] = deque()
+        self._alone: deque[list[_Task]] = deque()   # what is served while nothing else is: Dask suspects all it finds
         self._pace = Pace()
         self._room, self._looked_s = 0, -WORKERS_S
 
@@ -93,16 +94,21 @@ class _Out:
     def _hand_out(self, now_s: float) -> None:
         if now_s - self._looked_s >= WORKERS_S:
             self._room, self._looked_s = CHUNKS_EACH * max(1, sum(self._client.nthreads().values())), now_s
+        if self._alone:
+            if not self._futures:
+                self._submit(self._alone.popleft())
+            return
         while len(self._futures) < self._room and (tasks := self._chunk()):
-            if self._held is None:
-                self._held = self._client.scatter(self._shared, hash=False, broadcast=True)
-            future = self._client.submit(_serve_chunk, self._work, self._held, self._token, [task.item for task in tasks],
-                                         hash_of_sources(), pure=False, retries=0)
-            self._futures[future] = tasks
+            self._submit(tasks)
+
+    def _submit(self, tasks: list[_Task]) -> None:
+        if self._held is None:
+            self._held = self._client.scatter(self._shared, hash=False, broadcast=True)
+        future = self._client.submit(_serve_chunk, self._work, self._held, self._token, [task.item for task in tasks],
+                                     hash_of_sources(), pure=False, retries=0)
+        self._futures[future] = tasks
 
     def _chunk(self) -> list[_Task]:
-        if self._alone:
-            return [self._alone.popleft()]
         tasks: list[_Task] = []
         size = self._pace.items_at_once()
         while len(tasks) < size and (item := next(self._items, self)) is not self:
@@ -117,8 +123,9 @@ class _Out:
             yield from self._retry(tasks)
         except CancelledError:                      # the last worker that had what is shared has gone
             self._held = None
-            self._alone.extend(task._replace(times_lost=task.times_lost + 1) for task in tasks
-                               if task.times_lost < MOST_LOST)
+            if again := [task._replace(times_lost=task.times_lost + 1) for task in tasks
+                         if task.times_lost < MOST_LOST]:
+                self._alone.append(again)
             for task in tasks:
                 if task.times_lost >= MOST_LOST:
                     yield Served(task.item, None, UNKNOWN, task.attempts + 1)
@@ -128,13 +135,15 @@ class _Out:
                 yield Served(task.item, result, None, task.attempts + 1)
 
     def _retry(self, tasks: list[_Task]) -> Iterator[Served]:
-        for task in tasks:
-            if len(tasks) > 1:                      # whose fault it was is open
-                self._alone.append(task)
-            elif task.attempts < self._rules.retries:
-                self._alone.append(task._replace(attempts=task.attempts + 1))
-            else:
-                yield Served(task.item, None, UNKNOWN, task.attempts + 1)
+        middle = len(tasks) // 2
+        if not tasks[0].is_suspect:                 # others were there, too
+            self._alone.append([task._replace(is_suspect=True) for task in tasks])
+        elif middle:                                # whose fault it was is open
+            self._alone += [tasks[:middle], tasks[middle:]]
+        elif tasks[0].attempts < self._rules.retries:
+            self._alone.append([tasks[0]._replace(attempts=tasks[0].attempts + 1)])
+        else:
+            yield Served(tasks[0].item, None, UNKNOWN, tasks[0].attempts + 1)
 
 
 # ---- at a worker
