@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 LOOK_S = 0.1                    # between two looks at whether to stop
 CHUNK_S = 1.0                   # of work that a worker is handed at once
 MOST_AT_ONCE = 256
+MOST_FAILED_STARTS = 20
 UNKNOWN = 256                   # no exit status of a process: it died on another machine
 PATIENCE_S = 10.0               # for a process that was asked to end, before it is made to
 # Libraries that would start a thread for each core in each process.
@@ -32,7 +33,9 @@ class Rules(NamedTuple):
     """How items are served.
 
     num_processes : that serve side by side.
-    retries : how often an item is tried again of which a process died, alone in a new one.
+    retries : how often an item is tried again of which a process died, or whose result is not accepted, alone in a new
+        process.
+    is_accepted : whether a result counts; one of the last attempt does in any case.
     kill_after_s : wall time after which the system kills the process of an item; inf: never.
     stop : asked every `LOOK_S`; True: no item begins any more.
     grace_s : that those which run then have, before their processes are killed.
@@ -43,6 +46,7 @@ class Rules(NamedTuple):
     kill_after_s: float = math.inf
     stop: Callable[[], bool] = lambda: False
     grace_s: float = 20.0
+    is_accepted: Callable[[Any], bool] = lambda result: True
 
 
 class Served(NamedTuple):
@@ -132,6 +136,7 @@ class _Pool:
         self._workers: dict[Connection, _Worker] = {}
         self._pace = Pace()
         self._has_begun = False
+        self._failed_starts = 0                     # in a row
 
     def serve(self) -> Iterator[Served]:
         """Yield what becomes of the items, until none is left or it is to stop."""
@@ -212,12 +217,16 @@ class _Pool:
             return
         if kind == "ready":
             worker.is_ready = self._has_begun = True
+            self._failed_starts = 0
         elif kind == "raised":
             raise RuntimeError(f"a worker process: {answer}")
         else:
             task = worker.tasks.popleft()
             self._pace.note(wall_s)
-            yield Served(task.item, answer, None, task.attempts + 1)
+            if task.attempts < self._rules.retries and not self._rules.is_accepted(answer):
+                self._alone.append(task._replace(attempts=task.attempts + 1))
+            else:
+                yield Served(task.item, answer, None, task.attempts + 1)
 
     def _bury(self, worker: _Worker) -> Iterator[Served]:
         """Retry, alone, the item of which a process died, or give it up; the others it had wait for another process."""
@@ -227,11 +236,14 @@ class _Pool:
         status = worker.process.exitcode
         if worker.is_dismissed:
             return
-        if not worker.is_ready and not self._has_begun:
-            raise RuntimeError(f"no worker process can begin (exit status {status}); a script that calls this needs "
-                               "`if __name__ == \"__main__\":` around it; with one job it goes without processes")
-        if not worker.is_ready:         # killed before it came to anything
-            self._back.extendleft(reversed(worker.tasks))
+        if not worker.is_ready:         # killed before it came to anything, or none can begin
+            self._failed_starts += 1
+            was_killed = status is not None and status < 0
+            if self._failed_starts > MOST_FAILED_STARTS or not (was_killed or self._has_begun):
+                raise RuntimeError(f"no worker process can begin (exit status {status}); a script that calls this needs "
+                                   "`if __name__ == \"__main__\":` around it; with one job it goes without processes")
+            self._alone.extend(task for task in worker.tasks if task.attempts)
+            self._back.extendleft(reversed([task for task in worker.tasks if not task.attempts]))
             return
         dead = worker.tasks.popleft()
         self._back.extendleft(reversed(worker.tasks))

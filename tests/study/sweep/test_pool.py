@@ -65,6 +65,11 @@ def test_what_dies_once_is_done_by_the_second_attempt(tmp_path):
     assert results([item, 1], retries=1)[item][2:] == (None, 2)
 
 
+def test_what_is_not_accepted_is_tried_again_and_counts_the_last_time():
+    found = results([1, 2, 3], retries=2, is_accepted=lambda result: result[0] != 20)
+    assert [found[i].attempts for i in (1, 2, 3)] == [1, 3, 1] and found[2].result[0] == 20
+
+
 def test_without_retries_one_death_is_enough(tmp_path):
     item = f"once {tmp_path / 'was_here'}"
     assert results([item])[item][2:] == (-signal.SIGKILL, 1)
