@@ -17,7 +17,7 @@ _INSTALLED = Path(__file__).parents[1] / "_facts"       # in a wheel
 _CHECKOUT = Path(__file__).parents[2]
 _HUB_ID = re.compile(r'^hf_id = "(.+)"$', re.MULTILINE)
 FOLDERS = {"model": "models", "hardware": "hardware", "node": "hardware/nodes"}
-MOST_KEPT = 64                                          # files whose content is kept parsed
+MOST_KEPT = 64                  # files whose content is kept parsed: a study asks the same ones run after run
 
 
 def folder(kind: str) -> Path:
@@ -27,7 +27,12 @@ def folder(kind: str) -> Path:
 
 def names(kind: str) -> list[str]:
     """Return the sorted names of all built-in facts: model, hardware or node."""
-    return sorted(path.stem for path in folder(kind).glob("*.toml"))
+    return list(_names(folder(kind)))
+
+
+@cache
+def _names(place: Path) -> tuple[str, ...]:
+    return tuple(sorted(path.stem for path in place.glob("*.toml")))
 
 
 @cache
