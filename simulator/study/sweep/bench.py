@@ -13,7 +13,7 @@ from simulator import api, assemble, registry
 from simulator.config.experiment import Experiment
 from simulator.errors import InputErrors
 from simulator.study.statistics.of_run import Look
-from simulator.study.sweep.study_file import Study
+from simulator.study.sweep.study_file import RunRules, Study
 from simulator.study.sweep.trial import DONE, FAILED, REFUSED, TIMEOUT, Finished, Trial
 
 
@@ -34,6 +34,11 @@ class Bench:
 
     def __setstate__(self, state):
         self.__init__(*state)
+
+    @property
+    def rules(self) -> RunRules:
+        """How runs are done."""
+        return self._study.settings.run
 
     def run(self, trial: Trial, stop=None) -> Finished:
         """Run a trial.

@@ -22,6 +22,7 @@ LOOK_S = 0.1                    # between two looks at whether to stop
 CHUNK_S = 1.0                   # of work that a worker is handed at once
 MOST_AT_ONCE = 256
 MOST_FAILED_STARTS = 20
+HEARD_BY_ALL = (signal.SIGINT, signal.SIGTERM)
 UNKNOWN = 256                   # no exit status of a process: it died on another machine
 PATIENCE_S = 10.0               # for a process that was asked to end, before it is made to
 # Libraries that would start a thread for each core in each process.
@@ -197,14 +198,27 @@ class _Pool:
         """Return a new process, in place of one that idles where there is such."""
         if idle is not None:
             self._dismiss_one(idle)
+        for _ in range(MOST_FAILED_STARTS):
+            try:
+                return self._begin()
+            except (EOFError, ConnectionError, FileNotFoundError):      # the server of forks was killed; another starts
+                time.sleep(LOOK_S)
+        return self._begin()
+
+    def _begin(self) -> _Worker:
         context = get_context("forkserver")
         ours, theirs = context.Pipe()
-        with one_thread_each():
-            context.set_forkserver_preload([self._work.__module__])
-            process = context.Process(target=_answer, daemon=True, args=(
-                theirs, self._work, self._shared, self._rules.kill_after_s))
-            process.start()
-        theirs.close()
+        context.set_forkserver_preload([self._work.__module__])
+        process = context.Process(target=_answer, daemon=True, args=(
+            theirs, self._work, self._shared, self._rules.kill_after_s))
+        try:
+            with one_thread_each(), deaf():
+                process.start()
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
         worker = self._workers[ours] = _Worker(process, ours)
         return worker
 
@@ -309,11 +323,27 @@ def one_thread_each() -> Iterator[None]:
             os.environ.pop(name, None)
 
 
+@contextmanager
+def deaf() -> Iterator[None]:
+    """Let processes that are started in the block, and all that they start, not hear SIGINT and SIGTERM.
+
+    Batch systems and terminals send them to all, the server of forks among them; the parent decides.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, HEARD_BY_ALL)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 # ---- in the other process
 
 def _answer(pipe: Connection, work: Callable[[Any, Any], Any], shared: Any, kill_after_s: float) -> None:
     """Serve items until told to end."""
-    for number in (signal.SIGINT, signal.SIGTERM):      # Ctrl-C and batch systems tell all; the parent decides
+    for number in HEARD_BY_ALL:         # where another program's server of forks is used, which hears them
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     threading.Thread(target=_end_with_parent, daemon=True).start()

@@ -14,7 +14,7 @@ import pytest
 import simulator
 from simulator import cli
 from simulator.study.sweep.plan import read
-from simulator.study.sweep.segments import FOLDER, read_all
+from simulator.study.sweep.segments import FOLDER, Segment, read_all
 
 ROOT = Path(__file__).parents[3]
 
@@ -95,9 +95,24 @@ def test_run_that_heeds_its_time_ends_with_it(rewrite, study, tmp_path, jobs):
     out = tmp_path / "out"
     assert sweep(study, out, "--set", "study.run.timeout_s=0.1", jobs=jobs) == 1
     (end,) = read_all(out).finished.values()
-    assert (end.status, end.error, end.attempts) == ("timeout", "it took longer than 0.1 s", 2)
+    assert (end.status, end.attempts) == ("timeout", 2)
+    assert end.error.startswith("it took longer than 0.1 s")        # on a busy machine the system is the first to end it
     assert end.summary == {}
     assert sweep(study, out, "--retry", "timeout", "--set", "study.run.timeout_s=600.0", jobs=jobs) == 0
+
+
+def test_end_of_another_attempt_is_no_difference(study, tmp_path):
+    # a process may die, or be late, where another one has memory and time
+    out = tmp_path / "out"
+    assert sweep(study, out, jobs=1) == 0
+    tables = (out / "table.h5").read_bytes()
+    first = next(iter(read_all(out).finished.values()))
+    for status in ("killed", "timeout", "failed", "refused"):
+        with Segment(out) as segment:
+            segment.append(first._replace(status=status, error=f"was {status}", summary={}, extra={}))
+    stored = read_all(out)
+    assert stored.finished[first.id] == first and not stored.faults
+    assert sweep(study, out, jobs=1) == 0 and (out / "table.h5").read_bytes() == tables
 
 
 @pytest.mark.parametrize("jobs", [1, 2])

@@ -174,3 +174,38 @@ def test_a_script_without_a_guard_is_told(tmp_path):
     with script(tmp_path, "if True:") as parent:
         _, errors = parent.communicate(timeout=60)
     assert "needs `if __name__ == \"__main__\":` around it" in errors and parent.returncode == 1
+
+
+DEAF = """
+import os, signal, sys, time
+sys.path.insert(0, {tests!r})
+from test_pool import work
+from simulator.study.sweep.pool import Rules, serve
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)       # the parent decides what becomes of it
+    for number, served in enumerate(serve(work, 10, [0, 1, "die", 2, "leave", *range(3, 9)], Rules(2, retries=1))):
+        if number == 0:
+            os.killpg(0, signal.SIGTERM)
+        print(served.item, served.lost, flush=True)
+"""
+
+
+def test_signal_that_all_processes_hear_ends_none_of_them(tmp_path):
+    # among them the server of forks, of which processes are to begin later in place of those that die
+    file = tmp_path / "script.py"
+    file.write_text(DEAF.format(tests=str(Path(__file__).parent)))
+    ended = subprocess.run([sys.executable, file], capture_output=True, text=True, start_new_session=True, check=False,
+                           timeout=60, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    assert ended.returncode == 0, ended.stderr
+    assert sorted(ended.stdout.splitlines()) == [*(f"{i} None" for i in range(9)), "die -9", "leave 7"]
+
+
+@pytest.mark.slow
+def test_server_of_forks_that_is_killed_is_replaced():
+    found, killed = [], []
+    for served in serve(work, 10, ["sleep 0.01", "die", *range(20), "leave"], Rules(2, retries=1)):
+        found.append(served.item)
+        if not killed:
+            killed.append(int(Path(f"/proc/{served.result[1]}/stat").read_text().rpartition(")")[2].split()[1]))
+            os.kill(killed[0], signal.SIGKILL)
+    assert len(found) == 23
