@@ -3,6 +3,7 @@
 A worker that is lost takes no result with it that has been written. Its chunk is done again; one that workers die of is
 taken apart, until the run is found that kills them.
 """
+import math
 import pickle
 import threading
 import time
@@ -17,8 +18,10 @@ from simulator.study.sweep.trial import KILLED, Finished, Trial
 
 LOOK_S = 0.01                   # between two looks at what has ended
 CHUNK_S = 1.0
+WORKERS_S = 1.0                 # between two looks at who serves
 MOST_AT_ONCE = 256
 AHEAD = 2                       # chunks for each thread: one that runs, one that is there already
+NO_WORKERS_S = 600.0            # after which nobody is waited for any more: what is missing is done by the next start
 GRACE_S = 20.0                  # for what runs, once no more is to begin
 BLAMED = "workers died of it (Dask's allowed failures)"
 
@@ -60,6 +63,7 @@ class _Fleet:
         self._bench, self._ours, self._retries = pickle.dumps(bench), hash_of_sources(), bench.rules.retries
         self._flying: dict[Any, _Chunk] = {}
         self._trial_s: float | None = None
+        self._room, self._looked_s, self._seen_s = 0, -math.inf, time.monotonic()
 
     def run(self, trials: Iterable[Trial]) -> Iterator[Finished]:
         """Yield what becomes of trials, as chunks end."""
@@ -68,6 +72,8 @@ class _Fleet:
             while waiting or alone or self._flying:
                 if stopped_s is None and self._stop():
                     stopped_s = time.monotonic()
+                if self._is_deserted():
+                    return
                 if stopped_s is not None and (not self._flying or time.monotonic() - stopped_s > GRACE_S):
                     return
                 if stopped_s is None:
@@ -89,7 +95,18 @@ class _Fleet:
             self._submit(_Chunk([waiting.popleft() for _ in range(min(self._size(), len(waiting)))]))
 
     def _most(self) -> int:
-        return AHEAD * max(1, sum(self._client.nthreads().values()))
+        """Return how many chunks may fly: workers come and go."""
+        now_s = time.monotonic()
+        if now_s - self._looked_s >= WORKERS_S:
+            threads, self._looked_s = sum(self._client.nthreads().values()), now_s
+            self._room = AHEAD * max(1, threads)
+            self._seen_s = now_s if threads else self._seen_s
+        return self._room
+
+    def _is_deserted(self) -> bool:
+        """Say whether all workers have gone and none has come for long."""
+        self._most()
+        return time.monotonic() - self._seen_s > NO_WORKERS_S
 
     def _size(self) -> int:
         if self._trial_s is None:

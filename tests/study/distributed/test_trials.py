@@ -2,7 +2,9 @@
 import pytest
 
 import simulator
+from simulator.study.distributed import trials
 from simulator.study.sweep.trial import DONE, KILLED
+from support.dask_cluster import wait_until
 from support.studies import EXPERIMENT, STUDY
 
 dask = pytest.importorskip("dask", reason="Dask comes with the extra `test`")
@@ -34,12 +36,22 @@ def statuses(runs, status):
 
 def test_run_of_which_workers_die_is_found_and_the_others_are_done(study):
     (study.parent / "users_at_dask.py").write_text(DEADLY)
-    overrides = {"workload.type": "users_at_dask:Deadly", "study.seeds": list(range(5, 25)),
-                 "study.axes": {"engine.max_num_seqs": [8]}}
-    with dask.config.set({"distributed.scheduler.allowed-failures": 1}), distributed.Client(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=50) as client:
+    overrides = {"workload.type": "users_at_dask:Deadly", "study.seeds": [11, 12, 13, 14],
+                 "study.axes": {"engine.max_num_seqs": [8], "workload.arrival.rate_per_s": [9.0]}}
+    with dask.config.set({"distributed.scheduler.allowed-failures": 0}), distributed.Client(
+            n_workers=4, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=50) as client:
         runs = simulator.sweep(study, overrides, client=client).runs
-    assert statuses(runs, KILLED) == [13] and len(statuses(runs, DONE)) == 19
+    assert statuses(runs, KILLED) == [13] and statuses(runs, DONE) == [11, 12, 14]
+
+
+def test_workers_that_have_all_gone_are_not_waited_for_without_end(study, monkeypatch):
+    monkeypatch.setattr(trials, "NO_WORKERS_S", 1.0)
+    with distributed.Client(n_workers=1, threads_per_worker=1, processes=True, dashboard_address=None,
+                            silence_logs=50) as client:
+        client.cluster.scale(0)
+        wait_until(lambda: not client.nthreads())
+        runs = simulator.sweep(study, client=client).runs
+    assert len(runs) == 8 and (runs["status"] == -1).all()
 
 
 def test_threads_of_a_worker_run_side_by_side(study):
