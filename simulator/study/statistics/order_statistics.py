@@ -3,6 +3,7 @@
 An interval that asks nothing of the distribution: the number of observations below the p-quantile is binomial.
 """
 import math
+from functools import lru_cache
 from typing import NamedTuple
 
 from simulator.study.statistics.student import beta_inc
@@ -18,6 +19,7 @@ class Ranks(NamedTuple):
     coverage: float
 
 
+@lru_cache(4096)               # runs of a study have as many observations, or nearly
 def ranks_of(share: float, count: int, confidence: float = 0.95) -> Ranks | None:
     """Return the ranks of the interval of a quantile.
 
