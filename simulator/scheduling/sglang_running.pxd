@@ -11,26 +11,42 @@ from simulator.domain.iteration cimport Batch
 from simulator.kv.base cimport blocks_for
 from simulator.kv.radix cimport RadixKV
 from simulator.scheduling.base cimport Scheduler
+from simulator.scheduling.sglang_owed cimport MOST_RESERVED, Owed
 from simulator.scheduling.sglang_queue cimport SglangQueue
 
 
 cdef enum:
-    MOST_RESERVED = 4096        # tokens of an answer that are expected, at most; SGLANG_CLIP_MAX_NEW_TOKENS_ESTIMATION
+    STRIDE = 16
 
 
 cdef struct Progress:           # of a slot
     int64_t published           # tokens that others find, as far as it has put them into the tree
     int64_t pending             # its prompt will be published with the batch that ends so many tokens; else 0
-    int64_t ends                # of a member, where batches do not overlap: the iteration by which its answer would be
-                                # as long as it may
-    bint ignores_end            # likewise: it ignores the end token
     bint has_come               # of one that is held: its KV is here, and that was noticed
 
 
-cdef inline void drop_row(RowList* listed, int32_t row) noexcept nogil:
-    cdef int32_t i = 0
-    while i < listed.size and listed.rows[i] != row:
+# More than what the order of the terms may change in a sum of doubles, a million of them or less.
+cdef inline double slack_of(double total) noexcept nogil:
+    return 1e-9 * total
+
+
+# Where is a row; the size: nowhere. In strides, which compilers make one comparison.
+cdef inline int32_t place_of(const RowList* listed, int32_t row) noexcept nogil:
+    cdef const int32_t* rows = listed.rows
+    cdef int32_t i = 0, j, found = 0
+    while found == 0 and i + STRIDE <= listed.size:
+        for j in range(STRIDE):
+            found |= rows[i + j] == row
+        i += STRIDE
+    if found:
+        i -= STRIDE
+    while i < listed.size and rows[i] != row:
         i += 1
+    return i
+
+
+cdef inline void drop_row(RowList* listed, int32_t row) noexcept nogil:
+    cdef int32_t i = place_of(listed, row)
     if i < listed.size:
         listed.size -= 1
         memmove(&listed.rows[i], &listed.rows[i + 1], (listed.size - i) * sizeof(int32_t))
@@ -42,6 +58,8 @@ cdef class SglangRunning(Scheduler):
     cdef RowList _decoding              # slots of the running batch, in order
     cdef RowList _prefilled             # slots of the batch before, if it had prompts: all but the chunked one
     cdef RowList _sorted                # slots in the order in which they are put back
+    cdef RowList _fresh                 # where batches overlap, slots of members whose first token is in flight
+    cdef Owed _owing                    # what the other members may still generate
     cdef RowList _lost                  # rows of those who ran alone and had no page left
     cdef Progress* _progress            # [_room] by slot
     cdef int32_t _room
@@ -77,19 +95,12 @@ cdef class SglangRunning(Scheduler):
     cdef inline double _owed(self, int32_t slot) noexcept nogil:
         """Return what one that runs is expected to need still."""
         cdef int32_t row = self._row(slot)
-        if self._sequences[slot].is_member and not self.overlaps:
-            return <double>min(self._progress[slot].ends - self.iteration, <int64_t>MOST_RESERVED) * (
-                1.0 if self._progress[slot].ignores_end else self._ratio)
         return <double>min(self._queue.most(row) - self._written(slot), <int64_t>MOST_RESERVED) * (
             1.0 if self._ignores_end(row) else self._ratio)
 
     cdef inline int64_t _preference(self, int32_t row) noexcept nogil:
         """Return what is larger for who goes first."""
         return -<int64_t>self._queue.sign * self._demands[row].priority
-
-    # Are these all members, and nobody else? Where batches overlap that is not known.
-    cdef inline bint are_members(self, const RowList* slots) noexcept nogil:
-        return not self.overlaps and slots.size == self.num_members
 
     # There are more slots. A request leaves the lists.
     cdef int _grow_own(self) except -1 nogil
@@ -103,13 +114,25 @@ cdef class SglangRunning(Scheduler):
     # Take one off, `left` others run on; what it computed is lost but for the tree, and so is a token in flight.
     cdef int _put_back(self, Batch* batch, int32_t slot, int64_t left) except -1 nogil
 
-    # Leave out those who end with the batch that executes: were there any? Is there room for a token each?
+    # What all who decode are expected to need still, summed up in SGLang's order; about as much, at once; and the members.
+    cdef double _owed_by_decoding(self) noexcept nogil
+    cdef double _owed_about(self) noexcept nogil
+    cdef double _owed_by_members(self) noexcept nogil
+
+    # A member has had all tokens that are not in flight in every iteration.
+    cdef int _note_owing(self, int32_t slot) except -1 nogil
+
+    # Does one who is no member end with the batch that executes, if it does not before?
+    cdef inline bint _is_ending(self, int32_t slot) noexcept nogil:
+        return self._sequences[slot].in_flight > 0 and (
+            self._outputs(self._row(slot)) + 1 >= self._queue.most(self._row(slot)))
+
+    # Leave out those who end with the batch that executes: were there any? Is there room for a token each? While a batch
+    # is formed all members decode.
     cdef bint _leave_out_ending(self) except -1 nogil
     cdef bint _decodes_fit(self, const RowList* slots) except -1 nogil
 
-    # Give all a token; or note that they have no turn in a batch of prompts.
-    cdef int _decode_all(self, Batch* batch) except -1 nogil
-    cdef int _pass_over(self, Batch* batch) except -1 nogil
+    cdef int _decode_all(self, Batch* batch) except -1 nogil            # give each a token
 
     # Form a batch of decodes, putting requests back until the others have room.
     cdef int _decode(self, Batch* batch) except -1 nogil

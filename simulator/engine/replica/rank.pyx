@@ -217,7 +217,8 @@ cdef class Rank:
                 self.finish.top_iteration() <= self.scheduler.iteration):
             self._part(self.finish.pop(), now_ns)
         self._form(batch, now_ns)
-        if batch.num_starved > 0 or (batch.shape.num_sequences == 0 and self.scheduler.num_members > 0):
+        if (batch.num_starved > 0 and not batch.stands_still) or (
+                batch.shape.num_sequences == 0 and self.scheduler.num_members > 0):
             self._part_passed_over(batch)
         return 0
 
@@ -248,7 +249,8 @@ cdef class Rank:
     cdef void _part(self, int32_t slot, int64_t last_end_ns) noexcept nogil:
         cdef const Sequence* sequence = self.scheduler.sequence(slot)
         if sequence.num_placeholders == 0:              # else its last token came as an entry's
-            self.delivery.last_token_ns[sequence.row] = self.scheduler.last_token_ns(slot, last_end_ns)
+            self.delivery.last_token_ns[sequence.row] = (
+                self.scheduler.last_token_ns(slot, last_end_ns) - self._lateness.stood_ns - sequence.late_ns)
         self.scheduler.part(slot)
 
     cdef int _note_starvation(self, Batch* batch) except -1 nogil:
@@ -279,7 +281,9 @@ cdef class Rank:
             self._end_turns(batch)
         if self._aborted.size > 0:
             self._collect_aborted()
-        if not batch.stands_still:
+        if batch.stands_still:
+            self.scheduler.end_standing()
+        else:
             self.scheduler.end()
         num_ended = self.scheduler.iteration - self.scheduler.num_in_flight
         while self.finish.size > 0 and self.finish.top_iteration() <= num_ended:
@@ -489,6 +493,8 @@ cdef class Rank:
             self.scheduler.join(entry.slot)
             note_joined(&self._lateness, self.scheduler, entry.slot)
             self._await_end(entry.slot)
+        elif sequence.is_member:                        # since its batch was formed
+            note_joined(&self._lateness, self.scheduler, entry.slot)
         return 0
 
     cdef int32_t _accepted(self, const Entry* entry) noexcept nogil:
