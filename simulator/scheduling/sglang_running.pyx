@@ -7,7 +7,7 @@ from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free
 
 from simulator.core.memory cimport resize
-from simulator.core.row_list cimport RowList, add_row
+from simulator.core.row_list cimport RowList, add_row, has_row
 from simulator.domain.iteration cimport Batch, Entry
 from simulator.scheduling.base cimport Scheduler, Sequence
 
@@ -37,8 +37,9 @@ cdef class SglangRunning(Scheduler):
 
     cdef int _forget_slot(self, int32_t slot) except -1 nogil:
         self._somebody_left = True
-        drop_row(&self._decoding, slot)
-        drop_row(&self._prefilled, slot)
+        if self._sequences[slot].is_member or self._decoding.size + self._prefilled.size > self.num_members:
+            drop_row(&self._decoding, slot)             # else they list the members alone
+            drop_row(&self._prefilled, slot)
         if self._chunked == slot:
             self._chunked = -1
         return 0
@@ -116,9 +117,11 @@ cdef class SglangRunning(Scheduler):
 
     cdef double _owed_about(self) noexcept nogil:
         cdef double owed = self._owed_by_members()
-        cdef int32_t i
-        for i in range(self._num_prefilling if self._decoding.size > self.num_members else 0):
-            if place_of(&self._decoding, self._prefilling[i]) < self._decoding.size:
+        cdef int32_t others = self._decoding.size - self.num_members, i
+        cdef bint decode_all = others == self._num_prefilling - (self._chunked >= 0)
+        for i in range(self._num_prefilling if others > 0 else 0):
+            if self._prefilling[i] != self._chunked and (
+                    decode_all or place_of(&self._decoding, self._prefilling[i]) < self._decoding.size):
                 owed += self._owed(self._prefilling[i])
         return owed
 
@@ -242,6 +245,8 @@ cdef class SglangRunning(Scheduler):
         for slot in self.slots():
             if self._sequences[slot].is_member:
                 exact += self._owed(slot)
+                if not (has_row(&self._decoding, slot) or has_row(&self._prefilled, slot)):
+                    raise RuntimeError(f"slot {slot} is a member and is not listed as one who decodes, or will")
         if abs(owed - exact) > slack_of(exact + self.num_members):
             raise RuntimeError(f"members are expected to need {exact} tokens, summed up ahead {owed}")
 
