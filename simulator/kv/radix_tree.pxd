@@ -2,7 +2,7 @@
 
 An edge holds whole pages of tokens. Nodes are numbers; 0 is the root, which holds nothing.
 """
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint32_t
 
 from simulator.domain.request cimport Demand, Request, Segment
 from simulator.kv.cache_log cimport CacheLog
@@ -31,6 +31,7 @@ cdef struct Node:
     int32_t next                # sibling
     int32_t before              # sibling; -1: it is the first
     int32_t in_bucket           # the next one in the same bucket of the table of children
+    uint32_t code               # of its parent and first token: its last bits are the bucket
     int32_t locks
     int32_t hits
     int32_t place               # among those that may be evicted; -1: it may not
@@ -102,7 +103,7 @@ cdef class RadixTree:
     cdef int32_t _new(self, int32_t parent, int32_t row, int64_t begin, int64_t end) except -1 nogil
     cdef int32_t _child(self, int32_t node, int32_t row, int64_t begin) noexcept nogil
     cdef int32_t _split(self, int32_t node, int32_t tokens) except -1 nogil
-    cdef int32_t _bucket_of(self, int32_t parent, int32_t row, int64_t begin) noexcept nogil
+    cdef uint32_t _code_of(self, int32_t parent, int32_t row, int64_t begin) noexcept nogil
     cdef void _link(self, int32_t node) noexcept nogil
     cdef void _unlink(self, int32_t node) noexcept nogil
     cdef int _rehash(self) except -1 nogil
