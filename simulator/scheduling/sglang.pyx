@@ -301,7 +301,7 @@ cdef class Sglang(SglangApart):
             if self._sequences[slot].order >= self._known_orders:
                 self._progress[slot].published = self._progress[slot].pending = 0
                 if self._sequences[slot].num_computed + 1 >= self._sequences[slot].num_tokens:
-                    add_row(&self._decoding, slot)
+                    self._list(slot)
                 else:
                     self._put_back(batch, slot, self._decoding.size)
                     self.enqueue(row)
@@ -330,7 +330,7 @@ cdef class Sglang(SglangApart):
         if self._prefilled.size > 0 and not self._had_decodes:
             self._carried = self._extended
         for i in range(self._prefilled.size if self._role != PREFILL else 0):
-            add_row(&self._decoding, self._prefilled.rows[i])
+            self._list(self._prefilled.rows[i])
         self._prefilled.size = 0
         self._somebody_left = self._drops_chunk = False
         return 0

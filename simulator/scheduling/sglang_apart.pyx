@@ -227,7 +227,7 @@ cdef class SglangApart(SglangRunning):
             self._preallocate(batch.start_ns)
         for i in range(self._merging.size):
             self.run_held(self._merging.rows[i], batch)
-            add_row(&self._decoding, self._merging.rows[i])
+            self._list(self._merging.rows[i])
         self._merging.size = 0
         if self._decoding.size > 0:
             self._decode(batch)

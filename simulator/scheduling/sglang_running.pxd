@@ -6,7 +6,7 @@ chosen, and who is certain to end leaves it while the last token is in flight.
 from libc.stdint cimport int32_t, int64_t
 from libc.string cimport memmove
 
-from simulator.core.row_list cimport RowList
+from simulator.core.row_list cimport RowList, add_row
 from simulator.domain.iteration cimport Batch
 from simulator.kv.base cimport blocks_for
 from simulator.kv.radix cimport RadixKV
@@ -18,6 +18,7 @@ from simulator.scheduling.sglang_queue cimport SglangQueue
 cdef struct Progress:           # of a slot
     int64_t published           # tokens that others find, as far as it has put them into the tree
     int64_t pending             # its prompt will be published with the batch that ends so many tokens; else 0
+    int64_t stamp               # of one that decodes: grows along the running batch
     bint has_come               # of one that is held: its KV is here, and that was noticed
 
 
@@ -26,26 +27,24 @@ cdef inline double slack_of(double total) noexcept nogil:
     return 1e-9 * total
 
 
-# Where is a row that is listed once at most; the size: nowhere. Without a way out: compilers compare several at a time.
-cdef inline int32_t place_of(const RowList* listed, int32_t row) noexcept nogil:
-    cdef const int32_t* rows = listed.rows
-    cdef int32_t size = listed.size, place = size, i
-    for i in range(size):
-        place += (i - size) & -<int32_t>(rows[i] == row)
-    return place
+cdef inline void drop_at(RowList* listed, int32_t place) noexcept nogil:
+    listed.size -= 1
+    memmove(&listed.rows[place], &listed.rows[place + 1], (listed.size - place) * sizeof(int32_t))
 
 
 cdef inline void drop_row(RowList* listed, int32_t row) noexcept nogil:
-    cdef int32_t i = place_of(listed, row)
+    cdef int32_t i = 0
+    while i < listed.size and listed.rows[i] != row:
+        i += 1
     if i < listed.size:
-        listed.size -= 1
-        memmove(&listed.rows[i], &listed.rows[i + 1], (listed.size - i) * sizeof(int32_t))
+        drop_at(listed, i)
 
 
 cdef class SglangRunning(Scheduler):
     cdef RadixKV _pages                 # kv
     cdef SglangQueue _queue             # the order of `waiting`
     cdef RowList _decoding              # slots of the running batch, in order
+    cdef int64_t _last_stamp            # that one of them got
     cdef RowList _prefilled             # slots of the batch before, if it had prompts: all but the chunked one
     cdef RowList _sorted                # slots in the order in which they are put back
     cdef RowList _fresh                 # where batches overlap, slots of members whose first token is in flight
@@ -91,6 +90,29 @@ cdef class SglangRunning(Scheduler):
     cdef inline int64_t _preference(self, int32_t row) noexcept nogil:
         """Return what is larger for who goes first."""
         return -<int64_t>self._queue.sign * self._demands[row].priority
+
+    # Put a slot at the end of the running batch; take it out, if it is there.
+    cdef inline int _list(self, int32_t slot) except -1 nogil:
+        self._last_stamp += 1
+        self._progress[slot].stamp = self._last_stamp
+        return add_row(&self._decoding, slot)
+
+    cdef inline void _unlist(self, int32_t slot) noexcept nogil:
+        cdef int32_t place = self._place_of(slot)
+        if place < self._decoding.size:
+            drop_at(&self._decoding, place)
+
+    # Where a slot is in the running batch; its size: nowhere.
+    cdef inline int32_t _place_of(self, int32_t slot) noexcept nogil:
+        cdef const int32_t* rows = self._decoding.rows
+        cdef int32_t low = 0, high = self._decoding.size, middle
+        while low < high:
+            middle = (low + high) // 2
+            if self._progress[rows[middle]].stamp < self._progress[slot].stamp:
+                low = middle + 1
+            else:
+                high = middle
+        return low if low < self._decoding.size and rows[low] == slot else self._decoding.size
 
     # There are more slots. A request leaves the lists.
     cdef int _grow_own(self) except -1 nogil

@@ -5,6 +5,7 @@ Source: sglang 0.5.23, managers/schedule_batch.py (retract_decode, release_req, 
 """
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free
+from libc.string cimport memset
 
 from simulator.core.memory cimport resize
 from simulator.core.row_list cimport RowList, add_row, has_row
@@ -38,7 +39,7 @@ cdef class SglangRunning(Scheduler):
     cdef int _forget_slot(self, int32_t slot) except -1 nogil:
         self._somebody_left = True
         if self._sequences[slot].is_member or self._decoding.size + self._prefilled.size > self.num_members:
-            drop_row(&self._decoding, slot)             # else they list the members alone
+            self._unlist(slot)                          # else they list the members alone
             drop_row(&self._prefilled, slot)
         if self._chunked == slot:
             self._chunked = -1
@@ -121,7 +122,7 @@ cdef class SglangRunning(Scheduler):
         cdef bint decode_all = others == self._num_prefilling - (self._chunked >= 0)
         for i in range(self._num_prefilling if others > 0 else 0):
             if self._prefilling[i] != self._chunked and (
-                    decode_all or place_of(&self._decoding, self._prefilling[i]) < self._decoding.size):
+                    decode_all or self._place_of(self._prefilling[i]) < self._decoding.size):
                 owed += self._owed(self._prefilling[i])
         return owed
 
@@ -140,7 +141,7 @@ cdef class SglangRunning(Scheduler):
             return False
         for i in range(self._num_prefilling if self.grouping else 0):
             if self._is_ending(self._prefilling[i]):
-                drop_row(&self._decoding, self._prefilling[i])
+                self._unlist(self._prefilling[i])
         for i in range(0 if self.grouping else before):
             slot = self._decoding.rows[i]
             self._decoding.rows[kept] = slot
@@ -228,7 +229,7 @@ cdef class SglangRunning(Scheduler):
         self._decoding.size = 0
         for i in range(self._sorted.size):
             row = self._row(self._sorted.rows[i])
-            add_row(&self._decoding, self._sorted.rows[i])
+            self._list(self._sorted.rows[i])
             outputs += self._written(self._sorted.rows[i])
             most += self._queue.most(row)
         self._ratio = min(1.0, <double>(outputs + RETRACT_STEPS * self._sorted.size) / <double>(most + 1))
@@ -285,6 +286,7 @@ cdef class SglangRunning(Scheduler):
 
     cdef int _grow_own(self) except -1 nogil:
         resize(&self._progress, self.num_slots * sizeof(Progress))
+        memset(self._progress + self._room, 0, (self.num_slots - self._room) * sizeof(Progress))
         self._owing.reserve(self.num_slots)
         self._room = self.num_slots
         return 0
