@@ -68,6 +68,16 @@ cdef class RadixTree:
     cdef int64_t common(self, int32_t row, int64_t begin, int32_t other, int64_t other_begin,
                         int64_t most) noexcept nogil
 
+    # What the first tokens of a text are looked for by; False: a match would find none of them, and change nothing.
+    cdef inline uint32_t first_code(self, int32_t row) noexcept nogil:
+        return self._code_of(0, row, 0)
+
+    cdef inline bint may_begin(self, uint32_t code) noexcept nogil:
+        cdef int32_t child = self._buckets[code & <uint32_t>(self._num_buckets - 1)]
+        while child >= 0 and self._nodes[child].code != code:
+            child = self._nodes[child].in_bucket
+        return child >= 0
+
     # Walk down as far as whole pages of the first `num_tokens` of a text agree, and note the use: tokens, end node.
     cdef int32_t match(self, int32_t row, int64_t num_tokens, int32_t* node) except -1 nogil
 

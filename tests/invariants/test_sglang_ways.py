@@ -85,7 +85,7 @@ def test_whether_one_may_come_is_decided_by_the_same_rounding(overlaps, conserva
         fast = WAYS.run(scenario)
         assert_identical(fast, WAYS.run(scenario, fast_forward=False))
         admitted.add(tuple(fast.requests["scheduled_ns"]))
-    assert len(admitted) > 30
+    assert len(admitted) > 15
 
 
 @pytest.mark.parametrize("seed", range(40, 50))
