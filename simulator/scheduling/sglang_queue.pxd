@@ -78,6 +78,8 @@ cdef class SglangQueue:
     cdef inline int64_t most(self, int32_t row) noexcept nogil:
         cdef int64_t prompt = self._requests[row].prompt_tokens, page = self._kv.block_size
         cdef int64_t most = min(<int64_t>self._demands[row].max_tokens, self.longest - prompt - 1)
+        if prompt + most + 2 * page < self.pool:        # surely less than below, without a division
+            return max(0, most)
         return max(0, min(max(0, most), self.pool - blocks_for(prompt, self._kv.block_size) * page - page - 1))
 
     # A request enters the queue. The queue is sorted in place, for a pass that may admit.
