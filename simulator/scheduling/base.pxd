@@ -7,12 +7,13 @@ Sequences that decode one token an iteration can be *members* of the group: they
 iterations, so that an iteration costs nothing per member. One joins when its next token comes from the next iteration
 to be scheduled, and from then on has a turn in each; it leaves when it is complete, preempted, withdrawn or moved.
 Async scheduling forms an iteration before the one before it has ended (`lead`): there a sequence joins while its first
-token is in flight. It *parts*, in all these cases and when it is passed over and others are not: its tokens in flight become entries of
-the batches that they are in, and it is scheduled as any other sequence from then on; so too when its last token is in
-flight, which the policy may not know. With pipeline stages there are as many groups: the members of one are together in
-a batch, and in the next when that is back, each group on its own beat. One is at hand, the one whose batch is formed or
-has ended, and all that is said of the group concerns it; a member of another parts likewise. With both, sequences have
-a turn every `stride` batches, `lead` holds for each group, and the number of a batch says whose it is.
+token is in flight. It *parts*, in all these cases and when it is passed over and others are not: its tokens in flight
+become entries of the batches that they are in, and it is scheduled as any other sequence from then on; so too when its
+last token is in flight, which the policy may not know. With pipeline stages there are as many groups: the members of
+one are together in a batch, and in the next when that is back, each group on its own beat. One is at hand, the one
+whose batch is formed or has ended, and all that is said of the group concerns it; a member of another parts likewise.
+With both, sequences have a turn every `stride` batches, `lead` holds for each group, and the number of a batch says
+whose it is.
 
 Members that verify drafts *stride*: they gain several tokens a turn, see strides.pxd. Where something is out of the
 ordinary the group dissolves, and each sequence is scheduled by itself until its next regular turn has ended.

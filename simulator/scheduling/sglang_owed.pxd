@@ -1,7 +1,7 @@
 """What the answers of members may still have: sums of it that cost nothing for each of them.
 
-Of each at most MOST_RESERVED tokens count. As the group goes on by an iteration, that becomes one less for all whose rest
-is shorter, and stays for those whose rest is longer: these are listed by the iteration from which on it is not.
+Of each at most MOST_RESERVED tokens count. As the group goes on by an iteration, that becomes one less for all whose
+rest is shorter, and stays for those whose rest is longer: these are listed by the iteration from which on it is not.
 """
 from libc.stdint cimport int8_t, int32_t, int64_t
 cimport cython

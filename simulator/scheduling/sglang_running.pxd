@@ -126,7 +126,7 @@ cdef class SglangRunning(Scheduler):
     # Take one off, `left` others run on; what it computed is lost but for the tree, and so is a token in flight.
     cdef int _put_back(self, Batch* batch, int32_t slot, int64_t left) except -1 nogil
 
-    # What all who decode are expected to need still, summed up in SGLang's order; about as much, at once; and the members.
+    # What all who decode are expected to need still, summed up in SGLang's order; about as much, at once; for members.
     cdef double _owed_by_decoding(self) noexcept nogil
     cdef double _owed_about(self) noexcept nogil
     cdef double _owed_by_members(self) noexcept nogil
@@ -139,8 +139,8 @@ cdef class SglangRunning(Scheduler):
         return self._sequences[slot].in_flight > 0 and (
             self._outputs(self._row(slot)) + 1 >= self._queue.most(self._row(slot)))
 
-    # Leave out those who end with the batch that executes: were there any? Is there room for a token each? While a batch
-    # is formed all members decode.
+    # Leave out those who end with the batch that executes: were there any? Is there room for a token each? While a
+    # batch is formed all members decode.
     cdef bint _leave_out_ending(self) except -1 nogil
     cdef bint _decodes_fit(self, const RowList* slots) except -1 nogil
 

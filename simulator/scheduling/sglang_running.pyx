@@ -56,9 +56,8 @@ cdef class SglangRunning(Scheduler):
 
     cdef int _note_owing(self, int32_t slot) except -1 nogil:
         cdef const Sequence* sequence = &self._sequences[slot]
-        return self._owing.put(
-            slot, self.iteration - self.num_in_flight,
-            self._queue.most(sequence.row) + sequence.prompt_tokens - 1 - sequence.offset, self._ignores_end(sequence.row))
+        cdef int64_t ends = self._queue.most(sequence.row) + sequence.prompt_tokens - 1 - sequence.offset
+        return self._owing.put(slot, self.iteration - self.num_in_flight, ends, self._ignores_end(sequence.row))
 
     cdef int update(self, const Entry* entry, int32_t sampled, int32_t rejected, bint goes_on) except -1 nogil:
         cdef Sequence* sequence = &self._sequences[entry.slot]

@@ -88,7 +88,7 @@ cdef int64_t tokens_of_joined(Scheduler scheduler, const Batch* batch) noexcept 
     cdef int32_t i
     for i in range(batch.num_entries):
         sequence = scheduler.sequence(batch.entries[i].slot)
-        if sequence.is_member and sequence.order == batch.entries[i].order:
+        if sequence.is_member and sequence.order == batch.entries[i].order and not batch.entries[i].is_partial:
             tokens += (scheduler.group_at(sequence.group).num_in_flight
                        - scheduler.turns_in_flight(batch.entries[i].slot) - sequence.num_placeholders)
     return tokens

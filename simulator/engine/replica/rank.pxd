@@ -224,6 +224,7 @@ cdef class Rank:
     cdef inline int _end_turns(self, const Batch* batch) except -1 nogil:
         if batch.stands_still:
             self._lateness.stood_ns += batch.duration_ns
+            self.scheduler.end_standing()
         elif self._strides:
             return self._count_strides(&batch.end_ns, batch.end_ns - batch.duration_ns, 1, True)
         else:
@@ -238,6 +239,7 @@ cdef class Rank:
 
     cdef int _collect_aborted(self) except -1 nogil
     cdef int _return(self, const Entry* entry, int64_t now_ns) except -1 nogil
+    cdef int _join(self, const Entry* entry) except -1 nogil
     cdef int32_t _accepted(self, const Entry* entry) noexcept nogil
     cdef int _free_finished(self, int64_t now_ns) except -1 nogil
     cdef void _complete_request(self, int32_t row, int64_t now_ns) noexcept nogil

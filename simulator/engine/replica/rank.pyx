@@ -281,9 +281,7 @@ cdef class Rank:
             self._end_turns(batch)
         if self._aborted.size > 0:
             self._collect_aborted()
-        if batch.stands_still:
-            self.scheduler.end_standing()
-        else:
+        if not batch.stands_still:
             self.scheduler.end()
         num_ended = self.scheduler.iteration - self.scheduler.num_in_flight
         while self.finish.size > 0 and self.finish.top_iteration() <= num_ended:
@@ -489,11 +487,16 @@ cdef class Rank:
             add_row(&self._finished, entry.slot)
         elif self._strides:
             self._join_striding(entry, sampled, left - sampled)
-        elif self.scheduler.grouping and self.scheduler.lead == 0 and self.scheduler.may_join(entry):
+        elif self.scheduler.grouping:
+            self._join(entry)
+        return 0
+
+    cdef int _join(self, const Entry* entry) except -1 nogil:
+        """Let one that has had a token be a member, if it may; with lead it may be since its batch was formed."""
+        if self.scheduler.lead == 0 and self.scheduler.may_join(entry):
             self.scheduler.join(entry.slot)
-            note_joined(&self._lateness, self.scheduler, entry.slot)
             self._await_end(entry.slot)
-        elif sequence.is_member:                        # since its batch was formed
+        if self.scheduler.sequence(entry.slot).is_member:
             note_joined(&self._lateness, self.scheduler, entry.slot)
         return 0
 
