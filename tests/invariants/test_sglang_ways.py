@@ -70,22 +70,23 @@ def test_where_batches_overlap_groups_that_stand_still_lead_to_the_same(seed):
     assert_identical(WAYS.run(scenario, replicas=replicas, fast_forward=False), WAYS.run(scenario, replicas=replicas))
 
 
+# 0.7 of ten tokens each, and sums that decay: for some pool sizes what is left is what a prompt needs, exactly or but for
+# rounding. Of an answer that may be longer than 4096 tokens so many are expected until its rest is shorter.
+@pytest.mark.parametrize(("max_tokens", "pools"), [(10, range(60, 160)), (4100, range(3000, 12_000, 90))])
 @pytest.mark.parametrize("overlaps", [False, True])
 @pytest.mark.parametrize("conservativeness", [1.0, 0.9])
-def test_whether_one_may_come_is_decided_by_the_same_rounding(overlaps, conservativeness):
-    # 0.7 of ten tokens each, and sums that decay: for some pool sizes what is left is what a prompt needs, exactly
-    # or but for rounding
+def test_whether_one_may_come_is_decided_by_the_same_sum(max_tokens, pools, overlaps, conservativeness):
     admitted = set()
-    for num_blocks in range(60, 160):
+    for num_blocks in pools:
         scenario = load({"options": {"num_blocks": num_blocks, "block_size": 1, "max_num_seqs": 16}, "prices": {},
                          "requests": [{"id": str(row), "arrival": row // 3 * 1e-3, "prompt": [[f"{row}", 8]],
-                                       "output_len": 4 + row % 7, "max_tokens": 10} for row in range(20)]})
+                                       "output_len": 4 + row % 7, "max_tokens": max_tokens} for row in range(20)]})
         scenario = replace(scenario, parameters=SglangParameters(
             max_running_requests=16, disable_overlap_schedule=not overlaps, schedule_conservativeness=conservativeness))
         fast = WAYS.run(scenario)
         assert_identical(fast, WAYS.run(scenario, fast_forward=False))
         admitted.add(tuple(fast.requests["scheduled_ns"]))
-    assert len(admitted) > 15
+    assert len(admitted) > 10
 
 
 @pytest.mark.parametrize("seed", range(40, 50))
