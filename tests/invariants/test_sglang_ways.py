@@ -86,7 +86,7 @@ def test_whether_one_may_come_is_decided_by_the_same_sum(max_tokens, pools, over
         fast = WAYS.run(scenario)
         assert_identical(fast, WAYS.run(scenario, fast_forward=False))
         admitted.add(tuple(fast.requests["scheduled_ns"]))
-    assert len(admitted) > 10
+    assert len(admitted) > 5
 
 
 @pytest.mark.parametrize("seed", range(40, 50))

@@ -239,7 +239,6 @@ cdef class Rank:
 
     cdef int _collect_aborted(self) except -1 nogil
     cdef int _return(self, const Entry* entry, int64_t now_ns) except -1 nogil
-    cdef int _join(self, const Entry* entry) except -1 nogil
     cdef int32_t _accepted(self, const Entry* entry) noexcept nogil
     cdef int _free_finished(self, int64_t now_ns) except -1 nogil
     cdef void _complete_request(self, int32_t row, int64_t now_ns) noexcept nogil

@@ -463,8 +463,7 @@ cdef class Rank:
                 is_stale or (sequence.row == row and sequence.order == entry.order)):
             return 0
         if not entry.is_partial:
-            if entry.drafts > 0:
-                accepted = self._accepted(entry)
+            accepted = self._accepted(entry) if entry.drafts > 0 else 0
             left = self.delivery.target(row) - kept
             sampled = min(accepted + 1, left)
             self.delivery.deliver(row, sampled, now_ns)
@@ -487,16 +486,11 @@ cdef class Rank:
             add_row(&self._finished, entry.slot)
         elif self._strides:
             self._join_striding(entry, sampled, left - sampled)
-        elif self.scheduler.grouping:
-            self._join(entry)
-        return 0
-
-    cdef int _join(self, const Entry* entry) except -1 nogil:
-        """Let one that has had a token be a member, if it may; with lead it may be since its batch was formed."""
-        if self.scheduler.lead == 0 and self.scheduler.may_join(entry):
+        elif self.scheduler.grouping and self.scheduler.lead == 0 and self.scheduler.may_join(entry):
             self.scheduler.join(entry.slot)
+            note_joined(&self._lateness, self.scheduler, entry.slot)
             self._await_end(entry.slot)
-        if self.scheduler.sequence(entry.slot).is_member:
+        elif sequence.is_member:                        # since its batch was formed
             note_joined(&self._lateness, self.scheduler, entry.slot)
         return 0
 
