@@ -70,8 +70,7 @@ def test_where_batches_overlap_groups_that_stand_still_lead_to_the_same(seed):
     assert_identical(WAYS.run(scenario, replicas=replicas, fast_forward=False), WAYS.run(scenario, replicas=replicas))
 
 
-# 0.7 of ten tokens each, and sums that decay: for some pool sizes what is left is what a prompt needs, exactly or but for
-# rounding. Of an answer that may be longer than 4096 tokens so many are expected until its rest is shorter.
+# Of an answer that may be longer than 4096 tokens so many are expected until its rest is shorter.
 @pytest.mark.parametrize(("max_tokens", "pools"), [(10, range(60, 160)), (4100, range(3000, 12_000, 90))])
 @pytest.mark.parametrize("overlaps", [False, True])
 @pytest.mark.parametrize("conservativeness", [1.0, 0.9])
@@ -87,6 +86,22 @@ def test_whether_one_may_come_is_decided_by_the_same_sum(max_tokens, pools, over
         assert_identical(fast, WAYS.run(scenario, fast_forward=False))
         admitted.add(tuple(fast.requests["scheduled_ns"]))
     assert len(admitted) > 5
+
+
+@pytest.mark.parametrize("overlaps", [False, True])
+@pytest.mark.parametrize("seed", [1, 2, 4])
+def test_whether_one_may_come_is_decided_by_the_same_rounding(seed, overlaps):
+    # One prompt a batch, and 0.7 or 0.3 of what each answer may have is expected: where the sum is whole but for rounding,
+    # in SGLang's order, and a pool is as large, the rounding decides
+    rng = Random(seed)
+    requests = [{"id": str(row), "arrival": 0.0, "prompt": [[f"{row}", 3]], "output_len": 2,
+                 "max_tokens": rng.randint(2, 30)} for row in range(12)]
+    for num_blocks in range(60, 260):
+        scenario = replace(
+            load({"options": {"num_blocks": num_blocks, "block_size": 1}, "prices": {}, "requests": requests}),
+            parameters=SglangParameters(max_running_requests=16, prefill_max_requests=1, disable_overlap_schedule=not overlaps,
+                                        schedule_conservativeness=1.0 if seed % 2 else 3 / 7))
+        assert_identical(WAYS.run(scenario), WAYS.run(scenario, fast_forward=False))
 
 
 @pytest.mark.parametrize("seed", range(40, 50))
