@@ -22,7 +22,10 @@ class Bound(NamedTuple):
     is_most: bool
 
     def margin(self, value: float) -> float:
-        """Return how far a value is from the bound, as a share of it; negative: it is beyond."""
+        """Return how far a value is from the bound, as a share of it.
+
+        Negative: it is beyond.
+        """
         room = self.limit - value if self.is_most else value - self.limit
         return room / abs(self.limit) if self.limit else room
 
@@ -78,7 +81,9 @@ def read_bounds(table: Any, place: str) -> Bounds:
 
 
 def bounds_of_options(texts: Iterable[str]) -> Bounds:
-    """Return the bounds of options: `ttft_ms.p99=500`, at most; `goodput_share=0.99` and `...>=...`, at least.
+    """Return the bounds of options --slo.
+
+    texts : `ttft_ms.p99=500`, at most; `goodput_share=0.99` and `KEY>=NUMBER`, at least.
 
     Raises
     ------

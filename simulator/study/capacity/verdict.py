@@ -79,7 +79,10 @@ class Verdict(NamedTuple):
 
 
 def judge(value: float, probe: Probe, rules: Rules) -> Verdict:
-    """Return the verdict on a value; runs are doubled until intervals decide, or `max_seeds` is reached."""
+    """Return the verdict on a value.
+
+    Runs are doubled until intervals decide, or `max_seeds` is reached.
+    """
     seen: list[Observation] = []
     wanted = rules.min_seeds
     while True:
@@ -91,7 +94,9 @@ def judge(value: float, probe: Probe, rules: Rules) -> Verdict:
 
 
 def weigh(value: float, seen: Sequence[Observation], rules: Rules) -> Verdict:
-    """Return what runs say: pass if all intervals hold, fail if one is beyond; the mean where neither is so.
+    """Return what runs say.
+
+    Pass if all intervals hold, fail if one is beyond; the mean decides where neither is so.
 
     One run alone has no interval; where no more are allowed, it decides.
     """
