@@ -28,6 +28,7 @@ class Order(NamedTuple):
     """What is to be done with which experiment; parameters as those of `run`.
 
     readings : what latency backends have read for runs before, and read for this one; None: nothing was read before.
+    stop : asked every few milliseconds while the run simulates; True: it ends, and what is there is not complete.
     settle : called with the finished Run, returns which requests are measured, bool (n,); None: as [workload] has it.
     build : makes what simulates, in place of `assemble.build`: a run in parts; None: that.
     """
@@ -41,6 +42,7 @@ class Order(NamedTuple):
     readings: Readings | None = None
     build: Callable[..., Any] | None = None
     settle: Callable[[Run], Any] | None = None
+    stop: Callable[[], bool] | None = None
 
 
 def run(experiment: str | os.PathLike | Experiment, overrides: Mapping[str, Any] | Iterable[str] | str | None = None, *,
@@ -136,7 +138,7 @@ def _run(order: Order, interrupts: Interrupts, timings: Timings) -> Result:
         if prepared.workload.is_open_ended:     # it was interrupted while its requests were counted
             raise Aborted(interrupts.signal_number)
         with Progress(len(prepared.workload), order.quiet) as progress:
-            watch = _Watch(progress, interrupts)
+            watch = _Watch(progress, interrupts, order.stop)
             if order.out is None:
                 result = _run_in_memory(order, prepared, watch)
             else:
@@ -151,16 +153,17 @@ class _Watch:
     stopped_by : the signal for which it was stopped; None: it was not. A signal that comes later changes nothing.
     """
 
-    def __init__(self, progress: Progress, interrupts: Interrupts):
+    def __init__(self, progress: Progress, interrupts: Interrupts, stop: Callable[[], bool] | None = None):
         self.stopped_by: int | None = None
         self._progress = progress
         self._interrupts = interrupts
+        self._stop = stop
 
     def monitor(self, clock_ns: int, finished_requests: int) -> bool:
         """Show how far the simulation is; say whether it is to stop."""
         self._progress.show(clock_ns, finished_requests)
         self.stopped_by = self._interrupts.signal_number
-        return self.stopped_by is not None
+        return self.stopped_by is not None or (self._stop is not None and self._stop())
 
     def run(self, cluster: Any) -> Run:
         """Return what becomes of it.

@@ -1,7 +1,7 @@
 """Find and read the fact files: models/, hardware/ and hardware/nodes/, or a user's file of the same form."""
 import re
 import types
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin
 
@@ -16,6 +16,7 @@ from simulator.errors import InputErrors, KeyFault, did_you_mean
 _INSTALLED = Path(__file__).parents[1] / "_facts"       # in a wheel
 _CHECKOUT = Path(__file__).parents[2]
 _HUB_ID = re.compile(r'^hf_id = "(.+)"$', re.MULTILINE)
+MOST_KEPT = 64                  # files whose facts are kept: a study asks the same ones run after run
 FOLDERS = {"model": "models", "hardware": "hardware", "node": "hardware/nodes"}
 
 
@@ -26,7 +27,12 @@ def folder(kind: str) -> Path:
 
 def names(kind: str) -> list[str]:
     """Return the sorted names of all built-in facts: model, hardware or node."""
-    return sorted(path.stem for path in folder(kind).glob("*.toml"))
+    return list(_names(kind))
+
+
+@cache
+def _names(kind: str) -> tuple[str, ...]:
+    return tuple(sorted(path.stem for path in folder(kind).glob("*.toml")))
 
 
 @cache
@@ -95,9 +101,16 @@ def load_node_with(accelerator: AcceleratorSpec | None, name_or_path: str | Path
 def _load(kind: str, name_or_path: str | Path, struct: type):
     path = _path(kind, str(name_or_path))
     try:
-        table = tomli.loads(path.read_text(encoding="utf-8"))
+        stamp = path.stat()
+        return _read(path, struct, stamp.st_mtime_ns, stamp.st_size)
     except (OSError, UnicodeDecodeError, tomli.TOMLDecodeError) as error:
         raise InputErrors([f"{path}: {getattr(error, 'strerror', None) or error}"]) from error
+
+
+@lru_cache(MOST_KEPT)
+def _read(path: Path, struct: type, modified_ns: int, size: int):
+    """Return the facts of a file; those of one that has not changed since, as they were read."""
+    table = tomli.loads(path.read_text(encoding="utf-8"))
     facts = read_table(table, struct, path)
     return facts if facts.name else replace(facts, name=path.stem)
 
@@ -106,7 +119,7 @@ def _path(kind: str, name: str) -> Path:
     if name.endswith(".toml") or "/" in name:
         known = name_of_hub_id(kind, name)
         return folder(kind) / f"{known}.toml" if known else Path(name)
-    known = names(kind)
+    known = _names(kind)
     if name not in known:
         raise InputErrors([f'no {kind} "{name}" in {FOLDERS[kind]}/{did_you_mean(name, known)}'])
     return folder(kind) / f"{name}.toml"

@@ -4,11 +4,13 @@ Source: Abramowitz and Stegun, Handbook of Mathematical Functions, 26.5.8 (the c
 against SciPy in the tests; the packages that every run imports do not hold it.
 """
 import math
+from functools import lru_cache
 
 MOST_TERMS = 10_000
 SMALLEST = 1e-300               # in place of a denominator of 0
 
 
+@lru_cache(4096)
 def t_quantile(probability: float, degrees: float) -> float:
     """Return the quantile of Student's t.
 
