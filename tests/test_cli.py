@@ -32,6 +32,7 @@ def run_experiment(monkeypatch):
     stand_in.run_experiment = run
     results = types.ModuleType("simulator.results")
     results.summary_table = lambda summary: "THE TABLE"
+    results.coloured = lambda text, stream: text
     results.notes = lambda summary: ["it stood still"]
     monkeypatch.setitem(sys.modules, "simulator.api", stand_in)
     monkeypatch.setitem(sys.modules, "simulator.results", results)

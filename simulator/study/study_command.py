@@ -47,8 +47,8 @@ def _status(directory: Path, options: argparse.Namespace) -> int:
     counts = {status: sum(end.status == status for id, end in stored.finished.items() if id in ids)
               for status in STATUSES}
     ended = sum(counts.values())
-    print(f"{ended:,} of {len(ids):,} runs: " + ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
-          if ended else f"0 of {len(ids):,} runs")
+    told = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
+    print(f"{ended:,} of {len(ids):,} runs{f': {told}' if told else ''}")
     return DONE
 
 
@@ -75,14 +75,15 @@ def _table(directory: Path, options: argparse.Namespace) -> int:
 
 def _parquet(table, directory: Path) -> None:
     try:
-        import pyarrow
+        import pyarrow as pa
         from pyarrow import parquet
     except ImportError:
-        raise MissingExtra(["--format parquet needs pyarrow: install it with pip install 'simulator[parquet]'"]) from None
-    columns = {name: [value.decode() for value in table[name].tolist()] if table[name].dtype.kind == "S" else table[name]
-               for name in table.dtype.names}
+        raise MissingExtra(["--format parquet needs pyarrow: install it with pip install 'simulator[parquet]'"
+                            ]) from None
+    columns = {name: [value.decode() for value in column.tolist()] if column.dtype.kind == "S" else column
+               for name, column in ((name, table[name]) for name in table.dtype.names)}
     path = directory / "table.parquet"
-    parquet.write_table(pyarrow.table(columns), path)
+    parquet.write_table(pa.table(columns), path)
     print(path)
 
 

@@ -9,7 +9,10 @@ from functools import partial
 from pathlib import Path
 
 from simulator.errors import InputErrors
+from simulator.results.colours import coloured
 from simulator.results.interrupts import Interrupts
+from simulator.study.distributed.dask_client import client_of
+from simulator.study.distributed.trials import at_workers
 from simulator.study.durations import duration_s
 from simulator.study.sweep.bench import Bench
 from simulator.study.sweep.campaign import Campaign, How, failures
@@ -31,11 +34,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="SECTION.KEY=VALUE",
                         help="override one value of the file; repeatable")
     parser.add_argument("--jobs", default="cores", metavar="N", help="processes side by side; default: the cores")
-    parser.add_argument("--shard", metavar="I/N", help="run this share of the runs alone; or slurm: what its array says")
+    parser.add_argument("--shard", metavar="I/N", help="run this share alone; or slurm: what its array says")
     parser.add_argument("--dask", metavar="PLACE", help=(
         "run at the workers of Dask: local, a scheduler's address, or its JSON file"))
     parser.add_argument("--dry-run", action="store_true", help="print points, runs and an estimate; run nothing")
-    parser.add_argument("--keep", choices=("none", "all"), default="none", help="all: the results of each run, in runs/ID")
+    parser.add_argument("--keep", choices=("none", "all"), default="none", help=(
+        "all: the results of each run, in runs/ID"))
     parser.add_argument("--limit", type=int, metavar="N", help="more points than a million")
     parser.add_argument("--stop-after", type=duration_s, metavar="55m", help=(
         "begin no run after so long, and exit with 75: run again"))
@@ -77,7 +81,8 @@ def _run_all(campaign: Campaign, options: argparse.Namespace, watch: "_Watch") -
         print(f"note: {campaign.num_torn} run{'s' * (campaign.num_torn > 1)} had not been written to the end and "
               f"{'are' if campaign.num_torn > 1 else 'is'} done again", file=sys.stderr)
     mine = campaign.mine
-    with SweepProgress(len({trial.id for trial in mine}), options.quiet) as progress:
+    with SweepProgress(len({trial.id for trial in mine}), options.quiet,
+                       partial(print, file=sys.stderr, flush=True)) as progress:
         for finished in campaign.run():
             ends.append(finished)
             progress.show(finished, len({trial.id for trial in campaign.planned}) if options.shard is None else None)
@@ -93,7 +98,7 @@ def _conclude(campaign: Campaign, directory: Path, ends: list[Finished], options
     if not options.quiet:
         print(_told(campaign, ends, directory, summary))
     for end in failed[:SHOWN]:
-        print(f"{end.status}: id {end.id}, seed {end.seed}: {end.error}", file=sys.stderr)
+        print(coloured(f"{end.status}: id {end.id}, seed {end.seed}: {end.error}", sys.stderr), file=sys.stderr)
     if len(failed) > SHOWN:
         print(f"and {len(failed) - SHOWN} more", file=sys.stderr)
     if watch.interrupts.signal_number is not None:
@@ -152,9 +157,7 @@ def _elsewhere(options: argparse.Namespace, opened: ExitStack, watch: "_Watch"):
         return None
     if options.shard is not None:
         raise InputErrors(["--dask: expected none beside --shard: the workers of Dask share the runs themselves"])
-    from simulator.study.distributed.dask_client import client_of
     client = opened.enter_context(client_of(options.dask, partial(print, file=sys.stderr)))
-    from simulator.study.distributed.trials import at_workers
     return at_workers(client, watch.is_over)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from simulator.core.cores import available_cores
 from simulator.errors import InputErrors, MissingExtra
-from simulator.study.distributed.sources import hash_of_sources
+from simulator.study.sweep.sources import hash_of_sources
 
 INSTALL = "pip install 'simulator[dask]'"
 PATIENCE_S = 30.0               # for a scheduler to answer

@@ -3,11 +3,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from distributed import CancelledError, KilledWorker
-
 from simulator import assemble, parts
 from simulator.study.distributed.dask_client import check_here
-from simulator.study.distributed.sources import hash_of_sources
+from simulator.study.sweep.sources import hash_of_sources
 
 LOOK_S = 0.02                   # between two looks at what has ended, and whether to stop
 MOST_FRUITLESS = 3              # rounds in which all that is left is lost
@@ -72,6 +70,8 @@ class Pieces:
 
     def _serve_all(self, tasks: list[parts.Task], done: list[parts.Part]) -> list[parts.Task]:
         """Let workers serve parts, which are added to `done`; return those that were lost with their workers."""
+        from distributed import CancelledError, KilledWorker  # an extra; there is a client of it
+
         ours, lost = hash_of_sources(), []
         workload = self._client.scatter(self._prepared.workload, hash=False, broadcast=True)
         futures = {self._client.submit(_serve, task._replace(workload=None), workload, ours, pure=False): task

@@ -1,7 +1,7 @@
-"""The trials of a study at the workers of Dask, a chunk of about a second at a time; the client alone writes.
+"""The trials of a study at the workers of Dask, a chunk of a second or so at a time; the client alone writes.
 
-A worker that is lost takes no result with it that has been written; its chunk is done again, and one that workers die of
-is taken apart until the run is found that kills them.
+A worker that is lost takes no result with it that has been written. Its chunk is done again; one that workers die of is
+taken apart, until the run is found that kills them.
 """
 import pickle
 import time
@@ -10,10 +10,8 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from typing import Any
 
-from distributed import CancelledError, KilledWorker
-
 from simulator.study.distributed.dask_client import check_here
-from simulator.study.distributed.sources import hash_of_sources
+from simulator.study.sweep.sources import hash_of_sources
 from simulator.study.sweep.bench import Bench
 from simulator.study.sweep.trial import KILLED, Finished, Trial
 
@@ -25,8 +23,10 @@ GRACE_S = 20.0                  # for what runs, once no more is to begin
 BLAMED = "workers died of it (Dask's allowed failures)"
 
 
-def at_workers(client: Any, stop: Callable[[], bool] = lambda: False) -> Callable[[Bench, list[Trial]], Iterator[Finished]]:
-    """Return what runs trials in place of processes of this machine; `Laboratory` calls it.
+def at_workers(client: Any, stop: Callable[[], bool] = lambda: False) -> Callable[..., Iterator[Finished]]:
+    """Return what runs trials in place of processes of this machine.
+
+    `Laboratory` calls it with a Bench and the trials.
 
     client : distributed.Client. stop : True: no chunk is submitted any more.
     """
@@ -75,6 +75,8 @@ class _Fleet:
         self._flying[future] = chunk
 
     def _land(self, future: Any, waiting: deque, alone: deque) -> Iterator[Finished]:
+        from distributed import CancelledError, KilledWorker  # an extra; there is a client of it
+
         chunk = self._flying.pop(future)
         try:
             ends = future.result()

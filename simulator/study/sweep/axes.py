@@ -28,7 +28,10 @@ class Axis(NamedTuple):
     is_whole: bool = False
 
     def at(self, share: float) -> Any:
-        """Return the value at a share of the axis, from 0 to 1; of a list that of the stratum it falls into."""
+        """Return the value at a share of the axis, from 0 to 1.
+
+        Of a list it is that of the stratum into which the share falls.
+        """
         if self.values:
             return self.values[min(int(share * len(self.values)), len(self.values) - 1)]
         if self.is_log:
@@ -73,7 +76,7 @@ def _fault_of_range(given: dict, draws: bool) -> str:
     if draws and steps is not None:
         return "steps: expected none: this design draws `points` values between the ends"
     if not draws and not (isinstance(steps, int) and not isinstance(steps, bool) and 1 <= steps <= 10**6):
-        return f"steps: expected an integer from 1 to 1000000, found {show(steps)}"
+        return f"steps: expected an integer from 1 to 1000000, found {'none' if steps is None else show(steps)}"
     return ""
 
 

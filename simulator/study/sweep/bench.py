@@ -10,10 +10,9 @@ from typing import Any
 
 import msgspec
 
-from simulator import api, registry
+from simulator import api, assemble, registry
 from simulator.config.experiment import Experiment
 from simulator.errors import InputErrors
-from simulator.latency.readings import Readings
 from simulator.study.statistics.of_run import Look
 from simulator.study.sweep.identity import canonical
 from simulator.study.sweep.study_file import Study
@@ -32,7 +31,7 @@ class Bench:
 
     def __init__(self, study: Study, keep: Path | None = None):
         self._study, self._keep = study, keep
-        self._readings, self._kept = Readings(), OrderedDict()
+        self._readings, self._kept = assemble.Readings(), OrderedDict()
 
     def __getstate__(self):
         return self._study, self._keep          # what was read stays where it was read
@@ -92,7 +91,7 @@ def work(bench: Bench, trial: Trial) -> Finished:
 
 
 def leaves(summary: dict[str, Any], prefix: str = "") -> dict[str, float | None]:
-    """Return the numbers of summary.json by their dotted names; None: there is nothing to measure."""
+    """Return the numbers of summary.json by their dotted names; None: there is none."""
     found = {}
     for key, value in summary.items():
         if isinstance(value, dict):

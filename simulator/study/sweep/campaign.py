@@ -2,8 +2,11 @@
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+import tomli_w
+
+from simulator.config.load import plain
 from simulator.errors import InputErrors, OutputError
 from simulator.study.sweep import plan
 from simulator.study.sweep.laboratory import Laboratory
@@ -44,6 +47,7 @@ class Campaign:
     study : to be run; its points are checked.
     directory : of the study, made if it is not there; None: nothing is written.
 
+    study : that it is.
     planned : its runs, in the order of the plan; longer ones come on top. known : those that have ended, by id.
     num_torn : lines of segments that were not written to their end: those runs are done again.
 
@@ -54,7 +58,7 @@ class Campaign:
     """
 
     def __init__(self, study: Study, directory: Path | None, how: How):
-        self._study, self._directory, self._how = study, directory, how
+        self.study, self._directory, self._how = study, directory, how
         self.planned = plan.trials_of(study, check_points(study, how.limit))
         self.known: dict[str, Finished] = {}
         self.num_torn = 0
@@ -85,14 +89,14 @@ class Campaign:
         return [trial for trial in self.planned if trial.id in chosen]
 
     def run(self) -> Iterator[Finished]:
-        """Yield what becomes of the runs of this shard, those that precision adds among them."""
+        """Yield what becomes of the runs of this shard, added ones among them."""
         how = self._how
         laboratory = Laboratory(
-            self._study, self._directory, how.num_processes, self.known, stop=how.stop, keep=how.keep,
+            self.study, self._directory, how.num_processes, self.known, stop=how.stop, keep=how.keep,
             elsewhere=how.elsewhere, writer=how.writer)
         yield from laboratory.run(self.mine)
         while how.shard is None and not how.stop() and not self.missing():
-            more = more_of(self._study, self.planned, self.known)
+            more = more_of(self.study, self.planned, self.known)
             if not more:
                 return
             if self._directory is not None:
@@ -106,65 +110,7 @@ class Campaign:
 
     def merge(self) -> dict:
         """Write the tables; return the content of summary.json."""
-        return merge(self._study, self._directory, self.planned, self.known)
-
-
-def sweep(file: str | os.PathLike, overrides: Any = None, *, out: str | os.PathLike | None = None, jobs: int = 1,
-          client: Any = None) -> "Studied":
-    """Run a sweep from Python.
-
-    Parameters
-    ----------
-    file : study file. overrides : values that win over it, as in `simulator.run`.
-    out : directory of the study, where runs that ended before are taken from; None: nothing is written.
-    jobs : processes side by side; more than 1 takes `if __name__ == "__main__":` around the call.
-    client : a distributed.Client that runs them instead.
-
-    Raises
-    ------
-    InputErrors
-        Everything that is wrong with the study, one line each.
-    """
-    from simulator.study.sweep.merge import points_table, runs_table
-    study = read_study(file, overrides)
-    elsewhere = None
-    if client is not None:
-        from simulator.study.distributed.trials import at_workers
-        elsewhere = at_workers(client)
-    campaign = Campaign(study, None if out is None else Path(out).absolute(), How(jobs, elsewhere=elsewhere))
-    for _ in campaign.run():
-        pass
-    if out is not None:
-        campaign.merge()
-    ends = [campaign.known.get(trial.id) for trial in campaign.planned]
-    return Studied(runs_table(campaign.planned, ends), points_table(study, campaign.planned, campaign.known))
-
-
-class Studied(NamedTuple):
-    """The tables of a study.
-
-    runs, points : structured arrays, as /runs and /points of table.h5.
-    """
-
-    runs: Any
-    points: Any
-
-
-def load_study(directory: str | os.PathLike) -> Studied:
-    """Read the tables of a study, merged if they are older than its segments.
-
-    Raises
-    ------
-    InputErrors
-        There is no study.
-    """
-    import h5py
-    directory = Path(directory)
-    study = study_in(directory)
-    campaign = Campaign(study, directory.absolute(), How(extend=True))
-    campaign.merge()
-    with h5py.File(directory / "table.h5") as file:
-        return Studied(file["runs"][:], file["points"][:])
+        return merge(self.study, self._directory, self.planned, self.known)
 
 
 def study_in(directory: Path) -> Study:
@@ -187,9 +133,6 @@ def failures(ends: list[Finished]) -> list[Finished]:
 
 def _keep_study(study: Study, directory: Path) -> None:
     """Write the study as it was asked, base and overrides in it: whoever merges needs no other file but traces."""
-    import tomli_w
-
-    from simulator.config.load import plain
     text = tomli_w.dumps(plain(study.base) | {"study": _plain_study(study)})
     path = directory / STUDY
     if path.exists() and path.read_text(encoding="utf-8") == text:
@@ -204,8 +147,5 @@ def _keep_study(study: Study, directory: Path) -> None:
 
 
 def _plain_study(study: Study) -> dict:
-    from simulator.config.load import plain
     table = plain(study.settings) | {"seeds": list(study.seeds)}
     return {key: value for key, value in table.items() if value not in ((), [], {}, None)}
-
-

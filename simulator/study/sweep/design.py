@@ -20,7 +20,8 @@ INSTALL = "pip install 'simulator[fit]'"
 Point = dict[str, Any]
 
 
-def points_of(design: str, axes: Sequence[Axis], listed: Sequence[Point], num_points: int, seed: int) -> Iterator[Point]:
+def points_of(design: str, axes: Sequence[Axis], listed: Sequence[Point], num_points: int,
+              seed: int) -> Iterator[Point]:
     """Yield the points of a design, in its order.
 
     Parameters
@@ -56,7 +57,10 @@ def count_of(design: str, axes: Sequence[Axis], listed: Sequence[Point], num_poi
 
 
 def is_chosen(point: Point, exclude: Sequence[Point], only: Sequence[Point]) -> bool:
-    """Say whether a point stays: not all keys of an `exclude` are equal, and all of an `only`, where there are any."""
+    """Say whether a point stays.
+
+    No `exclude` agrees with it in all its keys, and some `only` does, where there are any.
+    """
     flat = flattened(point)
     return not any(_agrees(flat, rule) for rule in exclude) and (not only or any(_agrees(flat, rule) for rule in only))
 

@@ -15,7 +15,7 @@ import msgspec
 from simulator.config.experiment import Experiment
 from simulator.config.fields import extra_of, table_of
 from simulator.config.load import plain_value
-from simulator.study.distributed.sources import hash_of_sources
+from simulator.study.sweep.sources import hash_of_sources
 
 LENGTH = 16                     # hexadecimal digits of an id
 UNASKED = ("name", "output")    # of an experiment: what does not change what is simulated

@@ -12,7 +12,10 @@ from simulator.study.sweep.trial import DONE, Finished, Trial
 
 
 def more_of(study: Study, planned: list[Trial], finished: Mapping[str, Finished]) -> list[Trial]:
-    """Return the runs that are still missing for the precision asked for; empty: none, or none may be added."""
+    """Return the runs that are still missing for the precision asked for.
+
+    Empty: none are, or none may be added.
+    """
     if not study.settings.statistics.precision:
         return []
     by_point: dict[int, list[Trial]] = {}
@@ -41,7 +44,10 @@ def current_of(trials: list[Trial]) -> list[Trial]:
 
 
 def is_sure(study: Study, ends: list[Finished]) -> bool:
-    """Say whether the runs of a point give all metrics as precisely as asked; those of a growing queue never do."""
+    """Say whether the runs of a point give all metrics as precisely as asked.
+
+    Those of a growing queue never do, and count as sure.
+    """
     rules = study.settings.statistics
     if any(end.extra["backlog"] == "growing" for end in ends):
         return True                             # no run is long enough

@@ -75,7 +75,7 @@ def runs_table(planned: list[Trial], ends: list[Finished | None]) -> np.ndarray:
 
 
 def points_table(study: Study, planned: list[Trial], finished: Mapping[str, Finished]) -> np.ndarray:
-    """Return /points: axis keys, how many runs, and each metric with its interval and its difference to the baseline.
+    """Return /points: each metric with its interval and difference to the baseline.
 
     A point whose queue grows has no steady state: means stay, intervals are NaN.
     """
@@ -119,7 +119,7 @@ def summary_of(study: Study, planned: list[Trial], ends: list[Finished | None], 
 
 
 def csv_of(table: np.ndarray) -> str:
-    """Return a table as CSV: enums by name, floats as their shortest text, nothing for NaN."""
+    """Return a table as CSV: enums by name, shortest floats, nothing for NaN."""
     names = {"status": STATUSES, "backlog": BACKLOGS}
     columns = []
     for name in table.dtype.names:

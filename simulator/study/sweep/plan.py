@@ -7,6 +7,8 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from simulator.errors import InputErrors, OutputError
 from simulator.study.sweep.design import Point
 from simulator.study.sweep.identity import id_of
@@ -18,26 +20,21 @@ SHOWN = 3                       # differences that a message names
 
 
 def trials_of(study: Study, points: Iterable[Point]) -> list[Trial]:
-    """Return the runs of a study: each point with each seed, one replication of all points after the other."""
+    """Return the runs of a study: each point with each seed."""
     points = list(points)
     experiments = [study.experiment_of(point) for point in points]
     ids = {}
     for number, experiment in enumerate(experiments):
         for replication, seed in enumerate(study.seeds):
-            ids[number, replication] = id_of(with_seed(experiment, seed))
-    order = [(number, replication) for number in range(len(points)) for replication in range(len(study.seeds))]
-    return [Trial(index, ids[number, replication], number, replication, study.seeds[replication], points[number])
-            for index, (number, replication) in enumerate(order)]
-
-
-def with_seed(experiment, seed: int):
-    """Return an experiment with another seed."""
-    from msgspec.structs import replace
-    return replace(experiment, seed=seed)
+            ids[number, replication] = id_of(replace(experiment, seed=seed))
+    return [Trial(index, id, number, replication, study.seeds[replication], points[number])
+            for index, ((number, replication), id) in enumerate(ids.items())]
 
 
 def settle(directory: Path, trials: list[Trial], study_file: str, extend: bool = False) -> list[Trial]:
-    """Write the plan, or make sure that the one which is there is the same; return all runs, added ones too.
+    """Write the plan, or make sure that the one which is there is the same.
+
+    Returns all runs, added ones too.
 
     Parameters
     ----------

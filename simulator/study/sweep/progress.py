@@ -1,6 +1,7 @@
 """How far a study is: a bar on a terminal, else a line every half minute."""
 import sys
 import time
+from collections.abc import Callable
 
 from simulator.study.sweep.trial import Finished
 
@@ -8,14 +9,17 @@ LINE_S = 30.0
 
 
 class SweepProgress:
-    """Shows runs done, failed and refused, runs a second, and the time left; a context manager.
+    """Shows runs done, failed and refused, runs a second, the time left.
+
+    A context manager.
 
     Parameters
     ----------
-    total : runs. quiet : show nothing.
+    total : runs. quiet : show nothing. tell : takes a line, where there is no terminal.
     """
 
-    def __init__(self, total: int, quiet: bool):
+    def __init__(self, total: int, quiet: bool, tell: Callable[[str], None]):
+        self._tell = tell
         self._total, self._quiet = total, quiet
         self._done = self._failed = self._refused = 0
         self._began_s = self._told_s = time.monotonic()
@@ -46,7 +50,7 @@ class SweepProgress:
             self._bar.update()
         elif not self._quiet and time.monotonic() - self._told_s >= LINE_S:
             self._told_s = time.monotonic()
-            print(self.line(), file=sys.stderr, flush=True)
+            self._tell(self.line())
 
     def line(self) -> str:
         """Return how far it is, in words."""

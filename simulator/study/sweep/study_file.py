@@ -7,8 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal, NamedTuple
 
-import msgspec
-from msgspec import Meta
+from msgspec import Meta, field
 from msgspec.structs import replace
 
 from simulator.config.experiment import Experiment, Output, Section
@@ -32,7 +31,7 @@ Share = Annotated[float, Meta(gt=0, lt=1)]
 
 
 class WarmupRule(Section, kw_only=True):
-    """What is cut at the beginning of a run, in place of a rule by name; one of the two."""
+    """What is cut at the beginning of a run; one of the two."""
 
     requests: Annotated[Annotated[int, Meta(ge=0)] | None, Meta(description="the first that came")] = None
     seconds: Annotated[Annotated[float, Meta(ge=0)] | None, Meta(description="requests that came before")] = None
@@ -72,11 +71,13 @@ class StudyTable(Section, kw_only=True):
     design: Annotated[Literal["grid", "zip", "list", "random", "lhs", "sobol"], Meta(description=(
         "which values go together: all, side by side, those of [[study.points]], or `points` that are drawn"))] = "grid"
     seeds: Annotated[Annotated[int, Meta(ge=1, le=10**6)] | list[Annotated[int, Meta(ge=0, le=2**63 - 1)]],
-                     Meta(description=("runs of each point: a number, from the experiment's seed on, or the seeds; run r of "
-                                       "every point has the same"))] = 1
+                     Meta(description=(
+        "runs of each point: a number, from the experiment's seed on, or the seeds; run r of every point has the same"
+    ))] = 1
     points: Annotated[Annotated[int, Meta(ge=1)] | tuple[dict[str, Any], ...], Meta(description=(
         "how many are drawn; of the design list tables [[study.points]]"))] = ()
-    axes: Annotated[dict[str, Any], Meta(description="dotted key of the experiment -> values")] = {}
+    axes: Annotated[dict[str, Any], Meta(description="dotted key of the experiment -> values")] = field(
+        default_factory=dict)
     exclude: Annotated[tuple[dict[str, Any], ...], Meta(description="points that are dropped: all keys equal")] = ()
     only: Annotated[tuple[dict[str, Any], ...], Meta(description="where there are any, all others are dropped")] = ()
     statistics: Annotated[Statistics, Meta(description="how sure the numbers are to be")]
@@ -130,7 +131,7 @@ class Study(NamedTuple):
 
     @property
     def is_drawn(self) -> bool:
-        """Whether the requests are drawn: more of them may be asked for, and a beginning may be cut."""
+        """Whether the requests are drawn: there may be more, and a beginning cut."""
         return self.base.workload.type == "synthetic"
 
     @property
@@ -154,7 +155,9 @@ class Study(NamedTuple):
 
 def read_study(file: str | os.PathLike, overrides: Mapping[str, Any] | Iterable[str] | str | None = None,
                struct: type[StudyTable] = SweepTable, label: str = "overrides") -> Study:
-    """Read and check a study file: [study], the experiment, and the axes; points are checked by `check_points`.
+    """Read and check a study file: [study], the experiment, and the axes.
+
+    `check_points` checks the points.
 
     Parameters
     ----------
@@ -170,8 +173,8 @@ def read_study(file: str | os.PathLike, overrides: Mapping[str, Any] | Iterable[
     layers = read_layers(file, overrides, label)
     given = layers.data.pop("study", None)
     if not isinstance(given, dict):
-        raise InputErrors([f"{file}: no study: expected a table [study] with kind = \"{kind}\"; `simulator run` runs an "
-                           "experiment"])
+        raise InputErrors([f"{file}: no study: expected a table [study] with kind = \"{kind}\"; `simulator run` runs "
+                           "an experiment"])
     if given.get("kind") != kind and given.get("kind") in _kinds(struct):
         raise InputErrors([f'{file}: study.kind: "{given["kind"]}"; `simulator {given["kind"]}` does that'])
     layers.data.setdefault("name", os.path.basename(file).removesuffix(".toml"))
@@ -202,14 +205,16 @@ def check_points(study: Study, limit: int | None = None) -> list[Point]:
     """
     count = study.count()
     if count > (limit or MOST_POINTS):
-        raise InputErrors([f"{study.file}: {count:,} points, more than {limit or MOST_POINTS:,}; --limit N allows more"])
+        raise InputErrors([f"{study.file}: {count:,} points, more than {limit or MOST_POINTS:,}; --limit N allows "
+                           "more"])
     points = list(study.points())
     if not points:
         raise InputErrors([f"{study.file}: study: no point is left of {count:,}"])
     baseline = study.settings.run.baseline
     faults = []
     if baseline is not None and baseline >= len(points):
-        faults.append(f"{study.file}: study.run.baseline: expected a point from 0 to {len(points) - 1}, found {baseline}")
+        faults.append(f"{study.file}: study.run.baseline: expected a point from 0 to {len(points) - 1}, found "
+                      f"{baseline}")
     checked = points if len(points) <= ALL_CHECKED else _values_alone(study)
     faults += _faults_of(study, checked, len(points) if checked is points else None)
     if faults:
