@@ -6,6 +6,8 @@ import json
 import os
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from simulator.errors import InputErrors, OutputError
 from simulator.study.capacity.bounds import Bounds
 from simulator.study.sweep.laboratory import Laboratory
@@ -17,7 +19,7 @@ OWN = {LOOK, FOLDER, "capacity.json", "curve.csv", "study.toml"}
 
 
 def opened(study: Study, bounds: Bounds, directory: Path, num_processes: int) -> Laboratory:
-    """Return a laboratory that knows what the directory holds, and keeps there what it runs.
+    """Return a laboratory that knows what a directory holds, and keeps its runs there.
 
     Raises
     ------
@@ -37,7 +39,6 @@ def opened(study: Study, bounds: Bounds, directory: Path, num_processes: int) ->
 
 def looking_at(study: Study, bounds: Bounds) -> Study:
     """Return a study whose runs are looked at for their bounds."""
-    from msgspec.structs import replace
     statistics = replace(study.settings.statistics, metrics=bounds.metrics or ("ttft_ms.mean",))
     return study._replace(settings=replace(study.settings, statistics=statistics))
 
@@ -52,8 +53,8 @@ def _settle(directory: Path, look: str) -> None:
                                    "[study.statistics]; --out chooses another directory"])
             return
         if strangers := sorted(each.name for each in directory.iterdir() if each.name not in OWN):
-            raise InputErrors([f"{directory}: holds something else than a capacity study ({strangers[0]}); --out chooses "
-                               "another directory"])
+            raise InputErrors([f"{directory}: holds something else than a capacity study ({strangers[0]}); --out "
+                               "chooses another directory"])
         staged = path.with_name(f"{LOOK}.{os.getpid()}.partial")
         staged.write_text(look, encoding="utf-8", newline="\n")
         os.replace(staged, path)
