@@ -76,7 +76,8 @@ def sentence_of(asked: Answer, varied: Varied) -> str:
         return f"nothing passes: even {varied.key} = {found.bad.value:.6g} {found.bad.told}"
     told = f"{least} {varied.key}: {value:.6g}"
     if asked.interval is not None:
-        told += f" ({asked.interval[0]:.6g} to {asked.interval[1]:.6g})"
+        ends = f"{asked.interval[0]:.6g} to {asked.interval[1]:.6g}"
+        told += f"; the bounds are met at {ends}" if varied.span.is_whole else f" ({ends})"
     lines = [told]
     if found.bad is not None:
         lines.append(f"{found.bad.value:.6g} {found.bad.told}")

@@ -105,6 +105,7 @@ def test_a_search_goes_on_where_it_stopped(study, tmp_path, monkeypatch):
     assert not ran and again == first
 
 
+@pytest.mark.slow
 def test_the_answer_is_the_same_by_processes(study, tmp_path):
     assert asked(study, tmp_path / "one") == asked(study, tmp_path / "two", "--jobs", "2")
 
@@ -148,7 +149,32 @@ def test_the_fewest_replicas_for_a_load(study, tmp_path, capsys):
     assert (content["gpus"], content["monotone"]) == (3, True)
     assert content["per_gpu"] == pytest.approx(2500 / 3, rel=0.01)
     told = capsys.readouterr().out
-    assert "least topology.replicas: 3 (" in told and "\n2 misses ttft_ms.p99: " in told
+    assert "least topology.replicas: 3; the bounds are met at 2." in told and "\n2 misses ttft_ms.p99: " in told
+
+
+def test_a_search_begins_at_what_a_full_batch_would_take(tmp_path):
+    # one request of 3 tokens at a time, 1 ms an iteration: 333.3/s
+    text = SERVER.replace('output_tokens = {distribution = "constant", value = 1}',
+                          'output_tokens = {distribution = "constant", value = 3}')
+    _, content = asked(written(tmp_path, text), tmp_path / "out", "--slo", "ttft_ms.mean=9", *ROUGH)
+
+    first = next(probe for probe in content["probes"])
+    assert first["value"] == pytest.approx(1000 / 3)
+
+
+def test_seeds_are_as_many_as_asked_for(study, tmp_path):
+    _, content = asked(study, tmp_path / "out", "--set", "study.min_seeds=2", "--set", "seed=40", *ROUGH)
+
+    assert all(probe["seeds"] == [40, 41] for probe in content["probes"])
+    assert all(probe["seeds"] == [72, 73] for probe in content["verification"])      # none of the 32 of the search
+
+
+def test_a_run_that_takes_too_long_does_not_pass(study, tmp_path, capsys):
+    status, _ = asked(study, tmp_path / "out", "--set", "study.run.timeout_s=1e-9", "--set",
+                        "workload.num_requests=200000", "--set", "study.start=10")
+
+    assert status == 3
+    assert "fails: timeout: it took longer than 1e-09 s" in capsys.readouterr().out
 
 
 def test_a_trace_is_played_faster(tmp_path):

@@ -108,6 +108,24 @@ def test_pools_are_mixed_for_the_load_of_the_experiment(tmp_path, capsys):
     assert "2 x slow: 2 GPUs, 3 per hour, at 900 requests/s" in capsys.readouterr().out
 
 
+def test_the_fewest_gpus_may_be_asked_for(tmp_path):
+    text = SERVER.replace("rate_per_s = 500.0", "rate_per_s = 900.0") + POOLS + MIX
+    _, content = asked(written(tmp_path, text), tmp_path / "out", "--set", 'study.mix_order="gpus"')
+
+    assert content["answer"]["replicas"] == {"quick": 1, "slow": 0}
+
+
+def test_a_factor_of_one_skips_what_only_pooling_could_carry(tmp_path):
+    # 1,050/s: two slow ones have 1,000; times 1.15 they are tried, and fail
+    text = SERVER.replace("rate_per_s = 500.0", "rate_per_s = 1050.0") + POOLS + MIX
+    tried, skipped = (asked(written(tmp_path, text), tmp_path / "out", "--set", f"study.mix_factor={factor}")[1]
+                      for factor in (1.15, 1.0))
+
+    assert tried["answer"]["replicas"] == skipped["answer"]["replicas"] == {"quick": 0, "slow": 3}
+    assert [each["replicas"]["slow"] for each in tried["probes"]] == [2, 0, 3]
+    assert skipped["skipped"] > tried["skipped"]
+
+
 def test_a_load_beyond_all_mixes_ends_with_3(tmp_path, capsys):
     text = SERVER.replace("rate_per_s = 500.0", "rate_per_s = 9000.0") + POOLS + MIX
 
