@@ -22,7 +22,8 @@ from support.goldens import GOLDENS
 CONFIGS = Path(__file__).parents[1] / "configs"
 FILES = sorted(CONFIGS.glob("*.toml"), key=lambda path: path.name)
 COMPARISONS = [path for path in FILES if path.name.startswith("compare_")]
-STUDIES = {path: kind[1] for path in FILES if (kind := re.search(r'^\[study\]\nkind = "(\w+)"', path.read_text(), re.M))}
+STUDIES = {path: kind[1] for path in FILES
+           if (kind := re.search(r'^\[study\]\nkind = "(\w+)"', path.read_text(), re.MULTILINE))}
 EXPERIMENTS = [path for path in FILES if path not in COMPARISONS and path not in STUDIES]
 PROFILES = {                    # of vidur.toml: measured operators, and attention derived from measurements
     "latency.compute_file": GOLDENS.parent / "data/profiles/vidur/compute/a100/Llama-2-7b-hf/mlp.csv.gz",

@@ -14,7 +14,7 @@ from simulator.study.capacity.estimate import estimated_rate
 from simulator.study.capacity.mixed import mixed
 from simulator.study.capacity.prober import ProbeFailed, Prober
 from simulator.study.capacity.store import opened
-from simulator.study.capacity.table import CapacityTable, check
+from simulator.study.capacity.table import CapacityTable, as_vidur, check
 from simulator.study.capacity.told import (
     SCHEMA,
     content_of,
@@ -59,6 +59,7 @@ def run(options: argparse.Namespace) -> int:
     study = _study(options)
     (bounds, varied), points = collect_faults(lambda: check(study), lambda: check_points(study))
     directory = Path(options.out or study.base.output.directory or Path("results", study.name)).absolute()
+    study = study if study.settings.compat is None else as_vidur(study)
     asked = _Asked(study, bounds, varied, options, opened(study, bounds, directory, options.jobs))
     try:
         content, text, found = asked.mix() if study.settings.mix else asked.points(points)
@@ -91,10 +92,10 @@ class _Asked:
             prober = Prober(self._laboratory, self._study, self._varied, self._bounds, point=point)
             search = answer if self._study.settings.compat is None else answer_as_vidur
             answers.append((point, search(prober, self._study, self._varied, self._bounds, start, self._tell)))
-        contents = [{"point": point} | self._content(point, each) for point, each in answers]
+        contents = [({"point": point} if point else {}) | self._content(point, each) for point, each in answers]
         text = "\n\n".join((f"{_words(point)}\n" if point else "") + self._text(each) for point, each in answers)
         content = {"schema": SCHEMA, "name": self._study.name}
-        content |= contents[0] if len(contents) == 1 and not contents[0]["point"] else {"points": contents}
+        content |= {"points": contents} if points[0] else contents[0]
         return content, text, any(each.value is not None for _, each in answers)
 
     def mix(self) -> tuple[dict, str, bool]:

@@ -12,7 +12,7 @@ from simulator.study.capacity.interval import interval_of
 from simulator.study.capacity.prober import Prober
 from simulator.study.capacity.search import Found, Search, verified
 from simulator.study.capacity.varied import Varied
-from simulator.study.capacity.verdict import Rules, Verdict, judge
+from simulator.study.capacity.verdict import Observation, Rules, Verdict, judge
 from simulator.study.sweep.study_file import Study
 from simulator.study.sweep.trial import DONE
 
@@ -84,9 +84,12 @@ def answer_as_vidur(prober: Prober, study: Study, varied: Varied, bounds: Bounds
     rules = rules_of(study, bounds)._replace(bounds=bounds._replace(wants_stable=False), min_seeds=1, max_seeds=1)
     (bound,) = bounds.bounds
 
+    def probe(rate: float, seeds) -> list[Observation]:
+        return [each._replace(faults=()) if each.values else each for each in prober(rate, seeds)]
+
     def delay_of(rate: float) -> float | None:
         if rate not in verdicts:
-            verdicts[rate] = judge(rate, prober, rules)
+            verdicts[rate] = judge(rate, probe, rules)
             tell(verdicts[rate])
         known = verdicts[rate].estimates.get(bound.key)
         return None if known is None else known.mean / MS_PER_S

@@ -13,6 +13,7 @@ from simulator.study.capacity.bounds import Bounds
 from simulator.study.sweep.laboratory import Laboratory
 from simulator.study.sweep.segments import FOLDER, checked, read_all
 from simulator.study.sweep.study_file import Study
+from simulator.study.sweep.trial import DONE, REFUSED
 
 LOOK = "look.json"
 OWN = {LOOK, FOLDER, "capacity.json", "curve.csv", "study.toml"}
@@ -33,7 +34,7 @@ def opened(study: Study, bounds: Bounds, directory: Path, num_processes: int) ->
     stored = checked(read_all(directory))
     if stored.differing:
         raise InputErrors(stored.faults)
-    known = {id: end for id, end in stored.finished.items() if end.status in ("done", "refused", "timeout")}
+    known = {id: end for id, end in stored.finished.items() if end.status in (DONE, REFUSED)}
     return Laboratory(looking_at(study, bounds), directory, num_processes, known)
 
 

@@ -3,6 +3,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
+from msgspec.structs import replace
 
 from simulator.config.experiment import Section
 from simulator.config.words import show
@@ -64,6 +65,13 @@ def check(study: Study) -> tuple[Bounds, Varied]:
         lambda: read_bounds(study.settings.slo, f"{place}.slo"), lambda: varied_of(study, place),
         lambda: _refuse(list(_faults(study, place))))
     return bounds, varied
+
+
+def as_vidur(study: Study) -> Study:
+    """Return a study whose runs are looked at as Vidur does: whole, and however few requests there are."""
+    statistics = study.settings.statistics
+    statistics = replace(statistics, min_tail=0.0, warmup=statistics.warmup or "none")
+    return study._replace(settings=replace(study.settings, statistics=statistics))
 
 
 def _refuse(faults: list[str]) -> None:

@@ -197,11 +197,11 @@ kind = "capacity"
 compat = "vidur"
 start = 600.0
 slo = {"queue_ms.p99" = {max = 5.0}}
-statistics = {warmup = "none", min_tail = 0.0}
 """
     status, content = asked(written(tmp_path, text), tmp_path / "out")
 
     assert status == 0 and content["verified"] is None
+    assert {probe["requests"] for probe in content["probes"]} == {1000}
     values = [probe["value"] for probe in content["probes"]]
     assert values[0] == 600.0 and all(probe["seeds"] == [0] for probe in content["probes"])
     assert content["answer"] == max(probe["value"] for probe in content["probes"] if probe["verdict"] == "pass")
@@ -272,6 +272,17 @@ def test_where_nobody_is_served_nothing_passes(study, tmp_path, capsys):
 
     assert status == 3
     assert "fails: ttft_ms.p99: there is nothing to measure in 3 of 3 runs" in capsys.readouterr().out
+
+
+def test_what_is_not_served_is_told(study, tmp_path, capsys):
+    # what a bucket of 500/s does not let in is rejected, so that the others are quick at any load
+    bucket = '{policy = "token_bucket", capacity_tokens = 10.0, refill_tokens_per_s = 500.0}'
+    status, content = asked(study, tmp_path / "out", "--set", f"cluster.admission={bucket}", "--set", "study.to=2000.0")
+
+    assert (status, content["answer"]) == (0, 2000.0)
+    assert content["unserved_share"] == pytest.approx(0.75, abs=0.01)
+    assert "of the requests were not served; percentiles are those of the others: bound goodput_share" in (
+        capsys.readouterr().out)
 
 
 def test_each_probe_is_told_while_it_searches(study, tmp_path, capsys):
