@@ -12,8 +12,8 @@ from simulator.study.capacity.answer import Answer, answer, answer_as_vidur, cos
 from simulator.study.capacity.bounds import Bounds, bounds_of_options
 from simulator.study.capacity.estimate import estimated_rate
 from simulator.study.capacity.mixed import mixed
-from simulator.study.capacity.prober import ProbeFailed, Prober
-from simulator.study.capacity.store import opened
+from simulator.study.capacity.prober import ProbeFailed, Prober, check_first
+from simulator.study.capacity.store import LOOK, opened
 from simulator.study.capacity.table import CapacityTable, as_vidur, check
 from simulator.study.capacity.told import (
     SCHEMA,
@@ -60,6 +60,8 @@ def run(options: argparse.Namespace) -> int:
     (bounds, varied), points = collect_faults(lambda: check(study), lambda: check_points(study))
     directory = Path(options.out or study.base.output.directory or Path("results", study.name)).absolute()
     study = study if study.settings.compat is None else as_vidur(study)
+    if not (directory / LOOK).exists():
+        check_first(study, bounds, points[0])
     asked = _Asked(study, bounds, varied, options, opened(study, bounds, directory, options.jobs))
     try:
         content, text, found = asked.mix() if study.settings.mix else asked.points(points)
@@ -101,9 +103,6 @@ class _Asked:
     def mix(self) -> tuple[dict, str, bool]:
         """Answer which mix is best, likewise."""
         target = self._varied.now
-        if target is None:
-            raise InputErrors([f"{self._study.file}: study.mix: expected workload.arrival.rate_per_s, the load that a "
-                               "mix is to carry"])
         chosen, kinds = mixed(self._study, self._bounds, self._varied, self._laboratory, self._tell)
         return ({"schema": SCHEMA, "name": self._study.name} | mix_content(chosen, kinds, target),
                 mix_table(chosen, kinds, target), chosen.answer is not None)

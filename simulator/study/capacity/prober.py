@@ -12,7 +12,7 @@ from simulator.study.sweep.study_file import Study
 from simulator.study.sweep.trial import DONE, FAILED, KILLED, Finished, Trial
 
 ROOM = 1.25                     # of the requests that percentiles need, since a beginning is cut
-NUM_REQUESTS = "workload.num_requests"
+A_FEW = 20                      # requests, of a run that only shows which keys there are
 
 
 class ProbeFailed(RuntimeError):
@@ -108,6 +108,25 @@ class Prober:
             if statistic[:1] == "p" and statistic[1:].isdecimal():
                 need = max(need, ROOM * tail / (1 - int(statistic[1:]) / 100))
         return max(asked, min(math.ceil(need - 1e-6), self._most))
+
+
+def check_first(study: Study, bounds: Bounds, point: dict[str, Any]) -> None:
+    """Run a few requests to find bounds of what no summary has.
+
+    Nothing is kept: what is wrong is told before anything is written. Of other workloads than drawn ones the first probe finds them.
+
+    Raises
+    ------
+    InputErrors
+        Every one of them.
+    """
+    asked = getattr(study.base.workload.parameters, "num_requests", None)
+    if study.is_drawn and asked is not None:
+        laboratory = Laboratory(study)
+        trial = laboratory.trial(point, study.base.seed, 0, min(asked, A_FEW))
+        for end in laboratory.run([trial]):
+            if end.status == DONE:
+                check_keys(bounds, end.summary, f"{study.file}: study.slo")
 
 
 def _share_of(end: Finished) -> tuple[int, int]:

@@ -225,6 +225,7 @@ def test_what_cannot_be_asked_is_refused(study, tmp_path, capsys, given, fault):
         given, fault = 'study={compat = "vidur", start = "estimate"}', "expected a number with compat"
     assert asked(study, tmp_path / "out", "--set", given) == (2, None)
     assert fault in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 def test_all_faults_are_told_at_once(study, tmp_path, capsys):
