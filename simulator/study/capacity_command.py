@@ -58,6 +58,7 @@ def run(options: argparse.Namespace) -> int:
     """
     study = _study(options)
     (bounds, varied), points = collect_faults(lambda: check(study), lambda: check_points(study))
+    _check_ends(study, varied, points[0])
     directory = Path(options.out or study.base.output.directory or Path("results", study.name)).absolute()
     study = study if study.settings.compat is None else as_vidur(study)
     if not (directory / LOOK).exists():
@@ -71,6 +72,18 @@ def run(options: argparse.Namespace) -> int:
     _write(directory, content)
     print(json.dumps(content, indent=2, allow_nan=False) if options.json else f"{text}\n\nresults in {directory}")
     return DONE if found else NOTHING
+
+
+def _check_ends(study: Study, varied: Varied, point: dict[str, Any]) -> None:
+    """Make sure that both ends of the range are experiments."""
+    faults: list[str] = []
+    for value in (varied.span.low, varied.span.high):
+        try:
+            study.experiment_of(point | varied.assignment(value))
+        except InputErrors as errors:
+            faults += [f"{study.file}: {fault.removeprefix(f'{study.file}: ')}" for fault in errors.faults]
+    if faults:
+        raise InputErrors(dict.fromkeys(faults))
 
 
 class _Asked:

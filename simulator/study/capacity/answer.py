@@ -11,7 +11,7 @@ from simulator.study.capacity.bounds import GOODPUT_SHARE, Bounds
 from simulator.study.capacity.interval import interval_of
 from simulator.study.capacity.prober import Prober
 from simulator.study.capacity.search import Found, Search, verified
-from simulator.study.capacity.varied import Varied
+from simulator.study.capacity.varied import RATE_SCALE, Varied
 from simulator.study.capacity.verdict import Observation, Rules, Verdict, judge
 from simulator.study.sweep.study_file import Study
 from simulator.study.sweep.trial import DONE
@@ -111,6 +111,8 @@ def start_of(study: Study, varied: Varied, estimate: Callable[[], float | None])
     given, span = study.settings.start, varied.span
     if isinstance(given, (int, float)):
         return span.within(given)
+    if varied.key == RATE_SCALE:
+        return span.within(1.0)                 # as the trace has it
     if varied.is_rate:
         return span.within(estimate() or varied.now or 1.0)
     offered = getattr(getattr(study.base.workload.parameters, "arrival", None), "parameters", None)

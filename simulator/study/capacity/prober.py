@@ -113,7 +113,8 @@ class Prober:
 def check_first(study: Study, bounds: Bounds, point: dict[str, Any]) -> None:
     """Run a few requests to find bounds of what no summary has.
 
-    Nothing is kept: what is wrong is told before anything is written. Of other workloads than drawn ones the first probe finds them.
+    Nothing is kept: what is wrong is told before anything is written. Of other workloads than drawn ones the first
+    probe finds them.
 
     Raises
     ------

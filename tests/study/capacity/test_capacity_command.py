@@ -218,6 +218,7 @@ slo = {"queue_ms.p99" = {max = 5.0}}
     ("study.slo.goodput_share={min = 0.9}", "the experiment has no [slo]"),
     ('study.slo={"ttft.p99" = {max = 1.0}}', 'summary.json has no number "ttft.p99"; did you mean ttft_ms.p99?'),
     ('study.mix=[{pool = "big", replicas = {from = 0, to = 2}}]', 'study.mix[0].pool: there is no pool "big"'),
+    ("study.vary=engine.gpu_memory_utilization", "engine.gpu_memory_utilization: expected a number > 0 and <= 1"),
     ("study.compat=vidur", "study.slo: expected"),
 ])
 def test_what_cannot_be_asked_is_refused(study, tmp_path, capsys, given, fault):
