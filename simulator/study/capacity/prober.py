@@ -6,12 +6,13 @@ from typing import Any
 from simulator.study.capacity.bounds import Bounds, check_keys
 from simulator.study.capacity.varied import Varied
 from simulator.study.capacity.verdict import Observation
+from simulator.study.statistics.of_run import MSER_5
 from simulator.study.statistics.trend import GROWING, UNKNOWN
 from simulator.study.sweep.laboratory import Laboratory
 from simulator.study.sweep.study_file import Study
 from simulator.study.sweep.trial import DONE, FAILED, KILLED, Finished, Trial
 
-ROOM = 1.25                     # of the requests that percentiles need, since a beginning is cut
+MOST_CUT = 2                    # times the requests that percentiles need: MSER-5 cuts half of them at most
 A_FEW = 20                      # requests, of a run that only shows which keys there are
 
 
@@ -22,8 +23,9 @@ class ProbeFailed(RuntimeError):
 class Prober:
     """Observes values of the varied key at one point of a study.
 
-    Requests of a drawn workload are as many as the percentiles of the bounds need, and twice as many from the probe on
-    in which too few are left of them: drawn workloads begin alike, so that runs stay comparable.
+    Requests of a drawn workload are as many as the percentiles of the bounds need after the warm-up is cut, and twice
+    as many from the probe on in which too few are left of them: drawn workloads begin alike, so that runs stay
+    comparable.
 
     ends : by value, what became of its runs, the last of each seed.
     num_requests : of a drawn workload; None: those of the experiment.
@@ -83,8 +85,8 @@ class Prober:
         backlog = end.extra["backlog"]
         if backlog not in (GROWING, UNKNOWN) or not self._bounds.wants_stable:
             faults += [f"thin: too few requests for {metric}" for metric in end.extra["thin"]]
-        return Observation(seed, {key: summary[key] for key in self._bounds.metrics}, good, injected, backlog,
-                           tuple(faults))
+        return Observation(seed, {key: summary[key] for key in self._bounds.metrics}, good, injected,
+                           injected + end.extra["warmup_requests"], backlog, tuple(faults))
 
     def _growing(self, ends: list[Finished]) -> bool:
         """Say whether more requests would tell nothing: the queue grows, and that decides."""
@@ -106,7 +108,10 @@ class Prober:
         for key in self._bounds.metrics:
             statistic = key.rpartition(".")[2]
             if statistic[:1] == "p" and statistic[1:].isdecimal():
-                need = max(need, ROOM * tail / (1 - int(statistic[1:]) / 100))
+                need = max(need, tail / (1 - int(statistic[1:]) / 100))
+        warmup = self._study.warmup
+        need = MOST_CUT * need if warmup == MSER_5 else need
+        need += warmup.get("requests", 0) if isinstance(warmup, dict) else 0
         return max(asked, min(math.ceil(need - 1e-6), self._most))
 
 

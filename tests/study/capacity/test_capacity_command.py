@@ -82,7 +82,17 @@ def test_without_a_study_the_options_ask(tmp_path, capsys):
 def test_more_requests_are_drawn_where_a_percentile_needs_them(tmp_path):
     _, content = asked(written(tmp_path, SERVER), tmp_path / "out", "--slo", "ttft_ms.p99=5", *ROUGH)
 
-    assert {probe["requests"] for probe in content["probes"]} <= {6250, 12500}      # 5,000, and what is cut
+    assert {probe["requests"] for probe in content["probes"]} == {10_000}       # 5,000 where half of them is cut
+
+
+@pytest.mark.parametrize(("warmup", "requests"), [
+    ('"none"', 5000), ("{requests = 700}", 5700), ("{seconds = 1}", 10_000)])
+def test_what_is_cut_is_drawn_on_top(tmp_path, warmup, requests):
+    # at 500/s, 500 requests come in the first second: of 5,000 too few are left, so that twice as many are drawn
+    _, content = asked(written(tmp_path, SERVER), tmp_path / "out", "--slo", "ttft_ms.p99=5", *ROUGH, "--set",
+                       f"study.statistics.warmup={warmup}", "--set", "study.start=500.0")
+
+    assert {probe["requests"] for probe in content["probes"]} == {requests}
 
 
 def test_a_percentile_of_too_few_requests_fails(tmp_path, capsys):
