@@ -103,10 +103,11 @@ class _Asked:
         """
         answers: list[tuple[dict, Answer]] = []
         for point in points:
-            start = self._start(point, answers)
-            prober = Prober(self._laboratory, self._study, self._varied, self._bounds, point=point)
-            search = answer if self._study.settings.compat is None else answer_as_vidur
-            answers.append((point, search(prober, self._study, self._varied, self._bounds, start, self._tell)))
+            study = self._study._replace(base=self._study.experiment_of(point))
+            start = self._start(study, point, answers)
+            prober = Prober(self._laboratory, study, self._varied, self._bounds, point=point)
+            search = answer if study.settings.compat is None else answer_as_vidur
+            answers.append((point, search(prober, study, self._varied, self._bounds, start, self._tell)))
         contents = [({"point": point} if point else {}) | self._content(point, each) for point, each in answers]
         text = "\n\n".join((f"{_words(point)}\n" if point else "") + self._text(each) for point, each in answers)
         content = {"schema": SCHEMA, "name": self._study.name}
@@ -120,13 +121,12 @@ class _Asked:
         return ({"schema": SCHEMA, "name": self._study.name} | mix_content(chosen, kinds, target),
                 mix_table(chosen, kinds, target), chosen.answer is not None)
 
-    def _start(self, point: dict[str, Any], answers: list[tuple[dict, Answer]]) -> float:
+    def _start(self, study: Study, point: dict[str, Any], answers: list[tuple[dict, Answer]]) -> float:
         """Return where to begin: at the answer of the point that shares most with this one, the last of equals."""
         solved = [(sum(before.get(key) == value for key, value in point.items()), number, each.value)
                   for number, (before, each) in enumerate(answers) if each.value is not None]
-        if solved and self._study.settings.compat is None:
+        if solved and study.settings.compat is None:
             return max(solved)[2]
-        study = self._study._replace(base=self._study.experiment_of(point))
         with faults_of(self._study.file):
             return start_of(study, self._varied, lambda: estimated_rate(study.base))
 

@@ -161,9 +161,9 @@ def notes_of(asked: Answer, bounds: Bounds) -> list[str]:
     """Return what a reader must know beside the answer, a sentence each."""
     notes, found = [], asked.found
     if not found.is_monotone:
-        above = found.before.answer if found.before else None
-        notes.append("not monotone: a value nearer to what should pass fails"
-                     + (f"; {above:.6g} passed, and does not count" if above is not None else ""))
+        notes.append("not monotone: a value passed beyond one that fails" if found.before is None else
+                     f"not monotone: {found.before.answer:.6g} passed beyond a value that fails, "
+                     f"{found.before_fail:.6g}; it does not count")
     if found.is_noisy:
         notes.append("the noise is wider than rel_tol: both ends of the last bracket are undecided; more seeds or "
                      "requests would tell")

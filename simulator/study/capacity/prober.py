@@ -13,6 +13,7 @@ from simulator.study.sweep.study_file import Study
 from simulator.study.sweep.trial import DONE, FAILED, KILLED, Finished, Trial
 
 MOST_CUT = 2                    # times the requests that percentiles need: MSER-5 cuts half of them at most
+NUM_REQUESTS = "workload.num_requests"
 A_FEW = 20                      # requests, of a run that only shows which keys there are
 
 
@@ -32,8 +33,9 @@ class Prober:
 
     Parameters
     ----------
+    study : its base is the experiment of the point.
     point : what stands beside the varied key, dotted key -> value.
-    factor : times the requests: 4 for verification.
+    num_requests : of a drawn workload, in place of those that are needed.
     """
 
     def __init__(self, laboratory: Laboratory, study: Study, varied: Varied, bounds: Bounds, **options: Any):
@@ -102,7 +104,7 @@ class Prober:
     def _first_length(self) -> int | None:
         """Return how many requests the percentiles of the bounds need; None: the workload has its own."""
         asked = getattr(self._study.base.workload.parameters, "num_requests", None)
-        if not self._study.is_drawn or asked is None:
+        if not self._study.is_drawn or asked is None or self._varied.key == NUM_REQUESTS:
             return None
         tail, need = self._study.settings.statistics.min_tail, 0.0
         for key in self._bounds.metrics:

@@ -10,11 +10,11 @@ from simulator.config.load import plain
 from simulator.config.words import show
 from simulator.errors import InputErrors, collect_faults
 from simulator.study.capacity.bounds import GOODPUT_SHARE, Bounds, read_bounds
-from simulator.study.capacity.varied import RATE, Varied, value_at, varied_of
+from simulator.study.capacity.varied import DEFAULTS, RATE, Varied, value_at, varied_of
 from simulator.study.sweep.study_file import Share, Statistics, Study, StudyTable
 
 ESTIMATE = "estimate"
-FROM, TO = 0.1, 1000.0
+FROM, TO = DEFAULTS[False]
 MOST_MIXES = 1_000_000
 
 Positive = Annotated[float, Meta(gt=0, le=1e12)]
@@ -135,8 +135,11 @@ def _mix_faults(study: Study, place: str):
 
 def _compat_faults(study: Study, place: str):
     given = study.settings
-    keys = [(each.key, each.is_most) for each in read_bounds(given.slo, "").bounds] if given.slo else []
-    if len(keys) != 1 or not keys[0][1]:
+    try:
+        bounds = read_bounds(given.slo, "").bounds
+    except InputErrors:
+        return                                  # told already
+    if len(bounds) != 1 or not bounds[0].is_most or bounds[0].key == GOODPUT_SHARE:
         yield f'{place}.compat: "vidur" searches by one bound, {{max = MILLISECONDS}} of queue_ms.p99 there'
     if given.goal != "max" or given.mix:
         yield f'{place}.compat: "vidur" searches for the largest value'
